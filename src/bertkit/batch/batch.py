@@ -1,0 +1,127 @@
+"""The packed batch and its border to padded tensors.
+
+Packed, three sequences of 2, 4 and 3 tokens lie in one row, and ``cu_seqlens`` says where each starts:
+
+    input_ids    [a a b b b b c c c]        cu_seqlens [0 2 6 9]
+    position_ids [0 1 0 1 2 3 0 1 2]        max_seqlen 4
+
+Shape letters: B batch_size, L seq_len, T total_tokens.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from bertkit.errors import UsageError
+from bertkit.tokenizer import Encoding
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Sequences laid end to end, as the encoder reads them."""
+
+    input_ids: Tensor  # (T,) int64
+    token_type_ids: Tensor  # (T,) int64, 0 = text A, 1 = text B
+    position_ids: Tensor  # (T,) int64
+    cu_seqlens: Tensor  # (B + 1,) int32, cumulative lengths from 0 to T
+    max_seqlen: int  # tokens of the longest sequence
+    num_positions: int  # highest position + 1; max_seqlen unless the batch came padded on the left
+    encodings: Sequence[Encoding] = ()  # what the sequences were made from, for pointing back into the text
+    padded_mask: Tensor | None = field(default=None, repr=False)  # (B, L) bool, the layout it came from, if padded
+
+    @classmethod
+    def from_padded(
+        cls,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        *,
+        restart_positions: bool = False,
+    ) -> "Batch":
+        """Pack padded tensors. The tokens whose mask is 0 are left out, not computed and ignored.
+
+        Args:
+            input_ids: (batch_size, seq_len) integers.
+            attention_mask: (batch_size, seq_len), 1 = real token, 0 = padding; None: all real.
+            token_type_ids: (batch_size, seq_len), 0 = text A, 1 = text B; None: all 0.
+            restart_positions: count each sequence's positions from 0. By default a token keeps its column as its
+                position, as published BERT code has it; the two differ only with padding on the left.
+
+        Raises:
+            UsageError: shapes differ, or a row has no real token.
+        """
+        if input_ids.dim() != 2:
+            raise UsageError(f"input_ids has shape {tuple(input_ids.shape)}: expected (batch_size, seq_len)")
+        for name, tensor in (("attention_mask", attention_mask), ("token_type_ids", token_type_ids)):
+            if tensor is not None and tensor.shape != input_ids.shape:
+                raise UsageError(f"{name} has shape {tuple(tensor.shape)}, input_ids {tuple(input_ids.shape)}: expected the same")
+        mask = torch.ones_like(input_ids, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
+        seqlens = mask.sum(dim=1)
+        if (seqlens == 0).any():
+            raise UsageError(f"row {int((seqlens == 0).nonzero()[0])} of the attention_mask has no real token")
+        columns = torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids)
+        positions = mask.cumsum(dim=1) - 1 if restart_positions else columns
+        position_ids = positions[mask]
+        cu_seqlens = torch.zeros(len(seqlens) + 1, dtype=torch.int32, device=input_ids.device)
+        cu_seqlens[1:] = seqlens.cumsum(0)
+        return cls(
+            input_ids=input_ids[mask].long(),
+            token_type_ids=torch.zeros_like(position_ids) if token_type_ids is None else token_type_ids[mask].long(),
+            position_ids=position_ids,
+            cu_seqlens=cu_seqlens,
+            max_seqlen=int(seqlens.max()),
+            num_positions=int(position_ids.max()) + 1,
+            padded_mask=mask,
+        )
+
+    def __len__(self) -> int:
+        """Number of sequences."""
+        return len(self.cu_seqlens) - 1
+
+    @cached_property
+    def seqlens(self) -> list[int]:
+        """Tokens of each sequence."""
+        return self.cu_seqlens.diff().tolist()
+
+    @property
+    def first_tokens(self) -> Tensor:
+        """(B,) positions of each sequence's [CLS] in the packed row."""
+        return self.cu_seqlens[:-1].long()
+
+    def attention_mask(self) -> Tensor:
+        """(B, L) bool, True = real token: the layout it came from, else padded on the right."""
+        if self.padded_mask is not None:
+            return self.padded_mask
+        columns = torch.arange(self.max_seqlen, device=self.cu_seqlens.device)
+        return columns[None, :] < self.cu_seqlens.diff()[:, None]
+
+    def pad(self, values: Tensor, fill: float = 0) -> Tensor:
+        """Per-token values (T, ...) to (B, L, ...): where they came from, else padded on the right with ``fill``."""
+        return pad(values, self.attention_mask(), fill)
+
+    def to(self, device: torch.device | str) -> "Batch":
+        """The same batch on a device."""
+        moved = {
+            name: getattr(self, name).to(device)
+            for name in ("input_ids", "token_type_ids", "position_ids", "cu_seqlens")
+        }
+        mask = None if self.padded_mask is None else self.padded_mask.to(device)
+        return replace(self, **moved, padded_mask=mask)
+
+
+def pad(values: Tensor, attention_mask: Tensor, fill: float = 0) -> Tensor:
+    """Packed (T, ...) values to (B, L, ...): in order onto the places where ``attention_mask`` (B, L) is not 0."""
+    mask = attention_mask.bool()
+    if int(mask.sum()) != len(values):
+        raise UsageError(f"{len(values)} packed values for an attention_mask of {int(mask.sum())} real tokens")
+    padded = values.new_full((*mask.shape, *values.shape[1:]), fill)
+    padded[mask] = values
+    return padded
+
+
+def unpad(padded: Tensor, attention_mask: Tensor) -> Tensor:
+    """(B, L, ...) to packed (T, ...): row by row the places where ``attention_mask`` (B, L) is not 0."""
+    return padded[attention_mask.bool()]

@@ -1,0 +1,33 @@
+"""Group sequences of like length, so many tokens at a time."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from bertkit.errors import UsageError
+
+
+def length_sorted_batches(seqlens: Sequence[int], tokens_per_batch: int) -> list[np.ndarray]:
+    """Indices of sequences, longest first, cut into batches of at most ``tokens_per_batch`` tokens.
+
+    Equal lengths keep their order. A sequence longer than the budget has a batch to itself.
+
+        >>> [batch.tolist() for batch in length_sorted_batches([2, 9, 4, 2, 4], tokens_per_batch=8)]
+        [[1], [2, 4], [0, 3]]
+
+    Raises:
+        UsageError: the budget is below 1.
+    """
+    if tokens_per_batch < 1:
+        raise UsageError(f"tokens_per_batch={tokens_per_batch}: expected at least 1")
+    lengths = np.asarray(seqlens, np.int64)
+    order = np.argsort(-lengths, kind="stable")
+    batches, start, tokens = [], 0, 0
+    for position, index in enumerate(order):
+        if tokens and tokens + lengths[index] > tokens_per_batch:
+            batches.append(order[start:position])
+            start, tokens = position, 0
+        tokens += lengths[index]
+    if start < len(order):
+        batches.append(order[start:])
+    return batches

@@ -1,0 +1,126 @@
+"""A published ``config.json`` to a TransformerConfig and back: read as data, nothing in it taken silently."""
+
+from collections.abc import Collection
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from bertkit.checkpoint.names import ARCHITECTURES
+from bertkit.errors import CheckpointError, UsageError
+from bertkit.json_files import read_json
+from bertkit.transformer import TransformerConfig
+
+_SHAPE_KEYS = {field.name for field in fields(TransformerConfig)}
+
+_REQUIRED_VALUES: dict[str, tuple[Any, ...]] = {  # keys that change the numbers, with the values this encoder computes
+    "model_type": ("bert",),
+    "position_embedding_type": ("absolute",),
+    "is_decoder": (False,),
+    "add_cross_attention": (False,),
+    "is_encoder_decoder": (False,),
+    "tie_word_embeddings": (True,),
+    "pruned_heads": ({}, None),
+    "quantization_config": (None,),
+    "chunk_size_feed_forward": (0,),
+}
+
+_IGNORED_KEYS = frozenset(  # keys that leave the encoder's numbers as they are
+    """
+    _name_or_path name architectures auto_map transformers_version torch_dtype dtype use_cache gradient_checkpointing
+    use_bfloat16 torchscript return_dict output_attentions output_hidden_states output_past xla_device tf_legacy_loss
+    pad_token_id bos_token_id eos_token_id sep_token_id cls_token_id mask_token_id unk_token_id decoder_start_token_id
+    tokenizer_class do_lower_case language prefix finetuning_task task_specific_params attn_implementation
+    _attn_implementation _attn_implementation_internal _attn_implementation_autoset tie_encoder_decoder
+    cross_attention_hidden_size directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers
+    pooler_size_per_head pooler_type max_length min_length do_sample early_stopping num_beams num_beam_groups
+    diversity_penalty temperature top_k top_p typical_p repetition_penalty length_penalty no_repeat_ngram_size
+    encoder_no_repeat_ngram_size bad_words_ids num_return_sequences return_dict_in_generate output_scores
+    forced_bos_token_id forced_eos_token_id remove_invalid_values exponential_decay_length_penalty suppress_tokens
+    begin_suppress_tokens sentence_transformers
+    """.split()
+)
+
+_LABEL_KEYS = {"id2label", "label2id", "num_labels", "problem_type", "classifier_dropout"}
+
+
+@dataclass(frozen=True)
+class PublishedConfig:
+    """What a ``config.json`` says."""
+
+    transformer: TransformerConfig
+    architecture: str | None = None  # the published class, a key of ARCHITECTURES
+    label_names: tuple[str, ...] | None = None  # in id order
+    problem_type: str | None = None  # "regression", "single_label_classification", "multi_label_classification"
+    classifier_dropout: float | None = None
+
+
+def read_config(directory: Path, ignore_keys: Collection[str] = ()) -> PublishedConfig:
+    """Read ``config.json``.
+
+    Args:
+        ignore_keys: unknown keys that the caller has looked at and wants left out of account.
+
+    Raises:
+        CheckpointError: it is missing, another kind of model, or has a key whose meaning is not known here.
+    """
+    path = directory / "config.json"
+    content = read_json(path)
+    if content is None:
+        raise CheckpointError(f"{directory} is not a model folder: it holds no config.json")
+    for key, allowed in _REQUIRED_VALUES.items():
+        if key in content and content[key] not in allowed:
+            raise CheckpointError(f"{path} has {key}={content[key]!r}; supported: {allowed[0]!r}")
+    unknown = content.keys() - _SHAPE_KEYS - _REQUIRED_VALUES.keys() - _IGNORED_KEYS - _LABEL_KEYS - set(ignore_keys)
+    if unknown:
+        raise CheckpointError(
+            f"{path} has unknown keys ({', '.join(sorted(unknown))}), which may change what the model computes: look "
+            "at them, and if they do not, pass ignore_config_keys=[...]"
+        )
+    missing = {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"} - content.keys()
+    if missing:
+        raise CheckpointError(f"{path} lacks {', '.join(sorted(missing))}")
+    try:
+        transformer = TransformerConfig(**{key: content[key] for key in _SHAPE_KEYS & content.keys()})
+    except (UsageError, TypeError) as error:
+        raise CheckpointError(f"{path}: {error}") from None
+    architectures = content.get("architectures") or [None]
+    return PublishedConfig(
+        transformer,
+        architecture=architectures[0] if architectures[0] in ARCHITECTURES else None,
+        label_names=_label_names(content, path),
+        problem_type=content.get("problem_type"),
+        classifier_dropout=content.get("classifier_dropout"),
+    )
+
+
+def config_json(config: PublishedConfig, pad_token_id: int | None) -> dict[str, Any]:
+    """The content of a ``config.json`` that transformers opens."""
+    content: dict[str, Any] = {
+        "architectures": [config.architecture],
+        "model_type": "bert",
+        "position_embedding_type": "absolute",
+        "pad_token_id": pad_token_id,
+        **asdict(config.transformer),
+    }
+    if config.label_names is not None:
+        content["id2label"] = {str(index): name for index, name in enumerate(config.label_names)}
+        content["label2id"] = {name: index for index, name in enumerate(config.label_names)}
+    if config.problem_type is not None:
+        content["problem_type"] = config.problem_type
+    if config.classifier_dropout is not None:
+        content["classifier_dropout"] = config.classifier_dropout
+    return content
+
+
+def _label_names(content: dict[str, Any], path: Path) -> tuple[str, ...] | None:
+    id2label = content.get("id2label")
+    if id2label is None:
+        num_labels = content.get("num_labels")
+        return None if num_labels is None else tuple(f"LABEL_{index}" for index in range(num_labels))
+    try:
+        by_id = {int(index): str(name) for index, name in id2label.items()}
+    except (ValueError, AttributeError):
+        raise CheckpointError(f"{path}: id2label must map integers to names, it is {id2label!r:.80}") from None
+    if sorted(by_id) != list(range(len(by_id))):
+        raise CheckpointError(f"{path}: the ids of id2label are {sorted(by_id)}, expected 0 .. {len(by_id) - 1}")
+    return tuple(by_id[index] for index in range(len(by_id)))

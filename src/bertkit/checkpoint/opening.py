@@ -1,0 +1,199 @@
+"""Open a model directory: every tensor accounted for, none invented without being asked for."""
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+import torch
+
+from bertkit.checkpoint import names
+from bertkit.checkpoint.checkpoint import Checkpoint, Provenance
+from bertkit.checkpoint.config_file import PublishedConfig, read_config
+from bertkit.checkpoint.sentence import read_sentence_settings, transformer_directory
+from bertkit.checkpoint.weights import StoredTensor, read_tensors, stored_tensors
+from bertkit.errors import CheckpointError, MissingHeadError, UsageError
+from bertkit.heads import HEADS, Bert
+from bertkit.json_files import read_json
+from bertkit.tokenizer import Tokenizer
+from bertkit.transformer import initialize
+
+
+def open_checkpoint(
+    directory: Path,
+    *,
+    heads: Sequence[str] | None = None,
+    new: Collection[str] = (),
+    label_names: Sequence[str] | None = None,
+    ignore_tensors: Collection[str] = (),
+    ignore_config_keys: Collection[str] = (),
+    dtype: torch.dtype = torch.float32,
+    seed: int = 0,
+) -> Checkpoint:
+    """Open a published model directory.
+
+    Args:
+        heads: the heads wanted, names from HEADS; None: those whose weights are there. Stored weights of other heads
+            are left out only when ``heads`` is given.
+        new: heads, or "pooler", that get initial weights instead of stored ones.
+        label_names: the labels of a new classification head.
+        ignore_tensors: stored tensors the caller wants left out.
+        ignore_config_keys: unknown config keys the caller has looked at.
+        dtype: of all parameters; stored values are converted.
+        seed: of initial weights.
+
+    Raises:
+        CheckpointError: anything missing, unexpected, inconsistent or unsafe.
+        MissingHeadError: a head is wanted that is neither stored nor in ``new``.
+    """
+    settings = read_sentence_settings(directory)
+    folder = transformer_directory(directory)
+    config = read_config(folder, ignore_config_keys)
+    stored = _by_canonical_name(stored_tensors(folder), folder)
+    stored_heads = _stored_heads(stored, config, folder, heads)
+    heads = list(heads) if heads is not None else stored_heads + [name for name in new if name != "pooler"]
+    if unknown := set(new) - set(heads) - {"pooler"}:
+        raise UsageError(f"new={sorted(unknown)}: expected 'pooler' or some of heads={heads}")
+    for head in heads:
+        if head not in HEADS:
+            raise UsageError(f"unknown head {head!r}: expected one of {', '.join(HEADS)}")
+        if head not in stored_heads and head not in new:
+            raise MissingHeadError(
+                f"{directory} has no {head} head (it has: {', '.join(stored_heads) or 'none'}); choose a model that "
+                f"was trained with one, or pass new=[{head!r}] to start one from initial weights and train it"
+            )
+    has_pooler = names.POOLER_MARK in stored or "pooler" in new
+    if not has_pooler and any(HEADS[head] for head in heads):
+        raise MissingHeadError(f"{directory} has no pooler, which {', '.join(heads)} reads: pass new=[..., 'pooler'] to start one")
+    if label_names is None or not set(new) & set(names.CLASSIFIER_HEADS):
+        label_names = _label_names(stored, config, folder)
+    with torch.device("meta"):
+        network = Bert(
+            config.transformer,
+            heads,
+            with_pooler=has_pooler,
+            num_labels=len(label_names) if label_names else 2,
+            classifier_dropout=config.classifier_dropout,
+        )
+    provenance = _initialise_new(network, new, config.transformer.initializer_range, seed)
+    provenance |= _load(network, stored, provenance.keys(), dtype, folder)
+    unexpected = stored.keys() - provenance.keys() - set(names.BUFFERS) - names.TIED.keys() - set(ignore_tensors)
+    unexpected = {name for name in unexpected if not _belongs_to_head(name)} if heads != stored_heads else unexpected
+    if unexpected:
+        raise CheckpointError(
+            f"{folder} holds tensors that this model has no place for: {_some(unexpected)}; pass ignore_tensors=[...] "
+            "to leave them out"
+        )
+    tokenizer = Tokenizer.load(folder)
+    if len(tokenizer.vocabulary) > config.transformer.vocab_size:
+        raise CheckpointError(
+            f"{folder}: the vocabulary has {len(tokenizer.vocabulary)} entries, the word embedding only "
+            f"{config.transformer.vocab_size} rows: tokenizer and weights are of different models"
+        )
+    network.eval()
+    return Checkpoint(
+        network=network.to(dtype),
+        tokenizer=tokenizer,
+        sentence=settings,
+        label_names=tuple(label_names) if label_names else None,
+        problem_type=config.problem_type,
+        provenance=_with_history(provenance, folder),
+    )
+
+
+def _by_canonical_name(stored: dict[str, StoredTensor], folder: Path) -> dict[str, StoredTensor]:
+    has_prefix = any(name.startswith("bert.") for name in stored)
+    canonical: dict[str, StoredTensor] = {}
+    for name, tensor in stored.items():
+        key = names.canonical_name(name, has_prefix=has_prefix)
+        if key in canonical:
+            raise CheckpointError(f"{folder} holds {key!r} twice, as {canonical[key].name!r} and {name!r}")
+        canonical[key] = tensor
+    for copy, original in names.TIED.items():  # some checkpoints store the tied copy alone
+        if copy in canonical and original not in canonical:
+            canonical[original] = canonical[copy]
+    return canonical
+
+
+def _stored_heads(
+    stored: dict[str, StoredTensor], config: PublishedConfig, folder: Path, wanted: Sequence[str] | None
+) -> list[str]:
+    """Heads shown by the tensors there are: a config's architecture may name fewer than the file holds."""
+    found = [head for head, mark in names.MARKS.items() if mark in stored]
+    if names.CLASSIFIER_MARK in stored:
+        kind = names.ARCHITECTURES.get(config.architecture or "")
+        candidates = [head for head in (kind, *(wanted or ())) if head in names.CLASSIFIER_HEADS]
+        if not candidates:
+            raise CheckpointError(
+                f"{folder} holds a classifier, and its config does not say of what: pass heads=[...] with one of "
+                f"{', '.join(names.CLASSIFIER_HEADS)}"
+            )
+        found.append(candidates[0])
+    return found
+
+
+def _label_names(stored: dict[str, StoredTensor], config: PublishedConfig, folder: Path) -> tuple[str, ...] | None:
+    """The labels of the stored classifier: as many as it has outputs, named by the config or LABEL_0, LABEL_1, ..."""
+    classifier = stored.get(names.CLASSIFIER_MARK)
+    if classifier is None or names.ARCHITECTURES.get(config.architecture or "") == "multiple_choice":
+        return None
+    num_labels = classifier.shape[0] if classifier.shape else 0
+    if config.label_names is None:
+        return tuple(f"LABEL_{index}" for index in range(num_labels))
+    if len(config.label_names) != num_labels:
+        raise CheckpointError(f"{folder}: the config names {len(config.label_names)} labels, the classifier has {num_labels}")
+    return config.label_names
+
+
+def _initialise_new(network: Bert, new: Collection[str], initializer_range: float, seed: int) -> dict[str, Provenance]:
+    provenance = {}
+    for part in new:
+        prefix = "encoder.pooler" if part == "pooler" else f"heads.{part}"
+        module = network.get_submodule(prefix).to_empty(device="cpu")
+        initialize(module, initializer_range, seed)
+        for name, _ in module.named_parameters():
+            provenance[names.published_name(f"{prefix}.{name}")] = Provenance("initialised", f"seed {seed}")
+    return provenance
+
+
+def _load(
+    network: Bert, stored: dict[str, StoredTensor], initialised: Collection[str], dtype: torch.dtype, folder: Path
+) -> dict[str, Provenance]:
+    """Put stored values in the place of every parameter that is still empty."""
+    places = {names.published_name(name): (name, parameter) for name, parameter in network.named_parameters()}
+    wanted = {name: place for name, place in places.items() if name not in initialised}
+    if missing := wanted.keys() - stored.keys():
+        raise CheckpointError(f"{folder} lacks {len(missing)} of {len(wanted)} tensors: {_some(missing)}")
+    for name, (_, parameter) in wanted.items():
+        if stored[name].shape != tuple(parameter.shape):
+            raise CheckpointError(
+                f"{folder}: {name} is stored as {list(stored[name].shape)}, the config asks for {list(parameter.shape)}"
+            )
+        if stored[name].dtype not in ("F64", "F32", "F16", "BF16"):
+            raise CheckpointError(f"{folder}: {name} is stored as {stored[name].dtype}: expected floating point")
+    copies = {copy for copy, original in names.TIED.items() if copy in stored and original in wanted and "masked_lm" in network.heads}
+    values = read_tensors([stored[name] for name in {*wanted, *copies}])
+    for copy in copies:
+        original = names.TIED[copy]
+        if not torch.equal(values[stored[copy].name], values[stored[original].name]):
+            raise CheckpointError(f"{folder}: {copy} differs from {original}: an untied decoder is not supported")
+    state = {place: values[stored[name].name].to(dtype) for name, (place, _) in wanted.items()}
+    network.load_state_dict(state, strict=False, assign=True)
+    return {name: Provenance("loaded", stored[name].file.name) for name in wanted}
+
+
+def _with_history(provenance: dict[str, Provenance], folder: Path) -> dict[str, Provenance]:
+    """A stored tensor that was never trained stays "initialised", so that its head goes on refusing to predict."""
+    record = (read_json(folder / "bertkit.json") or {}).get("provenance") or {}
+    untrained = {name for name, entry in record.items() if entry.get("origin") == "initialised"}
+    return {
+        name: Provenance("initialised", record[name].get("source", "")) if name in untrained else origin
+        for name, origin in provenance.items()
+    }
+
+
+def _belongs_to_head(name: str) -> bool:
+    return name.startswith(("cls.", "classifier.", "qa_outputs."))
+
+
+def _some(found: Collection[str]) -> str:
+    ordered = sorted(found)
+    return ", ".join(ordered[:5]) + (f" and {len(ordered) - 5} more" if len(ordered) > 5 else "")

@@ -1,0 +1,121 @@
+"""Safetensors files, checked before anything is allocated.
+
+A file is 8 bytes of header length, a JSON header (name -> dtype, shape, byte range), and the bytes: data, no code. A
+hostile one can still lie about lengths, so the header is bounded, and byte ranges must tile the file exactly.
+"""
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from bertkit.errors import CheckpointError
+from bertkit.json_files import read_json
+
+_MAX_HEADER_BYTES = 10_000_000
+_MAX_TENSORS = 100_000
+_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
+
+
+@dataclass(frozen=True)
+class StoredTensor:
+    """A tensor as a header announces it."""
+
+    file: Path
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+def stored_tensors(directory: Path) -> dict[str, StoredTensor]:
+    """Every tensor in the safetensors files of a model folder, by name; only headers are read.
+
+    Raises:
+        CheckpointError: no safetensors weights there, or a file that is truncated, malformed or outside the folder.
+    """
+    single, index = directory / "model.safetensors", directory / "model.safetensors.index.json"
+    if single.is_file():
+        return {tensor.name: tensor for tensor in _read_header(single)}
+    if not index.is_file():
+        raise _no_safetensors(directory)
+    weight_map = (read_json(index) or {}).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise CheckpointError(f"{index} has no weight_map: fetch or save the model again")
+    tensors: dict[str, StoredTensor] = {}
+    for shard in sorted(set(map(str, weight_map.values()))):
+        if Path(shard).name != shard or "\\" in shard or not shard.endswith(".safetensors"):
+            raise CheckpointError(f"{index} names the file {shard!r}: only .safetensors files beside it are read")
+        if not (directory / shard).is_file():
+            raise CheckpointError(f"{directory} lacks {shard}, which its index names: fetch the model again")
+        for tensor in _read_header(directory / shard):
+            if weight_map.get(tensor.name) != shard:
+                raise CheckpointError(f"{directory / shard} holds {tensor.name!r}, which the index places elsewhere")
+            tensors[tensor.name] = tensor
+    if missing := weight_map.keys() - tensors.keys():
+        raise CheckpointError(f"{index} names tensors that no shard holds: {', '.join(sorted(missing)[:5])}")
+    return tensors
+
+
+def read_tensors(tensors: Iterator[StoredTensor] | list[StoredTensor]) -> dict[str, torch.Tensor]:
+    """The values of stored tensors, by their stored names, in their stored dtypes."""
+    by_file: dict[Path, list[StoredTensor]] = {}
+    for tensor in tensors:
+        by_file.setdefault(tensor.file, []).append(tensor)
+    values = {}
+    for file, wanted in by_file.items():
+        try:
+            with safe_open(file, framework="pt") as opened:
+                values.update((tensor.name, opened.get_tensor(tensor.name)) for tensor in wanted)
+        except SafetensorError as error:
+            raise CheckpointError(f"{file} cannot be read ({error}): fetch or save it again") from None
+    return values
+
+
+def _read_header(file: Path) -> list[StoredTensor]:
+    size = file.stat().st_size
+    with open(file, "rb") as handle:
+        header_bytes = int.from_bytes(handle.read(8), "little")
+        if size < 8 or header_bytes > size - 8:
+            raise CheckpointError(f"{file} is truncated or not a safetensors file ({size} bytes): fetch it again")
+        if header_bytes > _MAX_HEADER_BYTES:
+            raise CheckpointError(f"{file} announces a header of {header_bytes} bytes, more than any real model has")
+        try:
+            header = json.loads(handle.read(header_bytes))
+            header.pop("__metadata__", None)
+            entries = [
+                (entry["data_offsets"][0], entry["data_offsets"][1],
+                 StoredTensor(file, name, entry["dtype"], tuple(map(int, entry["shape"]))))
+                for name, entry in header.items()
+            ]  # fmt: skip
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
+            raise CheckpointError(f"{file} has a malformed header: it is not a safetensors file") from None
+    if len(entries) > _MAX_TENSORS:
+        raise CheckpointError(f"{file} announces {len(entries)} tensors, more than any real model has")
+    position = 0
+    for start, end, tensor in sorted(entries, key=lambda entry: entry[:2]):
+        if tensor.dtype not in _BYTES or min(tensor.shape, default=0) < 0:
+            raise CheckpointError(f"{file}: {tensor.name!r} has dtype {tensor.dtype!r} and shape {list(tensor.shape)}: not supported")
+        if start != position or end - start != math.prod(tensor.shape) * _BYTES[tensor.dtype]:
+            raise CheckpointError(f"{file}: the bytes of {tensor.name!r} do not fit its shape {list(tensor.shape)}")
+        position = end
+    if position != size - 8 - header_bytes:
+        raise CheckpointError(
+            f"{file} is truncated or padded: its header announces {position} bytes of weights, it holds "
+            f"{size - 8 - header_bytes}; fetch it again"
+        )
+    return [tensor for _, _, tensor in entries]
+
+
+def _no_safetensors(directory: Path) -> CheckpointError:
+    pickled = sorted(file.name for pattern in ("*.bin", "*.pt", "*.pth", "*.ckpt") for file in directory.glob(pattern))
+    if not pickled:
+        return CheckpointError(f"{directory} holds no weights: expected model.safetensors or its index")
+    return CheckpointError(
+        f"{directory} has its weights as a pickle ({pickled[0]}), which can run any code when opened, so it is not "
+        "read. If you trust it, convert it once where it may run: transformers' AutoModel.from_pretrained(FOLDER)"
+        ".save_pretrained(NEW_FOLDER) writes model.safetensors"
+    )

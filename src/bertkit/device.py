@@ -1,0 +1,39 @@
+"""Where and how precisely to compute.
+
+Takes: names from the caller: "auto", "cpu", "cuda"; "float32", "float64".
+Gives: torch's device and dtype.
+May import: errors.
+"""
+
+import torch
+
+from bertkit.errors import UsageError
+
+PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
+
+
+def resolve_device(name: str) -> torch.device:
+    """The device of a name; "auto" is a GPU where torch sees one, else the CPU.
+
+    Raises:
+        UsageError: an unknown name, or a device this machine lacks.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise UsageError(f"device={name!r} cannot be used here: {str(error).splitlines()[0]}") from None
+    return device
+
+
+def resolve_precision(name: str) -> torch.dtype:
+    """The dtype of a name.
+
+    Raises:
+        UsageError: an unknown name.
+    """
+    if name not in PRECISIONS:
+        raise UsageError(f"precision={name!r}: expected one of {', '.join(PRECISIONS)}")
+    return PRECISIONS[name]

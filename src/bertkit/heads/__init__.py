@@ -1,0 +1,11 @@
+"""Hidden states to logits or vectors.
+
+Takes: hidden states (total_tokens, hidden_size) and pooled [CLS] vectors (batch_size, hidden_size).
+Gives: logits of each head; one vector for each sequence by pooling.
+May import: errors, batch, transformer.
+"""
+
+from bertkit.heads.bert import HEADS, KINDS, Bert, BertOutput
+from bertkit.heads.pooling import POOLINGS, LayerSelection
+
+__all__ = ["HEADS", "KINDS", "POOLINGS", "Bert", "BertOutput", "LayerSelection"]

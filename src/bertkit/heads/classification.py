@@ -1,0 +1,44 @@
+"""Classification: one decision for a sequence, for each token, or among several choices."""
+
+from torch import Tensor, nn
+
+from bertkit.errors import UsageError
+from bertkit.transformer import TransformerConfig
+
+
+class ClassificationHead(nn.Module):
+    """Dropout and one linear layer, over pooled vectors (sequences; one label is regression) or hidden states (tokens).
+
+    Devlin et al. 2018, section 4.1 and 5.3.
+    """
+
+    def __init__(self, config: TransformerConfig, num_labels: int, dropout_prob: float) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout_prob)
+        self.dense = nn.Linear(config.hidden_size, num_labels)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """(N, D) to (N, num_labels) logits; N sequences or tokens."""
+        return self.dense(self.dropout(vectors))
+
+
+class MultipleChoiceHead(nn.Module):
+    """One score for each (question, choice) sequence; the choices of a question stand next to each other in the batch.
+
+    Devlin et al. 2018, section 4.4 (SWAG).
+    """
+
+    def __init__(self, config: TransformerConfig, dropout_prob: float) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout_prob)
+        self.dense = nn.Linear(config.hidden_size, 1)
+
+    def forward(self, pooled: Tensor, num_choices: int) -> Tensor:
+        """(B * num_choices, D) to (B, num_choices) logits.
+
+        Raises:
+            UsageError: the sequences do not divide into questions of ``num_choices``.
+        """
+        if num_choices < 1 or len(pooled) % num_choices:
+            raise UsageError(f"{len(pooled)} sequences do not divide into questions of num_choices={num_choices}")
+        return self.dense(self.dropout(pooled)).view(-1, num_choices)

@@ -1,0 +1,26 @@
+"""Masked language modelling: a hidden state to a score for every entry of the vocabulary."""
+
+import torch
+from torch import Tensor, nn
+
+from bertkit.transformer import TransformerConfig
+from bertkit.transformer.activations import ACTIVATIONS
+
+
+class MaskedLMHead(nn.Module):
+    """``norm(activation(dense(h))) @ word_embedding^T + bias``.
+
+    The output projection is the word embedding itself (weight tying; Devlin et al. 2018, appendix A.1, and
+    google-research/bert ``run_pretraining.py``), so the head holds only the bias of it.
+    """
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.activation = ACTIVATIONS[config.hidden_act]
+        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+
+    def forward(self, hidden_states: Tensor, word_embedding: Tensor) -> Tensor:
+        """(P, D) hidden states of the positions wanted and (V, D) word embedding to (P, V) logits."""
+        return self.norm(self.activation(self.dense(hidden_states))) @ word_embedding.T + self.bias

@@ -1,0 +1,102 @@
+"""Hidden states to one vector for each text: which layers, and how tokens are pooled.
+
+A text may come as several windows. Pooling therefore has two steps: `pool_windows` sums up what each window owns, and
+`finish` turns the sums of all windows of a text into its vector, so that every token of a long text counts once.
+Shape letters: T total_tokens, W windows (sequences of the batch), N texts, D width of the selected layers.
+"""
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from bertkit.errors import MissingHeadError, UsageError
+from bertkit.transformer import EncoderOutput
+
+LayerSelection = Literal["last", "second-to-last", "embedding", "sum-last-4", "concat-last-4", "sum-all"]
+"""The rows of the feature table of the BERT paper (Devlin et al. 2018, table 7). "sum-all" sums the encoder layers."""
+
+POOLINGS = ("mean", "cls", "max", "mean-sqrt-len", "weighted-mean", "pooler")
+"""How the tokens of a text become one vector:
+
+- mean: of all tokens, [CLS] and [SEP] included (Reimers & Gurevych 2019)
+- cls: the hidden state of [CLS]
+- max: the largest value of each component over all tokens
+- mean-sqrt-len: the sum over the square root of the number of tokens
+- weighted-mean: tokens weighted by their place, 1, 2, 3, ... (Muennighoff 2022)
+- pooler: tanh(dense([CLS])), the checkpoint's own pooler; last layer only
+
+cls and pooler have one vector for each window of a long text: their mean is taken.
+"""
+
+
+def select_layers(encoded: EncoderOutput, layers: LayerSelection) -> Tensor:
+    """(T, D): one layer, a sum or a concatenation (then D is 4 x hidden_size).
+
+    Raises:
+        UsageError: an unknown selection, or more layers than the encoder has.
+    """
+    if layers == "last":
+        return encoded.last_hidden_state
+    states = encoded.hidden_states
+    if layers not in get_args(LayerSelection) or states is None:
+        raise UsageError(f"layers={layers!r}: expected one of {', '.join(get_args(LayerSelection))}")
+    num_layers = len(states) - 1
+    if layers.endswith("last-4") and num_layers < 4:
+        raise UsageError(f"layers={layers!r} needs 4 encoder layers, this model has {num_layers}")
+    match layers:
+        case "embedding":
+            return states[0]
+        case "second-to-last":
+            return states[-2]
+        case "sum-last-4":
+            return torch.stack(states[-4:]).sum(0)
+        case "concat-last-4":
+            return torch.cat(states[-4:], dim=-1)
+        case "sum-all":
+            return torch.stack(states[1:]).sum(0)
+
+
+def pool_windows(
+    pooling: str, layers: LayerSelection, encoded: EncoderOutput, first_tokens: Tensor, owned: Tensor, places: Tensor
+) -> tuple[Tensor, Tensor]:
+    """What each window contributes to the vector of its text.
+
+    Args:
+        encoded: the encoder's output for the W windows, with all hidden states unless ``layers`` is "last".
+        first_tokens: (W,) where each window starts in the packed row.
+        owned: (W, 2) start and end of the tokens that count, as positions in each window; none may be empty.
+        places: (W,) how many tokens of the text stand before the first one that counts.
+
+    Returns:
+        (W, D) values and (W,) weights, to be added up over the windows of a text; for "max" the values' maximum is
+        taken instead.
+
+    Raises:
+        MissingHeadError: "pooler" of an encoder without one.
+    """
+    states = select_layers(encoded, layers)
+    if pooling in ("cls", "pooler"):
+        if pooling == "pooler" and encoded.pooled is None:
+            raise MissingHeadError("this model was saved without its pooler: choose another pooling")
+        values = encoded.pooled if pooling == "pooler" else states[first_tokens]
+        return values, values.new_ones(len(values))
+    lengths = owned[:, 1] - owned[:, 0]
+    before = lengths.cumsum(0) - lengths  # (W,) tokens that earlier windows of this batch contribute
+    count = torch.arange(int(lengths.sum()), device=states.device)
+    tokens = states[count + (first_tokens + owned[:, 0] - before).repeat_interleave(lengths)]
+    if pooling == "max":
+        return torch.segment_reduce(tokens, "max", lengths=lengths), lengths.to(states.dtype)
+    if pooling == "weighted-mean":
+        weights = (count + (places - before).repeat_interleave(lengths) + 1).to(states.dtype)
+        values = torch.segment_reduce(tokens * weights[:, None], "sum", lengths=lengths)
+        return values, torch.segment_reduce(weights, "sum", lengths=lengths)
+    return torch.segment_reduce(tokens, "sum", lengths=lengths), lengths.to(states.dtype)
+
+
+def finish(pooling: str, values: Tensor, weights: Tensor) -> Tensor:
+    """(N, D) accumulated values and (N,) weights to the (N, D) vectors of the texts."""
+    if pooling == "max":
+        return values
+    divisor = weights.sqrt() if pooling == "mean-sqrt-len" else weights
+    return values / divisor[:, None]

@@ -1,0 +1,201 @@
+"""Texts to vectors."""
+
+from collections.abc import Iterable, Iterator, Sequence, Sized
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from tqdm import tqdm
+
+from bertkit.checkpoint import SentenceSettings
+from bertkit.errors import UsageError
+from bertkit.heads import POOLINGS, LayerSelection
+from bertkit.heads.pooling import finish, pool_windows
+from bertkit.inference.runner import Runner, chunks
+from bertkit.tokenizer import Encoding
+from bertkit.tokenizer.encoding import OnLong
+
+
+@dataclass(frozen=True)
+class EmbedOptions:
+    """How texts become vectors. None everywhere means: as the checkpoint says."""
+
+    pooling: str | None = None  # a name from POOLINGS; without a checkpoint's word, "mean"
+    layers: LayerSelection = "last"  # which hidden states are pooled
+    normalize: bool | None = None  # scale vectors to length 1; without a checkpoint's word, no
+    dimensions: int | None = None  # keep the first so many components, before normalising (Kusupati et al. 2022)
+    prompt: str | None = None  # put before every text
+    prompt_name: str | None = None  # or one of the checkpoint's prompts by name
+    max_length: int | None = None  # longest sequence in tokens, special tokens included
+    on_long: OnLong = "truncate"  # what sentence encoders' publishers do; "window" pools every token of a long text once
+    stride: int | None = None  # tokens from one window's start to the next; None: half a window
+    tokens_per_batch: int | None = None  # None: by device
+    progress: bool | None = None  # show a bar after two seconds; None: where a person is watching
+
+    def __post_init__(self) -> None:
+        if self.pooling is not None and self.pooling not in POOLINGS:
+            raise UsageError(f"pooling={self.pooling!r}: expected one of {', '.join(POOLINGS)}")
+        if self.pooling == "pooler" and self.layers != "last":
+            raise UsageError("pooling='pooler' reads the last layer only: leave layers out")
+        if self.dimensions is not None and self.dimensions < 1:
+            raise UsageError(f"dimensions={self.dimensions}: expected at least 1")
+        if self.prompt is not None and self.prompt_name is not None:
+            raise UsageError("pass prompt or prompt_name, not both")
+
+
+@dataclass
+class EmbedReport:
+    """What happened to the texts on the way."""
+
+    num_texts: int = 0
+    num_tokens: int = 0  # run through the network, special tokens and windows' overlaps included
+    num_empty: int = 0  # texts without a single token; their vector is that of "[CLS] [SEP]"
+    num_texts_cut: int = 0  # longer than the limit, and cut there
+    num_tokens_cut: int = 0
+    num_texts_windowed: int = 0  # longer than the limit, and read whole in windows
+
+
+def embed(
+    runner: Runner,
+    settings: SentenceSettings,
+    texts: Iterable[str],
+    options: EmbedOptions,
+    report: EmbedReport,
+) -> Iterator[np.ndarray]:
+    """Embed texts in bounded memory.
+
+    Yields:
+        (n, embedding_dim) float32 arrays for some thousand texts each, in the order of the texts; ``report`` is kept
+        up to date.
+
+    Raises:
+        OverLengthError: a text is too long under ``on_long="error"``.
+        UsageError: an option this model cannot honour.
+    """
+    pooling = options.pooling or settings.pooling
+    normalize = settings.normalize if options.normalize is None else options.normalize
+    prompt = _prompt(options, settings)
+    # A prompt that is not to be pooled is left out with the [CLS] before it, as its publishers do.
+    prompt_length = 0 if settings.include_prompt or not prompt else len(runner.tokenizer.encode(prompt)) - 1
+    max_length = max_sequence_length(runner, settings, options.max_length)
+    dimensions = embedding_dim(runner, options)
+    total = len(texts) if isinstance(texts, Sized) else None
+    hidden = None if options.progress is None else not options.progress
+    with tqdm(total=total, desc="embedding", unit=" texts", delay=2, disable=hidden, leave=False) as progress:
+        for chunk in chunks(texts, num_characters=_num_characters):
+            encodings = runner.tokenizer.encode_batch(
+                [prompt + text for text in chunk] if prompt else chunk,
+                max_length=max_length,
+                on_long=options.on_long,
+                stride=options.stride,
+            )
+            _count(report, encodings, len(chunk))
+            vectors = _embed_chunk(runner, encodings, len(chunk), pooling, options, prompt_length, progress)
+            vectors = vectors[:, :dimensions]
+            yield (F.normalize(vectors, dim=-1) if normalize else vectors).float().cpu().numpy()
+
+
+def embedding_dim(runner: Runner, options: EmbedOptions) -> int:
+    """Components of a vector.
+
+    Raises:
+        UsageError: more are asked for than there are.
+    """
+    full = runner.network.config.hidden_size * (4 if options.layers == "concat-last-4" else 1)
+    if options.dimensions is not None and options.dimensions > full:
+        raise UsageError(f"dimensions={options.dimensions}: this model's vectors have {full}")
+    return options.dimensions or full
+
+
+def max_sequence_length(runner: Runner, settings: SentenceSettings, asked: int | None) -> int:
+    """Longest sequence: as asked, else as the checkpoint says, and never more than the model has positions.
+
+    Raises:
+        UsageError: more is asked for than the model has positions.
+    """
+    if asked is not None:
+        if asked > runner.max_positions:
+            raise UsageError(f"max_length={asked}: this model has {runner.max_positions} positions")
+        return asked
+    named = settings.max_seq_length or runner.tokenizer.model_max_length or runner.max_positions
+    return min(named, runner.max_positions)
+
+
+@torch.inference_mode()
+def _embed_chunk(
+    runner: Runner,
+    encodings: Sequence[Encoding],
+    num_texts: int,
+    pooling: str,
+    options: EmbedOptions,
+    prompt_length: int,
+    progress: tqdm,
+) -> Tensor:
+    """(num_texts, D) vectors: every window adds what it owns to the text it is from."""
+    text_index = torch.tensor([encoding.text_index for encoding in encodings])
+    owned, places = _owned_tokens(encodings, prompt_length)
+    values = weights = None
+    for indices, batch in runner.batches(encodings, options.tokens_per_batch):
+        encoded = runner.network.encoder(batch, with_hidden_states=options.layers != "last")
+        window_values, window_weights = pool_windows(
+            pooling,
+            options.layers,
+            encoded,
+            batch.first_tokens,
+            owned[indices].to(runner.device),
+            places[indices].to(runner.device),
+        )
+        if values is None or weights is None:
+            lowest = float("-inf") if pooling == "max" else 0.0
+            values = window_values.new_full((num_texts, window_values.shape[1]), lowest)
+            weights = window_weights.new_zeros(num_texts)
+        rows = text_index[indices].to(runner.device)
+        if pooling == "max":
+            values.index_reduce_(0, rows, window_values, "amax")
+        else:
+            values.index_add_(0, rows, window_values)
+        weights.index_add_(0, rows, window_weights)
+        progress.update(sum(encodings[index].owned[0] == 0 for index in indices))
+    assert values is not None and weights is not None  # a chunk holds at least one text
+    return finish(pooling, values, weights)
+
+
+def _owned_tokens(encodings: Sequence[Encoding], prompt_length: int) -> tuple[Tensor, Tensor]:
+    """(W, 2) the tokens that each window pools, and (W,) how many tokens of its text stand before them."""
+    owned = np.array([encoding.owned for encoding in encodings]).reshape(-1, 2)
+    lengths = owned[:, 1] - owned[:, 0]
+    before = np.cumsum(lengths) - lengths
+    first = np.flatnonzero(owned[:, 0] == 0)  # the first window of each text
+    places = before - np.repeat(before[first], np.diff([*first, len(owned)]))
+    owned[first, 0] = np.minimum(prompt_length, owned[first, 1] - 1)
+    places[first] = owned[first, 0]
+    return torch.from_numpy(owned), torch.from_numpy(places)
+
+
+def _prompt(options: EmbedOptions, settings: SentenceSettings) -> str:
+    if options.prompt is not None:
+        return options.prompt
+    name = options.prompt_name or settings.default_prompt_name
+    if name is None:
+        return ""
+    if name not in settings.prompts:
+        raise UsageError(f"prompt_name={name!r}: this model's prompts are {', '.join(settings.prompts) or 'none'}")
+    return settings.prompts[name]
+
+
+def _num_characters(text: str) -> int:
+    if not isinstance(text, str):
+        raise UsageError(f"a text is {type(text).__name__} ({text!r:.40}): expected str")
+    return len(text)
+
+
+def _count(report: EmbedReport, encodings: Sequence[Encoding], num_texts: int) -> None:
+    report.num_texts += num_texts
+    report.num_tokens += sum(map(len, encodings))
+    report.num_empty += sum(len(encoding) == 2 for encoding in encodings)
+    report.num_texts_cut += sum(encoding.num_tokens_cut > 0 for encoding in encodings)
+    report.num_tokens_cut += sum(encoding.num_tokens_cut for encoding in encodings)
+    windows = np.bincount([encoding.text_index for encoding in encodings])
+    report.num_texts_windowed += int((windows > 1).sum())

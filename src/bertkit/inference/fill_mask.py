@@ -1,0 +1,66 @@
+"""What stands behind a [MASK]?"""
+
+from dataclasses import dataclass
+
+import torch
+
+from bertkit.errors import UsageError
+from bertkit.inference.runner import Runner
+from bertkit.tokenizer.encoding import OnLong, Span
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One entry of the vocabulary for a [MASK]."""
+
+    token: str
+    token_id: int
+    score: float  # probability, 0 to 1
+
+
+@dataclass(frozen=True)
+class FilledMask:
+    """A [MASK] and its most likely tokens, best first."""
+
+    offsets: Span  # characters of the text
+    candidates: tuple[Candidate, ...]
+
+
+def fill_mask(runner: Runner, text: str, *, top_k: int = 5, on_long: OnLong = "error") -> list[FilledMask]:
+    """Predict every [MASK] in a text, in the order they stand (Devlin et al. 2018, section 3.1).
+
+    With ``on_long="window"`` each [MASK] of a long text is predicted in the window that shows it the most context.
+
+    Raises:
+        UsageError: no [MASK] in the text, or ``top_k`` below 1.
+        OverLengthError: too long under ``on_long="error"``.
+    """
+    tokenizer = runner.tokenizer
+    if top_k < 1:
+        raise UsageError(f"top_k={top_k}: expected at least 1")
+    encodings = tokenizer.encode_batch(
+        [text], max_length=runner.max_positions, on_long=on_long, special_tokens_in_text=True
+    )
+    filled = []
+    for indices, batch in runner.batches(encodings):
+        for index, start in zip(indices, batch.first_tokens.tolist(), strict=True):
+            encoding = encodings[index]
+            inside = range(*encoding.owned)
+            masked = [position for position in inside if encoding.input_ids[position] == tokenizer.mask_id]
+            if not masked:
+                continue
+            with torch.inference_mode():
+                positions = torch.tensor(masked, device=runner.device) + start
+                logits = runner.network(batch, masked_positions=positions).logits["masked_lm"]
+                best = logits.softmax(-1).topk(min(top_k, len(tokenizer.vocabulary)))
+            for position, scores, ids in zip(masked, best.values.tolist(), best.indices.tolist(), strict=True):
+                candidates = tuple(
+                    Candidate(tokenizer.vocabulary.token(token_id), token_id, score)
+                    for token_id, score in zip(ids, scores, strict=True)
+                )
+                first, last = encoding.offsets[position].tolist()
+                filled.append(FilledMask((first, last), candidates))
+    if not filled:
+        mask = tokenizer.vocabulary.special.mask
+        raise UsageError(f"the text has no {mask} to fill: put {mask} where a word is missing")
+    return sorted(filled, key=lambda one: one.offsets)

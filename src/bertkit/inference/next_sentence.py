@@ -1,0 +1,27 @@
+"""Does one sentence follow another?"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from bertkit.inference.runner import Runner
+from bertkit.tokenizer.encoding import OnLong
+
+
+@torch.inference_mode()
+def next_sentence_probability(
+    runner: Runner, texts: Sequence[str], following: Sequence[str], *, on_long: OnLong = "error"
+) -> np.ndarray:
+    """(N,) float32 probabilities that ``following[i]`` is what comes after ``texts[i]`` (Devlin et al. 2018, 3.1).
+
+    Raises:
+        OverLengthError: a pair is too long under ``on_long="error"``.
+        UsageError: lists of unequal length.
+    """
+    encodings = runner.tokenizer.encode_batch(texts, following, max_length=runner.max_positions, on_long=on_long)
+    probabilities = np.empty(len(texts), np.float32)
+    for indices, batch in runner.batches(encodings):
+        logits = runner.network(batch).logits["next_sentence"]
+        probabilities[[encodings[index].text_index for index in indices]] = logits.softmax(-1)[:, 0].float().cpu().numpy()
+    return probabilities

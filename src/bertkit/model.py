@@ -1,0 +1,242 @@
+"""A model: encoder, heads and tokenizer of one directory, and what it can do.
+
+Takes: a path, a hub name or an installed model package.
+Gives: Model: embed, fill_mask, next_sentence_probability, and the network itself.
+May import: errors, device, tokenizer, batch, transformer, heads, checkpoint, inference.
+"""
+
+import warnings
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+
+from bertkit.checkpoint import Checkpoint, SentenceSettings, locate, open_checkpoint, save_checkpoint
+from bertkit.checkpoint.checkpoint import Provenance
+from bertkit.checkpoint.names import published_name
+from bertkit.device import resolve_device, resolve_precision
+from bertkit.errors import CheckpointError, MissingHeadError, TruncationWarning, UsageError
+from bertkit.heads import Bert
+from bertkit.inference import (
+    EmbedOptions,
+    EmbedReport,
+    FilledMask,
+    Runner,
+    embed,
+    fill_mask,
+    next_sentence_probability,
+)
+from bertkit.inference.embed import embedding_dim
+from bertkit.tokenizer import Tokenizer
+from bertkit.tokenizer.encoding import OnLong
+from bertkit.transformer import Encoder, TransformerConfig, initialize
+
+
+def load(
+    name: str | Path,
+    *,
+    precision: str = "float32",
+    device: str = "auto",
+    heads: Sequence[str] | None = None,
+    new: Collection[str] = (),
+    label_names: Sequence[str] | None = None,
+    ignore_tensors: Collection[str] = (),
+    ignore_config_keys: Collection[str] = (),
+    seed: int = 0,
+) -> "Model":
+    """Open a published BERT.
+
+    Args:
+        name: a folder, a hub name, a short name ("all-MiniLM-L6-v2"), or the import name of a model package.
+        precision: "float32", or "float64" for reference.
+        device: "auto", "cpu", "cuda", "cuda:1", ...
+        heads: the heads wanted, names from ``bertkit.HEADS``; None: those whose weights are there. Stored weights of
+            heads not named are left out.
+        new: heads, or "pooler", to start from initial weights. They refuse to predict until trained.
+        label_names: the labels of a new classification head.
+        ignore_tensors: unexpected stored tensors to leave out.
+        ignore_config_keys: unknown keys of config.json to leave out of account.
+        seed: of initial weights.
+
+    Raises:
+        CheckpointError: no such model, or one that is incomplete, inconsistent or unsafe to open.
+    """
+    checkpoint = open_checkpoint(
+        locate(name),
+        heads=heads,
+        new=new,
+        label_names=label_names,
+        ignore_tensors=ignore_tensors,
+        ignore_config_keys=ignore_config_keys,
+        dtype=resolve_precision(precision),
+        seed=seed,
+    )
+    checkpoint.network.to(resolve_device(device))
+    return Model(checkpoint)
+
+
+class Model:
+    """A BERT with its tokenizer."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self.checkpoint = checkpoint
+
+    @classmethod
+    def create(
+        cls,
+        config: TransformerConfig,
+        tokenizer: Tokenizer,
+        heads: Sequence[str] = (),
+        *,
+        label_names: Sequence[str] | None = None,
+        seed: int = 0,
+    ) -> "Model":
+        """A model with initial weights, to be trained.
+
+        Raises:
+            UsageError: the vocabulary does not fit the word embedding, or an unknown head.
+        """
+        if len(tokenizer.vocabulary) > config.vocab_size:
+            raise UsageError(f"vocab_size={config.vocab_size}: the vocabulary has {len(tokenizer.vocabulary)} entries")
+        network = Bert(config, heads, num_labels=len(label_names) if label_names else 2).eval()
+        initialize(network, config.initializer_range, seed)
+        origin = Provenance("initialised", f"seed {seed}")
+        provenance = {published_name(name): origin for name, _ in network.named_parameters()}
+        labels = tuple(label_names) if label_names else None
+        return cls(Checkpoint(network, tokenizer, label_names=labels, provenance=provenance))
+
+    def __repr__(self) -> str:
+        config = self.config
+        heads = ", ".join(self.network.heads) or "none"
+        return (
+            f"Model({config.num_hidden_layers} layers, hidden_size={config.hidden_size}, "
+            f"vocab_size={config.vocab_size}, heads: {heads})"
+        )
+
+    def save(self, directory: str | Path, *, overwrite: bool = False) -> None:
+        """Write a directory that transformers and sentence-transformers open; whole or not at all.
+
+        Raises:
+            UsageError: it exists and is not empty, unless ``overwrite``.
+        """
+        save_checkpoint(self.checkpoint, directory, overwrite=overwrite)
+
+    @property
+    def network(self) -> Bert:
+        """Encoder and heads: call it with a Batch for the logits of every head."""
+        return self.checkpoint.network
+
+    @property
+    def encoder(self) -> Encoder:
+        """The encoder: call it with a Batch for hidden states."""
+        return self.network.encoder
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self.checkpoint.tokenizer
+
+    @property
+    def config(self) -> TransformerConfig:
+        return self.network.config
+
+    @property
+    def sentence_settings(self) -> SentenceSettings:
+        """How its publisher pools and normalises; mean and no for one that was not published as a sentence encoder."""
+        return self.checkpoint.sentence or SentenceSettings()
+
+    @overload
+    def embed(self, texts: str | Iterable[str], **options: Any) -> np.ndarray: ...
+
+    def embed(
+        self, texts: str | Iterable[str], *, report: EmbedReport | None = None, **options: Any
+    ) -> np.ndarray:
+        """Texts to vectors.
+
+        Args:
+            texts: any iterable of str, or one str.
+            report: filled with what happened to the texts: how many were empty, cut, windowed. Without it, texts that
+                were cut raise a TruncationWarning with the counts.
+            options: the fields of `EmbedOptions`: pooling, layers, normalize, dimensions, prompt, on_long, ...
+
+        Returns:
+            (num_texts, embedding_dim) float32; (embedding_dim,) for one str. A text's vector does not depend on the
+            texts around it.
+
+        Raises:
+            OverLengthError: a text is too long under ``on_long="error"``.
+            UsageError: an option that is unknown or that this model cannot honour.
+        """
+        if isinstance(texts, str):
+            return self.embed([texts], report=report, **options)[0]
+        counts = EmbedReport() if report is None else report
+        arrays = list(self.embed_stream(texts, report=counts, **options))
+        if report is None and counts.num_texts_cut:
+            warnings.warn(
+                f"{counts.num_texts_cut} of {counts.num_texts} texts were longer than the model reads and lost "
+                f"{counts.num_tokens_cut} tokens; choose on_long='window' to read them whole, or pass report=",
+                TruncationWarning,
+                stacklevel=2,
+            )
+        if not arrays:
+            return np.empty((0, embedding_dim(self._runner, EmbedOptions(**options))), np.float32)
+        return np.concatenate(arrays)
+
+    def embed_stream(self, texts: Iterable[str], *, report: EmbedReport, **options: Any) -> Iterator[np.ndarray]:
+        """The same in bounded memory: yields (n, embedding_dim) arrays for some thousand texts each, in order."""
+        try:
+            chosen = EmbedOptions(**options)
+        except TypeError as error:
+            raise UsageError(f"embed: {str(error).partition('() ')[2]}; the options are the fields of EmbedOptions") from None
+        return embed(self._runner, self.sentence_settings, texts, chosen, report)
+
+    def fill_mask(self, text: str, *, top_k: int = 5, on_long: OnLong = "error") -> list[FilledMask]:
+        """The ``top_k`` most likely tokens for every [MASK] in a text.
+
+        Raises:
+            MissingHeadError: no masked LM head, or one that was never trained.
+            UsageError: no [MASK] in the text.
+            OverLengthError: too long under ``on_long="error"``.
+        """
+        self.require_trained("masked_lm")
+        return fill_mask(self._runner, text, top_k=top_k, on_long=on_long)
+
+    @overload
+    def next_sentence_probability(self, text: str, following: str, *, on_long: OnLong = "error") -> float: ...
+    @overload
+    def next_sentence_probability(
+        self, text: Sequence[str], following: Sequence[str], *, on_long: OnLong = "error"
+    ) -> np.ndarray: ...
+    def next_sentence_probability(self, text, following, *, on_long="error"):
+        """The probability, 0 to 1, that ``following`` is what comes after ``text``; (N,) float32 for lists.
+
+        Raises:
+            MissingHeadError: no next sentence head, or one that was never trained.
+            OverLengthError: too long under ``on_long="error"``.
+        """
+        self.require_trained("next_sentence")
+        if isinstance(text, str):
+            return float(next_sentence_probability(self._runner, [text], [following], on_long=on_long)[0])
+        return next_sentence_probability(self._runner, text, following, on_long=on_long)
+
+    def require_trained(self, head: str) -> None:
+        """Check that a head is there and that its weights are not the initial ones.
+
+        Raises:
+            MissingHeadError: it is not.
+        """
+        module = self.network.require_head(head)
+        for name, _ in module.named_parameters():
+            published = published_name(f"heads.{head}.{name}")
+            if self.checkpoint.provenance[published].origin == "initialised":
+                raise MissingHeadError(
+                    f"the {head} head was never trained ({published} still has its initial values): train it before "
+                    "asking it for predictions"
+                )
+
+    @property
+    def _runner(self) -> Runner:
+        return Runner(self.network, self.tokenizer)
+
+
+__all__ = ["CheckpointError", "Model", "load"]

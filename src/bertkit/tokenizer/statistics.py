@@ -1,0 +1,44 @@
+"""How a vocabulary fares on a given text: how many pieces a word takes, and what it cannot spell."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+
+from bertkit.tokenizer.tokenizer import Tokenizer
+
+_TEXTS_AT_A_TIME = 1_024
+
+
+@dataclass(frozen=True)
+class TextStatistics:
+    """Counts over texts, special tokens left out."""
+
+    num_texts: int
+    num_words: int  # after splitting at white space and punctuation
+    num_pieces: int
+    num_unknown: int  # pieces that are [UNK]
+
+    @property
+    def pieces_per_word(self) -> float:
+        return self.num_pieces / self.num_words if self.num_words else 0.0
+
+    @property
+    def unknown_share(self) -> float:
+        """Share of pieces that are [UNK], 0 to 1."""
+        return self.num_unknown / self.num_pieces if self.num_pieces else 0.0
+
+
+def text_statistics(tokenizer: Tokenizer, texts: Iterable[str]) -> TextStatistics:
+    """Tokenize the texts, a thousand at a time, and count."""
+    unk_id = tokenizer.vocabulary.id(tokenizer.vocabulary.special.unk)
+    num_texts = num_words = num_pieces = num_unknown = 0
+    texts = iter(texts)
+    while chunk := list(islice(texts, _TEXTS_AT_A_TIME)):
+        num_texts += len(chunk)
+        for pieces in tokenizer.wordpiece.tokenize(chunk):
+            num_words += len(np.unique(pieces.word_ids))
+            num_pieces += len(pieces)
+            num_unknown += int((pieces.input_ids == unk_id).sum())
+    return TextStatistics(num_texts, num_words, num_pieces, num_unknown)

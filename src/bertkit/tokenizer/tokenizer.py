@@ -1,0 +1,179 @@
+"""The tokenizer: encode texts and pairs, decode ids, load and save."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bertkit.errors import UsageError
+from bertkit.json_files import write_json
+from bertkit.tokenizer.encoding import Encoding, Layout, OnLong, assemble
+from bertkit.tokenizer.published import read_wordpiece
+from bertkit.tokenizer.vocabulary import Vocabulary
+from bertkit.tokenizer.wordpiece import Normalization, WordPiece
+from bertkit.whole_files import whole_file
+
+
+@dataclass(frozen=True)
+class Tokenizer:
+    """Text to Encodings over one vocabulary.
+
+    ``model_max_length`` is the longest sequence the publisher names; it is kept for callers and never applied here:
+    ``encode`` cuts only where ``max_length`` is passed.
+    """
+
+    wordpiece: WordPiece
+    model_max_length: int | None = None
+
+    @classmethod
+    def from_vocab(
+        cls,
+        vocabulary: Vocabulary | Sequence[str] | str | Path,
+        *,
+        lowercase: bool = True,
+        strip_accents: bool | None = None,
+        split_cjk: bool = True,
+    ) -> "Tokenizer":
+        """A tokenizer from a vocabulary: the object, its tokens in id order, or the path of a ``vocab.txt``.
+
+        ``lowercase`` must be as the vocabulary was learned: True for uncased ones, False for cased ones.
+        """
+        if isinstance(vocabulary, str | Path):
+            vocabulary = Vocabulary.load(vocabulary)
+        elif not isinstance(vocabulary, Vocabulary):
+            vocabulary = Vocabulary(tuple(vocabulary))
+        return cls(WordPiece(vocabulary, Normalization(lowercase, strip_accents, split_cjk)))
+
+    @classmethod
+    def load(cls, directory: str | Path) -> "Tokenizer":
+        """The tokenizer of a published BERT directory, or of a ``vocab.txt``.
+
+        Raises:
+            CheckpointError: no WordPiece tokenizer there.
+            DataError: a vocabulary that cannot be read.
+        """
+        directory = Path(directory)
+        if directory.is_file():
+            return cls.from_vocab(directory)
+        return cls(*read_wordpiece(directory))
+
+    def save(self, directory: str | Path) -> None:
+        """Write ``vocab.txt``, ``tokenizer.json`` and ``tokenizer_config.json`` into an existing folder."""
+        directory = Path(directory)
+        names, normalization = self.vocabulary.special, self.wordpiece.normalization
+        config = {
+            "tokenizer_class": "BertTokenizer",
+            "do_lower_case": normalization.lowercase,
+            "strip_accents": normalization.strip_accents,
+            "tokenize_chinese_chars": normalization.split_cjk,
+            **{f"{role}_token": getattr(names, role) for role in ("pad", "unk", "cls", "sep", "mask")},
+        }
+        if self.model_max_length is not None:
+            config["model_max_length"] = self.model_max_length
+        self.vocabulary.save(directory / "vocab.txt")
+        with whole_file(directory / "tokenizer.json") as temporary:
+            temporary.write_text(self.wordpiece.to_json(), encoding="utf-8")
+        write_json(directory / "tokenizer_config.json", config)
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        return self.wordpiece.vocabulary
+
+    def encode(
+        self,
+        text: str,
+        pair: str | None = None,
+        *,
+        max_length: int | None = None,
+        on_long: OnLong = "error",
+        special_tokens_in_text: bool = False,
+    ) -> Encoding:
+        """``[CLS] text [SEP]``, or ``[CLS] text [SEP] pair [SEP]``, of at most ``max_length`` tokens.
+
+        Raises:
+            OverLengthError: longer than ``max_length`` under ``on_long="error"``.
+            UsageError: ``on_long="window"``, which gives several Encodings: see ``encode_batch``.
+        """
+        if on_long == "window":
+            raise UsageError("on_long='window' gives several Encodings for a text: use encode_batch([text], ...)")
+        (encoding,) = self.encode_batch(
+            [text],
+            None if pair is None else [pair],
+            max_length=max_length,
+            on_long=on_long,
+            special_tokens_in_text=special_tokens_in_text,
+        )
+        return encoding
+
+    def encode_batch(
+        self,
+        texts: Sequence[str],
+        pairs: Sequence[str] | None = None,
+        *,
+        max_length: int | None = None,
+        on_long: OnLong = "error",
+        stride: int | None = None,
+        special_tokens_in_text: bool = False,
+    ) -> list[Encoding]:
+        """Encode many texts, or text and pair for each position.
+
+        Args:
+            max_length: longest sequence in tokens, special tokens included; None: any.
+            on_long: what to do with a longer one: ``"error"``, ``"truncate"`` (the count and the characters cut are in
+                the Encoding), or ``"window"`` (several Encodings with the same ``text_index``; over the pair's second
+                text, with the first before each window).
+            stride: tokens from one window's start to the next; None: half a window.
+            special_tokens_in_text: read a literal "[MASK]" in a text as that special token, as the published
+                tokenizers always do; by default it is text.
+
+        Returns:
+            One Encoding for each text, in order; with ``"window"`` one or more.
+
+        Raises:
+            OverLengthError: a text is too long under ``"error"``.
+            UsageError: something that is not a str, or texts and pairs of unequal number.
+        """
+        if isinstance(texts, str):
+            raise UsageError("encode_batch takes a list of texts, and got one str: use encode(text) or [text]")
+        if pairs is not None and len(pairs) != len(texts):
+            raise UsageError(f"{len(texts)} texts and {len(pairs)} pairs: each text needs its pair")
+        layout = Layout(max_length, on_long, stride)
+        cls_id, sep_id = self.cls_id, self.sep_id
+        first = self.wordpiece.tokenize(texts, special_tokens_in_text=special_tokens_in_text)
+        second = (
+            [None] * len(first)
+            if pairs is None
+            else self.wordpiece.tokenize(pairs, special_tokens_in_text=special_tokens_in_text)
+        )
+        encodings: list[Encoding] = []
+        for text_index, (a, b) in enumerate(zip(first, second, strict=True)):
+            encodings += assemble(a, b, cls_id, sep_id, layout, text_index)
+        return encodings
+
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        """Text from ids: pieces joined to words, spaces before punctuation removed. Case and accents that an uncased
+        vocabulary dropped do not come back."""
+        return self.wordpiece.decode([int(token_id) for token_id in ids], skip_special_tokens=skip_special_tokens)
+
+    def tokens(self, encoding: Encoding) -> list[str]:
+        """The spelling of each token of an Encoding."""
+        return [self.vocabulary.tokens[token_id] for token_id in encoding.input_ids]
+
+    def normalize(self, text: str) -> str:
+        """The text as it is before splitting: cleaned, and for an uncased vocabulary lower-cased without accents."""
+        return self.wordpiece.normalize(text)
+
+    @property
+    def cls_id(self) -> int:
+        return self.vocabulary.id(self.vocabulary.special.cls)
+
+    @property
+    def sep_id(self) -> int:
+        return self.vocabulary.id(self.vocabulary.special.sep)
+
+    @property
+    def pad_id(self) -> int:
+        return self.vocabulary.id(self.vocabulary.special.pad)
+
+    @property
+    def mask_id(self) -> int:
+        return self.vocabulary.id(self.vocabulary.special.mask)

@@ -1,0 +1,153 @@
+"""A WordPiece vocabulary: token <-> id, the special tokens, and statistics of its entries."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bertkit.errors import DataError
+from bertkit.whole_files import whole_file
+
+CONTINUATION = "##"
+"""Prefix of a piece that continues a word (Devlin et al. 2018, section 3)."""
+
+_RESERVED = re.compile(r"\[unused\d+\]")
+
+
+@dataclass(frozen=True)
+class SpecialTokens:
+    """How a vocabulary spells the tokens with a role of their own; defaults as in the published BERT vocabularies."""
+
+    pad: str = "[PAD]"  # fills rows at the padded border
+    unk: str = "[UNK]"  # a word the vocabulary cannot spell
+    cls: str = "[CLS]"  # first token of every sequence
+    sep: str = "[SEP]"  # ends each text
+    mask: str = "[MASK]"  # hides a token that the model is to predict
+
+    def spellings(self) -> tuple[str, ...]:
+        return (self.pad, self.unk, self.cls, self.sep, self.mask)
+
+
+@dataclass(frozen=True)
+class VocabularyStatistics:
+    """Counts of a vocabulary's entries by kind. The kinds are disjoint and sum to ``num_entries``."""
+
+    num_entries: int
+    num_special: int  # [PAD], [UNK], [CLS], [SEP], [MASK]
+    num_reserved: int  # [unused0], [unused1], ...: rows of the embedding kept free for new words
+    num_single_characters: int  # one character, "##" entries not counted
+    num_whole_words: int  # two characters or more, starting a word
+    num_continuations: int  # "##" pieces
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The entries of a vocabulary in id order.
+
+    Raises:
+        DataError: an entry stands twice.
+    """
+
+    tokens: tuple[str, ...]
+    special: SpecialTokens = SpecialTokens()
+    _ids: dict[str, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tokens", tuple(self.tokens))
+        ids: dict[str, int] = {}
+        for token_id, token in enumerate(self.tokens):
+            if ids.setdefault(token, token_id) != token_id:
+                raise DataError(
+                    f"the vocabulary holds {token!r} twice, as id {ids[token]} and {token_id}: remove one of them"
+                )
+        object.__setattr__(self, "_ids", ids)
+
+    @classmethod
+    def load(cls, path: str | Path, special: SpecialTokens | None = None) -> "Vocabulary":
+        """Read a ``vocab.txt``: UTF-8, one entry a line, the line number from 0 being the id.
+
+        Raises:
+            DataError: the file is missing, empty or not UTF-8.
+        """
+        path = Path(path)
+        try:
+            # Python's text mode ends a line at \n, \r\n or \r alone, as published readers do; an entry may itself
+            # be a Unicode space, so nothing else is stripped.
+            with open(path, encoding="utf-8") as file:
+                tokens = tuple(line.rstrip("\n") for line in file)
+        except FileNotFoundError:
+            raise DataError(f"no vocabulary at {path}: give a vocab.txt or a model directory that holds one") from None
+        except UnicodeDecodeError as error:
+            raise DataError(f"{path} is not UTF-8 (byte {error.start}): a vocab.txt is UTF-8 text") from None
+        if not tokens:
+            raise DataError(f"the vocabulary {path} is empty: expected one entry a line")
+        return cls(tokens, special or SpecialTokens())
+
+    def save(self, path: str | Path) -> None:
+        """Write a ``vocab.txt``, whole or not at all."""
+        with whole_file(path) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as file:
+            file.writelines(token + "\n" for token in self.tokens)
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def __contains__(self, token: object) -> bool:
+        return token in self._ids
+
+    def id(self, token: str) -> int:
+        """The id of an entry.
+
+        Raises:
+            DataError: the vocabulary has no such entry.
+        """
+        try:
+            return self._ids[token]
+        except KeyError:
+            raise DataError(f"the vocabulary of {len(self)} entries has no {token!r}") from None
+
+    def token(self, token_id: int) -> str:
+        """The entry of an id.
+
+        Raises:
+            DataError: the id is outside 0 .. len - 1.
+        """
+        if not 0 <= token_id < len(self.tokens):
+            raise DataError(f"id {token_id} is outside the vocabulary's 0 .. {len(self) - 1}")
+        return self.tokens[token_id]
+
+    def special_ids(self) -> frozenset[int]:
+        """Ids of the special tokens that this vocabulary holds."""
+        return frozenset(self._ids[token] for token in self.special.spellings() if token in self._ids)
+
+    def statistics(self) -> VocabularyStatistics:
+        kinds = [self._kind(token) for token in self.tokens]
+        return VocabularyStatistics(
+            num_entries=len(kinds),
+            num_special=kinds.count("special"),
+            num_reserved=kinds.count("reserved"),
+            num_single_characters=kinds.count("character"),
+            num_whole_words=kinds.count("word"),
+            num_continuations=kinds.count("continuation"),
+        )
+
+    def _kind(self, token: str) -> str:
+        if token in self.special.spellings():
+            return "special"
+        if _RESERVED.fullmatch(token):
+            return "reserved"
+        if token.startswith(CONTINUATION) and len(token) > len(CONTINUATION):
+            return "continuation"
+        return "character" if len(token) == 1 else "word"
+
+
+def from_ids(ids: Iterable[tuple[str, int]], special: SpecialTokens) -> Vocabulary:
+    """A vocabulary from (token, id) pairs in any order, as a ``tokenizer.json`` holds them.
+
+    Raises:
+        DataError: the ids are not exactly 0 .. n - 1.
+    """
+    by_id = sorted(ids, key=lambda pair: pair[1])
+    for expected, (token, token_id) in enumerate(by_id):
+        if token_id != expected:
+            raise DataError(f"the vocabulary's ids have a gap or a double at {expected}: found {token!r} as {token_id}")
+    return Vocabulary(tuple(token for token, _ in by_id), special)

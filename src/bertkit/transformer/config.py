@@ -1,0 +1,66 @@
+"""The shape of a Transformer encoder, keys spelled as in a published ``config.json``."""
+
+from dataclasses import dataclass, replace
+
+from bertkit.errors import UsageError
+from bertkit.transformer.activations import ACTIVATIONS
+
+SIZES = {  # layers, hidden, heads: Turc et al. 2019, table 1; Devlin et al. 2018, section 3. Feed-forward is 4 x hidden.
+    "tiny": (2, 128, 2),
+    "mini": (4, 256, 4),
+    "small": (4, 512, 8),
+    "medium": (8, 512, 8),
+    "base": (12, 768, 12),
+    "large": (24, 1024, 16),
+}
+
+
+@dataclass(frozen=True)
+class TransformerConfig:
+    """Defaults are BERT base, uncased (Devlin et al. 2018, and its published ``config.json``)."""
+
+    vocab_size: int = 30_522  # rows of the word embedding
+    hidden_size: int = 768  # width of every hidden state
+    num_hidden_layers: int = 12  # encoder layers
+    num_attention_heads: int = 12  # must divide hidden_size
+    intermediate_size: int = 3_072  # width inside the feed-forward network
+    hidden_act: str = "gelu"  # activation inside it: a key of ACTIVATIONS
+    hidden_dropout_prob: float = 0.1  # dropout on embeddings and on each sub-layer's output, in training
+    attention_probs_dropout_prob: float = 0.1  # dropout on attention probabilities, in training
+    max_position_embeddings: int = 512  # longest sequence in tokens
+    type_vocab_size: int = 2  # segments: 0 = text A, 1 = text B
+    initializer_range: float = 0.02  # standard deviation of initial weights
+    layer_norm_eps: float = 1e-12  # added to the variance in layer normalization
+
+    def __post_init__(self) -> None:
+        for name in ("vocab_size", "hidden_size", "num_attention_heads", "intermediate_size",
+                     "max_position_embeddings", "type_vocab_size"):  # fmt: skip
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise UsageError(f"{name}={value!r}: expected an integer of at least 1")
+        if not isinstance(self.num_hidden_layers, int) or self.num_hidden_layers < 0:
+            raise UsageError(f"num_hidden_layers={self.num_hidden_layers!r}: expected an integer of at least 0")
+        if self.hidden_size % self.num_attention_heads:
+            raise UsageError(
+                f"hidden_size={self.hidden_size} is not a multiple of num_attention_heads={self.num_attention_heads}"
+            )
+        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+            if not 0 <= getattr(self, name) < 1:
+                raise UsageError(f"{name}={getattr(self, name)!r}: expected a probability from 0 to below 1")
+        if self.hidden_act not in ACTIVATIONS:
+            raise UsageError(f"hidden_act={self.hidden_act!r}: expected one of {', '.join(ACTIVATIONS)}")
+
+    @classmethod
+    def of_size(cls, size: str, **changes: int | float | str) -> "TransformerConfig":
+        """One of the named sizes, with changes: ``TransformerConfig.of_size("mini", vocab_size=8192)``."""
+        if size not in SIZES:
+            raise UsageError(f"size {size!r}: expected one of {', '.join(SIZES)}")
+        layers, hidden, heads = SIZES[size]
+        config = cls(
+            num_hidden_layers=layers, hidden_size=hidden, num_attention_heads=heads, intermediate_size=4 * hidden
+        )
+        return replace(config, **changes)
+
+    @property
+    def head_dim(self) -> int:
+        return self.hidden_size // self.num_attention_heads

@@ -1,0 +1,33 @@
+"""Token, position and segment to a first vector: the three embeddings of BERT (Devlin et al. 2018, figure 2)."""
+
+from torch import Tensor, nn
+
+from bertkit.batch import Batch
+from bertkit.errors import UsageError
+from bertkit.transformer.config import TransformerConfig
+
+
+class Embeddings(nn.Module):
+    """``norm(word + token_type + position)``, all three learned."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.word = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.position = nn.Embedding(config.max_position_embeddings, config.hidden_size)
+        self.token_type = nn.Embedding(config.type_vocab_size, config.hidden_size)
+        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Returns (total_tokens, hidden_size).
+
+        Raises:
+            UsageError: a sequence is longer than the position table.
+        """
+        if batch.num_positions > self.position.num_embeddings:
+            raise UsageError(
+                f"the batch uses {batch.num_positions} positions, the model has {self.position.num_embeddings} "
+                "(max_position_embeddings): cut or window the texts when encoding them"
+            )
+        summed = self.word(batch.input_ids) + self.token_type(batch.token_type_ids) + self.position(batch.position_ids)
+        return self.dropout(self.norm(summed))

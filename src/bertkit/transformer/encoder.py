@@ -1,0 +1,62 @@
+"""The BERT encoder: embeddings, layers, and the pooler over [CLS]."""
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from bertkit.batch import Batch
+from bertkit.transformer.config import TransformerConfig
+from bertkit.transformer.embeddings import Embeddings
+from bertkit.transformer.layer import EncoderLayer
+
+
+@dataclass(frozen=True, eq=False)
+class EncoderOutput:
+    """What the encoder gives for a Batch; T total_tokens, D hidden_size, B sequences, H heads."""
+
+    last_hidden_state: Tensor  # (T, D)
+    pooled: Tensor | None  # (B, D), None for an encoder without pooler
+    hidden_states: list[Tensor] | None = None  # embeddings, then every layer: num_hidden_layers + 1 of (T, D)
+    attention_probs: list[list[Tensor]] | None = None  # for each layer, for each sequence: (H, seqlen, seqlen)
+
+
+class Pooler(nn.Module):
+    """``tanh(dense([CLS]))``: the sequence as one vector, trained by next sentence prediction."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+
+    def forward(self, cls_hidden_states: Tensor) -> Tensor:
+        """(B, D) to (B, D)."""
+        return self.dense(cls_hidden_states).tanh()
+
+
+class Encoder(nn.Module):
+    """Token ids in, one contextual vector for each token out (Devlin et al. 2018, section 3)."""
+
+    def __init__(self, config: TransformerConfig, *, with_pooler: bool = True) -> None:
+        super().__init__()
+        self.config = config
+        self.embeddings = Embeddings(config)
+        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_hidden_layers))
+        self.pooler = Pooler(config) if with_pooler else None
+
+    def forward(
+        self, batch: Batch, *, with_hidden_states: bool = False, with_attention_probs: bool = False
+    ) -> EncoderOutput:
+        """Run a Batch through all layers; hidden states and attention probabilities are kept only when asked for."""
+        hidden = self.embeddings(batch)
+        hidden_states, attention_probs = [hidden], []
+        for layer in self.layers:
+            hidden, probs = layer(hidden, batch.seqlens, with_probs=with_attention_probs)
+            if with_hidden_states:
+                hidden_states.append(hidden)
+            if with_attention_probs:
+                attention_probs.append(probs)
+        return EncoderOutput(
+            last_hidden_state=hidden,
+            pooled=None if self.pooler is None else self.pooler(hidden[batch.first_tokens]),
+            hidden_states=hidden_states if with_hidden_states else None,
+            attention_probs=attention_probs if with_attention_probs else None,
+        )

@@ -1,0 +1,20 @@
+"""The position-wise feed-forward network (Vaswani et al. 2017, section 3.3)."""
+
+from torch import Tensor, nn
+
+from bertkit.transformer.activations import ACTIVATIONS
+from bertkit.transformer.config import TransformerConfig
+
+
+class FeedForward(nn.Module):
+    """Expand to ``intermediate_size``, activate, project back: the same for every token."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.expand = nn.Linear(config.hidden_size, config.intermediate_size)
+        self.activation = ACTIVATIONS[config.hidden_act]
+        self.project = nn.Linear(config.intermediate_size, config.hidden_size)
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        """(total_tokens, hidden_size) to the same."""
+        return self.project(self.activation(self.expand(hidden_states)))

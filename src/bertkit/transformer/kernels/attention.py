@@ -1,0 +1,67 @@
+"""Attention over a packed row: each sequence attends to itself alone.
+
+Shape letters: T total_tokens, H num_heads, K head_dim, N sequences of one length, L their length.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def packed_attention(
+    query: Tensor, key: Tensor, value: Tensor, seqlens: Sequence[int], dropout_prob: float = 0.0
+) -> Tensor:
+    """``softmax(Q K^T / sqrt(K)) V`` within each sequence (Vaswani et al. 2017, equation 1).
+
+    Neighbours of equal length form one rectangular product without padding or copying, so a batch sorted by length
+    costs one call for each length in it.
+
+    Args:
+        query, key, value: (T, H, K).
+        seqlens: tokens of each sequence, summing to T.
+        dropout_prob: dropout on the attention probabilities.
+
+    Returns:
+        (T, H, K).
+    """
+    parts = []
+    for rows, shape in _equal_length_runs(seqlens):
+        # (N * L, H, K) -> (N, H, L, K), a view
+        q, k, v = (x[rows].unflatten(0, shape).transpose(1, 2) for x in (query, key, value))
+        attended = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout_prob)
+        parts.append(attended.transpose(1, 2).flatten(0, 1))  # back to (N * L, H, K)
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def attention_with_probs(
+    query: Tensor, key: Tensor, value: Tensor, seqlens: Sequence[int], dropout_prob: float = 0.0
+) -> tuple[Tensor, list[Tensor]]:
+    """The same, written out, with the probabilities: the reference, and the path taken when they are asked for.
+
+    Returns:
+        (T, H, K), and for each sequence its (H, L, L) probabilities: row = attending token, column = attended.
+    """
+    contexts, all_probs = [], []
+    for q, k, v in zip(*(x.transpose(0, 1).split(list(seqlens), dim=1) for x in (query, key, value)), strict=True):
+        scores = q @ k.transpose(1, 2) * q.shape[-1] ** -0.5  # (H, L, L)
+        probs = scores.softmax(dim=-1)
+        contexts.append(F.dropout(probs, dropout_prob) @ v)  # (H, L, K)
+        all_probs.append(probs)
+    return torch.cat(contexts, dim=1).transpose(0, 1), all_probs
+
+
+def _equal_length_runs(seqlens: Sequence[int]) -> Iterator[tuple[slice, tuple[int, int]]]:
+    """Rows of the packed axis and (N, L) for each run of neighbouring sequences of one length.
+
+    >>> [(rows.start, rows.stop, shape) for rows, shape in _equal_length_runs([4, 4, 3])]
+    [(0, 8, (2, 4)), (8, 11, (1, 3))]
+    """
+    start = 0
+    for length, run in groupby(seqlens):
+        num_sequences = sum(1 for _ in run)
+        end = start + num_sequences * length
+        yield slice(start, end), (num_sequences, length)
+        start = end

@@ -1,0 +1,30 @@
+"""One encoder layer: attention and feed-forward, each with residual and layer normalization after it (post-norm)."""
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from bertkit.transformer.attention import SelfAttention
+from bertkit.transformer.config import TransformerConfig
+from bertkit.transformer.feed_forward import FeedForward
+
+
+class EncoderLayer(nn.Module):
+    """``x = norm(x + attention(x)); x = norm(x + feed_forward(x))`` (Vaswani et al. 2017, section 3.1)."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.attention = SelfAttention(config)
+        self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.feed_forward = FeedForward(config)
+        self.feed_forward_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def forward(
+        self, hidden_states: Tensor, seqlens: Sequence[int], *, with_probs: bool = False
+    ) -> tuple[Tensor, list[Tensor] | None]:
+        """(total_tokens, hidden_size) to the same, and when asked the attention probabilities."""
+        attended, probs = self.attention(hidden_states, seqlens, with_probs=with_probs)
+        hidden_states = self.attention_norm(self.dropout(attended) + hidden_states)
+        expanded = self.feed_forward(hidden_states)
+        return self.feed_forward_norm(self.dropout(expanded) + hidden_states), probs

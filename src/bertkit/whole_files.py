@@ -1,0 +1,99 @@
+"""Output that appears whole or not at all.
+
+Takes: the path an output shall have.
+Gives: a temporary path beside it, renamed onto it when everything was written.
+May import: errors.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bertkit.errors import UsageError
+
+
+@contextmanager
+def whole_file(path: str | Path) -> Iterator[Path]:
+    """Yield a temporary path in the folder of ``path``; on success flush it to disk and rename it onto ``path``.
+
+    On any exception, Ctrl-C included, the temporary file is removed and an older ``path`` stays as it was.
+
+    Raises:
+        UsageError: the folder does not exist, or ``path`` is a folder.
+    """
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise UsageError(f"cannot write {path}: the folder {path.parent} does not exist; create it first")
+    if path.is_dir():
+        raise UsageError(f"cannot write {path}: it is a folder; give a file name")
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        _set_default_mode(temporary)
+        _flush_to_disk(temporary)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def whole_folder(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """Yield an empty temporary folder beside ``path``; on success rename it onto ``path``.
+
+    An existing non-empty ``path`` is refused unless ``overwrite``; then it is replaced as a whole, and is put back if
+    the replacement fails.
+
+    Raises:
+        UsageError: ``path`` exists and is a file, or is a non-empty folder while ``overwrite`` is false.
+    """
+    path = Path(path)
+    if path.exists() and not path.is_dir():
+        raise UsageError(f"cannot write the folder {path}: a file of that name exists")
+    if path.is_dir() and any(path.iterdir()) and not overwrite:
+        raise UsageError(f"{path} exists and is not empty: choose another folder or pass overwrite=True")
+    path.absolute().parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".partial", dir=path.absolute().parent))
+    try:
+        yield temporary
+        temporary.chmod(0o777 & ~_umask())
+        for file in temporary.rglob("*"):
+            if file.is_file():
+                _flush_to_disk(file)
+        _swap_in(temporary, path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _swap_in(temporary: Path, path: Path) -> None:
+    if not path.exists():
+        os.replace(temporary, path)
+        return
+    old = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".old", dir=path.absolute().parent))
+    os.replace(path, old)  # renaming onto an empty folder is allowed
+    try:
+        os.replace(temporary, path)
+    except BaseException:
+        os.replace(old, path)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _flush_to_disk(file: Path) -> None:
+    with open(file, "rb+") as handle:
+        os.fsync(handle.fileno())
+
+
+def _set_default_mode(file: Path) -> None:
+    """mkstemp makes private files; give the mode an ordinary ``open`` would have given."""
+    file.chmod(0o666 & ~_umask())
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
