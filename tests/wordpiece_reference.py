@@ -8,6 +8,7 @@ hold for every version to 18.0).
 
 import unicodedata
 from functools import cache
+from itertools import groupby
 
 
 def _code_points(ranges: str) -> frozenset[str]:
@@ -48,9 +49,7 @@ NOT_MARK = _code_points(
 # Marks in Unicode 8 that are spacing marks (Mc) today.
 ALSO_MARK = _code_points("1734 1171E")
 # Characters that stay whole: decompositions younger than the library's, which are those of Unicode 9.
-NOT_DECOMPOSED = _code_points(
-    "105C9 105E4 11383 11385 1138E 11391 113C5 113C7-113C8 11938 16121-16128 16D68-16D6A"
-)
+NOT_DECOMPOSED = _code_points("105C9 105E4 11383 11385 1138E 11391 113C5 113C7-113C8 11938 16121-16128 16D68-16D6A")
 # Marks that canonical ordering leaves where they are: combining classes younger than Unicode 9.
 NOT_ORDERED = _code_points(
     "5C8-5C9 7FD 897-89F 8CA-8D3 9FE C3C D3B-D3C EBA 1715 1ABF-1AF0 1DF6-1DFA A82C 10D24-10D27 10D69-10D6D 10EAB-10EAC "
@@ -92,10 +91,7 @@ def reference_tokens(
 
 def normalize(text: str, lowercase: bool, strip_accents: bool | None = None) -> Placed:
     """Clean, set CJK characters apart, decompose and drop marks, lower-case: in this order."""
-    placed: Placed = []
-    for position, char in enumerate(text):
-        if not is_control(char):
-            placed += [(cleaned, position) for cleaned in _spaced(char)]
+    placed = [(cleaned, position) for position, char in enumerate(text) for cleaned in clean(char)]
     if strip_accents or (strip_accents is None and lowercase):
         placed = [(char, position) for char, position in decompose(placed) if not is_mark(char)]
     if lowercase:
@@ -109,19 +105,14 @@ def decompose(placed: Placed) -> Placed:
     Positions do not travel with a mark that moves: the n-th character of the text keeps the n-th place among those that
     are not additional parts, and an additional part has the place of what now stands before it.
     """
-    if all(char < "\xc0" for char, _ in placed):
+    if all(char < "\x80" for char, _ in placed):
         return placed
     parts = [(part, number > 0) for char, _ in placed for number, part in enumerate(_parts(char))]
-    start = 0
-    while start < len(parts):
-        end = start
-        while end < len(parts) and combining_class(parts[end][0]):
-            end += 1
-        if end - start > 1:
-            parts[start:end] = sorted(parts[start:end], key=lambda part: combining_class(part[0]))
-        start = end + 1
+    ordered: list[tuple[str, bool]] = []
+    for is_row_of_marks, row in groupby(parts, key=lambda part: combining_class(part[0]) > 0):
+        ordered += sorted(row, key=lambda part: combining_class(part[0])) if is_row_of_marks else row
     result, place = [], -1
-    for part, additional in parts:
+    for part, additional in ordered:
         place += not additional
         result.append((part, placed[place][1]))
     return result
@@ -131,12 +122,13 @@ def words(placed: Placed) -> list[Placed]:
     """Split at white space, which goes, and around punctuation, each a word."""
     result: list[Placed] = [[]]
     for char, position in placed:
-        if char in SPACES:
-            result.append([])
-        elif is_punctuation(char):
-            result += [[(char, position)], []]
-        else:
+        kind = splits(char)
+        if kind == "nowhere":
             result[-1].append((char, position))
+        elif kind == "space":
+            result.append([])
+        else:
+            result += [[(char, position)], []]
     return [word for word in result if word]
 
 
@@ -159,6 +151,16 @@ def pieces(word: str, vocab: dict[str, int], max_chars_per_word: int) -> list[tu
 
 
 @cache
+def clean(char: str) -> str:
+    """Nothing for a control character, a space for any white space, spaces around a CJK character."""
+    if is_control(char):
+        return ""
+    if char in SPACES:
+        return " "
+    return f" {char} " if char in CJK else char
+
+
+@cache
 def is_control(char: str) -> bool:
     """Dropped before anything else: control, format and private use characters, NUL, the replacement character."""
     if char in SPACE_CONTROLS or char in NOT_CONTROL:
@@ -170,6 +172,12 @@ def is_control(char: str) -> bool:
 def is_mark(char: str) -> bool:
     """A non-spacing mark (Mn): what stripping accents drops."""
     return char in ALSO_MARK or (unicodedata.category(char) == "Mn" and char not in NOT_MARK)
+
+
+@cache
+def splits(char: str) -> str:
+    """Where a character ends a word: "space" (it goes), "punctuation" (it is a word), "nowhere"."""
+    return "space" if char in SPACES else "punctuation" if is_punctuation(char) else "nowhere"
 
 
 @cache
@@ -189,13 +197,6 @@ def combining_class(char: str) -> int:
 def lower_case(char: str) -> str:
     """One character by itself: a final capital sigma becomes σ as anywhere else."""
     return YOUNG_CAPITALS.get(char) or char.lower()
-
-
-@cache
-def _spaced(char: str) -> str:
-    if char in SPACES:
-        return " "
-    return f" {char} " if char in CJK else char
 
 
 @cache

@@ -24,7 +24,22 @@ _HOMES = {
     "train_vocabulary": "bertkit.tokenizer",
 }
 
-__all__ = [*sorted(_HOMES), "__version__"]  # noqa: PLE0604
+__all__ = [
+    "HEADS",
+    "Batch",
+    "BertkitError",
+    "EmbedOptions",
+    "EmbedReport",
+    "Encoding",
+    "Model",
+    "Tokenizer",
+    "TransformerConfig",
+    "Vocabulary",
+    "__version__",
+    "collate",
+    "load",
+    "train_vocabulary",
+]
 
 if TYPE_CHECKING:
     from bertkit.batch import Batch, collate

@@ -2,7 +2,7 @@
 
 Takes: a path, a hub name or an installed model package.
 Gives: Model: embed, fill_mask, next_sentence_probability, and the network itself.
-May import: errors, device, tokenizer, batch, transformer, heads, checkpoint, inference.
+May import: errors, device, locate, tokenizer, batch, transformer, heads, checkpoint, inference.
 """
 
 import warnings
@@ -12,11 +12,11 @@ from typing import Any, overload
 
 import numpy as np
 
-from bertkit.checkpoint import Checkpoint, SentenceSettings, locate, open_checkpoint, save_checkpoint
+from bertkit.checkpoint import Checkpoint, SentenceSettings, open_checkpoint, save_checkpoint
 from bertkit.checkpoint.checkpoint import Provenance
 from bertkit.checkpoint.names import published_name
 from bertkit.device import resolve_device, resolve_precision
-from bertkit.errors import CheckpointError, MissingHeadError, TruncationWarning, UsageError
+from bertkit.errors import MissingHeadError, TruncationWarning, UsageError
 from bertkit.heads import Bert
 from bertkit.inference import (
     EmbedOptions,
@@ -28,6 +28,7 @@ from bertkit.inference import (
     next_sentence_probability,
 )
 from bertkit.inference.embed import embedding_dim
+from bertkit.locate import locate
 from bertkit.tokenizer import Tokenizer
 from bertkit.tokenizer.encoding import OnLong
 from bertkit.transformer import Encoder, TransformerConfig, initialize
@@ -145,12 +146,7 @@ class Model:
         """How its publisher pools and normalises; mean and no for one that was not published as a sentence encoder."""
         return self.checkpoint.sentence or SentenceSettings()
 
-    @overload
-    def embed(self, texts: str | Iterable[str], **options: Any) -> np.ndarray: ...
-
-    def embed(
-        self, texts: str | Iterable[str], *, report: EmbedReport | None = None, **options: Any
-    ) -> np.ndarray:
+    def embed(self, texts: str | Iterable[str], *, report: EmbedReport | None = None, **options: Any) -> np.ndarray:
         """Texts to vectors.
 
         Args:
@@ -187,7 +183,9 @@ class Model:
         try:
             chosen = EmbedOptions(**options)
         except TypeError as error:
-            raise UsageError(f"embed: {str(error).partition('() ')[2]}; the options are the fields of EmbedOptions") from None
+            raise UsageError(
+                f"embed: {str(error).partition('() ')[2]}; the options are the fields of EmbedOptions"
+            ) from None
         return embed(self._runner, self.sentence_settings, texts, chosen, report)
 
     def fill_mask(self, text: str, *, top_k: int = 5, on_long: OnLong = "error") -> list[FilledMask]:
@@ -207,7 +205,9 @@ class Model:
     def next_sentence_probability(
         self, text: Sequence[str], following: Sequence[str], *, on_long: OnLong = "error"
     ) -> np.ndarray: ...
-    def next_sentence_probability(self, text, following, *, on_long="error"):
+    def next_sentence_probability(
+        self, text: str | Sequence[str], following: str | Sequence[str], *, on_long: OnLong = "error"
+    ) -> float | np.ndarray:
         """The probability, 0 to 1, that ``following`` is what comes after ``text``; (N,) float32 for lists.
 
         Raises:
@@ -215,8 +215,10 @@ class Model:
             OverLengthError: too long under ``on_long="error"``.
         """
         self.require_trained("next_sentence")
-        if isinstance(text, str):
+        if isinstance(text, str) and isinstance(following, str):
             return float(next_sentence_probability(self._runner, [text], [following], on_long=on_long)[0])
+        if isinstance(text, str) or isinstance(following, str):
+            raise UsageError("next_sentence_probability takes two texts or two lists of texts, got one of each")
         return next_sentence_probability(self._runner, text, following, on_long=on_long)
 
     def require_trained(self, head: str) -> None:
@@ -237,6 +239,3 @@ class Model:
     @property
     def _runner(self) -> Runner:
         return Runner(self.network, self.tokenizer)
-
-
-__all__ = ["CheckpointError", "Model", "load"]

@@ -57,7 +57,9 @@ class Batch:
             raise UsageError(f"input_ids has shape {tuple(input_ids.shape)}: expected (batch_size, seq_len)")
         for name, tensor in (("attention_mask", attention_mask), ("token_type_ids", token_type_ids)):
             if tensor is not None and tensor.shape != input_ids.shape:
-                raise UsageError(f"{name} has shape {tuple(tensor.shape)}, input_ids {tuple(input_ids.shape)}: expected the same")
+                raise UsageError(
+                    f"{name} has shape {tuple(tensor.shape)}, input_ids {tuple(input_ids.shape)}: expected the same"
+                )
         mask = torch.ones_like(input_ids, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
         seqlens = mask.sum(dim=1)
         if (seqlens == 0).any():

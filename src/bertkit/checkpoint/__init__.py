@@ -2,13 +2,12 @@
 
 Takes: a folder, a hub name or an installed model package.
 Gives: Checkpoint: network, tokenizer, sentence settings, and where each tensor came from; and the same back to disk.
-May import: errors, whole_files, json_files, tokenizer, batch, transformer, heads.
+May import: errors, whole_files, json_files, locate, tokenizer, batch, transformer, heads.
 """
 
 from bertkit.checkpoint.checkpoint import Checkpoint
-from bertkit.checkpoint.locate import locate
 from bertkit.checkpoint.opening import open_checkpoint
 from bertkit.checkpoint.saving import save_checkpoint
 from bertkit.checkpoint.sentence import SentenceSettings
 
-__all__ = ["Checkpoint", "SentenceSettings", "locate", "open_checkpoint", "save_checkpoint"]
+__all__ = ["Checkpoint", "SentenceSettings", "open_checkpoint", "save_checkpoint"]

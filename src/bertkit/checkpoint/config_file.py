@@ -76,7 +76,13 @@ def read_config(directory: Path, ignore_keys: Collection[str] = ()) -> Published
             f"{path} has unknown keys ({', '.join(sorted(unknown))}), which may change what the model computes: look "
             "at them, and if they do not, pass ignore_config_keys=[...]"
         )
-    missing = {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"} - content.keys()
+    missing = {
+        "vocab_size",
+        "hidden_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "intermediate_size",
+    } - content.keys()
     if missing:
         raise CheckpointError(f"{path} lacks {', '.join(sorted(missing))}")
     try:

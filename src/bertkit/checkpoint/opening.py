@@ -8,11 +8,12 @@ import torch
 from bertkit.checkpoint import names
 from bertkit.checkpoint.checkpoint import Checkpoint, Provenance
 from bertkit.checkpoint.config_file import PublishedConfig, read_config
-from bertkit.checkpoint.sentence import read_sentence_settings, transformer_directory
+from bertkit.checkpoint.sentence import read_sentence_settings
 from bertkit.checkpoint.weights import StoredTensor, read_tensors, stored_tensors
 from bertkit.errors import CheckpointError, MissingHeadError, UsageError
 from bertkit.heads import HEADS, Bert
 from bertkit.json_files import read_json
+from bertkit.locate import transformer_folder
 from bertkit.tokenizer import Tokenizer
 from bertkit.transformer import initialize
 
@@ -45,7 +46,7 @@ def open_checkpoint(
         MissingHeadError: a head is wanted that is neither stored nor in ``new``.
     """
     settings = read_sentence_settings(directory)
-    folder = transformer_directory(directory)
+    folder = transformer_folder(directory)
     config = read_config(folder, ignore_config_keys)
     stored = _by_canonical_name(stored_tensors(folder), folder)
     stored_heads = _stored_heads(stored, config, folder, heads)
@@ -62,7 +63,9 @@ def open_checkpoint(
             )
     has_pooler = names.POOLER_MARK in stored or "pooler" in new
     if not has_pooler and any(HEADS[head] for head in heads):
-        raise MissingHeadError(f"{directory} has no pooler, which {', '.join(heads)} reads: pass new=[..., 'pooler'] to start one")
+        raise MissingHeadError(
+            f"{directory} has no pooler, which {', '.join(heads)} reads: pass new=[..., 'pooler'] to start one"
+        )
     if label_names is None or not set(new) & set(names.CLASSIFIER_HEADS):
         label_names = _label_names(stored, config, folder)
     with torch.device("meta"):
@@ -139,7 +142,9 @@ def _label_names(stored: dict[str, StoredTensor], config: PublishedConfig, folde
     if config.label_names is None:
         return tuple(f"LABEL_{index}" for index in range(num_labels))
     if len(config.label_names) != num_labels:
-        raise CheckpointError(f"{folder}: the config names {len(config.label_names)} labels, the classifier has {num_labels}")
+        raise CheckpointError(
+            f"{folder}: the config names {len(config.label_names)} labels, the classifier has {num_labels}"
+        )
     return config.label_names
 
 
@@ -169,7 +174,11 @@ def _load(
             )
         if stored[name].dtype not in ("F64", "F32", "F16", "BF16"):
             raise CheckpointError(f"{folder}: {name} is stored as {stored[name].dtype}: expected floating point")
-    copies = {copy for copy, original in names.TIED.items() if copy in stored and original in wanted and "masked_lm" in network.heads}
+    copies = {
+        copy
+        for copy, original in names.TIED.items()
+        if copy in stored and original in wanted and "masked_lm" in network.heads
+    }
     values = read_tensors([stored[name] for name in {*wanted, *copies}])
     for copy in copies:
         original = names.TIED[copy]

@@ -27,7 +27,9 @@ def save_checkpoint(checkpoint: Checkpoint, directory: str | Path, *, overwrite:
     network = checkpoint.network
     heads = frozenset(network.heads)
     if heads not in _ARCHITECTURE_OF_HEADS:
-        raise CheckpointError(f"no published model has exactly the heads {', '.join(sorted(heads))}: save with some of them")
+        raise CheckpointError(
+            f"no published model has exactly the heads {', '.join(sorted(heads))}: save with some of them"
+        )
     has_labels = bool(heads & {"sequence_classification", "token_classification"})
     config = PublishedConfig(
         network.config,
@@ -38,7 +40,9 @@ def save_checkpoint(checkpoint: Checkpoint, directory: str | Path, *, overwrite:
     )
     vocabulary = checkpoint.tokenizer.vocabulary
     pad_id = vocabulary.id(vocabulary.special.pad) if vocabulary.special.pad in vocabulary else None
-    tensors = {names.published_name(name): value.detach().cpu().contiguous() for name, value in network.named_parameters()}
+    tensors = {
+        names.published_name(name): value.detach().cpu().contiguous() for name, value in network.named_parameters()
+    }
     if not heads:  # an encoder alone is stored without the prefix
         tensors = {name.removeprefix("bert."): value for name, value in tensors.items()}
     with whole_folder(directory, overwrite=overwrite) as folder:

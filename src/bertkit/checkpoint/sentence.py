@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.errors import CheckpointError
-from bertkit.json_files import read_json, read_json_value, write_json
+from bertkit.json_files import read_json, write_json
+from bertkit.locate import sentence_modules
 
 _POOLINGS = {  # published spelling -> ours; flags of the old layout are "pooling_mode_" + the first spelling
     "mean_tokens": "mean",
@@ -32,31 +33,23 @@ class SentenceSettings:
     include_prompt: bool = True  # whether the prompt's own tokens are pooled
 
 
-def transformer_directory(directory: Path) -> Path:
-    """The folder of config and weights: ``directory``, or the sub-folder that modules.json names."""
-    for module in _modules(directory):
-        if _module_kind(module) == "Transformer":
-            return _inside(directory, module["path"])
-    return directory
-
-
 def read_sentence_settings(directory: Path) -> SentenceSettings | None:
     """The settings that ``modules.json`` and its neighbours state; None where there is no modules.json.
 
     Raises:
         CheckpointError: a module or a pooling that is not supported.
     """
-    modules = _modules(directory)
+    modules = sentence_modules(directory)
     if not modules:
         return None
-    kinds = [_module_kind(module) for module in modules]
+    kinds = [module["kind"] for module in modules]
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
         raise CheckpointError(
             f"{directory / 'modules.json'} lists the modules {', '.join(kinds)}; supported: Transformer, Pooling and "
             "optionally Normalize"
         )
-    transformer = _inside(directory, modules[0]["path"])
-    pooling = read_json(_inside(directory, modules[1]["path"]) / "config.json")
+    transformer = directory / modules[0]["path"]
+    pooling = read_json(directory / modules[1]["path"] / "config.json")
     if pooling is None:
         raise CheckpointError(f"{directory} lacks {modules[1]['path']}/config.json, which modules.json names")
     limits = read_json(transformer / "sentence_bert_config.json") or {}
@@ -76,7 +69,9 @@ def read_sentence_settings(directory: Path) -> SentenceSettings | None:
 def write_sentence_settings(directory: Path, settings: SentenceSettings, hidden_size: int) -> None:
     """Write ``modules.json``, ``1_Pooling``, ``sentence_bert_config.json`` and the prompts as their readers expect."""
     if settings.pooling == "pooler":
-        raise CheckpointError("the sentence-transformers layout has no word for pooling='pooler': choose another to save")
+        raise CheckpointError(
+            "the sentence-transformers layout has no word for pooling='pooler': choose another to save"
+        )
     kinds = ["Transformer", "Pooling"] + ["Normalize"] * settings.normalize
     paths = ["", "1_Pooling", "2_Normalize"]
     modules = [
@@ -104,30 +99,13 @@ def write_sentence_settings(directory: Path, settings: SentenceSettings, hidden_
     )
 
 
-def _modules(directory: Path) -> list[dict[str, Any]]:
-    content = read_json_value(directory / "modules.json") or []
-    if not isinstance(content, list) or not all(
-        isinstance(module, dict) and isinstance(module.get("path"), str) for module in content
-    ):
-        raise CheckpointError(f"{directory / 'modules.json'}: expected a list of modules with type and path")
-    return content
-
-
-def _module_kind(module: dict[str, Any]) -> str:
-    return str(module.get("type")).rpartition(".")[2]
-
-
-def _inside(directory: Path, path: str) -> Path:
-    if Path(path).name != path or path == ".." or "\\" in path:
-        raise CheckpointError(f"{directory / 'modules.json'} names the path {path!r}: only folders in it are read")
-    return directory / path
-
-
 def _pooling(config: dict[str, Any], directory: Path) -> str:
     chosen = config.get("pooling_mode") or [
         key.removeprefix("pooling_mode_") for key, value in config.items() if key.startswith("pooling_mode_") and value
     ]
     chosen = [chosen] if isinstance(chosen, str) else chosen
     if len(chosen) != 1 or chosen[0] not in _POOLINGS:
-        raise CheckpointError(f"{directory} pools by {', '.join(chosen) or 'nothing'}: supported is one of {', '.join(_POOLINGS)}")
+        raise CheckpointError(
+            f"{directory} pools by {', '.join(chosen) or 'nothing'}: supported is one of {', '.join(_POOLINGS)}"
+        )
     return _POOLINGS[chosen[0]]

@@ -98,7 +98,9 @@ def _read_header(file: Path) -> list[StoredTensor]:
     position = 0
     for start, end, tensor in sorted(entries, key=lambda entry: entry[:2]):
         if tensor.dtype not in _BYTES or min(tensor.shape, default=0) < 0:
-            raise CheckpointError(f"{file}: {tensor.name!r} has dtype {tensor.dtype!r} and shape {list(tensor.shape)}: not supported")
+            raise CheckpointError(
+                f"{file}: {tensor.name!r} has dtype {tensor.dtype!r} and shape {list(tensor.shape)}: not supported"
+            )
         if start != position or end - start != math.prod(tensor.shape) * _BYTES[tensor.dtype]:
             raise CheckpointError(f"{file}: the bytes of {tensor.name!r} do not fit its shape {list(tensor.shape)}")
         position = end

@@ -8,6 +8,7 @@ Python 3.11: about 14,000 passages, 1.9 million characters, two seconds. Neither
 """
 
 import ast
+import builtins
 import inspect
 import os
 import re
@@ -73,7 +74,7 @@ def python_docs(stdlib: str | Path | None = None) -> Iterator[Passage]:
     """
     folder = Path(stdlib or sysconfig.get_path("stdlib"))
     seen = set()
-    for passage in (*_topic_passages(folder), *_docstring_passages(folder)):
+    for passage in (*_topic_passages(folder), *_builtin_passages(), *_docstring_passages(folder)):
         if passage.text not in seen:
             seen.add(passage.text)
             yield passage
@@ -107,6 +108,18 @@ def _lines_of_constant(node: ast.Constant, source_lines: list[str]) -> list[int]
     return lines
 
 
+def _builtin_passages() -> Iterator[Passage]:
+    """Built-in functions and types are compiled: they have docstrings, but no source file to read them from."""
+    for name, value in sorted(vars(builtins).items()):
+        if callable(value) and getattr(value, "__name__", "") == name and value.__module__ == "builtins":
+            members = {name: value}
+            if isinstance(value, type):
+                members |= {f"{name}.{key}": getattr(value, key) for key in vars(value) if key[0] != "_"}
+            for dotted_name, member in members.items():
+                for _, text, title in _documented(inspect.cleandoc(member.__doc__ or "")):
+                    yield Passage(text, dotted_name, title, "", 0)
+
+
 def _docstring_passages(folder: Path) -> Iterator[Passage]:
     num_files = 0
     for path in _source_files(folder):
@@ -119,14 +132,22 @@ def _docstring_passages(folder: Path) -> Iterator[Passage]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # invalid escapes in old docstrings
             tree = ast.parse(path.read_bytes())
-        for name, node, docstring in _docstrings(tree, module):
+        classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+        bases = {base.id for node in classes for base in node.bases if isinstance(base, ast.Name)}
+        for name, node, docstring in _docstrings(tree, module, bases):
             first_line = node.lineno + len(docstring) - len(docstring.lstrip("\n"))
-            summary = ""
-            for start, title, text in _paragraphs(inspect.cleandoc(docstring)):
-                summary = summary or re.split(r"(?<=[.!?]) ", text)[0]
-                yield Passage(text, name, title or summary, file, first_line + start)
+            for start, text, title in _documented(inspect.cleandoc(docstring)):
+                yield Passage(text, name, title, file, first_line + start)
     if not num_files:
         raise DataError(f"no source files of the standard library in {folder}: use a Python that ships its .py files")
+
+
+def _documented(docstring: str) -> Iterator[tuple[int, str, str]]:
+    """Yield (index of its first line, paragraph, title) of a docstring."""
+    summary = ""
+    for start, title, text in _paragraphs(docstring):
+        summary = summary or re.split(r"(?<=[.!?]) ", text)[0]
+        yield start, text, title or summary
 
 
 def _source_files(folder: Path) -> Iterator[Path]:
@@ -135,28 +156,27 @@ def _source_files(folder: Path) -> Iterator[Path]:
         yield from (Path(parent, name) for name in sorted(files) if name.endswith(".py"))
 
 
-def _docstrings(node: ast.AST, name: str) -> Iterator[tuple[str, ast.Constant, str]]:
+def _docstrings(node: ast.AST, name: str, bases: set[str]) -> Iterator[tuple[str, ast.Constant, str]]:
     """Yield (dotted name, constant, docstring) of a module, class or function, then of what is defined in it.
 
-    Underscored functions are left out, underscored classes not: their methods are what public subclasses inherit.
+    Underscored functions are left out, and underscored classes from which no other class of the file inherits.
     """
     if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
         docstring = ast.get_docstring(node, clean=False)
         if docstring:
             yield name, node.body[0].value, docstring
     for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.ClassDef):
-            yield from _docstrings(child, f"{name}.{child.name}")
-        elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
-            if child.name.startswith("__") or not child.name.startswith("_"):
-                yield from _docstrings(child, f"{name}.{child.name}")
+        if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            if child.name in bases or child.name.startswith("__") or not child.name.startswith("_"):
+                yield from _docstrings(child, f"{name}.{child.name}", bases)
         elif isinstance(child, ast.If | ast.Try | ast.With):
-            yield from _docstrings(child, name)
+            yield from _docstrings(child, name, bases)
 
 
 _UNDERLINE = re.compile(r"\s*([*=~^#-])\1{2,}\s*$")
 _SIGNATURE = re.compile(r"((async|class|exception|classmethod|staticmethod|coroutine) )?[\w.]+\(.*\)$|[\w]+(\.\w+)+$")
 _ITEM_OR_DOCTEST = re.compile(r"\s*([*-] |[0-9]+[.)] |>>>)")
+_CODE_OR_NOTE = re.compile(r">>>|\$ |\(?yield |(async )?def |(New|Added|Changed|Deprecated\S*|Removed) (in|since) version ")
 _PLAIN_WORD = re.compile(r"[\"'(*`“]*[A-Za-z][A-Za-z'’-]*[\")'*`”]*[.,;:!?)]*$")
 _TABLE = re.compile(r"[+|][-=+| ]|={3,} +={3,}")
 
@@ -205,7 +225,7 @@ def _unwrap(lines: list[str]) -> str:
 
 
 def _is_prose(lines: list[str], joined: str) -> bool:
-    if joined.startswith((">>>", "$ ")) or "::=" in joined or any(_TABLE.match(line.strip()) for line in lines):
+    if _CODE_OR_NOTE.match(joined) or "::=" in joined or any(_TABLE.match(line.strip()) for line in lines):
         return False
     words = joined.split()
     num_plain = sum(bool(_PLAIN_WORD.match(word)) for word in words)

@@ -100,9 +100,7 @@ class Bert(nn.Module):
             num_choices: choices of each question, for the multiple choice head.
             masked_positions: (P,) positions in the packed row that the masked LM head predicts; None: all.
         """
-        encoded = self.encoder(
-            batch, with_hidden_states=with_hidden_states, with_attention_probs=with_attention_probs
-        )
+        encoded = self.encoder(batch, with_hidden_states=with_hidden_states, with_attention_probs=with_attention_probs)
         logits = {}
         for name, head in self.heads.items():
             states = encoded.pooled if HEADS[name] else encoded.last_hidden_state
@@ -123,5 +121,7 @@ class Bert(nn.Module):
         """
         if name not in self.heads:
             has = ", ".join(self.heads) or "none"
-            raise MissingHeadError(f"this model has no {name} head (its heads: {has}): choose a model that was trained with one")
+            raise MissingHeadError(
+                f"this model has no {name} head (its heads: {has}): choose a model that was trained with one"
+            )
         return self.heads[name]

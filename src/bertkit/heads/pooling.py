@@ -76,11 +76,12 @@ def pool_windows(
         MissingHeadError: "pooler" of an encoder without one.
     """
     states = select_layers(encoded, layers)
-    if pooling in ("cls", "pooler"):
-        if pooling == "pooler" and encoded.pooled is None:
+    if pooling == "cls":
+        return states[first_tokens], states.new_ones(len(owned))
+    if pooling == "pooler":
+        if encoded.pooled is None:
             raise MissingHeadError("this model was saved without its pooler: choose another pooling")
-        values = encoded.pooled if pooling == "pooler" else states[first_tokens]
-        return values, values.new_ones(len(values))
+        return encoded.pooled, states.new_ones(len(owned))
     lengths = owned[:, 1] - owned[:, 0]
     before = lengths.cumsum(0) - lengths  # (W,) tokens that earlier windows of this batch contribute
     count = torch.arange(int(lengths.sum()), device=states.device)

@@ -29,7 +29,9 @@ class EmbedOptions:
     prompt: str | None = None  # put before every text
     prompt_name: str | None = None  # or one of the checkpoint's prompts by name
     max_length: int | None = None  # longest sequence in tokens, special tokens included
-    on_long: OnLong = "truncate"  # what sentence encoders' publishers do; "window" pools every token of a long text once
+    on_long: OnLong = (
+        "truncate"  # what sentence encoders' publishers do; "window" pools every token of a long text once
+    )
     stride: int | None = None  # tokens from one window's start to the next; None: half a window
     tokens_per_batch: int | None = None  # None: by device
     progress: bool | None = None  # show a bar after two seconds; None: where a person is watching
@@ -153,7 +155,7 @@ def _embed_chunk(
             weights = window_weights.new_zeros(num_texts)
         rows = text_index[indices].to(runner.device)
         if pooling == "max":
-            values.index_reduce_(0, rows, window_values, "amax")
+            values.scatter_reduce_(0, rows[:, None].expand_as(window_values), window_values, "amax")
         else:
             values.index_add_(0, rows, window_values)
         weights.index_add_(0, rows, window_weights)

@@ -41,6 +41,7 @@ def fill_mask(runner: Runner, text: str, *, top_k: int = 5, on_long: OnLong = "e
     encodings = tokenizer.encode_batch(
         [text], max_length=runner.max_positions, on_long=on_long, special_tokens_in_text=True
     )
+    num_entries = len(tokenizer.vocabulary)
     filled = []
     for indices, batch in runner.batches(encodings):
         for index, start in zip(indices, batch.first_tokens.tolist(), strict=True):
@@ -52,7 +53,8 @@ def fill_mask(runner: Runner, text: str, *, top_k: int = 5, on_long: OnLong = "e
             with torch.inference_mode():
                 positions = torch.tensor(masked, device=runner.device) + start
                 logits = runner.network(batch, masked_positions=positions).logits["masked_lm"]
-                best = logits.softmax(-1).topk(min(top_k, len(tokenizer.vocabulary)))
+                probabilities = logits.softmax(-1)[:, :num_entries]  # rows beyond the vocabulary spell nothing
+                best = probabilities.topk(min(top_k, num_entries))
             for position, scores, ids in zip(masked, best.values.tolist(), best.indices.tolist(), strict=True):
                 candidates = tuple(
                     Candidate(tokenizer.vocabulary.token(token_id), token_id, score)

@@ -23,5 +23,7 @@ def next_sentence_probability(
     probabilities = np.empty(len(texts), np.float32)
     for indices, batch in runner.batches(encodings):
         logits = runner.network(batch).logits["next_sentence"]
-        probabilities[[encodings[index].text_index for index in indices]] = logits.softmax(-1)[:, 0].float().cpu().numpy()
+        probabilities[[encodings[index].text_index for index in indices]] = (
+            logits.softmax(-1)[:, 0].float().cpu().numpy()
+        )
     return probabilities

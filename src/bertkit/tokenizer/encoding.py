@@ -165,7 +165,9 @@ def _windows(
     windows = []
     for number, start in enumerate(starts):
         part = text[start : start + size]
-        whole = _join(part, None, cls_id, sep_id, text_index) if b is None else _join(a, part, cls_id, sep_id, text_index)
+        whole = (
+            _join(part, None, cls_id, sep_id, text_index) if b is None else _join(a, part, cls_id, sep_id, text_index)
+        )
         first, last = number == 0, number == len(starts) - 1
         owned = (
             0 if first else before + borders[number] - start,

@@ -48,7 +48,9 @@ def _special_tokens(config: dict[str, Any], special_tokens_map: dict[str, Any]) 
         return value["content"] if isinstance(value, dict) else value
 
     defaults = SpecialTokens()
-    return SpecialTokens(**{role: spelling(role, getattr(defaults, role)) for role in ("pad", "unk", "cls", "sep", "mask")})
+    return SpecialTokens(
+        **{role: spelling(role, getattr(defaults, role)) for role in ("pad", "unk", "cls", "sep", "mask")}
+    )
 
 
 def _from_tokenizer_json(published: dict[str, Any], special: SpecialTokens, path: Path) -> WordPiece:

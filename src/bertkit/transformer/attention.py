@@ -1,4 +1,7 @@
-"""Multi-head self-attention (Vaswani et al. 2017, section 3.2.2). T total_tokens, D hidden_size, H heads, K head_dim."""
+"""Multi-head self-attention (Vaswani et al. 2017, section 3.2.2).
+
+Shape letters: T total_tokens, D hidden_size, H num_heads, K head_dim, L tokens of a sequence.
+"""
 
 from collections.abc import Sequence
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from bertkit.errors import UsageError
 from bertkit.transformer.activations import ACTIVATIONS
 
-SIZES = {  # layers, hidden, heads: Turc et al. 2019, table 1; Devlin et al. 2018, section 3. Feed-forward is 4 x hidden.
+SIZES = {  # (layers, hidden, heads): Turc et al. 2019, table 1; Devlin et al. 2018, section 3
     "tiny": (2, 128, 2),
     "mini": (4, 256, 4),
     "small": (4, 512, 8),

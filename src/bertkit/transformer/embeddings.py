@@ -1,5 +1,6 @@
 """Token, position and segment to a first vector: the three embeddings of BERT (Devlin et al. 2018, figure 2)."""
 
+import torch
 from torch import Tensor, nn
 
 from bertkit.batch import Batch
@@ -12,9 +13,9 @@ class Embeddings(nn.Module):
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
-        self.word = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.position = nn.Embedding(config.max_position_embeddings, config.hidden_size)
-        self.token_type = nn.Embedding(config.type_vocab_size, config.hidden_size)
+        self.word = _embedding(config.vocab_size, config.hidden_size)
+        self.position = _embedding(config.max_position_embeddings, config.hidden_size)
+        self.token_type = _embedding(config.type_vocab_size, config.hidden_size)
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
@@ -31,3 +32,8 @@ class Embeddings(nn.Module):
             )
         summed = self.word(batch.input_ids) + self.token_type(batch.token_type_ids) + self.position(batch.position_ids)
         return self.dropout(self.norm(summed))
+
+
+def _embedding(num_rows: int, width: int) -> nn.Embedding:
+    """A table whose values are still to come: drawing them on the meta device would import torch's compiler (1.5 s)."""
+    return nn.Embedding.from_pretrained(torch.empty(num_rows, width), freeze=False)

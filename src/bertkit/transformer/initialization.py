@@ -19,5 +19,6 @@ def initialize(module: nn.Module, initializer_range: float, seed: int) -> None:
             nn.init.trunc_normal_(part.weight, std=initializer_range, a=-bound, b=bound, generator=generator)
         if isinstance(part, nn.LayerNorm):
             nn.init.ones_(part.weight)
-        if getattr(part, "bias", None) is not None:
-            nn.init.zeros_(part.bias)
+    for name, parameter in module.named_parameters():
+        if name.rpartition(".")[2] == "bias":
+            nn.init.zeros_(parameter)

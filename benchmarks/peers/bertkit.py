@@ -1,0 +1,18 @@
+"""bertkit as its users call it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+SETTINGS = [{}]
+
+
+def load(folder: Path, precision: str, threads: int) -> Callable[[list[str]], np.ndarray]:
+    import torch
+
+    import bertkit
+
+    torch.set_num_threads(threads)
+    model = bertkit.load(folder, precision=precision, device="cpu")
+    return lambda texts: model.embed(texts, report=bertkit.EmbedReport(), progress=False)

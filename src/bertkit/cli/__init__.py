@@ -1,0 +1,70 @@
+"""The command line: one file a command, imported when it runs.
+
+Takes: arguments.
+Gives: results on stdout (JSON lines when piped, tables on a terminal), one clear line on stderr and exit code 2 on
+bad input.
+May import: every room.
+"""
+
+import sys
+
+COMMANDS = {  # name -> (file, what it does)
+    "tokenize": ("tokenize", "Show the tokens of texts: ids, types, offsets, word ids."),
+    "vocab": ("vocab", "Learn a WordPiece vocabulary, or inspect one."),
+    "describe": ("describe", "Show a model's architecture and every parameter's name and shape."),
+    "fill": ("fill", "Fill the [MASK] in a text."),
+    "next-sentence": ("next_sentence", "How likely is it that text B follows text A?"),
+    "embed": ("embed", "Turn every text of a file into a vector."),
+    "similarity": ("similarity", "How alike are texts in meaning?"),
+}
+
+
+def app():
+    """The command line application; commands are imported when they run."""
+    from cyclopts import App
+
+    from bertkit import __version__
+
+    commands = App(
+        name="bertkit",
+        help="BERT from raw text to a running service.",
+        version=__version__,
+        help_formatter="plain",
+        version_flags=["--version"],
+    )
+    for name, (module, summary) in COMMANDS.items():
+        commands.command(f"bertkit.cli.{module}:command", name=name, help=summary)
+    return commands
+
+
+def main() -> None:
+    """Run the command line; bad input ends with one line and exit code 2."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command line and return its exit code."""
+    from cyclopts import CycloptsError
+
+    from bertkit.errors import BertkitError
+
+    try:
+        app()(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+    except BertkitError as error:
+        return _fail(str(error))
+    except CycloptsError as error:
+        return _fail(f"{error} (see bertkit --help)")
+    except BrokenPipeError:
+        sys.stderr.close()  # nobody reads on: not an error, and nothing is to be flushed
+        return 0
+    except OSError as error:
+        return _fail(f"{error.strerror or error}: {error.filename}" if error.filename else str(error))
+    except KeyboardInterrupt:
+        print("bertkit: stopped", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _fail(message: str) -> int:
+    print("bertkit: " + " ".join(message.split()), file=sys.stderr)
+    return 2

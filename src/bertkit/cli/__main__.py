@@ -1,0 +1,5 @@
+"""python -m bertkit.cli"""
+
+from bertkit.cli import main
+
+main()

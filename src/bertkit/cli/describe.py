@@ -1,0 +1,63 @@
+"""bertkit describe"""
+
+import sys
+from dataclasses import asdict
+from typing import Any
+
+from bertkit.cli.defaults import EMBEDDING_MODEL
+from bertkit.cli.output import emit
+from bertkit.errors import UsageError
+
+_MIB = 2**20
+
+
+def command(*, model: str = EMBEDDING_MODEL, size: str | None = None, heads: list[str] | None = None) -> None:
+    """Show a model's architecture and every parameter's name and shape.
+
+    Parameters
+    ----------
+    model
+        A model folder, a hub name, or the import name of an installed model package.
+    size
+        Describe a named size instead, without weights: tiny, mini, small, medium, base, large.
+    heads
+        With --size: the heads it shall have, such as sequence_classification; may be repeated.
+    """
+    import torch
+
+    from bertkit.checkpoint.names import published_name
+    from bertkit.heads import Bert
+    from bertkit.model import load
+    from bertkit.transformer import TransformerConfig
+
+    if size is None:
+        if heads:
+            raise UsageError("--heads goes with --size: a stored model has the heads it has")
+        network = load(model, device="cpu").network
+    else:
+        with torch.device("meta"):
+            network = Bert(TransformerConfig.of_size(size), heads or ())
+    prefix = "" if network.heads else "bert."
+    parameters = [
+        {
+            "name": published_name(name).removeprefix(prefix),
+            "shape": list(parameter.shape),
+            "num_parameters": parameter.numel(),
+        }
+        for name, parameter in network.named_parameters()
+    ]
+    num_parameters = sum(row["num_parameters"] for row in parameters)
+    summary: dict[str, Any] = {
+        "heads": list(network.heads),
+        **asdict(network.config),
+        "num_tensors": len(parameters),
+        "num_parameters": num_parameters,
+        "mib": round(num_parameters * 4 / _MIB, 1),  # as float32
+    }
+    if sys.stdout.isatty():
+        for key, value in summary.items():
+            print(f"{key:30} {', '.join(value) if isinstance(value, list) else value}")
+        print()
+        emit(parameters)
+    else:
+        emit([{**summary, "parameters": parameters}])

@@ -1,0 +1,118 @@
+"""bertkit embed"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from bertkit.cli.defaults import EMBEDDING_MODEL
+from bertkit.cli.output import note
+from bertkit.corpus.texts import read_texts
+from bertkit.tokenizer.encoding import OnLong
+
+
+def command(
+    *,
+    input: Annotated[str, Parameter(name=["--input", "-i"], allow_leading_hyphen=True)],
+    output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
+    model: str = EMBEDDING_MODEL,
+    column: str | None = None,
+    pooling: str | None = None,
+    layers: str = "last",
+    normalize: bool | None = None,
+    dimensions: int | None = None,
+    prompt: str | None = None,
+    prompt_name: str | None = None,
+    max_length: int | None = None,
+    on_long: OnLong = "truncate",
+    stride: int | None = None,
+    precision: str = "float32",
+    device: str = "auto",
+) -> None:
+    """Turn every text of a file into a vector.
+
+    Parameters
+    ----------
+    input
+        A txt file (a text on each line), jsonl, csv, tsv or parquet; "-" is standard input.
+    output
+        A npy, jsonl or parquet file, which appears whole; without it JSON lines go to stdout.
+    model
+        A folder, a hub name, or the import name of an installed model package.
+    column
+        The column or key that holds the text.
+    pooling
+        mean, cls, max, mean-sqrt-len, weighted-mean or pooler; by default as the model says.
+    layers
+        last, second-to-last, embedding, sum-last-4, concat-last-4 or sum-all.
+    normalize
+        Scale vectors to length 1; by default as the model says.
+    dimensions
+        Keep the first so many components.
+    prompt
+        Text put before every text.
+    prompt_name
+        One of the model's own prompts.
+    max_length
+        Longest sequence in tokens; by default as the model says.
+    on_long
+        What to do with a longer text: cut it, refuse it, or read it whole in windows.
+    stride
+        Tokens from one window's start to the next.
+    precision
+        float32 or float64.
+    device
+        auto, cpu, cuda.
+    """
+    from bertkit.inference import EmbedReport
+    from bertkit.inference.vector_files import check_vector_file, print_vectors, write_vectors
+    from bertkit.model import load
+
+    if output is not None:
+        check_vector_file(output)
+    texts = _Remembered(read_texts(input, column))
+    report = EmbedReport()
+    arrays = load(model, precision=precision, device=device).embed_stream(
+        texts,
+        report=report,
+        pooling=pooling,
+        layers=layers,
+        normalize=normalize,
+        dimensions=dimensions,
+        prompt=prompt,
+        prompt_name=prompt_name,
+        max_length=max_length,
+        on_long=on_long,
+        stride=stride,
+    )
+    if output is None:
+        print_vectors(texts.with_vectors(arrays))
+    else:
+        write_vectors(output, texts.with_vectors(arrays))
+        note(f"{output}: {report.num_texts} vectors")
+    if report.num_empty:
+        note(f"{report.num_empty} texts were empty")
+    if report.num_texts_cut:
+        note(
+            f"{report.num_texts_cut} texts were cut to the model's length and lost {report.num_tokens_cut} tokens; "
+            "--on-long window reads them whole"
+        )
+
+
+class _Remembered:
+    """Texts that are kept until their vectors have come, and no longer."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._texts = texts
+        self._waiting: deque[str] = deque()
+
+    def __iter__(self) -> Iterator[str]:
+        for text in self._texts:
+            self._waiting.append(text)
+            yield text
+
+    def with_vectors(self, arrays: Iterable) -> Iterator[tuple]:
+        for array in arrays:
+            yield [self._waiting.popleft() for _ in range(len(array))], array

@@ -1,0 +1,42 @@
+"""bertkit fill"""
+
+from bertkit.cli.defaults import PRETRAINED_MODEL
+from bertkit.cli.output import emit
+from bertkit.tokenizer.encoding import OnLong
+
+
+def command(
+    text: str,
+    /,
+    *,
+    model: str = PRETRAINED_MODEL,
+    top_k: int = 5,
+    on_long: OnLong = "error",
+    precision: str = "float32",
+    device: str = "auto",
+) -> None:
+    """Fill the [MASK] in a text.
+
+    Parameters
+    ----------
+    text
+        A text with one [MASK] or more.
+    model
+        A model with a masked LM head: a folder, a hub name, or the import name of an installed model package.
+    top_k
+        How many tokens to show for each [MASK].
+    on_long
+        What to do with a text longer than the model reads.
+    precision
+        float32 or float64.
+    device
+        auto, cpu, cuda.
+    """
+    from bertkit.model import load
+
+    filled = load(model, precision=precision, device=device).fill_mask(text, top_k=top_k, on_long=on_long)
+    emit(
+        {"offsets": list(mask.offsets), "token": candidate.token, "id": candidate.token_id, "score": candidate.score}
+        for mask in filled
+        for candidate in mask.candidates
+    )

@@ -1,0 +1,39 @@
+"""bertkit next-sentence"""
+
+from bertkit.cli.defaults import PRETRAINED_MODEL
+from bertkit.cli.output import emit
+from bertkit.tokenizer.encoding import OnLong
+
+
+def command(
+    text: str,
+    following: str,
+    /,
+    *,
+    model: str = PRETRAINED_MODEL,
+    on_long: OnLong = "error",
+    precision: str = "float32",
+    device: str = "auto",
+) -> None:
+    """How likely is it that the second text follows the first?
+
+    Parameters
+    ----------
+    text
+        The first text.
+    following
+        The text that may follow it.
+    model
+        A model with a next sentence head: a folder, a hub name, or the import name of an installed model package.
+    on_long
+        What to do with a pair longer than the model reads.
+    precision
+        float32 or float64.
+    device
+        auto, cpu, cuda.
+    """
+    from bertkit.model import load
+
+    chosen = load(model, precision=precision, device=device)
+    probability = chosen.next_sentence_probability(text, following, on_long=on_long)
+    emit([{"follows": probability >= 0.5, "score": probability}])

@@ -1,0 +1,41 @@
+"""Results on stdout: a table for a person, JSON lines for a program."""
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+
+def emit(rows: Iterable[dict[str, Any]], columns: Sequence[str] | None = None) -> None:
+    """Print rows as they come: JSON lines when piped, an aligned table on a terminal.
+
+    Args:
+        columns: which keys the table shows; None: all.
+    """
+    if not sys.stdout.isatty():
+        for row in rows:
+            print(json.dumps(row, ensure_ascii=False))
+        return
+    rows = list(rows)
+    if not rows:
+        return
+    columns = columns or list(rows[0])
+    table = [list(columns), *([_cell(row.get(column)) for column in columns] for row in rows)]
+    widths = [max(len(line[place]) for line in table) for place in range(len(columns))]
+    for line in table:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def note(message: str) -> None:
+    """Tell the person at the terminal, without touching the results."""
+    print(message, file=sys.stderr)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.4f}"
+    if isinstance(value, list | tuple):
+        return " ".join(_cell(item) for item in value)
+    return str(value)

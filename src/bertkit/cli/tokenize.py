@@ -1,0 +1,101 @@
+"""bertkit tokenize"""
+
+import sys
+from collections.abc import Iterator
+from itertools import chain, islice
+from typing import Any
+
+from bertkit.cli.defaults import EMBEDDING_MODEL
+from bertkit.cli.output import emit
+from bertkit.corpus.texts import read_texts
+from bertkit.errors import UsageError
+from bertkit.locate import locate, transformer_folder
+from bertkit.tokenizer import Encoding, Tokenizer
+from bertkit.tokenizer.encoding import OnLong
+
+
+def command(
+    *texts: str,
+    pair: str | None = None,
+    model: str = EMBEDDING_MODEL,
+    max_length: int | None = None,
+    on_long: OnLong = "error",
+    stride: int | None = None,
+    pad_to: int | None = None,
+    special_tokens: bool = False,
+) -> None:
+    """Show the tokens of texts.
+
+    Parameters
+    ----------
+    texts
+        Texts to tokenize; without any, each line of standard input.
+    pair
+        A second text, put after each text: [CLS] text [SEP] pair [SEP].
+    model
+        A model folder, a vocab.txt, a hub name, or the import name of an installed model package.
+    max_length
+        Longest sequence in tokens, special tokens included.
+    on_long
+        What to do with a longer text.
+    stride
+        Tokens from one window's start to the next (with --on-long window).
+    pad_to
+        Fill each row to so many tokens with [PAD], and show its attention_mask.
+    special_tokens
+        Read a literal "[MASK]" in a text as that special token.
+    """
+    tokenizer = Tokenizer.load(model if model.endswith(".txt") else transformer_folder(locate(model)))
+    limit = pad_to if max_length is None else max_length
+    if pad_to is not None and limit is not None and limit > pad_to:
+        raise UsageError(f"--max-length {max_length} is more than --pad-to {pad_to}")
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for chunk in _some(iter(texts) if texts else read_texts("-")):
+            pairs = None if pair is None else [pair] * len(chunk)
+            for encoding in tokenizer.encode_batch(
+                chunk, pairs, max_length=limit, on_long=on_long, stride=stride, special_tokens_in_text=special_tokens
+            ):
+                yield _row(tokenizer, encoding, pad_to)
+
+    if sys.stdout.isatty():
+        for row in rows():
+            _print(row)
+            print()
+    else:
+        emit(rows())
+
+
+def _some(texts: Iterator[str]) -> Iterator[list[str]]:
+    """Texts a thousand at a time, the first alone so that a person typing sees an answer at once."""
+    for first in texts:
+        yield list(chain([first], islice(texts, 0 if sys.stdin.isatty() else 1_000)))
+
+
+def _row(tokenizer: Tokenizer, encoding: Encoding, pad_to: int | None) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "tokens": tokenizer.tokens(encoding),
+        "input_ids": encoding.input_ids.tolist(),
+        "token_type_ids": encoding.token_type_ids.tolist(),
+    }
+    if pad_to is not None:
+        num_pads = pad_to - len(encoding)
+        row["tokens"] += [tokenizer.vocabulary.special.pad] * num_pads
+        row["input_ids"] += [tokenizer.pad_id] * num_pads
+        row["token_type_ids"] += [0] * num_pads
+        row["attention_mask"] = [1] * len(encoding) + [0] * num_pads
+    row["special_tokens_mask"] = encoding.special_tokens_mask.astype(int).tolist()
+    row["offsets"] = encoding.offsets.tolist()
+    row["word_ids"] = encoding.word_ids.tolist()
+    row["num_tokens_cut"] = encoding.num_tokens_cut
+    row["cut_spans"] = encoding.cut_spans
+    return row
+
+
+def _print(row: dict[str, Any]) -> None:
+    """One line for each token."""
+    length = len(row["tokens"])
+    per_token = {key: values for key, values in row.items() if isinstance(values, list) and len(values) == length}
+    emit([dict(zip(per_token, values, strict=True)) for values in zip(*per_token.values(), strict=True)])
+    if row["num_tokens_cut"]:
+        print(f"{row['num_tokens_cut']} tokens cut, characters {row['cut_spans']}")

@@ -1,0 +1,109 @@
+"""bertkit vocab train | inspect"""
+
+from dataclasses import asdict
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from cyclopts import App
+
+from bertkit.cli.defaults import EMBEDDING_MODEL
+from bertkit.cli.output import emit, note
+from bertkit.corpus.texts import read_texts
+from bertkit.locate import locate, transformer_folder
+from bertkit.tokenizer import Tokenizer, train_vocabulary
+from bertkit.tokenizer.statistics import text_statistics
+
+command = App(name="vocab")
+
+
+@command.command
+def train(
+    *files: str,
+    out: Path,
+    vocab_size: int = 30_522,
+    lowercase: bool = True,
+    min_frequency: int = 2,
+    max_alphabet: int = 1_000,
+    column: str | None = None,
+) -> None:
+    """Learn a WordPiece vocabulary from files and write it as a vocab.txt.
+
+    Parameters
+    ----------
+    files
+        txt, jsonl, csv, tsv or parquet files.
+    out
+        The vocab.txt to write.
+    vocab_size
+        Entries wanted, special tokens included.
+    lowercase
+        Learn an uncased vocabulary; --no-lowercase for a cased one.
+    min_frequency
+        Pieces that stand together less often are not joined.
+    max_alphabet
+        Most single characters kept.
+    column
+        The column or key that holds the text.
+    """
+    vocabulary = train_vocabulary(
+        chain.from_iterable(read_texts(file, column) for file in files),
+        vocab_size=vocab_size,
+        lowercase=lowercase,
+        min_frequency=min_frequency,
+        max_alphabet=max_alphabet,
+    )
+    vocabulary.save(out)
+    if len(vocabulary) < vocab_size:
+        note(f"the text gave {len(vocabulary)} entries, {vocab_size} were wanted")
+    emit([{"vocabulary": str(out), **asdict(vocabulary.statistics())}])
+
+
+@command.command
+def inspect(
+    *look_up: str,
+    model: str = EMBEDDING_MODEL,
+    text: str | None = None,
+    column: str | None = None,
+    export: Path | None = None,
+) -> None:
+    """Show statistics of a vocabulary, or look tokens and ids up.
+
+    Parameters
+    ----------
+    look_up
+        Tokens or ids to look up; a token that is all digits is written with a leading "=".
+    model
+        A vocab.txt, a model folder, a hub name, or the import name of an installed model package.
+    text
+        A file to measure the vocabulary on: pieces per word, share of [UNK].
+    column
+        The column or key of that file that holds the text.
+    export
+        Write the vocabulary as a vocab.txt.
+    """
+    tokenizer = Tokenizer.load(model if model.endswith(".txt") else transformer_folder(locate(model)))
+    vocabulary = tokenizer.vocabulary
+    if export is not None:
+        vocabulary.save(export)
+    if look_up:
+        emit(_look_up(tokenizer, word) for word in look_up)
+        return
+    statistics: dict[str, Any] = asdict(vocabulary.statistics())
+    if text is not None:
+        counts = text_statistics(tokenizer, read_texts(text, column))
+        statistics |= asdict(counts)
+        statistics |= {"pieces_per_word": counts.pieces_per_word, "unknown_share": counts.unknown_share}
+    emit([statistics])
+
+
+def _look_up(tokenizer: Tokenizer, word: str) -> dict[str, Any]:
+    """An id gives its token; a token its id; a word that is no entry the pieces it is made of."""
+    vocabulary = tokenizer.vocabulary
+    if word.isdecimal():
+        return {"token": vocabulary.token(int(word)), "id": int(word)}
+    token = word.removeprefix("=") if word != "=" else word
+    if token in vocabulary:
+        return {"token": token, "id": vocabulary.id(token)}
+    pieces = tokenizer.wordpiece.tokenize([token])[0].input_ids.tolist()
+    return {"token": token, "id": None, "pieces": [vocabulary.tokens[piece] for piece in pieces], "input_ids": pieces}

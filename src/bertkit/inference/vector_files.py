@@ -1,0 +1,95 @@
+"""Vectors to files: npy, jsonl or parquet, written as they come, appearing whole."""
+
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+from numpy.lib import format as npy
+
+from bertkit.errors import DependencyError, UsageError
+from bertkit.whole_files import whole_file
+
+FORMATS = (".npy", ".jsonl", ".parquet")
+
+Embedded = Iterable[tuple[list[str], np.ndarray]]
+"""Texts, and their (n, E) float32 vectors."""
+
+
+def check_vector_file(path: Path) -> None:
+    """Check that a path can be written, before any work is done.
+
+    Raises:
+        UsageError: an extension that is not one of FORMATS, or no such folder.
+        DependencyError: parquet without pyarrow.
+    """
+    if path.suffix not in FORMATS:
+        raise UsageError(f"{path}: unknown extension {path.suffix!r}, expected one of {', '.join(FORMATS)}")
+    if not path.parent.is_dir():
+        raise UsageError(f"cannot write {path}: the folder {path.parent} does not exist; create it first")
+    if path.suffix == ".parquet":
+        try:
+            import pyarrow.parquet  # noqa: F401
+        except ImportError:
+            raise DependencyError("parquet needs pyarrow: pip install 'bertkit[parquet]'") from None
+
+
+def write_vectors(path: Path, embedded: Embedded) -> None:
+    """Write vectors by extension: npy holds the (N, E) array, jsonl and parquet each text beside its vector."""
+    check_vector_file(path)
+    with whole_file(path) as temporary:
+        if path.suffix == ".npy":
+            with open(temporary, "wb") as file:
+                _write_npy(file, embedded)
+        elif path.suffix == ".jsonl":
+            with open(temporary, "w", encoding="utf-8", newline="\n") as file:
+                _write_jsonl(file, embedded)
+        else:
+            _write_parquet(temporary, embedded)
+
+
+def print_vectors(embedded: Embedded) -> None:
+    """Print vectors as JSON lines: text, embedding."""
+    _write_jsonl(sys.stdout, embedded)
+
+
+def _write_npy(file: IO[bytes], embedded: Embedded) -> None:
+    """The number of rows is known at the end: numpy leaves room in the header for it to grow."""
+    shape = (0, 0)
+    _write_npy_header(file, shape)
+    for _, vectors in embedded:
+        shape = (shape[0] + len(vectors), vectors.shape[1])
+        file.write(np.ascontiguousarray(vectors, np.float32).tobytes())
+    start = file.tell() - shape[0] * shape[1] * 4
+    file.seek(0)
+    _write_npy_header(file, shape)
+    if file.tell() != start:
+        raise AssertionError(f"the npy header of shape {shape} does not fit the room left for it")
+
+
+def _write_npy_header(file: IO[bytes], shape: tuple[int, int]) -> None:
+    npy.write_array_header_1_0(file, {"shape": shape, "fortran_order": False, "descr": "<f4"})
+
+
+def _write_jsonl(file: IO[str], embedded: Embedded) -> None:
+    for texts, vectors in embedded:
+        for text, vector in zip(texts, vectors.tolist(), strict=True):
+            file.write(json.dumps({"text": text, "embedding": vector}, ensure_ascii=False) + "\n")
+
+
+def _write_parquet(path: Path, embedded: Embedded) -> None:
+    import pyarrow as pa
+    from pyarrow.parquet import ParquetWriter
+
+    writer = None
+    try:
+        for texts, vectors in embedded:
+            embedding = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
+            table = pa.table({"text": texts, "embedding": embedding})
+            writer = writer or ParquetWriter(path, table.schema)
+            writer.write_table(table)
+    finally:
+        if writer is not None:
+            writer.close()

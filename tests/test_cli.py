@@ -1,0 +1,299 @@
+"""The command line as a stranger uses it: results, bad input, files that appear whole."""
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bertkit import Model, Tokenizer, TransformerConfig, load
+from bertkit.cli import COMMANDS, run
+
+pytestmark = pytest.mark.filterwarnings("ignore::bertkit.errors.TruncationWarning")
+
+WORDS = ["the", "quick", "brown", "fox", "jump", "##s", "over", "a", "lazy", "dog", "i", "am", "your", "father", "."]
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory) -> str:
+    """A saved model of odd sizes with the pre-training heads, marked as trained."""
+    tokenizer = Tokenizer.from_vocab(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS])
+    config = TransformerConfig(
+        vocab_size=23, hidden_size=20, num_hidden_layers=2, num_attention_heads=4, intermediate_size=37,
+        max_position_embeddings=16,
+    )  # fmt: skip
+    model = Model.create(config, tokenizer, ["masked_lm", "next_sentence"], seed=7)
+    folder = tmp_path_factory.mktemp("model") / "tiny"
+    model.checkpoint.provenance.clear()
+    model.save(folder)
+    return str(folder)
+
+
+@pytest.fixture
+def rows(capsys):
+    """Run a command line that must succeed, and give what it printed as parsed JSON lines."""
+
+    def run_and_parse(*arguments: str) -> list[dict]:
+        code = run(list(arguments))
+        captured = capsys.readouterr()
+        assert code == 0, captured.err
+        return [json.loads(line) for line in captured.out.splitlines()]
+
+    return run_and_parse
+
+
+@pytest.fixture
+def complaint(capsys):
+    """Run a command line that must fail with exit code 2, and give its one line."""
+
+    def run_and_read(*arguments: str) -> str:
+        code = run(list(arguments))
+        captured = capsys.readouterr()
+        assert code == 2
+        assert captured.out == ""
+        (line,) = captured.err.splitlines()
+        assert line.startswith("bertkit: ")
+        return line
+
+    return run_and_read
+
+
+def test_tokenize(rows, tiny_model):
+    (row,) = rows("tokenize", "The fox jumps", "--model", tiny_model)
+    assert row["tokens"] == ["[CLS]", "the", "fox", "jump", "##s", "[SEP]"]
+    assert row["input_ids"] == [2, 5, 8, 9, 10, 3]
+    assert row["token_type_ids"] == [0] * 6
+    assert row["offsets"] == [[0, 0], [0, 3], [4, 7], [8, 12], [12, 13], [0, 0]]
+    assert row["word_ids"] == [-1, 0, 1, 2, 2, -1]
+    assert row["special_tokens_mask"] == [1, 0, 0, 0, 0, 1]
+
+
+def test_tokenize_pads_on_request_and_shows_the_attention_mask(rows, tiny_model):
+    (row,) = rows("tokenize", "a dog", "--pair", "fox", "--model", tiny_model, "--pad-to", "8")
+    assert row["tokens"] == ["[CLS]", "a", "dog", "[SEP]", "fox", "[SEP]", "[PAD]", "[PAD]"]
+    assert row["attention_mask"] == [1, 1, 1, 1, 1, 1, 0, 0]
+    assert row["token_type_ids"] == [0, 0, 0, 0, 1, 1, 0, 0]
+
+
+def test_tokenize_windows_and_truncation(rows, tiny_model):
+    text = "a dog over a fox"
+    (row,) = rows("tokenize", text, "--model", tiny_model, "--max-length", "5", "--on-long", "truncate")
+    assert (row["num_tokens_cut"], row["cut_spans"]) == (2, [[11, 16]])
+    windows = rows(
+        "tokenize", text, "--model", tiny_model, "--max-length", "5", "--on-long", "window", "--stride", "2"
+    )
+    assert [window["tokens"][1:-1] for window in windows] == [["a", "dog", "over"], ["over", "a", "fox"]]
+
+
+def test_tokenize_reads_lines_from_standard_input(tiny_model):
+    result = subprocess.run(
+        [sys.executable, "-m", "bertkit.cli", "tokenize", "--model", tiny_model],
+        input="a\n\nfox dog\n", capture_output=True, text=True,
+    )  # fmt: skip
+    assert [len(json.loads(line)["tokens"]) for line in result.stdout.splitlines()] == [3, 2, 4]
+
+
+def test_vocab_train_inspect_export(rows, tmp_path):
+    (tmp_path / "a.txt").write_text("low lower lowest\n" * 5)
+    with open(tmp_path / "b.csv", "w", newline="") as file:
+        csv.writer(file).writerows([["id", "text"], ["1", "newer newest wider\nwidest"], ["2", "low new wide"]])
+    out = tmp_path / "vocab.txt"
+    files = [str(tmp_path / "a.txt"), str(tmp_path / "b.csv")]
+    (trained,) = rows("vocab", "train", *files, "--out", str(out), "--vocab-size", "40")
+    assert trained["num_entries"] == len(out.read_text().splitlines()) <= 40
+    assert out.read_text().startswith("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n")
+    (statistics,) = rows("vocab", "inspect", "--model", str(out), "--text", files[0])
+    assert (statistics["num_texts"], statistics["num_words"], statistics["num_unknown"]) == (5, 15, 0)
+    assert statistics["pieces_per_word"] == statistics["num_pieces"] / 15
+    by_token, by_id, unknown = rows("vocab", "inspect", "low", "4", "zzz", "--model", str(out))
+    assert by_token["id"] == out.read_text().splitlines().index("low")
+    assert by_id["token"] == "[MASK]"
+    assert (unknown["id"], unknown["pieces"]) == (None, ["[UNK]"])
+    rows("vocab", "inspect", "--model", str(out), "--export", str(tmp_path / "again.txt"))
+    assert (tmp_path / "again.txt").read_text() == out.read_text()
+
+
+def test_describe(rows, tiny_model):
+    (row,) = rows("describe", "--model", tiny_model)
+    assert row["heads"] == ["masked_lm", "next_sentence"]
+    assert row["num_parameters"] == sum(parameter["num_parameters"] for parameter in row["parameters"])
+    assert row["parameters"][0] == {
+        "name": "bert.embeddings.word_embeddings.weight", "shape": [23, 20], "num_parameters": 460,
+    }  # fmt: skip
+
+
+def test_describe_gives_the_published_parameter_table(rows):
+    (row,) = rows("describe", "--size", "base", "--heads", "sequence_classification")
+    assert (row["num_tensors"], row["num_parameters"]) == (201, 109_483_778)
+    assert row["parameters"][0]["name"] == "bert.embeddings.word_embeddings.weight"
+    assert row["parameters"][0]["shape"] == [30_522, 768]
+    assert row["parameters"][-1] == {"name": "classifier.bias", "shape": [2], "num_parameters": 2}
+    (row,) = rows("describe", "--size", "base")
+    assert (row["num_parameters"], row["mib"]) == (109_482_240, 417.6)
+    (row,) = rows("describe", "--size", "large")
+    assert row["num_parameters"] == 335_141_888
+
+
+def test_fill_and_next_sentence(rows, tiny_model):
+    filled = rows("fill", "I am your [MASK].", "--model", tiny_model, "--top-k", "3")
+    expected = load(tiny_model).fill_mask("I am your [MASK].", top_k=3)[0]
+    assert [row["token"] for row in filled] == [candidate.token for candidate in expected.candidates]
+    assert [row["offsets"] for row in filled] == [[10, 16]] * 3
+    (row,) = rows("next-sentence", "a fox", "a dog", "--model", tiny_model)
+    assert row["score"] == pytest.approx(load(tiny_model).next_sentence_probability("a fox", "a dog"))
+
+
+def test_similarity(rows, tiny_model):
+    found = rows("similarity", "a fox", "a fox", "lazy dog", "--model", tiny_model)
+    assert [(row["text_a"], row["text_b"]) for row in found] == [
+        ("a fox", "a fox"), ("a fox", "lazy dog"), ("a fox", "lazy dog"),
+    ]  # fmt: skip
+    assert found[0]["score"] == pytest.approx(1, abs=1e-6)
+    assert found[1]["score"] < 0.999
+
+
+TEXTS = ["a quick fox", "", 'the "lazy", dog', "i am\tyour father."]
+
+
+def write_texts(path: Path) -> str:
+    if path.suffix == ".txt":
+        path.write_text("".join(text + "\r\n" for text in TEXTS), newline="")
+    elif path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps({"id": 1, "text": text}) + "\n" for text in TEXTS))
+    elif path.suffix in (".csv", ".tsv"):
+        with open(path, "w", newline="") as file:
+            writer = csv.writer(file, delimiter="\t" if path.suffix == ".tsv" else ",")
+            writer.writerows([["id", "text"], *[["1", text] for text in TEXTS]])
+    else:
+        pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+        import pyarrow.parquet
+
+        pyarrow.parquet.write_table(pyarrow.table({"id": [1] * len(TEXTS), "text": TEXTS}), path)
+    return str(path)
+
+
+@pytest.mark.parametrize("extension", [".txt", ".jsonl", ".csv", ".tsv", ".parquet"])
+def test_embed_reads_every_format(extension, tiny_model, tmp_path, capsys):
+    source = write_texts(tmp_path / f"texts{extension}")
+    out = tmp_path / "vectors.npy"
+    assert run(["embed", "-i", source, "-o", str(out), "--model", tiny_model]) == 0
+    assert "1 texts were empty" in capsys.readouterr().err
+    np.testing.assert_array_equal(np.load(out), load(tiny_model).embed(TEXTS))
+
+
+def test_embed_writes_every_format(rows, tiny_model, tmp_path):
+    pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    import pyarrow.parquet
+
+    source = write_texts(tmp_path / "texts.csv")
+    expected = load(tiny_model).embed(TEXTS, pooling="max", layers="sum-all")
+    options = ["--model", tiny_model, "--pooling", "max", "--layers", "sum-all"]
+    printed = rows("embed", "-i", source, *options)
+    assert [row["text"] for row in printed] == TEXTS
+    np.testing.assert_array_equal(np.array([row["embedding"] for row in printed], np.float32), expected)
+    for name in ("vectors.jsonl", "vectors.parquet"):
+        rows("embed", "-i", source, "-o", str(tmp_path / name), *options)
+    written = [json.loads(line) for line in open(tmp_path / "vectors.jsonl")]
+    assert written == printed
+    table = pyarrow.parquet.read_table(tmp_path / "vectors.parquet").to_pydict()
+    assert table["text"] == TEXTS
+    np.testing.assert_array_equal(np.array(table["embedding"], np.float32), expected)
+
+
+def test_embed_says_what_it_cut(tiny_model, tmp_path, capsys):
+    (tmp_path / "long.txt").write_text("a dog " * 20 + "\nfox\n")
+    assert run(["embed", "-i", str(tmp_path / "long.txt"), "-o", str(tmp_path / "v.npy"), "--model", tiny_model]) == 0
+    assert "1 texts were cut to the model's length and lost 26 tokens" in capsys.readouterr().err
+
+
+# Bad input
+
+
+def test_bad_files_give_one_line_and_leave_nothing_behind(complaint, tiny_model, tmp_path):
+    files = tmp_path / "in"
+    files.mkdir()
+    (files / "latin1.txt").write_bytes("good\ncaf\xe9\n".encode("latin1"))
+    (files / "empty.txt").write_bytes(b"")
+    (files / "no_column.csv").write_text("a,b\n1,2\n")
+    (files / "ragged.csv").write_text("text,b\n1,2\n3\n")
+    (files / "broken.jsonl").write_text('{"text": "a"}\n{"text": \n')
+    (files / "null.jsonl").write_text('{"text": "a"}\n{"text": null}\n')
+    (files / "bad.parquet").write_bytes(b"PAR1 this is not parquet")
+    (files / "table.xlsx").write_bytes(b"")
+    expected = {
+        "latin1.txt": "line 2: byte 3 is not UTF-8",
+        "empty.txt": "is empty",
+        "no_column.csv": "has no column 'text', it has a, b",
+        "ragged.csv": "line 3 has 1 fields, the header 2",
+        "broken.jsonl": "line 2 is not JSON",
+        "null.jsonl": "line 2: 'text' is NoneType",
+        "bad.parquet": "cannot be read as parquet",
+        "table.xlsx": "unknown extension '.xlsx'",
+        "absent.txt": "no such file",
+    }
+    out = tmp_path / "out"
+    out.mkdir()
+    for name, message in expected.items():
+        for output in ("v.npy", "v.jsonl", "v.parquet"):
+            line = complaint("embed", "-i", str(files / name), "-o", str(out / output), "--model", tiny_model)
+            assert message in line, line
+    assert list(out.iterdir()) == []
+
+
+def test_bad_arguments(complaint, tiny_model, tmp_path):
+    (tmp_path / "a.txt").write_text("a\n")
+    source = str(tmp_path / "a.txt")
+    assert "unknown extension '.xyz'" in complaint("embed", "-i", source, "-o", "v.xyz", "--model", tiny_model)
+    assert "does not exist" in complaint("embed", "-i", source, "-o", "nowhere/v.npy", "--model", tiny_model)
+    assert "pooling='best'" in complaint("embed", "-i", source, "--pooling", "best", "--model", tiny_model)
+    assert "layers='first'" in complaint("embed", "-i", source, "--layers", "first", "--model", tiny_model)
+    assert "precision='float8'" in complaint("embed", "-i", source, "--precision", "float8", "--model", tiny_model)
+    assert "device='gpu'" in complaint("embed", "-i", source, "--device", "gpu", "--model", tiny_model)
+    assert "at least two" in complaint("similarity", "one", "--model", tiny_model)
+    assert "no [MASK]" in complaint("fill", "nothing to fill", "--model", tiny_model)
+    assert "17 tokens, 1 more than max_length 16" in complaint("fill", "[MASK] " + "a " * 14, "--model", tiny_model)
+    assert "--frobnicate" in complaint("tokenize", "a", "--frobnicate")
+    assert "id 99 is outside" in complaint("vocab", "inspect", "99", "--model", tiny_model)
+
+
+def test_wrong_kind_of_model(complaint, tiny_model, tmp_path):
+    encoder = Model.create(
+        TransformerConfig(vocab_size=23, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=9),
+        load(tiny_model).tokenizer,
+    )
+    encoder.save(tmp_path / "encoder")
+    assert "has no masked_lm head" in complaint("fill", "[MASK]", "--model", str(tmp_path / "encoder"))
+    assert "has no next_sentence head" in complaint("next-sentence", "a", "b", "--model", str(tmp_path / "encoder"))
+
+
+def test_truncated_weights(complaint, tiny_model, tmp_path):
+    folder = tmp_path / "cut"
+    folder.mkdir()
+    for file in Path(tiny_model).iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    assert "is truncated" in complaint("fill", "[MASK]", "--model", str(folder))
+
+
+def test_unknown_model_offline(complaint, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    line = complaint("tokenize", "a", "--model", "nobody/nothing")
+    assert "no such folder, installed model package or cached download" in line
+
+
+def test_every_command_has_help(capsys):
+    for name in COMMANDS:
+        assert run([name, "--help"]) == 0
+        assert "Usage: bertkit" in capsys.readouterr().out
+
+
+def test_a_reader_that_goes_away_is_not_an_error(tiny_model):
+    command = f"{sys.executable} -m bertkit.cli tokenize --model {tiny_model} {'a ' * 3000}| head -1"
+    result = subprocess.run(["bash", "-c", f"set -o pipefail; {command}"], capture_output=True, text=True)
+    assert result.stderr == ""
+    assert len(result.stdout.splitlines()) == 1

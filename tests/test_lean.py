@@ -1,0 +1,112 @@
+"""Lean: cheap to import, quick to help, output whole or not at all."""
+
+import statistics
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+from bertkit.cli import COMMANDS
+from bertkit.errors import UsageError
+from bertkit.whole_files import whole_file, whole_folder
+
+HEAVY = ("torch", "numpy", "tokenizers", "safetensors", "huggingface_hub", "numba")
+
+
+def python(code: str) -> str:
+    result = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_importing_bertkit_loads_nothing_heavy():
+    loaded = python(f"import sys, bertkit; print([name for name in {HEAVY} if name in sys.modules])")
+    assert loaded == "[]\n"
+
+
+def test_help_loads_nothing_heavy():
+    loaded = python(
+        f"""
+        import sys
+        from bertkit.cli import run
+        run(["--help"])
+        print([name for name in {HEAVY} if name in sys.modules])
+        """
+    )
+    assert loaded.endswith("\n[]\n")
+
+
+def test_tokenizing_loads_no_torch():
+    loaded = python("import sys, bertkit; bertkit.Tokenizer; import bertkit.cli.tokenize; print('torch' in sys.modules)")
+    assert loaded == "False\n"
+
+
+def test_help_adds_at_most_30_ms_to_an_empty_program():
+    empty = f"""
+        from cyclopts import App
+        app = App(name="empty", help="Nothing.", version="0", help_formatter="plain")
+        for name in {list(COMMANDS)}:
+            app.command("nowhere:nothing", name=name, help="Nothing at all.")
+        app(["--help"], result_action="return_value")
+        """
+    ours = 'from bertkit.cli import run\nrun(["--help"])'
+    seconds: dict[str, list[float]] = {empty: [], ours: []}
+    for _ in range(9):  # in turn, so that a busy machine slows both
+        for code, taken in seconds.items():
+            start = time.perf_counter()
+            python(code)
+            taken.append(time.perf_counter() - start)
+    added = statistics.median(b - a for a, b in zip(seconds[empty], seconds[ours], strict=True))
+    assert added <= 0.030
+
+
+def test_a_file_appears_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "result.txt"
+    with whole_file(path) as temporary:
+        temporary.write_text("first")
+        assert not path.exists()
+    assert path.read_text() == "first"
+    with pytest.raises(KeyboardInterrupt), whole_file(path) as temporary:
+        temporary.write_text("half of the sec")
+        raise KeyboardInterrupt
+    assert path.read_text() == "first"
+    assert [file.name for file in tmp_path.iterdir()] == ["result.txt"]
+    with pytest.raises(UsageError, match="does not exist"), whole_file(tmp_path / "nowhere" / "a"):
+        pass
+
+
+def test_a_folder_appears_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "model"
+    with pytest.raises(RuntimeError), whole_folder(path) as folder:
+        (folder / "half").write_text("x")
+        raise RuntimeError
+    assert list(tmp_path.iterdir()) == []
+    with whole_folder(path) as folder:
+        (folder / "a").write_text("1")
+    with pytest.raises(UsageError, match="overwrite=True"), whole_folder(path):
+        pass
+    with pytest.raises(RuntimeError), whole_folder(path, overwrite=True) as folder:
+        raise RuntimeError
+    assert (path / "a").read_text() == "1"
+    with whole_folder(path, overwrite=True) as folder:
+        (folder / "b").write_text("2")
+    assert [file.name for file in path.iterdir()] == ["b"]
+    assert [file.name for file in tmp_path.iterdir()] == ["model"]
+
+
+def test_a_killed_writer_leaves_no_half_file(tmp_path):
+    """kill -9 while writing: the old content stays; what is left beside it is visibly partial."""
+    path = tmp_path / "result.txt"
+    path.write_text("old")
+    code = f"""
+        import os, signal
+        from bertkit.whole_files import whole_file
+        with whole_file({str(path)!r}) as temporary:
+            temporary.write_text("new, but hal")
+            os.kill(os.getpid(), signal.SIGKILL)
+        """
+    assert subprocess.run([sys.executable, "-c", textwrap.dedent(code)]).returncode == -9
+    assert path.read_text() == "old"
+    assert all(file.name.endswith(".partial") for file in tmp_path.iterdir() if file != path)

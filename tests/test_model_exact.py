@@ -1,0 +1,181 @@
+"""Every kind of BERT gives transformers' outputs: weights saved there opened here, weights saved here opened there.
+
+Float64 agrees to 1e-10, float32 to 1e-5, relative to the largest absolute reference value where that is above 1.
+"""
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from random_models import PUBLISHED_CLASSES, error, our_model, published_model, random_config, save_published
+from torch import Tensor
+
+import bertkit
+from bertkit import Batch, Model
+from bertkit.heads import HEADS
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+NUM_CONFIGURATIONS = 50
+NUM_SEQUENCES = 6
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}
+
+
+@dataclass(frozen=True)
+class Padded:
+    """Padded sequences (B, L) of several lengths, and how their positions count."""
+
+    input_ids: Tensor
+    token_type_ids: Tensor
+    attention_mask: Tensor
+    restart_positions: bool = False
+
+    @property
+    def position_ids(self) -> Tensor | None:
+        return (self.attention_mask.cumsum(1) - 1).clamp(min=0) if self.restart_positions else None
+
+    def packed(self) -> Batch:
+        return Batch.from_padded(
+            self.input_ids, self.attention_mask, self.token_type_ids, restart_positions=self.restart_positions
+        )
+
+
+def padded_batches(number: int) -> list[Padded]:
+    """Pairs padded on the right, on the left (positions by column, and restarted), length 1, and for some length 512."""
+    config = random_config(number)
+    generator = torch.Generator().manual_seed(number)
+
+    def draw(lengths: list[int], seq_len: int, *, left: bool = False, restart: bool = False) -> Padded:
+        shape, seqlens = (len(lengths), seq_len), torch.tensor(lengths)[:, None]
+        first_of_b = (torch.rand(shape[0], 1, generator=generator) * seqlens).long()
+        columns = torch.arange(seq_len) - (seq_len - seqlens if left else 0)
+        types = torch.randint(1, config.type_vocab_size, (shape[0], 1), generator=generator)
+        return Padded(
+            torch.randint(0, config.vocab_size, shape, generator=generator),
+            torch.where(columns < first_of_b, 0, types),
+            ((columns >= 0) & (columns < seqlens)).long(),
+            restart,
+        )
+
+    longest = 11 + number % 7
+    lengths = [longest, 1, 5, 5, longest - 3, 2]
+    batches = [
+        draw(lengths, longest),
+        draw(lengths[::-1], longest + 2, left=True),
+        draw(lengths, longest, left=True, restart=True),
+        draw([1] * NUM_SEQUENCES, 1),
+    ]
+    if config.max_position_embeddings == 512:
+        batches.append(draw([512, 7, 512, 9, 300, 1], 512))
+    return batches
+
+
+def num_choices(kind: str, number: int) -> int:
+    return (2 + number % 2) if kind == "multiple_choice" else 1
+
+
+def published_outputs(model: transformers.PreTrainedModel, padded: Padded, num_choices: int) -> dict[str, Tensor]:
+    """Everything transformers' model gives, per real token, by our names."""
+    mask = padded.attention_mask.bool()
+    inputs = {
+        "input_ids": padded.input_ids,
+        "attention_mask": padded.attention_mask,
+        "token_type_ids": padded.token_type_ids,
+        "position_ids": padded.position_ids,
+    }
+    if isinstance(model, transformers.BertForMultipleChoice):
+        inputs = {
+            name: None if value is None else value.view(-1, num_choices, value.shape[1]) for name, value in inputs.items()
+        }
+    found = model(**inputs, output_hidden_states=True, output_attentions=True)
+    outputs = {f"hidden state {layer}": states[mask] for layer, states in enumerate(found.hidden_states)}
+    for layer, probs in enumerate(found.attentions):
+        for row, real in enumerate(mask):
+            outputs[f"attention {layer} of {row}"] = probs[row][:, real][:, :, real]
+    match model:
+        case transformers.BertModel():
+            return outputs | {"pooled": found.pooler_output, "last hidden state": found.last_hidden_state[mask]}
+        case transformers.BertForPreTraining():
+            logits = {"masked_lm": found.prediction_logits[mask], "next_sentence": found.seq_relationship_logits}
+        case transformers.BertForQuestionAnswering():
+            logits = {"question_answering": torch.stack([found.start_logits[mask], found.end_logits[mask]], dim=-1)}
+        case _:
+            (head,) = (head for head in HEADS if PUBLISHED_CLASSES[head] is type(model))
+            logits = {head: found.logits if found.logits.shape[:2] != mask.shape or HEADS[head] else found.logits[mask]}
+    return outputs | logits
+
+
+def our_outputs(model: Model, padded: Padded, num_choices: int) -> dict[str, Tensor]:
+    batch = padded.packed()
+    found = model.network(batch, num_choices=num_choices, with_hidden_states=True, with_attention_probs=True)
+    encoded = found.encoded
+    outputs = {f"hidden state {layer}": states for layer, states in enumerate(encoded.hidden_states)}
+    for layer, all_probs in enumerate(encoded.attention_probs):
+        outputs |= {f"attention {layer} of {row}": probs for row, probs in enumerate(all_probs)}
+    plain = model.network(batch, num_choices=num_choices)
+    outputs |= {"last hidden state": plain.encoded.last_hidden_state}  # without asking for states and probabilities
+    if encoded.pooled is not None:
+        outputs |= {"pooled": encoded.pooled}
+    assert plain.encoded.hidden_states is None and plain.encoded.attention_probs is None
+    return outputs | plain.logits
+
+
+def assert_same(ours: Model, published: transformers.PreTrainedModel, kind: str, number: int) -> None:
+    choices = num_choices(kind, number)
+    dtype = published.dtype
+    for place, padded in enumerate(padded_batches(number)):
+        reference, found = published_outputs(published, padded, choices), our_outputs(ours, padded, choices)
+        last_layer = reference[f"hidden state {published.config.num_hidden_layers}"]
+        # One that transformers gives only for a bare encoder: the same thing under another name.
+        reference.setdefault("last hidden state", last_layer)
+        assert reference.keys() == found.keys() - ({"pooled"} - reference.keys())
+        for name, value in reference.items():
+            where = f"{kind} {number}, batch {place}: {name}"
+            assert error(found[name], value) <= TOLERANCE[dtype], where
+            if place == 0 and not name.startswith("attention"):
+                assert value.std() > 0.5, f"{where} varies too little to show an error"
+    assert not torch.equal(reference["hidden state 0"], last_layer)
+
+
+def num_labels(kind: str, number: int) -> int:
+    """Three labels or more, and every third time one: regression."""
+    return [1, 3, 5][number % 3] if kind == "sequence_classification" else [3, 4, 7][number % 3]
+
+
+@pytest.mark.parametrize("number", range(NUM_CONFIGURATIONS))
+@pytest.mark.parametrize("kind", PUBLISHED_CLASSES)
+@torch.inference_mode()
+def test_weights_saved_by_transformers_give_its_outputs(kind: str, number: int) -> None:
+    published = published_model(kind, number, num_labels(kind, number))
+    with tempfile.TemporaryDirectory() as folder:
+        save_published(published, Path(folder))
+        heads = None if number % 2 else list(published_heads(kind))
+        single = bertkit.load(folder, device="cpu", heads=heads)
+        double = bertkit.load(folder, device="cpu", heads=heads, precision="float64")
+    assert not any(part.training for part in single.network.modules())
+    assert_same(single, published, kind, number)
+    assert_same(double, published.double(), kind, number)
+
+
+@pytest.mark.parametrize("number", range(NUM_CONFIGURATIONS))
+@pytest.mark.parametrize("kind", PUBLISHED_CLASSES)
+@torch.inference_mode()
+def test_weights_saved_here_give_transformers_the_same_outputs(kind: str, number: int) -> None:
+    ours = our_model(kind, number + 1000, num_labels(kind, number))
+    with tempfile.TemporaryDirectory() as folder:
+        ours.save(folder)
+        published, report = PUBLISHED_CLASSES[kind].from_pretrained(
+            folder, attn_implementation="eager", output_loading_info=True
+        )
+    assert not any(report.values()), report
+    assert published.config.architectures == [type(published).__name__]
+    assert_same(ours, published.eval(), kind, number + 1000)
+    ours.network.double()
+    assert_same(ours, published.double(), kind, number + 1000)
+
+
+def published_heads(kind: str) -> tuple[str, ...]:
+    return bertkit.heads.KINDS[kind]
