@@ -7,8 +7,8 @@ hold for every version to 18.0).
 """
 
 import unicodedata
+from collections.abc import Callable
 from functools import cache
-from itertools import groupby
 
 
 def _code_points(ranges: str) -> frozenset[str]:
@@ -36,15 +36,16 @@ NOT_PUNCTUATION = _code_points(
 ALSO_PUNCTUATION = _code_points("166D 111C9")
 # Marks (Mn) that are not dropped: younger than Unicode 8, or made marks since.
 NOT_MARK = _code_points(
-    "5C8-5C9 7FD 897-89F 8CA-8E1 9FE AFA-AFF B53-B55 C04 C3C D00 D3B-D3C D81 EBA ECE 180F 1885-1886 1ABF-1AF0 1DF6-1DFB "
-    "A82C A8C5 A8FF A9BD 10D24-10D27 10D69-10D6D 10EAB-10EAC 10ECB-10ECF 10EF0-10EFF 10F46-10F50 10F82-10F85 11070 "
-    "11073-11074 110C2 111C9 111CF 1123E 11241 1133B 113BB-113C0 113CE 113D0 113D2 113E1-113E2 11438-1143F 11442-11444 "
-    "11446 1145E 1182F-11837 11839-1183A 1193B-1193C 1193E 11943 119D4-119D7 119DA-119DB 119E0 11A01-11A0A 11A33-11A38 "
-    "11A3B-11A3E 11A47 11A51-11A56 11A59-11A5B 11A8A-11A96 11A98-11A99 11B60 11B62-11B64 11B66 11C30-11C36 11C38-11C3D "
-    "11C3F 11C92-11CA7 11CAA-11CB0 11CB2-11CB3 11CB5-11CB6 11D31-11D36 11D3A 11D3C-11D3D 11D3F-11D45 11D47 11D90-11D91 "
-    "11D95 11D97 11DF0 11EF3-11EF4 11F00-11F01 11F36-11F3A 11F40 11F42 11F5A 13440 13447-13455 1611E-16129 1612D-1612F "
-    "16F4F 16FE4 1CF00-1CF2D 1CF30-1CF46 1D127-1D128 1D25B-1D25C 1E000-1E006 1E008-1E018 1E01B-1E021 1E023-1E024 "
-    "1E026-1E02A 1E08F 1E130-1E136 1E2AE 1E2EC-1E2EF 1E4EC-1E4EF 1E5EE-1E5EF 1E6E3 1E6E6 1E6EE-1E6EF 1E6F5 1E944-1E94A"
+    "5C8-5C9 7FD 897-89F 8CA-8E1 9FE AFA-AFF B53-B55 C04 C3C D00 D3B-D3C D81 EBA ECE 180F 1885-1886 1ABF-1AF0 "
+    "1DF6-1DFB A82C A8C5 A8FF A9BD 10D24-10D27 10D69-10D6D 10EAB-10EAC 10ECB-10ECF 10EF0-10EFF 10F46-10F50 "
+    "10F82-10F85 11070 11073-11074 110C2 111C9 111CF 1123E 11241 1133B 113BB-113C0 113CE 113D0 113D2 113E1-113E2 "
+    "11438-1143F 11442-11444 11446 1145E 1182F-11837 11839-1183A 1193B-1193C 1193E 11943 119D4-119D7 119DA-119DB "
+    "119E0 11A01-11A0A 11A33-11A38 11A3B-11A3E 11A47 11A51-11A56 11A59-11A5B 11A8A-11A96 11A98-11A99 11B60 "
+    "11B62-11B64 11B66 11C30-11C36 11C38-11C3D 11C3F 11C92-11CA7 11CAA-11CB0 11CB2-11CB3 11CB5-11CB6 11D31-11D36 "
+    "11D3A 11D3C-11D3D 11D3F-11D45 11D47 11D90-11D91 11D95 11D97 11DF0 11EF3-11EF4 11F00-11F01 11F36-11F3A 11F40 "
+    "11F42 11F5A 13440 13447-13455 1611E-16129 1612D-1612F 16F4F 16FE4 1CF00-1CF2D 1CF30-1CF46 1D127-1D128 "
+    "1D25B-1D25C 1E000-1E006 1E008-1E018 1E01B-1E021 1E023-1E024 1E026-1E02A 1E08F 1E130-1E136 1E2AE 1E2EC-1E2EF "
+    "1E4EC-1E4EF 1E5EE-1E5EF 1E6E3 1E6E6 1E6EE-1E6EF 1E6F5 1E944-1E94A"
 )
 # Marks in Unicode 8 that are spacing marks (Mc) today.
 ALSO_MARK = _code_points("1734 1171E")
@@ -66,8 +67,8 @@ YOUNG_CAPITALS = {
     **{chr(code): chr(code + 0x1B) for code in range(0x16EA0, 0x16EB9)},
 }
 
-Placed = list[tuple[str, int]]
-"""Characters, each with the position in the original text that it stands for."""
+Placed = tuple[str, list[int]]
+"""Characters, and for each the position in the original text that it stands for."""
 
 
 def reference_tokens(
@@ -81,55 +82,65 @@ def reference_tokens(
 
     No [CLS] or [SEP], and none is read from the text. `strip_accents` None means: as `lowercase`.
     """
+    normal, places = normalize(text, lowercase, strip_accents)
     tokens = []
-    for number, word in enumerate(words(normalize(text, lowercase, strip_accents))):
-        spelling = "".join(char for char, _ in word)
-        for piece, first, last in pieces(spelling, vocab, max_chars_per_word):
-            tokens.append((piece, word[first][1], word[last][1] + 1, number))
+    for number, (start, end) in enumerate(words(normal)):
+        for piece, first, last in pieces(normal[start:end], vocab, max_chars_per_word):
+            tokens.append((piece, places[start + first], places[start + last] + 1, number))
     return tokens
 
 
 def normalize(text: str, lowercase: bool, strip_accents: bool | None = None) -> Placed:
     """Clean, set CJK characters apart, decompose and drop marks, lower-case: in this order."""
-    placed = [(cleaned, position) for position, char in enumerate(text) for cleaned in clean(char)]
+    normal, places = replace((text, list(range(len(text)))), clean)
     if strip_accents or (strip_accents is None and lowercase):
-        placed = [(char, position) for char, position in decompose(placed) if not is_mark(char)]
+        normal, places = replace(decompose((normal, places)), without_mark)
     if lowercase:
-        placed = [(lower, position) for char, position in placed for lower in lower_case(char)]
-    return placed
+        normal, places = replace((normal, places), lower_case)
+    return normal, places
+
+
+def replace(placed: Placed, rule: Callable[[str], str]) -> Placed:
+    """Each character as the rule has it: dropped, kept, or several in its place."""
+    replaced = [rule(char) for char in placed[0]]
+    return "".join(replaced), [place for new, place in zip(replaced, placed[1], strict=True) for _ in new]
 
 
 def decompose(placed: Placed) -> Placed:
     """Canonical decomposition (NFD): each character to its parts, then marks in a row by combining class.
 
-    Positions do not travel with a mark that moves: the n-th character of the text keeps the n-th place among those that
+    Places do not travel with a mark that moves: the n-th character of the text keeps the n-th place among those that
     are not additional parts, and an additional part has the place of what now stands before it.
     """
-    if all(char < "\x80" for char, _ in placed):
+    if placed[0].isascii():
         return placed
-    parts = [(part, number > 0) for char, _ in placed for number, part in enumerate(_parts(char))]
-    ordered: list[tuple[str, bool]] = []
-    for is_row_of_marks, row in groupby(parts, key=lambda part: combining_class(part[0]) > 0):
-        ordered += sorted(row, key=lambda part: combining_class(part[0])) if is_row_of_marks else row
-    result, place = [], -1
-    for part, additional in ordered:
-        place += not additional
-        result.append((part, placed[place][1]))
-    return result
+    parts = [(part, number > 0) for char in placed[0] for number, part in enumerate(decomposed(char))]
+    start = 0
+    while start < len(parts):
+        end = start
+        while end < len(parts) and combining_class(parts[end][0]):
+            end += 1
+        parts[start:end] = sorted(parts[start:end], key=lambda part: combining_class(part[0]))
+        start = end + 1
+    places, number = [], -1
+    for _, additional in parts:
+        number += not additional
+        places.append(placed[1][number])
+    return "".join(part for part, _ in parts), places
 
 
-def words(placed: Placed) -> list[Placed]:
-    """Split at white space, which goes, and around punctuation, each a word."""
-    result: list[Placed] = [[]]
-    for char, position in placed:
-        kind = splits(char)
-        if kind == "nowhere":
-            result[-1].append((char, position))
-        elif kind == "space":
-            result.append([])
-        else:
-            result += [[(char, position)], []]
-    return [word for word in result if word]
+def words(normal: str) -> list[tuple[int, int]]:
+    """Start and end (exclusive) of each word: split at white space, which goes, and around punctuation, each a word."""
+    found, start = [], 0
+    for position, char in enumerate(normal + " "):
+        if not is_border(char):
+            continue
+        if start < position:
+            found.append((start, position))
+        if char not in SPACES:
+            found.append((position, position + 1))
+        start = position + 1
+    return found
 
 
 def pieces(word: str, vocab: dict[str, int], max_chars_per_word: int) -> list[tuple[str, int, int]]:
@@ -169,15 +180,20 @@ def is_control(char: str) -> bool:
 
 
 @cache
+def without_mark(char: str) -> str:
+    return "" if is_mark(char) else char
+
+
+@cache
 def is_mark(char: str) -> bool:
     """A non-spacing mark (Mn): what stripping accents drops."""
     return char in ALSO_MARK or (unicodedata.category(char) == "Mn" and char not in NOT_MARK)
 
 
 @cache
-def splits(char: str) -> str:
-    """Where a character ends a word: "space" (it goes), "punctuation" (it is a word), "nowhere"."""
-    return "space" if char in SPACES else "punctuation" if is_punctuation(char) else "nowhere"
+def is_border(char: str) -> bool:
+    """White space or punctuation: ends a word."""
+    return char in SPACES or is_punctuation(char)
 
 
 @cache
@@ -200,5 +216,5 @@ def lower_case(char: str) -> str:
 
 
 @cache
-def _parts(char: str) -> str:
+def decomposed(char: str) -> str:
     return char if char in NOT_DECOMPOSED else unicodedata.normalize("NFD", char)

@@ -1,0 +1,67 @@
+"""What was measured, where: one JSON file and one table."""
+
+import json
+import os
+import platform
+import re
+from datetime import date
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+_PACKAGES = (
+    *("bertkit", "torch", "numpy", "numba", "tokenizers"),
+    *("transformers", "sentence-transformers", "ctranslate2", "openvino"),
+)
+_CPU_FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8")
+
+
+def circumstances(threads: int) -> dict:
+    """Machine, versions and date; no host name, no paths."""
+    info = _cpuinfo()
+    name = info.get("model name") or platform.processor() or platform.machine()
+    if "cpu family" in info:
+        name += f" (family {info['cpu family']} model {info['model']})"
+    return {
+        "date": date.today().isoformat(),
+        "cpu": name,
+        "cpu_flags": [flag for flag in _CPU_FLAGS if flag in info.get("flags", "").split()],
+        "num_cores": os.cpu_count(),
+        "num_threads": threads,
+        "load_average_before": round(os.getloadavg()[0], 2),
+        "python": platform.python_version(),
+        "versions": {package: found for package in _PACKAGES if (found := _version(package))},
+    }
+
+
+def markdown_table(header: list[str], rows: list[list[str]]) -> str:
+    """Columns of equal width, the first to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    cells = [[cell.rjust(width) for cell, width in zip(row, widths, strict=True)] for row in (header, *rows)]
+    lines = [" | ".join([row[0].strip().ljust(widths[0]), *row[1:]]) for row in cells]
+    rule = " | ".join(["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])])
+    return "\n".join(f"| {line} |" for line in (lines[0], rule, *lines[1:]))
+
+
+def write(results: dict, table: str, out: Path) -> Path:
+    """Write ``<benchmark>-<cpu>-<date>.json`` and ``.md``; returns the second."""
+    out.mkdir(parents=True, exist_ok=True)
+    slug = re.sub(r"[^a-z0-9]+", "-", results["cpu"].lower()).strip("-")
+    path = out / f"{results['benchmark']}-{slug}-{results['date']}"
+    path.with_suffix(".json").write_text(json.dumps(results, indent=1) + "\n")
+    path.with_suffix(".md").write_text(table)
+    return path.with_suffix(".md")
+
+
+def _cpuinfo() -> dict[str, str]:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().partition("\n\n")[0].splitlines()
+    except OSError:
+        return {}
+    return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

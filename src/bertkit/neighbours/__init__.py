@@ -1,0 +1,10 @@
+"""Vectors to their nearest neighbours.
+
+Takes: arrays of query and corpus embeddings.
+Gives: for every query the scores and ids of the best corpus vectors.
+May import: errors.
+"""
+
+from bertkit.neighbours.exact import top_k
+
+__all__ = ["top_k"]

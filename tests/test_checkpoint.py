@@ -1,0 +1,512 @@
+"""Open what is published in every layout and spelling, say where each tensor came from, save what the others open."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from random_models import edit_json, edit_tensors, our_model, published_model, save_published, write_tokenizer
+from safetensors.torch import load_file
+
+import bertkit
+from bertkit import Model
+from bertkit.checkpoint import SentenceSettings, opening, saving
+from bertkit.checkpoint.checkpoint import Provenance
+from bertkit.errors import CheckpointError, MissingHeadError, UsageError
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+TEXTS = ["the cat sat", "", "walked", "a dog and a cat ran off the mat, able and unable to talk in blue and green letters", "un"]
+LONG = "one two three four " * 20
+
+
+def published(folder: Path, kind: str, number: int = 2, num_labels: int = 2, **changes) -> transformers.PreTrainedModel:
+    """Save transformers' model of a kind in a folder, and give it."""
+    folder.mkdir(exist_ok=True)
+    model = published_model(kind, number, num_labels, **changes)
+    save_published(model, folder)
+    return model
+
+
+def values(model: Model) -> dict[str, torch.Tensor]:
+    return {name: parameter.detach() for name, parameter in model.network.named_parameters()}
+
+
+def assert_same_values(found: Model, expected: Model) -> None:
+    torch.testing.assert_close(values(found), values(expected), rtol=0, atol=0)
+
+
+# --- sentence encoders, in both layouts of sentence-transformers ------------------------------------------------------
+
+OLD_FLAGS = ["cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens"]
+SPELLINGS = {  # ours -> the old layout's and the new layout's
+    "cls": ("cls_token", "cls"),
+    "mean": ("mean_tokens", "mean"),
+    "max": ("max_tokens", "max"),
+    "mean-sqrt-len": ("mean_sqrt_len_tokens", "mean_sqrt_len_tokens"),
+    "weighted-mean": ("weightedmean_tokens", "weightedmean"),
+}
+
+
+def sentence_transformer(folder: Path):
+    from sentence_transformers import SentenceTransformer
+
+    return SentenceTransformer(str(folder), device="cpu")
+
+
+def assert_same_vectors(model: Model, reference, **options) -> None:
+    found = model.embed([*TEXTS, LONG], report=bertkit.EmbedReport(), **options)
+    expected = reference.encode([*TEXTS, LONG], **options)
+    assert expected.std() > 0.1
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6 * max(1, np.abs(expected).max()))
+
+
+def write_old_layout(folder: Path, pooling: str, *, normalize: bool, transformer_path: str = "") -> None:
+    kinds = {"Transformer": transformer_path, "Pooling": "1_Pooling"} | ({"Normalize": "2_Normalize"} if normalize else {})
+    modules = [
+        {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for index, (kind, path) in enumerate(kinds.items())
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    for path in [path for path in kinds.values() if path != transformer_path]:
+        (folder / path).mkdir()
+    flags = {f"pooling_mode_{flag}": flag == SPELLINGS[pooling][0] for flag in OLD_FLAGS}
+    width = json.loads((folder / transformer_path / "config.json").read_text())["hidden_size"]
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"word_embedding_dimension": width, **flags}))
+    limits = {"max_seq_length": 13, "do_lower_case": False}
+    (folder / transformer_path / "sentence_bert_config.json").write_text(json.dumps(limits))
+
+
+@pytest.mark.parametrize("transformer_path", ["", "0_Transformer"])
+@pytest.mark.parametrize("pooling", SPELLINGS)
+def test_the_old_layout_of_sentence_transformers(tmp_path: Path, pooling: str, transformer_path: str) -> None:
+    normalize = pooling in ("mean", "max")
+    published(tmp_path / transformer_path, "encoder")
+    write_old_layout(tmp_path, pooling, normalize=normalize, transformer_path=transformer_path)
+    model = bertkit.load(tmp_path)
+    assert model.sentence_settings == SentenceSettings(pooling=pooling, normalize=normalize, max_seq_length=13)
+    assert_same_vectors(model, sentence_transformer(tmp_path))
+
+
+@pytest.mark.parametrize("pooling", SPELLINGS)
+def test_the_new_layout_as_sentence_transformers_writes_it(tmp_path: Path, pooling: str) -> None:
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+
+    network = published(tmp_path / "bert", "encoder")
+    modules = [
+        Transformer(str(tmp_path / "bert"), max_seq_length=11),
+        Pooling(network.config.hidden_size, SPELLINGS[pooling][1]),
+    ]
+    modules += [Normalize()] * (pooling in ("mean", "max"))
+    made = SentenceTransformer(modules=modules, prompts={"query": "the: "}, default_prompt_name="query", device="cpu")
+    made.save(str(tmp_path / "new"))
+    model = bertkit.load(tmp_path / "new")
+    settings = model.sentence_settings
+    assert (settings.pooling, settings.normalize) == (pooling, pooling in ("mean", "max"))
+    assert settings.default_prompt_name == "query" and settings.prompts["query"] == "the: "
+    assert_same_vectors(model, made)
+    assert_same_vectors(model, made, prompt="a ")
+    assert_same_vectors(model, made, prompt="")
+
+
+@pytest.mark.parametrize("default", [None, "query", "document"])
+def test_a_prompt_may_be_empty(tmp_path: Path, default: str | None) -> None:
+    """As sentence-transformers writes it for every model that has no prompts."""
+    published(tmp_path, "encoder")
+    write_old_layout(tmp_path, "mean", normalize=False)
+    settings = {"prompts": {"query": "the: ", "document": ""}, "default_prompt_name": default}
+    (tmp_path / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    model, reference = bertkit.load(tmp_path), sentence_transformer(tmp_path)
+    assert_same_vectors(model, reference)
+    assert_same_vectors(model, reference, prompt_name="document")
+    assert_same_vectors(model, reference, prompt_name="query")
+
+
+@pytest.mark.parametrize("pooling", SPELLINGS)
+def test_sentence_transformers_opens_what_we_save(tmp_path: Path, pooling: str) -> None:
+    ours = our_model("encoder", 7)
+    ours.checkpoint.sentence = SentenceSettings(
+        pooling=pooling,
+        normalize=pooling in ("cls", "mean-sqrt-len"),
+        max_seq_length=9,
+        prompts={"query": "the cat "},
+        default_prompt_name=None if pooling == "cls" else "query",
+        include_prompt=pooling != "mean",
+    )
+    ours.save(tmp_path / "saved")
+    reference = sentence_transformer(tmp_path / "saved")
+    assert reference.max_seq_length == 9
+    assert reference.get_embedding_dimension() == ours.config.hidden_size
+    assert_same_vectors(ours, reference)
+    assert_same_vectors(ours, reference, prompt_name="query")
+    assert bertkit.load(tmp_path / "saved").sentence_settings == ours.sentence_settings
+
+
+def test_a_pooling_that_the_sentence_layout_cannot_say_is_not_saved(tmp_path: Path) -> None:
+    ours = our_model("encoder", 7)
+    ours.checkpoint.sentence = SentenceSettings(pooling="pooler")
+    with pytest.raises(CheckpointError, match="no word for pooling='pooler'"):
+        ours.save(tmp_path / "saved")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("1_Pooling/config.json", {"pooling_mode": "lasttoken"}, "pools by lasttoken"),
+        ("1_Pooling/config.json", {"pooling_mode": ["mean", "max"]}, "pools by mean, max"),
+        ("1_Pooling/config.json", {"pooling_mode_cls_token": True, "pooling_mode_max_tokens": True}, "pools by cls_token, max"),
+        ("1_Pooling/config.json", {"word_embedding_dimension": 20}, "pools by nothing"),
+        ("1_Pooling/config.json", None, "lacks 1_Pooling/config.json"),
+        ("sentence_bert_config.json", {"do_lower_case": True}, "do_lower_case=true"),
+        ("modules.json", [{"path": "", "type": "a.Transformer"}, {"path": "2_Dense", "type": "a.Dense"}], "Transformer, Dense"),
+        ("modules.json", {"path": ""}, "expected a list"),
+    ],
+)  # fmt: skip
+def test_a_sentence_layout_that_is_not_supported_is_refused(tmp_path: Path, file: str, content, message: str) -> None:
+    published(tmp_path, "encoder")
+    write_old_layout(tmp_path, "mean", normalize=False)
+    if content is None:
+        (tmp_path / file).unlink()
+    else:
+        (tmp_path / file).write_text(json.dumps(content))
+    with pytest.raises(CheckpointError, match=message):
+        bertkit.load(tmp_path)
+
+
+# --- spellings of published weights ----------------------------------------------------------------------------------
+
+
+def test_sharded_weights_are_those_of_one_file(tmp_path: Path) -> None:
+    network = published(tmp_path / "one", "pretraining")
+    save_published(network, tmp_path / "many", max_shard_size="9KB")
+    assert len(list((tmp_path / "many").glob("*.safetensors"))) > 3
+    sharded = bertkit.load(tmp_path / "many")
+    assert_same_values(sharded, bertkit.load(tmp_path / "one"))
+    sources = {origin.source for origin in sharded.checkpoint.provenance.values()}
+    assert sources == {path.name for path in (tmp_path / "many").glob("*.safetensors")}
+
+
+def as_gamma_and_beta(tensors: dict[str, torch.Tensor]) -> None:
+    for name in list(tensors):
+        old = name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
+        tensors[old] = tensors.pop(name)
+
+
+@pytest.mark.parametrize("kind", ["encoder", "pretraining"])
+def test_norms_named_gamma_and_beta(tmp_path: Path, kind: str) -> None:
+    published(tmp_path, kind)
+    expected = bertkit.load(tmp_path)
+    edit_tensors(tmp_path, as_gamma_and_beta)
+    assert sum("gamma" in name for name in load_file(tmp_path / "model.safetensors")) >= 3
+    assert_same_values(bertkit.load(tmp_path), expected)
+
+
+def test_an_encoder_stored_bare_or_with_the_prefix(tmp_path: Path) -> None:
+    published(tmp_path, "encoder")
+    bare = bertkit.load(tmp_path)
+
+    def add_prefix(tensors: dict[str, torch.Tensor]) -> None:
+        assert not any(name.startswith("bert.") for name in tensors)
+        for name in list(tensors):
+            tensors[f"bert.{name}"] = tensors.pop(name)
+
+    edit_tensors(tmp_path, add_prefix)
+    assert_same_values(bertkit.load(tmp_path), bare)
+
+
+@pytest.fixture
+def like_bert_base(tmp_path: Path) -> Path:
+    """As bert-base-uncased is published: named a masked LM, holding also pooler and next sentence head, gamma and beta,
+    a copy of the word embedding and of its bias, and the positions 0, 1, 2, ..."""
+    network = published(tmp_path / "bert", "pretraining")
+    edit_json(tmp_path / "bert" / "config.json", architectures=["BertForMaskedLM"])
+
+    def change(tensors: dict[str, torch.Tensor]) -> None:
+        as_gamma_and_beta(tensors)
+        tensors["cls.predictions.decoder.weight"] = tensors["bert.embeddings.word_embeddings.weight"].clone()
+        tensors["cls.predictions.decoder.bias"] = tensors["cls.predictions.bias"].clone()
+        tensors["bert.embeddings.position_ids"] = torch.arange(network.config.max_position_embeddings)[None]
+
+    edit_tensors(tmp_path / "bert", change)
+    return tmp_path / "bert"
+
+
+def test_a_file_that_holds_more_than_its_architecture_says(like_bert_base: Path, tmp_path: Path) -> None:
+    published(tmp_path / "plain", "pretraining")
+    model = bertkit.load(like_bert_base)
+    assert set(model.network.heads) == {"masked_lm", "next_sentence"}
+    assert_same_values(model, bertkit.load(tmp_path / "plain"))
+    assert {origin.origin for origin in model.checkpoint.provenance.values()} == {"loaded"}
+    model.require_trained("masked_lm")
+    model.require_trained("next_sentence")
+
+
+@pytest.mark.parametrize("heads", [[], ["masked_lm"], ["next_sentence"], ["next_sentence", "masked_lm"]])
+def test_only_the_heads_asked_for(like_bert_base: Path, heads: list[str]) -> None:
+    whole, model = bertkit.load(like_bert_base), bertkit.load(like_bert_base, heads=heads)
+    assert list(model.network.heads) == heads
+    wanted = {name: value for name, value in values(whole).items() if name.startswith(("encoder.", *(f"heads.{h}." for h in heads)))}
+    torch.testing.assert_close(values(model), wanted, rtol=0, atol=0)
+
+
+def test_the_tied_copy_may_be_the_one_that_is_stored(tmp_path: Path) -> None:
+    published(tmp_path, "masked_lm")
+    expected = bertkit.load(tmp_path)
+
+    def keep_the_copies(tensors: dict[str, torch.Tensor]) -> None:
+        tensors["cls.predictions.decoder.weight"] = tensors.pop("bert.embeddings.word_embeddings.weight")
+        tensors["cls.predictions.decoder.bias"] = tensors.pop("cls.predictions.bias")
+
+    edit_tensors(tmp_path, keep_the_copies)
+    assert_same_values(bertkit.load(tmp_path), expected)
+
+
+@pytest.mark.parametrize("copy", ["cls.predictions.decoder.weight", "cls.predictions.decoder.bias"])
+def test_a_copy_that_differs_is_an_untied_decoder(like_bert_base: Path, copy: str) -> None:
+    edit_tensors(like_bert_base, lambda tensors: tensors[copy].ravel()[:1].add_(1))
+    with pytest.raises(CheckpointError, match=f"{copy} differs"):
+        bertkit.load(like_bert_base)
+    bertkit.load(like_bert_base, heads=["next_sentence"])  # which does not use it
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_weights_stored_in_another_precision(tmp_path: Path, dtype: torch.dtype) -> None:
+    network = published_model("next_sentence", 2).to(dtype)
+    save_published(network, tmp_path)
+    assert {tensor.dtype for tensor in load_file(tmp_path / "model.safetensors").values()} == {dtype}
+    reopened = network.float().state_dict()
+    model = bertkit.load(tmp_path)
+    for name, value in values(model).items():
+        assert value.dtype == torch.float32
+        assert torch.equal(value, reopened[opening.names.published_name(name)]), name
+    assert {value.dtype for value in values(bertkit.load(tmp_path, precision="float64")).values()} == {torch.float64}
+
+
+def test_a_classifier_keeps_its_labels(tmp_path: Path) -> None:
+    published(tmp_path, "token_classification", num_labels=3)
+    edit_json(tmp_path / "config.json", id2label={"2": "I-X", "0": "O", "1": "B-X"})
+    model = bertkit.load(tmp_path)
+    assert model.checkpoint.label_names == ("O", "B-X", "I-X")
+    model.save(tmp_path / "saved")
+    assert bertkit.load(tmp_path / "saved").checkpoint.label_names == ("O", "B-X", "I-X")
+    config = transformers.BertConfig.from_pretrained(tmp_path / "saved")
+    assert config.id2label == {0: "O", 1: "B-X", 2: "I-X"} and config.label2id == {"O": 0, "B-X": 1, "I-X": 2}
+
+
+def test_regression_stays_regression(tmp_path: Path) -> None:
+    published(tmp_path, "sequence_classification", num_labels=1)
+    bertkit.load(tmp_path).save(tmp_path / "saved")
+    config = transformers.BertConfig.from_pretrained(tmp_path / "saved")
+    assert (config.num_labels, config.problem_type) == (1, "regression")
+
+
+def test_a_classifier_of_an_unnamed_kind_asks_what_it_is(tmp_path: Path) -> None:
+    published(tmp_path, "token_classification", num_labels=3)
+    edit_json(tmp_path / "config.json", architectures=None)
+    with pytest.raises(CheckpointError, match=r"does not say of what.*heads="):
+        bertkit.load(tmp_path)
+    model = bertkit.load(tmp_path, heads=["token_classification"])
+    assert list(model.network.heads) == ["token_classification"]
+    assert model.network.heads["token_classification"].dense.out_features == 3
+
+
+# --- provenance: loaded, initialised, trained ------------------------------------------------------------------------
+
+
+def test_a_new_head_says_so_and_refuses_to_predict_until_trained(tmp_path: Path) -> None:
+    published(tmp_path, "encoder")
+    model = bertkit.load(tmp_path, new=["masked_lm"], seed=5)
+    origins = {name: origin.origin for name, origin in model.checkpoint.provenance.items()}
+    assert {name for name, origin in origins.items() if origin == "initialised"} == {
+        "cls.predictions.bias", "cls.predictions.transform.dense.weight", "cls.predictions.transform.dense.bias",
+        "cls.predictions.transform.LayerNorm.weight", "cls.predictions.transform.LayerNorm.bias",
+    }  # fmt: skip
+    assert {origin for name, origin in origins.items() if name.startswith("bert.")} == {"loaded"}
+    assert len(origins) == len(values(model))
+    with pytest.raises(MissingHeadError, match="never trained"):
+        model.fill_mask("the [MASK]")
+
+    model.save(tmp_path / "saved")
+    reopened = bertkit.load(tmp_path / "saved")
+    assert reopened.checkpoint.provenance["cls.predictions.bias"] == Provenance("initialised", "seed 5")
+    with pytest.raises(MissingHeadError, match="never trained"):
+        reopened.fill_mask("the [MASK]")
+    assert_same_values(reopened, model)
+    assert_same_values(bertkit.load(tmp_path, new=["masked_lm"], seed=5), model)
+    weight = "heads.masked_lm.dense.weight"
+    assert not torch.equal(values(bertkit.load(tmp_path, new=["masked_lm"], seed=6))[weight], values(model)[weight])
+
+    for name in model.checkpoint.provenance:
+        model.checkpoint.provenance[name] = Provenance("trained")
+    model.save(tmp_path / "trained")
+    (filled,) = bertkit.load(tmp_path / "trained").fill_mask("the [MASK]", top_k=3)
+    assert len(filled.candidates) == 3
+
+
+def test_a_created_model_is_initialised_throughout_and_refuses_to_predict(tmp_path: Path) -> None:
+    source = our_model("pretraining", 2)
+    model = Model.create(source.config, source.tokenizer, ["next_sentence"], seed=3)
+    assert {origin.origin for origin in model.checkpoint.provenance.values()} == {"initialised"}
+    model.save(tmp_path / "saved")
+    for untrained in (model, bertkit.load(tmp_path / "saved")):
+        with pytest.raises(MissingHeadError, match="next_sentence head was never trained"):
+            untrained.next_sentence_probability("the cat", "sat")
+
+
+def test_a_missing_head_names_the_way_out(tmp_path: Path) -> None:
+    published(tmp_path, "masked_lm")
+    with pytest.raises(MissingHeadError, match=r"has: masked_lm.*new=\['question_answering'\]"):
+        bertkit.load(tmp_path, heads=["question_answering"])
+    with pytest.raises(MissingHeadError, match="no pooler.*'pooler'"):
+        bertkit.load(tmp_path, new=["next_sentence"])
+    with pytest.raises(MissingHeadError, match="no next_sentence head.*masked_lm"):
+        bertkit.load(tmp_path).next_sentence_probability("a", "b")
+    model = bertkit.load(tmp_path, new=["next_sentence", "pooler"])
+    assert set(model.network.heads) == {"masked_lm", "next_sentence"}
+    assert model.checkpoint.provenance["bert.pooler.dense.weight"].origin == "initialised"
+
+
+def test_a_new_classifier_has_the_labels_asked_for(tmp_path: Path) -> None:
+    published(tmp_path, "pretraining")
+    model = bertkit.load(tmp_path, heads=["sequence_classification"], new=["sequence_classification"], label_names=["x", "y", "z"])
+    assert model.checkpoint.label_names == ("x", "y", "z")
+    assert model.network.heads["sequence_classification"].dense.weight.shape == (3, model.config.hidden_size)
+    model.save(tmp_path / "saved")
+    assert transformers.BertConfig.from_pretrained(tmp_path / "saved").id2label == {0: "x", 1: "y", 2: "z"}
+
+
+def test_a_stored_classifier_can_be_replaced_by_a_new_one(tmp_path: Path) -> None:
+    published(tmp_path, "sequence_classification", num_labels=3)
+    model = bertkit.load(tmp_path, new=["sequence_classification"], label_names=["a", "b", "c", "d"])
+    assert list(model.network.heads) == ["sequence_classification"]
+    assert model.network.heads["sequence_classification"].dense.out_features == 4
+    with pytest.raises(MissingHeadError, match="never trained"):
+        model.require_trained("sequence_classification")
+
+
+def test_a_new_classifier_beside_a_stored_one_of_another_kind_needs_a_choice(tmp_path: Path) -> None:
+    """Both would be stored as ``classifier.weight``."""
+    published(tmp_path, "sequence_classification", num_labels=3)
+    with pytest.raises((CheckpointError, UsageError), match="classif"):
+        bertkit.load(tmp_path, new=["token_classification"])
+    model = bertkit.load(tmp_path, heads=["token_classification"], new=["token_classification"], label_names=["O", "B"])
+    assert list(model.network.heads) == ["token_classification"]
+    assert not any(parameter.is_meta for parameter in model.network.parameters())
+
+
+@pytest.mark.parametrize(
+    "options", [{"heads": ["nonsense"]}, {"new": ["nonsense"]}, {"heads": ["masked_lm"], "new": ["next_sentence"]}]
+)
+def test_unknown_heads_are_refused(tmp_path: Path, options: dict) -> None:
+    published(tmp_path, "pretraining")
+    with pytest.raises(UsageError, match=r"nonsense|next_sentence"):
+        bertkit.load(tmp_path, **options)
+
+
+# --- saving ----------------------------------------------------------------------------------------------------------
+
+
+def test_transformers_opens_tokenizer_and_model_that_we_save(tmp_path: Path) -> None:
+    ours = our_model("encoder", 5)
+    ours.save(tmp_path / "saved")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")
+    theirs = transformers.AutoModel.from_pretrained(tmp_path / "saved")
+    pairs = [("the cat", "walked off!"), ("unable", ""), ("The [MASK] Cät", "dogs")]
+    inputs = tokenizer(pairs, padding=True, return_tensors="pt")
+    encodings = ours.tokenizer.encode_batch([a for a, _ in pairs], [b for _, b in pairs], special_tokens_in_text=True)
+    batch = bertkit.collate(encodings)
+    assert torch.equal(inputs["input_ids"][inputs["attention_mask"].bool()], batch.input_ids)
+    assert torch.equal(inputs["token_type_ids"][inputs["attention_mask"].bool()], batch.token_type_ids)
+    assert tokenizer.pad_token_id == theirs.config.pad_token_id == ours.tokenizer.pad_id
+    with torch.inference_mode():
+        torch.testing.assert_close(ours.encoder(batch).pooled, theirs(**inputs).pooler_output, rtol=0, atol=1e-5)
+
+
+def test_a_model_saved_and_opened_again_is_the_same(like_bert_base: Path, tmp_path: Path) -> None:
+    model = bertkit.load(like_bert_base)
+    model.save(tmp_path / "saved")
+    reopened = bertkit.load(tmp_path / "saved")
+    assert_same_values(reopened, model)
+    assert reopened.config == model.config
+    assert reopened.tokenizer.vocabulary == model.tokenizer.vocabulary
+    assert {file.name for file in (tmp_path / "saved").iterdir()} == {
+        "config.json", "model.safetensors", "vocab.txt", "tokenizer.json", "tokenizer_config.json", "bertkit.json",
+    }  # fmt: skip
+
+
+def test_heads_that_no_published_model_has_together_are_not_saved(tmp_path: Path) -> None:
+    source = our_model("encoder", 5)
+    model = Model.create(source.config, source.tokenizer, ["masked_lm", "question_answering"])
+    with pytest.raises(CheckpointError, match="masked_lm, question_answering"):
+        model.save(tmp_path / "saved")
+    assert not list(tmp_path.iterdir())
+
+
+def test_saving_is_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = our_model("encoder", 5), our_model("encoder", 6)
+    first.save(tmp_path / "model")
+    before = (tmp_path / "model" / "model.safetensors").read_bytes()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(saving, "write_json", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        for place in ("model", "elsewhere"):
+            with pytest.raises(KeyboardInterrupt):
+                second.save(tmp_path / place, overwrite=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    assert (tmp_path / "model" / "model.safetensors").read_bytes() == before
+
+    with pytest.raises(UsageError, match="not empty.*overwrite=True"):
+        second.save(tmp_path / "model")
+    assert (tmp_path / "model" / "model.safetensors").read_bytes() == before
+
+    (tmp_path / "model" / "left over.txt").write_text("from before")
+    second.save(tmp_path / "model", overwrite=True)
+    assert_same_values(bertkit.load(tmp_path / "model"), second)
+    assert not (tmp_path / "model" / "left over.txt").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+    (tmp_path / "file").write_text("a file")
+    with pytest.raises(UsageError, match="a file of that name exists"):
+        second.save(tmp_path / "file", overwrite=True)
+    assert (tmp_path / "file").read_text() == "a file"
+
+
+def test_a_failed_swap_puts_the_old_folder_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import bertkit.whole_files
+
+    first, second = our_model("encoder", 5), our_model("encoder", 6)
+    first.save(tmp_path / "model")
+    replace, moves = bertkit.whole_files.os.replace, []
+
+    def fail_on_the_way_in(source, target) -> None:
+        if Path(target) == tmp_path / "model" and not moves:
+            moves.append(source)
+            raise OSError("disk gone")
+        replace(source, target)
+
+    monkeypatch.setattr(bertkit.whole_files.os, "replace", fail_on_the_way_in)
+    with pytest.raises(OSError, match="disk gone"):
+        second.save(tmp_path / "model", overwrite=True)
+    assert moves
+    assert_same_values(bertkit.load(tmp_path / "model"), first)
+
+
+def test_saved_files_have_ordinary_permissions(tmp_path: Path) -> None:
+    our_model("encoder", 5).save(tmp_path / "model")
+    (tmp_path / "ordinary").mkdir()
+    (tmp_path / "ordinary" / "file").write_text("")
+    assert (tmp_path / "model").stat().st_mode == (tmp_path / "ordinary").stat().st_mode
+    for file in (tmp_path / "model").iterdir():
+        assert file.stat().st_mode == (tmp_path / "ordinary" / "file").stat().st_mode, file.name
+
+
+def test_a_vocabulary_smaller_than_the_embedding_is_fine(tmp_path: Path) -> None:
+    published(tmp_path, "masked_lm")
+    write_tokenizer(tmp_path, 83)
+    model = bertkit.load(tmp_path)
+    (filled,) = model.fill_mask("the [MASK]", top_k=1000)
+    assert len(filled.candidates) == 83 < model.config.vocab_size

