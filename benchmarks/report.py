@@ -33,7 +33,17 @@ def circumstances(threads: int) -> dict:
     }
 
 
-def markdown_table(header: list[str], rows: list[list[str]]) -> str:
+def machine(results: dict) -> str:
+    """The same in two lines to read."""
+    flags, versions = ", ".join(results["cpu_flags"]), results["versions"].items()
+    return (
+        f"{results['cpu']}, {results['num_cores']} cores, {flags or 'x86 flags unknown'}; {results['num_threads']} "
+        f"threads for each system; load average before: {results['load_average_before']}.\n"
+        f"Python {results['python']}, " + ", ".join(f"{name} {found}" for name, found in versions) + "."
+    )
+
+
+def markdown_table(header: list[str], *rows: list[str]) -> str:
     """Columns of equal width, the first to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     cells = [[cell.rjust(width) for cell, width in zip(row, widths, strict=True)] for row in (header, *rows)]

@@ -58,7 +58,7 @@ def main() -> None:
             print(f"\n{time.perf_counter() - started:.2f} seconds")
 
 
-def answer(question: str, model: bertkit.Model, passages: list[Passage], vectors: np.ndarray) -> None:
+def answer(question: str, model: "bertkit.Model", passages: list[Passage], vectors: np.ndarray) -> None:
     """Print the three passages nearest in meaning. Vectors have length 1, so the dot product is the cosine."""
     scores, ids = top_k(model.embed([question]), vectors, k=3)
     print(f"\n{question}")
@@ -68,7 +68,7 @@ def answer(question: str, model: bertkit.Model, passages: list[Passage], vectors
             print(f"        {line}")
 
 
-def build_index(folder: Path, model: bertkit.Model) -> tuple[list[Passage], np.ndarray]:
+def build_index(folder: Path, model: "bertkit.Model") -> tuple[list[Passage], np.ndarray]:
     """Cut the documentation into passages, embed each, and keep both in the folder."""
     passages = list(python_docs())
     print(f"Embedding {len(passages):,} passages of Python's documentation, once (about two minutes) ...")

@@ -48,7 +48,6 @@ def install_package(site: Path, name: str, model_folder: str) -> Path:
 
 def test_a_path(tmp_path: Path, hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_published(published_model("encoder", 3), tmp_path / "model")
-    (tmp_path / "model").mkdir(exist_ok=True)
     assert locate(tmp_path / "model") == locate(str(tmp_path / "model")) == tmp_path / "model"
     put_into_cache(hub_cache, "model")
     monkeypatch.chdir(tmp_path)

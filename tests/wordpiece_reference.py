@@ -103,6 +103,8 @@ def normalize(text: str, lowercase: bool, strip_accents: bool | None = None) -> 
 def replace(placed: Placed, rule: Callable[[str], str]) -> Placed:
     """Each character as the rule has it: dropped, kept, or several in its place."""
     replaced = [rule(char) for char in placed[0]]
+    if "" not in replaced and len("".join(replaced)) == len(replaced):
+        return "".join(replaced), placed[1]  # one for one
     return "".join(replaced), [place for new, place in zip(replaced, placed[1], strict=True) for _ in new]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from peers import batching
 
 # Two streams of one thread or one of two.
-SETTINGS = [{"tokens_per_batch": tokens, "split": split} for split in (True, False) for tokens in (1024, 2048, 4096)]
+SETTINGS = [{"tokens_per_batch": tokens, "split": split} for split in (True, False) for tokens in (512, 1024, 2048)]
 
 
 def convert(published: Path, folder: Path) -> None:

@@ -39,6 +39,24 @@ def read_json_value(path: Path) -> Any:
         raise CheckpointError(f"{path} is not readable JSON ({error}): fetch or save it again") from None
 
 
+def member(content: dict[str, Any], key: str, kind: type, where: Path, default: Any = None) -> Any:
+    """The value of a key, its type checked; ``default`` where it is absent or null.
+
+    Args:
+        kind: the type it must have; ``float`` takes whole numbers too.
+
+    Raises:
+        CheckpointError: it has another type.
+    """
+    value = content.get(key)
+    if value is None:
+        return default
+    accepted = (int, float) if kind is float else (kind,)
+    if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
+        raise CheckpointError(f"{where}: {key} is {value!r:.60}, expected {kind.__name__}")
+    return value
+
+
 def write_json(path: Path, content: Any) -> None:
     """Write a JSON value, indented, whole or not at all."""
     with whole_file(path) as temporary:

@@ -63,6 +63,7 @@ def whole_folder(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]
         temporary.chmod(0o777 & ~_umask())
         for file in temporary.rglob("*"):
             if file.is_file():
+                _set_default_mode(file)
                 _flush_to_disk(file)
         _swap_in(temporary, path)
     finally:
@@ -89,7 +90,7 @@ def _flush_to_disk(file: Path) -> None:
 
 
 def _set_default_mode(file: Path) -> None:
-    """mkstemp makes private files; give the mode an ordinary ``open`` would have given."""
+    """Temporary files are made private; give the mode an ordinary ``open`` would have given."""
     file.chmod(0o666 & ~_umask())
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from bertkit.checkpoint.names import ARCHITECTURES
 from bertkit.errors import CheckpointError, UsageError
-from bertkit.json_files import read_json
+from bertkit.json_files import member, read_json
 from bertkit.transformer import TransformerConfig
 
 _SHAPE_KEYS = {field.name for field in fields(TransformerConfig)}
@@ -89,13 +89,13 @@ def read_config(directory: Path, ignore_keys: Collection[str] = ()) -> Published
         transformer = TransformerConfig(**{key: content[key] for key in _SHAPE_KEYS & content.keys()})
     except (UsageError, TypeError) as error:
         raise CheckpointError(f"{path}: {error}") from None
-    architectures = content.get("architectures") or [None]
+    architectures = [name for name in member(content, "architectures", list, path, []) if name in [*ARCHITECTURES]]
     return PublishedConfig(
         transformer,
-        architecture=architectures[0] if architectures[0] in ARCHITECTURES else None,
+        architecture=architectures[0] if architectures else None,
         label_names=_label_names(content, path),
-        problem_type=content.get("problem_type"),
-        classifier_dropout=content.get("classifier_dropout"),
+        problem_type=member(content, "problem_type", str, path),
+        classifier_dropout=member(content, "classifier_dropout", float, path),
     )
 
 
@@ -121,7 +121,7 @@ def config_json(config: PublishedConfig, pad_token_id: int | None) -> dict[str, 
 def _label_names(content: dict[str, Any], path: Path) -> tuple[str, ...] | None:
     id2label = content.get("id2label")
     if id2label is None:
-        num_labels = content.get("num_labels")
+        num_labels = member(content, "num_labels", int, path)
         return None if num_labels is None else tuple(f"LABEL_{index}" for index in range(num_labels))
     try:
         by_id = {int(index): str(name) for index, name in id2label.items()}

@@ -12,7 +12,7 @@ from bertkit.checkpoint.sentence import read_sentence_settings
 from bertkit.checkpoint.weights import StoredTensor, read_tensors, stored_tensors
 from bertkit.errors import CheckpointError, MissingHeadError, UsageError
 from bertkit.heads import HEADS, Bert
-from bertkit.json_files import read_json
+from bertkit.json_files import member, read_json
 from bertkit.locate import transformer_folder
 from bertkit.tokenizer import Tokenizer
 from bertkit.transformer import initialize
@@ -50,7 +50,8 @@ def open_checkpoint(
     config = read_config(folder, ignore_config_keys)
     stored = _by_canonical_name(stored_tensors(folder), folder)
     stored_heads = _stored_heads(stored, config, folder, heads)
-    heads = list(heads) if heads is not None else stored_heads + [name for name in new if name != "pooler"]
+    if heads is None:
+        heads = list(dict.fromkeys([*stored_heads, *(part for part in new if part != "pooler")]))
     if unknown := set(new) - set(heads) - {"pooler"}:
         raise UsageError(f"new={sorted(unknown)}: expected 'pooler' or some of heads={heads}")
     for head in heads:
@@ -61,6 +62,8 @@ def open_checkpoint(
                 f"{directory} has no {head} head (it has: {', '.join(stored_heads) or 'none'}); choose a model that "
                 f"was trained with one, or pass new=[{head!r}] to start one from initial weights and train it"
             )
+    if sum(head in names.CLASSIFIER_HEADS for head in heads) > 1:
+        raise UsageError(f"heads={heads}: a published model has one classifier; name the one you want in heads=[...]")
     has_pooler = names.POOLER_MARK in stored or "pooler" in new
     if not has_pooler and any(HEADS[head] for head in heads):
         raise MissingHeadError(
@@ -68,6 +71,11 @@ def open_checkpoint(
         )
     if label_names is None or not set(new) & set(names.CLASSIFIER_HEADS):
         label_names = _label_names(stored, config, folder)
+    if config.transformer.num_hidden_layers > len(stored):  # before building layers that cannot be there
+        raise CheckpointError(
+            f"{folder}: its config announces {config.transformer.num_hidden_layers} layers, the weights are only "
+            f"{len(stored)} tensors"
+        )
     with torch.device("meta"):
         network = Bert(
             config.transformer,
@@ -76,8 +84,8 @@ def open_checkpoint(
             num_labels=len(label_names) if label_names else 2,
             classifier_dropout=config.classifier_dropout,
         )
-    provenance = _initialise_new(network, new, config.transformer.initializer_range, seed)
-    provenance |= _load(network, stored, provenance.keys(), dtype, folder)
+    provenance = _load(network, stored, new, dtype, folder)
+    provenance |= _initialise_new(network, new, config.transformer.initializer_range, seed)
     unexpected = stored.keys() - provenance.keys() - set(names.BUFFERS) - names.TIED.keys() - set(ignore_tensors)
     unexpected = {name for name in unexpected if not _belongs_to_head(name)} if heads != stored_heads else unexpected
     if unexpected:
@@ -151,7 +159,7 @@ def _label_names(stored: dict[str, StoredTensor], config: PublishedConfig, folde
 def _initialise_new(network: Bert, new: Collection[str], initializer_range: float, seed: int) -> dict[str, Provenance]:
     provenance = {}
     for part in new:
-        prefix = "encoder.pooler" if part == "pooler" else f"heads.{part}"
+        prefix = _module_of(part)
         module = network.get_submodule(prefix).to_empty(device="cpu")
         initialize(module, initializer_range, seed)
         for name, _ in module.named_parameters():
@@ -159,12 +167,20 @@ def _initialise_new(network: Bert, new: Collection[str], initializer_range: floa
     return provenance
 
 
+def _module_of(part: str) -> str:
+    return "encoder.pooler" if part == "pooler" else f"heads.{part}"
+
+
 def _load(
-    network: Bert, stored: dict[str, StoredTensor], initialised: Collection[str], dtype: torch.dtype, folder: Path
+    network: Bert, stored: dict[str, StoredTensor], new: Collection[str], dtype: torch.dtype, folder: Path
 ) -> dict[str, Provenance]:
-    """Put stored values in the place of every parameter that is still empty."""
-    places = {names.published_name(name): (name, parameter) for name, parameter in network.named_parameters()}
-    wanted = {name: place for name, place in places.items() if name not in initialised}
+    """Put stored values in the place of every parameter that is not of a new part."""
+    new_prefixes = tuple(f"{_module_of(part)}." for part in new)
+    wanted = {
+        names.published_name(name): (name, parameter)
+        for name, parameter in network.named_parameters()
+        if not name.startswith(new_prefixes)
+    }
     if missing := wanted.keys() - stored.keys():
         raise CheckpointError(f"{folder} lacks {len(missing)} of {len(wanted)} tensors: {_some(missing)}")
     for name, (_, parameter) in wanted.items():
@@ -191,10 +207,13 @@ def _load(
 
 def _with_history(provenance: dict[str, Provenance], folder: Path) -> dict[str, Provenance]:
     """A stored tensor that was never trained stays "initialised", so that its head goes on refusing to predict."""
-    record = (read_json(folder / "bertkit.json") or {}).get("provenance") or {}
-    untrained = {name for name, entry in record.items() if entry.get("origin") == "initialised"}
+    path = folder / "bertkit.json"
+    record = member(read_json(path) or {}, "provenance", dict, path, {})
+    history = {name: member(record, name, dict, path, {}) for name in provenance}
     return {
-        name: Provenance("initialised", record[name].get("source", "")) if name in untrained else origin
+        name: Provenance("initialised", str(history[name].get("source", "")))
+        if history[name].get("origin") == "initialised"
+        else origin
         for name, origin in provenance.items()
     }
 

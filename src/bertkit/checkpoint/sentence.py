@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.errors import CheckpointError
-from bertkit.json_files import read_json, write_json
+from bertkit.json_files import member, read_json, write_json
 from bertkit.locate import sentence_modules
 
 _POOLINGS = {  # published spelling -> ours; flags of the old layout are "pooling_mode_" + the first spelling
@@ -59,10 +59,10 @@ def read_sentence_settings(directory: Path) -> SentenceSettings | None:
     return SentenceSettings(
         pooling=_pooling(pooling, directory),
         normalize="Normalize" in kinds,
-        max_seq_length=limits.get("max_seq_length"),
-        prompts={name: text for name, text in (prompts.get("prompts") or {}).items() if text},
-        default_prompt_name=prompts.get("default_prompt_name"),
-        include_prompt=pooling.get("include_prompt", True),
+        max_seq_length=member(limits, "max_seq_length", int, transformer),
+        prompts=_prompts(prompts, directory),
+        default_prompt_name=member(prompts, "default_prompt_name", str, directory),
+        include_prompt=member(pooling, "include_prompt", bool, directory, True),
     )
 
 
@@ -97,6 +97,11 @@ def write_sentence_settings(directory: Path, settings: SentenceSettings, hidden_
         directory / "config_sentence_transformers.json",
         {"prompts": settings.prompts, "default_prompt_name": settings.default_prompt_name},
     )
+
+
+def _prompts(content: dict[str, Any], directory: Path) -> dict[str, str]:
+    prompts = member(content, "prompts", dict, directory, {})
+    return {str(name): member(prompts, name, str, directory, "") for name in prompts}
 
 
 def _pooling(config: dict[str, Any], directory: Path) -> str:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -46,9 +47,11 @@ def stored_tensors(directory: Path) -> dict[str, StoredTensor]:
     if not isinstance(weight_map, dict) or not weight_map:
         raise CheckpointError(f"{index} has no weight_map: fetch or save the model again")
     tensors: dict[str, StoredTensor] = {}
-    for shard in sorted(set(map(str, weight_map.values()))):
+    shards = sorted(set(map(str, weight_map.values())))
+    for shard in shards:
         if Path(shard).name != shard or "\\" in shard or not shard.endswith(".safetensors"):
             raise CheckpointError(f"{index} names the file {shard!r}: only .safetensors files beside it are read")
+    for shard in shards:
         if not (directory / shard).is_file():
             raise CheckpointError(f"{directory} lacks {shard}, which its index names: fetch the model again")
         for tensor in _read_header(directory / shard):
@@ -85,13 +88,8 @@ def _read_header(file: Path) -> list[StoredTensor]:
             raise CheckpointError(f"{file} announces a header of {header_bytes} bytes, more than any real model has")
         try:
             header = json.loads(handle.read(header_bytes))
-            header.pop("__metadata__", None)
-            entries = [
-                (entry["data_offsets"][0], entry["data_offsets"][1],
-                 StoredTensor(file, name, entry["dtype"], tuple(map(int, entry["shape"]))))
-                for name, entry in header.items()
-            ]  # fmt: skip
-        except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
+            entries = [_entry(file, name, entry) for name, entry in header.items() if name != "__metadata__"]
+        except (ValueError, AttributeError, RecursionError):
             raise CheckpointError(f"{file} has a malformed header: it is not a safetensors file") from None
     if len(entries) > _MAX_TENSORS:
         raise CheckpointError(f"{file} announces {len(entries)} tensors, more than any real model has")
@@ -110,6 +108,14 @@ def _read_header(file: Path) -> list[StoredTensor]:
             f"{size - 8 - header_bytes}; fetch it again"
         )
     return [tensor for _, _, tensor in entries]
+
+
+def _entry(file: Path, name: str, entry: Any) -> tuple[int, int, StoredTensor]:
+    match entry:
+        case {"dtype": str(dtype), "shape": [*shape], "data_offsets": [int(start), int(end)]}:
+            if all(type(size) is int for size in shape):
+                return start, end, StoredTensor(file, name, dtype, tuple(shape))
+    raise ValueError(name)
 
 
 def _no_safetensors(directory: Path) -> CheckpointError:

@@ -4,13 +4,14 @@
 ``tokenizer_config.json``; else ``vocab.txt`` alone, taken as uncased.
 """
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from tokenizers import AddedToken
 
 from bertkit.errors import CheckpointError
-from bertkit.json_files import read_json
+from bertkit.json_files import member, read_json
 from bertkit.tokenizer.vocabulary import CONTINUATION, SpecialTokens, Vocabulary, from_ids
 from bertkit.tokenizer.wordpiece import MAX_CHARACTERS_PER_WORD, Normalization, WordPiece
 
@@ -24,39 +25,42 @@ def read_wordpiece(directory: Path) -> tuple[WordPiece, int | None]:
     Raises:
         CheckpointError: no tokenizer there, or one that is not BERT's WordPiece.
     """
-    config = read_json(directory / "tokenizer_config.json") or {}
-    special = _special_tokens(config, read_json(directory / "special_tokens_map.json") or {})
+    path = directory / "tokenizer_config.json"
+    config = read_json(path) or {}
+    special = _special_tokens((read_json(directory / "special_tokens_map.json") or {}) | config, path)
     published = read_json(directory / "tokenizer.json")
     if published is not None:
         engine = _from_tokenizer_json(published, special, directory / "tokenizer.json")
     elif (directory / "vocab.txt").is_file():
         normalization = Normalization(
-            lowercase=config.get("do_lower_case", True),
-            strip_accents=config.get("strip_accents"),
-            split_cjk=config.get("tokenize_chinese_chars", True),
+            lowercase=member(config, "do_lower_case", bool, path, True),
+            strip_accents=member(config, "strip_accents", bool, path),
+            split_cjk=member(config, "tokenize_chinese_chars", bool, path, True),
         )
         engine = WordPiece(Vocabulary.load(directory / "vocab.txt", special), normalization)
     else:
         raise CheckpointError(f"{directory} holds no tokenizer: expected tokenizer.json or vocab.txt in it")
-    limit = config.get("model_max_length")
-    return engine, int(limit) if isinstance(limit, int | float) and limit < _NO_LIMIT else None
+    limit = member(config, "model_max_length", float, path, _NO_LIMIT)
+    return engine, int(limit) if limit < _NO_LIMIT else None
 
 
-def _special_tokens(config: dict[str, Any], special_tokens_map: dict[str, Any]) -> SpecialTokens:
-    def spelling(role: str, default: str) -> str:
-        value = config.get(f"{role}_token") or special_tokens_map.get(f"{role}_token") or default
-        return value["content"] if isinstance(value, dict) else value
-
-    defaults = SpecialTokens()
-    return SpecialTokens(
-        **{role: spelling(role, getattr(defaults, role)) for role in ("pad", "unk", "cls", "sep", "mask")}
-    )
+def _special_tokens(config: dict[str, Any], path: Path) -> SpecialTokens:
+    """Spellings by role; a spelling is a string, or an object with its ``content``."""
+    spellings = {}
+    for role in fields(SpecialTokens):
+        value = config.get(f"{role.name}_token") or role.default
+        spelling = value.get("content") if isinstance(value, dict) else value
+        if not isinstance(spelling, str):
+            raise CheckpointError(f"{path}: {role.name}_token is {value!r:.60}, expected a string")
+        spellings[role.name] = spelling
+    return SpecialTokens(**spellings)
 
 
 def _from_tokenizer_json(published: dict[str, Any], special: SpecialTokens, path: Path) -> WordPiece:
-    model = published.get("model") or {}
-    normalizer = published.get("normalizer") or {}
-    found = (model.get("type"), normalizer.get("type"), (published.get("pre_tokenizer") or {}).get("type"))
+    model, normalizer, pre_tokenizer = (
+        member(published, key, dict, path, {}) for key in ("model", "normalizer", "pre_tokenizer")
+    )
+    found = (model.get("type"), normalizer.get("type"), pre_tokenizer.get("type"))
     if found != ("WordPiece", "BertNormalizer", "BertPreTokenizer"):
         raise CheckpointError(
             f"{path} is not a BERT WordPiece tokenizer: model, normalizer and pre-tokenizer are {found}, expected "
@@ -64,19 +68,27 @@ def _from_tokenizer_json(published: dict[str, Any], special: SpecialTokens, path
         )
     if model.get("continuing_subword_prefix", CONTINUATION) != CONTINUATION or not normalizer.get("clean_text", True):
         raise CheckpointError(f"{path}: only the '##' prefix and clean_text=true are supported")
-    added = published.get("added_tokens") or []
-    ids = dict(model.get("vocab") or {})
-    ids.update((token["content"], token["id"]) for token in added)
     if special.unk != model.get("unk_token", special.unk):
         raise CheckpointError(f"{path} calls the unknown token {model['unk_token']!r}, its config {special.unk!r}")
+    vocab = member(model, "vocab", dict, path, {})
+    ids = {token: member(vocab, token, int, path) for token in vocab}
+    added = [_added_token(token, path) for token in member(published, "added_tokens", list, path, [])]
+    ids |= {token.content: token_id for token, token_id in added}
     return WordPiece(
         from_ids(ids.items(), special),
-        Normalization(normalizer["lowercase"], normalizer["strip_accents"], normalizer["handle_chinese_chars"]),
-        added_tokens=tuple(_added_token(token) for token in added if token["content"] not in special.spellings()),
-        max_characters_per_word=model.get("max_input_chars_per_word", MAX_CHARACTERS_PER_WORD),
+        Normalization(
+            lowercase=member(normalizer, "lowercase", bool, path, True),
+            strip_accents=member(normalizer, "strip_accents", bool, path),
+            split_cjk=member(normalizer, "handle_chinese_chars", bool, path, True),
+        ),
+        added_tokens=tuple(token for token, _ in added if token.content not in special.spellings()),
+        max_characters_per_word=member(model, "max_input_chars_per_word", int, path, MAX_CHARACTERS_PER_WORD),
     )
 
 
-def _added_token(token: dict[str, Any]) -> AddedToken:
-    keys = ("single_word", "lstrip", "rstrip", "normalized", "special")
-    return AddedToken(token["content"], **{key: bool(token.get(key, False)) for key in keys})
+def _added_token(entry: Any, path: Path) -> tuple[AddedToken, int]:
+    match entry:
+        case {"content": str(content), "id": int(token_id)}:
+            flags = ("single_word", "lstrip", "rstrip", "normalized", "special")
+            return AddedToken(content, **{flag: bool(entry.get(flag, False)) for flag in flags}), token_id
+    raise CheckpointError(f"{path} has the added token {entry!r:.60}: expected an object with content and id")

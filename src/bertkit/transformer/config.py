@@ -36,17 +36,22 @@ class TransformerConfig:
         for name in ("vocab_size", "hidden_size", "num_attention_heads", "intermediate_size",
                      "max_position_embeddings", "type_vocab_size"):  # fmt: skip
             value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise UsageError(f"{name}={value!r}: expected an integer of at least 1")
-        if not isinstance(self.num_hidden_layers, int) or self.num_hidden_layers < 0:
+            if type(value) is not int or not 1 <= value < 2**31:
+                raise UsageError(f"{name}={value!r}: expected an integer from 1 to 2,147,483,647")
+        if type(self.num_hidden_layers) is not int or self.num_hidden_layers < 0:
             raise UsageError(f"num_hidden_layers={self.num_hidden_layers!r}: expected an integer of at least 0")
         if self.hidden_size % self.num_attention_heads:
             raise UsageError(
                 f"hidden_size={self.hidden_size} is not a multiple of num_attention_heads={self.num_attention_heads}"
             )
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
-            if not 0 <= getattr(self, name) < 1:
-                raise UsageError(f"{name}={getattr(self, name)!r}: expected a probability from 0 to below 1")
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or not 0 <= value < 1:
+                raise UsageError(f"{name}={value!r}: expected a probability from 0 to below 1")
+        for name in ("initializer_range", "layer_norm_eps"):
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or not 0 < value < float("inf"):
+                raise UsageError(f"{name}={value!r}: expected a number above 0")
         if self.hidden_act not in ACTIVATIONS:
             raise UsageError(f"hidden_act={self.hidden_act!r}: expected one of {', '.join(ACTIVATIONS)}")
 

@@ -1,0 +1,504 @@
+"""Texts to vectors: equal to sentence-transformers, to plain numpy, and to themselves in any company."""
+
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_models import our_model, vocabulary_tokens
+
+import bertkit
+from bertkit import Batch, EmbedReport, Model, Tokenizer, collate
+from bertkit.checkpoint import SentenceSettings
+from bertkit.corpus.python_docs import python_docs
+from bertkit.errors import CheckpointError, MissingHeadError, OverLengthError, TruncationWarning, UsageError
+from bertkit.heads import POOLINGS, LayerSelection
+from bertkit.locate import locate
+
+TEXTS = [
+    "the cat sat on the mat",
+    "",
+    "walked",
+    "a dog and a cat ran off the mat unable to talk",
+    "un",
+    "one two three four five six",
+    "green letters, in blue & red!",
+]
+LONG = "the unable cat walked and talked, " * 9 + "one two"
+QUIET = {"report": EmbedReport()}
+
+
+@pytest.fixture
+def tiny(one_thread) -> Model:
+    """Four layers, 41 positions, every parameter random."""
+    return our_model("encoder", 3, max_position_embeddings=41)
+
+
+@pytest.fixture(scope="module")
+def minilm() -> Model:
+    """The published all-MiniLM-L6-v2."""
+    try:
+        return bertkit.load("all-MiniLM-L6-v2", device="cpu")
+    except CheckpointError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def reference_minilm(minilm: Model):
+    from sentence_transformers import SentenceTransformer
+
+    return SentenceTransformer(str(locate("all-MiniLM-L6-v2")), device="cpu")
+
+
+@pytest.fixture(scope="module")
+def passages() -> list[str]:
+    return [passage.text for passage in python_docs()]
+
+
+def assert_same_vectors(found: np.ndarray, expected: np.ndarray, tolerance: float = 1e-6) -> None:
+    """To a tolerance relative to the largest component where that is above 1."""
+    assert found.dtype == np.float32
+    assert np.std(expected) > 0.04
+    np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * max(1.0, np.abs(expected).max()))
+
+
+# --- equal to sentence-transformers ----------------------------------------------------------------------------------
+
+
+def check_against_sentence_transformers(model: Model, reference, texts: list[str]) -> None:
+    report = EmbedReport()
+    found = model.embed(texts, report=report)
+    expected = reference.encode(texts, batch_size=16)
+    assert found.shape == expected.shape == (len(texts), 384)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+    assert report.num_texts == len(texts)
+    assert report.num_texts_cut == sum(len(model.tokenizer.encode(text)) > 256 for text in texts) > 0
+
+
+def sample(passages: list[str], num_passages: int) -> list[str]:
+    """Passages from all over, the two longest run together among them."""
+    longest = sorted(passages, key=len)[-2:]
+    return [" ".join(longest), *longest, *passages[:: len(passages) // (num_passages - 3)]][:num_passages]
+
+
+def test_vectors_of_real_passages(minilm: Model, reference_minilm, passages: list[str]) -> None:
+    check_against_sentence_transformers(minilm, reference_minilm, sample(passages, 200))
+
+
+@pytest.mark.slow
+def test_vectors_of_2000_real_passages(minilm: Model, reference_minilm, passages: list[str]) -> None:
+    texts = sample(passages, 2000)
+    assert len(texts) == 2000
+    check_against_sentence_transformers(minilm, reference_minilm, texts)
+
+
+def sentence_transformer(model: Model, folder: Path, **sentence):
+    """A random model with these settings, and sentence-transformers' of the same folder."""
+    from sentence_transformers import SentenceTransformer
+
+    model.checkpoint.sentence = SentenceSettings(**sentence)
+    model.save(folder)
+    return SentenceTransformer(str(folder), device="cpu")
+
+
+@pytest.mark.parametrize("pooling", [pooling for pooling in POOLINGS if pooling != "pooler"])
+def test_a_prompt_that_is_not_pooled(tiny: Model, tmp_path: Path, pooling: str) -> None:
+    prompt = "a red dog: "
+    reference = sentence_transformer(tiny, tmp_path / "model", pooling=pooling, include_prompt=False)
+    texts = [text for text in TEXTS if text]
+    with_prompt, expected = tiny.embed(texts, prompt=prompt), reference.encode(texts, prompt=prompt)
+    assert_same_vectors(with_prompt, expected)
+    assert np.abs(expected - reference.encode(texts)).max() > 0.1
+    assert np.abs(expected - reference.encode([prompt + text for text in texts])).max() > 0.1
+
+
+def test_truncated_dimensions(tiny: Model, tmp_path: Path) -> None:
+    reference = sentence_transformer(tiny, tmp_path / "model")
+    assert_same_vectors(tiny.embed(TEXTS, dimensions=7), reference.encode(TEXTS, truncate_dim=7))
+    normalized = tiny.embed(TEXTS, dimensions=7, normalize=True)
+    assert_same_vectors(normalized, reference.encode(TEXTS, truncate_dim=7, normalize_embeddings=True))
+    np.testing.assert_allclose(np.linalg.norm(normalized, axis=1), 1, rtol=0, atol=1e-6)
+
+
+# --- poolings and layers, against plain numpy ------------------------------------------------------------------------
+
+POOLING_AND_LAYERS = [
+    (pooling, layers)
+    for pooling, layers in product(POOLINGS, get_args(LayerSelection))
+    if pooling != "pooler" or layers == "last"
+]
+
+
+def pooled_by_numpy(tokens: np.ndarray, pooling: str) -> np.ndarray:
+    """(n, D) hidden states of one text to its vector."""
+    place = np.arange(1, len(tokens) + 1)[:, None]
+    match pooling:
+        case "mean":
+            return tokens.mean(0)
+        case "cls":
+            return tokens[0]
+        case "max":
+            return tokens.max(0)
+        case "mean-sqrt-len":
+            return tokens.sum(0) / np.sqrt(len(tokens))
+        case "weighted-mean":
+            return (tokens * place).sum(0) / place.sum()
+    raise ValueError(pooling)
+
+
+def layers_by_numpy(states: list[np.ndarray], layers: str) -> np.ndarray:
+    """Hidden states of the embeddings and every layer, each (n, D), to (n, D) or (n, 4 D)."""
+    match layers:
+        case "last":
+            return states[4]
+        case "second-to-last":
+            return states[3]
+        case "embedding":
+            return states[0]
+        case "sum-last-4":
+            return states[1] + states[2] + states[3] + states[4]
+        case "concat-last-4":
+            return np.concatenate([states[1], states[2], states[3], states[4]], axis=1)
+        case "sum-all":
+            return np.sum(states[1:], axis=0)
+    raise ValueError(layers)
+
+
+@torch.inference_mode()
+def hidden_states(model: Model, encoding: bertkit.Encoding) -> tuple[list[np.ndarray], np.ndarray]:
+    """Of one sequence alone: (n, D) for the embeddings and every layer, and the pooler's vector."""
+    encoded = model.encoder(collate([encoding]), with_hidden_states=True)
+    assert len(encoded.hidden_states) == 5
+    return [states.double().numpy() for states in encoded.hidden_states], encoded.pooled[0].double().numpy()
+
+
+@pytest.mark.parametrize(("pooling", "layers"), POOLING_AND_LAYERS)
+def test_pooling_and_layers_by_numpy(tiny: Model, pooling: str, layers: str) -> None:
+    expected = []
+    for text in TEXTS:
+        states, pooler = hidden_states(tiny, tiny.tokenizer.encode(text))
+        expected.append(pooler if pooling == "pooler" else pooled_by_numpy(layers_by_numpy(states, layers), pooling))
+    found = tiny.embed(TEXTS, pooling=pooling, layers=layers)
+    assert_same_vectors(found, np.array(expected))
+    normalized = tiny.embed(TEXTS, pooling=pooling, layers=layers, normalize=True)
+    assert_same_vectors(normalized, expected / np.linalg.norm(expected, axis=1, keepdims=True))
+
+
+def test_every_pooling_and_layer_selection_differs(tiny: Model) -> None:
+    vectors = {choice: tiny.embed(TEXTS[0], pooling=choice[0], layers=choice[1]) for choice in POOLING_AND_LAYERS}
+    by_width: dict[int, list[np.ndarray]] = {}
+    for vector in vectors.values():
+        by_width.setdefault(len(vector), []).append(vector)
+    assert sorted(by_width) == [18, 72]
+    for same_width in by_width.values():
+        distances = np.abs(np.subtract.outer(np.array(same_width)[:, 0], np.array(same_width)[:, 0]))
+        assert (distances + np.eye(len(same_width)) > 1e-4).all()
+
+
+@pytest.mark.parametrize(("pooling", "layers"), POOLING_AND_LAYERS)
+@pytest.mark.parametrize("stride", [None, 1, 5])
+def test_windows_pool_every_token_once(tiny: Model, pooling: str, layers: str, stride: int | None) -> None:
+    texts = [LONG, "the cat", LONG[:60]]
+    options = {"max_length": 11, "stride": stride, "on_long": "window"}
+    expected = []
+    for text in texts:
+        owned_tokens, firsts, poolers = [], [], []
+        for window in tiny.tokenizer.encode_batch([text], **options):
+            states, pooler = hidden_states(tiny, window)
+            chosen = layers_by_numpy(states, layers)
+            owned_tokens.append(chosen[slice(*window.owned)])
+            firsts.append(chosen[0])
+            poolers.append(pooler)
+        if pooling in ("cls", "pooler"):
+            expected.append(np.mean(firsts if pooling == "cls" else poolers, axis=0))
+        else:
+            expected.append(pooled_by_numpy(np.concatenate(owned_tokens), pooling))
+            assert sum(map(len, owned_tokens)) == len(tiny.tokenizer.encode(text))
+    assert_same_vectors(tiny.embed(texts, pooling=pooling, layers=layers, **options), np.array(expected))
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_short_texts_are_the_same_windowed_or_truncated(tiny: Model, pooling: str) -> None:
+    windowed = tiny.embed(TEXTS, pooling=pooling, on_long="window")
+    assert np.array_equal(windowed, tiny.embed(TEXTS, pooling=pooling, on_long="truncate"))
+    assert np.array_equal(windowed, tiny.embed(TEXTS, pooling=pooling, on_long="error"))
+
+
+WORDS = ["cat", "unable", "walked", "zebra", "a", "x1y2", "!", "dogs"]
+TOKENIZER = Tokenizer.from_vocab(vocabulary_tokens(99))
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    words=st.lists(st.sampled_from(WORDS), max_size=25),
+    first=st.none() | st.lists(st.sampled_from(WORDS), max_size=3),
+    max_length=st.integers(3, 30),
+    stride=st.none() | st.integers(1, 20),
+)
+def test_windows_own_each_token_exactly_once(
+    words: list[str], first: list[str] | None, max_length: int, stride: int | None
+) -> None:
+    """What the windows of a text (or of a pair's second text) own, joined, is the whole encoding."""
+    text, context = " ".join(words), None if first is None else " ".join(first)
+    texts, pairs = ([text], None) if context is None else ([context], [text])
+    whole = TOKENIZER.encode(texts[0], None if pairs is None else pairs[0])
+    size = max_length - 2 if context is None else max_length - 3 - len(TOKENIZER.encode(context)) + 2
+    try:
+        windows = TOKENIZER.encode_batch(texts, pairs, max_length=max_length, on_long="window", stride=stride)
+    except OverLengthError:
+        assert size < 1
+        return
+    except UsageError:
+        assert stride is not None and stride > size
+        return
+    assert all(len(window) <= max_length for window in windows)
+    assert len(windows) == 1 or len(whole) > max_length
+    for name in ("input_ids", "token_type_ids", "special_tokens_mask", "offsets", "word_ids"):
+        parts = [getattr(window, name)[slice(*window.owned)] for window in windows]
+        np.testing.assert_array_equal(np.concatenate(parts), getattr(whole, name), name)
+    assert all(window.owned[0] < window.owned[1] for window in windows)
+    assert windows[0].owned[0] == 0 and windows[-1].owned[1] == len(windows[-1])
+
+
+# --- a vector does not depend on its neighbours ----------------------------------------------------------------------
+
+
+def assert_alone_is_as_in_company(model: Model, texts: list[str], **options) -> None:
+    together = model.embed(texts, **options)
+    assert_same_vectors(together, np.array([model.embed(text, **options) for text in texts]))
+    order = np.random.default_rng(0).permutation(len(texts))
+    assert_same_vectors(model.embed([texts[index] for index in order], **options), together[order])
+    for tokens_per_batch in (1, 37, 100_000):
+        assert_same_vectors(model.embed(texts, tokens_per_batch=tokens_per_batch, **options), together)
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_a_vector_does_not_depend_on_its_neighbours(tiny: Model, pooling: str) -> None:
+    assert_alone_is_as_in_company(tiny, [*TEXTS, LONG, "the cat", LONG[:50]], pooling=pooling, on_long="window")
+
+
+def test_a_real_vector_does_not_depend_on_its_neighbours(minilm: Model, passages: list[str]) -> None:
+    assert_alone_is_as_in_company(minilm, passages[100:2100:100])
+
+
+@pytest.mark.parametrize("left", [False, True])
+@torch.inference_mode()
+def test_a_vector_is_the_same_through_padding(minilm: Model, passages: list[str], left: bool) -> None:
+    texts = passages[50:1050:100]
+    batch = collate(minilm.tokenizer.encode_batch(texts))
+    mask = batch.attention_mask()
+    rows = [torch.cat([ids[~real], ids[real]] if left else [ids]) for ids, real in zip(batch.pad(batch.input_ids, 7), mask, strict=True)]
+    mask = mask.flip(1) if left else mask
+    padded = Batch.from_padded(torch.stack(rows), mask, restart_positions=True)
+    hidden = padded.pad(minilm.encoder(padded).last_hidden_state)
+    mean = hidden.sum(1) / mask.sum(1, keepdim=True)
+    assert_same_vectors(torch.nn.functional.normalize(mean).numpy(), minilm.embed(texts))
+
+
+# --- texts of every kind ---------------------------------------------------------------------------------------------
+
+
+def test_cut_texts_are_counted_and_announced(tiny: Model) -> None:
+    num_tokens = len(tiny.tokenizer.encode(LONG))
+    with pytest.warns(TruncationWarning, match=f"1 of 2 texts .* lost {num_tokens - 41} tokens"):
+        cut = tiny.embed([LONG, "the cat"])
+    report = EmbedReport()
+    same = tiny.embed([LONG, "the cat"], report=report)  # without a warning: warnings are errors here
+    assert np.array_equal(cut, same)
+    assert report == EmbedReport(num_texts=2, num_tokens=41 + 4, num_texts_cut=1, num_tokens_cut=num_tokens - 41)
+    kept = tiny.tokenizer.encode(LONG, max_length=41, on_long="truncate")
+    states, _ = hidden_states(tiny, kept)
+    assert_same_vectors(cut[0], states[-1].mean(0))
+
+
+def test_the_warning_points_at_the_caller(tiny: Model) -> None:
+    for texts in (LONG, [LONG]):
+        with pytest.warns(TruncationWarning) as caught:
+            tiny.embed(texts)
+        assert [warning.filename for warning in caught] == [__file__]
+
+
+def test_windowed_texts_are_counted(tiny: Model) -> None:
+    report = EmbedReport()
+    tiny.embed([LONG, "the cat", LONG], on_long="window", max_length=20, report=report)
+    windows = tiny.tokenizer.encode_batch([LONG, "the cat", LONG], on_long="window", max_length=20)
+    assert report == EmbedReport(num_texts=3, num_tokens=sum(map(len, windows)), num_texts_windowed=2)
+
+
+def test_the_limit_is_the_checkpoints_own_unless_asked(tiny: Model) -> None:
+    tiny.checkpoint.sentence = SentenceSettings(max_seq_length=9)
+    by_checkpoint, asked = EmbedReport(), EmbedReport()
+    tiny.embed(LONG, report=by_checkpoint)
+    tiny.embed(LONG, report=asked, max_length=30)
+    assert (by_checkpoint.num_tokens, asked.num_tokens) == (9, 30)
+    tiny.checkpoint.sentence = SentenceSettings(max_seq_length=1000)
+    beyond = EmbedReport()
+    tiny.embed(LONG, report=beyond)
+    assert beyond.num_tokens == 41  # never more than there are positions
+
+
+@pytest.mark.parametrize("text", ["", " \t\n", "\x00\x07\x1b", "\u200b\ufeff"])
+def test_a_text_without_tokens_is_cls_and_sep_and_counted(tiny: Model, text: str) -> None:
+    report = EmbedReport()
+    found = tiny.embed([text, "the cat"], report=report)
+    assert (report.num_empty, report.num_texts, report.num_tokens) == (1, 2, 6)
+    cls_sep = Batch.from_padded(torch.tensor([[tiny.tokenizer.cls_id, tiny.tokenizer.sep_id]]))
+    with torch.inference_mode():
+        expected = tiny.encoder(cls_sep).last_hidden_state.mean(0).numpy()
+    assert_same_vectors(found[0], expected)
+
+
+def test_shapes_of_what_is_given(tiny: Model) -> None:
+    assert tiny.embed("the cat").shape == (18,)
+    assert tiny.embed(["the cat"]).shape == (1, 18)
+    assert tiny.embed([]).shape == (0, 18)
+    assert tiny.embed([], layers="concat-last-4").shape == (0, 72)
+    assert tiny.embed([], dimensions=5).shape == (0, 5)
+    assert tiny.embed(iter([])).dtype == np.float32
+    expected = tiny.embed(TEXTS)
+    assert np.array_equal(tiny.embed(text for text in TEXTS), expected)
+    assert np.array_equal(tiny.embed(tuple(TEXTS)), expected)
+    assert np.array_equal(tiny.embed(np.array(TEXTS)), expected)
+    assert np.array_equal(np.concatenate(list(tiny.embed_stream(TEXTS, report=EmbedReport()))), expected)
+
+
+def test_double_precision_still_gives_float32(tiny: Model) -> None:
+    single = tiny.embed(TEXTS)
+    tiny.network.double()
+    assert_same_vectors(tiny.embed(TEXTS), single)
+
+
+def test_a_literal_special_token_is_text(tiny: Model) -> None:
+    encoding = tiny.tokenizer.encode("the [SEP] cat [MASK]")
+    assert (encoding.input_ids == tiny.tokenizer.sep_id).sum() == 1
+    assert tiny.tokenizer.mask_id not in encoding.input_ids
+    assert np.array_equal(tiny.embed("the [SEP] cat"), tiny.embed("the [sep] cat"))
+
+
+def test_a_prompt_is_put_before_every_text(tiny: Model) -> None:
+    tiny.checkpoint.sentence = SentenceSettings(prompts={"query": "red ", "passage": "blue "}, default_prompt_name="query")
+    expected = tiny.embed([f"red {text}" for text in TEXTS], prompt="")
+    assert np.array_equal(tiny.embed(TEXTS), expected)
+    assert np.array_equal(tiny.embed(TEXTS, prompt_name="query"), expected)
+    assert np.array_equal(tiny.embed(TEXTS, prompt="red "), expected)
+    assert np.abs(tiny.embed(TEXTS, prompt_name="passage") - expected).max() > 0.1
+
+
+def test_a_prompt_longer_than_the_sequence_leaves_something_to_pool(tiny: Model) -> None:
+    tiny.checkpoint.sentence = SentenceSettings(include_prompt=False)
+    for options in ({"on_long": "truncate"}, {"on_long": "window"}):
+        vector = tiny.embed("the cat", prompt=LONG + " ", max_length=9, **options, **QUIET)
+        assert np.isfinite(vector).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"pooling": "median"}, "pooling='median': expected one of mean, cls"),
+        ({"layers": "third"}, "layers='third': expected one of last"),
+        ({"pooling": "pooler", "layers": "embedding"}, "reads the last layer only"),
+        ({"dimensions": 0}, "dimensions=0"),
+        ({"dimensions": 19}, "dimensions=19: this model's vectors have 18"),
+        ({"prompt": "a", "prompt_name": "b"}, "not both"),
+        ({"prompt_name": "query"}, "prompt_name='query': this model's prompts are none"),
+        ({"max_length": 42}, "max_length=42: this model has 41 positions"),
+        ({"max_length": 2}, "max_length=2"),
+        ({"on_long": "ignore"}, "on_long='ignore'"),
+        ({"on_long": "window", "stride": 40, "max_length": 10}, "stride=40 would skip tokens"),
+        ({"tokens_per_batch": 0}, "tokens_per_batch=0"),
+        ({"poling": "mean"}, "poling.*fields of EmbedOptions"),
+    ],
+)
+def test_options_that_cannot_be_honoured(tiny: Model, options: dict, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        tiny.embed([LONG], **options, **QUIET)
+
+
+def test_too_few_layers_for_a_selection() -> None:
+    with pytest.raises(UsageError, match="needs 4 encoder layers, this model has 3"):
+        our_model("encoder", 2).embed("the cat", layers="sum-last-4")
+
+
+def test_no_pooler_to_pool_with() -> None:
+    with pytest.raises(MissingHeadError, match="without its pooler"):
+        our_model("masked_lm", 3).embed("the cat", pooling="pooler")
+
+
+@pytest.mark.parametrize("bad", [3, None, b"bytes", ["nested"]])
+def test_something_that_is_no_text(tiny: Model, bad: object) -> None:
+    with pytest.raises(UsageError, match="expected str"):
+        tiny.embed(["the cat", bad])
+
+
+def test_a_long_text_is_an_error_where_that_is_chosen(tiny: Model) -> None:
+    with pytest.raises(OverLengthError, match="text 1 has .* more than max_length 41"):
+        tiny.embed(["the cat", LONG], on_long="error")
+
+
+def test_a_line_of_five_megabytes_follows_the_policy(one_thread) -> None:
+    model = our_model("encoder", 4, max_position_embeddings=41)  # one layer
+    line = "the cat walked on " * 280_000
+    assert len(line) > 5_000_000
+    report = EmbedReport()
+    cut = model.embed([line, "the cat"], report=report)
+    assert np.array_equal(cut[0], model.embed(line[:200], **QUIET))
+    assert (report.num_texts_cut, report.num_tokens) == (1, 41 + 4)
+    assert report.num_tokens_cut == 5 * 280_000 + 2 - 41
+    with pytest.raises(OverLengthError):
+        model.embed(line, on_long="error")
+
+
+# --- many texts ------------------------------------------------------------------------------------------------------
+
+
+def test_more_texts_than_are_held_at_a_time_keep_their_order(one_thread) -> None:
+    model = our_model("encoder", 4, max_position_embeddings=23)
+    texts = [f"the {number % 97} cat {number % 89}" for number in range(9000)]
+    report = EmbedReport()
+    parts = list(model.embed_stream(iter(texts), report=report))
+    assert len(parts) == 2 and report.num_texts == 9000
+    vectors = np.concatenate(parts)
+    for index in (0, 1, 8190, 8191, 8192, 8193, 8999):
+        assert_same_vectors(vectors[index], model.embed(texts[index]))
+
+
+MEASURE_MEMORY = """
+import resource, sys
+import bertkit
+from bertkit import EmbedReport
+
+def texts(num_texts):
+    for number in range(num_texts):
+        yield "the cat walked on and the unable dog talked " * (number % 3) + str(number)
+
+def megabytes_after(num_texts):
+    for vectors in model.embed_stream(texts(num_texts), report=EmbedReport(), progress=False):
+        pass
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+import torch
+torch.set_num_threads(1)
+model = bertkit.load(sys.argv[1], device="cpu")
+print(megabytes_after(20_000), megabytes_after(100_000))
+"""
+
+
+@pytest.mark.parametrize("name", ["tiny", pytest.param("all-MiniLM-L6-v2", marks=pytest.mark.slow)])
+def test_embedding_100000_texts_holds_memory_flat(tmp_path: Path, name: str) -> None:
+    if name == "tiny":
+        name = str(tmp_path / "model")
+        our_model("encoder", 4, max_position_embeddings=64).save(name)
+    finished = subprocess.run(
+        [sys.executable, "-c", MEASURE_MEMORY, name], capture_output=True, text=True, check=True, timeout=3600
+    )
+    few, many = map(float, finished.stdout.split())
+    assert few > 100  # megabytes: the measure measures
+    assert many - few < 15, f"{many - few:.0f} MB more for 100,000 texts than for 20,000"
