@@ -28,7 +28,7 @@ $(VENV)/.bench: $(VENV)/.dev
 	@touch $@
 
 demo: $(VENV)/.minilm
-	$(BIN)/python examples/ask_python_docs.py $(QUESTION)
+	$(BIN)/python examples/ask_python_docs.py $(if $(QUESTION),"$(QUESTION)")
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest

@@ -5,6 +5,7 @@ Weights are scaled so that hidden states, attention and logits vary by more than
 
 import json
 import random
+import re
 import string
 from collections.abc import Callable
 from dataclasses import asdict
@@ -70,17 +71,33 @@ def random_config(number: int, **changes: int | float | str) -> TransformerConfi
 
 @torch.no_grad()
 def randomize(module: nn.Module, seed: int) -> None:
-    """Draw every parameter anew, biases and norms included."""
+    """Draw every parameter anew, biases and norms included.
+
+    Attention is sharp and each layer adds little, so that the tokens of a sequence stay apart in the deepest layer.
+    """
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in module.named_parameters():
         if parameter.dim() == 1 and not name.endswith("bias"):  # layer normalization
             sign = torch.randint(0, 2, parameter.shape, generator=generator) * 2 - 1
             parameter.copy_(sign * (0.6 + torch.rand(parameter.shape, generator=generator)))
         else:
-            spread = 0.3 if parameter.dim() == 1 else 1.0 if "embeddings" in name else 1.5 / parameter.shape[1] ** 0.5
-            if len(parameter) <= 7 and parameter.dim() == 2 and "embeddings" not in name:  # logits of few labels
-                spread *= 9
-            parameter.copy_(torch.randn(parameter.shape, generator=generator) * spread)
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * _spread(name, parameter.shape))
+
+
+def _spread(name: str, shape: torch.Size) -> float:
+    """Standard deviation of the values of a bias, an embedding or a matrix."""
+    if len(shape) == 1:
+        return 0.3
+    if "embeddings" in name:
+        return 1.0
+    gain = 1.5
+    if shape[0] <= 7:  # logits of few labels
+        gain = 12.0
+    elif re.search(r"\.(query|key)\.", name):
+        gain = 2.0
+    elif re.search(r"(attention|layer\.\d+)\.output\.|\.project\.", name):
+        gain = 0.7
+    return gain / shape[1] ** 0.5
 
 
 def published_model(kind: str, number: int, num_labels: int = 2, **changes) -> transformers.PreTrainedModel:
