@@ -10,8 +10,8 @@ import numpy as np
 
 from peers import batching
 
-# split: a worker for each thread instead of one that uses them all. isa: on AMD it takes AVX2 by itself, also where there
-# is AVX-512; None leaves it the choice.
+# split: a worker for each thread instead of one that uses them all.
+# isa: on AMD it takes AVX2 by itself, also where there is AVX-512; None leaves it the choice.
 SETTINGS = [
     {"tokens_per_batch": 512, "split": True, "isa": "AVX512"},
     {"tokens_per_batch": 1024, "split": True, "isa": "AVX512"},
