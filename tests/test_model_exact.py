@@ -41,9 +41,8 @@ class Padded:
         return (self.attention_mask.cumsum(1) - 1).clamp(min=0) if self.restart_positions else None
 
     def packed(self) -> Batch:
-        return Batch.from_padded(
-            self.input_ids, self.attention_mask, self.token_type_ids, restart_positions=self.restart_positions
-        )
+        options = {"restart_positions": True} if self.restart_positions else {}  # by column is the default
+        return Batch.from_padded(self.input_ids, self.attention_mask, self.token_type_ids, **options)
 
 
 def padded_batches(number: int, num_choices: int) -> list[Padded]:
