@@ -1,6 +1,6 @@
 """Small BERTs of odd, distinct sizes in which every parameter is random: published ones (transformers) and ours.
 
-Weights are scaled so that hidden states, attention and logits vary by more than 0.5: an error cannot hide in a constant.
+Weights are scaled so that hidden states and logits vary by more than 0.5: an error cannot hide in a constant.
 """
 
 import json
@@ -48,7 +48,9 @@ def vocabulary_tokens(size: int) -> list[str]:
 def write_tokenizer(folder: Path, size: int) -> None:
     """The two small files that a published uncased tokenizer needs."""
     (folder / "vocab.txt").write_text("".join(token + "\n" for token in vocabulary_tokens(size)), encoding="utf-8")
-    (folder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": True, "tokenizer_class": "BertTokenizer"}))
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps({"do_lower_case": True, "tokenizer_class": "BertTokenizer"})
+    )
 
 
 def random_config(number: int, **changes: int | float | str) -> TransformerConfig:

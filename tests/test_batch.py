@@ -1,5 +1,7 @@
 """The packed batch, its border to padded tensors, token budgets, and attention within each sequence of a packed row."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -105,9 +107,18 @@ def test_from_padded_takes_a_missing_mask_as_all_real_and_missing_types_as_zero(
     ("inputs", "message"),
     [
         ({"input_ids": torch.zeros(5, dtype=torch.long)}, r"shape \(5,\).*batch_size, seq_len"),
-        ({"input_ids": torch.zeros(2, 3).long(), "attention_mask": torch.ones(3, 2)}, r"attention_mask has shape \(3, 2\)"),
-        ({"input_ids": torch.zeros(2, 3).long(), "token_type_ids": torch.ones(2, 4).long()}, "token_type_ids has shape"),
-        ({"input_ids": torch.zeros(2, 3).long(), "attention_mask": torch.tensor([[1, 1, 0], [0, 0, 0]])}, "row 1 .* no real"),
+        (
+            {"input_ids": torch.zeros(2, 3).long(), "attention_mask": torch.ones(3, 2)},
+            r"attention_mask has shape \(3, 2\)",
+        ),
+        (
+            {"input_ids": torch.zeros(2, 3).long(), "token_type_ids": torch.ones(2, 4).long()},
+            "token_type_ids has shape",
+        ),
+        (
+            {"input_ids": torch.zeros(2, 3).long(), "attention_mask": torch.tensor([[1, 1, 0], [0, 0, 0]])},
+            "row 1 .* no real",
+        ),
     ],
 )
 def test_from_padded_refuses(inputs: dict[str, torch.Tensor], message: str) -> None:
@@ -129,11 +140,14 @@ def test_moving_a_batch_keeps_everything(tokenizer: Tokenizer) -> None:
 def test_length_sorted_batches(lengths: list[int], budget: int) -> None:
     batches = [batch.tolist() for batch in length_sorted_batches(lengths, budget)]
     flat = [index for batch in batches for index in batch]
-    assert flat == sorted(range(len(lengths)), key=lambda index: -lengths[index])  # every index once, longest first, stable
+    assert flat == sorted(
+        range(len(lengths)), key=lambda index: -lengths[index]
+    )  # every index once, longest first, stable
     assert all(batches)
     tokens = [[lengths[index] for index in batch] for batch in batches]
     assert all(sum(batch) <= budget or len(batch) == 1 for batch in tokens)
-    assert all(sum(batch) + following[0] > budget for batch, following in zip(tokens, tokens[1:], strict=False))  # none half-full
+    for batch, following in pairwise(tokens):
+        assert sum(batch) + following[0] > budget  # none ends before it is full
 
 
 def test_length_sorted_batches_refuses_a_budget_of_nothing() -> None:

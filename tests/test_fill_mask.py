@@ -61,7 +61,9 @@ def test_filled_masks_are_those_of_transformers(model: Model, reference, text: s
 def test_the_whole_vocabulary_sums_to_one(model: Model) -> None:
     (filled,) = model.fill_mask("the [MASK]", top_k=10_000)
     scores = [candidate.score for candidate in filled.candidates]
-    assert len(scores) == len(model.tokenizer.vocabulary) == len({candidate.token_id for candidate in filled.candidates})
+    assert (
+        len(scores) == len(model.tokenizer.vocabulary) == len({candidate.token_id for candidate in filled.candidates})
+    )
     assert sum(scores) == pytest.approx(1, abs=1e-5)
     assert scores == sorted(scores, reverse=True)
 
@@ -116,7 +118,13 @@ def test_texts_that_cannot_be_filled(model: Model) -> None:
         our_model("encoder", 6).fill_mask("the [MASK]")
 
 
-PAIRS = [("the cat sat", "walked off!"), ("unable", ""), ("", "dogs talk"), ("one", "red dog " * 4), ("a [SEP] b", "[CLS]")]
+PAIRS = [
+    ("the cat sat", "walked off!"),
+    ("unable", ""),
+    ("", "dogs talk"),
+    ("one", "red dog " * 4),
+    ("a [SEP] b", "[CLS]"),
+]
 
 
 @torch.inference_mode()
@@ -149,7 +157,7 @@ def test_pairs_that_cannot_be_judged(model: Model) -> None:
     for pair in (("a", ["b"]), (["a"], "b")):
         with pytest.raises(UsageError, match="one of each"):
             model.next_sentence_probability(*pair)
-    with pytest.raises(OverLengthError, match="text 1 has .* max_length 41"):
+    with pytest.raises(OverLengthError, match=r"text 1 has .* max_length 41"):
         model.next_sentence_probability(["a", LONG], ["b", "c"])
     with pytest.raises(MissingHeadError, match="no next_sentence head"):
         our_model("masked_lm", 6).next_sentence_probability("a", "b")

@@ -240,7 +240,15 @@ def edit_weight_map(folder: Path, change: Callable[[dict], object]) -> None:
 
 @pytest.mark.parametrize(
     "place",
-    ["../outside.safetensors", "/etc/passwd", "a/b.safetensors", "..\\outside.safetensors", "pytorch_model.bin", "..", ""],
+    [
+        "../outside.safetensors",
+        "/etc/passwd",
+        "a/b.safetensors",
+        "..\\outside.safetensors",
+        "pytorch_model.bin",
+        "..",
+        "",
+    ],
 )
 def test_a_shard_outside_the_folder_is_not_read(sharded: Path, place: str) -> None:
     (sharded.parent / "outside.safetensors").write_bytes((sharded / "model-1.safetensors").read_bytes())
@@ -290,7 +298,9 @@ def test_more_layers_stored_than_configured_or_fewer(folder: Path) -> None:
     refused(folder, "no place for: bert.encoder.layer.0.*and 11 more")
 
 
-@pytest.mark.parametrize("key", ["hidden_size", "intermediate_size", "vocab_size", "max_position_embeddings", "type_vocab_size"])
+@pytest.mark.parametrize(
+    "key", ["hidden_size", "intermediate_size", "vocab_size", "max_position_embeddings", "type_vocab_size"]
+)
 def test_a_shape_that_does_not_match_the_config(folder: Path, key: str) -> None:
     content = json.loads((folder / "config.json").read_text())
     edit_json(folder / "config.json", **{key: content[key] + content["num_attention_heads"]})
@@ -370,7 +380,9 @@ def test_labels_that_the_classifier_does_not_have(tmp_path: Path) -> None:
     refused(tmp_path, "config names 2 labels, the classifier has 3")
 
 
-@pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json", "tokenizer.json", "bertkit.json", "modules.json"])
+@pytest.mark.parametrize(
+    "name", ["config.json", "tokenizer_config.json", "tokenizer.json", "bertkit.json", "modules.json"]
+)
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe\x00", b'{"a": 1', b"[" * 100_000, b"3", b'"text"'])
 def test_malformed_json(folder: Path, name: str, content: bytes) -> None:
     (folder / name).write_bytes(content)
@@ -389,8 +401,8 @@ def test_malformed_json(folder: Path, name: str, content: bytes) -> None:
         ("tokenizer.json", {"model": {"type": "BPE"}}),
         ("tokenizer.json", {"model": {"type": "WordPiece"}, "normalizer": {"type": "BertNormalizer"},
                             "pre_tokenizer": {"type": "BertPreTokenizer"}, "added_tokens": [{"id": 3}]}),
-        ("tokenizer.json", {"model": {"type": "WordPiece", "vocab": {"a": "zero"}}, "normalizer": {"type": "BertNormalizer"},
-                            "pre_tokenizer": {"type": "BertPreTokenizer"}}),
+        ("tokenizer.json", {"model": {"type": "WordPiece", "vocab": {"a": "zero"}},
+                            "normalizer": {"type": "BertNormalizer"}, "pre_tokenizer": {"type": "BertPreTokenizer"}}),
         ("modules.json", [{"type": "x.Transformer"}]),
         ("modules.json", [{"type": "x.Transformer", "path": 3}]),
     ],
@@ -407,7 +419,9 @@ def test_modules_outside_the_folder_are_not_read(folder: Path, place: str) -> No
     refused(folder, "modules.json .*folder")
 
 
-@pytest.mark.parametrize("content", [b"", b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\nthe\n", b"[PAD]\n\xff\n", b"the\ncat\n"])
+@pytest.mark.parametrize(
+    "content", [b"", b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\nthe\n", b"[PAD]\n\xff\n", b"the\ncat\n"]
+)
 def test_a_vocabulary_that_is_none(folder: Path, content: bytes) -> None:
     (folder / "vocab.txt").write_bytes(content)
     with pytest.raises((CheckpointError, DataError), match=r"vocab|twice|UTF-8|empty"):

@@ -24,6 +24,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 NUM_CONFIGURATIONS = 50
 NUM_SEQUENCES = 6
+KEPT_ON_REQUEST = ("hidden state", "attention")
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
 
 
@@ -46,7 +47,7 @@ class Padded:
 
 
 def padded_batches(number: int, num_choices: int) -> list[Padded]:
-    """Pairs padded on the right, on the left (positions by column, and restarted), length 1, and for some length 512."""
+    """Pairs padded right and left (positions by column, and restarted), of length 1, and for one in ten of 512."""
     config = random_config(number)
     generator = torch.Generator().manual_seed(number)
 
@@ -94,7 +95,8 @@ def published_outputs(model: transformers.PreTrainedModel, padded: Padded, num_c
     }
     if isinstance(model, transformers.BertForMultipleChoice):
         inputs = {
-            name: None if value is None else value.view(-1, num_choices, value.shape[1]) for name, value in inputs.items()
+            name: None if value is None else value.view(-1, num_choices, value.shape[1])
+            for name, value in inputs.items()
         }
     with ExitStack() as hooks:
         if (pooler := model.base_model.pooler) is not None:
@@ -103,48 +105,63 @@ def published_outputs(model: transformers.PreTrainedModel, padded: Padded, num_c
     outputs = {f"hidden state {layer}": states[mask] for layer, states in enumerate(found.hidden_states)}
     outputs["last hidden state"] = found.hidden_states[-1][mask]
     for layer, probs in enumerate(found.attentions):  # (B, H, L, L), of real tokens to real tokens
-        outputs[f"attention {layer}"] = torch.cat([probs[row][:, real][:, :, real].ravel() for row, real in enumerate(mask)])
+        outputs[f"attention {layer}"] = torch.cat(
+            [probs[row][:, real][:, :, real].ravel() for row, real in enumerate(mask)]
+        )
     match model:
         case transformers.BertModel():
             return outputs | {"pooled": found.pooler_output}
         case transformers.BertForPreTraining():
-            return outputs | {"masked_lm": found.prediction_logits[mask], "next_sentence": found.seq_relationship_logits}
+            return outputs | {
+                "masked_lm": found.prediction_logits[mask],
+                "next_sentence": found.seq_relationship_logits,
+            }
         case transformers.BertForQuestionAnswering():
-            return outputs | {"question_answering": torch.stack([found.start_logits[mask], found.end_logits[mask]], dim=-1)}
+            return outputs | {
+                "question_answering": torch.stack([found.start_logits[mask], found.end_logits[mask]], dim=-1)
+            }
     (head,) = (head for head in HEADS if PUBLISHED_CLASSES[head] is type(model))
     return outputs | {head: found.logits if HEADS[head] else found.logits[mask]}
 
 
-def our_outputs(model: Model, padded: Padded, num_choices: int) -> dict[str, Tensor]:
-    """The same of ours. Last hidden state and logits come from a run that keeps neither states nor probabilities."""
-    batch = padded.packed()
-    encoded = model.encoder(batch, with_hidden_states=True, with_attention_probs=True)
-    outputs = {f"hidden state {layer}": states for layer, states in enumerate(encoded.hidden_states)}
-    for layer, all_probs in enumerate(encoded.attention_probs):
-        outputs[f"attention {layer}"] = torch.cat([probs.ravel() for probs in all_probs])
-    plain = model.network(batch, num_choices=num_choices)
-    assert plain.encoded.hidden_states is None and plain.encoded.attention_probs is None
-    outputs["last hidden state"] = plain.encoded.last_hidden_state
+def our_outputs(model: Model, padded: Padded, num_choices: int, *, keep_all: bool) -> dict[str, Tensor]:
+    """The same of ours; hidden states below the last and probabilities only when ``keep_all``."""
+    found = model.network(
+        padded.packed(), num_choices=num_choices, with_hidden_states=keep_all, with_attention_probs=keep_all
+    )
+    outputs = {"last hidden state": found.encoded.last_hidden_state, **found.logits}
     if not model.network.heads:
-        outputs["pooled"] = plain.encoded.pooled
-    return outputs | plain.logits
+        outputs["pooled"] = found.encoded.pooled
+    if not keep_all:
+        assert found.encoded.hidden_states is None and found.encoded.attention_probs is None
+        return outputs
+    outputs |= {f"hidden state {layer}": states for layer, states in enumerate(found.encoded.hidden_states)}
+    for layer, all_probs in enumerate(found.encoded.attention_probs):
+        outputs[f"attention {layer}"] = torch.cat([probs.ravel() for probs in all_probs])
+    return outputs
 
 
 def assert_same(ours: list[Model], published: transformers.PreTrainedModel, kind: str, number: int) -> None:
-    """Compare ours, in single and double precision, with what transformers computes in double precision."""
+    """Compare ours, in single and double precision, with what transformers computes in double precision.
+
+    One of the two, in turn, is asked for all hidden states and attention probabilities, and the other one not: the
+    outputs must not depend on it.
+    """
     published.double()
     choices = num_choices(kind, number)
     for place, padded in enumerate(padded_batches(number, choices)):
         reference = published_outputs(published, padded, choices)
-        for model, (dtype, tolerance) in zip(ours, TOLERANCE.items(), strict=True):
-            found = our_outputs(model, padded, choices)
-            assert found.keys() == reference.keys()
-            for name, value in reference.items():
-                where = f"{kind} {number}, batch {place}: {name}"
-                assert found[name].dtype == dtype, where
-                assert error(found[name], value) <= tolerance, where
-                if place == 0 and not name.startswith("attention"):
-                    assert value.std() > 0.5, f"{where} varies too little to show an error"
+        for turn, (model, dtype) in enumerate(zip(ours, TOLERANCE, strict=True)):
+            keep_all = (number // 4 + turn) % 2 == 0
+            found = our_outputs(model, padded, choices, keep_all=keep_all)
+            assert found.keys() == {name for name in reference if keep_all or not name.startswith(KEPT_ON_REQUEST)}
+            for name, value in found.items():
+                where = f"{kind} {number}, batch {place}, {dtype}: {name}"
+                assert value.dtype == dtype, where
+                assert error(value, reference[name]) <= TOLERANCE[dtype], where
+        for name, value in reference.items():
+            if place == 0 and not name.startswith("attention"):
+                assert value.std() > 0.5, f"{kind} {number}: {name} varies too little to show an error"
 
 
 def num_labels(kind: str, number: int) -> int:

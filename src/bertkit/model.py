@@ -163,10 +163,9 @@ class Model:
             OverLengthError: a text is too long under ``on_long="error"``.
             UsageError: an option that is unknown or that this model cannot honour.
         """
-        if isinstance(texts, str):
-            return self.embed([texts], report=report, **options)[0]
         counts = EmbedReport() if report is None else report
-        arrays = list(self.embed_stream(texts, report=counts, **options))
+        one = isinstance(texts, str)
+        arrays = list(self.embed_stream([texts] if one else texts, report=counts, **options))
         if report is None and counts.num_texts_cut:
             warnings.warn(
                 f"{counts.num_texts_cut} of {counts.num_texts} texts were longer than the model reads and lost "
@@ -176,7 +175,7 @@ class Model:
             )
         if not arrays:
             return np.empty((0, embedding_dim(self._runner, EmbedOptions(**options))), np.float32)
-        return np.concatenate(arrays)
+        return arrays[0][0] if one else np.concatenate(arrays)
 
     def embed_stream(self, texts: Iterable[str], *, report: EmbedReport, **options: Any) -> Iterator[np.ndarray]:
         """The same in bounded memory: yields (n, embedding_dim) arrays for some thousand texts each, in order."""

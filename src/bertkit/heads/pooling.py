@@ -58,14 +58,14 @@ def select_layers(encoded: EncoderOutput, layers: LayerSelection) -> Tensor:
 
 
 def pool_windows(
-    pooling: str, layers: LayerSelection, encoded: EncoderOutput, first_tokens: Tensor, owned: Tensor, places: Tensor
+    pooling: str, layers: LayerSelection, encoded: EncoderOutput, cls_positions: Tensor, owned: Tensor, places: Tensor
 ) -> tuple[Tensor, Tensor]:
     """What each window contributes to the vector of its text.
 
     Args:
         encoded: the encoder's output for the W windows, with all hidden states unless ``layers`` is "last".
-        first_tokens: (W,) where each window starts in the packed row.
-        owned: (W, 2) start and end of the tokens that count, as positions in each window; none may be empty.
+        cls_positions: (W,) the token of each window that "cls" takes, as a position in the packed row.
+        owned: (W, 2) start and end of the tokens that count, as positions in the packed row; none may be empty.
         places: (W,) how many tokens of the text stand before the first one that counts.
 
     Returns:
@@ -77,7 +77,7 @@ def pool_windows(
     """
     states = select_layers(encoded, layers)
     if pooling == "cls":
-        return states[first_tokens], states.new_ones(len(owned))
+        return states[cls_positions], states.new_ones(len(owned))
     if pooling == "pooler":
         if encoded.pooled is None:
             raise MissingHeadError("this model was saved without its pooler: choose another pooling")
@@ -85,7 +85,7 @@ def pool_windows(
     lengths = owned[:, 1] - owned[:, 0]
     before = lengths.cumsum(0) - lengths  # (W,) tokens that earlier windows of this batch contribute
     count = torch.arange(int(lengths.sum()), device=states.device)
-    tokens = states[count + (first_tokens + owned[:, 0] - before).repeat_interleave(lengths)]
+    tokens = states[count + (owned[:, 0] - before).repeat_interleave(lengths)]
     if pooling == "max":
         return torch.segment_reduce(tokens, "max", lengths=lengths), lengths.to(states.dtype)
     if pooling == "weighted-mean":

@@ -137,7 +137,7 @@ def _embed_chunk(
 ) -> Tensor:
     """(num_texts, D) vectors: every window adds what it owns to the text it is from."""
     text_index = torch.tensor([encoding.text_index for encoding in encodings])
-    owned, places = _owned_tokens(encodings, prompt_length)
+    owned, places, skipped = _owned_tokens(encodings, prompt_length)
     values = weights = None
     for indices, batch in runner.batches(encodings, options.tokens_per_batch):
         encoded = runner.network.encoder(batch, with_hidden_states=options.layers != "last")
@@ -145,8 +145,8 @@ def _embed_chunk(
             pooling,
             options.layers,
             encoded,
-            batch.first_tokens,
-            owned[indices].to(runner.device),
+            batch.first_tokens + skipped[indices].to(runner.device),
+            batch.first_tokens[:, None] + owned[indices].to(runner.device),
             places[indices].to(runner.device),
         )
         if values is None or weights is None:
@@ -164,16 +164,18 @@ def _embed_chunk(
     return finish(pooling, values, weights)
 
 
-def _owned_tokens(encodings: Sequence[Encoding], prompt_length: int) -> tuple[Tensor, Tensor]:
-    """(W, 2) the tokens that each window pools, and (W,) how many tokens of its text stand before them."""
+def _owned_tokens(encodings: Sequence[Encoding], prompt_length: int) -> tuple[Tensor, Tensor, Tensor]:
+    """(W, 2) the tokens that each window pools, (W,) how many tokens of its text stand before them, and (W,) how many
+    at its start are skipped as a prompt that is not pooled."""
     owned = np.array([encoding.owned for encoding in encodings]).reshape(-1, 2)
     lengths = owned[:, 1] - owned[:, 0]
     before = np.cumsum(lengths) - lengths
     first = np.flatnonzero(owned[:, 0] == 0)  # the first window of each text
     places = before - np.repeat(before[first], np.diff([*first, len(owned)]))
-    owned[first, 0] = np.minimum(prompt_length, owned[first, 1] - 1)
-    places[first] = owned[first, 0]
-    return torch.from_numpy(owned), torch.from_numpy(places)
+    skipped = np.zeros(len(owned), np.int64)
+    skipped[first] = np.minimum(prompt_length, owned[first, 1] - 1)
+    owned[:, 0] += skipped
+    return torch.from_numpy(owned), torch.from_numpy(places + skipped), torch.from_numpy(skipped)
 
 
 def _prompt(options: EmbedOptions, settings: SentenceSettings) -> str:

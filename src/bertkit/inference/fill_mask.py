@@ -26,6 +26,7 @@ class FilledMask:
     candidates: tuple[Candidate, ...]
 
 
+@torch.inference_mode()
 def fill_mask(runner: Runner, text: str, *, top_k: int = 5, on_long: OnLong = "error") -> list[FilledMask]:
     """Predict every [MASK] in a text, in the order they stand (Devlin et al. 2018, section 3.1).
 
@@ -44,24 +45,27 @@ def fill_mask(runner: Runner, text: str, *, top_k: int = 5, on_long: OnLong = "e
     num_entries = len(tokenizer.vocabulary)
     filled = []
     for indices, batch in runner.batches(encodings):
-        for index, start in zip(indices, batch.first_tokens.tolist(), strict=True):
-            encoding = encodings[index]
-            inside = range(*encoding.owned)
-            masked = [position for position in inside if encoding.input_ids[position] == tokenizer.mask_id]
-            if not masked:
-                continue
-            with torch.inference_mode():
-                positions = torch.tensor(masked, device=runner.device) + start
-                logits = runner.network(batch, masked_positions=positions).logits["masked_lm"]
-                probabilities = logits.softmax(-1)[:, :num_entries]  # rows beyond the vocabulary spell nothing
-                best = probabilities.topk(min(top_k, num_entries))
-            for position, scores, ids in zip(masked, best.values.tolist(), best.indices.tolist(), strict=True):
-                candidates = tuple(
-                    Candidate(tokenizer.vocabulary.token(token_id), token_id, score)
-                    for token_id, score in zip(ids, scores, strict=True)
-                )
-                first, last = encoding.offsets[position].tolist()
-                filled.append(FilledMask((first, last), candidates))
+        masked = [
+            (encodings[index], position, start + position)
+            for index, start in zip(indices, batch.first_tokens.tolist(), strict=True)
+            for position in range(*encodings[index].owned)
+            if encodings[index].input_ids[position] == tokenizer.mask_id
+        ]
+        if not masked:
+            continue
+        positions = torch.tensor([in_batch for _, _, in_batch in masked], device=runner.device)
+        logits = runner.network(batch, masked_positions=positions).logits["masked_lm"]
+        probabilities = logits.softmax(-1)[:, :num_entries]  # rows beyond the vocabulary spell nothing
+        best = probabilities.topk(min(top_k, num_entries))
+        for (encoding, position, _), scores, ids in zip(
+            masked, best.values.tolist(), best.indices.tolist(), strict=True
+        ):
+            candidates = tuple(
+                Candidate(tokenizer.vocabulary.token(token_id), token_id, score)
+                for token_id, score in zip(ids, scores, strict=True)
+            )
+            first, last = encoding.offsets[position].tolist()
+            filled.append(FilledMask((first, last), candidates))
     if not filled:
         mask = tokenizer.vocabulary.special.mask
         raise UsageError(f"the text has no {mask} to fill: put {mask} where a word is missing")

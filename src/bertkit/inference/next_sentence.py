@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from bertkit.errors import UsageError
 from bertkit.inference.runner import Runner
 from bertkit.tokenizer.encoding import OnLong
 
@@ -17,8 +18,12 @@ def next_sentence_probability(
 
     Raises:
         OverLengthError: a pair is too long under ``on_long="error"``.
-        UsageError: lists of unequal length.
+        UsageError: lists of unequal length, or ``on_long="window"``.
     """
+    if on_long == "window":
+        raise UsageError(
+            "on_long='window' gives several probabilities for a pair: choose 'truncate' or shorten the texts"
+        )
     encodings = runner.tokenizer.encode_batch(texts, following, max_length=runner.max_positions, on_long=on_long)
     probabilities = np.empty(len(texts), np.float32)
     for indices, batch in runner.batches(encodings):
