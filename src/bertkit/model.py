@@ -31,7 +31,7 @@ from bertkit.inference.embed import embedding_dim
 from bertkit.locate import locate
 from bertkit.tokenizer import Tokenizer
 from bertkit.tokenizer.encoding import OnLong
-from bertkit.transformer import Encoder, TransformerConfig, initialize
+from bertkit.transformer import Encoder, PreparedEncoder, TransformerConfig, initialize
 
 
 def load(
@@ -82,6 +82,7 @@ class Model:
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.checkpoint = checkpoint
+        self._prepared: PreparedEncoder | None = None  # made when first used
 
     @classmethod
     def create(
@@ -237,4 +238,6 @@ class Model:
 
     @property
     def _runner(self) -> Runner:
-        return Runner(self.network, self.tokenizer)
+        if self._prepared is None or not self._prepared.fits(self.encoder):
+            self._prepared = PreparedEncoder(self.encoder)
+        return Runner(self.network, self.tokenizer, self._prepared)

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from tqdm import tqdm
 
+from bertkit.batch import Batch
 from bertkit.checkpoint import SentenceSettings
 from bertkit.errors import UsageError
 from bertkit.heads import POOLINGS, LayerSelection
@@ -138,17 +139,19 @@ def _embed_chunk(
     """(num_texts, D) vectors: every window adds what it owns to the text it is from."""
     text_index = torch.tensor([encoding.text_index for encoding in encodings])
     owned, places, skipped = _owned_tokens(encodings, prompt_length)
-    values = weights = None
-    for indices, batch in runner.batches(encodings, options.tokens_per_batch):
-        encoded = runner.network.encoder(batch, with_hidden_states=options.layers != "last")
-        window_values, window_weights = pool_windows(
+
+    def forward(batch: Batch, indices: np.ndarray) -> tuple[Tensor, Tensor]:
+        return pool_windows(
             pooling,
             options.layers,
-            encoded,
+            runner.encoder(batch, with_hidden_states=options.layers != "last"),
             batch.first_tokens + skipped[indices].to(runner.device),
             batch.first_tokens[:, None] + owned[indices].to(runner.device),
             places[indices].to(runner.device),
         )
+
+    values = weights = None
+    for indices, (window_values, window_weights) in runner.run(encodings, forward, options.tokens_per_batch):
         if values is None or weights is None:
             lowest = float("-inf") if pooling == "max" else 0.0
             values = window_values.new_full((num_texts, window_values.shape[1]), lowest)

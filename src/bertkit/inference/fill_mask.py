@@ -2,10 +2,13 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
+from bertkit.batch import Batch
 from bertkit.errors import UsageError
 from bertkit.inference.runner import Runner
+from bertkit.tokenizer import Vocabulary
 from bertkit.tokenizer.encoding import OnLong, Span
 
 
@@ -26,7 +29,6 @@ class FilledMask:
     candidates: tuple[Candidate, ...]
 
 
-@torch.inference_mode()
 def fill_mask(runner: Runner, text: str, *, top_k: int = 5, on_long: OnLong = "error") -> list[FilledMask]:
     """Predict every [MASK] in a text, in the order they stand (Devlin et al. 2018, section 3.1).
 
@@ -43,8 +45,8 @@ def fill_mask(runner: Runner, text: str, *, top_k: int = 5, on_long: OnLong = "e
         [text], max_length=runner.max_positions, on_long=on_long, special_tokens_in_text=True
     )
     num_entries = len(tokenizer.vocabulary)
-    filled = []
-    for indices, batch in runner.batches(encodings):
+
+    def forward(batch: Batch, indices: np.ndarray) -> list[FilledMask]:
         masked = [
             (encodings[index], position, start + position)
             for index, start in zip(indices, batch.first_tokens.tolist(), strict=True)
@@ -52,21 +54,26 @@ def fill_mask(runner: Runner, text: str, *, top_k: int = 5, on_long: OnLong = "e
             if encodings[index].input_ids[position] == tokenizer.mask_id
         ]
         if not masked:
-            continue
+            return []
         positions = torch.tensor([in_batch for _, _, in_batch in masked], device=runner.device)
         logits = runner.network(batch, masked_positions=positions).logits["masked_lm"]
         probabilities = logits.softmax(-1)[:, :num_entries]  # rows beyond the vocabulary spell nothing
         best = probabilities.topk(min(top_k, num_entries))
-        for (encoding, position, _), scores, ids in zip(
-            masked, best.values.tolist(), best.indices.tolist(), strict=True
-        ):
-            candidates = tuple(
-                Candidate(tokenizer.vocabulary.token(token_id), token_id, score)
-                for token_id, score in zip(ids, scores, strict=True)
+        return [
+            FilledMask(tuple(encoding.offsets[position].tolist()), _candidates(tokenizer.vocabulary, ids, scores))
+            for (encoding, position, _), ids, scores in zip(
+                masked, best.indices.tolist(), best.values.tolist(), strict=True
             )
-            first, last = encoding.offsets[position].tolist()
-            filled.append(FilledMask((first, last), candidates))
+        ]
+
+    filled = [one for _, batch_filled in runner.run(encodings, forward) for one in batch_filled]
     if not filled:
         mask = tokenizer.vocabulary.special.mask
         raise UsageError(f"the text has no {mask} to fill: put {mask} where a word is missing")
     return sorted(filled, key=lambda one: one.offsets)
+
+
+def _candidates(vocabulary: Vocabulary, ids: list[int], scores: list[float]) -> tuple[Candidate, ...]:
+    return tuple(
+        Candidate(vocabulary.token(token_id), token_id, score) for token_id, score in zip(ids, scores, strict=True)
+    )

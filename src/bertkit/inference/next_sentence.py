@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 
+from bertkit.batch import Batch
 from bertkit.errors import UsageError
 from bertkit.inference.runner import Runner
 from bertkit.tokenizer.encoding import OnLong
 
 
-@torch.inference_mode()
 def next_sentence_probability(
     runner: Runner, texts: Sequence[str], following: Sequence[str], *, on_long: OnLong = "error"
 ) -> np.ndarray:
@@ -25,10 +24,11 @@ def next_sentence_probability(
             "on_long='window' gives several probabilities for a pair: choose 'truncate' or shorten the texts"
         )
     encodings = runner.tokenizer.encode_batch(texts, following, max_length=runner.max_positions, on_long=on_long)
+
+    def forward(batch: Batch, indices: np.ndarray) -> np.ndarray:
+        return runner.network(batch).logits["next_sentence"].softmax(-1)[:, 0].float().cpu().numpy()
+
     probabilities = np.empty(len(texts), np.float32)
-    for indices, batch in runner.batches(encodings):
-        logits = runner.network(batch).logits["next_sentence"]
-        probabilities[[encodings[index].text_index for index in indices]] = (
-            logits.softmax(-1)[:, 0].float().cpu().numpy()
-        )
+    for indices, found in runner.run(encodings, forward):
+        probabilities[indices] = found  # one encoding for each pair
     return probabilities

@@ -1,6 +1,8 @@
 """The one loop that runs a network over encodings."""
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -10,8 +12,10 @@ import torch
 from bertkit.batch import Batch, collate, length_sorted_batches
 from bertkit.heads import Bert
 from bertkit.tokenizer import Encoding, Tokenizer
+from bertkit.transformer import Encoder, PreparedEncoder
 
 Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 _TOKENS_PER_BATCH = {"cpu": 4_096, "cuda": 65_536}
 _ITEMS_AT_A_TIME = 8_192
@@ -24,6 +28,7 @@ class Runner:
 
     network: Bert
     tokenizer: Tokenizer
+    encoder: Encoder | PreparedEncoder  # the network's own, or the same prepared for this machine
 
     @property
     def device(self) -> torch.device:
@@ -34,18 +39,54 @@ class Runner:
         """Longest sequence the network can take, in tokens."""
         return self.network.config.max_position_embeddings
 
-    def batches(
-        self, encodings: Sequence[Encoding], tokens_per_batch: int | None = None
-    ) -> Iterator[tuple[np.ndarray, Batch]]:
-        """The encodings, longest first, in packed batches under a token budget, on the network's device.
+    def run(
+        self,
+        encodings: Sequence[Encoding],
+        forward: Callable[[Batch, np.ndarray], Result],
+        tokens_per_batch: int | None = None,
+    ) -> Iterator[tuple[np.ndarray, Result]]:
+        """Apply ``forward`` to the encodings, longest first, in packed batches under a token budget.
+
+        On the CPU every core takes batches of its own: no core waits for another inside a batch, which short products
+        would have it do most of the time. A single batch is shared by all cores.
+
+        Args:
+            forward: called without gradients with a batch and the indices of its sequences in ``encodings``; on the
+                CPU from several threads at once.
 
         Yields:
-            Indices into ``encodings``, and the batch of them, sequences in that order.
+            Indices and result for each batch, in order.
         """
         if tokens_per_batch is None:
             tokens_per_batch = _TOKENS_PER_BATCH.get(self.device.type, _TOKENS_PER_BATCH["cpu"])
-        for indices in length_sorted_batches([len(encoding) for encoding in encodings], tokens_per_batch):
-            yield indices, collate([encodings[index] for index in indices]).to(self.device)
+
+        def work(indices: np.ndarray) -> Result:
+            with torch.inference_mode():
+                return forward(collate([encodings[index] for index in indices]).to(self.device), indices)
+
+        batches = length_sorted_batches([len(encoding) for encoding in encodings], tokens_per_batch)
+        num_threads = min(torch.get_num_threads(), len(batches)) if self.device.type == "cpu" else 1
+        results = map(work, batches) if num_threads < 2 else _on_threads(work, batches, num_threads)
+        yield from zip(batches, results, strict=True)
+
+
+def _on_threads(work: Callable[[Item], Result], items: Iterable[Item], num_threads: int) -> Iterator[Result]:
+    """``map(work, items)`` with so many threads, each computing on one core, a few items ahead of the reader."""
+    threads_before = torch.get_num_threads()
+    waiting: deque[Future[Result]] = deque()
+    # set_num_threads counts for the calling thread, and as the default of threads that start later.
+    with ThreadPoolExecutor(num_threads, initializer=torch.set_num_threads, initargs=(1,)) as executor:
+        try:
+            for item in items:
+                waiting.append(executor.submit(work, item))
+                if len(waiting) > 2 * num_threads:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+            torch.set_num_threads(threads_before)
 
 
 def chunks(items: Iterable[Item], num_characters: Callable[[Item], int]) -> Iterator[list[Item]]:

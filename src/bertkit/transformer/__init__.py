@@ -8,5 +8,6 @@ May import: errors, batch.
 from bertkit.transformer.config import SIZES, TransformerConfig
 from bertkit.transformer.encoder import Encoder, EncoderOutput
 from bertkit.transformer.initialization import initialize
+from bertkit.transformer.prepared import PreparedEncoder
 
-__all__ = ["SIZES", "Encoder", "EncoderOutput", "TransformerConfig", "initialize"]
+__all__ = ["SIZES", "Encoder", "EncoderOutput", "PreparedEncoder", "TransformerConfig", "initialize"]
