@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
-QUESTION ?=
+export QUESTION
 
 .PHONY: install demo test test-slow check format bench clean
 
@@ -28,7 +28,7 @@ $(VENV)/.bench: $(VENV)/.dev
 	@touch $@
 
 demo: $(VENV)/.minilm
-	$(BIN)/python examples/ask_python_docs.py $(if $(QUESTION),"$(QUESTION)")
+	$(BIN)/python examples/ask_python_docs.py $${QUESTION:+"$$QUESTION"}
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest

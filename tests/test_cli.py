@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,9 +11,8 @@ import numpy as np
 import pytest
 
 from bertkit import Model, Tokenizer, TransformerConfig, load
+from bertkit.checkpoint.checkpoint import Provenance
 from bertkit.cli import COMMANDS, run
-
-pytestmark = pytest.mark.filterwarnings("ignore::bertkit.errors.TruncationWarning")
 
 WORDS = ["the", "quick", "brown", "fox", "jump", "##s", "over", "a", "lazy", "dog", "i", "am", "your", "father", "."]
 
@@ -27,7 +27,7 @@ def tiny_model(tmp_path_factory) -> str:
     )  # fmt: skip
     model = Model.create(config, tokenizer, ["masked_lm", "next_sentence"], seed=7)
     folder = tmp_path_factory.mktemp("model") / "tiny"
-    model.checkpoint.provenance.clear()
+    model.checkpoint.provenance = dict.fromkeys(model.checkpoint.provenance, Provenance("trained"))
     model.save(folder)
     return str(folder)
 
@@ -76,15 +76,14 @@ def test_tokenize_pads_on_request_and_shows_the_attention_mask(rows, tiny_model)
     assert row["tokens"] == ["[CLS]", "a", "dog", "[SEP]", "fox", "[SEP]", "[PAD]", "[PAD]"]
     assert row["attention_mask"] == [1, 1, 1, 1, 1, 1, 0, 0]
     assert row["token_type_ids"] == [0, 0, 0, 0, 1, 1, 0, 0]
+    assert {len(values) for values in row.values() if isinstance(values, list)} == {8, 2}  # cut_spans: one a text
 
 
 def test_tokenize_windows_and_truncation(rows, tiny_model):
     text = "a dog over a fox"
     (row,) = rows("tokenize", text, "--model", tiny_model, "--max-length", "5", "--on-long", "truncate")
     assert (row["num_tokens_cut"], row["cut_spans"]) == (2, [[11, 16]])
-    windows = rows(
-        "tokenize", text, "--model", tiny_model, "--max-length", "5", "--on-long", "window", "--stride", "2"
-    )
+    windows = rows("tokenize", text, "--model", tiny_model, "--max-length", "5", "--on-long", "window", "--stride", "2")
     assert [window["tokens"][1:-1] for window in windows] == [["a", "dog", "over"], ["over", "a", "fox"]]
 
 
@@ -109,9 +108,9 @@ def test_vocab_train_inspect_export(rows, tmp_path):
     assert (statistics["num_texts"], statistics["num_words"], statistics["num_unknown"]) == (5, 15, 0)
     assert statistics["pieces_per_word"] == statistics["num_pieces"] / 15
     by_token, by_id, unknown = rows("vocab", "inspect", "low", "4", "zzz", "--model", str(out))
-    assert by_token["id"] == out.read_text().splitlines().index("low")
+    assert by_token["token_id"] == out.read_text().splitlines().index("low")
     assert by_id["token"] == "[MASK]"
-    assert (unknown["id"], unknown["pieces"]) == (None, ["[UNK]"])
+    assert (unknown["token_id"], unknown["pieces"]) == (None, ["[UNK]"])
     rows("vocab", "inspect", "--model", str(out), "--export", str(tmp_path / "again.txt"))
     assert (tmp_path / "again.txt").read_text() == out.read_text()
 
@@ -168,10 +167,10 @@ def write_texts(path: Path) -> str:
             writer = csv.writer(file, delimiter="\t" if path.suffix == ".tsv" else ",")
             writer.writerows([["id", "text"], *[["1", text] for text in TEXTS]])
     else:
-        pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-        import pyarrow.parquet
+        parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+        import pyarrow
 
-        pyarrow.parquet.write_table(pyarrow.table({"id": [1] * len(TEXTS), "text": TEXTS}), path)
+        parquet.write_table(pyarrow.table({"id": [1] * len(TEXTS), "text": TEXTS}), path)
     return str(path)
 
 
@@ -185,9 +184,7 @@ def test_embed_reads_every_format(extension, tiny_model, tmp_path, capsys):
 
 
 def test_embed_writes_every_format(rows, tiny_model, tmp_path):
-    pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    import pyarrow.parquet
-
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
     source = write_texts(tmp_path / "texts.csv")
     expected = load(tiny_model).embed(TEXTS, pooling="max", layers="sum-all")
     options = ["--model", tiny_model, "--pooling", "max", "--layers", "sum-all"]
@@ -196,9 +193,9 @@ def test_embed_writes_every_format(rows, tiny_model, tmp_path):
     np.testing.assert_array_equal(np.array([row["embedding"] for row in printed], np.float32), expected)
     for name in ("vectors.jsonl", "vectors.parquet"):
         rows("embed", "-i", source, "-o", str(tmp_path / name), *options)
-    written = [json.loads(line) for line in open(tmp_path / "vectors.jsonl")]
+    written = [json.loads(line) for line in (tmp_path / "vectors.jsonl").read_text().splitlines()]
     assert written == printed
-    table = pyarrow.parquet.read_table(tmp_path / "vectors.parquet").to_pydict()
+    table = parquet.read_table(tmp_path / "vectors.parquet").to_pydict()
     assert table["text"] == TEXTS
     np.testing.assert_array_equal(np.array(table["embedding"], np.float32), expected)
 
@@ -217,6 +214,10 @@ def test_bad_files_give_one_line_and_leave_nothing_behind(complaint, tiny_model,
     files.mkdir()
     (files / "latin1.txt").write_bytes("good\ncaf\xe9\n".encode("latin1"))
     (files / "empty.txt").write_bytes(b"")
+    (files / "empty.csv").write_bytes(b"")
+    (files / "header_only.csv").write_text("text,b\n")
+    (files / "twice.csv").write_text("text,text\na,b\n")
+    (files / "gap.jsonl").write_text('"a"\n\n"b"\n')
     (files / "no_column.csv").write_text("a,b\n1,2\n")
     (files / "ragged.csv").write_text("text,b\n1,2\n3\n")
     (files / "broken.jsonl").write_text('{"text": "a"}\n{"text": \n')
@@ -225,7 +226,11 @@ def test_bad_files_give_one_line_and_leave_nothing_behind(complaint, tiny_model,
     (files / "table.xlsx").write_bytes(b"")
     expected = {
         "latin1.txt": "line 2: byte 3 is not UTF-8",
-        "empty.txt": "is empty",
+        "empty.txt": "holds no texts",
+        "empty.csv": "is empty: expected a first line",
+        "header_only.csv": "holds no texts",
+        "twice.csv": "names a column twice",
+        "gap.jsonl": "line 2 is not JSON",
         "no_column.csv": "has no column 'text', it has a, b",
         "ragged.csv": "line 3 has 1 fields, the header 2",
         "broken.jsonl": "line 2 is not JSON",
@@ -259,9 +264,54 @@ def test_bad_arguments(complaint, tiny_model, tmp_path):
     assert "id 99 is outside" in complaint("vocab", "inspect", "99", "--model", tiny_model)
 
 
+def test_options_that_would_be_ignored_are_refused(complaint, tiny_model):
+    assert "does not go with words to look up" in complaint("vocab", "inspect", "a", "--text", "b.txt")
+    assert "--column names a column of --text" in complaint("vocab", "inspect", "--column", "b")
+    assert "does not go with --model" in complaint("describe", "--size", "tiny", "--model", tiny_model)
+    assert "goes with a vocab.txt" in complaint("tokenize", "a", "--lowercase", "--model", tiny_model)
+    assert "goes with on_long='window'" in complaint("tokenize", "a", "--stride", "2", "--model", tiny_model)
+    assert "has no column" in complaint("embed", "-i", "-", "--column", "a", "--model", tiny_model)
+
+
+def test_a_cased_vocabulary(rows, tmp_path):
+    (tmp_path / "a.txt").write_text("Hello World\n" * 5)
+    vocabulary = str(tmp_path / "vocab.txt")
+    rows("vocab", "train", str(tmp_path / "a.txt"), "--out", vocabulary, "--no-lowercase")
+    (row,) = rows("tokenize", "Hello", "--model", vocabulary, "--no-lowercase")
+    assert row["tokens"] == ["[CLS]", "Hello", "[SEP]"]
+
+
+def test_blank_lines_at_the_end_of_a_table(tiny_model, tmp_path):
+    for name, content in {"a.csv": "text,b\nfox,1\n\n\n", "a.jsonl": '"fox"\n\n'}.items():
+        (tmp_path / name).write_text(content)
+        assert run(["embed", "-i", str(tmp_path / name), "-o", str(tmp_path / "v.npy"), "--model", tiny_model]) == 0
+        assert len(np.load(tmp_path / "v.npy")) == 1
+
+
+def test_any_text_prints_on_any_terminal(tiny_model):
+    result = subprocess.run(
+        [sys.executable, "-m", "bertkit.cli", "vocab", "inspect", "日本", "--model", tiny_model],
+        capture_output=True, env={**os.environ, "PYTHONIOENCODING": "latin-1"},
+    )  # fmt: skip
+    assert result.returncode == 0
+    assert json.loads(result.stdout.decode("utf-8"))["token"] == "日本"
+
+
+def test_similarity_says_what_it_cut(tiny_model):
+    result = subprocess.run(
+        [sys.executable, "-m", "bertkit.cli", "similarity", "a " * 30, "fox", "--model", tiny_model],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert result.returncode == 0
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("bertkit: 1 of 2 texts were longer than the model reads and lost 16 tokens")
+
+
 def test_wrong_kind_of_model(complaint, tiny_model, tmp_path):
     encoder = Model.create(
-        TransformerConfig(vocab_size=23, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=9),
+        TransformerConfig(
+            vocab_size=23, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=9
+        ),
         load(tiny_model).tokenizer,
     )
     encoder.save(tmp_path / "encoder")
@@ -295,5 +345,5 @@ def test_every_command_has_help(capsys):
 def test_a_reader_that_goes_away_is_not_an_error(tiny_model):
     command = f"{sys.executable} -m bertkit.cli tokenize --model {tiny_model} {'a ' * 3000}| head -1"
     result = subprocess.run(["bash", "-c", f"set -o pipefail; {command}"], capture_output=True, text=True)
-    assert result.stderr == ""
+    assert (result.stderr, result.returncode) == ("", 0)
     assert len(result.stdout.splitlines()) == 1

@@ -39,7 +39,9 @@ def test_help_loads_nothing_heavy():
 
 
 def test_tokenizing_loads_no_torch():
-    loaded = python("import sys, bertkit; bertkit.Tokenizer; import bertkit.cli.tokenize; print('torch' in sys.modules)")
+    loaded = python(
+        "import sys, bertkit; bertkit.Tokenizer; import bertkit.cli.tokenize; print('torch' in sys.modules)"
+    )
     assert loaded == "False\n"
 
 

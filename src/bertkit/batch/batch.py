@@ -53,7 +53,7 @@ class Batch:
         Raises:
             UsageError: shapes differ, or a row has no real token.
         """
-        if input_ids.dim() != 2:
+        if input_ids.dim() != 2 or not len(input_ids):
             raise UsageError(f"input_ids has shape {tuple(input_ids.shape)}: expected (batch_size, seq_len)")
         for name, tensor in (("attention_mask", attention_mask), ("token_type_ids", token_type_ids)):
             if tensor is not None and tensor.shape != input_ids.shape:

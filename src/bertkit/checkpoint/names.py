@@ -46,7 +46,7 @@ TIED = {  # published copies of other tensors; ours hold one
     "cls.predictions.decoder.bias": "cls.predictions.bias",
 }
 
-BUFFERS = ("bert.embeddings.position_ids", "bert.embeddings.token_type_ids")
+BUFFERS = {"bert.embeddings.position_ids", "bert.embeddings.token_type_ids"}
 """Constants 0, 1, 2, ... that old versions stored among the weights."""
 
 

@@ -35,7 +35,7 @@ def open_checkpoint(
         heads: the heads wanted, names from HEADS; None: those whose weights are there. Stored weights of other heads
             are left out only when ``heads`` is given.
         new: heads, or "pooler", that get initial weights instead of stored ones.
-        label_names: the labels of a new classification head.
+        label_names: the labels of a new classification head; None: LABEL_0 and LABEL_1.
         ignore_tensors: stored tensors the caller wants left out.
         ignore_config_keys: unknown config keys the caller has looked at.
         dtype: of all parameters; stored values are converted.
@@ -69,8 +69,12 @@ def open_checkpoint(
         raise MissingHeadError(
             f"{directory} has no pooler, which {', '.join(heads)} reads: pass new=[..., 'pooler'] to start one"
         )
-    if label_names is None or not set(new) & set(names.CLASSIFIER_HEADS):
+    if not set(new) & {"sequence_classification", "token_classification"}:
+        if label_names is not None:
+            raise UsageError("label_names goes with a new classification head: a stored one has the labels it has")
         label_names = _label_names(stored, config, folder)
+    elif label_names is None:
+        label_names = ("LABEL_0", "LABEL_1")
     if config.transformer.num_hidden_layers > len(stored):  # before building layers that cannot be there
         raise CheckpointError(
             f"{folder}: its config announces {config.transformer.num_hidden_layers} layers, the weights are only "
@@ -86,8 +90,9 @@ def open_checkpoint(
         )
     provenance = _load(network, stored, new, dtype, folder)
     provenance |= _initialise_new(network, new, config.transformer.initializer_range, seed)
-    unexpected = stored.keys() - provenance.keys() - set(names.BUFFERS) - names.TIED.keys() - set(ignore_tensors)
-    unexpected = {name for name in unexpected if not _belongs_to_head(name)} if heads != stored_heads else unexpected
+    unexpected = stored.keys() - provenance.keys() - names.BUFFERS - names.TIED.keys() - set(ignore_tensors)
+    if set(stored_heads) - set(heads) or set(stored_heads) & set(new):  # the caller said which heads to leave out
+        unexpected = {name for name in unexpected if not _belongs_to_head(name)}
     if unexpected:
         raise CheckpointError(
             f"{folder} holds tensors that this model has no place for: {_some(unexpected)}; pass ignore_tensors=[...] "

@@ -52,4 +52,4 @@ def save_checkpoint(checkpoint: Checkpoint, directory: str | Path, *, overwrite:
         if checkpoint.sentence is not None:
             write_sentence_settings(folder, checkpoint.sentence, network.config.hidden_size)
         record = {name: asdict(origin) for name, origin in sorted(checkpoint.provenance.items())}
-        write_json(folder / "bertkit.json", {"label_names": checkpoint.label_names, "provenance": record})
+        write_json(folder / "bertkit.json", {"provenance": record})

@@ -59,7 +59,7 @@ def read_sentence_settings(directory: Path) -> SentenceSettings | None:
     return SentenceSettings(
         pooling=_pooling(pooling, directory),
         normalize="Normalize" in kinds,
-        max_seq_length=member(limits, "max_seq_length", int, transformer),
+        max_seq_length=_max_seq_length(limits, transformer),
         prompts=_prompts(prompts, directory),
         default_prompt_name=member(prompts, "default_prompt_name", str, directory),
         include_prompt=member(pooling, "include_prompt", bool, directory, True),
@@ -99,6 +99,13 @@ def write_sentence_settings(directory: Path, settings: SentenceSettings, hidden_
     )
 
 
+def _max_seq_length(limits: dict[str, Any], directory: Path) -> int | None:
+    limit = member(limits, "max_seq_length", int, directory)
+    if limit is not None and limit < 3:
+        raise CheckpointError(f"{directory}: max_seq_length is {limit}, [CLS], [SEP] and one token need 3")
+    return limit
+
+
 def _prompts(content: dict[str, Any], directory: Path) -> dict[str, str]:
     prompts = member(content, "prompts", dict, directory, {})
     return {str(name): member(prompts, name, str, directory, "") for name in prompts}
@@ -108,9 +115,8 @@ def _pooling(config: dict[str, Any], directory: Path) -> str:
     chosen = config.get("pooling_mode") or [
         key.removeprefix("pooling_mode_") for key, value in config.items() if key.startswith("pooling_mode_") and value
     ]
-    chosen = [chosen] if isinstance(chosen, str) else chosen
-    if len(chosen) != 1 or chosen[0] not in _POOLINGS:
-        raise CheckpointError(
-            f"{directory} pools by {', '.join(chosen) or 'nothing'}: supported is one of {', '.join(_POOLINGS)}"
-        )
+    chosen = chosen if isinstance(chosen, list) else [chosen]
+    if len(chosen) != 1 or not isinstance(chosen[0], str) or chosen[0] not in _POOLINGS:
+        found = ", ".join(map(str, chosen)) or "nothing"
+        raise CheckpointError(f"{directory} pools by {found}: supported is one of {', '.join(_POOLINGS)}")
     return _POOLINGS[chosen[0]]

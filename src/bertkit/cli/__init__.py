@@ -6,7 +6,10 @@ bad input.
 May import: every room.
 """
 
+import os
 import sys
+import warnings
+from io import TextIOWrapper
 
 COMMANDS = {  # name -> (file, what it does)
     "tokenize": ("tokenize", "Show the tokens of texts: ids, types, offsets, word ids."),
@@ -39,6 +42,10 @@ def app():
 
 def main() -> None:
     """Run the command line; bad input ends with one line and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    warnings.showwarning = lambda message, *_, **__: print(f"bertkit: {message}", file=sys.stderr)
     sys.exit(run(sys.argv[1:]))
 
 
@@ -50,12 +57,13 @@ def run(arguments: list[str]) -> int:
 
     try:
         app()(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+        sys.stdout.flush()
     except BertkitError as error:
         return _fail(str(error))
     except CycloptsError as error:
         return _fail(f"{error} (see bertkit --help)")
-    except BrokenPipeError:
-        sys.stderr.close()  # nobody reads on: not an error, and nothing is to be flushed
+    except BrokenPipeError:  # nobody reads on: not an error, and nothing is left to be flushed
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
         return _fail(f"{error.strerror or error}: {error.filename}" if error.filename else str(error))

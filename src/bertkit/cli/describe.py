@@ -4,20 +4,20 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-from bertkit.cli.defaults import EMBEDDING_MODEL
+from bertkit.cli.models import EMBEDDING_MODEL
 from bertkit.cli.output import emit
 from bertkit.errors import UsageError
 
 _MIB = 2**20
 
 
-def command(*, model: str = EMBEDDING_MODEL, size: str | None = None, heads: list[str] | None = None) -> None:
+def command(*, model: str | None = None, size: str | None = None, heads: list[str] | None = None) -> None:
     """Show a model's architecture and every parameter's name and shape.
 
     Parameters
     ----------
     model
-        A model folder, a hub name, or the import name of an installed model package.
+        A model folder, a hub name, or the import name of an installed model package; by default all-MiniLM-L6-v2.
     size
         Describe a named size instead, without weights: tiny, mini, small, medium, base, large.
     heads
@@ -33,7 +33,9 @@ def command(*, model: str = EMBEDDING_MODEL, size: str | None = None, heads: lis
     if size is None:
         if heads:
             raise UsageError("--heads goes with --size: a stored model has the heads it has")
-        network = load(model, device="cpu").network
+        network = load(model or EMBEDDING_MODEL, device="cpu").network
+    elif model is not None:
+        raise UsageError("--size describes a model without weights: it does not go with --model")
     else:
         with torch.device("meta"):
             network = Bert(TransformerConfig.of_size(size), heads or ())

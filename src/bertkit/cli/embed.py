@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from bertkit.cli.defaults import EMBEDDING_MODEL
+from bertkit.cli.models import EMBEDDING_MODEL
 from bertkit.cli.output import note
 from bertkit.corpus.texts import read_texts
 from bertkit.tokenizer.encoding import OnLong

@@ -1,6 +1,6 @@
 """bertkit fill"""
 
-from bertkit.cli.defaults import PRETRAINED_MODEL
+from bertkit.cli.models import PRETRAINED_MODEL
 from bertkit.cli.output import emit
 from bertkit.tokenizer.encoding import OnLong
 
@@ -36,7 +36,12 @@ def command(
 
     filled = load(model, precision=precision, device=device).fill_mask(text, top_k=top_k, on_long=on_long)
     emit(
-        {"offsets": list(mask.offsets), "token": candidate.token, "id": candidate.token_id, "score": candidate.score}
+        {
+            "offsets": list(mask.offsets),
+            "token": candidate.token,
+            "token_id": candidate.token_id,
+            "score": candidate.score,
+        }
         for mask in filled
         for candidate in mask.candidates
     )

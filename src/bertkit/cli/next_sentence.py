@@ -1,6 +1,6 @@
 """bertkit next-sentence"""
 
-from bertkit.cli.defaults import PRETRAINED_MODEL
+from bertkit.cli.models import PRETRAINED_MODEL
 from bertkit.cli.output import emit
 from bertkit.tokenizer.encoding import OnLong
 

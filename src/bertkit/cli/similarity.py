@@ -2,14 +2,16 @@
 
 from itertools import combinations
 
-from bertkit.cli.defaults import EMBEDDING_MODEL
+from bertkit.cli.models import EMBEDDING_MODEL
 from bertkit.cli.output import emit
 from bertkit.errors import UsageError
+from bertkit.tokenizer.encoding import OnLong
 
 
 def command(
     *texts: str,
     model: str = EMBEDDING_MODEL,
+    on_long: OnLong = "truncate",
     precision: str = "float32",
     device: str = "auto",
 ) -> None:
@@ -21,6 +23,8 @@ def command(
         Two texts or more.
     model
         A folder, a hub name, or the import name of an installed model package.
+    on_long
+        What to do with a text longer than the model reads: cut it, refuse it, or read it whole in windows.
     precision
         float32 or float64.
     device
@@ -30,7 +34,7 @@ def command(
         raise UsageError("similarity compares texts: give at least two")
     from bertkit.model import load
 
-    vectors = load(model, precision=precision, device=device).embed(texts, normalize=True)
+    vectors = load(model, precision=precision, device=device).embed(texts, normalize=True, on_long=on_long)
     emit(
         {"text_a": texts[a], "text_b": texts[b], "score": float(vectors[a] @ vectors[b])}
         for a, b in combinations(range(len(texts)), 2)

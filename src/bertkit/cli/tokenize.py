@@ -5,11 +5,10 @@ from collections.abc import Iterator
 from itertools import chain, islice
 from typing import Any
 
-from bertkit.cli.defaults import EMBEDDING_MODEL
+from bertkit.cli.models import EMBEDDING_MODEL, open_tokenizer
 from bertkit.cli.output import emit
 from bertkit.corpus.texts import read_texts
 from bertkit.errors import UsageError
-from bertkit.locate import locate, transformer_folder
 from bertkit.tokenizer import Encoding, Tokenizer
 from bertkit.tokenizer.encoding import OnLong
 
@@ -23,6 +22,7 @@ def command(
     stride: int | None = None,
     pad_to: int | None = None,
     special_tokens: bool = False,
+    lowercase: bool | None = None,
 ) -> None:
     """Show the tokens of texts.
 
@@ -44,8 +44,10 @@ def command(
         Fill each row to so many tokens with [PAD], and show its attention_mask.
     special_tokens
         Read a literal "[MASK]" in a text as that special token.
+    lowercase
+        With a vocab.txt: whether it is uncased, which is the default; --no-lowercase for a cased one.
     """
-    tokenizer = Tokenizer.load(model if model.endswith(".txt") else transformer_folder(locate(model)))
+    tokenizer = open_tokenizer(model, lowercase)
     limit = pad_to if max_length is None else max_length
     if pad_to is not None and limit is not None and limit > pad_to:
         raise UsageError(f"--max-length {max_length} is more than --pad-to {pad_to}")
@@ -73,20 +75,18 @@ def _some(texts: Iterator[str]) -> Iterator[list[str]]:
 
 
 def _row(tokenizer: Tokenizer, encoding: Encoding, pad_to: int | None) -> dict[str, Any]:
+    num_pads = 0 if pad_to is None else pad_to - len(encoding)
+    pad_id = tokenizer.pad_id if num_pads else 0
     row: dict[str, Any] = {
-        "tokens": tokenizer.tokens(encoding),
-        "input_ids": encoding.input_ids.tolist(),
-        "token_type_ids": encoding.token_type_ids.tolist(),
+        "tokens": tokenizer.tokens(encoding) + [tokenizer.vocabulary.special.pad] * num_pads,
+        "input_ids": encoding.input_ids.tolist() + [pad_id] * num_pads,
+        "token_type_ids": encoding.token_type_ids.tolist() + [0] * num_pads,
     }
     if pad_to is not None:
-        num_pads = pad_to - len(encoding)
-        row["tokens"] += [tokenizer.vocabulary.special.pad] * num_pads
-        row["input_ids"] += [tokenizer.pad_id] * num_pads
-        row["token_type_ids"] += [0] * num_pads
         row["attention_mask"] = [1] * len(encoding) + [0] * num_pads
-    row["special_tokens_mask"] = encoding.special_tokens_mask.astype(int).tolist()
-    row["offsets"] = encoding.offsets.tolist()
-    row["word_ids"] = encoding.word_ids.tolist()
+    row["special_tokens_mask"] = encoding.special_tokens_mask.astype(int).tolist() + [1] * num_pads
+    row["offsets"] = encoding.offsets.tolist() + [[0, 0]] * num_pads
+    row["word_ids"] = encoding.word_ids.tolist() + [-1] * num_pads
     row["num_tokens_cut"] = encoding.num_tokens_cut
     row["cut_spans"] = encoding.cut_spans
     return row

@@ -7,10 +7,10 @@ from typing import Any
 
 from cyclopts import App
 
-from bertkit.cli.defaults import EMBEDDING_MODEL
+from bertkit.cli.models import EMBEDDING_MODEL, open_tokenizer
 from bertkit.cli.output import emit, note
 from bertkit.corpus.texts import read_texts
-from bertkit.locate import locate, transformer_folder
+from bertkit.errors import UsageError
 from bertkit.tokenizer import Tokenizer, train_vocabulary
 from bertkit.tokenizer.statistics import text_statistics
 
@@ -66,6 +66,7 @@ def inspect(
     text: str | None = None,
     column: str | None = None,
     export: Path | None = None,
+    lowercase: bool | None = None,
 ) -> None:
     """Show statistics of a vocabulary, or look tokens and ids up.
 
@@ -81,8 +82,14 @@ def inspect(
         The column or key of that file that holds the text.
     export
         Write the vocabulary as a vocab.txt.
+    lowercase
+        With a vocab.txt: whether it is uncased, which is the default; --no-lowercase for a cased one.
     """
-    tokenizer = Tokenizer.load(model if model.endswith(".txt") else transformer_folder(locate(model)))
+    if look_up and text is not None:
+        raise UsageError("--text measures the vocabulary: it does not go with words to look up")
+    if column is not None and text is None:
+        raise UsageError("--column names a column of --text, which is missing")
+    tokenizer = open_tokenizer(model, lowercase)
     vocabulary = tokenizer.vocabulary
     if export is not None:
         vocabulary.save(export)
@@ -101,9 +108,14 @@ def _look_up(tokenizer: Tokenizer, word: str) -> dict[str, Any]:
     """An id gives its token; a token its id; a word that is no entry the pieces it is made of."""
     vocabulary = tokenizer.vocabulary
     if word.isdecimal():
-        return {"token": vocabulary.token(int(word)), "id": int(word)}
+        return {"token": vocabulary.token(int(word)), "token_id": int(word)}
     token = word.removeprefix("=") if word != "=" else word
     if token in vocabulary:
-        return {"token": token, "id": vocabulary.id(token)}
+        return {"token": token, "token_id": vocabulary.id(token)}
     pieces = tokenizer.wordpiece.tokenize([token])[0].input_ids.tolist()
-    return {"token": token, "id": None, "pieces": [vocabulary.tokens[piece] for piece in pieces], "input_ids": pieces}
+    return {
+        "token": token,
+        "token_id": None,
+        "pieces": [vocabulary.tokens[piece] for piece in pieces],
+        "input_ids": pieces,
+    }

@@ -81,7 +81,8 @@ def embed(
     normalize = settings.normalize if options.normalize is None else options.normalize
     prompt = _prompt(options, settings)
     # A prompt that is not to be pooled is left out with the [CLS] before it, as its publishers do.
-    prompt_length = 0 if settings.include_prompt or not prompt else len(runner.tokenizer.encode(prompt)) - 1
+    empty_length = len(runner.tokenizer.encode(prompt))  # of a text without a single token
+    prompt_length = 0 if settings.include_prompt or not prompt else empty_length - 1
     max_length = max_sequence_length(runner, settings, options.max_length)
     dimensions = embedding_dim(runner, options)
     total = len(texts) if isinstance(texts, Sized) else None
@@ -93,8 +94,9 @@ def embed(
                 max_length=max_length,
                 on_long=options.on_long,
                 stride=options.stride,
+                first_index=report.num_texts,
             )
-            _count(report, encodings, len(chunk))
+            _count(report, encodings, len(chunk), empty_length)
             vectors = _embed_chunk(runner, encodings, len(chunk), pooling, options, prompt_length, progress)
             vectors = vectors[:, :dimensions]
             yield (F.normalize(vectors, dim=-1) if normalize else vectors).float().cpu().numpy()
@@ -198,10 +200,10 @@ def _num_characters(text: str) -> int:
     return len(text)
 
 
-def _count(report: EmbedReport, encodings: Sequence[Encoding], num_texts: int) -> None:
+def _count(report: EmbedReport, encodings: Sequence[Encoding], num_texts: int, empty_length: int) -> None:
     report.num_texts += num_texts
     report.num_tokens += sum(map(len, encodings))
-    report.num_empty += sum(len(encoding) == 2 for encoding in encodings)
+    report.num_empty += sum(len(encoding) == empty_length for encoding in encodings)
     report.num_texts_cut += sum(encoding.num_tokens_cut > 0 for encoding in encodings)
     report.num_tokens_cut += sum(encoding.num_tokens_cut for encoding in encodings)
     windows = np.bincount([encoding.text_index for encoding in encodings])

@@ -8,6 +8,7 @@ import torch
 from bertkit.batch import Batch
 from bertkit.errors import UsageError
 from bertkit.inference.runner import Runner
+from bertkit.inference.truncation import warn_of_truncation
 from bertkit.tokenizer import Vocabulary
 from bertkit.tokenizer.encoding import OnLong, Span
 
@@ -32,7 +33,8 @@ class FilledMask:
 def fill_mask(runner: Runner, text: str, *, top_k: int = 5, on_long: OnLong = "error") -> list[FilledMask]:
     """Predict every [MASK] in a text, in the order they stand (Devlin et al. 2018, section 3.1).
 
-    With ``on_long="window"`` each [MASK] of a long text is predicted in the window that shows it the most context.
+    With ``on_long="truncate"`` a cut is announced by a TruncationWarning. With ``on_long="window"`` each [MASK] of a
+    long text is predicted in the window that shows it the most context.
 
     Raises:
         UsageError: no [MASK] in the text, or ``top_k`` below 1.
@@ -44,6 +46,9 @@ def fill_mask(runner: Runner, text: str, *, top_k: int = 5, on_long: OnLong = "e
     encodings = tokenizer.encode_batch(
         [text], max_length=runner.max_positions, on_long=on_long, special_tokens_in_text=True
     )
+    num_tokens_cut = sum(encoding.num_tokens_cut for encoding in encodings)
+    remedy = "a [MASK] there is not filled; choose on_long='window'"
+    warn_of_truncation(1, int(num_tokens_cut > 0), num_tokens_cut, remedy, stacklevel=3)
     num_entries = len(tokenizer.vocabulary)
 
     def forward(batch: Batch, indices: np.ndarray) -> list[FilledMask]:

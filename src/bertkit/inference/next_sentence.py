@@ -7,6 +7,7 @@ import numpy as np
 from bertkit.batch import Batch
 from bertkit.errors import UsageError
 from bertkit.inference.runner import Runner
+from bertkit.inference.truncation import warn_of_truncation
 from bertkit.tokenizer.encoding import OnLong
 
 
@@ -24,6 +25,8 @@ def next_sentence_probability(
             "on_long='window' gives several probabilities for a pair: choose 'truncate' or shorten the texts"
         )
     encodings = runner.tokenizer.encode_batch(texts, following, max_length=runner.max_positions, on_long=on_long)
+    cut = [encoding.num_tokens_cut for encoding in encodings if encoding.num_tokens_cut]
+    warn_of_truncation(len(texts), len(cut), sum(cut), "shorten them to have them read whole", stacklevel=3)
 
     def forward(batch: Batch, indices: np.ndarray) -> np.ndarray:
         return runner.network(batch).logits["next_sentence"].softmax(-1)[:, 0].float().cpu().numpy()

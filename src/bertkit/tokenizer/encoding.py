@@ -68,12 +68,16 @@ class Layout:
             raise UsageError(f"on_long={self.on_long!r}: expected 'error', 'truncate' or 'window'")
         if self.max_length is not None and self.max_length < 3:
             raise UsageError(f"max_length={self.max_length}: [CLS], [SEP] and one token need at least 3")
+        if self.stride is not None and self.on_long != "window":
+            raise UsageError(f"stride={self.stride} goes with on_long='window', on_long is {self.on_long!r}")
         if self.stride is not None and self.stride < 1:
             raise UsageError(f"stride={self.stride}: a window must advance by at least 1 token")
 
 
-def assemble(a: Pieces, b: Pieces | None, cls_id: int, sep_id: int, layout: Layout, text_index: int) -> list[Encoding]:
-    """Put special tokens around one text or a pair, applying the over-length policy.
+def assemble(
+    a: Pieces, b: Pieces | None, cls_id: int, sep_id: int, layout: Layout, text_index: int, shown_index: int
+) -> list[Encoding]:
+    """Put special tokens around one text or a pair, applying the over-length policy; errors name ``shown_index``.
 
     Returns one Encoding, or with ``on_long="window"`` as many as it takes.
 
@@ -87,11 +91,16 @@ def assemble(a: Pieces, b: Pieces | None, cls_id: int, sep_id: int, layout: Layo
     room = layout.max_length - num_special
     if layout.on_long == "error":
         raise OverLengthError(
-            f"text {text_index} has {length} tokens, {length - layout.max_length} more than max_length "
+            f"text {shown_index} has {length} tokens, {length - layout.max_length} more than max_length "
             f"{layout.max_length}: shorten it, or choose on_long='truncate' or 'window'"
         )
     if layout.on_long == "truncate":
         return [_truncated(a, b, cls_id, sep_id, room, text_index)]
+    if b is not None and room - len(a) < 1:
+        raise OverLengthError(
+            f"text A of pair {shown_index} has {len(a)} tokens and leaves no room for text B within max_length "
+            f"{layout.max_length}: shorten A"
+        )
     return _windows(a, b, cls_id, sep_id, room, layout.stride, text_index)
 
 
@@ -151,11 +160,6 @@ def _windows(
 ) -> list[Encoding]:
     """Windows over A, or over B with all of A before each (a question before each part of its context)."""
     text, size = (a, room) if b is None else (b, room - len(a))
-    if size < 1:
-        raise OverLengthError(
-            f"text A of pair {text_index} has {len(a)} tokens and leaves no room for text B within "
-            f"max_length {room + 3}: shorten A"
-        )
     stride = max(1, size // 2) if stride is None else stride
     if stride > size:
         raise UsageError(f"stride={stride} would skip tokens: a window holds {size} of them here")

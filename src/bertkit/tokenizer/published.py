@@ -70,6 +70,10 @@ def _from_tokenizer_json(published: dict[str, Any], special: SpecialTokens, path
         raise CheckpointError(f"{path}: only the '##' prefix and clean_text=true are supported")
     if special.unk != model.get("unk_token", special.unk):
         raise CheckpointError(f"{path} calls the unknown token {model['unk_token']!r}, its config {special.unk!r}")
+    longest_word = member(model, "max_input_chars_per_word", int, path, MAX_CHARACTERS_PER_WORD)
+    if longest_word < 1:
+        raise CheckpointError(f"{path}: max_input_chars_per_word is {longest_word}, expected at least 1")
+    _check_template(member(published, "post_processor", dict, path, {}), special, path)
     vocab = member(model, "vocab", dict, path, {})
     ids = {token: member(vocab, token, int, path) for token in vocab}
     added = [_added_token(token, path) for token in member(published, "added_tokens", list, path, [])]
@@ -82,8 +86,18 @@ def _from_tokenizer_json(published: dict[str, Any], special: SpecialTokens, path
             split_cjk=member(normalizer, "handle_chinese_chars", bool, path, True),
         ),
         added_tokens=tuple(token for token, _ in added if token.content not in special.spellings()),
-        max_characters_per_word=member(model, "max_input_chars_per_word", int, path, MAX_CHARACTERS_PER_WORD),
+        max_characters_per_word=longest_word,
     )
+
+
+def _check_template(post_processor: dict[str, Any], special: SpecialTokens, path: Path) -> None:
+    """Whether a template puts [CLS] before and [SEP] after a text; without a template it does."""
+    if post_processor.get("type") != "TemplateProcessing":
+        return
+    match post_processor.get("single"):
+        case [{"SpecialToken": {"id": special.cls}}, {"Sequence": _}, {"SpecialToken": {"id": special.sep}}]:
+            return
+    raise CheckpointError(f"{path}: its template is not {special.cls} text {special.sep}, which BERT reads")
 
 
 def _added_token(entry: Any, path: Path) -> tuple[AddedToken, int]:

@@ -113,6 +113,7 @@ class Tokenizer:
         on_long: OnLong = "error",
         stride: int | None = None,
         special_tokens_in_text: bool = False,
+        first_index: int = 0,
     ) -> list[Encoding]:
         """Encode many texts, or text and pair for each position.
 
@@ -124,6 +125,7 @@ class Tokenizer:
             stride: tokens from one window's start to the next; None: half a window.
             special_tokens_in_text: read a literal "[MASK]" in a text as that special token, as the published
                 tokenizers always do; by default it is text.
+            first_index: the number that errors give the first text, for texts that come in parts.
 
         Returns:
             One Encoding for each text, in order; with ``"window"`` one or more.
@@ -138,21 +140,25 @@ class Tokenizer:
             raise UsageError(f"{len(texts)} texts and {len(pairs)} pairs: each text needs its pair")
         layout = Layout(max_length, on_long, stride)
         cls_id, sep_id = self.cls_id, self.sep_id
-        first = self.wordpiece.tokenize(texts, special_tokens_in_text=special_tokens_in_text)
-        second = (
-            [None] * len(first)
-            if pairs is None
-            else self.wordpiece.tokenize(pairs, special_tokens_in_text=special_tokens_in_text)
-        )
+        how = {"special_tokens_in_text": special_tokens_in_text, "first_index": first_index}
+        first = self.wordpiece.tokenize(list(texts), **how)
+        second = [None] * len(first) if pairs is None else self.wordpiece.tokenize(list(pairs), **how)
         encodings: list[Encoding] = []
         for text_index, (a, b) in enumerate(zip(first, second, strict=True)):
-            encodings += assemble(a, b, cls_id, sep_id, layout, text_index)
+            encodings += assemble(a, b, cls_id, sep_id, layout, text_index, shown_index=first_index + text_index)
         return encodings
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Text from ids: pieces joined to words, spaces before punctuation removed. Case and accents that an uncased
-        vocabulary dropped do not come back."""
-        return self.wordpiece.decode([int(token_id) for token_id in ids], skip_special_tokens=skip_special_tokens)
+        vocabulary dropped do not come back.
+
+        Raises:
+            DataError: an id outside the vocabulary.
+        """
+        ids = [int(token_id) for token_id in ids]
+        for token_id in ids:
+            self.vocabulary.token(token_id)
+        return self.wordpiece.decode(ids, skip_special_tokens=skip_special_tokens)
 
     def tokens(self, encoding: Encoding) -> list[str]:
         """The spelling of each token of an Encoding."""

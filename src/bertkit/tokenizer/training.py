@@ -30,11 +30,13 @@ def train_vocabulary(
 
     Raises:
         DataError: no text, or only white space.
-        UsageError: ``vocab_size`` smaller than the special tokens and one character.
+        UsageError: ``vocab_size`` smaller than the special tokens and one character, or another number below 1.
     """
     special = SpecialTokens()
     if vocab_size <= len(special.spellings()):
         raise UsageError(f"vocab_size={vocab_size}: the special tokens alone are {len(special.spellings())}")
+    if min_frequency < 1 or max_alphabet < 1:
+        raise UsageError(f"min_frequency={min_frequency}, max_alphabet={max_alphabet}: expected at least 1 of each")
     engine = tokenizers.Tokenizer(models.WordPiece(unk_token=special.unk, continuing_subword_prefix=CONTINUATION))
     engine.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
     engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()

@@ -39,20 +39,28 @@ class WordPiece:
     added_tokens: tuple[AddedToken, ...] = ()
     max_characters_per_word: int = MAX_CHARACTERS_PER_WORD
 
-    def tokenize(self, texts: Sequence[str], *, special_tokens_in_text: bool = False) -> list[Pieces]:
+    def tokenize(
+        self, texts: Sequence[str], *, special_tokens_in_text: bool = False, first_index: int = 0
+    ) -> list[Pieces]:
         """Tokens of each text, without [CLS] and [SEP].
 
         A literal "[MASK]" in a text is that special token only if ``special_tokens_in_text``; otherwise it is text.
+
+        Args:
+            first_index: the number that errors give the first text.
 
         Raises:
             UsageError: something that is not a str.
             DataError: a str that is not valid Unicode (an unpaired surrogate).
         """
         engine = self._with_special_tokens if special_tokens_in_text else self._plain
+        for index, text in enumerate(texts, start=first_index):
+            if not isinstance(text, str):  # the engine would take a tuple for a pair
+                raise UsageError(f"text {index} is {type(text).__name__} ({text!r:.40}): expected str")
         try:
             encodings = engine.encode_batch(texts, add_special_tokens=False)
         except (TypeError, UnicodeEncodeError):
-            _explain_bad_text(texts)
+            _explain_bad_text(texts, first_index)
             raise
         return [
             Pieces(
@@ -84,6 +92,7 @@ class WordPiece:
 
     def _build(self, *, special: bool) -> tokenizers.Tokenizer:
         vocabulary, names = self.vocabulary, self.vocabulary.special
+        vocabulary.id(names.unk)  # every word that cannot be spelled becomes it
         engine = tokenizers.Tokenizer(
             models.WordPiece(
                 vocab={token: token_id for token_id, token in enumerate(vocabulary.tokens)},
@@ -112,10 +121,8 @@ class WordPiece:
         return engine
 
 
-def _explain_bad_text(texts: Sequence[str]) -> None:
-    for index, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise UsageError(f"text {index} is {type(text).__name__} ({text!r:.40}): expected str")
+def _explain_bad_text(texts: Sequence[str], first_index: int) -> None:
+    for index, text in enumerate(texts, start=first_index):
         try:
             text.encode()
         except UnicodeEncodeError as error:

@@ -23,14 +23,23 @@ class Embeddings(nn.Module):
         """Returns (total_tokens, hidden_size).
 
         Raises:
-            UsageError: a sequence is longer than the position table.
+            UsageError: a sequence is longer than the position table, or (on the CPU) an id outside its table.
         """
         if batch.num_positions > self.position.num_embeddings:
             raise UsageError(
                 f"the batch uses {batch.num_positions} positions, the model has {self.position.num_embeddings} "
                 "(max_position_embeddings): cut or window the texts when encoding them"
             )
-        summed = self.word(batch.input_ids) + self.token_type(batch.token_type_ids) + self.position(batch.position_ids)
+        try:
+            summed = (
+                self.word(batch.input_ids) + self.token_type(batch.token_type_ids) + self.position(batch.position_ids)
+            )
+        except IndexError:
+            raise UsageError(
+                f"the batch holds ids up to {int(batch.input_ids.max())} and token types up to "
+                f"{int(batch.token_type_ids.max())}, the model has {self.word.num_embeddings} and "
+                f"{self.token_type.num_embeddings} of them: encode the texts with the model's own tokenizer"
+            ) from None
         return self.dropout(self.norm(summed))
 
 

@@ -47,7 +47,7 @@ class Encoder(nn.Module):
     ) -> EncoderOutput:
         """Run a Batch through all layers; hidden states and attention probabilities are kept only when asked for."""
         hidden = self.embeddings(batch)
-        hidden_states, attention_probs = [hidden], []
+        hidden_states, attention_probs = [hidden] if with_hidden_states else [], []
         for layer in self.layers:
             hidden, probs = layer(hidden, batch.seqlens, with_probs=with_attention_probs)
             if with_hidden_states:

@@ -64,7 +64,7 @@ class PreparedEncoder:
     def __call__(self, batch: Batch, *, with_hidden_states: bool = False) -> EncoderOutput:
         """As `Encoder.forward` in evaluation."""
         hidden = self.encoder.embeddings(batch)
-        hidden_states = [hidden]
+        hidden_states = [hidden] if with_hidden_states else []
         for layer in self.layers:
             hidden = layer(hidden, batch.seqlens)
             if with_hidden_states:
