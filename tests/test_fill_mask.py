@@ -10,7 +10,7 @@ from random_models import our_model
 
 import bertkit
 from bertkit import Model
-from bertkit.errors import MissingHeadError, OverLengthError, UsageError
+from bertkit.errors import MissingHeadError, OverLengthError, TruncationWarning, UsageError
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -100,9 +100,10 @@ def test_a_long_text_runs_each_window_once(model: Model) -> None:
 
 
 def test_a_mask_that_is_cut_off_is_not_filled(model: Model) -> None:
-    (filled,) = model.fill_mask(f"the [MASK] {LONG} [MASK]", on_long="truncate")
+    with pytest.warns(TruncationWarning, match=r"lost [0-9]+ tokens; a \[MASK\] there is not filled"):
+        (filled,) = model.fill_mask(f"the [MASK] {LONG} [MASK]", on_long="truncate")
     assert filled.offsets == (4, 10)
-    with pytest.raises(UsageError, match=r"no \[MASK\]"):
+    with pytest.raises(UsageError, match=r"no \[MASK\]"), pytest.warns(TruncationWarning):
         model.fill_mask(f"{LONG} [MASK]", on_long="truncate")
 
 
@@ -168,7 +169,9 @@ def test_long_pairs_are_cut_where_that_is_chosen(model: Model) -> None:
     assert len(cut) == 41
     with torch.inference_mode():
         expected = model.network(bertkit.collate([cut])).logits["next_sentence"].softmax(-1)[0, 0]
-    found = model.next_sentence_probability(LONG, LONG, on_long="truncate")
+    num_tokens_cut = len(model.tokenizer.encode(LONG, LONG)) - 41
+    with pytest.warns(TruncationWarning, match=f"1 of 1 texts .* lost {num_tokens_cut} tokens"):
+        found = model.next_sentence_probability(LONG, LONG, on_long="truncate")
     assert found == pytest.approx(float(expected), abs=1e-5)
 
 

@@ -58,7 +58,7 @@ class PreparedEncoder:
 
     def fits(self, encoder: Encoder) -> bool:
         """Whether this was prepared from these very weights, unchanged since."""
-        return encoder is self.encoder and _state_of(encoder) == self._state
+        return encoder is self.encoder and self._state is not None and _state_of(encoder) == self._state
 
     @torch.inference_mode()
     def __call__(self, batch: Batch, *, with_hidden_states: bool = False) -> EncoderOutput:
@@ -81,6 +81,11 @@ def _norm(x: Tensor, norm: nn.LayerNorm) -> Tensor:
     return F.layer_norm(x, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
 
 
-def _state_of(encoder: Encoder) -> list[tuple[int, int]]:
-    """Where each parameter lies and how often it was written to: changes with every update, in place or not."""
+def _state_of(encoder: Encoder) -> list[tuple[int, int]] | None:
+    """Where each parameter lies and how often it was written to: changes with every update, in place or not.
+
+    None for parameters made in inference mode, whose updates torch does not count.
+    """
+    if any(parameter.is_inference() for parameter in encoder.parameters()):
+        return None
     return [(parameter.data_ptr(), parameter._version) for parameter in encoder.parameters()]

@@ -39,7 +39,7 @@ class PlainLinear:
 
 
 class OneDNNLinear:
-    """The same by oneDNN over a packed weight; every row's result is the same whatever rows stand beside it."""
+    """The same by oneDNN over a packed weight."""
 
     def __init__(self, weight: Tensor, bias: Tensor) -> None:
         self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _ROWS_EXPECTED)
