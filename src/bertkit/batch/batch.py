@@ -48,7 +48,8 @@ class Batch:
             attention_mask: (batch_size, seq_len), 1 = real token, 0 = padding; None: all real.
             token_type_ids: (batch_size, seq_len), 0 = text A, 1 = text B; None: all 0.
             restart_positions: count each sequence's positions from 0. By default a token keeps its column as its
-                position, as published BERT code has it; the two differ only with padding on the left.
+                position, as published BERT code has it; the two differ only with padding on the left. (There the
+                published pooler reads column 0, a pad; ours reads the first real token.)
 
         Raises:
             UsageError: shapes differ, or a row has no real token.

@@ -65,7 +65,7 @@ def pool_windows(
     Args:
         encoded: the encoder's output for the W windows, with all hidden states unless ``layers`` is "last".
         cls_positions: (W,) the token of each window that "cls" takes, as a position in the packed row.
-        owned: (W, 2) start and end of the tokens that count, as positions in the packed row; none may be empty.
+        owned: (W, 2) start and end of the tokens that count, as positions in the packed row.
         places: (W,) how many tokens of the text stand before the first one that counts.
 
     Returns:
