@@ -3,8 +3,10 @@
 import csv
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -334,6 +336,21 @@ def test_unknown_model_offline(complaint, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     line = complaint("tokenize", "a", "--model", "nobody/nothing")
     assert "no such folder, installed model package or cached download" in line
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stop_signal_leaves_nothing_behind(number, code, tiny_model, tmp_path):
+    command = [sys.executable, "-m", "bertkit.cli", "embed", "-i", "-", "-o", str(tmp_path / "v.jsonl")]
+    process = subprocess.Popen(
+        [*command, "--model", tiny_model], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    while not list(tmp_path.iterdir()):  # it has begun to write, and waits for more texts
+        time.sleep(0.05)
+    process.send_signal(number)
+    _, message = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert "Traceback" not in message
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_every_command_has_help(capsys):

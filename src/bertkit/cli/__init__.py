@@ -7,6 +7,7 @@ May import: every room.
 """
 
 import os
+import signal
 import sys
 import warnings
 from io import TextIOWrapper
@@ -34,6 +35,7 @@ def app():
         version=__version__,
         help_formatter="plain",
         version_flags=["--version"],
+        suppress_keyboard_interrupt=False,
     )
     for name, (module, summary) in COMMANDS.items():
         commands.command(f"bertkit.cli.{module}:command", name=name, help=summary)
@@ -45,6 +47,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that half-written files are removed
     warnings.showwarning = lambda message, *_, **__: print(f"bertkit: {message}", file=sys.stderr)
     sys.exit(run(sys.argv[1:]))
 

@@ -2,16 +2,12 @@
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 
-def emit(rows: Iterable[dict[str, Any]], columns: Sequence[str] | None = None) -> None:
-    """Print rows as they come: JSON lines when piped, an aligned table on a terminal.
-
-    Args:
-        columns: which keys the table shows; None: all.
-    """
+def emit(rows: Iterable[dict[str, Any]]) -> None:
+    """Print rows as they come: JSON lines when piped, an aligned table on a terminal."""
     if not sys.stdout.isatty():
         for row in rows:
             print(json.dumps(row, ensure_ascii=False))
@@ -19,8 +15,8 @@ def emit(rows: Iterable[dict[str, Any]], columns: Sequence[str] | None = None) -
     rows = list(rows)
     if not rows:
         return
-    columns = columns or list(rows[0])
-    table = [list(columns), *([_cell(row.get(column)) for column in columns] for row in rows)]
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    table = [columns, *([_cell(row.get(column)) for column in columns] for row in rows)]
     widths = [max(len(line[place]) for line in table) for place in range(len(columns))]
     for line in table:
         print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
