@@ -13,7 +13,7 @@ import numpy as np
 
 from bertkit.checkpoint import Checkpoint, SentenceSettings, open_checkpoint, save_checkpoint
 from bertkit.checkpoint.checkpoint import Provenance
-from bertkit.checkpoint.names import published_name
+from bertkit.checkpoint.names import module_of, published_name
 from bertkit.device import resolve_device, resolve_precision
 from bertkit.errors import MissingHeadError, UsageError
 from bertkit.heads import Bert
@@ -226,7 +226,7 @@ class Model:
         Raises:
             MissingHeadError: it is not.
         """
-        prefix = "encoder.pooler" if part == "pooler" else f"heads.{part}"
+        prefix = module_of(part)
         if part != "pooler":
             self.network.require_head(part)
         for name, _ in self.network.get_submodule(prefix).named_parameters():

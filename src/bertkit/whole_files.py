@@ -25,10 +25,7 @@ def whole_file(path: str | Path) -> Iterator[Path]:
         UsageError: the folder does not exist, or ``path`` is a folder.
     """
     path = Path(path)
-    if not path.parent.is_dir():
-        raise UsageError(f"cannot write {path}: the folder {path.parent} does not exist; create it first")
-    if path.is_dir():
-        raise UsageError(f"cannot write {path}: it is a folder; give a file name")
+    check_place(path)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
     os.close(handle)
     temporary = Path(name)
@@ -39,6 +36,18 @@ def whole_file(path: str | Path) -> Iterator[Path]:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def check_place(path: Path) -> None:
+    """Check that a file can be put at ``path``, for callers that would work long before they write.
+
+    Raises:
+        UsageError: the folder does not exist, or ``path`` is a folder.
+    """
+    if not path.parent.is_dir():
+        raise UsageError(f"cannot write {path}: the folder {path.parent} does not exist; create it first")
+    if path.is_dir():
+        raise UsageError(f"cannot write {path}: it is a folder; give a file name")
 
 
 @contextmanager

@@ -89,7 +89,8 @@ def read_config(directory: Path, ignore_keys: Collection[str] = ()) -> Published
         transformer = TransformerConfig(**{key: content[key] for key in _SHAPE_KEYS & content.keys()})
     except (UsageError, TypeError) as error:
         raise CheckpointError(f"{path}: {error}") from None
-    architectures = [name for name in member(content, "architectures", list, path, []) if name in [*ARCHITECTURES]]
+    known = list(ARCHITECTURES)  # a list, as an entry of the file may be of any type
+    architectures = [name for name in member(content, "architectures", list, path, []) if name in known]
     return PublishedConfig(
         transformer,
         architecture=architectures[0] if architectures else None,

@@ -62,6 +62,11 @@ def published_name(name: str) -> str:
     raise KeyError(name)
 
 
+def module_of(part: str) -> str:
+    """Where in `Bert` a head, or "pooler", is."""
+    return "encoder.pooler" if part == "pooler" else f"heads.{part}"
+
+
 def canonical_name(stored: str, *, has_prefix: bool) -> str:
     """A stored name with the spellings of old and bare checkpoints made one: gamma/beta (as TensorFlow called the
     weight and bias of layer normalization), and encoders stored without the "bert." prefix."""

@@ -164,7 +164,7 @@ def _label_names(stored: dict[str, StoredTensor], config: PublishedConfig, folde
 def _initialise_new(network: Bert, new: Collection[str], initializer_range: float, seed: int) -> dict[str, Provenance]:
     provenance = {}
     for part in new:
-        prefix = _module_of(part)
+        prefix = names.module_of(part)
         module = network.get_submodule(prefix).to_empty(device="cpu")
         initialize(module, initializer_range, seed)
         for name, _ in module.named_parameters():
@@ -172,15 +172,11 @@ def _initialise_new(network: Bert, new: Collection[str], initializer_range: floa
     return provenance
 
 
-def _module_of(part: str) -> str:
-    return "encoder.pooler" if part == "pooler" else f"heads.{part}"
-
-
 def _load(
     network: Bert, stored: dict[str, StoredTensor], new: Collection[str], dtype: torch.dtype, folder: Path
 ) -> dict[str, Provenance]:
     """Put stored values in the place of every parameter that is not of a new part."""
-    new_prefixes = tuple(f"{_module_of(part)}." for part in new)
+    new_prefixes = tuple(f"{names.module_of(part)}." for part in new)
     wanted = {
         names.published_name(name): (name, parameter)
         for name, parameter in network.named_parameters()

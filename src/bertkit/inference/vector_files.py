@@ -10,7 +10,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from bertkit.errors import DependencyError, UsageError
-from bertkit.whole_files import whole_file
+from bertkit.whole_files import check_place, whole_file
 
 FORMATS = (".npy", ".jsonl", ".parquet")
 
@@ -22,13 +22,12 @@ def check_vector_file(path: Path) -> None:
     """Check that a path can be written, before any work is done.
 
     Raises:
-        UsageError: an extension that is not one of FORMATS, or no such folder.
+        UsageError: an extension that is not one of FORMATS, no such folder, or a folder of that name.
         DependencyError: parquet without pyarrow.
     """
     if path.suffix not in FORMATS:
         raise UsageError(f"{path}: unknown extension {path.suffix!r}, expected one of {', '.join(FORMATS)}")
-    if not path.parent.is_dir():
-        raise UsageError(f"cannot write {path}: the folder {path.parent} does not exist; create it first")
+    check_place(path)
     if path.suffix == ".parquet":
         try:
             import pyarrow.parquet  # noqa: F401
