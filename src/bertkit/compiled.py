@@ -1,0 +1,27 @@
+"""Python compiled at run time: the one place where numba is set up.
+
+Takes: functions written in the part of Python that numba compiles.
+Gives: compiled: such a function as machine code, kept on disk and run without the interpreter's lock.
+May import: nothing of bertkit.
+"""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import numba
+
+Function = TypeVar("Function", bound=Callable)
+
+
+def compiled(function: Function) -> Function:
+    """Compile ``function`` when it is first called, for the types it is called with.
+
+    The machine code is kept beside the source, or where that may not be written in the user's cache folder, or where
+    that is not possible either not at all: then every process compiles anew. Code is kept for one state of the file
+    that ``function`` stands in: after editing a file it calls into, touch both.
+    """
+    options = {"nogil": True, "error_model": "numpy"}
+    try:
+        return numba.njit(function, cache=True, **options)
+    except RuntimeError:  # no folder to keep it in
+        return numba.njit(function, **options)
