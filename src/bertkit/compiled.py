@@ -20,8 +20,7 @@ def compiled(function: Function) -> Function:
     that is not possible either not at all: then every process compiles anew. Code is kept for one state of the file
     that ``function`` stands in: after editing a file it calls into, touch both.
     """
-    options = {"nogil": True, "error_model": "numpy"}
     try:
-        return numba.njit(function, cache=True, **options)
+        return numba.njit(function, nogil=True, error_model="numpy", cache=True)
     except RuntimeError:  # no folder to keep it in
-        return numba.njit(function, **options)
+        return numba.njit(function, nogil=True, error_model="numpy")
