@@ -6,7 +6,8 @@ May import: nothing of bertkit.
 """
 
 from collections.abc import Callable
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 import numba
 
@@ -20,7 +21,8 @@ def compiled(function: Function) -> Function:
     that is not possible either not at all: then every process compiles anew. Code is kept for one state of the file
     that ``function`` stands in: after editing a file it calls into, touch both.
     """
+    compile_: Any = partial(numba.njit, nogil=True, error_model="numpy")  # numba's own annotations say less
     try:
-        return numba.njit(function, nogil=True, error_model="numpy", cache=True)
+        return compile_(function, cache=True)
     except RuntimeError:  # no folder to keep it in
-        return numba.njit(function, nogil=True, error_model="numpy")
+        return compile_(function)
