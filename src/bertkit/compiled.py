@@ -2,7 +2,7 @@
 
 Takes: functions written in the part of Python that numba compiles.
 Gives: compiled: such a function as machine code, kept on disk and run without the interpreter's lock.
-May import: nothing of bertkit.
+May import: nothing.
 """
 
 from collections.abc import Callable
