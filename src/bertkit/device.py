@@ -1,6 +1,6 @@
 """Where and how precisely to compute.
 
-Takes: names from the caller: "auto", "cpu", "cuda"; "float32", "float64".
+Takes: names from the caller: "auto", "cpu", "cuda"; "float32", "bfloat16", "int8".
 Gives: torch's device and dtype.
 May import: errors.
 """
@@ -9,7 +9,12 @@ import torch
 
 from bertkit.errors import UsageError
 
-PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
+PRECISIONS = {  # precision of inference -> the dtype the weights are kept in
+    "float32": torch.float32,
+    "float64": torch.float64,
+    "bfloat16": torch.float32,
+    "int8": torch.float32,
+}
 
 
 def resolve_device(name: str) -> torch.device:
@@ -30,12 +35,12 @@ def resolve_device(name: str) -> torch.device:
     return device
 
 
-def resolve_precision(name: str) -> torch.dtype:
-    """The dtype of a name.
+def weights_dtype(precision: str) -> torch.dtype:
+    """The dtype that weights are kept in for inference at a precision: what it lays out for speed is a copy.
 
     Raises:
         UsageError: an unknown name.
     """
-    if name not in PRECISIONS:
-        raise UsageError(f"precision={name!r}: expected one of {', '.join(PRECISIONS)}")
-    return PRECISIONS[name]
+    if precision not in PRECISIONS:
+        raise UsageError(f"precision={precision!r}: expected one of {', '.join(PRECISIONS)}")
+    return PRECISIONS[precision]

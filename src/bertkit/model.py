@@ -14,7 +14,7 @@ import numpy as np
 from bertkit.checkpoint import Checkpoint, SentenceSettings, open_checkpoint, save_checkpoint
 from bertkit.checkpoint.checkpoint import Provenance
 from bertkit.checkpoint.names import module_of, published_name
-from bertkit.device import resolve_device, resolve_precision
+from bertkit.device import resolve_device, weights_dtype
 from bertkit.errors import MissingHeadError, UsageError
 from bertkit.heads import Bert
 from bertkit.inference import (
@@ -50,7 +50,8 @@ def load(
 
     Args:
         name: a folder, a hub name, a short name ("all-MiniLM-L6-v2"), or the import name of a model package.
-        precision: "float32", or "float64" for reference.
+        precision: of the encoder in inference: "float32", exact; "bfloat16" and "int8", faster and a little off; or
+            "float64", for reference.
         device: "auto", "cpu", "cuda", "cuda:1", ...
         heads: the heads wanted, names from ``bertkit.HEADS``; None: those whose weights are there. Stored weights of
             heads not named are left out.
@@ -70,18 +71,18 @@ def load(
         label_names=label_names,
         ignore_tensors=ignore_tensors,
         ignore_config_keys=ignore_config_keys,
-        dtype=resolve_precision(precision),
+        dtype=weights_dtype(precision),
         seed=seed,
     )
     checkpoint.network.to(resolve_device(device))
-    return Model(checkpoint)
+    return Model(checkpoint, precision)
 
 
 class Model:
     """A BERT with its tokenizer."""
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
-        self.checkpoint = checkpoint
+    def __init__(self, checkpoint: Checkpoint, precision: str = "float32") -> None:
+        self.checkpoint, self.precision = checkpoint, precision
         self._prepared: PreparedEncoder | None = None  # made when first used
 
     @classmethod
@@ -242,5 +243,5 @@ class Model:
     @property
     def _runner(self) -> Runner:
         if self._prepared is None or not self._prepared.fits(self.encoder):
-            self._prepared = PreparedEncoder(self.encoder)
+            self._prepared = PreparedEncoder(self.encoder, self.precision)
         return Runner(self.network, self.tokenizer, self._prepared)

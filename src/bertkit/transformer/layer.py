@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor, nn
 
 from bertkit.transformer.attention import SelfAttention
@@ -28,3 +29,11 @@ class EncoderLayer(nn.Module):
         hidden_states = self.attention_norm(self.dropout(attended) + hidden_states)
         expanded = self.feed_forward(hidden_states)
         return self.feed_forward_norm(self.dropout(expanded) + hidden_states), probs
+
+    def linears(self) -> list[tuple[Tensor, Tensor]]:
+        """Weight and bias of its four products: query, key and value as one (3 D outputs), output, expand, project."""
+        attention, feed_forward = self.attention, self.feed_forward
+        projections = (attention.query, attention.key, attention.value)
+        together = (torch.cat([part.weight for part in projections]), torch.cat([part.bias for part in projections]))
+        others = (attention.output, feed_forward.expand, feed_forward.project)
+        return [together, *((part.weight, part.bias) for part in others)]

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bertkit.transformer.activations import ACTIVATIONS
+from bertkit.transformer.kernels.rows import Product, Quantized
 
 _ROWS_EXPECTED = 1_024
 """A hint for the packed layout; any number of rows works."""
@@ -32,14 +33,14 @@ class PlainLinear:
         self.weight, self.bias = weight, bias
 
     def __call__(self, x: Tensor, *, activation: str | None = None, residual: Tensor | None = None) -> Tensor:
-        """(M, K) to (M, N)."""
+        """(M, K) to (M, N), in the dtype of the weight."""
         y = F.linear(x, self.weight, self.bias)
         y = y if activation is None else ACTIVATIONS[activation](y)
         return y if residual is None else y.add_(residual)
 
 
 class OneDNNLinear:
-    """The same by oneDNN over a packed weight."""
+    """The same by oneDNN over a packed weight, float32 or bfloat16."""
 
     def __init__(self, weight: Tensor, bias: Tensor) -> None:
         self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _ROWS_EXPECTED)
@@ -56,9 +57,42 @@ class OneDNNLinear:
         return torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, attribute, [], algorithm)
 
 
-def linear_for(dtype: torch.dtype, device: torch.device) -> type[OneDNNLinear] | type[PlainLinear]:
-    """The fastest linear layer for a dtype on a device."""
-    has_operations = hasattr(torch.ops.mkldnn, "_linear_pointwise") and torch.backends.mkldnn.is_available()
-    if device.type == "cpu" and dtype == torch.float32 and has_operations:
-        return OneDNNLinear
-    return PlainLinear
+class PlainInt8Linear:
+    """``x W^T + b`` of quantized rows, by float32 operations: the reference.
+
+    Each row of W (output channel) is rounded to 8 bits at a scale of its own. The product is left as it comes, a
+    `Product`: the kernel that reads it next scales it on the way.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor) -> None:
+        scales = (weight.abs().amax(dim=1) / 127).clamp(min=1e-30)
+        rounded = (weight / scales[:, None]).round().to(torch.int8)
+        self.weight, self.scales = self.pack(rounded), scales
+        self.weight_sums = (rounded.sum(dim=1) * scales).numpy()
+        self.bias = bias.numpy()
+
+    def __call__(self, x: Quantized) -> Product:
+        """(M, K) to (M, N)."""
+        product = self.multiply(torch.from_numpy(x.values)).numpy()
+        return Product(product, x.scales, x.middles, self.weight_sums, self.bias)
+
+    def pack(self, weight: Tensor) -> Tensor:
+        return weight.float()
+
+    def multiply(self, values: Tensor) -> Tensor:
+        """``(values - 128) W^T``, each column times the scale of its weights."""
+        return ((values.float() - 128) @ self.weight.T) * self.scales
+
+
+class OneDNNInt8Linear(PlainInt8Linear):
+    """The same by oneDNN's products of 8-bit numbers."""
+
+    def pack(self, weight: Tensor) -> Tensor:
+        self.zero_points = torch.zeros(len(weight), dtype=torch.int32)
+        return torch.ops.onednn.qlinear_prepack(weight, None)
+
+    def multiply(self, values: Tensor) -> Tensor:
+        return torch.ops.onednn.qlinear_pointwise(
+            values, 1.0, 128, self.weight, self.scales, self.zero_points, None,
+            1.0, 0, torch.float32, "none", [], "",
+        )  # fmt: skip
