@@ -77,6 +77,7 @@ def _on_threads(work: Callable[[Item], Result], items: Iterable[Item], num_threa
     # set_num_threads counts for the calling thread, and as the default of threads that start later.
     with ThreadPoolExecutor(num_threads, initializer=torch.set_num_threads, initargs=(1,)) as executor:
         try:
+            torch.set_num_threads(1)
             for item in items:
                 waiting.append(executor.submit(work, item))
                 if len(waiting) > 2 * num_threads:

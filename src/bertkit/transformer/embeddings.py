@@ -30,7 +30,7 @@ class Embeddings(nn.Module):
         return self.dropout(self.norm(summed))
 
     def check(self, batch: Batch) -> None:
-        """Check that every id of a batch has its row in the tables; on a GPU, which reports that itself, positions only.
+        """Check that every id of a batch has its row in the tables; on a GPU, which tells that itself, positions only.
 
         Raises:
             UsageError: a sequence is longer than the position table, or an id is outside its table.

@@ -73,7 +73,8 @@ class Int8Layer:
             gelu_rows(product, quantized)
         else:
             read_rows(product, product.values)
-            quantize_rows(ACTIVATIONS[self.activation](torch.from_numpy(product.values)).numpy(), quantized)
+            activated = ACTIVATIONS[self.activation](torch.from_numpy(product.values)).numpy()
+            quantize_rows(activated, 0, len(activated), quantized)
         return quantized
 
 

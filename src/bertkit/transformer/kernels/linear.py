@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bertkit.transformer.activations import ACTIVATIONS
-from bertkit.transformer.kernels.rows import Product, Quantized
+from bertkit.transformer.kernels.rows import Product, Quantized, padded
 
 _ROWS_EXPECTED = 1_024
 """A hint for the packed layout; any number of rows works."""
@@ -68,8 +68,8 @@ class PlainInt8Linear:
         scales = (weight.abs().amax(dim=1) / 127).clamp(min=1e-30)
         rounded = (weight / scales[:, None]).round().to(torch.int8)
         self.weight, self.scales = self.pack(rounded), scales
-        self.weight_sums = (rounded.sum(dim=1) * scales).numpy()
-        self.bias = bias.numpy()
+        self.weight_sums = padded((rounded.sum(dim=1) * scales).numpy())
+        self.bias = padded(bias.numpy())
 
     def __call__(self, x: Quantized) -> Product:
         """(M, K) to (M, N)."""

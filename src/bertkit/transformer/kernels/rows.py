@@ -11,22 +11,20 @@ from numba import types
 from numba.extending import overload
 
 from bertkit.compiled import compiled
-from bertkit.transformer.kernels.vector_functions import gelu
+from bertkit.transformer.kernels.vector_functions import WHOLE, gelu
 from bertkit.transformer.kernels.vectors import (
     WIDTH,
     broadcast,
     fma,
-    keep_first,
     larger,
     largest,
     load,
     load_first,
-    nearest,
     smaller,
     smallest,
     store,
-    store_bytes,
     store_first,
+    store_lowest_bytes,
     total,
 )
 
@@ -34,8 +32,8 @@ from bertkit.transformer.kernels.vectors import (
 class Norm(NamedTuple):
     """A layer normalization."""
 
-    weight: np.ndarray  # (D,) float32
-    bias: np.ndarray  # (D,) float32
+    weight: np.ndarray  # (D,) float32, then zeros up to whole vectors
+    bias: np.ndarray  # (D,) float32, then zeros up to whole vectors
     eps: np.float32  # added to the variance
 
 
@@ -59,8 +57,13 @@ class Product(NamedTuple):
     values: np.ndarray  # (T, D) float32: the products of value - 128 and the weights
     scales: np.ndarray  # (T,) float32, of the rows
     middles: np.ndarray  # (T,) float32, of the rows
-    weight_sums: np.ndarray  # (D,) float32: what a row of ones would give
-    bias: np.ndarray  # (D,) float32
+    weight_sums: np.ndarray  # (D,) float32: what a row of ones would give; then zeros up to whole vectors
+    bias: np.ndarray  # (D,) float32, then zeros up to whole vectors
+
+
+def padded(numbers: np.ndarray) -> np.ndarray:
+    """(D,) float32 numbers and zeros up to whole vectors."""
+    return np.pad(numbers, (0, -len(numbers) % WIDTH))
 
 
 def read(rows, row, column):
@@ -78,68 +81,83 @@ def _read(rows, row, column):
 
 def _read_array(rows, row, column):
     width = rows.shape[1]
-    return load_first(rows, row * width + column, width - column)
+    place = row * width + column
+    return load(rows, place) if column + WIDTH <= width else load_first(rows, place, width - column)
 
 
 def _read_product(rows, row, column):
-    width = rows.values.shape[1]
-    left = width - column
-    shift = fma(
-        broadcast(rows.middles[row]), load_first(rows.weight_sums, column, left), load_first(rows.bias, column, left)
-    )
-    return fma(broadcast(rows.scales[row]), load_first(rows.values, row * width + column, left), shift)
+    shift = fma(broadcast(rows.middles[row]), load(rows.weight_sums, column), load(rows.bias, column))
+    return fma(broadcast(rows.scales[row]), read(rows.values, row, column), shift)
 
 
 @compiled
-def quantize_row(line, quantized, row):
-    """Write the numbers of ``line`` as a row of ``quantized``."""
+def write(rows, row, column, vector):
+    """Write columns ``column`` to ``column + 15`` of a row, as far as it goes."""
+    width = rows.shape[1]
+    place = row * width + column
+    if column + WIDTH <= width:
+        store(rows, place, vector)
+    else:
+        store_first(rows, place, vector, width - column)
+
+
+@compiled
+def whole_vectors(width):
+    """The width rounded up to whole vectors."""
+    return (width + WIDTH - 1) // WIDTH * WIDTH
+
+
+@compiled
+def quantize_row(line, low, high, quantized, row):
+    """Write ``line``, all of it within the lanes of ``low`` and of ``high``, as a row of ``quantized``.
+
+    ``line`` is read in whole vectors; so is the row written but for its end.
+    """
     width = quantized.values.shape[1]
-    low, high = broadcast(np.float32(np.inf)), broadcast(np.float32(-np.inf))
-    whole = width // WIDTH * WIDTH
-    for c in range(0, whole, WIDTH):
-        numbers = load(line, c)
-        low, high = smaller(low, numbers), larger(high, numbers)
     bottom, top = smallest(low), largest(high)
-    for c in range(whole, width):
-        bottom, top = min(bottom, line[c]), max(top, line[c])
     scale = max((top - bottom) / np.float32(255), np.float32(1e-30))
     middle = bottom + np.float32(128) * scale
-    quantized.scales[row] = scale
-    quantized.middles[row] = middle
-    shift, factor = broadcast(middle), broadcast(np.float32(1) / scale)
+    quantized.scales[row], quantized.middles[row] = scale, middle
+    factor, shift = broadcast(np.float32(1) / scale), broadcast(np.float32(128) - middle / scale)
+    whole = width // WIDTH * WIDTH
     for c in range(0, whole, WIDTH):
-        store_bytes(quantized.values, row * width + c, nearest((load(line, c) - shift) * factor))
+        store_lowest_bytes(quantized.values, row * width + c, fma(load(line, c), factor, shift) + broadcast(WHOLE))
     for c in range(whole, width):
         quantized.values[row, c] = np.uint8(np.rint((line[c] - middle) / scale) + np.float32(128))
 
 
 @compiled
 def _normalize_row(line, width, sums, norm, hidden, row):
-    """Write ``line``, whose lanes add up to ``sums``, normalized into a row of ``hidden`` and back into ``line``."""
-    mean = broadcast(total(sums) / np.float32(width))
-    squares = broadcast(np.float32(0))
-    for c in range(0, width, WIDTH):
-        distance = keep_first(load(line, c) - mean, width - c)
-        squares = fma(distance, distance, squares)
-    factor = broadcast(np.float32(1) / np.sqrt(total(squares) / np.float32(width) + norm.eps))
-    for c in range(0, width, WIDTH):
-        weight, bias = load_first(norm.weight, c, width - c), load_first(norm.bias, c, width - c)
-        normalized = fma((load(line, c) - mean) * factor, weight, bias)
-        store(line, c, normalized)
-        store_first(hidden, row * width + c, normalized, width - c)
+    """Write ``line``, whose lanes add up to ``sums``, normalized into a row of ``hidden`` and back into ``line``.
 
-
-@compiled
-def _room_for(width):
-    """A row of zeros, with room for whole vectors."""
-    return np.zeros((width + WIDTH - 1) // WIDTH * WIDTH, np.float32)
+    Returns the smallest and the largest numbers, lane by lane.
+    """
+    mean = total(sums) / np.float32(width)
+    squares = s1 = s2 = s3 = broadcast(np.float32(0))  # four sums in turn: none waits for the one before it
+    for c in range(0, width, WIDTH):
+        distance = load(line, c) - broadcast(mean)
+        squares, s1, s2, s3 = s1, s2, s3, fma(distance, distance, squares)
+    squares = (squares + s1) + (s2 + s3)
+    beyond = np.float32(whole_vectors(width) - width)  # lanes of 0 after the end, (0 - mean)**2 each
+    variance = (total(squares) - beyond * mean * mean) / np.float32(width)
+    factor = broadcast(np.float32(1) / np.sqrt(variance + norm.eps))
+    low, high = broadcast(np.float32(np.inf)), broadcast(np.float32(-np.inf))
+    for c in range(0, width, WIDTH):
+        numbers = fma((load(line, c) - broadcast(mean)) * factor, load(norm.weight, c), load(norm.bias, c))
+        low, high = smaller(low, numbers), larger(high, numbers)
+        store(line, c, numbers)
+        write(hidden, row, c, numbers)
+    return low, high
 
 
 @compiled
 def embed_rows(word, position, token_type, input_ids, position_ids, token_type_ids, norm, hidden, quantized):
-    """``hidden = norm(word + position + token_type)``: float32 tables, (T,) int64 ids, (T, D) hidden."""
+    """``hidden = norm(word + position + token_type)``: float32 tables, (T,) int64 ids, (T, D) hidden.
+
+    ``quantized`` takes them too, unless it is None.
+    """
     num_rows, width = hidden.shape
-    line = _room_for(width)
+    line = np.zeros(whole_vectors(width), np.float32)
     for row in range(num_rows):
         sums = broadcast(np.float32(0))
         for c in range(0, width, WIDTH):
@@ -147,9 +165,9 @@ def embed_rows(word, position, token_type, input_ids, position_ids, token_type_i
             summed = summed + read(position, position_ids[row], c)
             sums = sums + summed
             store(line, c, summed)
-        _normalize_row(line, width, sums, norm, hidden, row)
+        low, high = _normalize_row(line, width, sums, norm, hidden, row)
         if quantized is not None:
-            quantize_row(line, quantized, row)
+            quantize_row(line, low, high, quantized, row)
 
 
 @compiled
@@ -159,7 +177,7 @@ def norm_rows(rows, residual, norm, hidden, quantized):
     ``residual`` and ``quantized`` may be None: nothing is added, nothing quantized.
     """
     num_rows, width = hidden.shape
-    line = _room_for(width)
+    line = np.zeros(whole_vectors(width), np.float32)
     for row in range(num_rows):
         sums = broadcast(np.float32(0))
         for c in range(0, width, WIDTH):
@@ -168,20 +186,23 @@ def norm_rows(rows, residual, norm, hidden, quantized):
                 summed = summed + read(residual, row, c)
             sums = sums + summed
             store(line, c, summed)
-        _normalize_row(line, width, sums, norm, hidden, row)
+        low, high = _normalize_row(line, width, sums, norm, hidden, row)
         if quantized is not None:
-            quantize_row(line, quantized, row)
+            quantize_row(line, low, high, quantized, row)
 
 
 @compiled
 def gelu_rows(product, quantized):
     """``quantized = gelu(product)``."""
     num_rows, width = quantized.values.shape
-    line = _room_for(width)
+    line = np.zeros(whole_vectors(width), np.float32)
     for row in range(num_rows):
+        low, high = broadcast(np.float32(np.inf)), broadcast(np.float32(-np.inf))
         for c in range(0, width, WIDTH):
-            store(line, c, gelu(read(product, row, c)))
-        quantize_row(line, quantized, row)
+            numbers = gelu(read(product, row, c))
+            low, high = smaller(low, numbers), larger(high, numbers)
+            store(line, c, numbers)
+        quantize_row(line, low, high, quantized, row)
 
 
 @compiled
@@ -190,15 +211,18 @@ def read_rows(product, rows):
     num_rows, width = rows.shape
     for row in range(num_rows):
         for c in range(0, width, WIDTH):
-            store_first(rows, row * width + c, read(product, row, c), width - c)
+            write(rows, row, c, read(product, row, c))
 
 
 @compiled
-def quantize_rows(rows, quantized):
-    """``quantized = rows``."""
-    num_rows, width = rows.shape
-    line = _room_for(width)
-    for row in range(num_rows):
+def quantize_rows(rows, start, end, quantized):
+    """``quantized[start:end] = rows[start:end]``."""
+    width = rows.shape[1]
+    line = np.zeros(whole_vectors(width), np.float32)
+    for row in range(start, end):
+        low, high = broadcast(np.float32(np.inf)), broadcast(np.float32(-np.inf))
         for c in range(0, width, WIDTH):
-            store(line, c, read(rows, row, c))
-        quantize_row(line, quantized, row)
+            numbers = read(rows, row, c)
+            low, high = smaller(low, numbers), larger(high, numbers)
+            store(line, c, numbers)
+        quantize_row(line, low, high, quantized, row)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from bertkit.batch import Batch
 from bertkit.transformer.embeddings import Embeddings
 from bertkit.transformer.kernels.attention import packed_attention
-from bertkit.transformer.kernels.rows import Norm, Quantized, embed_rows, norm_rows
+from bertkit.transformer.kernels.rows import Norm, Quantized, embed_rows, norm_rows, padded
 from bertkit.transformer.kernels.tile_attention import attend_tiles
 
 
@@ -91,4 +91,5 @@ class CompiledNorm:
 
 def norm_arrays(norm: nn.LayerNorm) -> Norm:
     """A layer normalization as the compiled kernels take it."""
-    return Norm(norm.weight.detach().numpy(), norm.bias.detach().numpy(), np.float32(norm.eps))
+    weight, bias = (padded(part.detach().numpy()) for part in (norm.weight, norm.bias))
+    return Norm(weight, bias, np.float32(norm.eps))

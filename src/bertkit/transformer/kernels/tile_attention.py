@@ -8,7 +8,7 @@ sequence. A tile is a tuple of eight vectors, one for each of eight queries.
 import numpy as np
 
 from bertkit.compiled import compiled
-from bertkit.transformer.kernels.rows import quantize_row, read
+from bertkit.transformer.kernels.rows import quantize_rows, read, whole_vectors
 from bertkit.transformer.kernels.vector_functions import exp2
 from bertkit.transformer.kernels.vectors import (
     WIDTH,
@@ -42,24 +42,23 @@ def attend_tiles(query_key_value, cu_seqlens, num_heads, context, quantized):
     """
     hidden_size = context.shape[1]
     head_dim = hidden_size // num_heads
-    width = _whole(head_dim, 2 * WIDTH)
+    width = 2 * whole_vectors((head_dim + 1) // 2)  # of the two vectors that are mixed at once
     longest = 0
     for sequence in range(len(cu_seqlens) - 1):
         longest = max(longest, cu_seqlens[sequence + 1] - cu_seqlens[sequence])
-    stride = _whole(longest, WIDTH)
+    stride = whole_vectors(longest)
     queries = np.zeros((QUERIES, width), np.float32)
     keys, values = np.zeros((stride, width), np.float32), np.zeros((stride, width), np.float32)
     keys_across = np.empty((width, stride), np.float32)  # keys, transposed
     beyond_end = np.empty(stride, np.float32)  # 0 for a key of the sequence, -inf after its last
     scores = np.empty((QUERIES, stride), np.float32)
     mixed = np.empty((QUERIES, width), np.float32)
-    line = np.empty(_whole(hidden_size, WIDTH), np.float32)
     for sequence in range(len(cu_seqlens) - 1):
         start, end = np.intp(cu_seqlens[sequence]), np.intp(cu_seqlens[sequence + 1])
         length = end - start
-        keys[length : _whole(length, WIDTH)] = 0
+        keys[length : whole_vectors(length)] = 0
         beyond_end[:length] = 0
-        beyond_end[length : _whole(length, WIDTH)] = -np.inf
+        beyond_end[length : whole_vectors(length)] = -np.inf
         for head in range(num_heads):
             column = head * head_dim
             _take(query_key_value, start, hidden_size + column, length, head_dim, keys)
@@ -76,10 +75,7 @@ def attend_tiles(query_key_value, cu_seqlens, num_heads, context, quantized):
                     for c in range(0, head_dim, WIDTH):
                         store_first(context, place + c, load(mixed, row * width + c), head_dim - c)
         if quantized is not None:
-            for row in range(start, end):
-                for c in range(0, hidden_size, WIDTH):
-                    store(line, c, read(context, row, c))
-                quantize_row(line, quantized, row)
+            quantize_rows(context, start, end, quantized)
 
 
 @compiled
@@ -118,12 +114,6 @@ def _take(rows, row, column, num_rows, head_dim, block):
         for c in range(0, head_dim, WIDTH):
             numbers = read(rows, row + r, column + c)
             store_first(block, r * width + c, numbers, head_dim - c)
-
-
-@compiled
-def _whole(number, of):
-    """The next multiple of ``of``."""
-    return (number + of - 1) // of * of
 
 
 # ---- tiles

@@ -5,7 +5,7 @@ import numpy as np
 from bertkit.compiled import compiled
 from bertkit.transformer.kernels.vectors import add_to_exponent, broadcast, fma, larger, smaller
 
-_WHOLE = np.float32(3 << 22)
+WHOLE = np.float32(3 << 22)
 """Added to a number below 2**22 it leaves no room for a fraction: the lowest bits are the nearest whole number."""
 
 
@@ -17,8 +17,8 @@ def exp2(x):
     error, 9.2e-8, stands for 2**rest.
     """
     x = larger(x, broadcast(np.float32(-126.0)))
-    bits = x + broadcast(_WHOLE)
-    rest = x - (bits - broadcast(_WHOLE))
+    bits = x + broadcast(WHOLE)
+    rest = x - (bits - broadcast(WHOLE))
     power = fma(broadcast(np.float32(0.001326472389601232)), rest, broadcast(np.float32(0.009671512869929552)))
     power = fma(power, rest, broadcast(np.float32(0.055507337542366225)))
     power = fma(power, rest, broadcast(np.float32(0.2402224208035509)))

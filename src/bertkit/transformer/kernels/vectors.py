@@ -111,26 +111,15 @@ def store_first(typing_context, array, index, vector, count):
 
 
 @intrinsic
-def store_bytes(typing_context, array, index, vector):
-    """array[index : index + 16] = the whole numbers -128 to 127 of vector, plus 128; a uint8 array."""
+def store_lowest_bytes(typing_context, array, index, vector):
+    """array[index : index + 16] = the lowest 8 bits of each lane; a uint8 array."""
 
     def generate(context, builder, signature, arguments):
         place, lanes, align = _place(context, builder, signature.args[0], *arguments[:2])
-        whole = builder.add(builder.fptosi(arguments[2], _INTS), ir.Constant(_INTS, [128] * WIDTH))
-        builder.store(builder.trunc(whole, lanes), place, align=align)
+        builder.store(builder.trunc(builder.bitcast(arguments[2], _INTS), lanes), place, align=align)
         return context.get_dummy_value()
 
     return types.void(array, types.intp, _vector), generate
-
-
-@intrinsic
-def keep_first(typing_context, vector, count):
-    """The first ``count`` lanes, and zeros in the others; a count above 16 is 16."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.select(_first(builder, arguments[1]), arguments[0], ir.Constant(_FLOATS, None))
-
-    return _vector(_vector, types.intp), generate
 
 
 @intrinsic
@@ -230,7 +219,7 @@ def inverse(typing_context, a):
 
 @intrinsic
 def larger(typing_context, a, b):
-    """The larger of a and b."""
+    """The larger of a and b; b where one is not a number."""
 
     def generate(context, builder, signature, arguments):
         return _larger(builder, *arguments)
@@ -240,22 +229,12 @@ def larger(typing_context, a, b):
 
 @intrinsic
 def smaller(typing_context, a, b):
-    """The smaller of a and b."""
+    """The smaller of a and b; b where one is not a number."""
 
     def generate(context, builder, signature, arguments):
         return _smaller(builder, *arguments)
 
     return _vector(_vector, _vector), generate
-
-
-@intrinsic
-def nearest(typing_context, a):
-    """The nearest whole number, ties to even."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.call(_llvm(builder, f"rint.{_suffix(_FLOATS)}", _FLOATS, [_FLOATS]), arguments)
-
-    return _vector(_vector), generate
 
 
 @intrinsic
@@ -272,28 +251,29 @@ def add_to_exponent(typing_context, a, bits):
 # ---- across lanes
 
 
-def _across(name: str, start: float | None) -> Any:
+def _across(combine: Callable[[Any, Any, Any], Any]) -> Any:
+    """Reduce a vector by folding it in halves."""
+
     @intrinsic
     def reduce(typing_context, a):
         def generate(context, builder, signature, arguments):
-            before = [] if start is None else [_FLOAT(start)]
-            function = _llvm(
-                builder, f"vector.reduce.{name}.{_suffix(_FLOATS)}", _FLOAT, [*[_FLOAT] * len(before), _FLOATS]
-            )
-            return builder.call(function, [*before, *arguments], fastmath=("reassoc",))
+            (vector,) = arguments
+            for half in (8, 4, 2, 1):
+                vector = combine(builder, vector, _shuffle(builder, vector, vector, [x ^ half for x in range(WIDTH)]))
+            return builder.extract_element(vector, _INT(0))
 
         return types.float32(_vector), generate
 
     return reduce
 
 
-total = _across("fadd", 0.0)
+total = _across(lambda builder, a, b: builder.fadd(a, b))
 """The sum of the lanes, pair by pair."""
 
-largest = _across("fmax", None)
+largest = _across(lambda builder, a, b: _larger(builder, a, b))
 """The largest lane."""
 
-smallest = _across("fmin", None)
+smallest = _across(lambda builder, a, b: _smaller(builder, a, b))
 """The smallest lane."""
 
 
@@ -372,11 +352,11 @@ def _shuffle(builder: Any, a: Any, b: Any, lanes: list[int]) -> Any:
 
 
 def _larger(builder: Any, a: Any, b: Any) -> Any:
-    return builder.call(_llvm(builder, f"maxnum.{_suffix(_FLOATS)}", _FLOATS, [_FLOATS] * 2), [a, b])
+    return builder.select(builder.fcmp_ordered(">", a, b), a, b)
 
 
 def _smaller(builder: Any, a: Any, b: Any) -> Any:
-    return builder.call(_llvm(builder, f"minnum.{_suffix(_FLOATS)}", _FLOATS, [_FLOATS] * 2), [a, b])
+    return builder.select(builder.fcmp_ordered("<", a, b), a, b)
 
 
 def _first(builder: Any, count: Any) -> Any:
