@@ -146,7 +146,7 @@ def _embed_chunk(
         return pool_windows(
             pooling,
             options.layers,
-            runner.encoder(batch, with_hidden_states=options.layers != "last"),
+            runner.encoder(batch, with_hidden_states=options.layers != "last", with_pooled=pooling == "pooler"),
             batch.first_tokens + skipped[indices].to(runner.device),
             batch.first_tokens[:, None] + owned[indices].to(runner.device),
             places[indices].to(runner.device),

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from bertkit.batch import Batch
 from bertkit.errors import UsageError
 from bertkit.transformer.config import TransformerConfig
+from bertkit.transformer.kernels import dropout
 
 
 class Embeddings(nn.Module):
@@ -27,7 +28,7 @@ class Embeddings(nn.Module):
         """
         self.check(batch)
         summed = self.word(batch.input_ids) + self.token_type(batch.token_type_ids) + self.position(batch.position_ids)
-        return self.dropout(self.norm(summed))
+        return dropout(self.norm(summed), self.dropout)
 
     def check(self, batch: Batch) -> None:
         """Check that every id of a batch has its row in the tables; on a GPU, which tells that itself, positions only.

@@ -6,7 +6,7 @@ Shape letters: T total_tokens, D hidden_size.
 from typing import cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bertkit.batch import Batch
 from bertkit.transformer.encoder import Encoder, EncoderOutput
@@ -55,7 +55,10 @@ class PreparedEncoder:
         kernels = kernels or kernels_for(precision, weight.device)
         activation, layers = encoder.config.hidden_act, [cast(EncoderLayer, layer) for layer in encoder.layers]
         self.encoder = encoder
-        self._state = _state_of(encoder)
+        self._modules = list(encoder.modules())
+        # torch does not count the updates of parameters made in inference mode: those are prepared anew every time.
+        self._is_counted = not any(parameter.is_inference() for parameter in encoder.parameters())
+        self._state = _state_of(self._modules) if self._is_counted else []
         with torch.inference_mode():
             if precision == "int8":
                 self.embeddings = Int8Embeddings(encoder.embeddings)
@@ -67,10 +70,10 @@ class PreparedEncoder:
 
     def fits(self, encoder: Encoder) -> bool:
         """Whether this was prepared from these very weights, unchanged since."""
-        return encoder is self.encoder and self._state is not None and _state_of(encoder) == self._state
+        return encoder is self.encoder and self._is_counted and _state_of(self._modules) == self._state
 
     @torch.inference_mode()
-    def __call__(self, batch: Batch, *, with_hidden_states: bool = False) -> EncoderOutput:
+    def __call__(self, batch: Batch, *, with_hidden_states: bool = False, with_pooled: bool = True) -> EncoderOutput:
         """As `Encoder.forward` in evaluation; hidden states are given in the dtype of the encoder's weights."""
         hidden = self.embeddings(batch)
         hidden_states = [self._plain(hidden)] if with_hidden_states else []
@@ -81,7 +84,7 @@ class PreparedEncoder:
         last, pooler = self._plain(hidden), self.encoder.pooler
         return EncoderOutput(
             last_hidden_state=last,
-            pooled=None if pooler is None else pooler(last[batch.first_tokens]),
+            pooled=None if pooler is None or not with_pooled else pooler(last[batch.first_tokens]),
             hidden_states=hidden_states if with_hidden_states else None,
         )
 
@@ -90,11 +93,13 @@ class PreparedEncoder:
         return tensor.to(self.encoder.embeddings.word.weight.dtype)
 
 
-def _state_of(encoder: Encoder) -> list[tuple[int, int]] | None:
-    """Where each parameter lies and how often it was written to: changes with every update, in place or not.
-
-    None for parameters made in inference mode, whose updates torch does not count.
-    """
-    if any(parameter.is_inference() for parameter in encoder.parameters()):
-        return None
-    return [(parameter.data_ptr(), parameter._version) for parameter in encoder.parameters()]
+def _state_of(modules: list[nn.Module]) -> list[int]:
+    """Which parts they have, where each parameter lies and how often it was written to: changes with every update."""
+    state = []
+    for module in modules:  # written flat: this runs before every inference
+        state.extend(map(id, module._modules.values()))
+        for parameter in module._parameters.values():
+            if parameter is not None:
+                state.append(parameter.data_ptr())
+                state.append(parameter._version)
+    return state

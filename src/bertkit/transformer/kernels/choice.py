@@ -7,7 +7,7 @@ import torch
 
 from bertkit.errors import UsageError
 from bertkit.transformer.kernels import steps
-from bertkit.transformer.kernels.linear import OneDNNInt8Linear, OneDNNLinear, PlainInt8Linear, PlainLinear
+from bertkit.transformer.kernels.linear import OneDNNInt8Linear, OneDNNLinear, PlainInt8Linear, PlainLinear, has_onednn
 
 
 class Kernels(NamedTuple):
@@ -36,17 +36,13 @@ def kernels_for(precision: str, device: torch.device) -> Kernels:
     if device.type != "cpu" or precision == "float64":
         return plain_kernels(precision)
     linear = {
-        "float32": OneDNNLinear if _has(torch.ops.mkldnn, "_linear_pointwise") else PlainLinear,
-        "bfloat16": OneDNNLinear if _has(torch.ops.mkldnn, "_linear_pointwise") and _has_bfloat16() else PlainLinear,
-        "int8": OneDNNInt8Linear if _has(torch.ops.onednn, "qlinear_pointwise") else PlainInt8Linear,
+        "float32": OneDNNLinear if has_onednn("mkldnn::_linear_pointwise") else PlainLinear,
+        "bfloat16": OneDNNLinear if has_onednn("mkldnn::_linear_pointwise") and _has_bfloat16() else PlainLinear,
+        "int8": OneDNNInt8Linear if has_onednn("onednn::qlinear_pointwise") else PlainInt8Linear,
     }[precision]
     return Kernels(linear, steps.CompiledEmbeddings, steps.compiled_attention, steps.CompiledNorm)
 
 
-def _has(operations: object, name: str) -> bool:
-    return torch.backends.mkldnn.is_available() and hasattr(operations, name)
-
-
 def _has_bfloat16() -> bool:
     """Whether oneDNN multiplies bfloat16 on this CPU: it does with AVX-512, and with some AVX2 processors."""
-    return _has(torch.ops.mkldnn, "_is_mkldnn_bf16_supported") and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return has_onednn("mkldnn::_is_mkldnn_bf16_supported") and torch.ops.mkldnn._is_mkldnn_bf16_supported()

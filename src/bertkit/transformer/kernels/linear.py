@@ -5,6 +5,8 @@ too, reaches with the same numbers. oneDNN is asked for directly, by the operati
 build lacks them, the plain operations run.
 """
 
+from functools import cache
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -26,6 +28,13 @@ _FUSED_ACTIVATIONS = {  # published name -> oneDNN's attribute and algorithm
 }
 
 
+@cache
+def has_onednn(operation: str) -> bool:
+    """Whether this build of torch offers one of oneDNN's operations: "mkldnn::_linear_pointwise"."""
+    namespace, _, name = operation.partition("::")
+    return torch.backends.mkldnn.is_available() and hasattr(getattr(torch.ops, namespace), name)
+
+
 class PlainLinear:
     """``activation(x W^T + b)`` or ``x W^T + b + residual`` by torch's own operations: the reference."""
 
@@ -42,7 +51,7 @@ class PlainLinear:
 class OneDNNLinear:
     """The same by oneDNN over a packed weight, float32 or bfloat16."""
 
-    def __init__(self, weight: Tensor, bias: Tensor) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _ROWS_EXPECTED)
         self.bias = bias
 

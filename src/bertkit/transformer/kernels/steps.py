@@ -5,21 +5,16 @@ float32 and bfloat16 on the CPU, where the arithmetic is done in float32 and rou
 Shape letters: T total_tokens, D hidden_size.
 """
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertkit.batch import Batch
 from bertkit.transformer.embeddings import Embeddings
+from bertkit.transformer.kernels.arrays import array, norm_arrays
 from bertkit.transformer.kernels.attention import packed_attention
-from bertkit.transformer.kernels.rows import Norm, Quantized, embed_rows, norm_rows, padded
+from bertkit.transformer.kernels.rows import Quantized, embed_rows, norm_rows
 from bertkit.transformer.kernels.tile_attention import attend_tiles
-
-
-def array(tensor: Tensor) -> np.ndarray:
-    """The same memory as the compiled kernels take it: bfloat16 as uint16."""
-    return tensor.view(torch.uint16).numpy() if tensor.dtype == torch.bfloat16 else tensor.numpy()
 
 
 class PlainEmbeddings:
@@ -60,7 +55,7 @@ def plain_attention(query_key_value: Tensor, batch: Batch, num_heads: int) -> Te
 def compiled_attention(query_key_value: Tensor, batch: Batch, num_heads: int) -> Tensor:
     """The same, compiled."""
     context = query_key_value.new_empty(len(query_key_value), query_key_value.shape[1] // 3)
-    attend_tiles(array(query_key_value), batch.cu_seqlens.numpy(), num_heads, array(context), None)
+    attend_tiles(array(query_key_value), batch.cu_seqlens.numpy(), num_heads, array(context), None, None)
     return context
 
 
@@ -87,9 +82,3 @@ class CompiledNorm:
         rows = array(x)
         norm_rows(rows, None, self.norm, rows, None)
         return x
-
-
-def norm_arrays(norm: nn.LayerNorm) -> Norm:
-    """A layer normalization as the compiled kernels take it."""
-    weight, bias = (padded(part.detach().numpy()) for part in (norm.weight, norm.bias))
-    return Norm(weight, bias, np.float32(norm.eps))

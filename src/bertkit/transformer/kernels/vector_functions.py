@@ -3,7 +3,15 @@
 import numpy as np
 
 from bertkit.compiled import compiled
-from bertkit.transformer.kernels.vectors import add_to_exponent, broadcast, fma, larger, smaller
+from bertkit.transformer.kernels.vectors import (
+    add_to_exponent,
+    broadcast,
+    fma,
+    inverse,
+    larger,
+    smaller,
+    where_positive,
+)
 
 WHOLE = np.float32(3 << 22)
 """Added to a number below 2**22 it leaves no room for a fraction: the lowest bits are the nearest whole number."""
@@ -45,3 +53,22 @@ def gelu(x):
     cdf = fma(cdf, square, broadcast(np.float32(-0.0664644445279)))
     cdf = fma(cdf, square, broadcast(np.float32(0.398937040907)))
     return x * fma(cdf, inside, broadcast(np.float32(0.5)))
+
+
+@compiled
+def normal(x):
+    """The standard normal distribution's cumulative probability, to 1e-7, and density at x.
+
+    With t = 1 / (1 + p |x| / sqrt(2)), the tail beyond |x| is a polynomial in t times exp(-x**2 / 2) (Abramowitz and
+    Stegun 1964, formula 7.1.26).
+    """
+    away = larger(x, broadcast(np.float32(0)) - x)
+    t = inverse(fma(away, broadcast(np.float32(0.3275911 / np.sqrt(2))), broadcast(np.float32(1))))
+    tail = fma(broadcast(np.float32(1.061405429 / 2)), t, broadcast(np.float32(-1.453152027 / 2)))
+    tail = fma(tail, t, broadcast(np.float32(1.421413741 / 2)))
+    tail = fma(tail, t, broadcast(np.float32(-0.284496736 / 2)))
+    tail = fma(tail, t, broadcast(np.float32(0.254829592 / 2)))
+    power = exp2(x * x * broadcast(np.float32(-0.5 / np.log(2))))
+    tail = tail * t * power
+    cdf = where_positive(x, broadcast(np.float32(1)) - tail, tail)
+    return cdf, power * broadcast(np.float32(1 / np.sqrt(2 * np.pi)))

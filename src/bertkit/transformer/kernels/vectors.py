@@ -248,6 +248,45 @@ def add_to_exponent(typing_context, a, bits):
     return _vector(_vector, _vector), generate
 
 
+@intrinsic
+def where_positive(typing_context, condition, a, b):
+    """a where the condition is above 0, else b."""
+
+    def generate(context, builder, signature, arguments):
+        condition, a, b = arguments
+        return builder.select(builder.fcmp_ordered(">", condition, ir.Constant(_FLOATS, None)), a, b)
+
+    return _vector(_vector, _vector, _vector), generate
+
+
+@intrinsic
+def drop(typing_context, vector, key, index, limit, scale):
+    """Lane x times ``scale``, or 0 where the random number of (key, index + x) is below ``limit``, of 2**32.
+
+    The number is a hash of its counter (Wellons 2018, "Prospecting for hash functions", lowbias32), so any part of a
+    mask can be drawn again at any time, on any thread.
+    """
+
+    def generate(context, builder, signature, arguments):
+        vector, key, index, limit, scale = arguments
+
+        def constant(number: int) -> Any:
+            return ir.Constant(_INTS, [number & 0xFFFFFFFF] * WIDTH)
+
+        step = 0x9E3779B9  # counters of one key lie far apart
+        first = builder.add(builder.mul(builder.trunc(index, _INT), _INT(step)), key)
+        lanes = ir.Constant(_INTS, [(step * x) & 0xFFFFFFFF for x in range(WIDTH)])
+        bits = builder.add(_in_all_lanes(builder, first), lanes)
+        for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
+            bits = builder.mul(builder.xor(bits, builder.lshr(bits, constant(shift))), constant(factor))
+        bits = builder.xor(bits, builder.lshr(bits, constant(16)))
+        stays = builder.icmp_unsigned(">=", bits, _in_all_lanes(builder, limit))
+        scaled = builder.fmul(vector, _in_all_lanes(builder, scale))
+        return builder.select(stays, scaled, ir.Constant(_FLOATS, None))
+
+    return _vector(_vector, types.uint32, types.intp, types.uint32, types.float32), generate
+
+
 # ---- across lanes
 
 
