@@ -5,6 +5,9 @@ Gives: torch's device and dtype.
 May import: errors.
 """
 
+import platform
+from pathlib import Path
+
 import torch
 
 from bertkit.errors import UsageError
@@ -42,5 +45,15 @@ def weights_dtype(precision: str) -> torch.dtype:
         UsageError: an unknown name.
     """
     if precision not in PRECISIONS:
-        raise UsageError(f"precision={precision!r}: expected one of {', '.join(PRECISIONS)}")
+        raise UsageError(f"precision={precision!r}: expected one of {', '.join(PRECISIONS)}, auto")
     return PRECISIONS[precision]
+
+
+def cpu_name() -> str:
+    """What this machine calls its processor, with the instructions that torch uses on it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        model = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        model = platform.processor() or platform.machine()
+    return f"{model}, {torch.backends.cpu.get_cpu_capability()}"

@@ -3,7 +3,7 @@
 Shape letters: T total_tokens, D hidden_size.
 """
 
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -75,7 +75,7 @@ class PreparedEncoder:
     @torch.inference_mode()
     def __call__(self, batch: Batch, *, with_hidden_states: bool = False, with_pooled: bool = True) -> EncoderOutput:
         """As `Encoder.forward` in evaluation; hidden states are given in the dtype of the encoder's weights."""
-        hidden = self.embeddings(batch)
+        hidden: Any = self.embeddings(batch)  # HiddenStates or Tensor, as the layers take it
         hidden_states = [self._plain(hidden)] if with_hidden_states else []
         for layer in self.layers:
             hidden = layer(hidden, batch)

@@ -34,7 +34,7 @@ class CompiledEmbeddings:
     def __init__(self, embeddings: Embeddings, dtype: torch.dtype) -> None:
         self.embeddings, self.dtype = embeddings, dtype
         tables = (embeddings.word, embeddings.position, embeddings.token_type)
-        self.tables = [table.weight.detach().numpy() for table in tables]
+        self.tables = [array(table.weight) for table in tables]
         self.norm = norm_arrays(embeddings.norm)
 
     def __call__(self, batch: Batch, quantized: Quantized | None = None) -> Tensor:
@@ -42,7 +42,7 @@ class CompiledEmbeddings:
         self.embeddings.check(batch)
         hidden = torch.empty(len(batch.input_ids), self.tables[0].shape[1], dtype=self.dtype)
         ids = (batch.input_ids.numpy(), batch.position_ids.numpy(), batch.token_type_ids.numpy())
-        embed_rows(*self.tables, *ids, self.norm, array(hidden), quantized)
+        embed_rows(*self.tables, *ids, self.norm, array(hidden), quantized)  # pyrefly: ignore
         return hidden
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
+from torch.autograd import function
 
 from bertkit.transformer.activations import ACTIVATIONS
 from bertkit.transformer.kernels.arrays import array, norm_arrays
@@ -35,6 +35,8 @@ from bertkit.transformer.kernels.training_rows import (
     gelu_backward,
     gelu_forward,
 )
+
+once_differentiable: Any = function.once_differentiable  # its annotation loses the arguments' names
 
 
 @dataclass
@@ -195,8 +197,8 @@ class _AddNorm(torch.autograd.Function):
             array(grad.contiguous()), array(x), array(residual), ctx.arrays, ctx.mask, means.numpy(), factors.numpy(),
             array(grad_x), array(grad_residual), grad_weight, grad_bias,
         )  # fmt: skip
-        weights = (torch.from_numpy(grads[:width]) for grads in (grad_weight, grad_bias))
-        return grad_x, grad_residual, *weights, None, None
+        grad_weights = (torch.from_numpy(sums[:width]) for sums in (grad_weight, grad_bias))
+        return grad_x, grad_residual, *grad_weights, None, None
 
 
 class _Attention(torch.autograd.Function):
@@ -214,8 +216,13 @@ class _Attention(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (query_key_value,) = ctx.saved_tensors
-        grads = torch.empty_like(query_key_value)
+        grad_together = torch.empty_like(query_key_value)
         attend_tiles_backward(
-            array(query_key_value), ctx.cu_seqlens, ctx.num_heads, ctx.mask, array(grad.contiguous()), array(grads)
+            array(query_key_value),
+            ctx.cu_seqlens,
+            ctx.num_heads,
+            ctx.mask,
+            array(grad.contiguous()),
+            array(grad_together),
         )
-        return grads, None, None, None
+        return grad_together, None, None, None

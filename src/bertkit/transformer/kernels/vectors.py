@@ -12,49 +12,30 @@ from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
-from numba import types
-from numba.core.datamodel import PrimitiveModel
-from numba.extending import intrinsic, overload, register_model
+from numba import extending, types
+from numba.extending import overload
 
-WIDTH = 16
-"""Lanes of a vector."""
+from bertkit.transformer.kernels.llvm_vectors import (
+    BITS,
+    FLOAT,
+    FLOATS,
+    INT,
+    INTS,
+    VECTOR,
+    WIDTH,
+    first_lanes,
+    in_all_lanes,
+    larger_of,
+    llvm_function,
+    narrow,
+    place_of,
+    shuffle,
+    smaller_of,
+    suffix,
+    widen,
+)
 
-
-class VectorType(types.Type):
-    """numba's name for sixteen float32."""
-
-    def __init__(self) -> None:
-        super().__init__(name="float32x16")
-
-
-class _BFloat16(ir.types.Type):
-    """LLVM's bfloat, which llvmlite has no class for."""
-
-    def _to_string(self) -> str:
-        return "bfloat"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _BFloat16)
-
-    def __hash__(self) -> int:
-        return hash(_BFloat16)
-
-
-_vector = VectorType()
-_INT, _FLOAT = ir.IntType(32), ir.FloatType()
-_BITS, _BYTES, _SHORTS, _INTS = (ir.VectorType(ir.IntType(bits), WIDTH) for bits in (1, 8, 16, 32))
-_FLOATS, _BFLOATS = ir.VectorType(_FLOAT, WIDTH), ir.VectorType(_BFloat16(), WIDTH)
-_STORED = {  # element -> sixteen of them, bytes of one
-    types.float32: (_FLOATS, 4),
-    types.uint16: (_SHORTS, 2),
-    types.uint8: (_BYTES, 1),
-}
-
-
-@register_model(VectorType)
-class _VectorModel(PrimitiveModel):
-    def __init__(self, dmm: Any, fe_type: Any) -> None:
-        super().__init__(dmm, fe_type, _FLOATS)
+intrinsic: Any = extending.intrinsic  # numba's annotations count the typing context among a call's arguments
 
 
 # ---- memory
@@ -65,10 +46,10 @@ def load(typing_context, array, index):
     """array[index : index + 16]."""
 
     def generate(context, builder, signature, arguments):
-        place, _, align = _place(context, builder, signature.args[0], *arguments[:2])
-        return _widen(builder, builder.load(place, align=align))
+        place, _, align = place_of(context, builder, signature.args[0], *arguments[:2])
+        return widen(builder, builder.load(place, align=align))
 
-    return _vector(array, types.intp), generate
+    return VECTOR(array, types.intp), generate
 
 
 @intrinsic
@@ -76,12 +57,12 @@ def load_first(typing_context, array, index, count):
     """array[index : index + count] and zeros after it; a count above 16 is 16."""
 
     def generate(context, builder, signature, arguments):
-        place, lanes, align = _place(context, builder, signature.args[0], *arguments[:2])
-        masked = _llvm(builder, f"masked.load.{_suffix(lanes)}.p0", lanes, [place.type, _INT, _BITS, lanes])
+        place, lanes, align = place_of(context, builder, signature.args[0], *arguments[:2])
+        masked = llvm_function(builder, f"masked.load.{suffix(lanes)}.p0", lanes, [place.type, INT, BITS, lanes])
         zeros = ir.Constant(lanes, None)
-        return _widen(builder, builder.call(masked, [place, _INT(align), _first(builder, arguments[2]), zeros]))
+        return widen(builder, builder.call(masked, [place, INT(align), first_lanes(builder, arguments[2]), zeros]))
 
-    return _vector(array, types.intp, types.intp), generate
+    return VECTOR(array, types.intp, types.intp), generate
 
 
 @intrinsic
@@ -89,11 +70,11 @@ def store(typing_context, array, index, vector):
     """array[index : index + 16] = vector."""
 
     def generate(context, builder, signature, arguments):
-        place, lanes, align = _place(context, builder, signature.args[0], *arguments[:2])
-        builder.store(_narrow(builder, arguments[2], lanes), place, align=align)
+        place, lanes, align = place_of(context, builder, signature.args[0], *arguments[:2])
+        builder.store(narrow(builder, arguments[2], lanes), place, align=align)
         return context.get_dummy_value()
 
-    return types.void(array, types.intp, _vector), generate
+    return types.void(array, types.intp, VECTOR), generate
 
 
 @intrinsic
@@ -101,13 +82,15 @@ def store_first(typing_context, array, index, vector, count):
     """array[index : index + count] = the first of vector; a count above 16 is 16."""
 
     def generate(context, builder, signature, arguments):
-        place, lanes, align = _place(context, builder, signature.args[0], *arguments[:2])
-        masked = _llvm(builder, f"masked.store.{_suffix(lanes)}.p0", ir.VoidType(), [lanes, place.type, _INT, _BITS])
-        narrow = _narrow(builder, arguments[2], lanes)
-        builder.call(masked, [narrow, place, _INT(align), _first(builder, arguments[3])])
+        place, lanes, align = place_of(context, builder, signature.args[0], *arguments[:2])
+        masked = llvm_function(
+            builder, f"masked.store.{suffix(lanes)}.p0", ir.VoidType(), [lanes, place.type, INT, BITS]
+        )
+        narrow = narrow(builder, arguments[2], lanes)
+        builder.call(masked, [narrow, place, INT(align), first_lanes(builder, arguments[3])])
         return context.get_dummy_value()
 
-    return types.void(array, types.intp, _vector, types.intp), generate
+    return types.void(array, types.intp, VECTOR, types.intp), generate
 
 
 @intrinsic
@@ -115,11 +98,11 @@ def store_lowest_bytes(typing_context, array, index, vector):
     """array[index : index + 16] = the lowest 8 bits of each lane; a uint8 array."""
 
     def generate(context, builder, signature, arguments):
-        place, lanes, align = _place(context, builder, signature.args[0], *arguments[:2])
-        builder.store(builder.trunc(builder.bitcast(arguments[2], _INTS), lanes), place, align=align)
+        place, lanes, align = place_of(context, builder, signature.args[0], *arguments[:2])
+        builder.store(builder.trunc(builder.bitcast(arguments[2], INTS), lanes), place, align=align)
         return context.get_dummy_value()
 
-    return types.void(array, types.intp, _vector), generate
+    return types.void(array, types.intp, VECTOR), generate
 
 
 @intrinsic
@@ -127,9 +110,9 @@ def broadcast(typing_context, number):
     """A float32 in all sixteen lanes."""
 
     def generate(context, builder, signature, arguments):
-        return _in_all_lanes(builder, arguments[0])
+        return in_all_lanes(builder, arguments[0])
 
-    return _vector(types.float32), generate
+    return VECTOR(types.float32), generate
 
 
 @intrinsic
@@ -137,11 +120,11 @@ def broadcast_from(typing_context, array, index):
     """array[index], of a float32 array, in all sixteen lanes: without the test for an index below 0."""
 
     def generate(context, builder, signature, arguments):
-        place, _, align = _place(context, builder, signature.args[0], *arguments[:2])
-        one = builder.load(builder.bitcast(place, _FLOAT.as_pointer()), align=align)
-        return _in_all_lanes(builder, one)
+        place, _, align = place_of(context, builder, signature.args[0], *arguments[:2])
+        one = builder.load(builder.bitcast(place, FLOAT.as_pointer()), align=align)
+        return in_all_lanes(builder, one)
 
-    return _vector(array, types.intp), generate
+    return VECTOR(array, types.intp), generate
 
 
 @intrinsic
@@ -152,7 +135,7 @@ def transpose(typing_context, source, source_index, source_stride, target, targe
         def rows(first):
             array, index, stride = arguments[first : first + 3]
             places = [builder.add(index, builder.mul(stride, stride.type(row))) for row in range(WIDTH)]
-            return [_place(context, builder, signature.args[first], array, place)[0] for place in places]
+            return [place_of(context, builder, signature.args[first], array, place)[0] for place in places]
 
         vectors = [builder.load(place, align=4) for place in rows(0)]
         for step in (1, 2, 4, 8):  # swap the off-diagonal blocks of every 2 * step square
@@ -161,8 +144,8 @@ def transpose(typing_context, source, source_index, source_stride, target, targe
                     upper, lower = vectors[row], vectors[row + step]
                     stays = [x - step + WIDTH if x & step else x for x in range(WIDTH)]
                     swaps = [x + WIDTH if x & step else x + step for x in range(WIDTH)]
-                    vectors[row] = _shuffle(builder, upper, lower, stays)
-                    vectors[row + step] = _shuffle(builder, upper, lower, swaps)
+                    vectors[row] = shuffle(builder, upper, lower, stays)
+                    vectors[row + step] = shuffle(builder, upper, lower, swaps)
         for vector, place in zip(vectors, rows(3), strict=True):
             builder.store(vector, place, align=4)
         return context.get_dummy_value()
@@ -179,7 +162,7 @@ def _binary(instruction: str) -> Any:
         def generate(context, builder, signature, arguments):
             return getattr(builder, instruction)(*arguments)
 
-        return _vector(_vector, _vector), generate
+        return VECTOR(VECTOR, VECTOR), generate
 
     return apply
 
@@ -189,7 +172,7 @@ def _define(operation: Any, instruction: str) -> None:
 
     @overload(operation)
     def implement(a, b):
-        if a is _vector and b is _vector:
+        if a is VECTOR and b is VECTOR:
             return lambda a, b: apply(a, b)
 
 
@@ -202,9 +185,9 @@ def fma(typing_context, a, b, c):
     """a * b + c, rounded once."""
 
     def generate(context, builder, signature, arguments):
-        return builder.call(_llvm(builder, f"fma.{_suffix(_FLOATS)}", _FLOATS, [_FLOATS] * 3), arguments)
+        return builder.call(llvm_function(builder, f"fma.{suffix(FLOATS)}", FLOATS, [FLOATS] * 3), arguments)
 
-    return _vector(_vector, _vector, _vector), generate
+    return VECTOR(VECTOR, VECTOR, VECTOR), generate
 
 
 @intrinsic
@@ -212,9 +195,9 @@ def inverse(typing_context, a):
     """1 / a."""
 
     def generate(context, builder, signature, arguments):
-        return builder.fdiv(ir.Constant(_FLOATS, [1.0] * WIDTH), arguments[0])
+        return builder.fdiv(ir.Constant(FLOATS, [1.0] * WIDTH), arguments[0])
 
-    return _vector(_vector), generate
+    return VECTOR(VECTOR), generate
 
 
 @intrinsic
@@ -222,9 +205,9 @@ def larger(typing_context, a, b):
     """The larger of a and b; b where one is not a number."""
 
     def generate(context, builder, signature, arguments):
-        return _larger(builder, *arguments)
+        return larger_of(builder, *arguments)
 
-    return _vector(_vector, _vector), generate
+    return VECTOR(VECTOR, VECTOR), generate
 
 
 @intrinsic
@@ -232,9 +215,9 @@ def smaller(typing_context, a, b):
     """The smaller of a and b; b where one is not a number."""
 
     def generate(context, builder, signature, arguments):
-        return _smaller(builder, *arguments)
+        return smaller_of(builder, *arguments)
 
-    return _vector(_vector, _vector), generate
+    return VECTOR(VECTOR, VECTOR), generate
 
 
 @intrinsic
@@ -242,10 +225,10 @@ def add_to_exponent(typing_context, a, bits):
     """a * 2**n for the whole number n in the lowest bits of ``bits``, where that is a normal number."""
 
     def generate(context, builder, signature, arguments):
-        a, bits = (builder.bitcast(argument, _INTS) for argument in arguments)
-        return builder.bitcast(builder.add(a, builder.shl(bits, ir.Constant(_INTS, [23] * WIDTH))), _FLOATS)
+        a, bits = (builder.bitcast(argument, INTS) for argument in arguments)
+        return builder.bitcast(builder.add(a, builder.shl(bits, ir.Constant(INTS, [23] * WIDTH))), FLOATS)
 
-    return _vector(_vector, _vector), generate
+    return VECTOR(VECTOR, VECTOR), generate
 
 
 @intrinsic
@@ -254,9 +237,9 @@ def where_positive(typing_context, condition, a, b):
 
     def generate(context, builder, signature, arguments):
         condition, a, b = arguments
-        return builder.select(builder.fcmp_ordered(">", condition, ir.Constant(_FLOATS, None)), a, b)
+        return builder.select(builder.fcmp_ordered(">", condition, ir.Constant(FLOATS, None)), a, b)
 
-    return _vector(_vector, _vector, _vector), generate
+    return VECTOR(VECTOR, VECTOR, VECTOR), generate
 
 
 @intrinsic
@@ -271,20 +254,20 @@ def drop(typing_context, vector, key, index, limit, scale):
         vector, key, index, limit, scale = arguments
 
         def constant(number: int) -> Any:
-            return ir.Constant(_INTS, [number & 0xFFFFFFFF] * WIDTH)
+            return ir.Constant(INTS, [number & 0xFFFFFFFF] * WIDTH)
 
         step = 0x9E3779B9  # counters of one key lie far apart
-        first = builder.add(builder.mul(builder.trunc(index, _INT), _INT(step)), key)
-        lanes = ir.Constant(_INTS, [(step * x) & 0xFFFFFFFF for x in range(WIDTH)])
-        bits = builder.add(_in_all_lanes(builder, first), lanes)
+        first = builder.add(builder.mul(builder.trunc(index, INT), INT(step)), key)
+        lanes = ir.Constant(INTS, [(step * x) & 0xFFFFFFFF for x in range(WIDTH)])
+        bits = builder.add(in_all_lanes(builder, first), lanes)
         for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
             bits = builder.mul(builder.xor(bits, builder.lshr(bits, constant(shift))), constant(factor))
         bits = builder.xor(bits, builder.lshr(bits, constant(16)))
-        stays = builder.icmp_unsigned(">=", bits, _in_all_lanes(builder, limit))
-        scaled = builder.fmul(vector, _in_all_lanes(builder, scale))
-        return builder.select(stays, scaled, ir.Constant(_FLOATS, None))
+        stays = builder.icmp_unsigned(">=", bits, in_all_lanes(builder, limit))
+        scaled = builder.fmul(vector, in_all_lanes(builder, scale))
+        return builder.select(stays, scaled, ir.Constant(FLOATS, None))
 
-    return _vector(_vector, types.uint32, types.intp, types.uint32, types.float32), generate
+    return VECTOR(VECTOR, types.uint32, types.intp, types.uint32, types.float32), generate
 
 
 # ---- across lanes
@@ -298,10 +281,10 @@ def _across(combine: Callable[[Any, Any, Any], Any]) -> Any:
         def generate(context, builder, signature, arguments):
             (vector,) = arguments
             for half in (8, 4, 2, 1):
-                vector = combine(builder, vector, _shuffle(builder, vector, vector, [x ^ half for x in range(WIDTH)]))
-            return builder.extract_element(vector, _INT(0))
+                vector = combine(builder, vector, shuffle(builder, vector, vector, [x ^ half for x in range(WIDTH)]))
+            return builder.extract_element(vector, INT(0))
 
-        return types.float32(_vector), generate
+        return types.float32(VECTOR), generate
 
     return reduce
 
@@ -309,10 +292,10 @@ def _across(combine: Callable[[Any, Any, Any], Any]) -> Any:
 total = _across(lambda builder, a, b: builder.fadd(a, b))
 """The sum of the lanes, pair by pair."""
 
-largest = _across(lambda builder, a, b: _larger(builder, a, b))
+largest = _across(lambda builder, a, b: larger_of(builder, a, b))
 """The largest lane."""
 
-smallest = _across(lambda builder, a, b: _smaller(builder, a, b))
+smallest = _across(lambda builder, a, b: smaller_of(builder, a, b))
 """The smallest lane."""
 
 
@@ -331,13 +314,13 @@ def _eight_across(combine: Callable[[Any, Any, Any], Any]) -> Any:
                 lower = [x for x in range(2 * WIDTH) if not x & half]
                 upper = [x + half for x in lower]
                 vectors = [
-                    combine(builder, _shuffle(builder, a, b, lower), _shuffle(builder, a, b, upper))
+                    combine(builder, shuffle(builder, a, b, lower), shuffle(builder, a, b, upper))
                     for a, b in zip(vectors[::2], vectors[1::2], strict=True)
                 ]
             (pairs,) = vectors
-            return combine(builder, pairs, _shuffle(builder, pairs, pairs, [x ^ 1 for x in range(WIDTH)]))
+            return combine(builder, pairs, shuffle(builder, pairs, pairs, [x ^ 1 for x in range(WIDTH)]))
 
-        return _vector(types.UniTuple(_vector, 8)), generate
+        return VECTOR(types.UniTuple(VECTOR, 8)), generate
 
     return reduce
 
@@ -345,7 +328,7 @@ def _eight_across(combine: Callable[[Any, Any, Any], Any]) -> Any:
 totals_of_eight = _eight_across(lambda builder, a, b: builder.fadd(a, b))
 """The sums of the lanes of eight vectors: that of vector r in lane 2 * r."""
 
-largest_of_eight = _eight_across(lambda builder, a, b: _larger(builder, a, b))
+largest_of_eight = _eight_across(lambda builder, a, b: larger_of(builder, a, b))
 """The largest lanes of eight vectors: that of vector r in lane 2 * r."""
 
 
@@ -354,62 +337,6 @@ def lane(typing_context, a, number):
     """One lane of a in all lanes."""
 
     def generate(context, builder, signature, arguments):
-        return _in_all_lanes(builder, builder.extract_element(arguments[0], builder.trunc(arguments[1], _INT)))
+        return in_all_lanes(builder, builder.extract_element(arguments[0], builder.trunc(arguments[1], INT)))
 
-    return _vector(_vector, types.intp), generate
-
-
-# ---- LLVM
-
-
-def _place(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> tuple[Any, ir.VectorType, int]:
-    """Where array[index] lies, what sixteen elements of it are, and the bytes of one."""
-    lanes, align = _STORED[array_type.dtype]
-    data = context.make_array(array_type)(context, builder, array).data
-    return builder.bitcast(builder.gep(data, [index]), lanes.as_pointer()), lanes, align
-
-
-def _widen(builder: Any, lanes: Any) -> Any:
-    if lanes.type == _FLOATS:
-        return lanes
-    upper = builder.shl(builder.zext(lanes, _INTS), ir.Constant(_INTS, [16] * WIDTH))
-    return builder.bitcast(upper, _FLOATS)
-
-
-def _narrow(builder: Any, vector: Any, lanes: ir.VectorType) -> Any:
-    return vector if lanes == _FLOATS else builder.bitcast(builder.fptrunc(vector, _BFLOATS), lanes)
-
-
-def _in_all_lanes(builder: Any, value: Any) -> Any:
-    one = builder.insert_element(ir.Constant(ir.VectorType(value.type, WIDTH), ir.Undefined), value, _INT(0))
-    return builder.shuffle_vector(one, one, ir.Constant(_INTS, None))
-
-
-def _shuffle(builder: Any, a: Any, b: Any, lanes: list[int]) -> Any:
-    """Lanes by number: 0 to 15 of a, 16 to 31 of b."""
-    return builder.shuffle_vector(a, b, ir.Constant(_INTS, lanes))
-
-
-def _larger(builder: Any, a: Any, b: Any) -> Any:
-    return builder.select(builder.fcmp_ordered(">", a, b), a, b)
-
-
-def _smaller(builder: Any, a: Any, b: Any) -> Any:
-    return builder.select(builder.fcmp_ordered("<", a, b), a, b)
-
-
-def _first(builder: Any, count: Any) -> Any:
-    """A bit for each lane: is it among the first ``count``?"""
-    numbers = ir.Constant(_INTS, list(range(WIDTH)))
-    return builder.icmp_signed("<", numbers, _in_all_lanes(builder, builder.trunc(count, _INT)))
-
-
-def _suffix(lanes: ir.VectorType) -> str:
-    return f"v{WIDTH}" + {_FLOATS: "f32", _SHORTS: "i16"}[lanes]
-
-
-def _llvm(builder: Any, name: str, result: ir.Type, arguments: list[ir.Type]) -> ir.Function:
-    """LLVM's own function of a name."""
-    name = f"llvm.{name}"
-    known = builder.module.globals.get(name)
-    return known or ir.Function(builder.module, ir.FunctionType(result, arguments), name)
+    return VECTOR(VECTOR, types.intp), generate
