@@ -133,14 +133,13 @@ def _normalize_row(line, width, sums, norm, hidden, row):
     Returns the smallest and the largest numbers, lane by lane.
     """
     mean = total(sums) / np.float32(width)
+    line[width:] = mean  # whatever is beyond the end is at no distance
     squares = s1 = s2 = s3 = broadcast(np.float32(0))  # four sums in turn: none waits for the one before it
     for c in range(0, width, WIDTH):
         distance = load(line, c) - broadcast(mean)
         squares, s1, s2, s3 = s1, s2, s3, fma(distance, distance, squares)
     squares = (squares + s1) + (s2 + s3)
-    beyond = np.float32(whole_vectors(width) - width)  # lanes of 0 after the end, (0 - mean)**2 each
-    variance = (total(squares) - beyond * mean * mean) / np.float32(width)
-    factor = broadcast(np.float32(1) / np.sqrt(variance + norm.eps))
+    factor = broadcast(np.float32(1) / np.sqrt(total(squares) / np.float32(width) + norm.eps))
     low, high = broadcast(np.float32(np.inf)), broadcast(np.float32(-np.inf))
     for c in range(0, width, WIDTH):
         numbers = fma((load(line, c) - broadcast(mean)) * factor, load(norm.weight, c), load(norm.bias, c))

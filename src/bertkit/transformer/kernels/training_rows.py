@@ -45,13 +45,12 @@ def add_norm_forward(x, residual, norm, dropout, out, means, factors):
             sums = sums + summed
             store(line, c, summed)
         mean = total(sums) / np.float32(width)
+        line[width:] = mean  # whatever is beyond the end is at no distance
         squares = broadcast(np.float32(0))
         for c in range(0, width, WIDTH):
             distance = load(line, c) - broadcast(mean)
             squares = fma(distance, distance, squares)
-        beyond = np.float32(whole_vectors(width) - width)  # lanes of 0 after the end, (0 - mean)**2 each
-        variance = (total(squares) - beyond * mean * mean) / np.float32(width)
-        factor = np.float32(1) / np.sqrt(variance + norm.eps)
+        factor = np.float32(1) / np.sqrt(total(squares) / np.float32(width) + norm.eps)
         means[row], factors[row] = mean, factor
         for c in range(0, width, WIDTH):
             scaled = (load(line, c) - broadcast(mean)) * broadcast(factor)

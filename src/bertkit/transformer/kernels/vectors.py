@@ -86,8 +86,8 @@ def store_first(typing_context, array, index, vector, count):
         masked = llvm_function(
             builder, f"masked.store.{suffix(lanes)}.p0", ir.VoidType(), [lanes, place.type, INT, BITS]
         )
-        narrow = narrow(builder, arguments[2], lanes)
-        builder.call(masked, [narrow, place, INT(align), first_lanes(builder, arguments[3])])
+        numbers = narrow(builder, arguments[2], lanes)
+        builder.call(masked, [numbers, place, INT(align), first_lanes(builder, arguments[3])])
         return context.get_dummy_value()
 
     return types.void(array, types.intp, VECTOR, types.intp), generate
