@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import numba
 
 Function = TypeVar("Function", bound=Callable)
+_compile: Any = partial(numba.njit, nogil=True, error_model="numpy")  # numba's own annotations say less
 
 
 def compiled(function: Function) -> Function:
@@ -21,8 +22,16 @@ def compiled(function: Function) -> Function:
     that is not possible either not at all: then every process compiles anew. Code is kept for one state of the file
     that ``function`` stands in: after editing a file it calls into, touch both.
     """
-    compile_: Any = partial(numba.njit, nogil=True, error_model="numpy")  # numba's own annotations say less
     try:
-        return compile_(function, cache=True)
+        return _compile(function, _nrt=False, cache=True)
     except RuntimeError:  # no folder to keep it in
-        return compile_(function)
+        return _compile(function)
+
+
+def part(function: Function) -> Function:
+    """Compile ``function`` as a part of compiled functions that call it: not kept by itself, not called from Python."""
+    return _compile(function, _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
+
+def inlined(function: Function) -> Function:
+    return _compile(function, _nrt=False, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)

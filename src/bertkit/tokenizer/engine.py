@@ -1,0 +1,282 @@
+"""UTF-8 bytes to pieces: the compiled inner loop of WordPiece.
+
+A text is read once. Its characters fall into *runs*: what stands between white space, punctuation and CJK characters.
+A run is nearly always one word, and nearly always one seen before: then its pieces are in the cache, by its bytes, and
+nothing else happens. A new run is normalized to letters, split into words (a character may decompose to punctuation),
+and its words are matched with the vocabulary.
+
+These arrays go from function to function one by one, under the same names (compiled code would copy them in a bundle):
+
+    data (num_bytes,) uint8                 UTF-8, or what should be
+    pages, forms, form_letters, first_other what becomes of each character, see characters.py
+    edges, unk_id                           the vocabulary, see matching.py; id of [UNK]
+    cache (a power of 2, 16) int64          runs and their pieces, see below; a run stands in one of two rows
+    normal (n, 2) int64                     scratch: letters of the run at hand, and the character each comes from
+    word (longest word, 4) int64            scratch: the same of the word at hand; ids of its pieces, and where they end
+    ids (n,) int32                          the result; n at least the number of bytes
+    spans (n or RING, 3) int32              start and end in characters, number of the word; with RING rows not wanted
+
+Places count the characters of a text, words its words.
+
+The machine code of this file, characters.py and matching.py is kept together: after editing one of them touch this one.
+"""
+
+import numpy as np
+
+from bertkit.compiled import compiled, inlined, part
+from bertkit.tokenizer.characters import CODE_POINT, INVALID, PUNCTUATION, SPACE, decode, form_of, normalize
+from bertkit.tokenizer.matching import entry_of, match
+
+# A row of the cache is 16 numbers of 64 bits, two lines of the processor's own caches. The first six hold the bytes of
+# a run, padded with zeros, and in the last byte their number. The other ten hold a piece each: id, then start and end
+# in characters of the run and word of the run, 8 bits each, and in the first one's upper 8 bits how many there are.
+KEY_NUMBERS = 6
+ROW_NUMBERS = 16
+_MAX_CACHED_BYTES = 8 * KEY_NUMBERS - 1
+_MAX_CACHED_PIECES = ROW_NUMBERS - KEY_NUMBERS
+# Odd numbers of random bits, as signed ones.
+_HASH_A, _HASH_B, _HASH_C = -7046029254386353131, -4417276706812531889, 1609587929392839161
+_HASH_D, _HASH_E = -8796714831421723037, 2870177450012600261
+
+RING = 16
+"""Rows of ``spans`` where they are not wanted: the latest go round, so that the cache can have them. A power of 2."""
+
+
+@compiled
+def tokenize(
+    data, bounds, marks, pages, forms, form_letters, first_other, edges, unk_id, cache, normal, word, ids, spans,
+    texts,
+):  # fmt: skip
+    """Tokenize texts.
+
+    Args:
+        bounds: (num_texts + 1,) int64, first byte of each text.
+        marks: (num_marks + 1, 3) int64: first byte, byte after, and id of tokens found in the texts beforehand, in
+            order; and a last row that starts beyond the texts.
+        texts: (num_texts + 1, 2) int64, is written to: number of pieces before each text, and how many stretches of
+            its bytes are not UTF-8.
+    """
+    count, next_mark = np.int64(0), 0
+    for text in range(len(bounds) - 1):
+        texts[text, 0], texts[text, 1] = count, 0
+        position, end = bounds[text], bounds[text + 1]
+        place, number = np.int64(0), np.int64(0)
+        while position < end:
+            stop = min(end, marks[next_mark, 0])
+            count, place, number, num_invalid = _part(
+                data, position, stop, count, place, number,
+                pages, forms, form_letters, first_other, edges, unk_id, cache, normal, word, ids, spans,
+            )  # fmt: skip
+            texts[text, 1] += num_invalid
+            position = stop
+            if stop < end:
+                position, first_place = marks[next_mark, 1], place
+                for at in range(stop, position):
+                    place += (data[at] & 0xC0) != 0x80  # a byte that starts a character
+                count = _give(count, marks[next_mark, 2], first_place, place, number, ids, spans)
+                number, next_mark = number + 1, next_mark + 1
+    texts[len(bounds) - 1, 0] = count
+
+
+@part
+def _part(
+    data, position, end, count, place, number,
+    pages, forms, form_letters, first_other, edges, unk_id, cache, normal, word, ids, spans,
+):  # fmt: skip
+    """Pieces of the bytes from ``position`` to ``end``, from piece ``count``, ``place`` and word ``number`` on.
+
+    Returns:
+        The next piece, place and word, and how many stretches of bytes are not UTF-8.
+    """
+    num_invalid = 0
+    while position < end:
+        start, first_place, form, code, following = position, place, np.int64(0), np.int64(0), position
+        while position < end:
+            code, following = np.int64(data[position]), position + 1
+            if code < 0x80:
+                form = np.int64(forms[code])
+            else:
+                code, following = decode(data, position, end)
+                form = form_of(code, pages, forms)
+                num_invalid += code == INVALID
+            if 0 < form < first_other:  # white space or a word of its own
+                break
+            position, place = following, place + 1
+        if start < position:
+            known = _look_up(data, start, position, cache)
+            if known >= 0:
+                count, number = _recall(cache, known, count, first_place, number, ids, spans)
+            else:
+                count, number = _learn(
+                    data, start, position, count, first_place, number,
+                    pages, forms, form_letters, edges, unk_id, cache, normal, word, ids, spans,
+                )  # fmt: skip
+        if position < end:
+            if form != SPACE:
+                letter = np.int64(form_letters[form_letters[form]]) & CODE_POINT
+                token_id = entry_of(letter if letter else code, edges)
+                count = _give(count, token_id if token_id >= 0 else unk_id, place, place + 1, number, ids, spans)
+                number += 1
+            position, place = following, place + 1
+    return count, place, number, num_invalid
+
+
+@inlined
+def _look_up(data, start, end, cache):
+    """The row of the cache that holds a run, or -1."""
+    if end - start > _MAX_CACHED_BYTES:
+        return np.int64(-1)
+    key = _key(data, start, end - start)
+    first = _first_row(key, cache)
+    if _holds(cache, first, key):
+        return first
+    return first + 1 if _holds(cache, first + 1, key) else np.int64(-1)
+
+
+@inlined
+def _key(data, start, size):
+    """The first numbers of a row of the cache, of a run of ``size`` bytes."""
+    if size <= 8:
+        return (_bytes(data, start, size), np.int64(0), np.int64(0), np.int64(0), np.int64(0), size << 56)
+    return (
+        _bytes(data, start, 8),
+        _bytes(data, start + 8, size - 8),
+        _bytes(data, start + 16, size - 16),
+        _bytes(data, start + 24, size - 24),
+        _bytes(data, start + 32, size - 32),
+        _bytes(data, start + 40, size - 40) | size << 56,
+    )
+
+
+@inlined
+def _bytes(data, position, size):
+    """The first ``size`` of eight bytes as one number, the first one lowest; all of them if there are more."""
+    number = np.uint64(0)
+    if size <= 0:
+        return np.int64(0)
+    if position + 8 <= len(data):
+        for at in range(8):  # compiled to a single instruction
+            number |= np.uint64(data[np.uint64(position + at)]) << np.uint64(8 * at)
+        if size < 8:
+            number &= (np.uint64(1) << np.uint64(8 * size)) - np.uint64(1)
+    else:
+        for at in range(min(8, size)):
+            number |= np.uint64(data[np.uint64(position + at)]) << np.uint64(8 * at)
+    return np.int64(number)
+
+
+@inlined
+def _first_row(key, cache):
+    """The first of the two rows of the cache where a run may stand."""
+    a, b, c, d, e, f = key
+    hashed = (a + f) * _HASH_A + b * _HASH_B + c * _HASH_C + d * _HASH_D + e * _HASH_E
+    hashed = (hashed ^ hashed >> 32) * _HASH_A
+    return (hashed >> 32) & (len(cache) - 2)
+
+
+@inlined
+def _holds(cache, found, key):
+    a, b, c, d, e, f = key
+    same = cache[found, 0] == a and cache[found, 5] == f
+    if same and b | c | d | e:
+        same = cache[found, 1] == b and cache[found, 2] == c and cache[found, 3] == d and cache[found, 4] == e
+    return same
+
+
+@inlined
+def _recall(cache, found, count, place, number, ids, spans):
+    """Give the pieces in a row of the cache; returns the next piece and word."""
+    num_pieces, num_words = cache[found, KEY_NUMBERS] >> 56, 0
+    for at in range(KEY_NUMBERS, KEY_NUMBERS + num_pieces):
+        piece = cache[found, at]
+        ids[count] = piece & 0xFFFFFFFF
+        if len(spans) != RING:
+            spans[count, 0] = place + (piece >> 32 & 0xFF)
+            spans[count, 1] = place + (piece >> 40 & 0xFF)
+            spans[count, 2] = number + (piece >> 48 & 0xFF)
+        num_words = (piece >> 48 & 0xFF) + 1
+        count += 1
+    return count, number + num_words
+
+
+@part
+def _learn(
+    data, start, end, count, place, number,
+    pages, forms, form_letters, edges, unk_id, cache, normal, word, ids, spans,
+):  # fmt: skip
+    """Pieces of a run that is not in the cache, and put them there; returns the next piece and word.
+
+    Of the two rows that the run may stand in, the one filled longer ago goes.
+    """
+    next_count, next_number = _spell(
+        data, start, end, count, place, number, pages, forms, form_letters, edges, unk_id, normal, word, ids, spans
+    )
+    num_pieces = next_count - count
+    if end - start > _MAX_CACHED_BYTES or not 0 <= num_pieces <= _MAX_CACHED_PIECES:
+        return next_count, next_number
+    key = _key(data, start, end - start)
+    first = _first_row(key, cache)
+    for at in range(ROW_NUMBERS):
+        cache[first + 1, at] = cache[first, at]
+    for at in range(KEY_NUMBERS):
+        cache[first, at] = key[at]
+    cache[first, KEY_NUMBERS] = 0
+    for piece in range(count, next_count):
+        at = piece if len(spans) != RING else piece & (RING - 1)
+        span = spans[at, 0] - place | (spans[at, 1] - place) << 8 | (spans[at, 2] - number) << 16
+        cache[first, KEY_NUMBERS + piece - count] = ids[piece] | span << 32
+    cache[first, KEY_NUMBERS] |= num_pieces << 56
+    return next_count, next_number
+
+
+@part
+def _spell(
+    data, position, end, count, place, number, pages, forms, form_letters, edges, unk_id, normal, word, ids, spans
+):
+    """Pieces of one run: its letters, split into words at punctuation, matched; returns the next piece and word."""
+    length, last_place = np.int64(0), np.int64(0)
+    while position < end:
+        position, place, num_letters = normalize(data, position, end, place, pages, forms, form_letters, normal)
+        if num_letters < 0:
+            return np.int64(-1), number
+        for at in range(num_letters):
+            alone = normal[at, 0] & PUNCTUATION != 0
+            if alone and length > 0:
+                count = _word(length, last_place, count, number, edges, unk_id, word, ids, spans)
+                length, number = np.int64(0), number + 1
+            if length < len(word):
+                word[length, 0] = normal[at, 0] & CODE_POINT
+                word[length, 1] = normal[at, 1]
+            length, last_place = length + 1, normal[at, 1]
+            if alone:
+                count = _word(np.int64(1), last_place, count, number, edges, unk_id, word, ids, spans)
+                length, number = np.int64(0), number + 1
+    if length > 0:
+        count = _word(length, last_place, count, number, edges, unk_id, word, ids, spans)
+        number += 1
+    return count, number
+
+
+@part
+def _word(length, last_place, count, number, edges, unk_id, word, ids, spans):
+    """Pieces of the word at hand, [UNK] where it is too long or cannot be spelled; returns the next piece."""
+    num_pieces = match(word, length, edges) if length <= len(word) else 0
+    if num_pieces == 0:
+        return _give(count, unk_id, word[0, 1], last_place + 1, number, ids, spans)
+    start = np.int64(0)
+    for at in range(num_pieces):
+        end = word[at, 3]
+        count = _give(count, word[at, 2], word[start, 1], word[end - 1, 1] + 1, number, ids, spans)
+        start = end
+    return count
+
+
+@inlined
+def _give(count, token_id, start, end, number, ids, spans):
+    """One piece to the result; returns the next."""
+    ids[count] = token_id
+    at = count if len(spans) != RING else count & (RING - 1)
+    spans[at, 0] = start
+    spans[at, 1] = end
+    spans[at, 2] = number
+    return count + 1
