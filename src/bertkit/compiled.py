@@ -1,7 +1,7 @@
 """Python compiled at run time: the one place where numba is set up.
 
 Takes: functions written in the part of Python that numba compiles.
-Gives: compiled: such a function as machine code, kept on disk and run without the interpreter's lock.
+Gives: such a function as machine code, kept on disk and run without the interpreter's lock.
 May import: nothing.
 """
 
@@ -12,9 +12,6 @@ from typing import Any, TypeVar
 import numba
 
 Function = TypeVar("Function", bound=Callable)
-_compile: Any = partial(numba.njit, nogil=True, error_model="numpy")  # numba's own annotations say less
-
-
 def compiled(function: Function) -> Function:
     """Compile ``function`` when it is first called, for the types it is called with.
 
@@ -22,16 +19,30 @@ def compiled(function: Function) -> Function:
     that is not possible either not at all: then every process compiles anew. Code is kept for one state of the file
     that ``function`` stands in: after editing a file it calls into, touch both.
     """
-    try:
-        return _compile(function, _nrt=False, cache=True)
-    except RuntimeError:  # no folder to keep it in
-        return _compile(function)
+    return _kept(function)
 
 
-def part(function: Function) -> Function:
-    """Compile ``function`` as a part of compiled functions that call it: not kept by itself, not called from Python."""
+def lean(function: Function) -> Function:
+    """As ``compiled``, for a function that makes no arrays of its own: no references to its arguments are counted,
+    which would take longer than a short call with many arrays."""
+    return _kept(function, _nrt=False)
+
+
+def lean_part(function: Function) -> Function:
+    """A part of ``lean`` functions: not called from Python, and kept with those that call it."""
     return _compile(function, _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
-def inlined(function: Function) -> Function:
-    return _compile(function, _nrt=False, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+def lean_inline(function: Function) -> Function:
+    """A ``lean_part`` small enough to be written out wherever it is called."""
+    return _compile(function, _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True)
+
+
+_compile: Any = partial(numba.njit, nogil=True, error_model="numpy")  # numba's own annotations say less
+
+
+def _kept(function: Function, **options: bool) -> Function:
+    try:
+        return _compile(function, cache=True, **options)
+    except RuntimeError:  # no folder to keep it in
+        return _compile(function, **options)

@@ -2,7 +2,7 @@
 
 from bertkit.cli.models import PRETRAINED_MODEL
 from bertkit.cli.output import emit
-from bertkit.tokenizer.encoding import OnLong
+from bertkit.tokenizer.layout import OnLong
 
 
 def command(

@@ -16,7 +16,7 @@ from bertkit.heads import POOLINGS, LayerSelection
 from bertkit.heads.pooling import finish, pool_windows
 from bertkit.inference.runner import Runner, chunks
 from bertkit.tokenizer import Encoding
-from bertkit.tokenizer.encoding import OnLong
+from bertkit.tokenizer.layout import OnLong
 
 
 @dataclass(frozen=True)

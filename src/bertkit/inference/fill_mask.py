@@ -10,7 +10,8 @@ from bertkit.errors import UsageError
 from bertkit.inference.runner import Runner
 from bertkit.inference.truncation import warn_of_truncation
 from bertkit.tokenizer import Vocabulary
-from bertkit.tokenizer.encoding import OnLong, Span
+from bertkit.tokenizer.encoding import Span
+from bertkit.tokenizer.layout import OnLong
 
 
 @dataclass(frozen=True)

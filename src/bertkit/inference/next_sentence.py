@@ -8,7 +8,7 @@ from bertkit.batch import Batch
 from bertkit.errors import UsageError
 from bertkit.inference.runner import Runner
 from bertkit.inference.truncation import warn_of_truncation
-from bertkit.tokenizer.encoding import OnLong
+from bertkit.tokenizer.layout import OnLong
 
 
 def next_sentence_probability(

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bertkit.compiled import inlined, part
+from bertkit.compiled import lean_inline, lean_part
 
 FILE = Path(__file__).with_name("characters.npz")
 
@@ -50,7 +50,8 @@ class Characters(NamedTuple):
     pages: np.ndarray  # (8704,) uint16, where the block of each 128 code points starts in forms
     forms: np.ndarray  # (128 * num_blocks,) uint16; the first block is that of ASCII
     form_letters: np.ndarray  # (num_forms + 1 + num_letters,) uint32: where the letters of each form start, the letters
-    first_other: int  # forms from here on, and form 0, do not end a word
+    first_cjk: int
+    first_other: int  # forms from here on, and form 0, do not end a word; first_cjk where CJK characters do not either
 
 
 def table_name(lowercase: bool | None, strip_accents: bool | None) -> str:
@@ -68,10 +69,10 @@ def load_characters(lowercase: bool | None, strip_accents: bool | None, split_cj
         pages, forms, form_letters, first_cjk, first_other = (
             file[f"{name}_{part}"] for part in ("pages", "forms", "form_letters", "first_cjk", "first_other")
         )
-    return Characters(pages, forms, form_letters, int(first_other if split_cjk else first_cjk))
+    return Characters(pages, forms, form_letters, int(first_cjk), int(first_other if split_cjk else first_cjk))
 
 
-@inlined
+@lean_inline
 def decode(data, position, end):
     """The character at ``position`` of UTF-8 ``data``: (code point or INVALID, position of the next).
 
@@ -111,7 +112,7 @@ def decode(data, position, end):
     return code, position + length
 
 
-@inlined
+@lean_inline
 def form_of(code, pages, forms):
     """The form of a code point; INVALID has that of the replacement character."""
     if code == INVALID:
@@ -119,7 +120,7 @@ def form_of(code, pages, forms):
     return np.int64(forms[pages[code >> 7] + (code & 127)])
 
 
-@part
+@lean_part
 def normalize(data, position, end, place, pages, forms, form_letters, normal):
     """Characters from ``position`` on to letters, until ``end`` or until ``normal`` is full.
 
@@ -175,7 +176,7 @@ def normalize(data, position, end, place, pages, forms, form_letters, normal):
     return position, place, count
 
 
-@part
+@lean_part
 def _settle(normal, start, end, in_order, all_dropped):
     """Order the marks of a row and drop the accents among them; returns where the row now ends."""
     if all_dropped:
@@ -191,7 +192,7 @@ def _settle(normal, start, end, in_order, all_dropped):
     return kept
 
 
-@part
+@lean_part
 def _order(normal, start, end):
     """Canonical order: by combining class, equal ones as they stand. One pass for each class that is there, some fifty
     at most, keeps ten million marks linear."""

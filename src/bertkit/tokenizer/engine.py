@@ -23,7 +23,7 @@ The machine code of this file, characters.py and matching.py is kept together: a
 
 import numpy as np
 
-from bertkit.compiled import compiled, inlined, part
+from bertkit.compiled import lean, lean_inline, lean_part
 from bertkit.tokenizer.characters import CODE_POINT, INVALID, PUNCTUATION, SPACE, decode, form_of, normalize
 from bertkit.tokenizer.matching import entry_of, match
 
@@ -42,11 +42,10 @@ RING = 16
 """Rows of ``spans`` where they are not wanted: the latest go round, so that the cache can have them. A power of 2."""
 
 
-@compiled
+@lean
 def tokenize(
-    data, bounds, marks, pages, forms, form_letters, first_other, edges, unk_id, cache, normal, word, ids, spans,
-    texts,
-):  # fmt: skip
+    data, bounds, marks, pages, forms, form_letters, first_other, edges, unk_id, cache, normal, word, ids, spans, texts
+):
     """Tokenize texts.
 
     Args:
@@ -55,73 +54,58 @@ def tokenize(
             order; and a last row that starts beyond the texts.
         texts: (num_texts + 1, 2) int64, is written to: number of pieces before each text, and how many stretches of
             its bytes are not UTF-8.
+
+    Returns:
+        The number of pieces, or -1 where ``normal`` has too few rows: then nothing else counts.
     """
-    count, next_mark = np.int64(0), 0
+    count, next_mark = np.int64(0), np.int64(0)
     for text in range(len(bounds) - 1):
         texts[text, 0], texts[text, 1] = count, 0
-        position, end = bounds[text], bounds[text + 1]
-        place, number = np.int64(0), np.int64(0)
-        while position < end:
-            stop = min(end, marks[next_mark, 0])
-            count, place, number, num_invalid = _part(
-                data, position, stop, count, place, number,
-                pages, forms, form_letters, first_other, edges, unk_id, cache, normal, word, ids, spans,
-            )  # fmt: skip
-            texts[text, 1] += num_invalid
-            position = stop
-            if stop < end:
-                position, first_place = marks[next_mark, 1], place
-                for at in range(stop, position):
+        position, place, number = bounds[text], np.int64(0), np.int64(0)
+        while position < bounds[text + 1]:
+            end = min(bounds[text + 1], marks[next_mark, 0])
+            start, first_place = position, place
+            form, code, following = np.int64(0), np.int64(0), position
+            while position < end:
+                code, following = np.int64(data[position]), position + 1
+                if code < 0x80:
+                    form = np.int64(forms[code])
+                else:
+                    code, following = decode(data, position, end)
+                    form = form_of(code, pages, forms)
+                    texts[text, 1] += code == INVALID
+                if 0 < form < first_other:  # white space or a word of its own
+                    break
+                position, place = following, place + 1
+            if start < position:
+                known = _look_up(data, start, position, cache)
+                if known >= 0:
+                    count, number = _recall(cache, known, count, first_place, number, ids, spans)
+                else:
+                    count, number = _learn(
+                        data, start, position, count, first_place, number,
+                        pages, forms, form_letters, edges, unk_id, cache, normal, word, ids, spans,
+                    )  # fmt: skip
+                    if count < 0:
+                        return count
+            if position < end:
+                if form != SPACE:
+                    letter = np.int64(form_letters[form_letters[form]]) & CODE_POINT
+                    token_id = entry_of(letter if letter else code, edges)
+                    count = _give(count, token_id if token_id >= 0 else unk_id, place, place + 1, number, ids, spans)
+                    number += 1
+                position, place = following, place + 1
+            elif position < bounds[text + 1]:
+                first_place, position = place, marks[next_mark, 1]
+                for at in range(end, position):
                     place += (data[at] & 0xC0) != 0x80  # a byte that starts a character
                 count = _give(count, marks[next_mark, 2], first_place, place, number, ids, spans)
                 number, next_mark = number + 1, next_mark + 1
     texts[len(bounds) - 1, 0] = count
+    return count
 
 
-@part
-def _part(
-    data, position, end, count, place, number,
-    pages, forms, form_letters, first_other, edges, unk_id, cache, normal, word, ids, spans,
-):  # fmt: skip
-    """Pieces of the bytes from ``position`` to ``end``, from piece ``count``, ``place`` and word ``number`` on.
-
-    Returns:
-        The next piece, place and word, and how many stretches of bytes are not UTF-8.
-    """
-    num_invalid = 0
-    while position < end:
-        start, first_place, form, code, following = position, place, np.int64(0), np.int64(0), position
-        while position < end:
-            code, following = np.int64(data[position]), position + 1
-            if code < 0x80:
-                form = np.int64(forms[code])
-            else:
-                code, following = decode(data, position, end)
-                form = form_of(code, pages, forms)
-                num_invalid += code == INVALID
-            if 0 < form < first_other:  # white space or a word of its own
-                break
-            position, place = following, place + 1
-        if start < position:
-            known = _look_up(data, start, position, cache)
-            if known >= 0:
-                count, number = _recall(cache, known, count, first_place, number, ids, spans)
-            else:
-                count, number = _learn(
-                    data, start, position, count, first_place, number,
-                    pages, forms, form_letters, edges, unk_id, cache, normal, word, ids, spans,
-                )  # fmt: skip
-        if position < end:
-            if form != SPACE:
-                letter = np.int64(form_letters[form_letters[form]]) & CODE_POINT
-                token_id = entry_of(letter if letter else code, edges)
-                count = _give(count, token_id if token_id >= 0 else unk_id, place, place + 1, number, ids, spans)
-                number += 1
-            position, place = following, place + 1
-    return count, place, number, num_invalid
-
-
-@inlined
+@lean_inline
 def _look_up(data, start, end, cache):
     """The row of the cache that holds a run, or -1."""
     if end - start > _MAX_CACHED_BYTES:
@@ -133,13 +117,13 @@ def _look_up(data, start, end, cache):
     return first + 1 if _holds(cache, first + 1, key) else np.int64(-1)
 
 
-@inlined
+@lean_inline
 def _key(data, start, size):
     """The first numbers of a row of the cache, of a run of ``size`` bytes."""
     if size <= 8:
         return (_bytes(data, start, size), np.int64(0), np.int64(0), np.int64(0), np.int64(0), size << 56)
     return (
-        _bytes(data, start, 8),
+        _bytes(data, start, np.int64(8)),
         _bytes(data, start + 8, size - 8),
         _bytes(data, start + 16, size - 16),
         _bytes(data, start + 24, size - 24),
@@ -148,7 +132,7 @@ def _key(data, start, size):
     )
 
 
-@inlined
+@lean_inline
 def _bytes(data, position, size):
     """The first ``size`` of eight bytes as one number, the first one lowest; all of them if there are more."""
     number = np.uint64(0)
@@ -165,7 +149,7 @@ def _bytes(data, position, size):
     return np.int64(number)
 
 
-@inlined
+@lean_inline
 def _first_row(key, cache):
     """The first of the two rows of the cache where a run may stand."""
     a, b, c, d, e, f = key
@@ -174,7 +158,7 @@ def _first_row(key, cache):
     return (hashed >> 32) & (len(cache) - 2)
 
 
-@inlined
+@lean_inline
 def _holds(cache, found, key):
     a, b, c, d, e, f = key
     same = cache[found, 0] == a and cache[found, 5] == f
@@ -183,7 +167,7 @@ def _holds(cache, found, key):
     return same
 
 
-@inlined
+@lean_inline
 def _recall(cache, found, count, place, number, ids, spans):
     """Give the pieces in a row of the cache; returns the next piece and word."""
     num_pieces, num_words = cache[found, KEY_NUMBERS] >> 56, 0
@@ -199,7 +183,7 @@ def _recall(cache, found, count, place, number, ids, spans):
     return count, number + num_words
 
 
-@part
+@lean_part
 def _learn(
     data, start, end, count, place, number,
     pages, forms, form_letters, edges, unk_id, cache, normal, word, ids, spans,
@@ -229,7 +213,7 @@ def _learn(
     return next_count, next_number
 
 
-@part
+@lean_part
 def _spell(
     data, position, end, count, place, number, pages, forms, form_letters, edges, unk_id, normal, word, ids, spans
 ):
@@ -257,7 +241,7 @@ def _spell(
     return count, number
 
 
-@part
+@lean_part
 def _word(length, last_place, count, number, edges, unk_id, word, ids, spans):
     """Pieces of the word at hand, [UNK] where it is too long or cannot be spelled; returns the next piece."""
     num_pieces = match(word, length, edges) if length <= len(word) else 0
@@ -271,7 +255,7 @@ def _word(length, last_place, count, number, edges, unk_id, word, ids, spans):
     return count
 
 
-@inlined
+@lean_inline
 def _give(count, token_id, start, end, number, ids, spans):
     """One piece to the result; returns the next."""
     ids[count] = token_id

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bertkit.compiled import compiled, inlined, part
+from bertkit.compiled import lean, lean_inline, lean_part
 from bertkit.tokenizer.vocabulary import CONTINUATION
 
 _START, _CONTINUATION = 0, 1
@@ -41,7 +41,7 @@ def continues(token: str) -> bool:
     return token.startswith(CONTINUATION) and token != CONTINUATION
 
 
-@inlined
+@lean_inline
 def _find(edges, node, letter):
     """Row of the edge from a node by a letter, or the empty row where it belongs."""
     key = node << _LETTER_BITS | letter
@@ -52,7 +52,7 @@ def _find(edges, node, letter):
     return row
 
 
-@compiled
+@lean
 def _add_entries(edges, letters, bounds, starts):
     next_node = _FIRST_FREE
     for token_id in range(len(starts)):
@@ -68,7 +68,7 @@ def _add_entries(edges, letters, bounds, starts):
             edges[row, 1] |= (token_id + 1) << 32
 
 
-@part
+@lean_part
 def match(word, length, edges):
     """Spell a word with entries of the vocabulary, the longest one first, and again from where it ends.
 
@@ -99,7 +99,7 @@ def match(word, length, edges):
     return num_pieces
 
 
-@inlined
+@lean_inline
 def entry_of(letter, edges):
     """The id of the entry that is one letter, starting a word; -1 where there is none."""
     return (edges[_find(edges, _START, letter), 1] >> 32) - 1
