@@ -38,7 +38,7 @@ def lean_inline(function: Function) -> Function:
     return _compile(function, _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True)
 
 
-_compile: Any = partial(numba.njit, nogil=True, error_model="numpy")  # numba's own annotations say less
+_compile: Any = partial(numba.njit, nogil=True, no_rewrites=True, error_model="numpy")  # numba's own annotations say less
 
 
 def _kept(function: Function, **options: bool) -> Function:

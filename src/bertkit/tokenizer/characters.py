@@ -178,26 +178,15 @@ def normalize(data, position, end, place, pages, forms, form_letters, normal):
 
 @lean_part
 def _settle(normal, start, end, in_order, all_dropped):
-    """Order the marks of a row and drop the accents among them; returns where the row now ends."""
+    """Put the marks of a row into canonical order and drop the accents among them; returns where the row now ends.
+
+    Canonical order is by combining class, equal ones as they stand. One pass for each class that is there, some fifty
+    at most, keeps ten million marks linear.
+    """
     if all_dropped:
         return start
-    if not in_order:
-        _order(normal, start, end)
-    kept = start
-    for at in range(start, end):
-        if normal[at, 0] & DROPPED == 0:
-            normal[kept, 0] = normal[at, 0] & (CODE_POINT | PUNCTUATION)
-            normal[kept, 1] = normal[at, 1]
-            kept += 1
-    return kept
-
-
-@lean_part
-def _order(normal, start, end):
-    """Canonical order: by combining class, equal ones as they stand. One pass for each class that is there, some fifty
-    at most, keeps ten million marks linear."""
-    ordered, last_class = start, np.int64(-1)
-    while ordered < end:
+    ordered, next_own, last_class = start, start, np.int64(-1)
+    while ordered < end and not in_order:
         next_class = np.int64(CLASS)
         for at in range(start, end):
             its_class = normal[at, 0] & CLASS
@@ -208,16 +197,19 @@ def _order(normal, start, end):
                 normal[ordered, 2] = normal[at, 0]
                 ordered += 1
         last_class = next_class
-    next_own = start  # of the marks that are not additional, places as they stood
-    for at in range(start, end):
+    for at in range(start, end):  # places of the marks that are not additional, as they stood
         if normal[at, 0] & ADDITIONAL == 0:
             normal[next_own, 3] = normal[at, 1]
             next_own += 1
     place = normal[start, 1]  # of the letter before, if the first mark is additional
-    next_own = start
+    kept, next_own = start, start
     for at in range(start, end):
-        normal[at, 0] = normal[at, 2]
-        if normal[at, 0] & ADDITIONAL == 0:
+        letter = normal[at, 0] if in_order else normal[at, 2]
+        if letter & ADDITIONAL == 0:
             place = normal[next_own, 3]
             next_own += 1
-        normal[at, 1] = place
+        if letter & DROPPED == 0:
+            normal[kept, 0] = letter & (CODE_POINT | PUNCTUATION)
+            normal[kept, 1] = place
+            kept += 1
+    return kept

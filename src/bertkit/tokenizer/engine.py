@@ -12,7 +12,7 @@ These arrays go from function to function one by one, under the same names (comp
     edges, unk_id                           the vocabulary, see matching.py; id of [UNK]
     cache (a power of 2, 16) int64          runs and their pieces, see below; a run stands in one of two rows
     normal (n, 2) int64                     scratch: letters of the run at hand, and the character each comes from
-    word (longest word, 4) int64            scratch: the same of the word at hand; ids of its pieces, and where they end
+    word (longest word, 2) int64            scratch: the same of the word at hand
     ids (n,) int32                          the result; n at least the number of bytes
     spans (n or RING, 3) int32              start and end in characters, number of the word; with RING rows not wanted
 
@@ -25,7 +25,7 @@ import numpy as np
 
 from bertkit.compiled import lean, lean_inline, lean_part
 from bertkit.tokenizer.characters import CODE_POINT, INVALID, PUNCTUATION, SPACE, decode, form_of, normalize
-from bertkit.tokenizer.matching import entry_of, match
+from bertkit.tokenizer.matching import entry_of, longest_entry
 
 # A row of the cache is 16 numbers of 64 bits, two lines of the processor's own caches. The first six hold the bytes of
 # a run, padded with zeros, and in the last byte their number. The other ten hold a piece each: id, then start and end
@@ -38,8 +38,9 @@ _MAX_CACHED_PIECES = ROW_NUMBERS - KEY_NUMBERS
 _HASH_A, _HASH_B, _HASH_C = -7046029254386353131, -4417276706812531889, 1609587929392839161
 _HASH_D, _HASH_E = -8796714831421723037, 2870177450012600261
 
-RING = 16
-"""Rows of ``spans`` where they are not wanted: the latest go round, so that the cache can have them. A power of 2."""
+RING = 64
+"""Rows of ``spans`` where they are not wanted: the latest go round, so that the cache can have them. A power of 2, above
+the pieces that a run short enough for the cache can have on the way."""
 
 
 @lean
@@ -63,7 +64,9 @@ def tokenize(
         texts[text, 0], texts[text, 1] = count, 0
         position, place, number = bounds[text], np.int64(0), np.int64(0)
         while position < bounds[text + 1]:
-            end = min(bounds[text + 1], marks[next_mark, 0])
+            end = bounds[text + 1]
+            if end > marks[next_mark, 0]:
+                end = marks[next_mark, 0]
             start, first_place = position, place
             form, code, following = np.int64(0), np.int64(0), position
             while position < end:
@@ -108,22 +111,25 @@ def tokenize(
 @lean_inline
 def _look_up(data, start, end, cache):
     """The row of the cache that holds a run, or -1."""
-    if end - start > _MAX_CACHED_BYTES:
+    size = end - start
+    if size > _MAX_CACHED_BYTES:
         return np.int64(-1)
-    key = _key(data, start, end - start)
-    first = _first_row(key, cache)
-    if _holds(cache, first, key):
-        return first
-    return first + 1 if _holds(cache, first + 1, key) else np.int64(-1)
+    if size <= 8:
+        zero = np.int64(0)
+        key = (_bytes(data, start, size), zero, zero, zero, zero, size << 56)
+    else:
+        key = _key(data, start, size)
+    row = _first_row(key, cache)
+    if _holds(cache, row, key):
+        return row
+    return row + 1 if _holds(cache, row + 1, key) else np.int64(-1)
 
 
-@lean_inline
+@lean_part
 def _key(data, start, size):
     """The first numbers of a row of the cache, of a run of ``size`` bytes."""
-    if size <= 8:
-        return (_bytes(data, start, size), np.int64(0), np.int64(0), np.int64(0), np.int64(0), size << 56)
     return (
-        _bytes(data, start, np.int64(8)),
+        _bytes(data, start, size),
         _bytes(data, start + 8, size - 8),
         _bytes(data, start + 16, size - 16),
         _bytes(data, start + 24, size - 24),
@@ -144,7 +150,7 @@ def _bytes(data, position, size):
         if size < 8:
             number &= (np.uint64(1) << np.uint64(8 * size)) - np.uint64(1)
     else:
-        for at in range(min(8, size)):
+        for at in range(size if size < 8 else 8):
             number |= np.uint64(data[np.uint64(position + at)]) << np.uint64(8 * at)
     return np.int64(number)
 
@@ -188,70 +194,60 @@ def _learn(
     data, start, end, count, place, number,
     pages, forms, form_letters, edges, unk_id, cache, normal, word, ids, spans,
 ):  # fmt: skip
-    """Pieces of a run that is not in the cache, and put them there; returns the next piece and word.
+    """Pieces of a run that is not in the cache: its letters, split into words at punctuation, matched; and put there.
 
-    Of the two rows that the run may stand in, the one filled longer ago goes.
+    Returns:
+        The next piece and word; piece -1 where ``normal`` has too few rows.
     """
-    next_count, next_number = _spell(
-        data, start, end, count, place, number, pages, forms, form_letters, edges, unk_id, normal, word, ids, spans
-    )
-    num_pieces = next_count - count
-    if end - start > _MAX_CACHED_BYTES or not 0 <= num_pieces <= _MAX_CACHED_PIECES:
-        return next_count, next_number
-    key = _key(data, start, end - start)
-    first = _first_row(key, cache)
-    for at in range(ROW_NUMBERS):
-        cache[first + 1, at] = cache[first, at]
-    for at in range(KEY_NUMBERS):
-        cache[first, at] = key[at]
-    cache[first, KEY_NUMBERS] = 0
-    for piece in range(count, next_count):
-        at = piece if len(spans) != RING else piece & (RING - 1)
-        span = spans[at, 0] - place | (spans[at, 1] - place) << 8 | (spans[at, 2] - number) << 16
-        cache[first, KEY_NUMBERS + piece - count] = ids[piece] | span << 32
-    cache[first, KEY_NUMBERS] |= num_pieces << 56
-    return next_count, next_number
-
-
-@lean_part
-def _spell(
-    data, position, end, count, place, number, pages, forms, form_letters, edges, unk_id, normal, word, ids, spans
-):
-    """Pieces of one run: its letters, split into words at punctuation, matched; returns the next piece and word."""
-    length, last_place = np.int64(0), np.int64(0)
+    first_count, first_place, first_number = count, place, number
+    position, length, last_place = start, np.int64(0), place
     while position < end:
         position, place, num_letters = normalize(data, position, end, place, pages, forms, form_letters, normal)
         if num_letters < 0:
-            return np.int64(-1), number
+            return num_letters, number
         for at in range(num_letters):
             alone = normal[at, 0] & PUNCTUATION != 0
             if alone and length > 0:
                 count = _word(length, last_place, count, number, edges, unk_id, word, ids, spans)
                 length, number = np.int64(0), number + 1
             if length < len(word):
-                word[length, 0] = normal[at, 0] & CODE_POINT
-                word[length, 1] = normal[at, 1]
+                word[length, 0], word[length, 1] = normal[at, 0] & CODE_POINT, normal[at, 1]
             length, last_place = length + 1, normal[at, 1]
             if alone:
-                count = _word(np.int64(1), last_place, count, number, edges, unk_id, word, ids, spans)
+                count = _word(length, last_place, count, number, edges, unk_id, word, ids, spans)
                 length, number = np.int64(0), number + 1
     if length > 0:
         count = _word(length, last_place, count, number, edges, unk_id, word, ids, spans)
         number += 1
+    if end - start <= _MAX_CACHED_BYTES and count - first_count <= _MAX_CACHED_PIECES:
+        key = _key(data, start, end - start)
+        row = _first_row(key, cache)
+        for at in range(ROW_NUMBERS):  # of the two rows that the run may stand in, the one filled longer ago goes
+            cache[row + 1, at] = cache[row, at]
+        cache[row, 0], cache[row, 1], cache[row, 2], cache[row, 3], cache[row, 4], cache[row, 5] = key
+        cache[row, KEY_NUMBERS] = 0
+        for piece in range(first_count, count):
+            at = piece if len(spans) != RING else piece & (RING - 1)
+            first, last = spans[at, 0] - first_place, spans[at, 1] - first_place
+            span = first | last << 8 | (spans[at, 2] - first_number) << 16
+            cache[row, KEY_NUMBERS + piece - first_count] = ids[piece] | span << 32
+        cache[row, KEY_NUMBERS] |= (count - first_count) << 56
     return count, number
 
 
 @lean_part
 def _word(length, last_place, count, number, edges, unk_id, word, ids, spans):
     """Pieces of the word at hand, [UNK] where it is too long or cannot be spelled; returns the next piece."""
-    num_pieces = match(word, length, edges) if length <= len(word) else 0
-    if num_pieces == 0:
-        return _give(count, unk_id, word[0, 1], last_place + 1, number, ids, spans)
-    start = np.int64(0)
-    for at in range(num_pieces):
-        end = word[at, 3]
-        count = _give(count, word[at, 2], word[start, 1], word[end - 1, 1] + 1, number, ids, spans)
-        start = end
+    first_count, start = count, np.int64(0)
+    if length <= len(word):
+        while start < length:
+            token_id, end = longest_entry(word, start, length, edges)
+            if token_id < 0:
+                break
+            count = _give(count, token_id, word[start, 1], word[end - 1, 1] + 1, number, ids, spans)
+            start = end
+    if start < length:
+        count = _give(first_count, unk_id, word[0, 1], last_place + 1, number, ids, spans)
     return count
 
 

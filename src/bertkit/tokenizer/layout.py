@@ -5,12 +5,14 @@ from typing import Literal
 
 import numpy as np
 
-from bertkit.compiled import lean
 from bertkit.errors import OverLengthError, UsageError
 from bertkit.tokenizer.encoding import Encodings, Pieces
 
 OnLong = Literal["error", "truncate", "window"]
 """What to do with a text that exceeds ``max_length``: refuse it, cut its end off, or slide a window over it."""
+
+_NOWHERE = (0, 0, -1)
+"""Start, end and word of a special token."""
 
 
 @dataclass(frozen=True)
@@ -75,57 +77,53 @@ def assemble(pieces: Pieces, num_parts: int, cls_id: int, sep_id: int, layout: L
 
 
 def _encodings(pieces: Pieces, whole: np.ndarray, sequences: _Sequences, cls_id: int, sep_id: int) -> Encodings:
+    """[CLS] A [SEP], or [CLS] A [SEP] B [SEP], end to end."""
     parts = sequences.parts
-    seqlens = (parts[:, :, 1] - parts[:, :, 0]).sum(axis=1) + 1 + parts.shape[1]
+    lengths = parts[:, :, 1] - parts[:, :, 0]  # (S, P)
+    seqlens = lengths.sum(axis=1) + 1 + parts.shape[1]
     cu_seqlens = np.zeros(len(parts) + 1, np.int64)
     np.cumsum(seqlens, out=cu_seqlens[1:])
-    num_tokens = int(cu_seqlens[-1])
-    input_ids = np.empty(num_tokens, np.int32)
-    token_type_ids = np.empty(num_tokens, np.int32)
-    special_tokens_mask = np.empty(num_tokens, np.bool_)
-    spans = np.empty((0 if pieces.spans is None else num_tokens, 3), np.int32)
-    _lay_out(
-        pieces.input_ids, spans if pieces.spans is None else pieces.spans, parts, cls_id, sep_id,
-        input_ids, token_type_ids, special_tokens_mask, spans,
-    )  # fmt: skip
+    input_ids = np.empty(cu_seqlens[-1], np.int32)
+    token_type_ids = np.zeros(cu_seqlens[-1], np.int32)
+    special_tokens_mask = np.zeros(cu_seqlens[-1], np.bool_)
+    ends = np.cumsum(lengths + 1, axis=1) + cu_seqlens[:-1, None]  # (S, P) places of [SEP]
+    for places, token_id in ((cu_seqlens[:-1], cls_id), (ends, sep_id)):
+        input_ids[places] = token_id
+        special_tokens_mask[places] = True
+    if parts.shape[1] == 2:
+        types = np.tile([0, 1], len(parts))
+        token_type_ids = np.repeat(types, (lengths + [2, 1]).ravel()).astype(np.int32)
+    source = _laid_end_to_end(parts)
+    input_ids[~special_tokens_mask] = pieces.input_ids[source]
+    spans = None
+    if pieces.spans is not None:
+        spans = np.empty((len(input_ids), 3), np.int32)
+        spans[special_tokens_mask] = _NOWHERE
+        spans[~special_tokens_mask] = pieces.spans[source]
     owned = sequences.owned
+    cut = np.zeros_like(lengths)
     if owned is None:
         owned = np.stack([np.zeros_like(seqlens), seqlens], axis=1)
-        cut = whole[sequences.text_index, :, 1] - parts[:, :, 1]  # (S, P)
-    else:
-        cut = np.zeros(parts.shape[:2], np.int64)
+        cut = whole[:, :, 1] - parts[:, :, 1]
     cut_spans = np.full(parts.shape, -1, np.int64)
     if pieces.spans is not None and cut.any():
-        rows, texts = cut.nonzero()
-        cut_spans[rows, texts, 0] = pieces.spans[parts[rows, texts, 1], 0]
-        cut_spans[rows, texts, 1] = pieces.spans[whole[sequences.text_index[rows], texts, 1] - 1, 1]
+        some = cut > 0
+        cut_spans[some, 0] = pieces.spans[parts[some, 1], 0]
+        cut_spans[some, 1] = pieces.spans[whole[some, 1] - 1, 1]
     return Encodings(
-        input_ids, token_type_ids, special_tokens_mask, None if pieces.spans is None else spans, cu_seqlens,
-        cut.sum(axis=1), cut_spans, sequences.text_index, owned,
+        input_ids, token_type_ids, special_tokens_mask, spans, cu_seqlens, cut.sum(axis=1), cut_spans,
+        sequences.text_index, owned,
     )  # fmt: skip
 
 
-@lean
-def _lay_out(
-    piece_ids, piece_spans, parts, cls_id, sep_id, input_ids, token_type_ids, special_tokens_mask, spans
-):
-    """[CLS] A [SEP], or [CLS] A [SEP] B [SEP], for each sequence; compiled."""
-    at = 0
-    for sequence in range(len(parts)):
-        for part in range(-1, 2 * parts.shape[1]):  # -1: [CLS]; even: a text; odd: its [SEP]
-            special = part < 0 or part % 2 == 1
-            first, last = np.int64(0), np.int64(1)
-            if not special:
-                first, last = parts[sequence, part // 2, 0], parts[sequence, part // 2, 1]
-            for piece in range(first, last):
-                token_type_ids[at] = 1 if part > 1 else 0
-                special_tokens_mask[at] = special
-                input_ids[at] = piece_ids[piece] if not special else cls_id if part < 0 else sep_id
-                if len(spans):
-                    spans[at, 0] = 0 if special else piece_spans[piece, 0]
-                    spans[at, 1] = 0 if special else piece_spans[piece, 1]
-                    spans[at, 2] = -1 if special else piece_spans[piece, 2]
-                at += 1
+def _laid_end_to_end(parts: np.ndarray) -> np.ndarray | slice:
+    """The pieces that ``parts`` (S, P, 2) name, in order."""
+    starts, ends = parts.reshape(-1, 2).T
+    if len(starts) and np.array_equal(starts[1:], ends[:-1]):
+        return slice(starts[0], ends[-1])
+    lengths = ends - starts
+    before = np.cumsum(lengths) - lengths
+    return np.arange(lengths.sum()) + np.repeat(starts - before, lengths)
 
 
 def _truncated(whole: np.ndarray, lengths: np.ndarray, too_long: np.ndarray, room: int) -> _Sequences:

@@ -68,38 +68,29 @@ def _add_entries(edges, letters, bounds, starts):
             edges[row, 1] |= (token_id + 1) << 32
 
 
-@lean_part
-def match(word, length, edges):
-    """Spell a word with entries of the vocabulary, the longest one first, and again from where it ends.
+@lean_inline
+def longest_entry(word, start, length, edges):
+    """The longest entry that stands in a word from letter ``start`` on.
 
     Args:
-        word: (n, 4) int64, its letters in the first ``length`` of column 0; columns 2 and 3 are written to: the id of
-            each piece, and the letter after it.
+        word: (n, 2) int64, its letters in the first ``length`` of column 0.
 
     Returns:
-        The number of pieces, 0 if it cannot be spelled.
+        Its id, -1 where there is none, and the letter after it.
     """
-    num_pieces, start = 0, 0
-    while start < length:
-        node = np.int64(_CONTINUATION if start else _START)
-        token_id, token_end = -1, 0
-        for at in range(start, length):
-            edge = edges[_find(edges, node, word[at, 0]), 1]
-            if edge == 0:
-                break
-            if edge >> 32:
-                token_id, token_end = (edge >> 32) - 1, at + 1
-            node = edge & 0xFFFFFFFF
-        if token_id < 0:
-            return 0
-        word[num_pieces, 2] = token_id
-        word[num_pieces, 3] = token_end
-        num_pieces += 1
-        start = token_end
-    return num_pieces
+    node = np.int64(_CONTINUATION if start else _START)
+    token_id, token_end = np.int64(-1), start
+    for at in range(start, length):
+        edge = edges[_find(edges, node, word[at, 0]), 1]
+        if edge == 0:
+            break
+        if edge >> 32:
+            token_id, token_end = (edge >> 32) - 1, at + 1
+        node = edge & 0xFFFFFFFF
+    return token_id, token_end
 
 
 @lean_inline
 def entry_of(letter, edges):
     """The id of the entry that is one letter, starting a word; -1 where there is none."""
-    return (edges[_find(edges, _START, letter), 1] >> 32) - 1
+    return (edges[_find(edges, np.int64(_START), letter), 1] >> 32) - 1

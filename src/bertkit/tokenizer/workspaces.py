@@ -23,7 +23,7 @@ class Workspace:
 
     cache: np.ndarray  # (a power of 2, 16) int64
     normal: np.ndarray  # (n, 4) int64
-    word: np.ndarray  # (longest word, 4) int64
+    word: np.ndarray  # (longest word, 2) int64
 
     def shrink(self) -> None:
         """Give back what a text of very many marks in a row needed."""
@@ -55,7 +55,7 @@ class Workspaces:
                 workspace = Workspace(
                     np.zeros((self._num_rows, ROW_NUMBERS), np.int64),
                     np.empty((_NORMAL_ROWS, 4), np.int64),
-                    np.empty((self._longest_word, 4), np.int64),
+                    np.empty((self._longest_word, 2), np.int64),
                 )
             try:
                 yield workspace
