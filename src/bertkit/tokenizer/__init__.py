@@ -6,8 +6,18 @@ May import: errors, whole_files, json_files, compiled.
 """
 
 from bertkit.tokenizer.encoding import Encoding, Encodings
+from bertkit.tokenizer.lines import TokenizedLines, tokenize_file, tokenize_lines
 from bertkit.tokenizer.tokenizer import Tokenizer
 from bertkit.tokenizer.training import train_vocabulary
 from bertkit.tokenizer.vocabulary import Vocabulary
 
-__all__ = ["Encoding", "Encodings", "Tokenizer", "Vocabulary", "train_vocabulary"]
+__all__ = [
+    "Encoding",
+    "Encodings",
+    "TokenizedLines",
+    "Tokenizer",
+    "Vocabulary",
+    "tokenize_file",
+    "tokenize_lines",
+    "train_vocabulary",
+]

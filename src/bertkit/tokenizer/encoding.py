@@ -24,6 +24,16 @@ class Pieces:
     def __len__(self) -> int:
         return len(self.cu_seqlens) - 1
 
+    def keep(self, wanted: np.ndarray) -> "Pieces":
+        """The texts for which (N,) bool ``wanted`` is True."""
+        seqlens = np.diff(self.cu_seqlens)
+        tokens = np.repeat(wanted, seqlens)
+        return Pieces(
+            self.input_ids[tokens],
+            np.concatenate([np.zeros(1, np.int64), np.cumsum(seqlens[wanted])]),
+            None if self.spans is None else self.spans[tokens],
+        )
+
 
 def joined(parts: Sequence[Pieces]) -> Pieces:
     """The texts of all ``parts`` end to end."""
