@@ -27,18 +27,18 @@ from bertkit.compiled import lean, lean_inline, lean_part
 from bertkit.tokenizer.characters import CODE_POINT, INVALID, PUNCTUATION, SPACE, decode, form_of, normalize
 from bertkit.tokenizer.matching import entry_of, longest_entry
 
-# A row of the cache is 16 numbers of 64 bits, two lines of the processor's own caches. The first six hold the bytes of
-# a run, padded with zeros, and in the last byte their number. The other ten hold a piece each: id, then start and end
-# in characters of the run and word of the run, 8 bits each, and in the first one's upper 8 bits how many there are.
-KEY_NUMBERS = 6
+# A row of the cache is 16 numbers of 64 bits, two lines of the processor's own caches, of which a common word needs one.
+# The first four hold the bytes of a run, padded with zeros, and in the last byte their number. The other twelve hold a
+# piece each: id, then start and end in characters of the run and word of the run, 8 bits each, and in the first one's
+# upper 8 bits how many there are.
+KEY_NUMBERS = 4
 ROW_NUMBERS = 16
 _MAX_CACHED_BYTES = 8 * KEY_NUMBERS - 1
 _MAX_CACHED_PIECES = ROW_NUMBERS - KEY_NUMBERS
 # Odd numbers of random bits, as signed ones.
 _HASH_A, _HASH_B, _HASH_C = -7046029254386353131, -4417276706812531889, 1609587929392839161
-_HASH_D, _HASH_E = -8796714831421723037, 2870177450012600261
 
-RING = 64
+RING = 32
 """Rows of ``spans`` where they are not wanted: the latest go round, so that the cache can have them. A power of 2, above
 the pieces that a run short enough for the cache can have on the way."""
 
@@ -116,7 +116,7 @@ def _look_up(data, start, end, cache):
         return np.int64(-1)
     if size <= 8:
         zero = np.int64(0)
-        key = (_bytes(data, start, size), zero, zero, zero, zero, size << 56)
+        key = (_bytes(data, start, size), zero, zero, size << 56)
     else:
         key = _key(data, start, size)
     row = _first_row(key, cache)
@@ -132,9 +132,7 @@ def _key(data, start, size):
         _bytes(data, start, size),
         _bytes(data, start + 8, size - 8),
         _bytes(data, start + 16, size - 16),
-        _bytes(data, start + 24, size - 24),
-        _bytes(data, start + 32, size - 32),
-        _bytes(data, start + 40, size - 40) | size << 56,
+        _bytes(data, start + 24, size - 24) | size << 56,
     )
 
 
@@ -158,19 +156,16 @@ def _bytes(data, position, size):
 @lean_inline
 def _first_row(key, cache):
     """The first of the two rows of the cache where a run may stand."""
-    a, b, c, d, e, f = key
-    hashed = (a + f) * _HASH_A + b * _HASH_B + c * _HASH_C + d * _HASH_D + e * _HASH_E
+    a, b, c, d = key
+    hashed = (a + d) * _HASH_A + b * _HASH_B + c * _HASH_C
     hashed = (hashed ^ hashed >> 32) * _HASH_A
     return (hashed >> 32) & (len(cache) - 2)
 
 
 @lean_inline
-def _holds(cache, found, key):
-    a, b, c, d, e, f = key
-    same = cache[found, 0] == a and cache[found, 5] == f
-    if same and b | c | d | e:
-        same = cache[found, 1] == b and cache[found, 2] == c and cache[found, 3] == d and cache[found, 4] == e
-    return same
+def _holds(cache, row, key):
+    a, b, c, d = key
+    return cache[row, 0] == a and cache[row, 3] == d and cache[row, 1] == b and cache[row, 2] == c
 
 
 @lean_inline
@@ -222,9 +217,8 @@ def _learn(
     if end - start <= _MAX_CACHED_BYTES and count - first_count <= _MAX_CACHED_PIECES:
         key = _key(data, start, end - start)
         row = _first_row(key, cache)
-        for at in range(ROW_NUMBERS):  # of the two rows that the run may stand in, the one filled longer ago goes
-            cache[row + 1, at] = cache[row, at]
-        cache[row, 0], cache[row, 1], cache[row, 2], cache[row, 3], cache[row, 4], cache[row, 5] = key
+        row += cache[row, KEY_NUMBERS - 1] != 0  # the first row keeps what came first, the second what came last
+        cache[row, 0], cache[row, 1], cache[row, 2], cache[row, 3] = key
         cache[row, KEY_NUMBERS] = 0
         for piece in range(first_count, count):
             at = piece if len(spans) != RING else piece & (RING - 1)

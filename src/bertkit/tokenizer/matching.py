@@ -32,8 +32,10 @@ def build_trie(tokens: Sequence[str]) -> np.ndarray:
     bounds = np.zeros(len(tokens) + 1, np.int64)
     np.cumsum([len(token) for token in spelled], out=bounds[1:])
     letters = np.frombuffer("".join(spelled).encode("utf-32-le", "surrogatepass"), np.uint32)
-    edges = np.zeros((1 << max(4, int(2 * bounds[-1]).bit_length()), 2), np.int64)  # at most half full
-    _add_entries(edges, letters, bounds, starts)
+    num_edges = int(bounds[-1])  # at most; most entries share their first letters with others
+    for _ in range(2):
+        edges = np.zeros((1 << max(4, (3 * num_edges // 2).bit_length()), 2), np.int64)  # a third to two thirds full
+        num_edges = _add_entries(edges, letters, bounds, starts)
     return edges
 
 
@@ -54,6 +56,7 @@ def _find(edges, node, letter):
 
 @lean
 def _add_entries(edges, letters, bounds, starts):
+    """Put entries into an empty trie; returns the number of edges."""
     next_node = _FIRST_FREE
     for token_id in range(len(starts)):
         node, row = starts[token_id], -1
@@ -66,6 +69,7 @@ def _add_entries(edges, letters, bounds, starts):
             node = edges[row, 1] & 0xFFFFFFFF
         if row >= 0:
             edges[row, 1] |= (token_id + 1) << 32
+    return next_node - _FIRST_FREE
 
 
 @lean_inline
