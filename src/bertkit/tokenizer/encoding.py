@@ -15,11 +15,12 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, eq=False)
 class Pieces:
-    """The tokens of texts, without special tokens; N texts, T tokens in all."""
+    """The tokens of texts end to end, [CLS] and [SEP] around each; N texts, T tokens in all."""
 
     input_ids: np.ndarray  # (T,) int32
     cu_seqlens: np.ndarray  # (N + 1,) int64, cumulative lengths from 0 to T
-    spans: np.ndarray | None  # (T, 3) int32: start and end in characters of the original text, number of the word
+    spans: np.ndarray | None  # (T, 3) int32: start and end in characters of the original text, number of the word;
+    # (0, 0, -1) for special tokens
 
     def __len__(self) -> int:
         return len(self.cu_seqlens) - 1

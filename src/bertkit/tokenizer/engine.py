@@ -13,7 +13,7 @@ These arrays go from function to function one by one, under the same names (comp
     cache (a power of 2, 16) int64          runs and their pieces, see below; a run stands in one of two rows
     normal (n, 2) int64                     scratch: letters of the run at hand, and the character each comes from
     word (longest word, 2) int64            scratch: the same of the word at hand
-    ids (n,) int32                          the result; n at least the number of bytes
+    ids (n,) int32                          the result; n at least the number of bytes and 2 for each text
     spans (n or RING, 3) int32              start and end in characters, number of the word; with RING rows not wanted
 
 Places count the characters of a text, words its words.
@@ -37,6 +37,7 @@ _MAX_CACHED_BYTES = 8 * KEY_NUMBERS - 1
 _MAX_CACHED_PIECES = ROW_NUMBERS - KEY_NUMBERS
 # Odd numbers of random bits, as signed ones.
 _HASH_A, _HASH_B, _HASH_C = -7046029254386353131, -4417276706812531889, 1609587929392839161
+_ONES = np.uint64(0x0101010101010101)
 
 RING = 32
 """Rows of ``spans`` where they are not wanted: the latest go round, so that the cache can have them. A power of 2, above
@@ -45,9 +46,10 @@ the pieces that a run short enough for the cache can have on the way."""
 
 @lean
 def tokenize(
-    data, bounds, marks, pages, forms, form_letters, first_other, edges, unk_id, cache, normal, word, ids, spans, texts
-):
-    """Tokenize texts.
+    data, bounds, marks, pages, forms, form_letters, first_other, edges, unk_id, cls_id, sep_id, cache, normal, word, ids, spans,
+    texts,
+):  # fmt: skip
+    """Tokenize texts: [CLS] and [SEP] around each.
 
     Args:
         bounds: (num_texts + 1,) int64, first byte of each text.
@@ -62,6 +64,7 @@ def tokenize(
     count, next_mark = np.int64(0), np.int64(0)
     for text in range(len(bounds) - 1):
         texts[text, 0], texts[text, 1] = count, 0
+        count = _give(count, cls_id, 0, 0, -1, ids, spans)
         position, place, number = bounds[text], np.int64(0), np.int64(0)
         while position < bounds[text + 1]:
             end = bounds[text + 1]
@@ -69,6 +72,11 @@ def tokenize(
                 end = marks[next_mark, 0]
             start, first_place = position, place
             form, code, following = np.int64(0), np.int64(0), position
+            while position + 8 <= end:
+                size = _num_letters(_eight_bytes(data, position))
+                position, place = position + size, place + size
+                if size < 8:
+                    break
             while position < end:
                 code, following = np.int64(data[position]), position + 1
                 if code < 0x80:
@@ -104,6 +112,7 @@ def tokenize(
                     place += (data[at] & 0xC0) != 0x80  # a byte that starts a character
                 count = _give(count, marks[next_mark, 2], first_place, place, number, ids, spans)
                 number, next_mark = number + 1, next_mark + 1
+        count = _give(count, sep_id, 0, 0, -1, ids, spans)
     texts[len(bounds) - 1, 0] = count
     return count
 
@@ -139,18 +148,43 @@ def _key(data, start, size):
 @lean_inline
 def _bytes(data, position, size):
     """The first ``size`` of eight bytes as one number, the first one lowest; all of them if there are more."""
-    number = np.uint64(0)
     if size <= 0:
         return np.int64(0)
+    number = np.uint64(0)
     if position + 8 <= len(data):
-        for at in range(8):  # compiled to a single instruction
-            number |= np.uint64(data[np.uint64(position + at)]) << np.uint64(8 * at)
+        number = _eight_bytes(data, position)
         if size < 8:
             number &= (np.uint64(1) << np.uint64(8 * size)) - np.uint64(1)
     else:
         for at in range(size if size < 8 else 8):
             number |= np.uint64(data[np.uint64(position + at)]) << np.uint64(8 * at)
     return np.int64(number)
+
+
+@lean_inline
+def _eight_bytes(data, position):
+    """Eight bytes as one number, the first one lowest: a single instruction when compiled."""
+    number = np.uint64(0)
+    for at in range(8):
+        number |= np.uint64(data[np.uint64(position + at)]) << np.uint64(8 * at)  # unsigned: not counted from the end
+    return number
+
+
+@lean_inline
+def _num_letters(eight_bytes):
+    """How many of eight bytes, from the first on, are ASCII letters or digits; all eight are looked at at once.
+
+    Adding 0x80 - x to a byte below 0x80 sets its upper bit where the byte is x or above.
+    """
+    low = eight_bytes & (_ONES * np.uint64(0x7F))
+    lower_case = low | _ONES * np.uint64(0x20)
+    letters = (lower_case + _ONES * np.uint64(0x80 - 0x61)) & ~(lower_case + _ONES * np.uint64(0x80 - 0x7B))  # a to z
+    digits = (low + _ONES * np.uint64(0x80 - 0x30)) & ~(low + _ONES * np.uint64(0x80 - 0x3A))
+    others = (~(letters | digits) | eight_bytes) & (_ONES * np.uint64(0x80))
+    if others == np.uint64(0):
+        return np.int64(8)
+    before = ((others & (~others + np.uint64(1))) >> np.uint64(7)) - np.uint64(1)  # all bits of the bytes before it
+    return np.int64(((before & _ONES) * _ONES) >> np.uint64(56))
 
 
 @lean_inline

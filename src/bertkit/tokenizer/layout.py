@@ -53,7 +53,7 @@ def assemble(pieces: Pieces, num_parts: int, cls_id: int, sep_id: int, layout: L
     Raises:
         OverLengthError: too long under ``"error"``, or text A leaves no room for a window over B.
     """
-    whole = np.stack([pieces.cu_seqlens[:-1], pieces.cu_seqlens[1:]], axis=1)  # (P * N, 2)
+    whole = np.stack([pieces.cu_seqlens[:-1] + 1, pieces.cu_seqlens[1:] - 1], axis=1)  # (P * N, 2), without [CLS], [SEP]
     whole = whole.reshape(num_parts, -1, 2).swapaxes(0, 1)  # (N, P, 2)
     sequences = _Sequences(whole, np.arange(len(whole)))
     num_special = 1 + num_parts
@@ -73,7 +73,23 @@ def assemble(pieces: Pieces, num_parts: int, cls_id: int, sep_id: int, layout: L
                 sequences = _truncated(whole, lengths, too_long, room)
             else:
                 sequences = _windows(pieces, whole, lengths, too_long, room, layout, first_index)
+    if num_parts == 1 and sequences.parts is whole:
+        return _as_they_are(pieces)
     return _encodings(pieces, whole, sequences, cls_id, sep_id)
+
+
+def _as_they_are(pieces: Pieces) -> Encodings:
+    """Single texts that fit: the engine has put [CLS] and [SEP] around them."""
+    first, last = pieces.cu_seqlens[:-1], pieces.cu_seqlens[1:]
+    special_tokens_mask = np.zeros(len(pieces.input_ids), np.bool_)
+    special_tokens_mask[first] = True
+    special_tokens_mask[last - 1] = True
+    none = np.zeros(len(pieces), np.int64)
+    return Encodings(
+        pieces.input_ids, np.zeros(len(pieces.input_ids), np.int32), special_tokens_mask, pieces.spans,
+        pieces.cu_seqlens, none, np.full((len(pieces), 1, 2), -1, np.int64), np.arange(len(pieces)),
+        np.stack([none, last - first], axis=1),
+    )  # fmt: skip
 
 
 def _encodings(pieces: Pieces, whole: np.ndarray, sequences: _Sequences, cls_id: int, sep_id: int) -> Encodings:
@@ -93,7 +109,9 @@ def _encodings(pieces: Pieces, whole: np.ndarray, sequences: _Sequences, cls_id:
     if parts.shape[1] == 2:
         types = np.tile([0, 1], len(parts))
         token_type_ids = np.repeat(types, (lengths + [2, 1]).ravel()).astype(np.int32)
-    source = _laid_end_to_end(parts)
+    lengths_of_parts, starts = lengths.ravel(), parts[:, :, 0].ravel()
+    before = np.cumsum(lengths_of_parts) - lengths_of_parts
+    source = np.arange(lengths.sum()) + np.repeat(starts - before, lengths_of_parts)
     input_ids[~special_tokens_mask] = pieces.input_ids[source]
     spans = None
     if pieces.spans is not None:
@@ -114,16 +132,6 @@ def _encodings(pieces: Pieces, whole: np.ndarray, sequences: _Sequences, cls_id:
         input_ids, token_type_ids, special_tokens_mask, spans, cu_seqlens, cut.sum(axis=1), cut_spans,
         sequences.text_index, owned,
     )  # fmt: skip
-
-
-def _laid_end_to_end(parts: np.ndarray) -> np.ndarray | slice:
-    """The pieces that ``parts`` (S, P, 2) name, in order."""
-    starts, ends = parts.reshape(-1, 2).T
-    if len(starts) and np.array_equal(starts[1:], ends[:-1]):
-        return slice(starts[0], ends[-1])
-    lengths = ends - starts
-    before = np.cumsum(lengths) - lengths
-    return np.arange(lengths.sum()) + np.repeat(starts - before, lengths)
 
 
 def _truncated(whole: np.ndarray, lengths: np.ndarray, too_long: np.ndarray, room: int) -> _Sequences:

@@ -33,7 +33,7 @@ class TokenizedLines:
 
     def documents(self) -> np.ndarray:
         """(D, 2) int64: first line, and line after the last, of each document; lines without tokens lie between."""
-        filled = np.diff(self.pieces.cu_seqlens) > 0
+        filled = np.diff(self.pieces.cu_seqlens) > 2  # more than [CLS] and [SEP]
         changes = np.flatnonzero(np.diff(filled, prepend=False, append=False))
         return changes.reshape(-1, 2)
 

@@ -10,6 +10,7 @@ This file hands texts to the compiled engine: bytes in, arrays out, on as many t
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
@@ -19,7 +20,7 @@ import numpy as np
 from bertkit.errors import DataError, UsageError
 from bertkit.tokenizer.added_tokens import NO_MARKS, AddedToken, Finder
 from bertkit.tokenizer.characters import Characters, load_characters
-from bertkit.tokenizer.encoding import Pieces, joined
+from bertkit.tokenizer.encoding import Pieces
 from bertkit.tokenizer.engine import RING, tokenize
 from bertkit.tokenizer.matching import build_trie
 from bertkit.tokenizer.normal_text import NormalTexts, normalize_texts
@@ -66,7 +67,7 @@ class WordPiece:
         with_spans: bool = True,
         num_threads: int | None = None,
     ) -> Pieces:
-        """Tokens of the texts, without [CLS] and [SEP].
+        """Tokens of the texts, [CLS] and [SEP] around each.
 
         A literal "[MASK]" in a text is that special token only if ``special_tokens_in_text``; otherwise it is text.
 
@@ -130,20 +131,27 @@ class WordPiece:
         borders = np.searchsorted(bounds, bounds[0] + num_bytes * np.arange(1, num_parts) // num_parts)
         borders = np.unique([0, *borders, len(bounds) - 1])
 
-        def work(part: int) -> tuple[Pieces, np.ndarray]:
-            own = bounds[borders[part] : borders[part + 1] + 1]
-            return self._tokenize_part(data, own, marks, tables, with_spans)
-
         if len(borders) == 1:  # no texts
             borders = np.array([0, 0])
-        num_parts = len(borders) - 1
-        num_threads = min(num_threads or num_processors(), num_parts)
-        if num_threads == 1:
-            parts = list(map(work, range(num_parts)))
-        else:
-            with ThreadPoolExecutor(num_threads) as executor:
-                parts = list(executor.map(work, range(num_parts)))
-        return joined([pieces for pieces, _ in parts]), np.concatenate([num_invalid for _, num_invalid in parts])
+        parts = [bounds[first : last + 1] for first, last in zip(borders[:-1], borders[1:], strict=True)]
+        num_threads = min(num_threads or num_processors(), len(parts))
+        with ThreadPoolExecutor(num_threads) if num_threads > 1 else nullcontext() as executor:
+            run = map if executor is None else executor.map
+            found = list(run(lambda own: self._tokenize_part(data, own, marks, tables, with_spans), parts))
+            firsts = np.cumsum([0, *(len(ids) for ids, _, _ in found)])
+            input_ids = np.empty(firsts[-1], np.int32)
+            spans = np.empty((firsts[-1], 3), np.int32) if with_spans else None
+
+            def put_together(part: int) -> None:
+                own = slice(firsts[part], firsts[part + 1])
+                input_ids[own] = found[part][0]
+                if spans is not None:
+                    spans[own] = found[part][1]
+
+            list(run(put_together, range(len(parts))))
+        cu_seqlens = [texts[:-1, 0] + first for (_, _, texts), first in zip(found, firsts[:-1], strict=True)]
+        num_invalid = np.concatenate([texts[:-1, 1] for _, _, texts in found])
+        return Pieces(input_ids, np.concatenate([*cu_seqlens, firsts[-1:]]), spans), num_invalid
 
     def normalize(self, text: str) -> str:
         """The text as it is before splitting: cleaned, and lower-cased and without accents where the vocabulary is."""
@@ -166,10 +174,10 @@ class WordPiece:
 
     def _tokenize_part(
         self, data: np.ndarray, bounds: np.ndarray, marks: np.ndarray, characters: Characters, with_spans: bool
-    ) -> tuple[Pieces, np.ndarray]:
-        """One call of the engine."""
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """One call of the engine: ids, spans and texts as it has them, of which more is allocated than used."""
         marks = marks[np.searchsorted(marks[:, 0], bounds[0]) :]
-        capacity = int(bounds[-1] - bounds[0])
+        capacity = int(bounds[-1] - bounds[0]) + 2 * (len(bounds) - 1)
         ids = np.empty(capacity, np.int32)
         spans = np.empty((max(capacity, RING + 1) if with_spans else RING, 3), np.int32)
         texts = np.empty((len(bounds), 2), np.int64)
@@ -177,17 +185,14 @@ class WordPiece:
         with self._workspaces.lend() as workspace:
             while True:
                 num_pieces = tokenize(
-                    data, bounds, marks, pages, forms, form_letters, first_other, self._trie, self._unk_id,
+                    data, bounds, marks, pages, forms, form_letters, first_other, self._trie, *self._special_ids,
                     workspace.cache, workspace.normal, workspace.word, ids, spans, texts,
                 )  # fmt: skip
                 if num_pieces >= 0:
                     break
-                workspace.normal = np.empty((8 * len(workspace.normal), 4), np.int64)
+                workspace.normal = np.empty((4 * len(workspace.normal), 4), np.int64)
             workspace.shrink()
-        pieces = Pieces(
-            ids[:num_pieces].copy(), texts[:, 0].copy(), spans[:num_pieces].copy() if with_spans else None
-        )
-        return pieces, texts[:-1, 1].copy()
+        return ids[:num_pieces], spans[:num_pieces], texts
 
     def _tokenize_normal(self, normal: NormalTexts, marks: np.ndarray, with_spans: bool) -> Pieces:
         """Tokens of texts that are normalized already, with places in the texts as they were given."""
@@ -196,10 +201,12 @@ class WordPiece:
         pieces, _ = self.tokenize_bytes(data, normal.bounds, marks, characters=as_it_is)
         if not with_spans or pieces.spans is None:
             return Pieces(pieces.input_ids, pieces.cu_seqlens, None)
-        first = np.repeat(normal.first_characters[:-1], np.diff(pieces.cu_seqlens))
+        inside = np.ones(len(pieces.input_ids), np.bool_)
+        inside[pieces.cu_seqlens[:-1]] = inside[pieces.cu_seqlens[1:] - 1] = False
+        first = np.repeat(normal.first_characters[:-1], np.diff(pieces.cu_seqlens))[inside]
         spans = pieces.spans.copy()
-        spans[:, 0] = normal.places[first + pieces.spans[:, 0], 0]
-        spans[:, 1] = normal.places[first + pieces.spans[:, 1] - 1, 1]
+        spans[inside, 0] = normal.places[first + pieces.spans[inside, 0], 0]
+        spans[inside, 1] = normal.places[first + pieces.spans[inside, 1] - 1, 1]
         return Pieces(pieces.input_ids, pieces.cu_seqlens, spans)
 
     @cached_property
@@ -211,9 +218,10 @@ class WordPiece:
         return build_trie(self.vocabulary.tokens)
 
     @cached_property
-    def _unk_id(self) -> int:
-        """Every word that cannot be spelled becomes it."""
-        return self.vocabulary.id(self.vocabulary.special.unk)
+    def _special_ids(self) -> tuple[int, int, int]:
+        """Of [UNK], which every word becomes that cannot be spelled, [CLS] and [SEP]."""
+        names = self.vocabulary.special
+        return self.vocabulary.id(names.unk), self.vocabulary.id(names.cls), self.vocabulary.id(names.sep)
 
     @cached_property
     def _workspaces(self) -> Workspaces:
