@@ -1,7 +1,7 @@
 """Python compiled at run time: the one place where numba is set up.
 
 Takes: functions written in the part of Python that numba compiles.
-Gives: compiled: such a function as machine code, kept on disk and run without the interpreter's lock.
+Gives: such a function as machine code, kept on disk and run without the interpreter's lock.
 May import: nothing.
 """
 
@@ -22,11 +22,34 @@ def compiled(function: Function) -> Function:
     The machine code is kept beside the source, or where that may not be written in the user's cache folder, or where
     that is not possible either not at all: then every process compiles anew.
     """
-    compile_: Any = partial(numba.njit, nogil=True, error_model="numpy")  # numba's own annotations say less
+    return _kept(function)
+
+
+def lean(function: Function) -> Function:
+    """As ``compiled``, for a function that makes no arrays of its own: no references to its arguments are counted,
+    which would take longer than a short call with many arrays."""
+    return _kept(function, **_LEAN)
+
+
+def lean_part(function: Function) -> Function:
+    """A part of ``lean`` functions: not called from Python, and kept with those that call it."""
+    return _compile(function, **_LEAN, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
+
+def lean_inline(function: Function) -> Function:
+    """A ``lean_part`` small enough to be written out wherever it is called."""
+    return _compile(function, **_LEAN, no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True)
+
+
+_compile: Any = partial(numba.njit, nogil=True, error_model="numpy")  # numba's own annotations say less
+_LEAN = {"_nrt": False, "no_rewrites": True}  # the rewrites would only drop branches that are decided by a None
+
+
+def _kept(function: Function, **options: bool) -> Function:
     try:
-        dispatcher = compile_(function, cache=True)
+        dispatcher = _compile(function, cache=True, **options)
     except RuntimeError:  # no folder to keep it in
-        return compile_(function)
+        return _compile(function, **options)
     # numba keeps code for one state of the file a function stands in; it calls into other files of ours.
     index = dispatcher._cache._cache_file
     index._version = f"{index._version} {_source_state()}"

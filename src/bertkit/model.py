@@ -31,7 +31,7 @@ from bertkit.inference.embed import embedding_dim
 from bertkit.inference.truncation import warn_of_truncation
 from bertkit.locate import locate
 from bertkit.tokenizer import Tokenizer
-from bertkit.tokenizer.encoding import OnLong
+from bertkit.tokenizer.layout import OnLong
 from bertkit.transformer import Encoder, PreparedEncoder, TransformerConfig, initialize
 
 

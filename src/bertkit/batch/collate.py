@@ -7,26 +7,31 @@ import torch
 
 from bertkit.batch.batch import Batch
 from bertkit.errors import UsageError
-from bertkit.tokenizer import Encoding
+from bertkit.tokenizer import Encoding, Encodings
 
 
-def collate(encodings: Sequence[Encoding]) -> Batch:
-    """Lay Encodings end to end, in their order.
+def collate(encodings: Encodings | Sequence[Encoding]) -> Batch:
+    """Lay sequences end to end, in their order; Encodings lie so already.
 
     Raises:
         UsageError: there are none.
     """
-    if not encodings:
+    if not len(encodings):
         raise UsageError("cannot make a batch of no encodings")
-    seqlens = np.array([len(encoding) for encoding in encodings])
+    if isinstance(encodings, Encodings):
+        input_ids, token_type_ids, seqlens = encodings.input_ids, encodings.token_type_ids, encodings.seqlens
+    else:
+        input_ids = np.concatenate([encoding.input_ids for encoding in encodings])
+        token_type_ids = np.concatenate([encoding.token_type_ids for encoding in encodings])
+        seqlens = np.array([len(encoding) for encoding in encodings])
     cu_seqlens = np.zeros(len(seqlens) + 1, np.int32)
     np.cumsum(seqlens, out=cu_seqlens[1:])
-    position_ids = np.arange(cu_seqlens[-1]) - np.repeat(cu_seqlens[:-1], seqlens)
+    position_ids = np.arange(cu_seqlens[-1], dtype=np.int64) - np.repeat(cu_seqlens[:-1], seqlens)
     max_seqlen = int(seqlens.max())
     return Batch(
-        input_ids=torch.from_numpy(np.concatenate([e.input_ids for e in encodings]).astype(np.int64)),
-        token_type_ids=torch.from_numpy(np.concatenate([e.token_type_ids for e in encodings]).astype(np.int64)),
-        position_ids=torch.from_numpy(position_ids.astype(np.int64)),
+        input_ids=torch.from_numpy(input_ids.astype(np.int64)),
+        token_type_ids=torch.from_numpy(token_type_ids.astype(np.int64)),
+        position_ids=torch.from_numpy(position_ids),
         cu_seqlens=torch.from_numpy(cu_seqlens),
         max_seqlen=max_seqlen,
         num_positions=max_seqlen,

@@ -22,12 +22,10 @@ def length_sorted_batches(seqlens: Sequence[int], tokens_per_batch: int) -> list
         raise UsageError(f"tokens_per_batch={tokens_per_batch}: expected at least 1")
     lengths = np.asarray(seqlens, np.int64)
     order = np.argsort(-lengths, kind="stable")
+    ends = np.cumsum(lengths[order])  # tokens up to and with each
     batches, start, tokens = [], 0, 0
-    for position, index in enumerate(order):
-        if tokens and tokens + lengths[index] > tokens_per_batch:
-            batches.append(order[start:position])
-            start, tokens = position, 0
-        tokens += lengths[index]
-    if start < len(order):
-        batches.append(order[start:])
+    while start < len(order):
+        end = max(start + 1, int(np.searchsorted(ends, tokens + tokens_per_batch, "right")))
+        batches.append(order[start:end])
+        start, tokens = end, ends[end - 1]
     return batches

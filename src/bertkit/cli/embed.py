@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, open_model
 from bertkit.cli.output import note
 from bertkit.corpus.texts import read_texts
-from bertkit.tokenizer.encoding import OnLong
+from bertkit.tokenizer.layout import OnLong
 
 
 def command(

@@ -2,7 +2,7 @@
 
 from bertkit.cli.models import EXACT, PRETRAINED_MODEL, Compute, open_model
 from bertkit.cli.output import emit
-from bertkit.tokenizer.encoding import OnLong
+from bertkit.tokenizer.layout import OnLong
 
 
 def command(

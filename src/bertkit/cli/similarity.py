@@ -5,7 +5,7 @@ from itertools import combinations
 from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, open_model
 from bertkit.cli.output import emit
 from bertkit.errors import UsageError
-from bertkit.tokenizer.encoding import OnLong
+from bertkit.tokenizer.layout import OnLong
 
 
 def command(

@@ -10,7 +10,7 @@ from bertkit.cli.output import emit
 from bertkit.corpus.texts import read_texts
 from bertkit.errors import UsageError
 from bertkit.tokenizer import Encoding, Tokenizer
-from bertkit.tokenizer.encoding import OnLong
+from bertkit.tokenizer.layout import OnLong
 
 
 def command(

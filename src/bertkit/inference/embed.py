@@ -1,6 +1,6 @@
 """Texts to vectors."""
 
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Iterable, Iterator, Sized
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,8 +15,8 @@ from bertkit.errors import UsageError
 from bertkit.heads import POOLINGS, LayerSelection
 from bertkit.heads.pooling import finish, pool_windows
 from bertkit.inference.runner import Runner, chunks
-from bertkit.tokenizer import Encoding
-from bertkit.tokenizer.encoding import OnLong
+from bertkit.tokenizer import Encodings
+from bertkit.tokenizer.layout import OnLong
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,7 @@ def embed(
                 on_long=options.on_long,
                 stride=options.stride,
                 first_index=report.num_texts,
+                with_offsets=False,
             )
             _count(report, encodings, len(chunk), empty_length)
             vectors = _embed_chunk(runner, encodings, len(chunk), pooling, options, prompt_length, progress)
@@ -131,7 +132,7 @@ def max_sequence_length(runner: Runner, settings: SentenceSettings, asked: int |
 @torch.inference_mode()
 def _embed_chunk(
     runner: Runner,
-    encodings: Sequence[Encoding],
+    encodings: Encodings,
     num_texts: int,
     pooling: str,
     options: EmbedOptions,
@@ -139,7 +140,7 @@ def _embed_chunk(
     progress: tqdm,
 ) -> Tensor:
     """(num_texts, D) vectors: every window adds what it owns to the text it is from."""
-    text_index = torch.tensor([encoding.text_index for encoding in encodings])
+    text_index = torch.from_numpy(encodings.text_index)
     owned, places, skipped = _owned_tokens(encodings, prompt_length)
 
     def forward(batch: Batch, indices: np.ndarray) -> tuple[Tensor, Tensor]:
@@ -164,15 +165,15 @@ def _embed_chunk(
         else:
             values.index_add_(0, rows, window_values)
         weights.index_add_(0, rows, window_weights)
-        progress.update(sum(encodings[index].owned[0] == 0 for index in indices))
+        progress.update(int((encodings.owned[indices, 0] == 0).sum()))
     assert values is not None and weights is not None  # a chunk holds at least one text
     return finish(pooling, values, weights)
 
 
-def _owned_tokens(encodings: Sequence[Encoding], prompt_length: int) -> tuple[Tensor, Tensor, Tensor]:
+def _owned_tokens(encodings: Encodings, prompt_length: int) -> tuple[Tensor, Tensor, Tensor]:
     """(W, 2) the tokens that each window pools, (W,) how many tokens of its text stand before them, and (W,) how many
     at its start are skipped as a prompt that is not pooled."""
-    owned = np.array([encoding.owned for encoding in encodings]).reshape(-1, 2)
+    owned = encodings.owned.copy()
     lengths = owned[:, 1] - owned[:, 0]
     before = np.cumsum(lengths) - lengths
     first = np.flatnonzero(owned[:, 0] == 0)  # the first window of each text
@@ -200,11 +201,10 @@ def _num_characters(text: str) -> int:
     return len(text)
 
 
-def _count(report: EmbedReport, encodings: Sequence[Encoding], num_texts: int, empty_length: int) -> None:
+def _count(report: EmbedReport, encodings: Encodings, num_texts: int, empty_length: int) -> None:
     report.num_texts += num_texts
-    report.num_tokens += sum(map(len, encodings))
-    report.num_empty += sum(len(encoding) == empty_length for encoding in encodings)
-    report.num_texts_cut += sum(encoding.num_tokens_cut > 0 for encoding in encodings)
-    report.num_tokens_cut += sum(encoding.num_tokens_cut for encoding in encodings)
-    windows = np.bincount([encoding.text_index for encoding in encodings])
-    report.num_texts_windowed += int((windows > 1).sum())
+    report.num_tokens += len(encodings.input_ids)
+    report.num_empty += int((encodings.seqlens == empty_length).sum())
+    report.num_texts_cut += int((encodings.num_tokens_cut > 0).sum())
+    report.num_tokens_cut += int(encodings.num_tokens_cut.sum())
+    report.num_texts_windowed += int((np.bincount(encodings.text_index) > 1).sum())

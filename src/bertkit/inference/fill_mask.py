@@ -10,7 +10,8 @@ from bertkit.errors import UsageError
 from bertkit.inference.runner import Runner
 from bertkit.inference.truncation import warn_of_truncation
 from bertkit.tokenizer import Vocabulary
-from bertkit.tokenizer.encoding import OnLong, Span
+from bertkit.tokenizer.encoding import Span
+from bertkit.tokenizer.layout import OnLong
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def fill_mask(runner: Runner, text: str, *, top_k: int = 5, on_long: OnLong = "e
     encodings = tokenizer.encode_batch(
         [text], max_length=runner.max_positions, on_long=on_long, special_tokens_in_text=True
     )
-    num_tokens_cut = sum(encoding.num_tokens_cut for encoding in encodings)
+    num_tokens_cut = int(encodings.num_tokens_cut.sum())
     remedy = "a [MASK] there is not filled; choose on_long='window'"
     warn_of_truncation(1, int(num_tokens_cut > 0), num_tokens_cut, remedy, stacklevel=3)
     num_entries = len(tokenizer.vocabulary)

@@ -8,7 +8,7 @@ from bertkit.batch import Batch
 from bertkit.errors import UsageError
 from bertkit.inference.runner import Runner
 from bertkit.inference.truncation import warn_of_truncation
-from bertkit.tokenizer.encoding import OnLong
+from bertkit.tokenizer.layout import OnLong
 
 
 def next_sentence_probability(
@@ -24,9 +24,12 @@ def next_sentence_probability(
         raise UsageError(
             "on_long='window' gives several probabilities for a pair: choose 'truncate' or shorten the texts"
         )
-    encodings = runner.tokenizer.encode_batch(texts, following, max_length=runner.max_positions, on_long=on_long)
-    cut = [encoding.num_tokens_cut for encoding in encodings if encoding.num_tokens_cut]
-    warn_of_truncation(len(texts), len(cut), sum(cut), "shorten them to have them read whole", stacklevel=3)
+    encodings = runner.tokenizer.encode_batch(
+        texts, following, max_length=runner.max_positions, on_long=on_long, with_offsets=False
+    )
+    cut = encodings.num_tokens_cut
+    num_cut, remedy = int((cut > 0).sum()), "shorten them to have them read whole"
+    warn_of_truncation(len(texts), num_cut, int(cut.sum()), remedy, stacklevel=3)
 
     def forward(batch: Batch, indices: np.ndarray) -> np.ndarray:
         return runner.network(batch).logits["next_sentence"].softmax(-1)[:, 0].float().cpu().numpy()

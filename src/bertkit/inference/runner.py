@@ -1,7 +1,7 @@
 """The one loop that runs a network over encodings."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
@@ -11,7 +11,7 @@ import torch
 
 from bertkit.batch import Batch, collate, length_sorted_batches
 from bertkit.heads import Bert
-from bertkit.tokenizer import Encoding, Tokenizer
+from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.transformer import Encoder, PreparedEncoder
 
 Item = TypeVar("Item")
@@ -41,7 +41,7 @@ class Runner:
 
     def run(
         self,
-        encodings: Sequence[Encoding],
+        encodings: Encodings,
         forward: Callable[[Batch, np.ndarray], Result],
         tokens_per_batch: int | None = None,
     ) -> Iterator[tuple[np.ndarray, Result]]:
@@ -60,13 +60,19 @@ class Runner:
         if tokens_per_batch is None:
             tokens_per_batch = _TOKENS_PER_BATCH.get(self.device.type, _TOKENS_PER_BATCH["cpu"])
 
-        def work(indices: np.ndarray) -> Result:
-            with torch.inference_mode():
-                return forward(collate([encodings[index] for index in indices]).to(self.device), indices)
+        batches = length_sorted_batches(encodings.seqlens, tokens_per_batch)
+        ends = np.cumsum([len(batch) for batch in batches]).tolist()
+        in_order = encodings.take(np.concatenate(batches)) if batches else encodings
 
-        batches = length_sorted_batches([len(encoding) for encoding in encodings], tokens_per_batch)
+        def work(number: int) -> Result:
+            indices = batches[number]
+            with torch.inference_mode():
+                batch = collate(in_order.between(ends[number] - len(indices), ends[number]))
+                return forward(batch.to(self.device), indices)
+
         num_threads = min(torch.get_num_threads(), len(batches)) if self.device.type == "cpu" else 1
-        results = map(work, batches) if num_threads < 2 else _on_threads(work, batches, num_threads)
+        numbers = range(len(batches))
+        results = map(work, numbers) if num_threads < 2 else _on_threads(work, numbers, num_threads)
         yield from zip(batches, results, strict=True)
 
 

@@ -1,13 +1,23 @@
 """Text to tokens: WordPiece as BERT published it.
 
 Takes: str, or pairs of str.
-Gives: Encoding: ids, types, character offsets, word ids, and what was cut.
-May import: errors, whole_files, json_files.
+Gives: Encodings: ids, types, character offsets, word ids, and what was cut.
+May import: errors, whole_files, json_files, compiled.
 """
 
-from bertkit.tokenizer.encoding import Encoding
+from bertkit.tokenizer.encoding import Encoding, Encodings
+from bertkit.tokenizer.lines import TokenizedLines, tokenize_file, tokenize_lines
 from bertkit.tokenizer.tokenizer import Tokenizer
 from bertkit.tokenizer.training import train_vocabulary
 from bertkit.tokenizer.vocabulary import Vocabulary
 
-__all__ = ["Encoding", "Tokenizer", "Vocabulary", "train_vocabulary"]
+__all__ = [
+    "Encoding",
+    "Encodings",
+    "TokenizedLines",
+    "Tokenizer",
+    "Vocabulary",
+    "tokenize_file",
+    "tokenize_lines",
+    "train_vocabulary",
+]

@@ -1,14 +1,13 @@
-"""Tokens of one or two texts to Encodings: special tokens, pairs, and what to do with a text that is too long."""
+"""What a text becomes: pieces, and sequences as BERT reads them. Many texts lie end to end in one array each."""
 
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import overload
 
 import numpy as np
 
-from bertkit.errors import OverLengthError, UsageError
-
-OnLong = Literal["error", "truncate", "window"]
-"""What to do with a text that exceeds ``max_length``: refuse it, cut its end off, or slide a window over it."""
+from bertkit.errors import UsageError
 
 Span = tuple[int, int]
 """Start and end (exclusive) in characters of the original text, or in positions of an Encoding."""
@@ -16,21 +15,39 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, eq=False)
 class Pieces:
-    """The tokens of one text, without special tokens; ``n`` of them."""
+    """The tokens of texts end to end, [CLS] and [SEP] around each; N texts, T tokens in all."""
 
-    input_ids: np.ndarray  # (n,) int32
-    offsets: np.ndarray  # (n, 2) int32, characters of the original text, end exclusive
-    word_ids: np.ndarray  # (n,) int32, running number of the word each piece is from
+    input_ids: np.ndarray  # (T,) int32
+    cu_seqlens: np.ndarray  # (N + 1,) int64, cumulative lengths from 0 to T
+    spans: np.ndarray | None  # (T, 3) int32: start and end in characters of the original text, number of the word;
+    # (0, 0, -1) for special tokens
 
     def __len__(self) -> int:
-        return len(self.input_ids)
+        return len(self.cu_seqlens) - 1
 
-    def __getitem__(self, part: slice) -> "Pieces":
-        return Pieces(self.input_ids[part], self.offsets[part], self.word_ids[part])
+    def keep(self, wanted: np.ndarray) -> "Pieces":
+        """The texts for which (N,) bool ``wanted`` is True."""
+        seqlens = np.diff(self.cu_seqlens)
+        tokens = np.repeat(wanted, seqlens)
+        return Pieces(
+            self.input_ids[tokens],
+            np.concatenate([np.zeros(1, np.int64), np.cumsum(seqlens[wanted])]),
+            None if self.spans is None else self.spans[tokens],
+        )
 
-    def span(self) -> Span | None:
-        """Characters from the first piece to the last, None when there is no piece."""
-        return (int(self.offsets[0, 0]), int(self.offsets[-1, 1])) if len(self) else None
+
+def joined(parts: Sequence[Pieces]) -> Pieces:
+    """The texts of all ``parts`` end to end."""
+    if len(parts) == 1:
+        return parts[0]
+    firsts = np.cumsum([0, *(len(part.input_ids) for part in parts)])
+    cu_seqlens = [part.cu_seqlens[:-1] + first for part, first in zip(parts, firsts[:-1], strict=True)]
+    spans = [part.spans for part in parts if part.spans is not None]
+    return Pieces(
+        np.concatenate([part.input_ids for part in parts]),
+        np.concatenate([*cu_seqlens, firsts[-1:]]),
+        np.concatenate(spans) if spans else None,
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,140 +72,101 @@ class Encoding:
         return len(self.input_ids)
 
 
-@dataclass(frozen=True)
-class Layout:
-    """How long sequences may be and what happens to longer ones."""
+@dataclass(frozen=True, eq=False)
+class Encodings(Sequence[Encoding]):
+    """Many sequences end to end, S of them, T tokens in all; each is an Encoding, made when it is looked at."""
 
-    max_length: int | None = None  # tokens, special tokens included; None: no limit
-    on_long: OnLong = "error"
-    stride: int | None = None  # tokens from one window's start to the next; None: half a window
+    input_ids: np.ndarray  # (T,) int32
+    token_type_ids: np.ndarray  # (T,) int32
+    special_tokens_mask: np.ndarray  # (T,) bool
+    spans: np.ndarray | None  # (T, 3) int32: start, end, word; (0, 0, -1) for special tokens; None: not asked for
+    cu_seqlens: np.ndarray  # (S + 1,) int64, cumulative lengths from 0 to T
+    num_tokens_cut: np.ndarray  # (S,) int64
+    cut_spans: np.ndarray  # (S, 1 or 2 texts, 2) int64, (-1, -1) where nothing was cut
+    text_index: np.ndarray  # (S,) int64
+    owned: np.ndarray  # (S, 2) int64
 
-    def __post_init__(self) -> None:
-        if self.on_long not in ("error", "truncate", "window"):
-            raise UsageError(f"on_long={self.on_long!r}: expected 'error', 'truncate' or 'window'")
-        if self.max_length is not None and self.max_length < 3:
-            raise UsageError(f"max_length={self.max_length}: [CLS], [SEP] and one token need at least 3")
-        if self.stride is not None and self.on_long != "window":
-            raise UsageError(f"stride={self.stride} goes with on_long='window', on_long is {self.on_long!r}")
-        if self.stride is not None and self.stride < 1:
-            raise UsageError(f"stride={self.stride}: a window must advance by at least 1 token")
+    def __len__(self) -> int:
+        return len(self.cu_seqlens) - 1
 
+    @cached_property
+    def seqlens(self) -> np.ndarray:
+        """(S,) int64 tokens of each sequence."""
+        return np.diff(self.cu_seqlens)
 
-def assemble(
-    a: Pieces, b: Pieces | None, cls_id: int, sep_id: int, layout: Layout, text_index: int, shown_index: int
-) -> list[Encoding]:
-    """Put special tokens around one text or a pair, applying the over-length policy; errors name ``shown_index``.
+    @property
+    def offsets(self) -> np.ndarray:
+        """(T, 2) int32 characters of the original text.
 
-    Returns one Encoding, or with ``on_long="window"`` as many as it takes.
+        Raises:
+            UsageError: encoded without offsets.
+        """
+        return self._spans()[:, :2]
 
-    Raises:
-        OverLengthError: too long under ``"error"``, or text A leaves no room for a window over B.
-    """
-    num_special = 2 if b is None else 3
-    length = len(a) + (0 if b is None else len(b)) + num_special
-    if layout.max_length is None or length <= layout.max_length:
-        return [_join(a, b, cls_id, sep_id, text_index)]
-    room = layout.max_length - num_special
-    if layout.on_long == "error":
-        raise OverLengthError(
-            f"text {shown_index} has {length} tokens, {length - layout.max_length} more than max_length "
-            f"{layout.max_length}: shorten it, or choose on_long='truncate' or 'window'"
+    @property
+    def word_ids(self) -> np.ndarray:
+        """(T,) int32 words of the original text; as ``offsets``."""
+        return self._spans()[:, 2]
+
+    def _spans(self) -> np.ndarray:
+        if self.spans is None:
+            raise UsageError("encoded with with_offsets=False: there are no offsets and word ids, only ids")
+        return self.spans
+
+    @overload
+    def __getitem__(self, index: int) -> Encoding: ...
+    @overload
+    def __getitem__(self, index: slice) -> "Encodings": ...
+    def __getitem__(self, index: int | slice) -> "Encoding | Encodings":
+        if isinstance(index, slice):
+            return self.take(np.arange(len(self))[index])
+        index = range(len(self))[index]  # from the end if negative, and an IndexError beyond it
+        tokens = slice(self.cu_seqlens[index], self.cu_seqlens[index + 1])
+        first, last = self.owned[index].tolist()
+        return Encoding(
+            self.input_ids[tokens],
+            self.token_type_ids[tokens],
+            self.special_tokens_mask[tokens],
+            self.offsets[tokens],
+            self.word_ids[tokens],
+            num_tokens_cut=int(self.num_tokens_cut[index]),
+            cut_spans=tuple(None if start < 0 else (start, end) for start, end in self.cut_spans[index].tolist()),
+            text_index=int(self.text_index[index]),
+            owned=(first, last),
         )
-    if layout.on_long == "truncate":
-        return [_truncated(a, b, cls_id, sep_id, room, text_index)]
-    if b is not None and room - len(a) < 1:
-        raise OverLengthError(
-            f"text A of pair {shown_index} has {len(a)} tokens and leaves no room for text B within max_length "
-            f"{layout.max_length}: shorten A"
+
+    def __iter__(self) -> Iterator[Encoding]:
+        return map(self.__getitem__, range(len(self)))
+
+    def take(self, indices: np.ndarray) -> "Encodings":
+        """The sequences of ``indices``, in that order, end to end."""
+        seqlens = self.seqlens[indices]
+        cu_seqlens = np.zeros(len(indices) + 1, np.int64)
+        np.cumsum(seqlens, out=cu_seqlens[1:])
+        tokens = np.arange(cu_seqlens[-1]) + np.repeat(self.cu_seqlens[:-1][indices] - cu_seqlens[:-1], seqlens)
+        return Encodings(
+            self.input_ids[tokens],
+            self.token_type_ids[tokens],
+            self.special_tokens_mask[tokens],
+            None if self.spans is None else self.spans[tokens],
+            cu_seqlens,
+            self.num_tokens_cut[indices],
+            self.cut_spans[indices],
+            self.text_index[indices],
+            self.owned[indices],
         )
-    return _windows(a, b, cls_id, sep_id, room, layout.stride, text_index)
 
-
-def _join(a: Pieces, b: Pieces | None, cls_id: int, sep_id: int, text_index: int) -> Encoding:
-    """[CLS] A [SEP], or [CLS] A [SEP] B [SEP]; owns all it holds."""
-    parts = [a] if b is None else [a, b]
-    n = 1 + sum(len(part) + 1 for part in parts)
-    input_ids = np.full(n, sep_id, np.int32)
-    input_ids[0] = cls_id
-    token_type_ids = np.zeros(n, np.int32)
-    special_tokens_mask = np.ones(n, np.bool_)
-    offsets = np.zeros((n, 2), np.int32)
-    word_ids = np.full(n, -1, np.int32)
-    start = 1
-    for part in parts:
-        end = start + len(part)
-        input_ids[start:end] = part.input_ids
-        special_tokens_mask[start:end] = False
-        offsets[start:end] = part.offsets
-        word_ids[start:end] = part.word_ids
-        start = end + 1
-    if b is not None:
-        token_type_ids[len(a) + 2 :] = 1
-    return Encoding(
-        input_ids,
-        token_type_ids,
-        special_tokens_mask,
-        offsets,
-        word_ids,
-        cut_spans=(None,) * len(parts),
-        text_index=text_index,
-        owned=(0, n),
-    )
-
-
-def _truncated(a: Pieces, b: Pieces | None, cls_id: int, sep_id: int, room: int, text_index: int) -> Encoding:
-    keep_a, keep_b = (room, 0) if b is None else _longest_first(len(a), len(b), room)
-    kept = _join(a[:keep_a], None if b is None else b[:keep_b], cls_id, sep_id, text_index)
-    cut = [a[keep_a:]] if b is None else [a[keep_a:], b[keep_b:]]
-    return replace(kept, num_tokens_cut=sum(map(len, cut)), cut_spans=tuple(part.span() for part in cut))
-
-
-def _longest_first(num_a: int, num_b: int, room: int) -> tuple[int, int]:
-    """Cut the longer text first, then both alike; an odd token stays with the longer one.
-
-    The published tokenizer's rule (tokenizers, ``TruncationStrategy::LongestFirst``).
-    """
-    shorter = min(num_a, num_b)
-    longer = room - shorter
-    if longer < shorter:
-        shorter, longer = room // 2, room - room // 2
-    return (longer, shorter) if num_a > num_b else (shorter, longer)
-
-
-def _windows(
-    a: Pieces, b: Pieces | None, cls_id: int, sep_id: int, room: int, stride: int | None, text_index: int
-) -> list[Encoding]:
-    """Windows over A, or over B with all of A before each (a question before each part of its context)."""
-    text, size = (a, room) if b is None else (b, room - len(a))
-    stride = max(1, size // 2) if stride is None else stride
-    if stride > size:
-        raise UsageError(f"stride={stride} would skip tokens: a window holds {size} of them here")
-    starts = range(0, len(text) - size + stride, stride)
-    borders = [0, *(_border(text, start, start - stride + size) for start in starts[1:]), len(text)]
-    before = 1 if b is None else len(a) + 2  # position of the first window token
-    windows = []
-    for number, start in enumerate(starts):
-        part = text[start : start + size]
-        whole = (
-            _join(part, None, cls_id, sep_id, text_index) if b is None else _join(a, part, cls_id, sep_id, text_index)
+    def between(self, start: int, end: int) -> "Encodings":
+        """The sequences from ``start`` to ``end`` (exclusive), without copying."""
+        tokens = slice(self.cu_seqlens[start], self.cu_seqlens[end])
+        return Encodings(
+            self.input_ids[tokens],
+            self.token_type_ids[tokens],
+            self.special_tokens_mask[tokens],
+            None if self.spans is None else self.spans[tokens],
+            self.cu_seqlens[start : end + 1] - self.cu_seqlens[start],
+            self.num_tokens_cut[start:end],
+            self.cut_spans[start:end],
+            self.text_index[start:end],
+            self.owned[start:end],
         )
-        first, last = number == 0, number == len(starts) - 1
-        owned = (
-            0 if first else before + borders[number] - start,
-            len(whole) if last else before + borders[number + 1] - start,
-        )
-        windows.append(replace(whole, owned=owned))
-    return windows
-
-
-def _border(text: Pieces, overlap_start: int, overlap_end: int) -> int:
-    """Where one window's ownership ends and the next one's begins: mid-overlap, at the start of a word if it can.
-
-    Each token so belongs to the window that shows it the most context (the "max context" rule of the BERT paper's
-    SQuAD code).
-    """
-    middle = (overlap_start + overlap_end) // 2
-    border = middle
-    while border > overlap_start and text.word_ids[border] == text.word_ids[border - 1]:
-        border -= 1
-    return border if text.word_ids[border] != text.word_ids[border - 1] else middle

@@ -1,22 +1,24 @@
-"""A published BERT tokenizer directory to a WordPiece engine, read as data.
+"""A published BERT tokenizer directory to a WordPiece engine, read as data; and its tokenizer.json from an engine.
 
 ``tokenizer.json`` is preferred, being what the fast published tokenizer runs; else ``vocab.txt`` with
 ``tokenizer_config.json``; else ``vocab.txt`` alone, taken as uncased.
 """
 
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from tokenizers import AddedToken
-
 from bertkit.errors import CheckpointError
 from bertkit.json_files import member, read_json
+from bertkit.tokenizer.added_tokens import AddedToken
 from bertkit.tokenizer.vocabulary import CONTINUATION, SpecialTokens, Vocabulary, from_ids
 from bertkit.tokenizer.wordpiece import MAX_CHARACTERS_PER_WORD, Normalization, WordPiece
 
 _NO_LIMIT = 1_000_000
 """A ``model_max_length`` above this is the publishers' way of saying that none is known."""
+
+_LONGEST_WORD = 1_000_000
+"""Characters; the engine holds a word of the longest length for each thread."""
 
 
 def read_wordpiece(directory: Path) -> tuple[WordPiece, int | None]:
@@ -71,8 +73,8 @@ def _from_tokenizer_json(published: dict[str, Any], special: SpecialTokens, path
     if special.unk != model.get("unk_token", special.unk):
         raise CheckpointError(f"{path} calls the unknown token {model['unk_token']!r}, its config {special.unk!r}")
     longest_word = member(model, "max_input_chars_per_word", int, path, MAX_CHARACTERS_PER_WORD)
-    if longest_word < 1:
-        raise CheckpointError(f"{path}: max_input_chars_per_word is {longest_word}, expected at least 1")
+    if not 1 <= longest_word <= _LONGEST_WORD:
+        raise CheckpointError(f"{path}: max_input_chars_per_word is {longest_word}, expected 1 to {_LONGEST_WORD}")
     _check_template(member(published, "post_processor", dict, path, {}), special, path)
     vocab = member(model, "vocab", dict, path, {})
     ids = {token: member(vocab, token, int, path) for token in vocab}
@@ -106,3 +108,47 @@ def _added_token(entry: Any, path: Path) -> tuple[AddedToken, int]:
             flags = ("single_word", "lstrip", "rstrip", "normalized", "special")
             return AddedToken(content, **{flag: bool(entry.get(flag, False)) for flag in flags}), token_id
     raise CheckpointError(f"{path} has the added token {entry!r:.60}: expected an object with content and id")
+
+
+def tokenizer_json(engine: WordPiece) -> dict[str, Any]:
+    """The content of a published ``tokenizer.json`` for an engine, as ``tokenizers`` writes and reads it."""
+    vocabulary, names, normalization = engine.vocabulary, engine.vocabulary.special, engine.normalization
+    present = [token for token in names.spellings() if token in vocabulary]
+    added = [AddedToken(token, normalized=False, special=True) for token in present] + list(engine.added_tokens)
+    by_id = sorted(((vocabulary.id(token.content), token) for token in added), key=lambda pair: pair[0])
+    cls, sep, a, b = (
+        {"SpecialToken": {"id": names.cls, "type_id": 0}},
+        {"SpecialToken": {"id": names.sep, "type_id": 0}},
+        {"Sequence": {"id": "A", "type_id": 0}},
+        {"Sequence": {"id": "B", "type_id": 1}},
+    )
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [{"id": token_id} | asdict(token) for token_id, token in by_id],
+        "normalizer": {
+            "type": "BertNormalizer",
+            "clean_text": True,
+            "handle_chinese_chars": normalization.split_cjk,
+            "strip_accents": normalization.strip_accents,
+            "lowercase": normalization.lowercase,
+        },
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [cls, a, sep],
+            "pair": [cls, a, sep, b, {"SpecialToken": {"id": names.sep, "type_id": 1}}],
+            "special_tokens": {
+                token: {"id": token, "ids": [vocabulary.id(token)], "tokens": [token]} for token in (names.cls, names.sep)
+            },
+        },
+        "decoder": {"type": "WordPiece", "prefix": CONTINUATION, "cleanup": True},
+        "model": {
+            "type": "WordPiece",
+            "unk_token": names.unk,
+            "continuing_subword_prefix": CONTINUATION,
+            "max_input_chars_per_word": engine.max_characters_per_word,
+            "vocab": {token: token_id for token_id, token in enumerate(vocabulary.tokens)},
+        },
+    }

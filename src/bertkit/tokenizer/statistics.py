@@ -4,8 +4,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 
-import numpy as np
-
 from bertkit.tokenizer.tokenizer import Tokenizer
 
 _TEXTS_AT_A_TIME = 1_024
@@ -37,8 +35,9 @@ def text_statistics(tokenizer: Tokenizer, texts: Iterable[str]) -> TextStatistic
     texts = iter(texts)
     while chunk := list(islice(texts, _TEXTS_AT_A_TIME)):
         num_texts += len(chunk)
-        for pieces in tokenizer.wordpiece.tokenize(chunk):
-            num_words += len(np.unique(pieces.word_ids))
-            num_pieces += len(pieces)
-            num_unknown += int((pieces.input_ids == unk_id).sum())
+        encodings = tokenizer.encode_batch(chunk)
+        words = encodings.word_ids  # -1 at [CLS], before each text
+        num_words += int(((words[1:] != words[:-1]) & (words[1:] >= 0)).sum())
+        num_pieces += int((words >= 0).sum())
+        num_unknown += int(((encodings.input_ids == unk_id) & (words >= 0)).sum())
     return TextStatistics(num_texts, num_words, num_pieces, num_unknown)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from bertkit.errors import UsageError
 from bertkit.json_files import write_json
-from bertkit.tokenizer.encoding import Encoding, Layout, OnLong, assemble
-from bertkit.tokenizer.published import read_wordpiece
+from bertkit.tokenizer.encoding import Encoding, Encodings, joined
+from bertkit.tokenizer.layout import Layout, OnLong, assemble
+from bertkit.tokenizer.published import read_wordpiece, tokenizer_json
 from bertkit.tokenizer.vocabulary import Vocabulary
 from bertkit.tokenizer.wordpiece import Normalization, WordPiece
-from bertkit.whole_files import whole_file
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,7 @@ class Tokenizer:
         if self.model_max_length is not None:
             config["model_max_length"] = self.model_max_length
         self.vocabulary.save(directory / "vocab.txt")
-        with whole_file(directory / "tokenizer.json") as temporary:
-            temporary.write_text(self.wordpiece.to_json(), encoding="utf-8")
+        write_json(directory / "tokenizer.json", tokenizer_json(self.wordpiece))
         write_json(directory / "tokenizer_config.json", config)
 
     @property
@@ -114,7 +113,9 @@ class Tokenizer:
         stride: int | None = None,
         special_tokens_in_text: bool = False,
         first_index: int = 0,
-    ) -> list[Encoding]:
+        with_offsets: bool = True,
+        num_threads: int | None = None,
+    ) -> Encodings:
         """Encode many texts, or text and pair for each position.
 
         Args:
@@ -126,6 +127,9 @@ class Tokenizer:
             special_tokens_in_text: read a literal "[MASK]" in a text as that special token, as the published
                 tokenizers always do; by default it is text.
             first_index: the number that errors give the first text, for texts that come in parts.
+            with_offsets: whether offsets and word ids are wanted; False is faster, and there are no single Encodings
+                to look at then, only their arrays.
+            num_threads: most threads to use; None: one for each processor.
 
         Returns:
             One Encoding for each text, in order; with ``"window"`` one or more.
@@ -140,13 +144,18 @@ class Tokenizer:
             raise UsageError(f"{len(texts)} texts and {len(pairs)} pairs: each text needs its pair")
         layout = Layout(max_length, on_long, stride)
         cls_id, sep_id = self.cls_id, self.sep_id
-        how = {"special_tokens_in_text": special_tokens_in_text, "first_index": first_index}
-        first = self.wordpiece.tokenize(list(texts), **how)
-        second = [None] * len(first) if pairs is None else self.wordpiece.tokenize(list(pairs), **how)
-        encodings: list[Encoding] = []
-        for text_index, (a, b) in enumerate(zip(first, second, strict=True)):
-            encodings += assemble(a, b, cls_id, sep_id, layout, text_index, shown_index=first_index + text_index)
-        return encodings
+        parts = [
+            self.wordpiece.tokenize(
+                part,
+                special_tokens_in_text=special_tokens_in_text,
+                first_index=first_index,
+                with_spans=with_offsets or on_long == "window",
+                num_threads=num_threads,
+            )
+            for part in (texts, pairs)
+            if part is not None
+        ]
+        return assemble(joined(parts), len(parts), cls_id, sep_id, layout, first_index)
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Text from ids: pieces joined to words, spaces before punctuation removed. Case and accents that an uncased

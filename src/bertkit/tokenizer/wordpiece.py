@@ -3,22 +3,34 @@
 Basic tokenization drops control characters, turns every kind of white space into a space, puts spaces around CJK
 characters, for uncased vocabularies decomposes (NFD), drops accents and lower-cases, and splits at white space and
 punctuation. WordPiece then takes the longest entry that starts the word, again and again; a word that cannot be
-spelled, or is longer than 100 characters, becomes [UNK] as a whole. Both are done by the `tokenizers` library.
+spelled, or is longer than 100 characters, becomes [UNK] as a whole.
+
+This file hands texts to the compiled engine: bytes in, arrays out, on as many threads as the bytes are worth.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import Any
 
 import numpy as np
-import tokenizers
-from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 
 from bertkit.errors import DataError, UsageError
+from bertkit.tokenizer.added_tokens import NO_MARKS, AddedToken, Finder
+from bertkit.tokenizer.characters import Characters, load_characters
 from bertkit.tokenizer.encoding import Pieces
-from bertkit.tokenizer.vocabulary import CONTINUATION, Vocabulary
+from bertkit.tokenizer.engine import RING, tokenize
+from bertkit.tokenizer.matching import build_trie
+from bertkit.tokenizer.normal_text import NormalTexts, normalize_texts
+from bertkit.tokenizer.vocabulary import Vocabulary
+from bertkit.tokenizer.workspaces import Workspaces, num_processors
 
 MAX_CHARACTERS_PER_WORD = 100
+
+_BYTES_AT_A_TIME = 1 << 20
+"""Bytes of text for which a thread is worth its while, and that one call of the engine is given."""
 
 
 @dataclass(frozen=True)
@@ -29,10 +41,17 @@ class Normalization:
     strip_accents: bool | None = None  # None: as lowercase
     split_cjk: bool = True  # each CJK character becomes a word
 
+    def characters(self) -> Characters:
+        strip_accents = self.lowercase if self.strip_accents is None else self.strip_accents
+        return load_characters(self.lowercase, strip_accents, self.split_cjk)
+
 
 @dataclass(frozen=True)
 class WordPiece:
-    """The tokenizing engine of one vocabulary. ``added_tokens`` are whole words, found before anything else is done."""
+    """The tokenizing engine of one vocabulary; threads may share it.
+
+    ``added_tokens`` are whole words, found before anything else is done.
+    """
 
     vocabulary: Vocabulary
     normalization: Normalization = Normalization()
@@ -40,89 +59,217 @@ class WordPiece:
     max_characters_per_word: int = MAX_CHARACTERS_PER_WORD
 
     def tokenize(
-        self, texts: Sequence[str], *, special_tokens_in_text: bool = False, first_index: int = 0
-    ) -> list[Pieces]:
-        """Tokens of each text, without [CLS] and [SEP].
+        self,
+        texts: Sequence[str],
+        *,
+        special_tokens_in_text: bool = False,
+        first_index: int = 0,
+        with_spans: bool = True,
+        num_threads: int | None = None,
+    ) -> Pieces:
+        """Tokens of the texts, [CLS] and [SEP] around each.
 
         A literal "[MASK]" in a text is that special token only if ``special_tokens_in_text``; otherwise it is text.
 
         Args:
             first_index: the number that errors give the first text.
+            with_spans: whether to say where each token stands in its text.
+            num_threads: most threads to use; None: one for each processor.
 
         Raises:
             UsageError: something that is not a str.
             DataError: a str that is not valid Unicode (an unpaired surrogate).
         """
-        engine = self._with_special_tokens if special_tokens_in_text else self._plain
-        for index, text in enumerate(texts, start=first_index):
-            if not isinstance(text, str):  # the engine would take a tuple for a pair
-                raise UsageError(f"text {index} is {type(text).__name__} ({text!r:.40}): expected str")
         try:
-            encodings = engine.encode_batch(texts, add_special_tokens=False)
+            encoded = list(map(str.encode, texts))
         except (TypeError, UnicodeEncodeError):
             _explain_bad_text(texts, first_index)
             raise
-        return [
-            Pieces(
-                np.array(encoding.ids, np.int32),
-                np.array(encoding.offsets, np.int32).reshape(-1, 2),
-                np.array(encoding.word_ids, np.int32),
-            )
-            for encoding in encodings
-        ]
+        bounds = np.zeros(len(encoded) + 1, np.int64)
+        np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)), out=bounds[1:])
+        data = b"".join(encoded)
+        raw, normalized = self._special_finders if special_tokens_in_text else self._finders
+        marks = raw.marks(data, bounds)
+        array = np.frombuffer(data, np.uint8)
+        if not normalized:
+            return self.tokenize_bytes(array, bounds, marks, with_spans=with_spans, num_threads=num_threads)[0]
+        normal = normalize_texts(array, bounds, marks, self._characters)
+        marks = np.concatenate([normal.marks[:-1], normalized.marks(normal.data, normal.bounds)])
+        return self._tokenize_normal(normal, marks[np.argsort(marks[:, 0])], with_spans)
+
+    def tokenize_bytes(
+        self,
+        data: np.ndarray,
+        bounds: np.ndarray,
+        marks: np.ndarray = NO_MARKS,
+        *,
+        with_spans: bool = True,
+        num_threads: int | None = None,
+        characters: Characters | None = None,
+    ) -> tuple[Pieces, np.ndarray]:
+        """Tokens of texts that lie in one array of bytes, such as a file mapped into memory.
+
+        What is not UTF-8 is read as Python's ``errors="replace"`` reads it: as replacement characters, which cleaning
+        drops.
+
+        Args:
+            data: (num_bytes,) uint8.
+            bounds: (num_texts + 1,) int64, first byte of each text; they lie end to end.
+            marks: (num_marks + 1, 3) int64, tokens found beforehand, see engine.py.
+            with_spans: whether to say where each token stands in its text.
+            num_threads: most threads to use; None: one for each processor.
+            characters: what becomes of each character; None: as this vocabulary's normalization has it.
+
+        Returns:
+            The tokens, and (num_texts,) int64 how many stretches of each text's bytes were not UTF-8.
+        """
+        tables = self._characters if characters is None else characters
+        data = np.ascontiguousarray(data, np.uint8).view()
+        data.setflags(write=False)  # one type for all callers: compiled once
+        num_bytes = int(bounds[-1] - bounds[0])
+        num_parts = max(1, -(-num_bytes // _BYTES_AT_A_TIME))
+        borders = np.searchsorted(bounds, bounds[0] + num_bytes * np.arange(1, num_parts) // num_parts)
+        borders = np.unique([0, *borders, len(bounds) - 1])
+
+        if len(borders) == 1:  # no texts
+            borders = np.array([0, 0])
+        parts = [bounds[first : last + 1] for first, last in zip(borders[:-1], borders[1:], strict=True)]
+        num_threads = min(num_threads or num_processors(), len(parts))
+        with ThreadPoolExecutor(num_threads) if num_threads > 1 else nullcontext() as executor:
+            run = map if executor is None else executor.map
+            found = list(run(lambda own: self._tokenize_part(data, own, marks, tables, with_spans), parts))
+            firsts = np.cumsum([0, *(len(ids) for ids, _, _ in found)])
+            input_ids = np.empty(firsts[-1], np.int32)
+            spans = np.empty((firsts[-1], 3), np.int32) if with_spans else None
+
+            def put_together(part: int) -> None:
+                own = slice(firsts[part], firsts[part + 1])
+                input_ids[own] = found[part][0]
+                if spans is not None:
+                    spans[own] = found[part][1]
+
+            list(run(put_together, range(len(parts))))
+        cu_seqlens = [texts[:-1, 0] + first for (_, _, texts), first in zip(found, firsts[:-1], strict=True)]
+        num_invalid = np.concatenate([texts[:-1, 1] for _, _, texts in found])
+        return Pieces(input_ids, np.concatenate([*cu_seqlens, firsts[-1:]]), spans), num_invalid
 
     def normalize(self, text: str) -> str:
         """The text as it is before splitting: cleaned, and lower-cased and without accents where the vocabulary is."""
-        return self._plain.normalizer.normalize_str(text)
+        data = text.encode()
+        bounds = np.array([0, len(data)])
+        return normalize_texts(np.frombuffer(data, np.uint8), bounds, NO_MARKS, self._characters).data.decode()
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool) -> str:
-        return self._with_special_tokens.decode(ids, skip_special_tokens=skip_special_tokens)
+        """Pieces joined to words and words to text, as the published decoder does."""
+        tokens = [self.vocabulary.token(token_id) for token_id in ids]
+        if skip_special_tokens:
+            special = {token.content for token in self.added_tokens if token.special}
+            special |= set(self.vocabulary.special.spellings())
+            tokens = [token for token in tokens if token not in special]
+        return join_pieces(tokens)
 
-    def to_json(self) -> str:
-        """The published ``tokenizer.json`` of this engine."""
-        return self._with_special_tokens.to_str(pretty=True)
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is built when first used, some of which belongs to one process."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def _tokenize_part(
+        self, data: np.ndarray, bounds: np.ndarray, marks: np.ndarray, characters: Characters, with_spans: bool
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """One call of the engine: ids, spans and texts as it has them, of which more is allocated than used."""
+        marks = marks[np.searchsorted(marks[:, 0], bounds[0]) :]
+        capacity = int(bounds[-1] - bounds[0]) + 2 * (len(bounds) - 1)
+        ids = np.empty(capacity, np.int32)
+        spans = np.empty((max(capacity, RING + 1) if with_spans else RING, 3), np.int32)
+        texts = np.empty((len(bounds), 2), np.int64)
+        pages, forms, form_letters, _, first_other = characters
+        with self._workspaces.lend() as workspace:
+            while True:
+                num_pieces = tokenize(
+                    data, bounds, marks, pages, forms, form_letters, first_other, self._trie, *self._special_ids,
+                    workspace.cache, workspace.normal, workspace.word, ids, spans, texts,
+                )  # fmt: skip
+                if num_pieces >= 0:
+                    break
+                workspace.normal = np.empty((4 * len(workspace.normal), 4), np.int64)
+            workspace.shrink()
+        return ids[:num_pieces], spans[:num_pieces], texts
+
+    def _tokenize_normal(self, normal: NormalTexts, marks: np.ndarray, with_spans: bool) -> Pieces:
+        """Tokens of texts that are normalized already, with places in the texts as they were given."""
+        as_it_is = load_characters(None, None, split_cjk=False)
+        data = np.frombuffer(normal.data, np.uint8)
+        pieces, _ = self.tokenize_bytes(data, normal.bounds, marks, characters=as_it_is)
+        if not with_spans or pieces.spans is None:
+            return Pieces(pieces.input_ids, pieces.cu_seqlens, None)
+        inside = np.ones(len(pieces.input_ids), np.bool_)
+        inside[pieces.cu_seqlens[:-1]] = inside[pieces.cu_seqlens[1:] - 1] = False
+        first = np.repeat(normal.first_characters[:-1], np.diff(pieces.cu_seqlens))[inside]
+        spans = pieces.spans.copy()
+        spans[inside, 0] = normal.places[first + pieces.spans[inside, 0], 0]
+        spans[inside, 1] = normal.places[first + pieces.spans[inside, 1] - 1, 1]
+        return Pieces(pieces.input_ids, pieces.cu_seqlens, spans)
 
     @cached_property
-    def _plain(self) -> tokenizers.Tokenizer:
-        return self._build(special=False)
+    def _characters(self) -> Characters:
+        return self.normalization.characters()
 
     @cached_property
-    def _with_special_tokens(self) -> tokenizers.Tokenizer:
-        return self._build(special=True)
+    def _trie(self) -> np.ndarray:
+        return build_trie(self.vocabulary.tokens)
 
-    def _build(self, *, special: bool) -> tokenizers.Tokenizer:
-        vocabulary, names = self.vocabulary, self.vocabulary.special
-        vocabulary.id(names.unk)  # every word that cannot be spelled becomes it
-        engine = tokenizers.Tokenizer(
-            models.WordPiece(
-                vocab={token: token_id for token_id, token in enumerate(vocabulary.tokens)},
-                unk_token=names.unk,
-                max_input_chars_per_word=self.max_characters_per_word,
-                continuing_subword_prefix=CONTINUATION,
-            )
-        )
-        engine.normalizer = normalizers.BertNormalizer(
-            clean_text=True,
-            handle_chinese_chars=self.normalization.split_cjk,
-            strip_accents=self.normalization.strip_accents,
-            lowercase=self.normalization.lowercase,
-        )
-        engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-        engine.decoder = decoders.WordPiece(prefix=CONTINUATION, cleanup=True)
-        engine.post_processor = processors.TemplateProcessing(
-            single=f"{names.cls}:0 $A:0 {names.sep}:0",
-            pair=f"{names.cls}:0 $A:0 {names.sep}:0 $B:1 {names.sep}:1",
-            special_tokens=[(token, vocabulary.id(token)) for token in (names.cls, names.sep)],
-        )
-        engine.add_tokens([token for token in self.added_tokens if not token.special])
-        if special:
-            present = [AddedToken(token, special=True) for token in names.spellings() if token in vocabulary]
-            engine.add_special_tokens(present + [token for token in self.added_tokens if token.special])
-        return engine
+    @cached_property
+    def _special_ids(self) -> tuple[int, int, int]:
+        """Of [UNK], which every word becomes that cannot be spelled, [CLS] and [SEP]."""
+        names = self.vocabulary.special
+        return self.vocabulary.id(names.unk), self.vocabulary.id(names.cls), self.vocabulary.id(names.sep)
+
+    @cached_property
+    def _workspaces(self) -> Workspaces:
+        return Workspaces(self.max_characters_per_word)
+
+    @cached_property
+    def _finders(self) -> tuple[Finder, Finder]:
+        """Of the added tokens that are read in every text: before and after normalization."""
+        return self._make_finders([token for token in self.added_tokens if not token.special])
+
+    @cached_property
+    def _special_finders(self) -> tuple[Finder, Finder]:
+        """The same with special tokens."""
+        present = [token for token in self.vocabulary.special.spellings() if token in self.vocabulary]
+        named = [AddedToken(token, normalized=False, special=True) for token in present]
+        return self._make_finders([*named, *self.added_tokens])
+
+    def _make_finders(self, tokens: Sequence[AddedToken]) -> tuple[Finder, Finder]:
+        def finder(normalized: bool, spell: Callable[[str], str]) -> Finder:
+            chosen = [token for token in tokens if token.normalized == normalized]
+            return Finder(chosen, [self.vocabulary.id(token.content) for token in chosen], spell)
+
+        return finder(False, str), finder(True, self.normalize)
+
+
+def join_pieces(tokens: Sequence[str]) -> str:
+    """Text from pieces: those that continue a word stand close to it, and so does English punctuation
+    (``tokenizers``' decoders::wordpiece with ``cleanup``)."""
+    joined = []
+    for position, token in enumerate(tokens):
+        if position:
+            token = token[2:] if token.startswith("##") else " " + token
+        for apart, together in _CLEANUP:
+            token = token.replace(apart, together)
+        joined.append(token)
+    return "".join(joined)
+
+
+_CLEANUP = (
+    (" .", "."), (" ?", "?"), (" !", "!"), (" ,", ","), (" ' ", "'"), (" n't", "n't"), (" 'm", "'m"),
+    (" do not", " don't"), (" 's", "'s"), (" 've", "'ve"), (" 're", "'re"),
+)  # fmt: skip
 
 
 def _explain_bad_text(texts: Sequence[str], first_index: int) -> None:
     for index, text in enumerate(texts, start=first_index):
+        if not isinstance(text, str):
+            raise UsageError(f"text {index} is {type(text).__name__} ({text!r:.40}): expected str") from None
         try:
             text.encode()
         except UnicodeEncodeError as error:

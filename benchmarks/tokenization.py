@@ -1,0 +1,217 @@
+"""bertkit beside what people tokenize with today: same texts, one run; speed, and whether all ids are equal.
+
+    python benchmarks/tokenization.py [--data ../shared/data] [--rounds 3] [--megabytes 8] [--out benchmarks/results]
+
+Every system has a process of its own for each number of threads; they take turns (A B C, A B C, ...) and nothing else
+runs. In each turn a tokenizer is made anew, reads one half of the texts to warm up, and is timed on the other half. Texts
+that are not there are left out. (A file named tokenize.py would hide Python's own from everything run in this folder.)
+"""
+
+import argparse
+import csv
+import multiprocessing
+import random
+import statistics
+import string
+import time
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import numpy as np
+import report
+from turns import say
+from worker import limit_threads
+
+from bertkit.corpus import python_docs
+from bertkit.locate import locate
+
+TokenIds = np.ndarray
+"""(num_tokens,) of all texts end to end, special tokens included."""
+
+Encode = Callable[[Sequence[str]], object]
+Flatten = Callable[[object], TokenIds]
+
+
+def bertkit_ids(vocabulary: str, threads: int) -> tuple[Encode, Flatten]:
+    from bertkit import Tokenizer
+
+    tokenizer = Tokenizer.from_vocab(vocabulary)
+    return (
+        lambda texts: tokenizer.encode_batch(texts, with_offsets=False, num_threads=threads),
+        lambda encodings: encodings.input_ids,
+    )
+
+
+def bertkit_offsets(vocabulary: str, threads: int) -> tuple[Encode, Flatten]:
+    from bertkit import Tokenizer
+
+    tokenizer = Tokenizer.from_vocab(vocabulary)
+    return lambda texts: tokenizer.encode_batch(texts, num_threads=threads), lambda encodings: encodings.input_ids
+
+
+def tokenizers_fast(vocabulary: str, threads: int) -> tuple[Encode, Flatten]:
+    from tokenizers import BertWordPieceTokenizer
+
+    engine = BertWordPieceTokenizer(vocabulary)._tokenizer
+    engine.encode_special_tokens = True  # a literal [MASK] is text
+    return engine.encode_batch_fast, lambda encodings: np.concatenate([encoding.ids for encoding in encodings])
+
+
+def tokenizers_offsets(vocabulary: str, threads: int) -> tuple[Encode, Flatten]:
+    from tokenizers import BertWordPieceTokenizer
+
+    engine = BertWordPieceTokenizer(vocabulary)._tokenizer
+    engine.encode_special_tokens = True
+    return engine.encode_batch, lambda encodings: np.concatenate([encoding.ids for encoding in encodings])
+
+
+def transformers_call(vocabulary: str, threads: int) -> tuple[Encode, Flatten]:
+    from transformers import BertTokenizerFast
+
+    tokenizer = BertTokenizerFast(vocabulary)
+    tokenizer.backend_tokenizer.encode_special_tokens = True
+    return tokenizer, lambda batch: np.concatenate(batch["input_ids"])
+
+
+SYSTEMS = {
+    "bertkit, ids": bertkit_ids,
+    "bertkit, ids, offsets, word ids": bertkit_offsets,
+    "tokenizers encode_batch_fast": tokenizers_fast,
+    "tokenizers encode_batch": tokenizers_offsets,
+    "transformers tokenizer(texts)": transformers_call,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--data", type=Path, default=Path(__file__).resolve().parents[2] / "shared" / "data")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--megabytes", type=float, default=8.0, help="most text of each kind")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
+    options = parser.parse_args()
+    if options.rounds < 1 or options.megabytes <= 0:
+        parser.error("expected numbers above 0")
+    threads = multiprocessing.cpu_count()
+    results = {"benchmark": "tokenization"} | report.circumstances(threads)
+    corpora = {name: shortened(texts, options.megabytes) for name, texts in read_corpora(options.data).items() if texts}
+    vocabulary = options.data / "bert_reference" / "bert-base-uncased" / "vocab.txt"
+    if not vocabulary.is_file():
+        vocabulary = locate("all-MiniLM-L6-v2") / "vocab.txt"  # the same entries
+    results["workload"] = {
+        name: {"num_texts": len(texts), "megabytes": round(megabytes(texts), 2)} for name, texts in corpora.items()
+    } | {"num_rounds": options.rounds}
+    results["systems"] = measure(corpora, str(vocabulary), sorted({1, threads}), options.rounds)
+    text = describe(results, list(corpora))
+    print(text)
+    say(f"written: {report.write(results, text, options.out)}")
+
+
+def read_corpora(data: Path) -> dict[str, list[str]]:
+    """Texts by kind; empty where the data are absent."""
+
+    def lines(pattern: str) -> list[str]:
+        return [line for path in sorted(data.glob(pattern)) for line in path.read_text(encoding="utf-8").split("\n")]
+
+    def tweets() -> Iterator[str]:
+        for path in sorted((data / "tweet_sentiment_extraction").glob("t*.csv")):  # train, test
+            with open(path, encoding="utf-8", newline="") as file:
+                yield from (row["text"] for row in csv.DictReader(file))
+
+    letters, rng = string.ascii_lowercase, random.Random(0)
+    distinct = [" ".join("".join(rng.choices(letters, k=rng.randrange(4, 12))) for _ in range(10)) for _ in range(60_000)]
+    return {
+        "novels": lines("english_novels/*.txt"),
+        "Python docs": [passage.text for passage in python_docs()],
+        "tweets": list(tweets()),
+        "380 languages": lines("udhr2/*.txt"),
+        "random words": distinct,
+    }
+
+
+def shortened(texts: list[str], most_megabytes: float) -> list[str]:
+    """Evenly chosen texts, in another order: both halves are of the same kind."""
+    share = min(1.0, most_megabytes / megabytes(texts))
+    return random.Random(0).sample(texts, max(2, int(len(texts) * share)))
+
+
+def megabytes(texts: Sequence[str]) -> float:
+    return sum(len(text.encode()) for text in texts) / 1e6
+
+
+def measure(corpora: dict[str, list[str]], vocabulary: str, threads: list[int], rounds: int) -> list[dict]:
+    """One row for each system and number of threads."""
+    workers = {(name, number): start(name, vocabulary, number, corpora) for number in threads for name in SYSTEMS}
+    speeds = {key: {corpus: [] for corpus in corpora} for key in workers}
+    sums: dict[str, set[tuple[int, int]]] = {corpus: set() for corpus in corpora}
+    for number in range(rounds):
+        for (name, count), connection in workers.items():
+            for corpus, texts in corpora.items():
+                connection.send(corpus)
+                seconds, checksum = connection.recv()
+                sums[corpus].add(checksum)
+                speeds[name, count][corpus].append(megabytes(texts[len(texts) // 2 :]) / seconds)
+            say(f"round {number + 1}: {name}, {count} threads")
+    for connection in workers.values():
+        connection.close()
+    for corpus, found in sums.items():
+        if len(found) > 1:
+            say(f"{corpus}: ids differ between systems")
+    return [
+        {
+            "system": name,
+            "num_threads": count,
+            "megabytes_per_second": {corpus: round(statistics.median(found), 2) for corpus, found in by_corpus.items()},
+        }
+        for (name, count), by_corpus in speeds.items()
+    ] + [{"system": "all", "ids_equal": {corpus: len(found) == 1 for corpus, found in sums.items()}}]
+
+
+def start(name: str, vocabulary: str, threads: int, corpora: dict[str, list[str]]) -> Connection:
+    limit_threads(threads)
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    context.Process(target=serve, args=(theirs, name, vocabulary, threads, corpora), daemon=True).start()
+    theirs.close()
+    return ours
+
+
+def serve(connection: Connection, name: str, vocabulary: str, threads: int, corpora: dict[str, list[str]]) -> None:
+    SYSTEMS[name](vocabulary, threads)[0](["imported and compiled"])
+    while True:
+        try:
+            texts = corpora[connection.recv()]
+        except EOFError:  # closed by the other side
+            return
+        encode, flatten = SYSTEMS[name](vocabulary, threads)
+        half = len(texts) // 2
+        encode(texts[:half])
+        start = time.perf_counter()
+        encoded = encode(texts[half:])
+        seconds = time.perf_counter() - start
+        ids = flatten(encoded)
+        connection.send((seconds, (len(ids), int((ids * (np.arange(len(ids)) % 9973)).sum()))))
+
+
+def describe(results: dict, corpora: list[str]) -> str:
+    work = results["workload"]
+    *rows, summary = results["systems"]
+    table = report.markdown_table(
+        ["MB/s", "threads", *corpora],
+        *(
+            [row["system"], str(row["num_threads"]), *(f"{row['megabytes_per_second'][c]:.1f}" for c in corpora)]
+            for row in rows
+        ),
+    )
+    unequal = [corpus for corpus, equal in summary["ids_equal"].items() if not equal]
+    sizes = "; ".join(f"{c}: {work[c]['num_texts']} texts, {work[c]['megabytes']} MB" for c in corpora)
+    return (
+        f"# Tokenizing with the vocabulary of bert-base-uncased, {results['date']}\n\n"
+        f"{sizes}. Each tokenizer is made anew, warmed up on one half and timed on the other; medians of "
+        f"{work['num_rounds']} rounds. [CLS] and [SEP] included; the ids of all systems are "
+        f"{'equal' if not unequal else 'NOT EQUAL on ' + ', '.join(unequal)}.\n\n{report.machine(results)}\n\n{table}\n"
+    )
+
+
+if __name__ == "__main__":
+    main()

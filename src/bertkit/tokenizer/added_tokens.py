@@ -1,0 +1,93 @@
+"""Added tokens: whole words that are found in a text before anything else is done to it (``tokenizers``' AddedToken)."""
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+NO_MARKS = np.array([[np.iinfo(np.int64).max, 0, 0]])
+"""Marks of texts in which no added token was found: the last row alone."""
+NO_MARKS.setflags(write=False)
+
+_SPACES = frozenset("\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000") | set(map(chr, range(0x2000, 0x200B)))
+# Of Unicode's Alphabetic and Join_Control what is no letter, mark or number by category: circled letters, joiners.
+_ALSO_IN_WORDS = frozenset("\u200c\u200d") | {
+    chr(code)
+    for codes in (range(0x24B6, 0x24EA), range(0x1F130, 0x1F14A), range(0x1F150, 0x1F16A), range(0x1F170, 0x1F18A))
+    for code in codes
+}
+
+
+@dataclass(frozen=True)
+class AddedToken:
+    """An entry of the vocabulary that a text may hold literally. Fields as in a published ``tokenizer.json``."""
+
+    content: str
+    single_word: bool = False  # only where no letter or digit stands beside it
+    lstrip: bool = False  # takes the white space before it
+    rstrip: bool = False  # takes the white space after it
+    normalized: bool = True  # is looked for after normalization, itself normalized
+    special: bool = False  # only read in a text where special tokens are
+
+
+class Finder:
+    """Finds added tokens: the leftmost first, of those that start together the longest."""
+
+    def __init__(self, tokens: Sequence[AddedToken], ids: Sequence[int], spell: Callable[[str], str] = str) -> None:
+        """``spell`` gives a token's content as it stands in the texts to come."""
+        spelled = {spell(token.content).encode(): (token, token_id) for token, token_id in zip(tokens, ids, strict=True)}
+        self._tokens = {content: found for content, found in spelled.items() if content}
+        longest_first = sorted(self._tokens, key=len, reverse=True)
+        self._pattern = re.compile(b"|".join(map(re.escape, longest_first))) if longest_first else None
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to find."""
+        return bool(self._tokens)
+
+    def marks(self, data: bytes, bounds: np.ndarray) -> np.ndarray:
+        """What the engine takes for ``marks``: first byte, byte after and id of each token found.
+
+        Args:
+            bounds: (num_texts + 1,) first byte of each text in ``data``, which is UTF-8.
+        """
+        if self._pattern is None or not self._pattern.search(data):
+            return NO_MARKS
+        borders = bounds.tolist()
+        found = [mark for start, end in zip(borders, borders[1:], strict=False) for mark in self._in_text(data, start, end)]
+        return np.concatenate([np.array(found, np.int64).reshape(-1, 3), NO_MARKS])
+
+    def _in_text(self, data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+        assert self._pattern is not None
+        free = start  # where the last token ends
+        for match in self._pattern.finditer(data, start, end):
+            token, token_id = self._tokens[match.group()]
+            first, last = match.span()
+            before, after = _character_before(data, start, first), _character_after(data, last, end)
+            if token.single_word and (_is_in_words(before) or _is_in_words(after)):
+                continue
+            while token.lstrip and before in _SPACES:
+                first -= len(before.encode())
+                before = _character_before(data, start, first)
+            while token.rstrip and after in _SPACES:
+                last += len(after.encode())
+                after = _character_after(data, last, end)
+            yield max(first, free), last, token_id
+            free = last
+
+
+def _character_before(data: bytes, start: int, position: int) -> str | None:
+    return data[max(start, position - 4) : position].decode(errors="ignore")[-1:] or None
+
+
+def _character_after(data: bytes, position: int, end: int) -> str | None:
+    return data[position : min(position + 4, end)].decode(errors="ignore")[:1] or None
+
+
+def _is_in_words(char: str | None) -> bool:
+    """Whether a character is of Unicode's words (\\w of Unicode's regular expressions, annex C of UTS 18)."""
+    if char is None:
+        return False
+    category = unicodedata.category(char)
+    return category[0] in "LM" or category in ("Nd", "Nl", "Pc") or char in _ALSO_IN_WORDS

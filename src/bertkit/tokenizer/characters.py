@@ -1,0 +1,215 @@
+"""Characters to letters: cleaning, decomposition, accents and lower case, as the published tokenizer has them.
+
+What becomes of each code point is read from a table, because that tokenizer's Unicode is a version of its own: its
+categories are of Unicode 8, its decompositions of Unicode 9, its lower case of Unicode 17. The tables are derived from
+it, code point by code point, by ``tools/make_character_tables.py``.
+
+Every code point has a *form*: a number that says which letters it becomes, one for most, none for a control character,
+several for one that decomposes. Forms are numbered by what they do to the words around them:
+
+    0                             itself, a letter of a word: most code points
+    1                             white space
+    2 ... first_cjk - 1           punctuation: a word of its own
+    first_cjk ... first_other - 1 a CJK character: a word of its own, where CJK characters are split
+    first_other ...               any other: letters of a word, or nothing
+
+The form of code point c is ``forms[pages[c // 128] + c % 128]``: most pages of Unicode share a block of forms.
+"""
+
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from bertkit.compiled import lean_inline, lean_part
+
+FILE = Path(__file__).with_name("characters.npz")
+
+PAGE_SIZE = 128
+SPACE = 1
+"""The form of white space."""
+
+# A letter is packed into 32 bits: code point, 0 for the very character it comes from; then the canonical combining
+# class, by which marks in a row are ordered; then three flags.
+CODE_POINT = (1 << 21) - 1
+CLASS_SHIFT = 21
+CLASS = 0xFF << CLASS_SHIFT
+DROPPED = 1 << 29  # an accent, which takes part in the ordering and then goes
+PUNCTUATION = 1 << 30
+ADDITIONAL = 1 << 31  # not the first letter of its character; set while reading
+
+INVALID = -1
+"""In place of a code point: bytes that are not UTF-8."""
+_REPLACEMENT = 0xFFFD
+
+
+class Characters(NamedTuple):
+    """What becomes of each character, for one way to normalize; compiled functions take the arrays one by one."""
+
+    pages: np.ndarray  # (8704,) uint16, where the block of each 128 code points starts in forms
+    forms: np.ndarray  # (128 * num_blocks,) uint16; the first block is that of ASCII
+    form_letters: np.ndarray  # (num_forms + 1 + num_letters,) uint32: where the letters of each form start, the letters
+    first_cjk: int
+    first_other: int  # forms from here on, and form 0, do not end a word; first_cjk where CJK characters do not either
+
+
+def table_name(lowercase: bool | None, strip_accents: bool | None) -> str:
+    """What the arrays of one way to normalize are called in the file; None, None: text that is normal already."""
+    if lowercase is None:
+        return "normal"
+    return ("uncased" if lowercase else "cased") + ("_stripped" if strip_accents else "_accented")
+
+
+@cache
+def load_characters(lowercase: bool | None, strip_accents: bool | None, split_cjk: bool) -> Characters:
+    """The table of one way to normalize, from the package's file."""
+    name = table_name(lowercase, strip_accents)
+    with np.load(FILE) as file:
+        pages, forms, form_letters, first_cjk, first_other = (
+            file[f"{name}_{part}"] for part in ("pages", "forms", "form_letters", "first_cjk", "first_other")
+        )
+    return Characters(pages, forms, form_letters, int(first_cjk), int(first_other if split_cjk else first_cjk))
+
+
+@lean_inline
+def decode(data, position, end):
+    """The character at ``position`` of UTF-8 ``data``: (code point or INVALID, position of the next).
+
+    Of bytes that are not UTF-8 as many are taken together as Python's ``errors="replace"`` takes for one replacement
+    character (Unicode 15, section 3.9, "maximal subparts"; the ranges are those of its table 3-7).
+    """
+    lead = np.int64(data[position])
+    if lead < 0x80:
+        return lead, position + 1
+    lowest, highest = 0x80, 0xBF  # of the second byte
+    if lead < 0xC2:
+        return INVALID, position + 1
+    if lead < 0xE0:
+        length, code = 2, lead & 0x1F
+    elif lead < 0xF0:
+        length, code = 3, lead & 0x0F
+        if lead == 0xE0:
+            lowest = 0xA0
+        elif lead == 0xED:
+            highest = 0x9F
+    elif lead < 0xF5:
+        length, code = 4, lead & 0x07
+        if lead == 0xF0:
+            lowest = 0x90
+        elif lead == 0xF4:
+            highest = 0x8F
+    else:
+        return INVALID, position + 1
+    for at in range(position + 1, position + length):
+        if at >= end:
+            return INVALID, at
+        byte = np.int64(data[at])
+        if byte < lowest or byte > highest:
+            return INVALID, at
+        code = code << 6 | byte & 0x3F
+        lowest, highest = 0x80, 0xBF
+    return code, position + length
+
+
+@lean_inline
+def form_of(code, pages, forms):
+    """The form of a code point; INVALID has that of the replacement character."""
+    if code == INVALID:
+        code = _REPLACEMENT
+    return np.int64(forms[pages[code >> 7] + (code & 127)])
+
+
+@lean_part
+def normalize(data, position, end, place, pages, forms, form_letters, normal):
+    """Characters from ``position`` on to letters, until ``end`` or until ``normal`` is full.
+
+    Where it stops the next character starts anew: no mark is parted from its letter. Marks in a row are put into
+    canonical order, but places do not travel with a mark that moves: as published, the n-th character keeps the n-th
+    place, and an additional letter has the place of what stands before it in the end.
+
+    Args:
+        data: UTF-8 bytes.
+        place: number of the character at ``position`` within its text.
+        normal: (n, 4) int64, is written to: packed letter with its code point, the place it comes from, and two columns
+            of scratch.
+
+    Returns:
+        The next position, its place and the number of letters, -1 where marks in a row do not fit in ``normal``.
+    """
+    count = np.int64(0)
+    row = np.int64(-1)  # where marks in a row start in normal, -1: the last letter is no mark
+    in_order, all_dropped, last_class = np.bool_(True), np.bool_(True), np.int64(0)
+    while position < end:
+        code, following = decode(data, position, end)
+        form = form_of(code, pages, forms)
+        first, last = np.int64(form_letters[form]), np.int64(form_letters[form + 1])
+        if last - first > len(normal) - count and form_letters[first] & CLASS == 0:
+            break
+        for at in range(first, last):
+            letter = np.int64(form_letters[at])
+            if letter & CODE_POINT == 0:
+                letter |= code
+            if letter & CLASS == 0:
+                if row >= 0:
+                    count = _settle(normal, row, count, in_order, all_dropped)
+                    row = -1
+                if letter & DROPPED:
+                    continue
+            else:
+                if row < 0:
+                    row, in_order, all_dropped, last_class = count, True, True, 0
+                in_order = in_order and letter & CLASS >= last_class
+                all_dropped = all_dropped and letter & DROPPED != 0
+                last_class = letter & CLASS
+                if at > first:
+                    letter |= ADDITIONAL
+            if count == len(normal):
+                return position, place, np.int64(-1)
+            normal[count, 0] = letter
+            normal[count, 1] = place
+            count += 1
+        position = following
+        place += 1
+    if row >= 0:
+        count = _settle(normal, row, count, in_order, all_dropped)
+    return position, place, count
+
+
+@lean_part
+def _settle(normal, start, end, in_order, all_dropped):
+    """Put the marks of a row into canonical order and drop the accents among them; returns where the row now ends.
+
+    Canonical order is by combining class, equal ones as they stand. One pass for each class that is there, some fifty
+    at most, keeps ten million marks linear.
+    """
+    if all_dropped:
+        return start
+    ordered, next_own, last_class = start, start, np.int64(-1)
+    while ordered < end and not in_order:
+        next_class = np.int64(CLASS)
+        for at in range(start, end):
+            its_class = normal[at, 0] & CLASS
+            if last_class < its_class < next_class:
+                next_class = its_class
+        for at in range(start, end):
+            if normal[at, 0] & CLASS == next_class:
+                normal[ordered, 2] = normal[at, 0]
+                ordered += 1
+        last_class = next_class
+    for at in range(start, end):  # places of the marks that are not additional, as they stood
+        if normal[at, 0] & ADDITIONAL == 0:
+            normal[next_own, 3] = normal[at, 1]
+            next_own += 1
+    place = normal[start, 1]  # of the letter before, if the first mark is additional
+    kept, next_own = start, start
+    for at in range(start, end):
+        letter = normal[at, 0] if in_order else normal[at, 2]
+        if letter & ADDITIONAL == 0:
+            place = normal[next_own, 3]
+            next_own += 1
+        if letter & DROPPED == 0:
+            normal[kept, 0] = letter & (CODE_POINT | PUNCTUATION)
+            normal[kept, 1] = place
+            kept += 1
+    return kept

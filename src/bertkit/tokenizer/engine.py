@@ -1,0 +1,290 @@
+"""UTF-8 bytes to pieces: the compiled inner loop of WordPiece.
+
+A text is read once. Its characters fall into *runs*: what stands between white space, punctuation and CJK characters.
+A run is nearly always one word, and nearly always one seen before: then its pieces are in the cache, by its bytes, and
+nothing else happens. A new run is normalized to letters, split into words (a character may decompose to punctuation),
+and its words are matched with the vocabulary.
+
+These arrays go from function to function one by one, under the same names (compiled code would copy them in a bundle):
+
+    data (num_bytes,) uint8                 UTF-8, or what should be
+    pages, forms, form_letters, first_other what becomes of each character, see characters.py
+    edges, unk_id                           the vocabulary, see matching.py; id of [UNK]
+    cache (a power of 2, 16) int64          runs and their pieces, see below; a run stands in one of two rows
+    normal (n, 2) int64                     scratch: letters of the run at hand, and the character each comes from
+    word (longest word, 2) int64            scratch: the same of the word at hand
+    ids (n,) int32                          the result; n at least the number of bytes and 2 for each text
+    spans (n or RING, 3) int32              start and end in characters, number of the word; with RING rows not wanted
+
+Places count the characters of a text, words its words.
+
+The machine code of this file, characters.py and matching.py is kept together: after editing one of them touch this one.
+"""
+
+import numpy as np
+
+from bertkit.compiled import lean, lean_inline, lean_part
+from bertkit.tokenizer.characters import CODE_POINT, INVALID, PUNCTUATION, SPACE, decode, form_of, normalize
+from bertkit.tokenizer.matching import entry_of, longest_entry
+
+# A row of the cache is 16 numbers of 64 bits, two lines of the processor's own caches, of which a common word needs one.
+# The first four hold the bytes of a run, padded with zeros, and in the last byte their number. The other twelve hold a
+# piece each: id, then start and end in characters of the run and word of the run, 8 bits each, and in the first one's
+# upper 8 bits how many there are.
+KEY_NUMBERS = 4
+ROW_NUMBERS = 16
+_MAX_CACHED_BYTES = 8 * KEY_NUMBERS - 1
+_MAX_CACHED_PIECES = ROW_NUMBERS - KEY_NUMBERS
+# Odd numbers of random bits, as signed ones.
+_HASH_A, _HASH_B, _HASH_C = -7046029254386353131, -4417276706812531889, 1609587929392839161
+_ONES = np.uint64(0x0101010101010101)
+
+RING = 32
+"""Rows of ``spans`` where they are not wanted: the latest go round, so that the cache can have them. A power of 2, above
+the pieces that a run short enough for the cache can have on the way."""
+
+
+@lean
+def tokenize(
+    data, bounds, marks, pages, forms, form_letters, first_other, edges, unk_id, cls_id, sep_id, cache, normal, word, ids, spans,
+    texts,
+):  # fmt: skip
+    """Tokenize texts: [CLS] and [SEP] around each.
+
+    Args:
+        bounds: (num_texts + 1,) int64, first byte of each text.
+        marks: (num_marks + 1, 3) int64: first byte, byte after, and id of tokens found in the texts beforehand, in
+            order; and a last row that starts beyond the texts.
+        texts: (num_texts + 1, 2) int64, is written to: number of pieces before each text, and how many stretches of
+            its bytes are not UTF-8.
+
+    Returns:
+        The number of pieces, or -1 where ``normal`` has too few rows: then nothing else counts.
+    """
+    count, next_mark = np.int64(0), np.int64(0)
+    for text in range(len(bounds) - 1):
+        texts[text, 0], texts[text, 1] = count, 0
+        count = _give(count, cls_id, 0, 0, -1, ids, spans)
+        position, place, number = bounds[text], np.int64(0), np.int64(0)
+        while position < bounds[text + 1]:
+            end = bounds[text + 1]
+            if end > marks[next_mark, 0]:
+                end = marks[next_mark, 0]
+            start, first_place = position, place
+            form, code, following = np.int64(0), np.int64(0), position
+            while position + 8 <= end:
+                size = _num_letters(_eight_bytes(data, position))
+                position, place = position + size, place + size
+                if size < 8:
+                    break
+            while position < end:
+                code, following = np.int64(data[position]), position + 1
+                if code < 0x80:
+                    form = np.int64(forms[code])
+                else:
+                    code, following = decode(data, position, end)
+                    form = form_of(code, pages, forms)
+                    texts[text, 1] += code == INVALID
+                if 0 < form < first_other:  # white space or a word of its own
+                    break
+                position, place = following, place + 1
+            if start < position:
+                known = _look_up(data, start, position, cache)
+                if known >= 0:
+                    count, number = _recall(cache, known, count, first_place, number, ids, spans)
+                else:
+                    count, number = _learn(
+                        data, start, position, count, first_place, number,
+                        pages, forms, form_letters, edges, unk_id, cache, normal, word, ids, spans,
+                    )  # fmt: skip
+                    if count < 0:
+                        return count
+            if position < end:
+                if form != SPACE:
+                    letter = np.int64(form_letters[form_letters[form]]) & CODE_POINT
+                    token_id = entry_of(letter if letter else code, edges)
+                    count = _give(count, token_id if token_id >= 0 else unk_id, place, place + 1, number, ids, spans)
+                    number += 1
+                position, place = following, place + 1
+            elif position < bounds[text + 1]:
+                first_place, position = place, marks[next_mark, 1]
+                for at in range(end, position):
+                    place += (data[at] & 0xC0) != 0x80  # a byte that starts a character
+                count = _give(count, marks[next_mark, 2], first_place, place, number, ids, spans)
+                number, next_mark = number + 1, next_mark + 1
+        count = _give(count, sep_id, 0, 0, -1, ids, spans)
+    texts[len(bounds) - 1, 0] = count
+    return count
+
+
+@lean_inline
+def _look_up(data, start, end, cache):
+    """The row of the cache that holds a run, or -1."""
+    size = end - start
+    if size > _MAX_CACHED_BYTES:
+        return np.int64(-1)
+    if size <= 8:
+        zero = np.int64(0)
+        key = (_bytes(data, start, size), zero, zero, size << 56)
+    else:
+        key = _key(data, start, size)
+    row = _first_row(key, cache)
+    if _holds(cache, row, key):
+        return row
+    return row + 1 if _holds(cache, row + 1, key) else np.int64(-1)
+
+
+@lean_part
+def _key(data, start, size):
+    """The first numbers of a row of the cache, of a run of ``size`` bytes."""
+    return (
+        _bytes(data, start, size),
+        _bytes(data, start + 8, size - 8),
+        _bytes(data, start + 16, size - 16),
+        _bytes(data, start + 24, size - 24) | size << 56,
+    )
+
+
+@lean_inline
+def _bytes(data, position, size):
+    """The first ``size`` of eight bytes as one number, the first one lowest; all of them if there are more."""
+    if size <= 0:
+        return np.int64(0)
+    number = np.uint64(0)
+    if position + 8 <= len(data):
+        number = _eight_bytes(data, position)
+        if size < 8:
+            number &= (np.uint64(1) << np.uint64(8 * size)) - np.uint64(1)
+    else:
+        for at in range(size if size < 8 else 8):
+            number |= np.uint64(data[np.uint64(position + at)]) << np.uint64(8 * at)
+    return np.int64(number)
+
+
+@lean_inline
+def _eight_bytes(data, position):
+    """Eight bytes as one number, the first one lowest: a single instruction when compiled."""
+    number = np.uint64(0)
+    for at in range(8):
+        number |= np.uint64(data[np.uint64(position + at)]) << np.uint64(8 * at)  # unsigned: not counted from the end
+    return number
+
+
+@lean_inline
+def _num_letters(eight_bytes):
+    """How many of eight bytes, from the first on, are ASCII letters or digits; all eight are looked at at once.
+
+    Adding 0x80 - x to a byte below 0x80 sets its upper bit where the byte is x or above.
+    """
+    low = eight_bytes & (_ONES * np.uint64(0x7F))
+    lower_case = low | _ONES * np.uint64(0x20)
+    letters = (lower_case + _ONES * np.uint64(0x80 - 0x61)) & ~(lower_case + _ONES * np.uint64(0x80 - 0x7B))  # a to z
+    digits = (low + _ONES * np.uint64(0x80 - 0x30)) & ~(low + _ONES * np.uint64(0x80 - 0x3A))
+    others = (~(letters | digits) | eight_bytes) & (_ONES * np.uint64(0x80))
+    if others == np.uint64(0):
+        return np.int64(8)
+    before = ((others & (~others + np.uint64(1))) >> np.uint64(7)) - np.uint64(1)  # all bits of the bytes before it
+    return np.int64(((before & _ONES) * _ONES) >> np.uint64(56))
+
+
+@lean_inline
+def _first_row(key, cache):
+    """The first of the two rows of the cache where a run may stand."""
+    a, b, c, d = key
+    hashed = (a + d) * _HASH_A + b * _HASH_B + c * _HASH_C
+    hashed = (hashed ^ hashed >> 32) * _HASH_A
+    return (hashed >> 32) & (len(cache) - 2)
+
+
+@lean_inline
+def _holds(cache, row, key):
+    a, b, c, d = key
+    return cache[row, 0] == a and cache[row, 3] == d and cache[row, 1] == b and cache[row, 2] == c
+
+
+@lean_inline
+def _recall(cache, found, count, place, number, ids, spans):
+    """Give the pieces in a row of the cache; returns the next piece and word."""
+    num_pieces, num_words = cache[found, KEY_NUMBERS] >> 56, 0
+    for at in range(KEY_NUMBERS, KEY_NUMBERS + num_pieces):
+        piece = cache[found, at]
+        ids[count] = piece & 0xFFFFFFFF
+        if len(spans) != RING:
+            spans[count, 0] = place + (piece >> 32 & 0xFF)
+            spans[count, 1] = place + (piece >> 40 & 0xFF)
+            spans[count, 2] = number + (piece >> 48 & 0xFF)
+        num_words = (piece >> 48 & 0xFF) + 1
+        count += 1
+    return count, number + num_words
+
+
+@lean_part
+def _learn(
+    data, start, end, count, place, number,
+    pages, forms, form_letters, edges, unk_id, cache, normal, word, ids, spans,
+):  # fmt: skip
+    """Pieces of a run that is not in the cache: its letters, split into words at punctuation, matched; and put there.
+
+    Returns:
+        The next piece and word; piece -1 where ``normal`` has too few rows.
+    """
+    first_count, first_place, first_number = count, place, number
+    position, length, last_place = start, np.int64(0), place
+    while position < end:
+        position, place, num_letters = normalize(data, position, end, place, pages, forms, form_letters, normal)
+        if num_letters < 0:
+            return num_letters, number
+        for at in range(num_letters):
+            alone = normal[at, 0] & PUNCTUATION != 0
+            if alone and length > 0:
+                count = _word(length, last_place, count, number, edges, unk_id, word, ids, spans)
+                length, number = np.int64(0), number + 1
+            if length < len(word):
+                word[length, 0], word[length, 1] = normal[at, 0] & CODE_POINT, normal[at, 1]
+            length, last_place = length + 1, normal[at, 1]
+            if alone:
+                count = _word(length, last_place, count, number, edges, unk_id, word, ids, spans)
+                length, number = np.int64(0), number + 1
+    if length > 0:
+        count = _word(length, last_place, count, number, edges, unk_id, word, ids, spans)
+        number += 1
+    if end - start <= _MAX_CACHED_BYTES and count - first_count <= _MAX_CACHED_PIECES:
+        key = _key(data, start, end - start)
+        row = _first_row(key, cache)
+        row += cache[row, KEY_NUMBERS - 1] != 0  # the first row keeps what came first, the second what came last
+        cache[row, 0], cache[row, 1], cache[row, 2], cache[row, 3] = key
+        cache[row, KEY_NUMBERS] = 0
+        for piece in range(first_count, count):
+            at = piece if len(spans) != RING else piece & (RING - 1)
+            first, last = spans[at, 0] - first_place, spans[at, 1] - first_place
+            span = first | last << 8 | (spans[at, 2] - first_number) << 16
+            cache[row, KEY_NUMBERS + piece - first_count] = ids[piece] | span << 32
+        cache[row, KEY_NUMBERS] |= (count - first_count) << 56
+    return count, number
+
+
+@lean_part
+def _word(length, last_place, count, number, edges, unk_id, word, ids, spans):
+    """Pieces of the word at hand, [UNK] where it is too long or cannot be spelled; returns the next piece."""
+    first_count, start = count, np.int64(0)
+    if length <= len(word):
+        while start < length:
+            token_id, end = longest_entry(word, start, length, edges)
+            if token_id < 0:
+                break
+            count = _give(count, token_id, word[start, 1], word[end - 1, 1] + 1, number, ids, spans)
+            start = end
+    if start < length:
+        count = _give(first_count, unk_id, word[0, 1], last_place + 1, number, ids, spans)
+    return count
+
+
+@lean_inline
+def _give(count, token_id, start, end, number, ids, spans):
+    """One piece to the result; returns the next."""
+    ids[count] = token_id
+    at = count if len(spans) != RING else count & (RING - 1)
+    spans[at, 0] = start
+    spans[at, 1] = end
+    spans[at, 2] = number
+    return count + 1

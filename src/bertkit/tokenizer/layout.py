@@ -1,0 +1,217 @@
+"""Pieces to sequences: special tokens, pairs, and what to do with a text that is too long."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from bertkit.errors import OverLengthError, UsageError
+from bertkit.tokenizer.encoding import Encodings, Pieces
+
+OnLong = Literal["error", "truncate", "window"]
+"""What to do with a text that exceeds ``max_length``: refuse it, cut its end off, or slide a window over it."""
+
+_NOWHERE = (0, 0, -1)
+"""Start, end and word of a special token."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How long sequences may be and what happens to longer ones."""
+
+    max_length: int | None = None  # tokens, special tokens included; None: no limit
+    on_long: OnLong = "error"
+    stride: int | None = None  # tokens from one window's start to the next; None: half a window
+
+    def __post_init__(self) -> None:
+        if self.on_long not in ("error", "truncate", "window"):
+            raise UsageError(f"on_long={self.on_long!r}: expected 'error', 'truncate' or 'window'")
+        if self.max_length is not None and self.max_length < 3:
+            raise UsageError(f"max_length={self.max_length}: [CLS], [SEP] and one token need at least 3")
+        if self.stride is not None and self.on_long != "window":
+            raise UsageError(f"stride={self.stride} goes with on_long='window', on_long is {self.on_long!r}")
+        if self.stride is not None and self.stride < 1:
+            raise UsageError(f"stride={self.stride}: a window must advance by at least 1 token")
+
+
+@dataclass(frozen=True, eq=False)
+class _Sequences:
+    """Which pieces go into which sequence; S sequences of P = 1 text or 2 texts each."""
+
+    parts: np.ndarray  # (S, P, 2) int64, first piece and the piece after the last
+    text_index: np.ndarray  # (S,) int64
+    owned: np.ndarray | None = None  # (S, 2) int64; None: all
+
+
+def assemble(pieces: Pieces, num_parts: int, cls_id: int, sep_id: int, layout: Layout, first_index: int) -> Encodings:
+    """Put special tokens around each text or pair, applying the over-length policy.
+
+    Args:
+        pieces: of all texts, then, where ``num_parts`` is 2, of the second texts of all pairs. For windows with spans.
+        first_index: the number that errors give the first text.
+
+    Raises:
+        OverLengthError: too long under ``"error"``, or text A leaves no room for a window over B.
+    """
+    whole = np.stack([pieces.cu_seqlens[:-1] + 1, pieces.cu_seqlens[1:] - 1], axis=1)  # (P * N, 2), without [CLS], [SEP]
+    whole = whole.reshape(num_parts, -1, 2).swapaxes(0, 1)  # (N, P, 2)
+    sequences = _Sequences(whole, np.arange(len(whole)))
+    num_special = 1 + num_parts
+    lengths = whole[:, :, 1] - whole[:, :, 0]  # (N, P)
+    if layout.max_length is not None:
+        too_long = lengths.sum(axis=1) + num_special > layout.max_length
+        if too_long.any():
+            room = layout.max_length - num_special
+            if layout.on_long == "error":
+                index = int(too_long.argmax())
+                length = int(lengths[index].sum()) + num_special
+                raise OverLengthError(
+                    f"text {first_index + index} has {length} tokens, {length - layout.max_length} more than max_length "
+                    f"{layout.max_length}: shorten it, or choose on_long='truncate' or 'window'"
+                )
+            if layout.on_long == "truncate":
+                sequences = _truncated(whole, lengths, too_long, room)
+            else:
+                sequences = _windows(pieces, whole, lengths, too_long, room, layout, first_index)
+    if num_parts == 1 and sequences.parts is whole:
+        return _as_they_are(pieces)
+    return _encodings(pieces, whole, sequences, cls_id, sep_id)
+
+
+def _as_they_are(pieces: Pieces) -> Encodings:
+    """Single texts that fit: the engine has put [CLS] and [SEP] around them."""
+    first, last = pieces.cu_seqlens[:-1], pieces.cu_seqlens[1:]
+    special_tokens_mask = np.zeros(len(pieces.input_ids), np.bool_)
+    special_tokens_mask[first] = True
+    special_tokens_mask[last - 1] = True
+    none = np.zeros(len(pieces), np.int64)
+    return Encodings(
+        pieces.input_ids, np.zeros(len(pieces.input_ids), np.int32), special_tokens_mask, pieces.spans,
+        pieces.cu_seqlens, none, np.full((len(pieces), 1, 2), -1, np.int64), np.arange(len(pieces)),
+        np.stack([none, last - first], axis=1),
+    )  # fmt: skip
+
+
+def _encodings(pieces: Pieces, whole: np.ndarray, sequences: _Sequences, cls_id: int, sep_id: int) -> Encodings:
+    """[CLS] A [SEP], or [CLS] A [SEP] B [SEP], end to end."""
+    parts = sequences.parts
+    lengths = parts[:, :, 1] - parts[:, :, 0]  # (S, P)
+    seqlens = lengths.sum(axis=1) + 1 + parts.shape[1]
+    cu_seqlens = np.zeros(len(parts) + 1, np.int64)
+    np.cumsum(seqlens, out=cu_seqlens[1:])
+    input_ids = np.empty(cu_seqlens[-1], np.int32)
+    token_type_ids = np.zeros(cu_seqlens[-1], np.int32)
+    special_tokens_mask = np.zeros(cu_seqlens[-1], np.bool_)
+    ends = np.cumsum(lengths + 1, axis=1) + cu_seqlens[:-1, None]  # (S, P) places of [SEP]
+    for places, token_id in ((cu_seqlens[:-1], cls_id), (ends, sep_id)):
+        input_ids[places] = token_id
+        special_tokens_mask[places] = True
+    if parts.shape[1] == 2:
+        types = np.tile([0, 1], len(parts))
+        token_type_ids = np.repeat(types, (lengths + [2, 1]).ravel()).astype(np.int32)
+    lengths_of_parts, starts = lengths.ravel(), parts[:, :, 0].ravel()
+    before = np.cumsum(lengths_of_parts) - lengths_of_parts
+    source = np.arange(lengths.sum()) + np.repeat(starts - before, lengths_of_parts)
+    input_ids[~special_tokens_mask] = pieces.input_ids[source]
+    spans = None
+    if pieces.spans is not None:
+        spans = np.empty((len(input_ids), 3), np.int32)
+        spans[special_tokens_mask] = _NOWHERE
+        spans[~special_tokens_mask] = pieces.spans[source]
+    owned = sequences.owned
+    cut = np.zeros_like(lengths)
+    if owned is None:
+        owned = np.stack([np.zeros_like(seqlens), seqlens], axis=1)
+        cut = whole[:, :, 1] - parts[:, :, 1]
+    cut_spans = np.full(parts.shape, -1, np.int64)
+    if pieces.spans is not None and cut.any():
+        some = cut > 0
+        cut_spans[some, 0] = pieces.spans[parts[some, 1], 0]
+        cut_spans[some, 1] = pieces.spans[whole[some, 1] - 1, 1]
+    return Encodings(
+        input_ids, token_type_ids, special_tokens_mask, spans, cu_seqlens, cut.sum(axis=1), cut_spans,
+        sequences.text_index, owned,
+    )  # fmt: skip
+
+
+def _truncated(whole: np.ndarray, lengths: np.ndarray, too_long: np.ndarray, room: int) -> _Sequences:
+    kept = lengths.copy()
+    kept[too_long] = room if lengths.shape[1] == 1 else _longest_first(lengths[too_long], room)
+    parts = whole.copy()
+    parts[:, :, 1] = whole[:, :, 0] + kept
+    return _Sequences(parts, np.arange(len(whole)))
+
+
+def _longest_first(lengths: np.ndarray, room: int) -> np.ndarray:
+    """(n, 2) lengths of pairs cut to ``room``: the longer text first, then both alike; an odd token stays with the
+    longer one.
+
+    The published tokenizer's rule (tokenizers, ``TruncationStrategy::LongestFirst``).
+    """
+    shorter = lengths.min(axis=1)
+    longer = room - shorter
+    both_cut = longer < shorter
+    shorter = np.where(both_cut, room // 2, shorter)
+    longer = np.where(both_cut, room - room // 2, longer)
+    a_is_longer = lengths[:, 0] > lengths[:, 1]
+    return np.stack([np.where(a_is_longer, longer, shorter), np.where(a_is_longer, shorter, longer)], axis=1)
+
+
+def _windows(
+    pieces: Pieces,
+    whole: np.ndarray,
+    lengths: np.ndarray,
+    too_long: np.ndarray,
+    room: int,
+    layout: Layout,
+    first_index: int,
+) -> _Sequences:
+    """Windows over A, or over B with all of A before each (a question before each part of its context).
+
+    Arrays of N texts, then of S windows.
+    """
+    before = lengths[:, :-1].sum(axis=1) + lengths.shape[1]  # position of a window's first token
+    sizes = room - (before - lengths.shape[1])
+    full = too_long & (sizes < 1)
+    if full.any():
+        index = int(full.argmax())
+        raise OverLengthError(
+            f"text A of pair {first_index + index} has {lengths[index, 0]} tokens and leaves no room for text B within "
+            f"max_length {layout.max_length}: shorten A"
+        )
+    strides = np.maximum(1, sizes // 2) if layout.stride is None else np.full(len(whole), layout.stride)
+    skipping = too_long & (strides > sizes)
+    if skipping.any():
+        size = sizes[skipping.argmax()]
+        raise UsageError(f"stride={layout.stride} would skip tokens: a window holds {size} of them here")
+    nums = np.where(too_long, -(-(lengths[:, -1] - sizes) // strides) + 1, 1)
+    text = np.repeat(np.arange(len(whole)), nums)
+    number = np.arange(len(text)) - np.repeat(np.cumsum(nums) - nums, nums)
+    first, last = number == 0, number == nums[text] - 1
+    parts = whole[text]  # (S, P, 2)
+    parts[:, -1, 0] += number * strides[text]
+    parts[:, -1, 1] = np.where(too_long[text], np.minimum(parts[:, -1, 0] + sizes[text], parts[:, -1, 1]), parts[:, -1, 1])
+    later = np.flatnonzero(~first)
+    starts = parts[:, -1, 0]
+    borders = np.zeros(len(text) + 1, np.int64)  # where the ownership of each window begins
+    borders[later] = _borders(pieces, starts[later], starts[later] + (sizes - strides)[text[later]])
+    begin = np.where(first, 0, before[text] + borders[:-1] - starts)
+    seqlens = (parts[:, :, 1] - parts[:, :, 0]).sum(axis=1) + 1 + parts.shape[1]
+    end = np.where(last, seqlens, before[text] + borders[1:] - starts)
+    return _Sequences(parts, text, np.stack([begin, end], axis=1))
+
+
+def _borders(pieces: Pieces, overlap_starts: np.ndarray, overlap_ends: np.ndarray) -> np.ndarray:
+    """Where one window's ownership ends and the next one's begins: mid-overlap, at the start of a word if it can.
+
+    Each token so belongs to the window that shows it the most context (the "max context" rule of the BERT paper's
+    SQuAD code).
+    """
+    assert pieces.spans is not None
+    words = pieces.spans[:, 2]
+    starts_word = np.ones(len(words), np.bool_)
+    starts_word[1:] = words[1:] != words[:-1]
+    word_starts = np.maximum.accumulate(np.where(starts_word, np.arange(len(words)), 0))
+    middles = (overlap_starts + overlap_ends) // 2
+    borders = np.maximum(word_starts[middles], overlap_starts)
+    return np.where(starts_word[borders], borders, middles)
