@@ -27,7 +27,7 @@ from bertkit.inference import (
     next_sentence_probability,
 )
 from bertkit.inference.auto_precision import choose_precision
-from bertkit.inference.embed import embedding_dim
+from bertkit.inference.embed import embed_one, embedding_dim
 from bertkit.inference.truncation import warn_of_truncation
 from bertkit.locate import locate
 from bertkit.tokenizer import Tokenizer
@@ -173,17 +173,23 @@ class Model:
             UsageError: an option that is unknown or that this model cannot honour.
         """
         counts = EmbedReport() if report is None else report
-        one = isinstance(texts, str)
-        arrays = list(self.embed_stream([texts] if one else texts, report=counts, **options))
+        if isinstance(texts, str):
+            chosen = self._embed_options(options)
+            vectors = embed_one(self._runner, self.sentence_settings, texts, chosen, counts)
+        else:
+            arrays = list(self.embed_stream(texts, report=counts, **options))
+            nothing = (0, embedding_dim(self._runner, self._embed_options(options)))
+            vectors = np.concatenate(arrays) if arrays else np.empty(nothing, np.float32)
         if report is None:
             remedy = "choose on_long='window' to read them whole, or pass report= to have the counts"
             warn_of_truncation(counts.num_texts, counts.num_texts_cut, counts.num_tokens_cut, remedy, stacklevel=2)
-        if not arrays:
-            return np.empty((0, embedding_dim(self._runner, EmbedOptions(**options))), np.float32)
-        return arrays[0][0] if one else np.concatenate(arrays)
+        return vectors
 
     def embed_stream(self, texts: Iterable[str], *, report: EmbedReport, **options: Any) -> Iterator[np.ndarray]:
         """The same in bounded memory: yields (n, embedding_dim) arrays for some thousand texts each, in order."""
+        return embed(self._runner, self.sentence_settings, texts, self._embed_options(options), report)
+
+    def _embed_options(self, options: dict[str, Any]) -> EmbedOptions:
         try:
             chosen = EmbedOptions(**options)
         except TypeError as error:
@@ -192,7 +198,7 @@ class Model:
             ) from None
         if chosen.pooling == "pooler" and self.encoder.pooler is not None:
             self.require_trained("pooler")
-        return embed(self._runner, self.sentence_settings, texts, chosen, report)
+        return chosen
 
     def fill_mask(self, text: str, *, top_k: int = 5, on_long: OnLong = "error") -> list[FilledMask]:
         """The ``top_k`` most likely tokens for every [MASK] in a text.

@@ -53,7 +53,9 @@ def assemble(pieces: Pieces, num_parts: int, cls_id: int, sep_id: int, layout: L
     Raises:
         OverLengthError: too long under ``"error"``, or text A leaves no room for a window over B.
     """
-    whole = np.stack([pieces.cu_seqlens[:-1] + 1, pieces.cu_seqlens[1:] - 1], axis=1)  # (P * N, 2), without [CLS], [SEP]
+    whole = np.stack(
+        [pieces.cu_seqlens[:-1] + 1, pieces.cu_seqlens[1:] - 1], axis=1
+    )  # (P * N, 2), without [CLS], [SEP]
     whole = whole.reshape(num_parts, -1, 2).swapaxes(0, 1)  # (N, P, 2)
     sequences = _Sequences(whole, np.arange(len(whole)))
     num_special = 1 + num_parts
@@ -190,7 +192,9 @@ def _windows(
     first, last = number == 0, number == nums[text] - 1
     parts = whole[text]  # (S, P, 2)
     parts[:, -1, 0] += number * strides[text]
-    parts[:, -1, 1] = np.where(too_long[text], np.minimum(parts[:, -1, 0] + sizes[text], parts[:, -1, 1]), parts[:, -1, 1])
+    parts[:, -1, 1] = np.where(
+        too_long[text], np.minimum(parts[:, -1, 0] + sizes[text], parts[:, -1, 1]), parts[:, -1, 1]
+    )
     later = np.flatnonzero(~first)
     starts = parts[:, -1, 0]
     borders = np.zeros(len(text) + 1, np.int64)  # where the ownership of each window begins
