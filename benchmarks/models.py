@@ -1,0 +1,97 @@
+"""The models that are measured, each a folder in the published format; and the same in each peer's own format.
+
+What is made is made once and kept in the temporary folder.
+"""
+
+import hashlib
+import multiprocessing
+import os
+import shutil
+import tempfile
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from peers import System
+from peers.batching import MAX_LENGTH
+
+from bertkit.locate import locate
+
+if TYPE_CHECKING:
+    from bertkit import TransformerConfig
+
+MINILM = "all-MiniLM-L6-v2"
+BERT_BASE = "BERT-base, random weights"
+
+
+def published_folder(model: str) -> Path:
+    """Where a model of these two is."""
+    if model == MINILM:
+        return locate(MINILM)
+    from bertkit import TransformerConfig
+
+    return random_model(TransformerConfig.of_size("base"))
+
+
+def random_model(config: "TransformerConfig", heads: tuple[str, ...] = ()) -> Path:
+    """A model with initial weights and all-MiniLM-L6-v2's vocabulary; without heads, a sentence encoder."""
+    key = hashlib.sha256(repr((asdict(config), heads)).encode())
+    return _made_once(f"random-{key.hexdigest()[:12]}", lambda folder: _write_random(config, heads, folder))
+
+
+def converted_folder(system: System, published: Path) -> Path:
+    """Where ``system`` finds the model: the published folder, or one converted from it.
+
+    Raises:
+        RuntimeError: the conversion fails; why is on stderr.
+    """
+    peer = system.peer()
+    function = "convert_int8" if system.precision == "int8" and hasattr(peer, "convert_int8") else "convert"
+    if not hasattr(peer, function):
+        return published
+    key = hashlib.sha256((published / "model.safetensors").read_bytes())
+    key.update(Path(peer.__file__).read_bytes())
+    versions = "-".join(f"{package}-{version(package)}" for package in system.packages)
+
+    def convert(folder: Path) -> None:
+        # In a process of its own: libraries that convert need not live beside those that are measured.
+        arguments = (system, function, published, folder)
+        process = multiprocessing.get_context("spawn").Process(target=_convert, args=arguments)
+        process.start()
+        process.join()
+        if process.exitcode:
+            raise RuntimeError("its conversion of the model failed")
+
+    return _made_once(f"{versions}-{function}-{key.hexdigest()[:12]}", convert)
+
+
+def _made_once(name: str, make: Callable[[Path], None]) -> Path:
+    folder = Path(tempfile.gettempdir()) / f"bertkit-benchmarks-{os.getuid()}" / name
+    if not folder.is_dir():
+        folder.parent.mkdir(exist_ok=True)
+        unfinished = Path(tempfile.mkdtemp(prefix=name, dir=folder.parent))
+        try:
+            make(unfinished)
+        except BaseException:
+            shutil.rmtree(unfinished)
+            raise
+        unfinished.rename(folder)
+    return folder
+
+
+def _write_random(config: "TransformerConfig", heads: tuple[str, ...], folder: Path) -> None:
+    from bertkit import Model, Tokenizer
+    from bertkit.checkpoint import SentenceSettings
+
+    model = Model.create(config, Tokenizer.load(locate(MINILM)), heads)
+    if not heads:
+        model.checkpoint.sentence = SentenceSettings(normalize=True, max_seq_length=MAX_LENGTH)
+    model.save(folder)
+
+
+def _convert(system: System, function: str, published: Path, folder: Path) -> None:
+    warnings.simplefilter("ignore")  # tracing warns of every branch it takes
+    getattr(system.peer(), function)(published, folder)
