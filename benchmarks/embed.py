@@ -101,7 +101,7 @@ def describe(results: dict) -> str:
             f"## {comparison['model']}, {comparison['workload']}",
             "",
             f"{about['num_texts']} texts, {about['num_tokens']} tokens (median {about['median_tokens']:g}, longest "
-            f"{about['longest_tokens']}), medians of {results["num_rounds"]} rounds.",
+            f"{about['longest_tokens']}), medians of {results['num_rounds']} rounds.",
             "",
             report.markdown_table(*cells(comparison["systems"])),
             "",
