@@ -10,36 +10,36 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from peers import System
 from peers.batching import MAX_LENGTH
 
 from bertkit.locate import locate
 
-if TYPE_CHECKING:
-    from bertkit import TransformerConfig
-
 MINILM = "all-MiniLM-L6-v2"
 BERT_BASE = "BERT-base, random weights"
+SHAPES = {  # name -> how its configuration differs from BERT-base's
+    "BERT-base": {},
+    "MiniLM-L6 shape": {"hidden_size": 384, "num_hidden_layers": 6, "intermediate_size": 1_536},
+    "4 layers x 256": {
+        "hidden_size": 256,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+        "intermediate_size": 1_024,
+    },
+}
 
 
 def published_folder(model: str) -> Path:
-    """Where a model of these two is."""
-    if model == MINILM:
-        return locate(MINILM)
-    from bertkit import TransformerConfig
-
-    return random_model(TransformerConfig.of_size("base"))
+    """Where MINILM or BERT_BASE is."""
+    return locate(MINILM) if model == MINILM else _random_model("BERT-base", ())
 
 
-def random_model(config: "TransformerConfig", heads: tuple[str, ...] = ()) -> Path:
-    """A model with initial weights and all-MiniLM-L6-v2's vocabulary; without heads, a sentence encoder."""
-    key = hashlib.sha256(repr((asdict(config), heads)).encode())
-    return _made_once(f"random-{key.hexdigest()[:12]}", lambda folder: _write_random(config, heads, folder))
+def masked_lm_folder(shape: str) -> Path:
+    """Where a masked language model of one of the SHAPES is, with initial weights."""
+    return _random_model(shape, ("masked_lm",))
 
 
 def converted_folder(system: System, published: Path) -> Path:
@@ -82,11 +82,17 @@ def _made_once(name: str, make: Callable[[Path], None]) -> Path:
     return folder
 
 
-def _write_random(config: "TransformerConfig", heads: tuple[str, ...], folder: Path) -> None:
-    from bertkit import Model, Tokenizer
+def _random_model(shape: str, heads: tuple[str, ...]) -> Path:
+    """Initial weights, all-MiniLM-L6-v2's vocabulary; without heads, a sentence encoder."""
+    key = hashlib.sha256(repr((SHAPES[shape], heads, MAX_LENGTH)).encode())
+    return _made_once(f"random-{key.hexdigest()[:12]}", lambda folder: _write_random(shape, heads, folder))
+
+
+def _write_random(shape: str, heads: tuple[str, ...], folder: Path) -> None:
+    from bertkit import Model, Tokenizer, TransformerConfig
     from bertkit.checkpoint import SentenceSettings
 
-    model = Model.create(config, Tokenizer.load(locate(MINILM)), heads)
+    model = Model.create(TransformerConfig(**SHAPES[shape]), Tokenizer.load(locate(MINILM)), heads)
     if not heads:
         model.checkpoint.sentence = SentenceSettings(normalize=True, max_seq_length=MAX_LENGTH)
     model.save(folder)

@@ -20,9 +20,9 @@ from worker import Turn, Worker
 
 NUM_TOKENS = range(10, 15)  # [CLS] and [SEP] included
 EXPLANATION = (
-    "median, p95: of the time from text to vector, tokenizing included, over all queries of all rounds. vs ST: that of "
-    "sentence-transformers fp32 over it. bertkit/it: it over bertkit's at the same precision. min cosine: to the vectors "
-    "of sentence-transformers fp32."
+    "median, p95: of the time from text to vector, tokenizing included, over all queries of all rounds. vs ST: median "
+    "of sentence-transformers fp32 over this one. bertkit/it: this median over bertkit's at the same precision. min "
+    "cosine: to the vectors of sentence-transformers fp32."
 )
 _COLUMNS = ("system", "median ms", "p95 ms", "vs ST", "bertkit/it", "min cosine")
 

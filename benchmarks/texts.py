@@ -8,6 +8,7 @@ import hashlib
 import random
 import statistics
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 
 from peers import batching
@@ -17,11 +18,13 @@ from bertkit.corpus import python_docs
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
+@cache
 def documentation() -> list[str]:
     """Passages of Python's documentation: short, many lengths."""
     return [passage.text for passage in python_docs()]
 
 
+@cache
 def wikitext() -> list[str]:
     """Paragraphs of Wikipedia articles: long."""
     lines = [line.strip() for line in _open("wikitext2/wiki.test.raw").read_text(encoding="utf-8").split("\n")]
@@ -30,6 +33,7 @@ def wikitext() -> list[str]:
     return [line for line in lines if line and not line.startswith("= ")]
 
 
+@cache
 def tweets() -> list[str]:
     """Tweets: short."""
     with _open("tweet_sentiment_extraction/train.csv").open(encoding="utf-8", newline="") as file:
@@ -46,6 +50,12 @@ SOURCES: dict[str, Callable[[], list[str]]] = {
 def shuffled(texts: list[str]) -> list[str]:
     """In the same order every time."""
     return random.Random(0).sample(texts, len(texts))
+
+
+def token_ids(source: str, published: Path, max_length: int) -> list[list[int]]:
+    """Token ids of every text of a source, shuffled, cut at ``max_length``, with at least one word."""
+    tokenizer = batching.open_tokenizer(published, max_length)
+    return [ids for ids in batching.token_ids(tokenizer, shuffled(SOURCES[source]())) if len(ids) > 2]
 
 
 def description(texts: Sequence[str], published: Path) -> dict:
