@@ -16,13 +16,12 @@ SHAPE = "MiniLM-L6 shape"
 DROPOUT = 0.1
 MAX_LENGTHS = (64, 128, 256, 512)
 SOURCES = ("wikitext paragraphs", "documentation passages")
-TEXTS_PER_PADDED_STEP = 32
 NUM_STEPS = 2  # after a warm-up
 EXPLANATION = (
     f"Minutes for an epoch over all texts; {SHAPE}, dropout {DROPOUT}. padded: transformers, every text padded to the "
-    f"maximum length, {TEXTS_PER_PADDED_STEP} texts a step. packed: bertkit, {TOKENS_PER_STEP} tokens a step. Estimated "
-    f"from {NUM_STEPS} steps each, after a warm-up; padded steps are measured once for each maximum length, as a padded "
-    "text costs the same whatever it holds. real tokens: share of the padded ones that is no padding."
+    f"maximum length. packed: bertkit. {TOKENS_PER_STEP} tokens a step for both, padding included. Estimated from "
+    f"{NUM_STEPS} steps after a warm-up; padded steps are measured once for each maximum length, since a padded text "
+    "costs the same whatever it holds. real tokens: share of the padded ones that is no padding."
 )
 _PADDED, _PACKED = (THEIRS_FP32, THEIRS_BF16), (OURS_FP32, OURS_BF16)
 
@@ -44,7 +43,7 @@ def measure(threads: int, skipped: dict[str, str]) -> list[dict]:
                 break
             say(f"epoch over {source}, maximum length {max_length}")
             if max_length not in seconds_per_text:
-                steps = list(islice(sequence_steps(ids, TEXTS_PER_PADDED_STEP, seed=0), NUM_STEPS + 1))
+                steps = list(islice(sequence_steps(ids, TOKENS_PER_STEP // max_length, seed=0), NUM_STEPS + 1))
                 seconds_per_text[max_length] = _seconds_per(len, steps, _PADDED, workers, pad_to=max_length)
             steps = list(islice(token_steps(ids, TOKENS_PER_STEP, seed=0), NUM_STEPS + 1))
             seconds_per_token = _seconds_per(num_tokens, steps, _PACKED, workers)

@@ -18,10 +18,10 @@ WORKLOADS = (("wikitext paragraphs", 0.1), ("wikitext paragraphs", 0.0), ("docum
 MOST_ROUNDS = {"BERT-base": 2}  # a step takes up to half a minute
 NUM_EVALUATION_TEXTS = 16
 EXPLANATION = (
-    "tokens/s: real tokens, padding not counted; median of the steps. vs fp32, vs bf16: speed over that of transformers "
-    f"in fp32 and in bf16 autocast. loss: mean over the masked tokens of {NUM_EVALUATION_TEXTS} fixed texts, without "
-    "dropout, before and after these few steps: the same before, nearly the same after. peak: most memory its process "
-    "held meanwhile."
+    "tokens/s: real tokens, padding not counted; median of the steps. vs fp32, vs bf16: speed over transformers' fp32 "
+    f"and bf16 autocast. loss: mean over the masked tokens of {NUM_EVALUATION_TEXTS} fixed texts, without dropout, "
+    "before and after these few steps: the same before, nearly the same after. peak: most memory its process held "
+    "meanwhile."
 )
 _COLUMNS = ("system", "tokens/s", "vs fp32", "vs bf16", "loss before", "after", "peak MiB", "seconds a step")
 

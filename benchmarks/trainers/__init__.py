@@ -41,7 +41,7 @@ SYSTEMS = (OURS_BF16, OURS_FP32, THEIRS_FP32, THEIRS_BF16)
 
 
 def start_trainers(
-    threads: int, skipped: dict[str, str], systems: Iterable[System] = SYSTEMS, rest_seconds: float = 0.5
+    threads: int, skipped: dict[str, str], systems: Iterable[System] = SYSTEMS, rest_seconds: float = 0.2
 ) -> dict[System, Worker]:
     """A worker for each; why one cannot run goes to ``skipped``."""
 
