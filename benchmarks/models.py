@@ -5,7 +5,6 @@ What is made is made once and kept in the temporary folder.
 
 import hashlib
 import multiprocessing
-import os
 import shutil
 import tempfile
 import warnings
@@ -69,7 +68,7 @@ def converted_folder(system: System, published: Path) -> Path:
 
 
 def _made_once(name: str, make: Callable[[Path], None]) -> Path:
-    folder = Path(tempfile.gettempdir()) / f"bertkit-benchmarks-{os.getuid()}" / name
+    folder = Path(tempfile.gettempdir()) / "bertkit-benchmarks" / name
     if not folder.is_dir():
         folder.parent.mkdir(exist_ok=True)
         unfinished = Path(tempfile.mkdtemp(prefix=name, dir=folder.parent))

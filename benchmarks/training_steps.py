@@ -42,7 +42,7 @@ def measure(threads: int, rounds: int, scale: float, skipped: dict[str, str]) ->
                 continue
             tokens_per_step = max(1, round(TOKENS_PER_STEP * scale))
             steps = [
-                next(token_steps(ids, tokens_per_step // 4, seed=1)),  # warm-up
+                next(token_steps(ids, tokens_per_step // 8, seed=1)),  # warm-up
                 *islice(token_steps(ids, tokens_per_step, seed=0), min(rounds, MOST_ROUNDS.get(shape, rounds))),
             ]
             about = {
