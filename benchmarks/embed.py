@@ -22,7 +22,7 @@ from turns import say, shown, start, take_turns
 from worker import Turn, Worker
 
 WORKLOADS = {  # model -> source of texts -> how many
-    MINILM: {"documentation passages": 2_000, "wikitext paragraphs": 300, "tweets": 2_000},
+    MINILM: {"documentation passages": 2_000, "wikitext paragraphs": 200, "tweets": 1_500},
     BERT_BASE: {"documentation passages": 250},
 }
 TUNING_SHARE = 0.2  # of the texts

@@ -30,7 +30,7 @@ class Worker:
         RuntimeError: the first call fails; the first line of its reason.
     """
 
-    def __init__(self, module: str, function: str, *arguments: Any, rest_seconds: float = 0.5) -> None:
+    def __init__(self, module: str, function: str, *arguments: Any, rest_seconds: float = 0.25) -> None:
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
         self._rest_seconds = rest_seconds

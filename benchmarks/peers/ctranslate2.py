@@ -25,7 +25,7 @@ def convert(published: Path, folder: Path) -> None:
 
 
 def load(folder: Path, precision: str, threads: int) -> Callable[..., np.ndarray]:
-    # A worker for each thread: one that uses them all was slower for every model and length tried.
+    # A worker for each thread: one that uses them all was slower (MiniLM, documentation passages).
     encoder = _open(folder, precision, num_workers=threads, threads_each=1)
     tokenizer = batching.open_tokenizer(folder)
     pool = ThreadPoolExecutor(threads)

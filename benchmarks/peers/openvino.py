@@ -38,7 +38,7 @@ def convert_int8(published: Path, folder: Path) -> None:
 
 
 def load(folder: Path, precision: str, threads: int) -> Callable[..., np.ndarray]:
-    # A stream for each thread: one that uses them all was slower for every model and length tried.
+    # A stream for each thread: one that uses them all was slower (MiniLM, documentation passages).
     compiled = _compile(folder, precision, {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": threads})
     import openvino
 
