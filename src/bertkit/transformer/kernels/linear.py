@@ -54,16 +54,19 @@ class OneDNNLinear:
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _ROWS_EXPECTED)
         self.bias = bias
+        # Named to the overload: finding it takes as long as a short product.
+        operations = torch.ops.mkldnn._linear_pointwise
+        self._multiply, self._multiply_and_add = operations.default, operations.binary
 
     def __call__(self, x: Tensor, *, activation: str | None = None, residual: Tensor | None = None) -> Tensor:
         """(M, K) to (M, N)."""
-        if len(x) == 1:  # the product of a single row is summed in another order
+        if x.shape[0] == 1:  # the product of a single row is summed in another order
             twice = None if residual is None else residual.expand(2, -1).contiguous()
             return self(x.expand(2, -1).contiguous(), activation=activation, residual=twice)[:1]
         if residual is not None:
-            return torch.ops.mkldnn._linear_pointwise.binary(x, residual, self.weight, self.bias, "add")
+            return self._multiply_and_add(x, residual, self.weight, self.bias, "add")
         attribute, algorithm = ("none", "") if activation is None else _FUSED_ACTIVATIONS[activation]
-        return torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, attribute, [], algorithm)
+        return self._multiply(x, self.weight, self.bias, attribute, [], algorithm)
 
 
 class PlainInt8Linear:
@@ -101,7 +104,7 @@ class OneDNNInt8Linear(PlainInt8Linear):
         return torch.ops.onednn.qlinear_prepack(weight, None)
 
     def multiply(self, values: Tensor) -> Tensor:
-        return torch.ops.onednn.qlinear_pointwise(
+        return torch.ops.onednn.qlinear_pointwise.default(
             values, 1.0, 128, self.weight, self.scales, self.zero_points, None,
             1.0, 0, torch.float32, "none", [], "",
         )  # fmt: skip
