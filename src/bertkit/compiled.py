@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 import numba
 
 Function = TypeVar("Function", bound=Callable)
+
+
 def compiled(function: Function) -> Function:
     """Compile ``function`` when it is first called, for the types it is called with.
 
@@ -38,7 +40,9 @@ def lean_inline(function: Function) -> Function:
     return _compile(function, _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True)
 
 
-_compile: Any = partial(numba.njit, nogil=True, no_rewrites=True, error_model="numpy")  # numba's own annotations say less
+_compile: Any = partial(
+    numba.njit, nogil=True, no_rewrites=True, error_model="numpy"
+)  # numba's own annotations say less
 
 
 def _kept(function: Function, **options: bool) -> Function:

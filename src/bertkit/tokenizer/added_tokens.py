@@ -1,9 +1,10 @@
-"""Added tokens: whole words that are found in a text before anything else is done to it (``tokenizers``' AddedToken)."""
+"""Added tokens: whole words that are found in a text before it is split (``tokenizers``' AddedToken)."""
 
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -37,7 +38,9 @@ class Finder:
 
     def __init__(self, tokens: Sequence[AddedToken], ids: Sequence[int], spell: Callable[[str], str] = str) -> None:
         """``spell`` gives a token's content as it stands in the texts to come."""
-        spelled = {spell(token.content).encode(): (token, token_id) for token, token_id in zip(tokens, ids, strict=True)}
+        spelled = {
+            spell(token.content).encode(): (token, token_id) for token, token_id in zip(tokens, ids, strict=True)
+        }
         self._tokens = {content: found for content, found in spelled.items() if content}
         longest_first = sorted(self._tokens, key=len, reverse=True)
         self._pattern = re.compile(b"|".join(map(re.escape, longest_first))) if longest_first else None
@@ -55,7 +58,7 @@ class Finder:
         if self._pattern is None or not self._pattern.search(data):
             return NO_MARKS
         borders = bounds.tolist()
-        found = [mark for start, end in zip(borders, borders[1:], strict=False) for mark in self._in_text(data, start, end)]
+        found = [mark for start, end in pairwise(borders) for mark in self._in_text(data, start, end)]
         return np.concatenate([np.array(found, np.int64).reshape(-1, 3), NO_MARKS])
 
     def _in_text(self, data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int]]:

@@ -27,10 +27,10 @@ from bertkit.compiled import lean, lean_inline, lean_part
 from bertkit.tokenizer.characters import CODE_POINT, INVALID, PUNCTUATION, SPACE, decode, form_of, normalize
 from bertkit.tokenizer.matching import entry_of, longest_entry
 
-# A row of the cache is 16 numbers of 64 bits, two lines of the processor's own caches, of which a common word needs one.
-# The first four hold the bytes of a run, padded with zeros, and in the last byte their number. The other twelve hold a
-# piece each: id, then start and end in characters of the run and word of the run, 8 bits each, and in the first one's
-# upper 8 bits how many there are.
+# A row of the cache is 16 numbers of 64 bits, two lines of the processor's own caches, of which a common word needs
+# one. The first four hold the bytes of a run, padded with zeros, and in the last byte their number. The other twelve
+# hold a piece each: id, then start and end in characters of the run and word of the run, 8 bits each, and in the first
+# one's upper 8 bits how many there are.
 KEY_NUMBERS = 4
 ROW_NUMBERS = 16
 _MAX_CACHED_BYTES = 8 * KEY_NUMBERS - 1
@@ -40,14 +40,14 @@ _HASH_A, _HASH_B, _HASH_C = -7046029254386353131, -4417276706812531889, 16095879
 _ONES = np.uint64(0x0101010101010101)
 
 RING = 32
-"""Rows of ``spans`` where they are not wanted: the latest go round, so that the cache can have them. A power of 2, above
-the pieces that a run short enough for the cache can have on the way."""
+"""Rows of ``spans`` where they are not wanted: the latest go round, so that the cache can have them. A power of 2, and
+more than the pieces that a run short enough for the cache can have on the way."""
 
 
 @lean
 def tokenize(
-    data, bounds, marks, pages, forms, form_letters, first_other, edges, unk_id, cls_id, sep_id, cache, normal, word, ids, spans,
-    texts,
+    data, bounds, marks,
+    pages, forms, form_letters, first_other, edges, unk_id, cls_id, sep_id, cache, normal, word, ids, spans, texts,
 ):  # fmt: skip
     """Tokenize texts: [CLS] and [SEP] around each.
 

@@ -53,7 +53,9 @@ def assemble(pieces: Pieces, num_parts: int, cls_id: int, sep_id: int, layout: L
     Raises:
         OverLengthError: too long under ``"error"``, or text A leaves no room for a window over B.
     """
-    whole = np.stack([pieces.cu_seqlens[:-1] + 1, pieces.cu_seqlens[1:] - 1], axis=1)  # (P * N, 2), without [CLS], [SEP]
+    whole = np.stack(
+        [pieces.cu_seqlens[:-1] + 1, pieces.cu_seqlens[1:] - 1], axis=1
+    )  # (P * N, 2), without [CLS], [SEP]
     whole = whole.reshape(num_parts, -1, 2).swapaxes(0, 1)  # (N, P, 2)
     sequences = _Sequences(whole, np.arange(len(whole)))
     num_special = 1 + num_parts
@@ -66,8 +68,8 @@ def assemble(pieces: Pieces, num_parts: int, cls_id: int, sep_id: int, layout: L
                 index = int(too_long.argmax())
                 length = int(lengths[index].sum()) + num_special
                 raise OverLengthError(
-                    f"text {first_index + index} has {length} tokens, {length - layout.max_length} more than max_length "
-                    f"{layout.max_length}: shorten it, or choose on_long='truncate' or 'window'"
+                    f"text {first_index + index} has {length} tokens, {length - layout.max_length} more than "
+                    f"max_length {layout.max_length}: shorten it, or choose on_long='truncate' or 'window'"
                 )
             if layout.on_long == "truncate":
                 sequences = _truncated(whole, lengths, too_long, room)
@@ -108,7 +110,7 @@ def _encodings(pieces: Pieces, whole: np.ndarray, sequences: _Sequences, cls_id:
         special_tokens_mask[places] = True
     if parts.shape[1] == 2:
         types = np.tile([0, 1], len(parts))
-        token_type_ids = np.repeat(types, (lengths + [2, 1]).ravel()).astype(np.int32)
+        token_type_ids = np.repeat(types, (lengths + np.array([2, 1])).ravel()).astype(np.int32)
     lengths_of_parts, starts = lengths.ravel(), parts[:, :, 0].ravel()
     before = np.cumsum(lengths_of_parts) - lengths_of_parts
     source = np.arange(lengths.sum()) + np.repeat(starts - before, lengths_of_parts)
@@ -190,7 +192,9 @@ def _windows(
     first, last = number == 0, number == nums[text] - 1
     parts = whole[text]  # (S, P, 2)
     parts[:, -1, 0] += number * strides[text]
-    parts[:, -1, 1] = np.where(too_long[text], np.minimum(parts[:, -1, 0] + sizes[text], parts[:, -1, 1]), parts[:, -1, 1])
+    parts[:, -1, 1] = np.where(
+        too_long[text], np.minimum(parts[:, -1, 0] + sizes[text], parts[:, -1, 1]), parts[:, -1, 1]
+    )
     later = np.flatnonzero(~first)
     starts = parts[:, -1, 0]
     borders = np.zeros(len(text) + 1, np.int64)  # where the ownership of each window begins

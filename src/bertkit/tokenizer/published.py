@@ -140,7 +140,8 @@ def tokenizer_json(engine: WordPiece) -> dict[str, Any]:
             "single": [cls, a, sep],
             "pair": [cls, a, sep, b, {"SpecialToken": {"id": names.sep, "type_id": 1}}],
             "special_tokens": {
-                token: {"id": token, "ids": [vocabulary.id(token)], "tokens": [token]} for token in (names.cls, names.sep)
+                token: {"id": token, "ids": [vocabulary.id(token)], "tokens": [token]}
+                for token in (names.cls, names.sep)
             },
         },
         "decoder": {"type": "WordPiece", "prefix": CONTINUATION, "cleanup": True},

@@ -288,7 +288,7 @@ def _starts(lengths: np.ndarray) -> np.ndarray:
 
 
 def _borders(starts: np.ndarray) -> list[int]:
-    """Texts at which to part them into pieces of work, a text being the smallest; 0 and their number stand at the ends."""
+    """Texts at which to part them for the threads, from 0 to their number; no text is parted."""
     num_parts = int(starts[-1] - starts[0]) // _BYTES_AT_A_TIME + 1
     inner = np.searchsorted(starts, starts[0] + (starts[-1] - starts[0]) * np.arange(1, num_parts) // num_parts)
     return [0, *sorted(set(inner.tolist()) - {0, len(starts) - 1}), len(starts) - 1]
