@@ -10,7 +10,6 @@ import numpy as np
 
 NO_MARKS = np.array([[np.iinfo(np.int64).max, 0, 0]])
 """Marks of texts in which no added token was found: the last row alone."""
-NO_MARKS.setflags(write=False)
 
 _SPACES = frozenset("\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000") | set(map(chr, range(0x2000, 0x200B)))
 # Of Unicode's Alphabetic and Join_Control what is no letter, mark or number by category: circled letters, joiners.

@@ -9,9 +9,9 @@ These arrays go from function to function one by one, under the same names (comp
 
     data (num_bytes,) uint8                 UTF-8, or what should be
     pages, forms, form_letters, first_other what becomes of each character, see characters.py
-    edges, unk_id                           the vocabulary, see matching.py; id of [UNK]
+    edges, unk_id, cls_id, sep_id           the vocabulary, see matching.py; ids of special tokens
     cache (a power of 2, 16) int64          runs and their pieces, see below; a run stands in one of two rows
-    normal (n, 2) int64                     scratch: letters of the run at hand, and the character each comes from
+    normal (n, 4) int64                     scratch: letters of the run at hand, and the place each comes from
     word (longest word, 2) int64            scratch: the same of the word at hand
     ids (n,) int32                          the result; n at least the number of bytes and 2 for each text
     spans (n or RING, 3) int32              start and end in characters, number of the word; with RING rows not wanted
@@ -62,9 +62,10 @@ def tokenize(
         The number of pieces, or -1 where ``normal`` has too few rows: then nothing else counts.
     """
     count, next_mark = np.int64(0), np.int64(0)
+    nowhere, no_word = np.int64(0), np.int64(-1)  # numbers of one type, for which functions are compiled once
     for text in range(len(bounds) - 1):
         texts[text, 0], texts[text, 1] = count, 0
-        count = _give(count, cls_id, 0, 0, -1, ids, spans)
+        count = _give(count, cls_id, nowhere, nowhere, no_word, ids, spans)
         position, place, number = bounds[text], np.int64(0), np.int64(0)
         while position < bounds[text + 1]:
             end = bounds[text + 1]
@@ -112,7 +113,7 @@ def tokenize(
                     place += (data[at] & 0xC0) != 0x80  # a byte that starts a character
                 count = _give(count, marks[next_mark, 2], first_place, place, number, ids, spans)
                 number, next_mark = number + 1, next_mark + 1
-        count = _give(count, sep_id, 0, 0, -1, ids, spans)
+        count = _give(count, sep_id, nowhere, nowhere, no_word, ids, spans)
     texts[len(bounds) - 1, 0] = count
     return count
 

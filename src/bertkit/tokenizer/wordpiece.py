@@ -26,7 +26,7 @@ from bertkit.tokenizer.engine import RING, tokenize
 from bertkit.tokenizer.matching import build_trie
 from bertkit.tokenizer.normal_text import normalize_texts
 from bertkit.tokenizer.vocabulary import Vocabulary
-from bertkit.tokenizer.workspaces import Workspaces, num_processors
+from bertkit.tokenizer.workspaces import CACHE_BYTES, Workspaces, num_processors
 
 MAX_CHARACTERS_PER_WORD = 100
 
@@ -132,6 +132,7 @@ class WordPiece:
         """
         data = np.ascontiguousarray(data, np.uint8).view()
         data.setflags(write=False)  # as that of str: compiled once
+        bounds = np.array(bounds, np.int64)
         borders = _borders(bounds)
         parts = (_Part(data, bounds[first : last + 1], NO_MARKS, self._characters) for first, last in pairwise(borders))
         return self._tokenize_parts(parts, len(borders) - 1, with_spans, num_threads, None)
@@ -168,7 +169,7 @@ class WordPiece:
         def work(part: _Part) -> tuple[np.ndarray, ...]:
             if normalized:
                 return self._tokenize_normalized(part, normalized)
-            return self._tokenize_part(part, with_spans)
+            return self._tokenize_part(part, with_spans, self._workspaces)
 
         num_threads = min(num_threads or num_processors(), num_parts)
         with ThreadPoolExecutor(num_threads) if num_threads > 1 else nullcontext() as executor:
@@ -189,7 +190,9 @@ class WordPiece:
         num_invalid = np.concatenate([texts[:-1, 1] for _, _, texts in found])
         return Pieces(input_ids, np.concatenate([*cu_seqlens, firsts[-1:]]), spans), num_invalid
 
-    def _tokenize_part(self, part: _Part, with_spans: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _tokenize_part(
+        self, part: _Part, with_spans: bool, workspaces: Workspaces
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """One call of the engine: ids, spans and texts as it has them, of which more is allocated than used."""
         data, bounds, marks, characters = part
         capacity = int(bounds[-1] - bounds[0]) + 2 * (len(bounds) - 1)
@@ -197,7 +200,7 @@ class WordPiece:
         spans = np.empty((max(capacity, RING + 1) if with_spans else RING, 3), np.int32)
         texts = np.empty((len(bounds), 2), np.int64)
         pages, forms, form_letters, _, first_other = characters
-        with self._workspaces.lend() as workspace:
+        with workspaces.lend() as workspace:
             while True:
                 num_pieces = tokenize(
                     data, bounds, marks, pages, forms, form_letters, first_other, self._trie, *self._special_ids,
@@ -216,7 +219,7 @@ class WordPiece:
         marks = np.concatenate([normal.marks[:-1], finder.marks(normal.data, normal.bounds)])
         data, marks = np.frombuffer(normal.data, np.uint8), marks[np.argsort(marks[:, 0])]
         part = _Part(data, normal.bounds, marks, load_characters(None, None, split_cjk=False))
-        ids, spans, texts = self._tokenize_part(part, with_spans=True)
+        ids, spans, texts = self._tokenize_part(part, True, self._workspaces_of_normal_text)
         inside = np.flatnonzero(spans[:, 2] >= 0)  # not [CLS] and [SEP]
         first_characters = np.repeat(normal.first_characters[:-1], np.diff(texts[:, 0]))[inside]
         spans[inside, 0] = normal.places[first_characters + spans[inside, 0], 0]
@@ -239,7 +242,12 @@ class WordPiece:
 
     @cached_property
     def _workspaces(self) -> Workspaces:
-        return Workspaces(self.max_characters_per_word)
+        return Workspaces(self.max_characters_per_word, CACHE_BYTES // 2 if self._special_finders[1] else CACHE_BYTES)
+
+    @cached_property
+    def _workspaces_of_normal_text(self) -> Workspaces:
+        """Others, for the same run may have other pieces there."""
+        return Workspaces(self.max_characters_per_word, CACHE_BYTES // 2)
 
     @cached_property
     def _finders(self) -> tuple[Finder, Finder]:
