@@ -27,22 +27,21 @@ def compiled(function: Function) -> Function:
 def lean(function: Function) -> Function:
     """As ``compiled``, for a function that makes no arrays of its own: no references to its arguments are counted,
     which would take longer than a short call with many arrays."""
-    return _kept(function, _nrt=False)
+    return _kept(function, **_LEAN)
 
 
 def lean_part(function: Function) -> Function:
     """A part of ``lean`` functions: not called from Python, and kept with those that call it."""
-    return _compile(function, _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+    return _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, **_LEAN)
 
 
 def lean_inline(function: Function) -> Function:
     """A ``lean_part`` small enough to be written out wherever it is called."""
-    return _compile(function, _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True)
+    return _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True, **_LEAN)
 
 
-_compile: Any = partial(
-    numba.njit, nogil=True, no_rewrites=True, error_model="numpy"
-)  # numba's own annotations say less
+_compile: Any = partial(numba.njit, nogil=True, error_model="numpy")  # numba's own annotations say less
+_LEAN = {"_nrt": False, "no_rewrites": True}  # no reference counts; no array expressions, so nothing to rewrite
 
 
 def _kept(function: Function, **options: bool) -> Function:
