@@ -48,6 +48,8 @@ format: $(VENV)/.dev
 
 bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/embed.py
+	$(BIN)/python benchmarks/query.py
+	$(BIN)/python benchmarks/training.py
 
 clean:
 	rm -rf $(VENV) .demo dist build

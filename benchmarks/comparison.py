@@ -1,4 +1,4 @@
-"""Speed and, beside it, agreement: the rows of the table."""
+"""Speed and, beside it, agreement: the rows of embedding's table."""
 
 import statistics
 
@@ -8,28 +8,29 @@ from turns import shown
 from worker import Turn
 
 EXPLANATION = (
-    "vs ST: speed over that of sentence-transformers fp32. bertkit/it: bertkit's speed at the same precision over this "
-    "row's. max diff, min cosine: largest difference of a component and smallest cosine to the vectors of "
-    "sentence-transformers fp32, over all passages. peak: most memory its process held. Speeds are medians."
+    "vs ST: speed over that of sentence-transformers fp32 as its users call it. bertkit/it: bertkit's speed at the "
+    "same precision over this row's. max diff, min cosine: largest difference of a component and smallest cosine to "
+    "the vectors of sentence-transformers fp32, over all texts. peak: most memory its process held meanwhile. Speeds "
+    "are medians."
 )
-_COLUMNS = ("system", "passages/s", "vs ST", "bertkit/it", "max diff", "min cosine", "peak MiB", "seconds", "used with")
+_COLUMNS = ("system", "texts/s", "vs ST", "bertkit/it", "max diff", "min cosine", "peak MiB", "seconds", "used with")
 
 
 def compare(turns: dict[System, list[Turn]], settings: dict[System, dict]) -> list[dict]:
     """One row for each system, from its turns after the first; None where there is nothing to compare with."""
     medians = {system.name: statistics.median(turn.seconds for turn in taken[1:]) for system, taken in turns.items()}
     ours = {system.precision: medians[system.name] for system in turns if system.module == "bertkit"}
-    reference = next((taken[-1].vectors for system, taken in turns.items() if system.name == REFERENCE), None)
+    reference = next((taken[-1].result for system, taken in turns.items() if system.name == REFERENCE), None)
     rows = []
     for system, (warm_up, *taken) in turns.items():
-        median, vectors = medians[system.name], taken[-1].vectors
+        median, vectors = medians[system.name], taken[-1].result
         row = {
             "system": system.name,
             "precision": system.precision,
             "setting": settings[system],
             "warm_up_seconds": round(warm_up.seconds, 4),
             "seconds": [round(turn.seconds, 4) for turn in taken],
-            "passages_per_second": round(len(vectors) / median, 2),
+            "texts_per_second": round(len(vectors) / median, 2),
             "ratio_to_reference": round(medians[REFERENCE] / median, 4) if REFERENCE in medians else None,
             "bertkit_ratio": round(median / ours[system.precision], 4) if system.precision in ours else None,
             "max_abs_difference": None,
@@ -38,7 +39,7 @@ def compare(turns: dict[System, list[Turn]], settings: dict[System, dict]) -> li
         }
         if reference is not None:
             row["max_abs_difference"] = float(np.abs(vectors - reference).max())
-            row["min_cosine"] = float(_cosines(vectors, reference).min())
+            row["min_cosine"] = float(cosines(vectors, reference).min())
         rows.append(row)
     return rows
 
@@ -50,11 +51,11 @@ def cells(rows: list[dict]) -> list[list[str]]:
         *(
             [
                 row["system"],
-                f"{row['passages_per_second']:.0f}",
-                _number(row["ratio_to_reference"], ".2f"),
-                _number(row["bertkit_ratio"], ".2f"),
-                _number(row["max_abs_difference"], ".1e"),
-                _number(row["min_cosine"], ".6f"),
+                f"{row['texts_per_second']:.0f}",
+                number(row["ratio_to_reference"], ".2f"),
+                number(row["bertkit_ratio"], ".2f"),
+                number(row["max_abs_difference"], ".1e"),
+                number(row["min_cosine"], ".6f"),
                 f"{row['peak_bytes'] / 2**20:.0f}",
                 f"{min(row['seconds']):.2f}-{max(row['seconds']):.2f}",
                 shown(row["setting"]),
@@ -64,10 +65,11 @@ def cells(rows: list[dict]) -> list[list[str]]:
     ]
 
 
-def _cosines(vectors: np.ndarray, others: np.ndarray) -> np.ndarray:
+def cosines(vectors: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """(N,) of two (N, D)."""
     a, b = vectors.astype(np.float64), others.astype(np.float64)
     return (a * b).sum(1) / (np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1))
 
 
-def _number(value: float | None, form: str) -> str:
+def number(value: float | None, form: str) -> str:
     return "-" if value is None else format(value, form)

@@ -1,98 +1,127 @@
 """bertkit beside what people embed text with today: same texts, same threads, one run; speed and agreement.
 
-    python benchmarks/embed.py [--num-passages 2000] [--rounds 3] [--threads 2] [--out benchmarks/results]
+    python benchmarks/embed.py [--rounds 3] [--scale 1.0] [--threads 2] [--out benchmarks/results]
 
-Passages of the running Python's documentation (the same ones every time, for one version of Python) go through
-all-MiniLM-L6-v2. Every system has a process of its own; they take turns (A B C, A B C, ...) and nothing else runs.
+Passages of Python's documentation, Wikipedia paragraphs and tweets go through all-MiniLM-L6-v2, and some passages
+through a BERT-base. Every system has a process of its own for each model; they take turns (A B C, A B C, ...) and
+nothing else runs.
 """
 
 import argparse
-import hashlib
-import random
-import re
+import json
 import statistics
 from pathlib import Path
 
+import products
 import report
+import texts
 from comparison import EXPLANATION, cells, compare
-from converted import model_folder
-from peers import SYSTEMS, batching
-from turns import best_setting, say, take_turns
-from worker import Worker, limit_threads
+from models import BERT_BASE, MINILM, converted_folder, published_folder
+from peers import SYSTEMS, System
+from turns import say, shown, start, take_turns
+from worker import Turn, Worker
 
-from bertkit.corpus import python_docs
-from bertkit.locate import locate
-
-MODEL = "all-MiniLM-L6-v2"
-NUM_TUNING_PASSAGES = 1_000
+WORKLOADS = {  # model -> source of texts -> how many
+    MINILM: {"documentation passages": 2_000, "wikitext paragraphs": 200, "tweets": 1_500},
+    BERT_BASE: {"documentation passages": 250},
+}
+TUNING_SHARE = 0.2  # of the texts
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--num-passages", type=int, default=2_000)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
-    options = parser.parse_args()
-    if options.num_passages < 1 or options.rounds < 1 or options.threads < 1:
-        parser.error("expected numbers of at least 1")
-    limit_threads(options.threads)
-    results = {"benchmark": "embed", "model": MODEL} | report.circumstances(options.threads)
-    if results["load_average_before"] > 0.5:
-        say(f"load average {results['load_average_before']}: figures taken on a busy machine mean little")
-
-    published = locate(MODEL)
-    passages = [passage.text for passage in python_docs()]
-    texts = random.Random(0).sample(passages, min(options.num_passages, len(passages)))
-    results["workload"] = workload(texts, published) | {"num_rounds": options.rounds}
-
-    workers, settings, skipped = {}, {}, {}
-    for system in SYSTEMS:
-        try:
-            if not system.installed:
-                raise RuntimeError(f"{system.package} is not installed")
-            folder = model_folder(system, published)
-            settings[system] = best_setting(system, folder, options.threads, texts[:NUM_TUNING_PASSAGES])
-            arguments = (folder, system.precision, options.threads, settings[system], texts)
-            workers[system] = Worker(system.module, *arguments)
-        except RuntimeError as error:
-            skipped[system.name] = re.sub(r"(/[\w.+-]+)+/", "", str(error))  # no folders in results
-            say(f"{system.name}: skipped, {skipped[system.name]}")
-    turns = take_turns(workers, options.rounds)
-    results |= {"systems": compare(turns, settings), "skipped": skipped}
-    text = describe(results)
-    print(text)
-    say(f"written: {report.write(results, text, options.out)}")
+    parser.add_argument("--scale", type=float, default=1.0, help="of the number of texts")
+    results, options = report.begin("embed", parser)
+    results |= {"num_rounds": options.rounds, "comparisons": [], "skipped": {}}
+    for model, workloads in WORKLOADS.items():
+        published = published_folder(model)
+        skipped: dict[str, str] = {}
+        workers = start(SYSTEMS, lambda system, at=published: _worker(system, at, options.threads), skipped)
+        ceiling = _products(published, options.threads)
+        for name, number in workloads.items():
+            try:
+                chosen = texts.shuffled(texts.SOURCES[name]())[: max(1, round(number * options.scale))]
+            except RuntimeError as error:
+                skipped[name] = str(error)
+                say(f"{name}: skipped, {error}")
+                continue
+            results["comparisons"].append(
+                {"model": model, "workload": name, "texts": texts.description(chosen, published)}
+                | _compare(workers, ceiling, chosen, options.rounds)
+            )
+        for worker in (*workers.values(), ceiling):
+            worker.close()
+        results["skipped"] |= {f"{model}: {name}": reason for name, reason in skipped.items()}
+    report.finish(results, describe(results), options.out)
 
 
-def workload(texts: list[str], published: Path) -> dict:
-    lengths = [len(ids) for ids in batching.token_ids(batching.open_tokenizer(published), texts)]
+def _worker(system: System, published: Path, threads: int) -> Worker:
+    system.require()
+    folder = converted_folder(system, published)
+    return Worker(f"peers.{system.module}", "load", folder, system.precision, threads)
+
+
+def _products(published: Path, threads: int) -> Worker:
+    config = json.loads((published / "config.json").read_text())
+    shape = (config["hidden_size"], config["intermediate_size"], config["num_hidden_layers"])
+    return Worker("products", "load", *shape, threads)
+
+
+def _compare(workers: dict[System, Worker], ceiling: Worker, chosen: list[str], rounds: int) -> dict:
+    sample = chosen[: max(1, round(TUNING_SHARE * len(chosen)))]
+    settings = {system: _best_setting(system, worker, sample) for system, worker in workers.items()}
+    for worker in workers.values():
+        worker.forget_peak()
+    before = ceiling.turn().result
+    turns = take_turns(workers, rounds, chosen, settings=settings)
+    after = ceiling.turn().result
     return {
-        "num_passages": len(texts),
-        "sha256": hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16],
-        "num_tokens": sum(lengths),
-        "median_tokens": statistics.median(lengths),
-        "longest_tokens": max(lengths),
+        "systems": compare(turns, settings),
+        "bf16_product_seconds_per_token": statistics.mean((before, after)),
     }
 
 
+def _best_setting(system: System, worker: Worker, sample: list[str]) -> dict:
+    """The fastest of the settings its file names: a warm-up, then one turn each."""
+    if len(system.settings) == 1:
+        return system.settings[0]
+    seconds = []
+    for setting in system.settings:
+        turns: list[Turn] = [worker.turn(sample, **setting) for _ in range(2)]
+        seconds.append(turns[-1].seconds)
+        say(f"{system.name}, {shown(setting)}: {len(sample) / seconds[-1]:.0f} texts/s on a sample")
+    return system.settings[seconds.index(min(seconds))]
+
+
 def describe(results: dict) -> str:
-    work = results["workload"]
-    lines = [
-        f"# Embedding with {results['model']}, {results['date']}",
+    lines = [f"# Embedding, {results['date']}", "", report.machine(results), ""]
+    for comparison in results["comparisons"]:
+        about = comparison["texts"]
+        lines += [
+            f"## {comparison['model']}, {comparison['workload']}",
+            "",
+            f"{about['num_texts']} texts, {about['num_tokens']} tokens (median {about['median_tokens']:g}, longest "
+            f"{about['longest_tokens']}), medians of {results['num_rounds']} rounds.",
+            "",
+            report.markdown_table(*cells(comparison["systems"])),
+            "",
+            *_share_of_products(comparison),
+        ]
+    lines += [EXPLANATION, "", *report.skipped_lines(results)]
+    return "\n".join(lines)
+
+
+def _share_of_products(comparison: dict) -> list[str]:
+    row = next((row for row in comparison["systems"] if row["system"] == "bertkit bf16"), None)
+    if row is None:
+        return []
+    alone = comparison["bf16_product_seconds_per_token"] * comparison["texts"]["num_tokens"]
+    median = statistics.median(row["seconds"])
+    return [
+        f"bertkit bf16 takes {median:.2f} s; its linear layers' products alone would take {alone:.2f} s at the "
+        f"rate oneDNN reaches here ({products.NUM_ROWS} rows, every core on its own): {alone / median:.0%}.",
         "",
-        f"{work['num_passages']} passages of Python's documentation, {work['num_tokens']} tokens (median "
-        f"{work['median_tokens']:g}, longest {work['longest_tokens']}), {work['num_rounds']} rounds.",
-        "",
-        report.machine(results),
-        "",
-        report.markdown_table(*cells(results["systems"])),
-        "",
-        EXPLANATION,
-        "",
-        *(f"- {name}: skipped, {reason}" for name, reason in results["skipped"].items()),
     ]
-    return "\n".join(lines).rstrip() + "\n"
 
 
 if __name__ == "__main__":

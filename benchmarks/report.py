@@ -1,5 +1,6 @@
-"""What was measured, where: one JSON file and one table."""
+"""What every benchmark is asked and tells: its options, the machine, one JSON file and its tables."""
 
+import argparse
 import json
 import os
 import platform
@@ -8,11 +9,40 @@ from datetime import date
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from turns import say
+from worker import limit_threads
+
 _PACKAGES = (
     *("bertkit", "torch", "numpy", "numba", "tokenizers"),
-    *("transformers", "sentence-transformers", "ctranslate2", "openvino"),
+    *("transformers", "sentence-transformers", "ctranslate2", "openvino", "nncf"),
 )
 _CPU_FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8")
+
+
+def begin(benchmark: str, parser: argparse.ArgumentParser) -> tuple[dict, argparse.Namespace]:
+    """Read the options, those that every benchmark has added; the results start with where and when."""
+    parser.add_argument("--rounds", type=int, default=3, help="turns of each system after its warm-up")
+    parser.add_argument("--threads", type=int, default=2, help="of each system")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results", help="folder of the results")
+    options = parser.parse_args()
+    if options.rounds < 1 or options.threads < 1:
+        parser.error("expected numbers of at least 1")
+    limit_threads(options.threads)
+    results = {"benchmark": benchmark} | circumstances(options.threads)
+    if results["load_average_before"] > 0.5:
+        say(f"load average {results['load_average_before']}: figures taken on a busy machine mean little")
+    return results, options
+
+
+def finish(results: dict, text: str, out: Path) -> None:
+    """Print the text and write it, with the results, to a folder."""
+    text = text.rstrip() + "\n"
+    print(text)
+    say(f"written: {write(results, text, out)}")
+
+
+def skipped_lines(results: dict) -> list[str]:
+    return [f"- {name}: skipped, {reason}" for name, reason in results["skipped"].items()]
 
 
 def circumstances(threads: int) -> dict:

@@ -1,47 +1,36 @@
-"""Who runs when: settings are tried one by one, then the systems take turns."""
+"""Who runs when: one after another, in turns, so that a slow minute of the machine is everyone's."""
 
+import re
 import sys
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
-from peers import System
 from worker import Turn, Worker
 
+Key = TypeVar("Key")
 
-def best_setting(system: System, folder: Path, threads: int, sample: Sequence[str]) -> dict:
-    """The fastest of the settings its file names, each tried in a fresh process: a warm-up, then the better of two.
 
-    Raises:
-        RuntimeError: none of them works.
-    """
-    choices = system.peer().SETTINGS
-    if len(choices) == 1:
-        return choices[0]
-    seconds, failure = {}, None
-    for index, setting in enumerate(choices):
+def start(systems: Iterable[Key], make: Callable[[Key], Worker], skipped: dict[str, str]) -> dict[Key, Worker]:
+    """A worker for each system; why one cannot run goes to ``skipped`` by the system's name."""
+    workers = {}
+    for system in systems:
         try:
-            worker = Worker(system.module, folder, system.precision, threads, setting, sample)
-            worker.embed()
-            seconds[index] = min(worker.embed().seconds for _ in range(2))
-            worker.close()
-            say(f"{system.name}, {shown(setting)}: {len(sample) / seconds[index]:.0f} passages/s on a sample")
-        except RuntimeError as error:  # such as an instruction set this CPU lacks
-            failure = error
-            say(f"{system.name}, {shown(setting)}: {error}")
-    if failure and not seconds:
-        raise failure
-    return choices[min(seconds, key=seconds.__getitem__)]
+            workers[system] = make(system)
+        except RuntimeError as error:
+            skipped[system.name] = re.sub(r"(/[\w.+-]+)+/", "", str(error))  # no folders in results
+            say(f"{system.name}: skipped, {skipped[system.name]}")
+    return workers
 
 
-def take_turns(workers: dict[System, Worker], rounds: int) -> dict[System, list[Turn]]:
+def take_turns(
+    workers: dict[Key, Worker], rounds: int, *arguments: Any, settings: dict[Key, dict] | None = None
+) -> dict[Key, list[Turn]]:
     """A warm-up each, then ``rounds`` turns each, interleaved; the warm-up stands first in each list."""
     turns = {system: [] for system in workers}
     for number in range(rounds + 1):
         for system, worker in workers.items():
-            turns[system].append(worker.embed())
+            turns[system].append(worker.turn(*arguments, **(settings or {}).get(system, {})))
             say(f"{f'round {number}' if number else 'warm-up'}: {system.name}, {turns[system][-1].seconds:.2f} s")
-    for worker in workers.values():
-        worker.close()
     return turns
 
 

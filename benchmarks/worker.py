@@ -4,40 +4,37 @@ import importlib
 import multiprocessing
 import os
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-
-import numpy as np
-
-_REST_SECONDS = 0.5  # after a turn: some thread pools keep spinning for a while
+from typing import Any
 
 
 @dataclass(frozen=True)
 class Turn:
-    """One call over all the texts."""
+    """One call, as its own process saw it."""
 
     seconds: float
-    vectors: np.ndarray  # (num_texts, D) float32
-    peak_bytes: int  # the most memory its process has held so far
+    result: Any
+    peak_bytes: int  # the most memory its process has held since `Worker.forget_peak`, else since its start
 
 
 class Worker:
-    """A process that loads a system and embeds when asked.
+    """A process that calls ``function(*arguments)`` of a module of this folder once, and then what that returned.
+
+    Args:
+        module: its dotted name: "peers.bertkit".
+        rest_seconds: pause after a turn: some thread pools keep spinning for a while.
 
     Raises:
-        RuntimeError: the system cannot be loaded; the first line of its reason.
+        RuntimeError: the first call fails; the first line of its reason.
     """
 
-    def __init__(
-        self, module: str, folder: Path, precision: str, threads: int, setting: dict, texts: Sequence[str]
-    ) -> None:
-        limit_threads(threads)
+    def __init__(self, module: str, function: str, *arguments: Any, rest_seconds: float = 0.25) -> None:
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
-        arguments = (theirs, module, folder, precision, threads, setting, list(texts))
-        self._process = context.Process(target=_serve, args=arguments, daemon=True)
+        self._rest_seconds = rest_seconds
+        self._process = context.Process(target=_serve, args=(theirs, module, function, arguments), daemon=True)
         self._process.start()
         theirs.close()
         try:
@@ -46,17 +43,27 @@ class Worker:
             self.close()
             raise
 
-    def embed(self) -> Turn:
-        self._connection.send("embed")
+    def turn(self, *arguments: Any, **named: Any) -> Turn:
+        """Call what the first call returned.
+
+        Raises:
+            RuntimeError: it fails; the first line of its reason.
+        """
+        self._connection.send((arguments, named))
         turn = self._receive()
-        time.sleep(_REST_SECONDS)
+        time.sleep(self._rest_seconds)
         return turn
+
+    def forget_peak(self) -> None:
+        """Count the most memory held anew from here on; where the system cannot, it stays as it is."""
+        self._connection.send(None)
+        self._receive()
 
     def close(self) -> None:
         self._connection.close()
         self._process.join()
 
-    def _receive(self):
+    def _receive(self) -> Any:
         try:
             answer = self._connection.recv()
         except EOFError:
@@ -74,21 +81,30 @@ def limit_threads(threads: int) -> None:
     os.environ |= {"TOKENIZERS_PARALLELISM": "true", "TQDM_DISABLE": "1", "TRANSFORMERS_VERBOSITY": "error"}
 
 
-def _serve(
-    connection: Connection, module: str, folder: Path, precision: str, threads: int, setting: dict, texts: list[str]
-) -> None:
+def _serve(connection: Connection, module: str, function: str, arguments: tuple) -> None:
     try:
-        embed = importlib.import_module(f"peers.{module}").load(folder, precision, threads, **setting)
+        call = getattr(importlib.import_module(module), function)(*arguments)
         connection.send(None)
         while True:
-            connection.recv()
+            request = connection.recv()
+            if request is None:
+                _forget_peak()
+                connection.send(None)
+                continue
             start = time.perf_counter()
-            vectors = embed(texts)
-            connection.send(Turn(time.perf_counter() - start, np.asarray(vectors, np.float32), _peak_bytes()))
+            result = call(*request[0], **request[1])
+            connection.send(Turn(time.perf_counter() - start, result, _peak_bytes()))
     except EOFError:  # closed by the other side
         return
     except Exception as error:
         connection.send(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
+
+
+def _forget_peak() -> None:
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return
 
 
 def _peak_bytes() -> int:

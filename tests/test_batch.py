@@ -13,7 +13,7 @@ from random_models import our_model, vocabulary_tokens
 from bertkit import Batch, Tokenizer, collate
 from bertkit.batch import length_sorted_batches, pad, unpad
 from bertkit.errors import UsageError
-from bertkit.transformer.kernels import attention_with_probs, packed_attention
+from bertkit.transformer.kernels.attention import attention_with_probs, packed_attention
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

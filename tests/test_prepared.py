@@ -7,58 +7,123 @@ import pytest
 import torch
 from random_models import our_model
 
-from bertkit import collate
+from bertkit import Model, collate, load
+from bertkit.errors import UsageError
 from bertkit.heads import Bert
+from bertkit.inference import auto_precision
 from bertkit.transformer import PreparedEncoder
 from bertkit.transformer.activations import ACTIVATIONS
-from bertkit.transformer.kernels import OneDNNLinear, PlainLinear, linear_for
+from bertkit.transformer.kernels.choice import kernels_for, plain_kernels
 
 TEXTS = ["the cat sat on the mat", "", "walked and talked", "un", "green letters, in blue & red!", "the dog", "a cat"]
 
-needs_onednn = pytest.mark.skipif(
-    linear_for(torch.float32, torch.device("cpu")) is not OneDNNLinear, reason="this torch build has no oneDNN linear"
-)
-KERNELS = [PlainLinear, pytest.param(OneDNNLinear, marks=needs_onednn)]
+CPU = torch.device("cpu")
+PRECISIONS = ["float32", "bfloat16", "int8"]
+CHOICES = {  # every path that some CPU or build of torch takes
+    "plain": plain_kernels,
+    "fastest": lambda precision: kernels_for(precision, CPU),
+    "without oneDNN": lambda precision: kernels_for(precision, CPU)._replace(linear=plain_kernels(precision).linear),
+}
+CLOSE = {"float32": 1e-5, "bfloat16": 0.06, "int8": 0.25}  # of the largest hidden state, tiny random models
 
 
-@pytest.mark.parametrize("linear", KERNELS)
-@pytest.mark.parametrize("hidden_act", ACTIVATIONS)
+@pytest.mark.parametrize("choice", CHOICES)
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("hidden_act", ["gelu", "gelu_new", "relu"])
 @torch.inference_mode()
-def test_hidden_states_of_every_layer(linear, hidden_act: str) -> None:
+def test_hidden_states_of_every_layer(choice: str, precision: str, hidden_act: str) -> None:
     model = our_model("encoder", 5, hidden_act=hidden_act, num_hidden_layers=3)
     batch = collate(model.tokenizer.encode_batch(TEXTS))
     expected = model.encoder(batch, with_hidden_states=True)
-    found = PreparedEncoder(model.encoder, linear)(batch, with_hidden_states=True)
+    found = PreparedEncoder(model.encoder, precision, CHOICES[choice](precision))(batch, with_hidden_states=True)
     assert len(found.hidden_states) == 4
     for ours, reference in zip(found.hidden_states, expected.hidden_states, strict=True):
-        assert (ours - reference).abs().max() <= 1e-5 * max(1, reference.abs().max())
-    assert (found.pooled - expected.pooled).abs().max() <= 1e-5
+        assert ours.dtype == torch.float32
+        assert (ours - reference).abs().max() <= CLOSE[precision] * max(1, reference.abs().max())
+    assert torch.equal(found.hidden_states[-1], found.last_hidden_state)
+    assert (found.pooled - expected.pooled).abs().max() <= CLOSE[precision]
 
 
-@needs_onednn
+@pytest.mark.parametrize("hidden_act", ACTIVATIONS)
 @torch.inference_mode()
-def test_a_sequence_is_the_same_alone_and_in_company() -> None:
-    model = our_model("encoder", 6)
-    prepared = PreparedEncoder(model.encoder, OneDNNLinear)
-    encodings = model.tokenizer.encode_batch(TEXTS)
+def test_every_activation(hidden_act: str) -> None:
+    model = our_model("encoder", 5, hidden_act=hidden_act)
+    batch = collate(model.tokenizer.encode_batch(TEXTS))
+    expected = model.encoder(batch).last_hidden_state
+    for precision in PRECISIONS:
+        found = PreparedEncoder(model.encoder, precision)(batch).last_hidden_state
+        assert (found - expected).abs().max() <= CLOSE[precision] * max(1, expected.abs().max())
+
+
+def published_size(seed: int) -> Model:
+    return our_model(
+        "encoder", seed, hidden_size=128, num_attention_heads=4, intermediate_size=512, num_hidden_layers=2,
+        max_position_embeddings=99,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@torch.inference_mode()
+def test_a_sequence_has_the_same_bits_alone_and_in_any_company(precision: str) -> None:
+    model = published_size(6)
+    prepared = PreparedEncoder(model.encoder, precision)
+    encodings = model.tokenizer.encode_batch([*TEXTS, "the cat walked " * 20, *TEXTS[::-1]])
     together = prepared(collate(encodings)).last_hidden_state.split([len(encoding) for encoding in encodings])
     for encoding, in_company in zip(encodings, together, strict=True):
-        alone = prepared(collate([encoding])).last_hidden_state
-        assert (alone - in_company).abs().max() <= 2e-6 * max(1, in_company.abs().max())
+        assert torch.equal(prepared(collate([encoding])).last_hidden_state, in_company)
+    backwards = prepared(collate(encodings[::-1])).last_hidden_state
+    assert torch.equal(backwards, torch.cat(together[::-1]))
 
 
-@pytest.mark.parametrize("linear", KERNELS)
-@pytest.mark.parametrize("num_rows", [1, 2, 7])
-def test_linear_kernels(linear, num_rows: int) -> None:
-    generator = torch.Generator().manual_seed(num_rows)
-    x, residual = torch.randn(num_rows, 20, generator=generator), torch.randn(num_rows, 37, generator=generator)
-    weight, bias = torch.randn(37, 20, generator=generator), torch.randn(37, generator=generator)
-    product = x.double() @ weight.double().T + bias.double()
-    kernel = linear(weight, bias)
-    torch.testing.assert_close(kernel(x), product.float())
-    torch.testing.assert_close(kernel(x, residual=residual), (product + residual).float())
-    for name, activation in ACTIVATIONS.items():
-        torch.testing.assert_close(kernel(x, activation=name), activation(product).float(), rtol=1e-5, atol=1e-5)
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_a_vector_has_the_same_bits_whatever_the_batches(precision: str) -> None:
+    model = Model(published_size(7).checkpoint, precision)
+    texts = [*TEXTS, "the cat walked " * 20] * 3
+    expected = model.embed(texts, tokens_per_batch=10_000)
+    np.testing.assert_array_equal(model.embed(texts, tokens_per_batch=30), expected)
+    np.testing.assert_array_equal(model.embed(texts[::-1], tokens_per_batch=77)[::-1], expected)
+    np.testing.assert_array_equal(np.stack([model.embed(text) for text in texts]), expected)
+
+
+def test_int8_is_refused_on_a_gpu() -> None:
+    with pytest.raises(UsageError, match="bfloat16"):
+        kernels_for("int8", torch.device("cuda"))
+
+
+def test_auto_takes_the_fastest_that_is_close_and_remembers(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    model = published_size(8)
+    seconds = {"float32": 3.0, "bfloat16": 2.0, "int8": 1.0}
+    away = {"float32": 0.0, "bfloat16": 1e-3, "int8": 0.5}
+    tried = []
+
+    def measure(encoder, precision, batch):
+        tried.append(precision)
+        return torch.tensor([[1.0, away[precision]]]), seconds[precision]
+
+    monkeypatch.setattr(auto_precision, "_measure", measure)
+    choice = auto_precision.choose_precision(model.encoder, model.tokenizer)
+    assert choice.precision == "bfloat16" and "int8 3.0x at cosine 0.894" in choice.reason
+    assert auto_precision.choose_precision(model.encoder, model.tokenizer) == choice
+    assert tried == ["float32", "bfloat16", "int8"]  # once
+    (kept,) = tmp_path.rglob("*.json")
+    kept.write_text("{}")
+    seconds["bfloat16"] = 4.0
+    assert auto_precision.choose_precision(model.encoder, model.tokenizer).precision == "float32"
+    with torch.no_grad():
+        model.encoder.layers[0].feed_forward.expand.weight.mul_(2)
+    away["int8"] = 0.0
+    assert auto_precision.choose_precision(model.encoder, model.tokenizer).precision == "int8"
+
+
+def test_auto_on_this_machine(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "nowhere"))
+    (tmp_path / "nowhere").write_text("a file where the cache's folder should be")
+    published_size(9).save(tmp_path / "model")
+    model = load(tmp_path / "model", precision="auto")
+    assert model.precision in PRECISIONS
+    assert model.precision in model.precision_reason
+    assert model.embed("the cat").shape == (128,)
 
 
 def test_an_update_of_the_weights_is_noticed() -> None:

@@ -27,6 +27,7 @@ ROOMS = [  # each imports only rooms above it
     "transformer",
     "heads",
     "checkpoint",
+    "training",
     "inference",
     "neighbours",
     "model",

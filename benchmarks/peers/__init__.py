@@ -1,10 +1,12 @@
-"""What is compared: one file for each library, all with the same faces.
+"""What embeds, compared: one file for each library, all with the same faces.
 
 Each module here has
 
-    SETTINGS     keyword arguments worth trying for ``load``, the likeliest first; the fastest on a sample is kept
+    SETTINGS     keyword arguments worth trying for embed, the likeliest first; the fastest on a sample is kept
     convert      (published folder, new folder): write the model in the library's own format; only where it has one
-    load         (folder, precision, threads, **setting) -> embed;  embed(list[str]) -> (num_texts, D) float32 array
+    convert_int8 the same with 8-bit weights and activations, where that is another file
+    load         (folder, precision, threads) -> embed;  embed(list[str], **setting) -> (num_texts, D) float32 array
+    load_query   (folder, precision, threads) -> embed_one;  embed_one(str) -> vector, as fast as it can
 
 and imports its library inside these functions, so that a process holds only what it measures.
 """
@@ -12,6 +14,7 @@ and imports its library inside these functions, so that a process holds only wha
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType
 
 
@@ -21,26 +24,56 @@ class System:
 
     name: str
     module: str  # file of this folder
-    package: str  # needed for it
+    packages: tuple[str, ...]  # needed for it
     precision: str  # "float32", "bfloat16" or "int8"
+    tuned: bool = True  # used with the best of its settings; else as its users call it
 
     @property
-    def installed(self) -> bool:
-        return find_spec(self.package) is not None
+    def settings(self) -> list[dict]:
+        return self.peer().SETTINGS if self.tuned else [{}]
 
     def peer(self) -> ModuleType:
         return import_module(f"peers.{self.module}")
 
+    def require(self) -> None:
+        """Check that it is installed.
+
+        Raises:
+            RuntimeError: it is not.
+        """
+        missing = [package for package in self.packages if find_spec(package) is None]
+        if missing:
+            raise RuntimeError(f"{' and '.join(missing)} not installed")
+
+
+def _bertkit(short: str, precision: str) -> System:
+    return System(f"bertkit {short}", "bertkit", ("bertkit",), precision)
+
+
+def _sentence_transformers(short: str, precision: str, tuned: bool) -> System:
+    name = f"sentence-transformers {short}{', tuned' if tuned else ''}"
+    return System(name, "sentence_transformers", ("sentence_transformers",), precision, tuned)
+
 
 SYSTEMS = (
-    System("bertkit fp32", "bertkit", "bertkit", "float32"),
-    System("bertkit bf16", "bertkit", "bertkit", "bfloat16"),
-    System("bertkit int8", "bertkit", "bertkit", "int8"),
-    System("sentence-transformers fp32", "sentence_transformers", "sentence_transformers", "float32"),
-    System("sentence-transformers bf16", "sentence_transformers", "sentence_transformers", "bfloat16"),
-    System("CTranslate2 fp32", "ctranslate2", "ctranslate2", "float32"),
-    System("CTranslate2 int8", "ctranslate2", "ctranslate2", "int8"),
-    System("OpenVINO fp32", "openvino", "openvino", "float32"),
-    System("OpenVINO bf16", "openvino", "openvino", "bfloat16"),
+    _bertkit("fp32", "float32"),
+    _bertkit("bf16", "bfloat16"),
+    _bertkit("int8", "int8"),
+    _sentence_transformers("fp32", "float32", tuned=False),
+    _sentence_transformers("fp32", "float32", tuned=True),
+    _sentence_transformers("bf16", "bfloat16", tuned=True),
+    System("CTranslate2 fp32", "ctranslate2", ("ctranslate2",), "float32"),
+    System("CTranslate2 int8", "ctranslate2", ("ctranslate2",), "int8"),
+    System("OpenVINO fp32", "openvino", ("openvino",), "float32"),
+    System("OpenVINO bf16", "openvino", ("openvino",), "bfloat16"),
+    System("OpenVINO int8", "openvino", ("openvino", "nncf"), "int8"),
 )
 REFERENCE = "sentence-transformers fp32"
+
+
+def cpu_has(flag: str) -> bool:
+    """Whether /proc/cpuinfo names a feature: "avx512f"."""
+    try:
+        return f" {flag} " in Path("/proc/cpuinfo").read_text().replace("\n", " ")
+    except OSError:
+        return False

@@ -9,11 +9,11 @@ from tokenizers import Tokenizer
 MAX_LENGTH = 256  # tokens; all-MiniLM-L6-v2's own max_seq_length
 
 
-def open_tokenizer(folder: Path) -> Tokenizer:
-    """The published fast tokenizer, cutting at MAX_LENGTH and not padding."""
+def open_tokenizer(folder: Path, max_length: int = MAX_LENGTH) -> Tokenizer:
+    """The published fast tokenizer, cutting at ``max_length`` and not padding."""
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.no_padding()
-    tokenizer.enable_truncation(MAX_LENGTH)
+    tokenizer.enable_truncation(max_length)
     return tokenizer
 
 

@@ -8,7 +8,7 @@ import numpy as np
 SETTINGS = [{}]
 
 
-def load(folder: Path, precision: str, threads: int) -> Callable[[list[str]], np.ndarray]:
+def load(folder: Path, precision: str, threads: int) -> Callable[..., np.ndarray]:
     import torch
 
     import bertkit
@@ -16,3 +16,7 @@ def load(folder: Path, precision: str, threads: int) -> Callable[[list[str]], np
     torch.set_num_threads(threads)
     model = bertkit.load(folder, precision=precision, device="cpu")
     return lambda texts: model.embed(texts, report=bertkit.EmbedReport(), progress=False)
+
+
+def load_query(folder: Path, precision: str, threads: int) -> Callable[[str], np.ndarray]:
+    return load(folder, precision, threads)

@@ -5,20 +5,16 @@ import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from peers import batching
+from peers import batching, cpu_has
 
-# split: a worker for each thread instead of one that uses them all.
-# isa: on AMD it takes AVX2 by itself, also where there is AVX-512; None leaves it the choice.
-SETTINGS = [
-    {"tokens_per_batch": 512, "split": True, "isa": "AVX512"},
-    {"tokens_per_batch": 1024, "split": True, "isa": "AVX512"},
-    {"tokens_per_batch": 2048, "split": True, "isa": "AVX512"},
-    {"tokens_per_batch": 1024, "split": True, "isa": None},
-    {"tokens_per_batch": 1024, "split": False, "isa": "AVX512"},
-]
+if TYPE_CHECKING:
+    import ctranslate2
+
+SETTINGS = [{"tokens_per_batch": 512}, {"tokens_per_batch": 1024}, {"tokens_per_batch": 2048}]
 
 
 def convert(published: Path, folder: Path) -> None:
@@ -28,30 +24,37 @@ def convert(published: Path, folder: Path) -> None:
     shutil.copy(published / "tokenizer.json", folder)
 
 
-def load(
-    folder: Path, precision: str, threads: int, tokens_per_batch: int, split: bool, isa: str | None
-) -> Callable[[list[str]], np.ndarray]:
-    if isa is not None:
-        os.environ["CT2_FORCE_CPU_ISA"] = isa
-    import ctranslate2
-
-    num_workers, threads_each = (threads, 1) if split else (1, threads)
-    encoder = ctranslate2.Encoder(
-        str(folder), "cpu", compute_type=precision, inter_threads=num_workers, intra_threads=threads_each
-    )
+def load(folder: Path, precision: str, threads: int) -> Callable[..., np.ndarray]:
+    # A worker for each thread: one that uses them all was slower (MiniLM, documentation passages).
+    encoder = _open(folder, precision, num_workers=threads, threads_each=1)
     tokenizer = batching.open_tokenizer(folder)
-    pool = ThreadPoolExecutor(num_workers)
+    pool = ThreadPoolExecutor(threads)
 
-    def embed(texts: list[str]) -> np.ndarray:
+    def embed(texts: list[str], tokens_per_batch: int) -> np.ndarray:
         ids = batching.token_ids(tokenizer, texts)
-
-        def run(indices: np.ndarray) -> np.ndarray:
-            rows = [ids[index] for index in indices]
-            hidden = np.array(encoder.forward_batch(rows).last_hidden_state, copy=False)
-            return batching.mean_pool(hidden, np.array([len(row) for row in rows]))
-
         batches = batching.length_sorted_batches(ids, tokens_per_batch)
-        vectors = np.concatenate(list(pool.map(run, batches)))
-        return vectors[np.argsort(np.concatenate(batches))]
+        vectors = pool.map(lambda indices: _vectors(encoder, [ids[index] for index in indices]), batches)
+        return np.concatenate(list(vectors))[np.argsort(np.concatenate(batches))]
 
     return embed
+
+
+def load_query(folder: Path, precision: str, threads: int) -> Callable[[str], np.ndarray]:
+    encoder = _open(folder, precision, num_workers=1, threads_each=threads)
+    tokenizer = batching.open_tokenizer(folder)
+    return lambda text: _vectors(encoder, [tokenizer.encode(text).ids])[0]
+
+
+def _open(folder: Path, precision: str, num_workers: int, threads_each: int) -> "ctranslate2.Encoder":
+    if cpu_has("avx512f"):  # on AMD it takes AVX2 by itself
+        os.environ["CT2_FORCE_CPU_ISA"] = "AVX512"
+    import ctranslate2
+
+    return ctranslate2.Encoder(
+        str(folder), "cpu", compute_type=precision, inter_threads=num_workers, intra_threads=threads_each
+    )
+
+
+def _vectors(encoder: "ctranslate2.Encoder", rows: list[list[int]]) -> np.ndarray:
+    hidden = np.array(encoder.forward_batch(rows).last_hidden_state, copy=False)
+    return batching.mean_pool(hidden, np.array([len(row) for row in rows]))

@@ -5,8 +5,10 @@ Gives: such a function as machine code, kept on disk and run without the interpr
 May import: nothing.
 """
 
+import hashlib
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
@@ -18,8 +20,7 @@ def compiled(function: Function) -> Function:
     """Compile ``function`` when it is first called, for the types it is called with.
 
     The machine code is kept beside the source, or where that may not be written in the user's cache folder, or where
-    that is not possible either not at all: then every process compiles anew. Code is kept for one state of the file
-    that ``function`` stands in: after editing a file it calls into, touch both.
+    that is not possible either not at all: then every process compiles anew.
     """
     return _kept(function)
 
@@ -32,20 +33,34 @@ def lean(function: Function) -> Function:
 
 def lean_part(function: Function) -> Function:
     """A part of ``lean`` functions: not called from Python, and kept with those that call it."""
-    return _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, **_LEAN)
+    return _compile(function, **_LEAN, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
 def lean_inline(function: Function) -> Function:
     """A ``lean_part`` small enough to be written out wherever it is called."""
-    return _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True, **_LEAN)
+    return _compile(function, **_LEAN, no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True)
 
 
 _compile: Any = partial(numba.njit, nogil=True, error_model="numpy")  # numba's own annotations say less
-_LEAN = {"_nrt": False, "no_rewrites": True}  # no reference counts; no array expressions, so nothing to rewrite
+_LEAN = {"_nrt": False, "no_rewrites": True}  # the rewrites would only drop branches that are decided by a None
 
 
 def _kept(function: Function, **options: bool) -> Function:
     try:
-        return _compile(function, cache=True, **options)
+        dispatcher = _compile(function, cache=True, **options)
     except RuntimeError:  # no folder to keep it in
         return _compile(function, **options)
+    # numba keeps code for one state of the file a function stands in; it calls into other files of ours.
+    index = dispatcher._cache._cache_file
+    index._version = f"{index._version} {_source_state()}"
+    return dispatcher
+
+
+@cache
+def _source_state() -> str:
+    """Changes with every change of this package's files."""
+    state = hashlib.sha256()
+    for file in sorted(Path(__file__).parent.rglob("*.py")):
+        status = file.stat()
+        state.update(f"{file.name} {status.st_mtime_ns} {status.st_size};".encode())
+    return state.hexdigest()[:16]

@@ -1,15 +1,23 @@
 """Where and how precisely to compute.
 
-Takes: names from the caller: "auto", "cpu", "cuda"; "float32", "float64".
+Takes: names from the caller: "auto", "cpu", "cuda"; "float32", "bfloat16", "int8".
 Gives: torch's device and dtype.
 May import: errors.
 """
+
+import platform
+from pathlib import Path
 
 import torch
 
 from bertkit.errors import UsageError
 
-PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
+PRECISIONS = {  # precision of inference -> the dtype the weights are kept in
+    "float32": torch.float32,
+    "float64": torch.float64,
+    "bfloat16": torch.float32,
+    "int8": torch.float32,
+}
 
 
 def resolve_device(name: str) -> torch.device:
@@ -30,12 +38,22 @@ def resolve_device(name: str) -> torch.device:
     return device
 
 
-def resolve_precision(name: str) -> torch.dtype:
-    """The dtype of a name.
+def weights_dtype(precision: str) -> torch.dtype:
+    """The dtype that weights are kept in for inference at a precision: what it lays out for speed is a copy.
 
     Raises:
         UsageError: an unknown name.
     """
-    if name not in PRECISIONS:
-        raise UsageError(f"precision={name!r}: expected one of {', '.join(PRECISIONS)}")
-    return PRECISIONS[name]
+    if precision not in PRECISIONS:
+        raise UsageError(f"precision={precision!r}: expected one of {', '.join(PRECISIONS)}, auto")
+    return PRECISIONS[precision]
+
+
+def cpu_name() -> str:
+    """What this machine calls its processor, with the instructions that torch uses on it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        model = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        model = platform.processor() or platform.machine()
+    return f"{model}, {torch.backends.cpu.get_cpu_capability()}"

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from bertkit.cli.models import EMBEDDING_MODEL
+from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, open_model
 from bertkit.cli.output import note
 from bertkit.corpus.texts import read_texts
 from bertkit.tokenizer.layout import OnLong
@@ -28,8 +28,7 @@ def command(
     max_length: int | None = None,
     on_long: OnLong = "truncate",
     stride: int | None = None,
-    precision: str = "float32",
-    device: str = "auto",
+    compute: Compute = EXACT,
 ) -> None:
     """Turn every text of a file into a vector.
 
@@ -61,20 +60,15 @@ def command(
         What to do with a longer text: cut it, refuse it, or read it whole in windows.
     stride
         Tokens from one window's start to the next.
-    precision
-        float32 or float64.
-    device
-        auto, cpu, cuda.
     """
     from bertkit.inference import EmbedReport
     from bertkit.inference.vector_files import check_vector_file, print_vectors, write_vectors
-    from bertkit.model import load
 
     if output is not None:
         check_vector_file(output)
     texts = _Remembered(read_texts(input, column))
     report = EmbedReport()
-    arrays = load(model, precision=precision, device=device).embed_stream(
+    arrays = open_model(model, compute).embed_stream(
         texts,
         report=report,
         pooling=pooling,

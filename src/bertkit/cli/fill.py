@@ -1,6 +1,6 @@
 """bertkit fill"""
 
-from bertkit.cli.models import PRETRAINED_MODEL
+from bertkit.cli.models import EXACT, PRETRAINED_MODEL, Compute, open_model
 from bertkit.cli.output import emit
 from bertkit.tokenizer.layout import OnLong
 
@@ -12,8 +12,7 @@ def command(
     model: str = PRETRAINED_MODEL,
     top_k: int = 5,
     on_long: OnLong = "error",
-    precision: str = "float32",
-    device: str = "auto",
+    compute: Compute = EXACT,
 ) -> None:
     """Fill the [MASK] in a text.
 
@@ -27,14 +26,8 @@ def command(
         How many tokens to show for each [MASK].
     on_long
         What to do with a text longer than the model reads.
-    precision
-        float32 or float64.
-    device
-        auto, cpu, cuda.
     """
-    from bertkit.model import load
-
-    filled = load(model, precision=precision, device=device).fill_mask(text, top_k=top_k, on_long=on_long)
+    filled = open_model(model, compute).fill_mask(text, top_k=top_k, on_long=on_long)
     emit(
         {
             "offsets": list(mask.offsets),

@@ -1,6 +1,6 @@
 """bertkit next-sentence"""
 
-from bertkit.cli.models import PRETRAINED_MODEL
+from bertkit.cli.models import EXACT, PRETRAINED_MODEL, Compute, open_model
 from bertkit.cli.output import emit
 from bertkit.tokenizer.layout import OnLong
 
@@ -12,8 +12,7 @@ def command(
     *,
     model: str = PRETRAINED_MODEL,
     on_long: OnLong = "error",
-    precision: str = "float32",
-    device: str = "auto",
+    compute: Compute = EXACT,
 ) -> None:
     """How likely is it that the second text follows the first?
 
@@ -27,13 +26,7 @@ def command(
         A model with a next sentence head: a folder, a hub name, or the import name of an installed model package.
     on_long
         What to do with a pair longer than the model reads.
-    precision
-        float32 or float64.
-    device
-        auto, cpu, cuda.
     """
-    from bertkit.model import load
-
-    chosen = load(model, precision=precision, device=device)
+    chosen = open_model(model, compute)
     probability = chosen.next_sentence_probability(text, following, on_long=on_long)
     emit([{"follows": probability >= 0.5, "score": probability}])

@@ -2,7 +2,7 @@
 
 from itertools import combinations
 
-from bertkit.cli.models import EMBEDDING_MODEL
+from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, open_model
 from bertkit.cli.output import emit
 from bertkit.errors import UsageError
 from bertkit.tokenizer.layout import OnLong
@@ -12,8 +12,7 @@ def command(
     *texts: str,
     model: str = EMBEDDING_MODEL,
     on_long: OnLong = "truncate",
-    precision: str = "float32",
-    device: str = "auto",
+    compute: Compute = EXACT,
 ) -> None:
     """How alike are texts in meaning? The cosine of their vectors for every pair: 1 is the same, 0 unrelated.
 
@@ -25,16 +24,10 @@ def command(
         A folder, a hub name, or the import name of an installed model package.
     on_long
         What to do with a text longer than the model reads: cut it, refuse it, or read it whole in windows.
-    precision
-        float32 or float64.
-    device
-        auto, cpu, cuda.
     """
     if len(texts) < 2:
         raise UsageError("similarity compares texts: give at least two")
-    from bertkit.model import load
-
-    vectors = load(model, precision=precision, device=device).embed(texts, normalize=True, on_long=on_long)
+    vectors = open_model(model, compute).embed(texts, normalize=True, on_long=on_long)
     emit(
         {"text_a": texts[a], "text_b": texts[b], "score": float(vectors[a] @ vectors[b])}
         for a, b in combinations(range(len(texts)), 2)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from bertkit.transformer import TransformerConfig
-from bertkit.transformer.activations import ACTIVATIONS
+from bertkit.transformer.kernels import activate, linear
 
 
 class MaskedLMHead(nn.Module):
@@ -17,10 +17,11 @@ class MaskedLMHead(nn.Module):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.activation = ACTIVATIONS[config.hidden_act]
+        self.activation = config.hidden_act
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
 
     def forward(self, hidden_states: Tensor, word_embedding: Tensor) -> Tensor:
         """(P, D) hidden states of the positions wanted and (V, D) word embedding to (P, V) logits."""
-        return self.norm(self.activation(self.dense(hidden_states))) @ word_embedding.T + self.bias
+        transformed = activate(linear(hidden_states, self.dense.weight, self.dense.bias), self.activation)
+        return linear(self.norm(transformed.to(hidden_states.dtype)), word_embedding, self.bias).to(hidden_states.dtype)

@@ -2,7 +2,7 @@
 
 Takes: a network, its tokenizer, and texts.
 Gives: vectors, filled masks, next sentence probabilities, in the order of the texts.
-May import: errors, whole_files, tokenizer, batch, transformer, heads, checkpoint.
+May import: errors, whole_files, json_files, device, tokenizer, batch, transformer, heads, checkpoint.
 """
 
 from bertkit.inference.embed import EmbedOptions, EmbedReport, embed

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from tqdm import tqdm
 
-from bertkit.batch import Batch
+from bertkit.batch import Batch, collate
 from bertkit.checkpoint import SentenceSettings
 from bertkit.errors import UsageError
 from bertkit.heads import POOLINGS, LayerSelection
@@ -77,30 +77,88 @@ def embed(
         OverLengthError: a text is too long under ``on_long="error"``.
         UsageError: an option this model cannot honour.
     """
-    pooling = options.pooling or settings.pooling
-    normalize = settings.normalize if options.normalize is None else options.normalize
-    prompt = _prompt(options, settings)
-    # A prompt that is not to be pooled is left out with the [CLS] before it, as its publishers do.
-    empty_length = len(runner.tokenizer.encode(prompt))  # of a text without a single token
-    prompt_length = 0 if settings.include_prompt or not prompt else empty_length - 1
-    max_length = max_sequence_length(runner, settings, options.max_length)
-    dimensions = embedding_dim(runner, options)
+    plan = _Plan.of(runner, settings, options)
     total = len(texts) if isinstance(texts, Sized) else None
     hidden = None if options.progress is None else not options.progress
     with tqdm(total=total, desc="embedding", unit=" texts", delay=2, disable=hidden, leave=False) as progress:
         for chunk in chunks(texts, num_characters=_num_characters):
-            encodings = runner.tokenizer.encode_batch(
-                [prompt + text for text in chunk] if prompt else chunk,
-                max_length=max_length,
-                on_long=options.on_long,
-                stride=options.stride,
-                first_index=report.num_texts,
-                with_offsets=False,
-            )
-            _count(report, encodings, len(chunk), empty_length)
-            vectors = _embed_chunk(runner, encodings, len(chunk), pooling, options, prompt_length, progress)
-            vectors = vectors[:, :dimensions]
-            yield (F.normalize(vectors, dim=-1) if normalize else vectors).float().cpu().numpy()
+            encodings = plan.encode(runner, chunk, report)
+            yield plan.finish(*_embed_chunk(runner, encodings, len(chunk), plan, progress))
+
+
+@torch.inference_mode()
+def embed_one(
+    runner: Runner, settings: SentenceSettings, text: str, options: EmbedOptions, report: EmbedReport
+) -> np.ndarray:
+    """The (embedding_dim,) vector of one text, the same bits as among others, without the machinery of batches."""
+    _num_characters(text)
+    plan = _Plan.of(runner, settings, options)
+    encodings = plan.encode(runner, [text], report)
+    if len(encodings) > 1:  # windows
+        return plan.finish(*_embed_chunk(runner, encodings, 1, plan, tqdm(disable=True)))[0]
+    batch = collate(encodings).to(runner.device)
+    return plan.finish(*plan.pool(runner, batch, *_owned_tokens(encodings, plan.prompt_length)))[0]
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What the options come to for one model."""
+
+    options: EmbedOptions
+    pooling: str
+    normalize: bool
+    prompt: str
+    prompt_length: int  # tokens at the start that are not pooled
+    empty_length: int  # tokens of a text without a single one of its own
+    max_length: int
+    dimensions: int
+
+    @classmethod
+    def of(cls, runner: Runner, settings: SentenceSettings, options: EmbedOptions) -> "_Plan":
+        prompt = _prompt(options, settings)
+        empty_length = len(runner.tokenizer.encode(prompt)) if prompt else 2  # [CLS] [SEP]
+        return cls(
+            options,
+            options.pooling or settings.pooling,
+            settings.normalize if options.normalize is None else options.normalize,
+            prompt,
+            # A prompt that is not to be pooled is left out with the [CLS] before it, as its publishers do.
+            0 if settings.include_prompt or not prompt else empty_length - 1,
+            empty_length,
+            max_sequence_length(runner, settings, options.max_length),
+            embedding_dim(runner, options),
+        )
+
+    def encode(self, runner: Runner, texts: list[str], report: EmbedReport) -> Encodings:
+        encodings = runner.tokenizer.encode_batch(
+            [self.prompt + text for text in texts] if self.prompt else texts,
+            max_length=self.max_length,
+            on_long=self.options.on_long,
+            stride=self.options.stride,
+            first_index=report.num_texts,
+            with_offsets=False,
+        )
+        _count(report, encodings, len(texts), self.empty_length)
+        return encodings
+
+    def pool(
+        self, runner: Runner, batch: Batch, owned: Tensor, places: Tensor, skipped: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """What each window gives its text, from the tokens it owns; as `pool_windows`."""
+        device, layers = runner.device, self.options.layers
+        return pool_windows(
+            self.pooling,
+            layers,
+            runner.encoder(batch, with_hidden_states=layers != "last", with_pooled=self.pooling == "pooler"),
+            batch.first_tokens + skipped.to(device),
+            batch.first_tokens[:, None] + owned.to(device),
+            places.to(device),
+        )
+
+    def finish(self, values: Tensor, weights: Tensor) -> np.ndarray:
+        """(num_texts, embedding_dim) float32, from what the windows of each text gave together."""
+        vectors = finish(self.pooling, values, weights)[:, : self.dimensions]
+        return (F.normalize(vectors, dim=-1) if self.normalize else vectors).float().cpu().numpy()
 
 
 def embedding_dim(runner: Runner, options: EmbedOptions) -> int:
@@ -131,43 +189,30 @@ def max_sequence_length(runner: Runner, settings: SentenceSettings, asked: int |
 
 @torch.inference_mode()
 def _embed_chunk(
-    runner: Runner,
-    encodings: Encodings,
-    num_texts: int,
-    pooling: str,
-    options: EmbedOptions,
-    prompt_length: int,
-    progress: tqdm,
-) -> Tensor:
-    """(num_texts, D) vectors: every window adds what it owns to the text it is from."""
+    runner: Runner, encodings: Encodings, num_texts: int, plan: _Plan, progress: tqdm
+) -> tuple[Tensor, Tensor]:
+    """(num_texts, D) values and (num_texts,) weights: every window adds what it owns to the text it is from."""
     text_index = torch.from_numpy(encodings.text_index)
-    owned, places, skipped = _owned_tokens(encodings, prompt_length)
+    owned, places, skipped = _owned_tokens(encodings, plan.prompt_length)
 
     def forward(batch: Batch, indices: np.ndarray) -> tuple[Tensor, Tensor]:
-        return pool_windows(
-            pooling,
-            options.layers,
-            runner.encoder(batch, with_hidden_states=options.layers != "last"),
-            batch.first_tokens + skipped[indices].to(runner.device),
-            batch.first_tokens[:, None] + owned[indices].to(runner.device),
-            places[indices].to(runner.device),
-        )
+        return plan.pool(runner, batch, owned[indices], places[indices], skipped[indices])
 
     values = weights = None
-    for indices, (window_values, window_weights) in runner.run(encodings, forward, options.tokens_per_batch):
+    for indices, (window_values, window_weights) in runner.run(encodings, forward, plan.options.tokens_per_batch):
         if values is None or weights is None:
-            lowest = float("-inf") if pooling == "max" else 0.0
+            lowest = float("-inf") if plan.pooling == "max" else 0.0
             values = window_values.new_full((num_texts, window_values.shape[1]), lowest)
             weights = window_weights.new_zeros(num_texts)
         rows = text_index[indices].to(runner.device)
-        if pooling == "max":
+        if plan.pooling == "max":
             values.scatter_reduce_(0, rows[:, None].expand_as(window_values), window_values, "amax")
         else:
             values.index_add_(0, rows, window_values)
         weights.index_add_(0, rows, window_weights)
         progress.update(int((encodings.owned[indices, 0] == 0).sum()))
     assert values is not None and weights is not None  # a chunk holds at least one text
-    return finish(pooling, values, weights)
+    return values, weights
 
 
 def _owned_tokens(encodings: Encodings, prompt_length: int) -> tuple[Tensor, Tensor, Tensor]:

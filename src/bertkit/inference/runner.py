@@ -17,7 +17,8 @@ from bertkit.transformer import Encoder, PreparedEncoder
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_TOKENS_PER_BATCH = {"cpu": 4_096, "cuda": 65_536}
+_TOKENS_PER_BATCH = {"cpu": 1_024, "cuda": 65_536}
+_WORTH_A_CORE = 256  # tokens for which a second core is called
 _ITEMS_AT_A_TIME = 8_192
 _CHARACTERS_AT_A_TIME = 4_000_000
 
@@ -57,9 +58,11 @@ class Runner:
         Yields:
             Indices and result for each batch, in order.
         """
+        num_threads = torch.get_num_threads() if self.device.type == "cpu" else 1
         if tokens_per_batch is None:
-            tokens_per_batch = _TOKENS_PER_BATCH.get(self.device.type, _TOKENS_PER_BATCH["cpu"])
-
+            budget = _TOKENS_PER_BATCH.get(self.device.type, _TOKENS_PER_BATCH["cpu"])
+            share = -(-len(encodings.input_ids) // num_threads)
+            tokens_per_batch = min(budget, max(share, _WORTH_A_CORE))
         batches = length_sorted_batches(encodings.seqlens, tokens_per_batch)
         ends = np.cumsum([len(batch) for batch in batches]).tolist()
         in_order = encodings.take(np.concatenate(batches)) if batches else encodings
@@ -70,7 +73,7 @@ class Runner:
                 batch = collate(in_order.between(ends[number] - len(indices), ends[number]))
                 return forward(batch.to(self.device), indices)
 
-        num_threads = min(torch.get_num_threads(), len(batches)) if self.device.type == "cpu" else 1
+        num_threads = min(num_threads, len(batches))
         numbers = range(len(batches))
         results = map(work, numbers) if num_threads < 2 else _on_threads(work, numbers, num_threads)
         yield from zip(batches, results, strict=True)
@@ -83,6 +86,7 @@ def _on_threads(work: Callable[[Item], Result], items: Iterable[Item], num_threa
     # set_num_threads counts for the calling thread, and as the default of threads that start later.
     with ThreadPoolExecutor(num_threads, initializer=torch.set_num_threads, initargs=(1,)) as executor:
         try:
+            torch.set_num_threads(1)
             for item in items:
                 waiting.append(executor.submit(work, item))
                 if len(waiting) > 2 * num_threads:

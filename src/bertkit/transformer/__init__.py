@@ -2,7 +2,7 @@
 
 Takes: Batch.
 Gives: hidden states (total_tokens, hidden_size), one for every token, and the pooled [CLS] of every sequence.
-May import: errors, batch.
+May import: errors, compiled, batch.
 """
 
 from bertkit.transformer.config import SIZES, TransformerConfig

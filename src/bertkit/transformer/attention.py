@@ -5,10 +5,11 @@ Shape letters: T total_tokens, D hidden_size, H num_heads, K head_dim, L tokens 
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor, nn
 
 from bertkit.transformer.config import TransformerConfig
-from bertkit.transformer.kernels import attention_with_probs, packed_attention
+from bertkit.transformer.kernels import attention_with_probs, linear, self_attention
 
 
 class SelfAttention(nn.Module):
@@ -27,13 +28,17 @@ class SelfAttention(nn.Module):
         self, hidden_states: Tensor, seqlens: Sequence[int], *, with_probs: bool = False
     ) -> tuple[Tensor, list[Tensor] | None]:
         """(T, D) to (T, D), and when asked each sequence's (H, L, L) probabilities."""
-        heads = (self.num_heads, -1)
-        query = self.query(hidden_states).unflatten(-1, heads)  # (T, D) -> (T, H, K)
-        key = self.key(hidden_states).unflatten(-1, heads)
-        value = self.value(hidden_states).unflatten(-1, heads)
+        query_key_value = linear(hidden_states, *self.together())  # (T, 3 D)
         dropout_prob = self.dropout_prob if self.training else 0.0
         if with_probs:
+            query, key, value = query_key_value.unflatten(-1, (3, self.num_heads, -1)).unbind(1)  # (T, H, K) each
             context, probs = attention_with_probs(query, key, value, seqlens, dropout_prob)
+            context = context.flatten(-2)  # (T, H, K) -> (T, D)
         else:
-            context, probs = packed_attention(query, key, value, seqlens, dropout_prob), None
-        return self.output(context.flatten(-2)), probs  # (T, H, K) -> (T, D)
+            context, probs = self_attention(query_key_value, seqlens, self.num_heads, dropout_prob), None
+        return linear(context, self.output.weight, self.output.bias), probs
+
+    def together(self) -> tuple[Tensor, Tensor]:
+        """Query, key and value as one product: its weight (3 D, D) and bias."""
+        parts = (self.query, self.key, self.value)
+        return torch.cat([part.weight for part in parts]), torch.cat([part.bias for part in parts])

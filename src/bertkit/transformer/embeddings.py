@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from bertkit.batch import Batch
 from bertkit.errors import UsageError
 from bertkit.transformer.config import TransformerConfig
+from bertkit.transformer.kernels import dropout
 
 
 class Embeddings(nn.Module):
@@ -23,24 +24,33 @@ class Embeddings(nn.Module):
         """Returns (total_tokens, hidden_size).
 
         Raises:
-            UsageError: a sequence is longer than the position table, or (on the CPU) an id outside its table.
+            UsageError: as `check`.
+        """
+        self.check(batch)
+        summed = self.word(batch.input_ids) + self.token_type(batch.token_type_ids) + self.position(batch.position_ids)
+        return dropout(self.norm(summed), self.dropout)
+
+    def check(self, batch: Batch) -> None:
+        """Check that every id of a batch has its row in the tables; on a GPU, which tells that itself, positions only.
+
+        Raises:
+            UsageError: a sequence is longer than the position table, or an id is outside its table.
         """
         if batch.num_positions > self.position.num_embeddings:
             raise UsageError(
                 f"the batch uses {batch.num_positions} positions, the model has {self.position.num_embeddings} "
                 "(max_position_embeddings): cut or window the texts when encoding them"
             )
-        try:
-            summed = (
-                self.word(batch.input_ids) + self.token_type(batch.token_type_ids) + self.position(batch.position_ids)
-            )
-        except IndexError:
-            raise UsageError(
-                f"the batch holds ids up to {int(batch.input_ids.max())} and token types up to "
-                f"{int(batch.token_type_ids.max())}, the model has {self.word.num_embeddings} and "
-                f"{self.token_type.num_embeddings} of them: encode the texts with the model's own tokenizer"
-            ) from None
-        return self.dropout(self.norm(summed))
+        if batch.input_ids.device.type != "cpu":
+            return
+        for ids, table in ((batch.input_ids, self.word), (batch.token_type_ids, self.token_type)):
+            lowest, highest = (int(bound) for bound in torch.aminmax(ids))
+            if lowest < 0 or highest >= table.num_embeddings:
+                raise UsageError(
+                    f"the batch holds input_ids up to {int(batch.input_ids.max())} and token_type_ids up to "
+                    f"{int(batch.token_type_ids.max())}, the model has {self.word.num_embeddings} and "
+                    f"{self.token_type.num_embeddings} of them: encode the texts with the model's own tokenizer"
+                )
 
 
 def _embedding(num_rows: int, width: int) -> nn.Embedding:

@@ -43,7 +43,12 @@ class Encoder(nn.Module):
         self.pooler = Pooler(config) if with_pooler else None
 
     def forward(
-        self, batch: Batch, *, with_hidden_states: bool = False, with_attention_probs: bool = False
+        self,
+        batch: Batch,
+        *,
+        with_hidden_states: bool = False,
+        with_pooled: bool = True,
+        with_attention_probs: bool = False,
     ) -> EncoderOutput:
         """Run a Batch through all layers; hidden states and attention probabilities are kept only when asked for."""
         hidden = self.embeddings(batch)
@@ -56,7 +61,7 @@ class Encoder(nn.Module):
                 attention_probs.append(probs)
         return EncoderOutput(
             last_hidden_state=hidden,
-            pooled=None if self.pooler is None else self.pooler(hidden[batch.first_tokens]),
+            pooled=None if self.pooler is None or not with_pooled else self.pooler(hidden[batch.first_tokens]),
             hidden_states=hidden_states if with_hidden_states else None,
             attention_probs=attention_probs if with_attention_probs else None,
         )

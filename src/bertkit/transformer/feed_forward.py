@@ -2,8 +2,8 @@
 
 from torch import Tensor, nn
 
-from bertkit.transformer.activations import ACTIVATIONS
 from bertkit.transformer.config import TransformerConfig
+from bertkit.transformer.kernels import activate, linear
 
 
 class FeedForward(nn.Module):
@@ -12,9 +12,10 @@ class FeedForward(nn.Module):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.expand = nn.Linear(config.hidden_size, config.intermediate_size)
-        self.activation = ACTIVATIONS[config.hidden_act]
+        self.activation = config.hidden_act
         self.project = nn.Linear(config.intermediate_size, config.hidden_size)
 
     def forward(self, hidden_states: Tensor) -> Tensor:
         """(total_tokens, hidden_size) to the same."""
-        return self.project(self.activation(self.expand(hidden_states)))
+        expanded = activate(linear(hidden_states, self.expand.weight, self.expand.bias), self.activation)
+        return linear(expanded, self.project.weight, self.project.bias)

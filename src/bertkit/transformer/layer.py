@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from bertkit.transformer.attention import SelfAttention
 from bertkit.transformer.config import TransformerConfig
 from bertkit.transformer.feed_forward import FeedForward
+from bertkit.transformer.kernels import add_norm
 
 
 class EncoderLayer(nn.Module):
@@ -25,6 +26,12 @@ class EncoderLayer(nn.Module):
     ) -> tuple[Tensor, list[Tensor] | None]:
         """(total_tokens, hidden_size) to the same, and when asked the attention probabilities."""
         attended, probs = self.attention(hidden_states, seqlens, with_probs=with_probs)
-        hidden_states = self.attention_norm(self.dropout(attended) + hidden_states)
+        hidden_states = add_norm(attended, hidden_states, self.attention_norm, self.dropout)
         expanded = self.feed_forward(hidden_states)
-        return self.feed_forward_norm(self.dropout(expanded) + hidden_states), probs
+        return add_norm(expanded, hidden_states, self.feed_forward_norm, self.dropout), probs
+
+    def linears(self) -> list[tuple[Tensor, Tensor]]:
+        """Weight and bias of its four products: query, key and value as one (3 D outputs), output, expand, project."""
+        attention, feed_forward = self.attention, self.feed_forward
+        others = (attention.output, feed_forward.expand, feed_forward.project)
+        return [attention.together(), *((part.weight, part.bias) for part in others)]

@@ -1,91 +1,105 @@
-"""The encoder prepared for inference: the same numbers as `Encoder`, its weights laid out for speed.
+"""The encoder prepared for inference at a precision: its weights laid out for speed, the steps between them fused.
 
-Shape letters: T total_tokens, D hidden_size, H num_heads, K head_dim.
+Shape letters: T total_tokens, D hidden_size.
 """
 
-from typing import cast
+from typing import Any, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertkit.batch import Batch
 from bertkit.transformer.encoder import Encoder, EncoderOutput
-from bertkit.transformer.kernels import OneDNNLinear, PlainLinear, linear_for, packed_attention
+from bertkit.transformer.kernels.choice import Kernels, kernels_for
 from bertkit.transformer.layer import EncoderLayer
+from bertkit.transformer.prepared_int8 import HiddenStates, Int8Embeddings, Int8Layer
 
 
 class PreparedLayer:
     """`EncoderLayer` with query, key and value as one product, and activation and residuals fused into theirs."""
 
-    def __init__(self, layer: EncoderLayer, activation: str, linear: type[OneDNNLinear] | type[PlainLinear]) -> None:
-        attention, feed_forward = layer.attention, layer.feed_forward
-        projections = (attention.query, attention.key, attention.value)
-        self.query_key_value = linear(
-            torch.cat([part.weight for part in projections]), torch.cat([part.bias for part in projections])
+    def __init__(self, layer: EncoderLayer, activation: str, kernels: Kernels, dtype: torch.dtype) -> None:
+        self.query_key_value, self.output, self.expand, self.project = (
+            kernels.linear(weight.to(dtype), bias.to(dtype)) for weight, bias in layer.linears()
         )
-        self.output = linear(attention.output.weight, attention.output.bias)
-        self.expand = linear(feed_forward.expand.weight, feed_forward.expand.bias)
-        self.project = linear(feed_forward.project.weight, feed_forward.project.bias)
-        self.attention_norm, self.feed_forward_norm = layer.attention_norm, layer.feed_forward_norm
-        self.num_heads, self.activation = attention.num_heads, activation
+        self.attention_norm = kernels.norm(layer.attention_norm, dtype)
+        self.feed_forward_norm = kernels.norm(layer.feed_forward_norm, dtype)
+        self.attention, self.num_heads, self.activation = kernels.attention, layer.attention.num_heads, activation
 
-    def __call__(self, hidden_states: Tensor, seqlens: list[int]) -> Tensor:
+    def __call__(self, hidden_states: Tensor, batch: Batch) -> Tensor:
         """(T, D) to (T, D)."""
-        together = self.query_key_value(hidden_states).unflatten(-1, (3, self.num_heads, -1))  # (T, 3, H, K)
-        query, key, value = together.unbind(1)
-        context = packed_attention(query, key, value, seqlens).flatten(-2)  # (T, H, K) -> (T, D)
-        attended = _norm(self.output(context, residual=hidden_states), self.attention_norm)
+        context = self.attention(self.query_key_value(hidden_states), batch, self.num_heads)
+        attended = self.attention_norm(self.output(context, residual=hidden_states))
         expanded = self.expand(attended, activation=self.activation)
-        return _norm(self.project(expanded, residual=attended), self.feed_forward_norm)
+        return self.feed_forward_norm(self.project(expanded, residual=attended))
 
 
 class PreparedEncoder:
     """What `Encoder.forward` computes, for inference.
 
     Holds copies of the weights as they are now: `fits` tells whether the encoder's have changed since.
+
+    Args:
+        precision: "float32" or "float64", as the encoder's weights are; "bfloat16": products and hidden states in it;
+            "int8": products of 8-bit numbers.
+        kernels: None: the fastest that this machine offers.
+
+    Raises:
+        UsageError: int8 on a device that is not the CPU.
     """
 
-    def __init__(self, encoder: Encoder, linear: type[OneDNNLinear] | type[PlainLinear] | None = None) -> None:
-        word = encoder.embeddings.word.weight
-        linear = linear or linear_for(word.dtype, word.device)
+    def __init__(self, encoder: Encoder, precision: str = "float32", kernels: Kernels | None = None) -> None:
+        weight = encoder.embeddings.word.weight
+        if weight.dtype == torch.float64:
+            precision = "float64"
+        kernels = kernels or kernels_for(precision, weight.device)
+        activation, layers = encoder.config.hidden_act, [cast(EncoderLayer, layer) for layer in encoder.layers]
         self.encoder = encoder
-        self._state = _state_of(encoder)
+        self._modules = list(encoder.modules())
+        # torch does not count the updates of parameters made in inference mode: those are prepared anew every time.
+        self._is_counted = not any(parameter.is_inference() for parameter in encoder.parameters())
+        self._state = _state_of(self._modules) if self._is_counted else []
         with torch.inference_mode():
-            self.layers = [
-                PreparedLayer(cast(EncoderLayer, layer), encoder.config.hidden_act, linear) for layer in encoder.layers
-            ]
+            if precision == "int8":
+                self.embeddings = Int8Embeddings(encoder.embeddings)
+                self.layers = [Int8Layer(layer, activation, kernels.linear) for layer in layers]
+            else:
+                dtype = torch.bfloat16 if precision == "bfloat16" else weight.dtype
+                self.embeddings = kernels.embeddings(encoder.embeddings, dtype)
+                self.layers = [PreparedLayer(layer, activation, kernels, dtype) for layer in layers]
 
     def fits(self, encoder: Encoder) -> bool:
         """Whether this was prepared from these very weights, unchanged since."""
-        return encoder is self.encoder and self._state is not None and _state_of(encoder) == self._state
+        return encoder is self.encoder and self._is_counted and _state_of(self._modules) == self._state
 
     @torch.inference_mode()
-    def __call__(self, batch: Batch, *, with_hidden_states: bool = False) -> EncoderOutput:
-        """As `Encoder.forward` in evaluation."""
-        hidden = self.encoder.embeddings(batch)
-        hidden_states = [hidden] if with_hidden_states else []
+    def __call__(self, batch: Batch, *, with_hidden_states: bool = False, with_pooled: bool = True) -> EncoderOutput:
+        """As `Encoder.forward` in evaluation; hidden states are given in the dtype of the encoder's weights."""
+        hidden: Any = self.embeddings(batch)  # HiddenStates or Tensor, as the layers take it
+        hidden_states = [self._plain(hidden)] if with_hidden_states else []
         for layer in self.layers:
-            hidden = layer(hidden, batch.seqlens)
+            hidden = layer(hidden, batch)
             if with_hidden_states:
-                hidden_states.append(hidden)
-        pooler = self.encoder.pooler
+                hidden_states.append(self._plain(hidden))
+        last, pooler = self._plain(hidden), self.encoder.pooler
         return EncoderOutput(
-            last_hidden_state=hidden,
-            pooled=None if pooler is None else pooler(hidden[batch.first_tokens]),
+            last_hidden_state=last,
+            pooled=None if pooler is None or not with_pooled else pooler(last[batch.first_tokens]),
             hidden_states=hidden_states if with_hidden_states else None,
         )
 
+    def _plain(self, hidden: Tensor | HiddenStates) -> Tensor:
+        tensor = hidden.tensor if isinstance(hidden, HiddenStates) else hidden
+        return tensor.to(self.encoder.embeddings.word.weight.dtype)
 
-def _norm(x: Tensor, norm: nn.LayerNorm) -> Tensor:
-    return F.layer_norm(x, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
 
-
-def _state_of(encoder: Encoder) -> list[tuple[int, int]] | None:
-    """Where each parameter lies and how often it was written to: changes with every update, in place or not.
-
-    None for parameters made in inference mode, whose updates torch does not count.
-    """
-    if any(parameter.is_inference() for parameter in encoder.parameters()):
-        return None
-    return [(parameter.data_ptr(), parameter._version) for parameter in encoder.parameters()]
+def _state_of(modules: list[nn.Module]) -> list[int]:
+    """Which parts they have, where each parameter lies and how often it was written to: changes with every update."""
+    state = []
+    for module in modules:  # written flat: this runs before every inference
+        state.extend(map(id, module._modules.values()))
+        for parameter in module._parameters.values():
+            if parameter is not None:
+                state.append(parameter.data_ptr())
+                state.append(parameter._version)
+    return state

@@ -1,6 +1,6 @@
 """The only place that knows which kernel runs. One signature each, equality-tested against a plain reference."""
 
-from bertkit.transformer.kernels.attention import attention_with_probs, packed_attention
-from bertkit.transformer.kernels.linear import OneDNNLinear, PlainLinear, linear_for
+from bertkit.transformer.kernels.attention import attention_with_probs
+from bertkit.transformer.kernels.training import activate, add_norm, dropout, linear, self_attention, training_kernels
 
-__all__ = ["OneDNNLinear", "PlainLinear", "attention_with_probs", "linear_for", "packed_attention"]
+__all__ = ["activate", "add_norm", "attention_with_probs", "dropout", "linear", "self_attention", "training_kernels"]

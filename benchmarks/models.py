@@ -1,0 +1,102 @@
+"""The models that are measured, each a folder in the published format; and the same in each peer's own format.
+
+What is made is made once and kept in the temporary folder.
+"""
+
+import hashlib
+import multiprocessing
+import shutil
+import tempfile
+import warnings
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+
+from peers import System
+from peers.batching import MAX_LENGTH
+
+from bertkit.locate import locate
+
+MINILM = "all-MiniLM-L6-v2"
+BERT_BASE = "BERT-base, random weights"
+SHAPES = {  # name -> how its configuration differs from BERT-base's
+    "BERT-base": {},
+    "MiniLM-L6 shape": {"hidden_size": 384, "num_hidden_layers": 6, "intermediate_size": 1_536},
+    "4 layers x 256": {
+        "hidden_size": 256,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+        "intermediate_size": 1_024,
+    },
+}
+
+
+def published_folder(model: str) -> Path:
+    """Where MINILM or BERT_BASE is."""
+    return locate(MINILM) if model == MINILM else _random_model("BERT-base", ())
+
+
+def masked_lm_folder(shape: str) -> Path:
+    """Where a masked language model of one of the SHAPES is, with initial weights."""
+    return _random_model(shape, ("masked_lm",))
+
+
+def converted_folder(system: System, published: Path) -> Path:
+    """Where ``system`` finds the model: the published folder, or one converted from it.
+
+    Raises:
+        RuntimeError: the conversion fails; why is on stderr.
+    """
+    peer = system.peer()
+    function = "convert_int8" if system.precision == "int8" and hasattr(peer, "convert_int8") else "convert"
+    if not hasattr(peer, function):
+        return published
+    key = hashlib.sha256((published / "model.safetensors").read_bytes())
+    key.update(Path(peer.__file__).read_bytes())
+    versions = "-".join(f"{package}-{version(package)}" for package in system.packages)
+
+    def convert(folder: Path) -> None:
+        # In a process of its own: libraries that convert need not live beside those that are measured.
+        arguments = (system, function, published, folder)
+        process = multiprocessing.get_context("spawn").Process(target=_convert, args=arguments)
+        process.start()
+        process.join()
+        if process.exitcode:
+            raise RuntimeError("its conversion of the model failed")
+
+    return _made_once(f"{versions}-{function}-{key.hexdigest()[:12]}", convert)
+
+
+def _made_once(name: str, make: Callable[[Path], None]) -> Path:
+    folder = Path(tempfile.gettempdir()) / "bertkit-benchmarks" / name
+    if not folder.is_dir():
+        folder.parent.mkdir(exist_ok=True)
+        unfinished = Path(tempfile.mkdtemp(prefix=name, dir=folder.parent))
+        try:
+            make(unfinished)
+        except BaseException:
+            shutil.rmtree(unfinished)
+            raise
+        unfinished.rename(folder)
+    return folder
+
+
+def _random_model(shape: str, heads: tuple[str, ...]) -> Path:
+    """Initial weights, all-MiniLM-L6-v2's vocabulary; without heads, a sentence encoder."""
+    key = hashlib.sha256(repr((SHAPES[shape], heads, MAX_LENGTH)).encode())
+    return _made_once(f"random-{key.hexdigest()[:12]}", lambda folder: _write_random(shape, heads, folder))
+
+
+def _write_random(shape: str, heads: tuple[str, ...], folder: Path) -> None:
+    from bertkit import Model, Tokenizer, TransformerConfig
+    from bertkit.checkpoint import SentenceSettings
+
+    model = Model.create(TransformerConfig(**SHAPES[shape]), Tokenizer.load(locate(MINILM)), heads)
+    if not heads:
+        model.checkpoint.sentence = SentenceSettings(normalize=True, max_seq_length=MAX_LENGTH)
+    model.save(folder)
+
+
+def _convert(system: System, function: str, published: Path, folder: Path) -> None:
+    warnings.simplefilter("ignore")  # tracing warns of every branch it takes
+    getattr(system.peer(), function)(published, folder)

@@ -1,0 +1,26 @@
+"""A peer that is asked one text at a time, and how long each takes."""
+
+import importlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+
+def load(
+    module: str, folder: Path, precision: str, threads: int
+) -> Callable[[list[str]], tuple[list[float], np.ndarray]]:
+    """A function from texts to the seconds each took, (N,), and their vectors, (N, D) float32."""
+    embed_one = importlib.import_module(f"peers.{module}").load_query(folder, precision, threads)
+
+    def embed_all(queries: list[str]) -> tuple[list[float], np.ndarray]:
+        seconds, vectors = [], []
+        for query in queries:
+            start = time.perf_counter()
+            vector = embed_one(query)
+            seconds.append(time.perf_counter() - start)
+            vectors.append(vector)
+        return seconds, np.array(vectors, np.float32)
+
+    return embed_all

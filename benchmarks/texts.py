@@ -1,0 +1,77 @@
+"""Real texts: the running Python's documentation, and public data that may lie in ``../shared/data``.
+
+Each function raises RuntimeError, with the reason, where its texts are not on this machine.
+"""
+
+import csv
+import hashlib
+import random
+import statistics
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+
+from peers import batching
+
+from bertkit.corpus import python_docs
+
+DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+@cache
+def documentation() -> list[str]:
+    """Passages of Python's documentation: short, many lengths."""
+    return [passage.text for passage in python_docs()]
+
+
+@cache
+def wikitext() -> list[str]:
+    """Paragraphs of Wikipedia articles: long."""
+    lines = [line.strip() for line in _open("wikitext2/wiki.test.raw").read_text(encoding="utf-8").split("\n")]
+    for written, mark in ((" @-@ ", "-"), (" @,@ ", ","), (" @.@ ", ".")):
+        lines = [line.replace(written, mark) for line in lines]
+    return [line for line in lines if line and not line.startswith("= ")]
+
+
+@cache
+def tweets() -> list[str]:
+    """Tweets: short."""
+    with _open("tweet_sentiment_extraction/train.csv").open(encoding="utf-8", newline="") as file:
+        return [row["text"].strip() for row in csv.DictReader(file) if row["text"].strip()]
+
+
+SOURCES: dict[str, Callable[[], list[str]]] = {
+    "documentation passages": documentation,
+    "wikitext paragraphs": wikitext,
+    "tweets": tweets,
+}
+
+
+def shuffled(texts: list[str]) -> list[str]:
+    """In the same order every time."""
+    return random.Random(0).sample(texts, len(texts))
+
+
+def token_ids(source: str, published: Path, max_length: int) -> list[list[int]]:
+    """Token ids of every text of a source, shuffled, cut at ``max_length``, with at least one word."""
+    tokenizer = batching.open_tokenizer(published, max_length)
+    return [ids for ids in batching.token_ids(tokenizer, shuffled(SOURCES[source]())) if len(ids) > 2]
+
+
+def description(texts: Sequence[str], published: Path) -> dict:
+    """How many texts and tokens, and which, by a hash."""
+    lengths = [len(ids) for ids in batching.token_ids(batching.open_tokenizer(published), texts)]
+    return {
+        "num_texts": len(texts),
+        "sha256": hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16],
+        "num_tokens": sum(lengths),
+        "median_tokens": statistics.median(lengths),
+        "longest_tokens": max(lengths),
+    }
+
+
+def _open(file: str) -> Path:
+    path = DATA / file
+    if not path.is_file():
+        raise RuntimeError(f"../shared/data/{file} is not there")
+    return path

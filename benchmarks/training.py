@@ -1,0 +1,37 @@
+"""Masked language modelling on real text: bertkit beside transformers.
+
+    python benchmarks/training.py [--rounds 3] [--threads 2] [--agreement] [--out benchmarks/results]
+
+Two tables: optimizer steps over 4,096 real tokens, and the tutorials' epoch padded to a maximum length beside the same
+epoch packed. With ``--agreement`` instead: does training in bfloat16 end where float32 does? Every system has a process
+of its own; they take turns and nothing else runs.
+"""
+
+import argparse
+
+import report
+import training_agreement
+import training_epochs
+import training_steps
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--agreement", action="store_true", help="compare losses instead of speed")
+    parser.add_argument("--scale", type=float, default=1.0, help="of the tokens of a step, of the steps of --agreement")
+    results, options = report.begin("training", parser)
+    results["skipped"] = {}
+    if options.agreement:
+        results["benchmark"] = "training-agreement"
+        results["agreement"] = training_agreement.measure(options.threads, options.scale, results["skipped"])
+        lines = training_agreement.describe(results["agreement"])
+    else:
+        results["steps"] = training_steps.measure(options.threads, options.rounds, options.scale, results["skipped"])
+        results["epochs"] = training_epochs.measure(options.threads, results["skipped"])
+        lines = [*training_steps.describe(results["steps"]), *training_epochs.describe(results["epochs"])]
+    title = [f"# Training, {results['date']}", "", report.machine(results), ""]
+    report.finish(results, "\n".join([*title, *lines, *report.skipped_lines(results)]), options.out)
+
+
+if __name__ == "__main__":
+    main()

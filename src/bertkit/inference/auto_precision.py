@@ -1,0 +1,121 @@
+"""The fastest precision that stays close to float32, found by trying on this machine."""
+
+import hashlib
+import json
+import os
+import statistics
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bertkit import __version__
+from bertkit.batch import Batch, collate
+from bertkit.device import cpu_name
+from bertkit.errors import BertkitError
+from bertkit.json_files import read_json, write_json
+from bertkit.tokenizer import Tokenizer
+from bertkit.transformer import Encoder, PreparedEncoder
+
+CLOSEST_COSINE = 0.9999
+"""A precision is taken if no text of the sample has its vector further from float32's than this."""
+
+_SAMPLE = (
+    "No.",
+    "Where is the nearest station?",
+    "The parcel arrived two days late and the box was torn.",
+    "She has taught mathematics at the village school since 1998, and never missed a day.",
+    "def area(radius): return 3.14159 * radius ** 2",
+    "Prices rose by 4.2 % in March, after 3.9 % in February; rents and energy were the main causes.",
+    "A glacier is a slow river of ice. Snow that does not melt in summer is pressed together year after year until it "
+    "flows downhill under its own weight, grinding the rock below it to dust.",
+    "http://example.com/a?b=c#d is a link, @someone is a name and :-) is a face",
+)
+_NUM_TRIALS = 3
+
+
+@dataclass(frozen=True)
+class PrecisionChoice:
+    """What "auto" took, and why in one line."""
+
+    precision: str
+    reason: str
+
+
+def choose_precision(encoder: Encoder, tokenizer: Tokenizer) -> PrecisionChoice:
+    """Try each precision on a fixed sample of texts, or recall what was found for these weights on this machine.
+
+    Kept in the folder ``bertkit`` of the user's cache ($XDG_CACHE_HOME, else ~/.cache), where it can be written.
+    """
+    file = _kept_in() / f"{_fingerprint(encoder)}.json"
+    try:
+        if kept := read_json(file):
+            return PrecisionChoice(**kept)
+    except (BertkitError, TypeError):  # written by hand or by another version: find it again
+        pass
+    choice = _try_each(encoder, tokenizer)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_json(file, asdict(choice))
+    except OSError:
+        pass
+    return choice
+
+
+def _try_each(encoder: Encoder, tokenizer: Tokenizer) -> PrecisionChoice:
+    batch = collate(
+        tokenizer.encode_batch(_SAMPLE, max_length=encoder.config.max_position_embeddings, on_long="truncate")
+    )
+    device = encoder.embeddings.word.weight.device
+    batch = batch.to(device)
+    reference, slowest = _measure(encoder, "float32", batch)
+    choice, fastest, findings = "float32", slowest, []
+    for precision in ("bfloat16", "int8") if device.type == "cpu" else ("bfloat16",):
+        vectors, seconds = _measure(encoder, precision, batch)
+        cosine = float(F.cosine_similarity(vectors, reference).min())
+        findings.append(f"{precision} {slowest / seconds:.1f}x at cosine {cosine:.5f}")
+        if cosine >= CLOSEST_COSINE and seconds < fastest:
+            choice, fastest = precision, seconds
+    where = cpu_name() if device.type == "cpu" else torch.cuda.get_device_name(device)
+    found = ", ".join(findings)
+    return PrecisionChoice(
+        choice, f"precision: {choice}, the fastest within cosine {CLOSEST_COSINE} of float32 on {where} ({found})"
+    )
+
+
+def _measure(encoder: Encoder, precision: str, batch: Batch) -> tuple[Tensor, float]:
+    """(B, D) means of the hidden states, and the median seconds that computing them took."""
+    prepared = PreparedEncoder(encoder, precision)
+    hidden = prepared(batch, with_pooled=False).last_hidden_state  # the first run compiles
+    seconds = []
+    for _ in range(_NUM_TRIALS):
+        start = time.perf_counter()
+        hidden = prepared(batch, with_pooled=False).last_hidden_state
+        sums = torch.segment_reduce(hidden.cpu(), "mean", lengths=batch.cu_seqlens.diff().cpu())
+        seconds.append(time.perf_counter() - start)
+    return sums, statistics.median(seconds)
+
+
+def _kept_in() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bertkit" / "precision"
+
+
+def _fingerprint(encoder: Encoder) -> str:
+    """Of the machine, the versions, and the beginning of every weight."""
+    weights = hashlib.sha256()
+    for parameter in encoder.parameters():
+        weights.update(parameter.detach().flatten()[:64].float().cpu().numpy().tobytes())
+    device = encoder.embeddings.word.weight.device
+    where = cpu_name() if device.type == "cpu" else torch.cuda.get_device_name(device)
+    known = (
+        where,
+        torch.get_num_threads(),
+        torch.__version__,
+        __version__,
+        asdict(encoder.config),
+        weights.hexdigest(),
+    )
+    return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:32]

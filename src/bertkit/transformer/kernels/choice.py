@@ -1,0 +1,48 @@
+"""Which kernel runs: by precision, device, and what this CPU and this build of torch offer."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+
+from bertkit.errors import UsageError
+from bertkit.transformer.kernels import steps
+from bertkit.transformer.kernels.linear import OneDNNInt8Linear, OneDNNLinear, PlainInt8Linear, PlainLinear, has_onednn
+
+
+class Kernels(NamedTuple):
+    """A kernel for each step of a layer; all choices give the same numbers, to rounding."""
+
+    linear: type
+    embeddings: type
+    attention: Callable
+    norm: type
+
+
+def plain_kernels(precision: str) -> Kernels:
+    """torch's own operations: the reference for every other choice, on any device."""
+    linear = PlainInt8Linear if precision == "int8" else PlainLinear
+    return Kernels(linear, steps.PlainEmbeddings, steps.plain_attention, steps.PlainNorm)
+
+
+def kernels_for(precision: str, device: torch.device) -> Kernels:
+    """The fastest kernels for a precision on a device.
+
+    Raises:
+        UsageError: int8 on a device that is not the CPU.
+    """
+    if precision == "int8" and device.type != "cpu":
+        raise UsageError(f"precision='int8' runs on the CPU, not on {device}: choose bfloat16 there")
+    if device.type != "cpu" or precision == "float64":
+        return plain_kernels(precision)
+    linear = {
+        "float32": OneDNNLinear if has_onednn("mkldnn::_linear_pointwise") else PlainLinear,
+        "bfloat16": OneDNNLinear if has_onednn("mkldnn::_linear_pointwise") and _has_bfloat16() else PlainLinear,
+        "int8": OneDNNInt8Linear if has_onednn("onednn::qlinear_pointwise") else PlainInt8Linear,
+    }[precision]
+    return Kernels(linear, steps.CompiledEmbeddings, steps.compiled_attention, steps.CompiledNorm)
+
+
+def _has_bfloat16() -> bool:
+    """Whether oneDNN multiplies bfloat16 on this CPU: it does with AVX-512, and with some AVX2 processors."""
+    return has_onednn("mkldnn::_is_mkldnn_bf16_supported") and torch.ops.mkldnn._is_mkldnn_bf16_supported()

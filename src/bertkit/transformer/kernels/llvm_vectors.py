@@ -1,0 +1,101 @@
+"""What `vectors` is made of: sixteen float32 as one value of numba, and pieces of LLVM's language to work on it."""
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core.datamodel import PrimitiveModel
+from numba.extending import register_model
+
+WIDTH = 16
+"""Lanes of a vector."""
+
+
+class VectorType(types.Type):
+    """numba's name for sixteen float32."""
+
+    def __init__(self) -> None:
+        super().__init__(name="float32x16")
+
+
+class BFloat16(ir.types.Type):
+    """LLVM's bfloat, which llvmlite has no class for."""
+
+    def _to_string(self) -> str:
+        return "bfloat"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, BFloat16)
+
+    def __hash__(self) -> int:
+        return hash(BFloat16)
+
+
+VECTOR = VectorType()
+INT, FLOAT = ir.IntType(32), ir.FloatType()
+BITS, BYTES, SHORTS, INTS = (ir.VectorType(ir.IntType(bits), WIDTH) for bits in (1, 8, 16, 32))
+FLOATS, BFLOATS = ir.VectorType(FLOAT, WIDTH), ir.VectorType(BFloat16(), WIDTH)
+STORED = {  # element -> sixteen of them, bytes of one
+    types.float32: (FLOATS, 4),
+    types.uint16: (SHORTS, 2),
+    types.uint8: (BYTES, 1),
+}
+
+
+@register_model(VectorType)
+class _VectorModel(PrimitiveModel):
+    def __init__(self, dmm: Any, fe_type: Any) -> None:
+        super().__init__(dmm, fe_type, FLOATS)
+
+
+def place_of(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> tuple[Any, ir.VectorType, int]:
+    """Where array[index] lies, what sixteen elements of it are, and the bytes of one."""
+    lanes, align = STORED[array_type.dtype]
+    data = context.make_array(array_type)(context, builder, array).data
+    return builder.bitcast(builder.gep(data, [index]), lanes.as_pointer()), lanes, align
+
+
+def widen(builder: Any, lanes: Any) -> Any:
+    if lanes.type == FLOATS:
+        return lanes
+    upper = builder.shl(builder.zext(lanes, INTS), ir.Constant(INTS, [16] * WIDTH))
+    return builder.bitcast(upper, FLOATS)
+
+
+def narrow(builder: Any, vector: Any, lanes: ir.VectorType) -> Any:
+    return vector if lanes == FLOATS else builder.bitcast(builder.fptrunc(vector, BFLOATS), lanes)
+
+
+def in_all_lanes(builder: Any, value: Any) -> Any:
+    one = builder.insert_element(ir.Constant(ir.VectorType(value.type, WIDTH), ir.Undefined), value, INT(0))
+    return builder.shuffle_vector(one, one, ir.Constant(INTS, None))
+
+
+def shuffle(builder: Any, a: Any, b: Any, lanes: list[int]) -> Any:
+    """Lanes by number: 0 to 15 of a, 16 to 31 of b."""
+    return builder.shuffle_vector(a, b, ir.Constant(INTS, lanes))
+
+
+def larger_of(builder: Any, a: Any, b: Any) -> Any:
+    return builder.select(builder.fcmp_ordered(">", a, b), a, b)
+
+
+def smaller_of(builder: Any, a: Any, b: Any) -> Any:
+    return builder.select(builder.fcmp_ordered("<", a, b), a, b)
+
+
+def first_lanes(builder: Any, count: Any) -> Any:
+    """A bit for each lane: is it among the first ``count``?"""
+    numbers = ir.Constant(INTS, list(range(WIDTH)))
+    return builder.icmp_signed("<", numbers, in_all_lanes(builder, builder.trunc(count, INT)))
+
+
+def suffix(lanes: ir.VectorType) -> str:
+    return f"v{WIDTH}" + {FLOATS: "f32", SHORTS: "i16"}[lanes]
+
+
+def llvm_function(builder: Any, name: str, result: ir.Type, arguments: list[ir.Type]) -> ir.Function:
+    """LLVM's own function of a name."""
+    name = f"llvm.{name}"
+    known = builder.module.globals.get(name)
+    return known or ir.Function(builder.module, ir.FunctionType(result, arguments), name)

@@ -1,0 +1,227 @@
+"""What is done to one row, the hidden state of one token, at a time: embedding, layer norm, GELU, quantization.
+
+A row stays in the processor's nearest memory from its first addition to its last, so the steps around the matrix
+products cost one reading and one writing of it. Shape letters: T total_tokens, D width of a row.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import types
+from numba.extending import overload
+
+from bertkit.compiled import compiled
+from bertkit.transformer.kernels.vector_functions import WHOLE, gelu
+from bertkit.transformer.kernels.vectors import (
+    WIDTH,
+    broadcast,
+    fma,
+    larger,
+    largest,
+    load,
+    load_first,
+    smaller,
+    smallest,
+    store,
+    store_first,
+    store_lowest_bytes,
+    total,
+)
+
+
+class Norm(NamedTuple):
+    """A layer normalization."""
+
+    weight: np.ndarray  # (D,) float32, then zeros up to whole vectors
+    bias: np.ndarray  # (D,) float32, then zeros up to whole vectors
+    eps: np.float32  # added to the variance
+
+
+class Quantized(NamedTuple):
+    """Rows of 8-bit numbers, each with a scale of its own: ``x = scale * (value - 128) + middle``.
+
+    The scale spreads the 256 values from the smallest number of the row to its largest.
+    """
+
+    values: np.ndarray  # (T, D) uint8
+    scales: np.ndarray  # (T,) float32
+    middles: np.ndarray  # (T,) float32
+
+
+class Product(NamedTuple):
+    """``x W^T + bias`` of quantized rows x and quantized W, its scaling still to be done.
+
+    ``y[t, c] = scales[t] * values[t, c] + middles[t] * weight_sums[c] + bias[c]``.
+    """
+
+    values: np.ndarray  # (T, D) float32: the products of value - 128 and the weights
+    scales: np.ndarray  # (T,) float32, of the rows
+    middles: np.ndarray  # (T,) float32, of the rows
+    weight_sums: np.ndarray  # (D,) float32: what a row of ones would give; then zeros up to whole vectors
+    bias: np.ndarray  # (D,) float32, then zeros up to whole vectors
+
+
+def padded(numbers: np.ndarray) -> np.ndarray:
+    """(D,) float32 numbers and zeros up to whole vectors."""
+    return np.pad(numbers, (0, -len(numbers) % WIDTH))
+
+
+def read(rows, row, column):
+    """Columns ``column`` to ``column + 15`` of a row of an array or a Product; zeros beyond its end (compiled only)."""
+    raise NotImplementedError
+
+
+@overload(read)
+def _read(rows, row, column):
+    if isinstance(rows, types.Array):
+        return _read_array
+    if rows.instance_class is Product:
+        return _read_product
+
+
+def _read_array(rows, row, column):
+    width = rows.shape[1]
+    place = row * width + column
+    return load(rows, place) if column + WIDTH <= width else load_first(rows, place, width - column)
+
+
+def _read_product(rows, row, column):
+    shift = fma(broadcast(rows.middles[row]), load(rows.weight_sums, column), load(rows.bias, column))
+    return fma(broadcast(rows.scales[row]), read(rows.values, row, column), shift)
+
+
+@compiled
+def write(rows, row, column, vector):
+    """Write columns ``column`` to ``column + 15`` of a row, as far as it goes."""
+    width = rows.shape[1]
+    place = row * width + column
+    if column + WIDTH <= width:
+        store(rows, place, vector)
+    else:
+        store_first(rows, place, vector, width - column)
+
+
+@compiled
+def whole_vectors(width):
+    """The width rounded up to whole vectors."""
+    return (width + WIDTH - 1) // WIDTH * WIDTH
+
+
+@compiled
+def quantize_row(line, low, high, quantized, row):
+    """Write ``line``, all of it within the lanes of ``low`` and of ``high``, as a row of ``quantized``.
+
+    ``line`` is read in whole vectors; so is the row written but for its end.
+    """
+    width = quantized.values.shape[1]
+    bottom, top = smallest(low), largest(high)
+    scale = max((top - bottom) / np.float32(255), np.float32(1e-30))
+    middle = bottom + np.float32(128) * scale
+    quantized.scales[row], quantized.middles[row] = scale, middle
+    factor, shift = broadcast(np.float32(1) / scale), broadcast(np.float32(128) - middle / scale)
+    whole = width // WIDTH * WIDTH
+    for c in range(0, whole, WIDTH):
+        store_lowest_bytes(quantized.values, row * width + c, fma(load(line, c), factor, shift) + broadcast(WHOLE))
+    for c in range(whole, width):
+        quantized.values[row, c] = np.uint8(np.rint((line[c] - middle) / scale) + np.float32(128))
+
+
+@compiled
+def _normalize_row(line, width, sums, norm, hidden, row):
+    """Write ``line``, whose lanes add up to ``sums``, normalized into a row of ``hidden`` and back into ``line``.
+
+    Returns the smallest and the largest numbers, lane by lane.
+    """
+    mean = total(sums) / np.float32(width)
+    line[width:] = mean  # whatever is beyond the end is at no distance
+    squares = s1 = s2 = s3 = broadcast(np.float32(0))  # four sums in turn: none waits for the one before it
+    for c in range(0, width, WIDTH):
+        distance = load(line, c) - broadcast(mean)
+        squares, s1, s2, s3 = s1, s2, s3, fma(distance, distance, squares)
+    squares = (squares + s1) + (s2 + s3)
+    factor = broadcast(np.float32(1) / np.sqrt(total(squares) / np.float32(width) + norm.eps))
+    low, high = broadcast(np.float32(np.inf)), broadcast(np.float32(-np.inf))
+    for c in range(0, width, WIDTH):
+        numbers = fma((load(line, c) - broadcast(mean)) * factor, load(norm.weight, c), load(norm.bias, c))
+        low, high = smaller(low, numbers), larger(high, numbers)
+        store(line, c, numbers)
+        write(hidden, row, c, numbers)
+    return low, high
+
+
+@compiled
+def embed_rows(word, position, token_type, input_ids, position_ids, token_type_ids, norm, hidden, quantized):
+    """``hidden = norm(word + position + token_type)``: float32 tables, (T,) int64 ids, (T, D) hidden.
+
+    ``quantized`` takes them too, unless it is None.
+    """
+    num_rows, width = hidden.shape
+    line = np.zeros(whole_vectors(width), np.float32)
+    for row in range(num_rows):
+        sums = broadcast(np.float32(0))
+        for c in range(0, width, WIDTH):
+            summed = read(word, input_ids[row], c) + read(token_type, token_type_ids[row], c)
+            summed = summed + read(position, position_ids[row], c)
+            sums = sums + summed
+            store(line, c, summed)
+        low, high = _normalize_row(line, width, sums, norm, hidden, row)
+        if quantized is not None:
+            quantize_row(line, low, high, quantized, row)
+
+
+@compiled
+def norm_rows(rows, residual, norm, hidden, quantized):
+    """``hidden = norm(rows + residual)``, for rows an array or a Product; ``hidden`` may be one of the two arrays.
+
+    ``residual`` and ``quantized`` may be None: nothing is added, nothing quantized.
+    """
+    num_rows, width = hidden.shape
+    line = np.zeros(whole_vectors(width), np.float32)
+    for row in range(num_rows):
+        sums = broadcast(np.float32(0))
+        for c in range(0, width, WIDTH):
+            summed = read(rows, row, c)
+            if residual is not None:
+                summed = summed + read(residual, row, c)
+            sums = sums + summed
+            store(line, c, summed)
+        low, high = _normalize_row(line, width, sums, norm, hidden, row)
+        if quantized is not None:
+            quantize_row(line, low, high, quantized, row)
+
+
+@compiled
+def gelu_rows(product, quantized):
+    """``quantized = gelu(product)``."""
+    num_rows, width = quantized.values.shape
+    line = np.zeros(whole_vectors(width), np.float32)
+    for row in range(num_rows):
+        low, high = broadcast(np.float32(np.inf)), broadcast(np.float32(-np.inf))
+        for c in range(0, width, WIDTH):
+            numbers = gelu(read(product, row, c))
+            low, high = smaller(low, numbers), larger(high, numbers)
+            store(line, c, numbers)
+        quantize_row(line, low, high, quantized, row)
+
+
+@compiled
+def read_rows(product, rows):
+    """``rows = product``, as plain float32 numbers."""
+    num_rows, width = rows.shape
+    for row in range(num_rows):
+        for c in range(0, width, WIDTH):
+            write(rows, row, c, read(product, row, c))
+
+
+@compiled
+def quantize_rows(rows, start, end, quantized):
+    """``quantized[start:end] = rows[start:end]``."""
+    width = rows.shape[1]
+    line = np.zeros(whole_vectors(width), np.float32)
+    for row in range(start, end):
+        low, high = broadcast(np.float32(np.inf)), broadcast(np.float32(-np.inf))
+        for c in range(0, width, WIDTH):
+            numbers = read(rows, row, c)
+            low, high = smaller(low, numbers), larger(high, numbers)
+            store(line, c, numbers)
+        quantize_row(line, low, high, quantized, row)

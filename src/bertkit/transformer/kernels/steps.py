@@ -1,0 +1,84 @@
+"""The steps between the products, prepared for inference: embedding, attention, layer norm.
+
+Each twice with one signature: by torch's own operations, the reference, for any device and dtype; and compiled, for
+float32 and bfloat16 on the CPU, where the arithmetic is done in float32 and rounded once when it is stored.
+Shape letters: T total_tokens, D hidden_size.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bertkit.batch import Batch
+from bertkit.transformer.embeddings import Embeddings
+from bertkit.transformer.kernels.arrays import array, norm_arrays
+from bertkit.transformer.kernels.attention import packed_attention
+from bertkit.transformer.kernels.rows import Quantized, embed_rows, norm_rows
+from bertkit.transformer.kernels.tile_attention import attend_tiles
+
+
+class PlainEmbeddings:
+    """A batch to its first hidden states."""
+
+    def __init__(self, embeddings: Embeddings, dtype: torch.dtype) -> None:
+        self.embeddings, self.dtype = embeddings, dtype
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """Returns (T, D)."""
+        return self.embeddings(batch).to(self.dtype)
+
+
+class CompiledEmbeddings:
+    """The same, compiled."""
+
+    def __init__(self, embeddings: Embeddings, dtype: torch.dtype) -> None:
+        self.embeddings, self.dtype = embeddings, dtype
+        tables = (embeddings.word, embeddings.position, embeddings.token_type)
+        self.tables = [array(table.weight) for table in tables]
+        self.norm = norm_arrays(embeddings.norm)
+
+    def __call__(self, batch: Batch, quantized: Quantized | None = None) -> Tensor:
+        """Returns (T, D); when asked, also in 8 bits."""
+        self.embeddings.check(batch)
+        hidden = torch.empty(len(batch.input_ids), self.tables[0].shape[1], dtype=self.dtype)
+        ids = (batch.input_ids.numpy(), batch.position_ids.numpy(), batch.token_type_ids.numpy())
+        embed_rows(*self.tables, *ids, self.norm, array(hidden), quantized)  # pyrefly: ignore
+        return hidden
+
+
+def plain_attention(query_key_value: Tensor, batch: Batch, num_heads: int) -> Tensor:
+    """(T, 3 D), of each token the queries of all heads, the keys and the values, to the context (T, D)."""
+    query, key, value = query_key_value.unflatten(-1, (3, num_heads, -1)).unbind(1)  # (T, H, K) each
+    return packed_attention(query, key, value, batch.seqlens).flatten(-2)
+
+
+def compiled_attention(query_key_value: Tensor, batch: Batch, num_heads: int) -> Tensor:
+    """The same, compiled."""
+    context = query_key_value.new_empty(len(query_key_value), query_key_value.shape[1] // 3)
+    attend_tiles(array(query_key_value), batch.cu_seqlens.numpy(), num_heads, array(context), None, None)
+    return context
+
+
+class PlainNorm:
+    """Layer normalization."""
+
+    def __init__(self, norm: nn.LayerNorm, dtype: torch.dtype) -> None:
+        self.shape, self.eps = norm.normalized_shape, norm.eps
+        self.weight, self.bias = norm.weight.to(dtype), norm.bias.to(dtype)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(T, D) to (T, D)."""
+        return F.layer_norm(x, self.shape, self.weight, self.bias, self.eps)
+
+
+class CompiledNorm:
+    """The same, compiled, written over its input."""
+
+    def __init__(self, norm: nn.LayerNorm, dtype: torch.dtype) -> None:
+        self.norm = norm_arrays(norm)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(T, D) to (T, D)."""
+        rows = array(x)
+        norm_rows(rows, None, self.norm, rows, None)
+        return x

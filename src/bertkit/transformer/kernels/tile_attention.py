@@ -1,0 +1,170 @@
+"""Attention over a packed row, compiled: eight queries against sixteen keys at a time.
+
+Each sequence and head is done on its own, whatever its length and company: no padding, no groups of equal length, and
+the same bits in any batch. Shape letters: T total_tokens, D hidden_size, H num_heads, K head_dim, L tokens of a
+sequence.
+"""
+
+import numpy as np
+
+from bertkit.compiled import compiled
+from bertkit.transformer.kernels.rows import quantize_rows, read, whole_vectors
+from bertkit.transformer.kernels.tiles import (
+    QUERIES,
+    add_products,
+    add_tile,
+    eight_lanes,
+    in_tile,
+    larger_tile,
+    powers_of_2,
+    store_tile,
+    times_tile,
+)
+from bertkit.transformer.kernels.training_rows import apply_dropout
+from bertkit.transformer.kernels.vectors import (
+    WIDTH,
+    broadcast,
+    inverse,
+    largest_of_eight,
+    load,
+    store,
+    store_first,
+    totals_of_eight,
+    transpose,
+)
+
+
+@compiled
+def attend_tiles(query_key_value, cu_seqlens, num_heads, context, quantized, dropout):
+    """``context = softmax(Q K^T / sqrt(K)) V`` in each sequence and head (Vaswani et al. 2017, equation 1).
+
+    Args:
+        query_key_value: (T, 3 D) array or Product: of each token the queries of all heads, the keys, the values.
+        cu_seqlens: (B + 1,) int32.
+        context: (T, D) array.
+        quantized: Quantized that takes the context too, or None.
+        dropout: Dropout of the attention probabilities, or None; element j of query i in head h has the number
+            (i * H + h) * (longest L) + j.
+    """
+    hidden_size = context.shape[1]
+    head_dim = hidden_size // num_heads
+    longest = longest_of(cu_seqlens)
+    width, stride = room_across(head_dim), whole_vectors(longest)
+    queries = np.zeros((QUERIES, width), np.float32)
+    keys, values = np.zeros((stride, width), np.float32), np.zeros((stride, width), np.float32)
+    keys_across = np.empty((width, stride), np.float32)  # keys, transposed
+    beyond_end = np.empty(stride, np.float32)  # 0 for a key of the sequence, -inf after its last
+    scores = np.empty((QUERIES, stride), np.float32)
+    mixed = np.empty((QUERIES, width), np.float32)
+    for sequence in range(len(cu_seqlens) - 1):
+        start, end = np.intp(cu_seqlens[sequence]), np.intp(cu_seqlens[sequence + 1])
+        length = end - start
+        keys[length : whole_vectors(length)] = 0
+        beyond_end[:length] = 0
+        beyond_end[length : whole_vectors(length)] = -np.inf
+        for head in range(num_heads):
+            column = head * head_dim
+            take(query_key_value, start, hidden_size + column, length, head_dim, keys)
+            take(query_key_value, start, 2 * hidden_size + column, length, head_dim, values)
+            transpose_block(keys, length, head_dim, keys_across)
+            for query in range(0, length, QUERIES):
+                num_queries = min(QUERIES, length - query)
+                take(query_key_value, start + query, column, num_queries, head_dim, queries)
+                shares = weigh_tile(queries, keys_across, beyond_end, length, head_dim, scores)
+                if dropout is not None:
+                    first = ((start + query) * num_heads + head) * longest
+                    drop_tile(scores, length, dropout, first, num_heads * longest)
+                mix_tile(scores, values, length, head_dim, shares, mixed)
+                put(mixed, num_queries, head_dim, context, start + query, column)
+        if quantized is not None:
+            quantize_rows(context, start, end, quantized)
+
+
+@compiled
+def weigh_tile(queries, keys_across, beyond_end, length, head_dim, scores):
+    """Eight rows of ``exp(queries keys^T / sqrt(head_dim))``, up to a factor, into ``scores``.
+
+    Returns 1 / their sums: times these they are the attention probabilities.
+    """
+    width, stride = queries.shape[1], scores.shape[1]
+    scale = np.float32(np.log2(np.e) / np.sqrt(head_dim))  # e**x is 2**(log2(e) x)
+    tops = in_tile(broadcast(np.float32(-np.inf)))
+    for key in range(0, length, WIDTH):
+        tile = in_tile(load(beyond_end, key))
+        for c in range(head_dim):
+            tile = add_products(tile, queries, c, width, load(keys_across, c * stride + key))
+        store_tile(scores, key, stride, tile)
+        tops = larger_tile(tops, tile)
+    shifts = eight_lanes(largest_of_eight(tops) * broadcast(-scale))
+    sums = in_tile(broadcast(np.float32(0)))
+    for key in range(0, length, WIDTH):
+        powers = powers_of_2(scores, key, stride, broadcast(scale), shifts)
+        store_tile(scores, key, stride, powers)
+        sums = add_tile(sums, powers)
+    return eight_lanes(inverse(totals_of_eight(sums)))
+
+
+@compiled
+def mix_tile(weights, values, length, head_dim, shares, mixed):
+    """``mixed = shares * (weights values)``: (8, L) and (L, K) to (8, K)."""
+    width, stride = values.shape[1], weights.shape[1]
+    for c in range(0, head_dim, 2 * WIDTH):
+        left = right = in_tile(broadcast(np.float32(0)))
+        for key in range(length):
+            left = add_products(left, weights, key, stride, load(values, key * width + c))
+            right = add_products(right, weights, key, stride, load(values, key * width + c + WIDTH))
+        store_tile(mixed, c, width, times_tile(left, shares))
+        store_tile(mixed, c + WIDTH, width, times_tile(right, shares))
+
+
+@compiled
+def drop_tile(weights, length, dropout, first, row_step):
+    """Dropout of (8, L) weights in place; those of row r have the numbers from ``first + r * row_step`` on."""
+    stride = weights.shape[1]
+    for row in range(QUERIES):
+        for key in range(0, length, WIDTH):
+            place = row * stride + key
+            store(weights, place, apply_dropout(load(weights, place), dropout, first + row * row_step + key))
+
+
+@compiled
+def room_across(head_dim):
+    """Columns of a block of queries, keys or values: whole pairs of vectors."""
+    return (head_dim + 2 * WIDTH - 1) // (2 * WIDTH) * 2 * WIDTH
+
+
+@compiled
+def longest_of(cu_seqlens):
+    """Tokens of the longest sequence."""
+    longest = 0
+    for sequence in range(len(cu_seqlens) - 1):
+        longest = max(longest, cu_seqlens[sequence + 1] - cu_seqlens[sequence])
+    return longest
+
+
+@compiled
+def transpose_block(block, length, head_dim, across):
+    """``across = block^T``: (L, K) to (K, L)."""
+    width, stride = block.shape[1], across.shape[1]
+    for key in range(0, length, WIDTH):
+        for c in range(0, head_dim, WIDTH):
+            transpose(block, key * width + c, width, across, c * stride + key, stride)
+
+
+@compiled
+def take(rows, row, column, num_rows, head_dim, block):
+    """Copy ``head_dim`` columns of some rows into a block, whose own columns beyond them stay as they are."""
+    width = block.shape[1]
+    for r in range(num_rows):
+        for c in range(0, head_dim, WIDTH):
+            store_first(block, r * width + c, read(rows, row + r, column + c), head_dim - c)
+
+
+@compiled
+def put(block, num_rows, head_dim, rows, row, column):
+    """Copy the other way."""
+    width = block.shape[1]
+    for r in range(num_rows):
+        place = (row + r) * rows.shape[1] + column
+        for c in range(0, head_dim, WIDTH):
+            store_first(rows, place + c, load(block, r * width + c), head_dim - c)

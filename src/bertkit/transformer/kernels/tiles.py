@@ -1,0 +1,118 @@
+"""Tiles for attention, compiled: tuples of eight vectors, one for each of eight queries."""
+
+from bertkit.compiled import compiled
+from bertkit.transformer.kernels.vector_functions import exp2
+from bertkit.transformer.kernels.vectors import broadcast_from, fma, lane, larger, load, store
+
+QUERIES = 8
+"""Queries of a tile."""
+
+
+@compiled
+def in_tile(v):
+    """The vector eight times."""
+    return v, v, v, v, v, v, v, v
+
+
+@compiled
+def add_products(tile, column, at, stride, row):
+    """tile + column x row: eight numbers, ``stride`` apart in an array from ``at`` on, each times the vector."""
+    return (
+        fma(broadcast_from(column, at), row, tile[0]),
+        fma(broadcast_from(column, at + stride), row, tile[1]),
+        fma(broadcast_from(column, at + 2 * stride), row, tile[2]),
+        fma(broadcast_from(column, at + 3 * stride), row, tile[3]),
+        fma(broadcast_from(column, at + 4 * stride), row, tile[4]),
+        fma(broadcast_from(column, at + 5 * stride), row, tile[5]),
+        fma(broadcast_from(column, at + 6 * stride), row, tile[6]),
+        fma(broadcast_from(column, at + 7 * stride), row, tile[7]),
+    )
+
+
+@compiled
+def powers_of_2(scores, at, stride, scale, shifts):
+    """2**(score * scale + shift), eight vectors of scores from ``at`` on, with a shift for each."""
+    return (
+        exp2(fma(load(scores, at), scale, shifts[0])),
+        exp2(fma(load(scores, at + stride), scale, shifts[1])),
+        exp2(fma(load(scores, at + 2 * stride), scale, shifts[2])),
+        exp2(fma(load(scores, at + 3 * stride), scale, shifts[3])),
+        exp2(fma(load(scores, at + 4 * stride), scale, shifts[4])),
+        exp2(fma(load(scores, at + 5 * stride), scale, shifts[5])),
+        exp2(fma(load(scores, at + 6 * stride), scale, shifts[6])),
+        exp2(fma(load(scores, at + 7 * stride), scale, shifts[7])),
+    )
+
+
+@compiled
+def store_tile(array, at, stride, tile):
+    """Store eight vectors, ``stride`` apart from ``at`` on."""
+    store(array, at, tile[0])
+    store(array, at + stride, tile[1])
+    store(array, at + 2 * stride, tile[2])
+    store(array, at + 3 * stride, tile[3])
+    store(array, at + 4 * stride, tile[4])
+    store(array, at + 5 * stride, tile[5])
+    store(array, at + 6 * stride, tile[6])
+    store(array, at + 7 * stride, tile[7])
+
+
+@compiled
+def add_tile(a, b):
+    """a + b."""
+    return a[0] + b[0], a[1] + b[1], a[2] + b[2], a[3] + b[3], a[4] + b[4], a[5] + b[5], a[6] + b[6], a[7] + b[7]
+
+
+@compiled
+def times_tile(a, b):
+    """a * b."""
+    return a[0] * b[0], a[1] * b[1], a[2] * b[2], a[3] * b[3], a[4] * b[4], a[5] * b[5], a[6] * b[6], a[7] * b[7]
+
+
+@compiled
+def larger_tile(a, b):
+    """The larger of a and b."""
+    return (
+        larger(a[0], b[0]),
+        larger(a[1], b[1]),
+        larger(a[2], b[2]),
+        larger(a[3], b[3]),
+        larger(a[4], b[4]),
+        larger(a[5], b[5]),
+        larger(a[6], b[6]),
+        larger(a[7], b[7]),
+    )
+
+
+@compiled
+def eight_lanes(v):
+    """Results 0 to 7 of ``totals_of_eight`` or ``largest_of_eight``, each in a vector of its own."""
+    return lane(v, 0), lane(v, 2), lane(v, 4), lane(v, 6), lane(v, 8), lane(v, 10), lane(v, 12), lane(v, 14)
+
+
+@compiled
+def load_tile(array, at, stride):
+    """Load eight vectors, ``stride`` apart from ``at`` on."""
+    return (
+        load(array, at),
+        load(array, at + stride),
+        load(array, at + 2 * stride),
+        load(array, at + 3 * stride),
+        load(array, at + 4 * stride),
+        load(array, at + 5 * stride),
+        load(array, at + 6 * stride),
+        load(array, at + 7 * stride),
+    )
+
+
+@compiled
+def add_mixture(vector, column, at, stride, tile):
+    """vector + column . tile: eight numbers, ``stride`` apart in an array from ``at`` on, each times its vector."""
+    even = fma(broadcast_from(column, at), tile[0], vector)
+    odd = broadcast_from(column, at + stride) * tile[1]
+    even = fma(broadcast_from(column, at + 2 * stride), tile[2], even)
+    odd = fma(broadcast_from(column, at + 3 * stride), tile[3], odd)
+    even = fma(broadcast_from(column, at + 4 * stride), tile[4], even)
+    odd = fma(broadcast_from(column, at + 5 * stride), tile[5], odd)
+    even = fma(broadcast_from(column, at + 6 * stride), tile[6], even)
+    return even + fma(broadcast_from(column, at + 7 * stride), tile[7], odd)

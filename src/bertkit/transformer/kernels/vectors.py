@@ -1,0 +1,342 @@
+"""Sixteen float32 numbers at once, inside functions that numba compiles.
+
+``load`` and ``store`` move sixteen neighbouring elements of an array; ``+ - *`` and the functions below work on all of
+them. LLVM makes of each what the processor has: one AVX-512 register, two of AVX2, four of NEON.
+
+An array is C-contiguous, of any shape, float32, or uint16 that holds bfloat16 (``tensor.view(torch.uint16)``): loading
+widens, storing rounds to the nearest, ties to even. Indices count elements from its start and are not checked.
+"""
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import extending, types
+from numba.extending import overload
+
+from bertkit.transformer.kernels.llvm_vectors import (
+    BITS,
+    FLOAT,
+    FLOATS,
+    INT,
+    INTS,
+    VECTOR,
+    WIDTH,
+    first_lanes,
+    in_all_lanes,
+    larger_of,
+    llvm_function,
+    narrow,
+    place_of,
+    shuffle,
+    smaller_of,
+    suffix,
+    widen,
+)
+
+intrinsic: Any = extending.intrinsic  # numba's annotations count the typing context among a call's arguments
+
+
+# ---- memory
+
+
+@intrinsic
+def load(typing_context, array, index):
+    """array[index : index + 16]."""
+
+    def generate(context, builder, signature, arguments):
+        place, _, align = place_of(context, builder, signature.args[0], *arguments[:2])
+        return widen(builder, builder.load(place, align=align))
+
+    return VECTOR(array, types.intp), generate
+
+
+@intrinsic
+def load_first(typing_context, array, index, count):
+    """array[index : index + count] and zeros after it; a count above 16 is 16."""
+
+    def generate(context, builder, signature, arguments):
+        place, lanes, align = place_of(context, builder, signature.args[0], *arguments[:2])
+        masked = llvm_function(builder, f"masked.load.{suffix(lanes)}.p0", lanes, [place.type, INT, BITS, lanes])
+        zeros = ir.Constant(lanes, None)
+        return widen(builder, builder.call(masked, [place, INT(align), first_lanes(builder, arguments[2]), zeros]))
+
+    return VECTOR(array, types.intp, types.intp), generate
+
+
+@intrinsic
+def store(typing_context, array, index, vector):
+    """array[index : index + 16] = vector."""
+
+    def generate(context, builder, signature, arguments):
+        place, lanes, align = place_of(context, builder, signature.args[0], *arguments[:2])
+        builder.store(narrow(builder, arguments[2], lanes), place, align=align)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, VECTOR), generate
+
+
+@intrinsic
+def store_first(typing_context, array, index, vector, count):
+    """array[index : index + count] = the first of vector; a count above 16 is 16."""
+
+    def generate(context, builder, signature, arguments):
+        place, lanes, align = place_of(context, builder, signature.args[0], *arguments[:2])
+        masked = llvm_function(
+            builder, f"masked.store.{suffix(lanes)}.p0", ir.VoidType(), [lanes, place.type, INT, BITS]
+        )
+        numbers = narrow(builder, arguments[2], lanes)
+        builder.call(masked, [numbers, place, INT(align), first_lanes(builder, arguments[3])])
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, VECTOR, types.intp), generate
+
+
+@intrinsic
+def store_lowest_bytes(typing_context, array, index, vector):
+    """array[index : index + 16] = the lowest 8 bits of each lane; a uint8 array."""
+
+    def generate(context, builder, signature, arguments):
+        place, lanes, align = place_of(context, builder, signature.args[0], *arguments[:2])
+        builder.store(builder.trunc(builder.bitcast(arguments[2], INTS), lanes), place, align=align)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, VECTOR), generate
+
+
+@intrinsic
+def broadcast(typing_context, number):
+    """A float32 in all sixteen lanes."""
+
+    def generate(context, builder, signature, arguments):
+        return in_all_lanes(builder, arguments[0])
+
+    return VECTOR(types.float32), generate
+
+
+@intrinsic
+def broadcast_from(typing_context, array, index):
+    """array[index], of a float32 array, in all sixteen lanes: without the test for an index below 0."""
+
+    def generate(context, builder, signature, arguments):
+        place, _, align = place_of(context, builder, signature.args[0], *arguments[:2])
+        one = builder.load(builder.bitcast(place, FLOAT.as_pointer()), align=align)
+        return in_all_lanes(builder, one)
+
+    return VECTOR(array, types.intp), generate
+
+
+@intrinsic
+def transpose(typing_context, source, source_index, source_stride, target, target_index, target_stride):
+    """Sixteen rows of sixteen from one float32 array, ``source_stride`` apart, as columns into another."""
+
+    def generate(context, builder, signature, arguments):
+        def rows(first):
+            array, index, stride = arguments[first : first + 3]
+            places = [builder.add(index, builder.mul(stride, stride.type(row))) for row in range(WIDTH)]
+            return [place_of(context, builder, signature.args[first], array, place)[0] for place in places]
+
+        vectors = [builder.load(place, align=4) for place in rows(0)]
+        for step in (1, 2, 4, 8):  # swap the off-diagonal blocks of every 2 * step square
+            for row in range(WIDTH):
+                if not row & step:
+                    upper, lower = vectors[row], vectors[row + step]
+                    stays = [x - step + WIDTH if x & step else x for x in range(WIDTH)]
+                    swaps = [x + WIDTH if x & step else x + step for x in range(WIDTH)]
+                    vectors[row] = shuffle(builder, upper, lower, stays)
+                    vectors[row + step] = shuffle(builder, upper, lower, swaps)
+        for vector, place in zip(vectors, rows(3), strict=True):
+            builder.store(vector, place, align=4)
+        return context.get_dummy_value()
+
+    return types.void(source, types.intp, types.intp, target, types.intp, types.intp), generate
+
+
+# ---- arithmetic, lane by lane
+
+
+def _binary(instruction: str) -> Any:
+    @intrinsic
+    def apply(typing_context, a, b):
+        def generate(context, builder, signature, arguments):
+            return getattr(builder, instruction)(*arguments)
+
+        return VECTOR(VECTOR, VECTOR), generate
+
+    return apply
+
+
+def _define(operation: Any, instruction: str) -> None:
+    apply = _binary(instruction)
+
+    @overload(operation)
+    def implement(a, b):
+        if a is VECTOR and b is VECTOR:
+            return lambda a, b: apply(a, b)
+
+
+for _operation, _instruction in ((operator.add, "fadd"), (operator.sub, "fsub"), (operator.mul, "fmul")):
+    _define(_operation, _instruction)
+
+
+@intrinsic
+def fma(typing_context, a, b, c):
+    """a * b + c, rounded once."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.call(llvm_function(builder, f"fma.{suffix(FLOATS)}", FLOATS, [FLOATS] * 3), arguments)
+
+    return VECTOR(VECTOR, VECTOR, VECTOR), generate
+
+
+@intrinsic
+def inverse(typing_context, a):
+    """1 / a."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.fdiv(ir.Constant(FLOATS, [1.0] * WIDTH), arguments[0])
+
+    return VECTOR(VECTOR), generate
+
+
+@intrinsic
+def larger(typing_context, a, b):
+    """The larger of a and b; b where one is not a number."""
+
+    def generate(context, builder, signature, arguments):
+        return larger_of(builder, *arguments)
+
+    return VECTOR(VECTOR, VECTOR), generate
+
+
+@intrinsic
+def smaller(typing_context, a, b):
+    """The smaller of a and b; b where one is not a number."""
+
+    def generate(context, builder, signature, arguments):
+        return smaller_of(builder, *arguments)
+
+    return VECTOR(VECTOR, VECTOR), generate
+
+
+@intrinsic
+def add_to_exponent(typing_context, a, bits):
+    """a * 2**n for the whole number n in the lowest bits of ``bits``, where that is a normal number."""
+
+    def generate(context, builder, signature, arguments):
+        a, bits = (builder.bitcast(argument, INTS) for argument in arguments)
+        return builder.bitcast(builder.add(a, builder.shl(bits, ir.Constant(INTS, [23] * WIDTH))), FLOATS)
+
+    return VECTOR(VECTOR, VECTOR), generate
+
+
+@intrinsic
+def where_positive(typing_context, condition, a, b):
+    """a where the condition is above 0, else b."""
+
+    def generate(context, builder, signature, arguments):
+        condition, a, b = arguments
+        return builder.select(builder.fcmp_ordered(">", condition, ir.Constant(FLOATS, None)), a, b)
+
+    return VECTOR(VECTOR, VECTOR, VECTOR), generate
+
+
+@intrinsic
+def drop(typing_context, vector, key, index, limit, scale):
+    """Lane x times ``scale``, or 0 where the random number of (key, index + x) is below ``limit``, of 2**32.
+
+    The number is a hash of its counter (Wellons 2018, "Prospecting for hash functions", lowbias32), so any part of a
+    mask can be drawn again at any time, on any thread.
+    """
+
+    def generate(context, builder, signature, arguments):
+        vector, key, index, limit, scale = arguments
+
+        def constant(number: int) -> Any:
+            return ir.Constant(INTS, [number & 0xFFFFFFFF] * WIDTH)
+
+        step = 0x9E3779B9  # counters of one key lie far apart
+        first = builder.add(builder.mul(builder.trunc(index, INT), INT(step)), key)
+        lanes = ir.Constant(INTS, [(step * x) & 0xFFFFFFFF for x in range(WIDTH)])
+        bits = builder.add(in_all_lanes(builder, first), lanes)
+        for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
+            bits = builder.mul(builder.xor(bits, builder.lshr(bits, constant(shift))), constant(factor))
+        bits = builder.xor(bits, builder.lshr(bits, constant(16)))
+        stays = builder.icmp_unsigned(">=", bits, in_all_lanes(builder, limit))
+        scaled = builder.fmul(vector, in_all_lanes(builder, scale))
+        return builder.select(stays, scaled, ir.Constant(FLOATS, None))
+
+    return VECTOR(VECTOR, types.uint32, types.intp, types.uint32, types.float32), generate
+
+
+# ---- across lanes
+
+
+def _across(combine: Callable[[Any, Any, Any], Any]) -> Any:
+    """Reduce a vector by folding it in halves."""
+
+    @intrinsic
+    def reduce(typing_context, a):
+        def generate(context, builder, signature, arguments):
+            (vector,) = arguments
+            for half in (8, 4, 2, 1):
+                vector = combine(builder, vector, shuffle(builder, vector, vector, [x ^ half for x in range(WIDTH)]))
+            return builder.extract_element(vector, INT(0))
+
+        return types.float32(VECTOR), generate
+
+    return reduce
+
+
+total = _across(lambda builder, a, b: builder.fadd(a, b))
+"""The sum of the lanes, pair by pair."""
+
+largest = _across(lambda builder, a, b: larger_of(builder, a, b))
+"""The largest lane."""
+
+smallest = _across(lambda builder, a, b: smaller_of(builder, a, b))
+"""The smallest lane."""
+
+
+def _eight_across(combine: Callable[[Any, Any, Any], Any]) -> Any:
+    """Reduce eight vectors side by side: fold each in halves, two of them sharing a vector after each fold.
+
+    After the first fold a vector holds two groups of eight lanes, then four of four, eight of two; the last folds the
+    pairs onto themselves. Result r stands in lanes 2 * r and 2 * r + 1.
+    """
+
+    @intrinsic
+    def reduce(typing_context, tile):
+        def generate(context, builder, signature, arguments):
+            vectors = [builder.extract_value(arguments[0], i) for i in range(8)]
+            for half in (8, 4, 2):
+                lower = [x for x in range(2 * WIDTH) if not x & half]
+                upper = [x + half for x in lower]
+                vectors = [
+                    combine(builder, shuffle(builder, a, b, lower), shuffle(builder, a, b, upper))
+                    for a, b in zip(vectors[::2], vectors[1::2], strict=True)
+                ]
+            (pairs,) = vectors
+            return combine(builder, pairs, shuffle(builder, pairs, pairs, [x ^ 1 for x in range(WIDTH)]))
+
+        return VECTOR(types.UniTuple(VECTOR, 8)), generate
+
+    return reduce
+
+
+totals_of_eight = _eight_across(lambda builder, a, b: builder.fadd(a, b))
+"""The sums of the lanes of eight vectors: that of vector r in lane 2 * r."""
+
+largest_of_eight = _eight_across(lambda builder, a, b: larger_of(builder, a, b))
+"""The largest lanes of eight vectors: that of vector r in lane 2 * r."""
+
+
+@intrinsic
+def lane(typing_context, a, number):
+    """One lane of a in all lanes."""
+
+    def generate(context, builder, signature, arguments):
+        return in_all_lanes(builder, builder.extract_element(arguments[0], builder.trunc(arguments[1], INT)))
+
+    return VECTOR(VECTOR, types.intp), generate

@@ -1,0 +1,91 @@
+"""Layers prepared for inference with products of 8-bit numbers, and everything between them in float32.
+
+Shape letters: T total_tokens, D hidden_size, F intermediate_size.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bertkit.batch import Batch
+from bertkit.transformer.activations import ACTIVATIONS
+from bertkit.transformer.embeddings import Embeddings
+from bertkit.transformer.kernels.linear import PlainInt8Linear
+from bertkit.transformer.kernels.rows import Norm, Product, Quantized, gelu_rows, norm_rows, quantize_rows, read_rows
+from bertkit.transformer.kernels.steps import CompiledEmbeddings, norm_arrays
+from bertkit.transformer.kernels.tile_attention import attend_tiles
+from bertkit.transformer.layer import EncoderLayer
+
+
+class HiddenStates(NamedTuple):
+    """Hidden states in two forms: rounding to 8 bits does not add up from layer to layer in the residual stream.
+
+    Every row has a scale of its own, so that a text's vector does not depend on its company.
+    """
+
+    tensor: Tensor  # (T, D) float32, for the residual
+    quantized: Quantized  # (T, D), for the products
+
+
+class Int8Embeddings:
+    """A batch to its first hidden states."""
+
+    def __init__(self, embeddings: Embeddings) -> None:
+        self.embed = CompiledEmbeddings(embeddings, torch.float32)
+
+    def __call__(self, batch: Batch) -> HiddenStates:
+        quantized = _room_for(len(batch.input_ids), self.embed.tables[0].shape[1])
+        return HiddenStates(self.embed(batch, quantized), quantized)
+
+
+class Int8Layer:
+    """`EncoderLayer`; a product is scaled by the kernel that reads it."""
+
+    def __init__(self, layer: EncoderLayer, activation: str, linear: type[PlainInt8Linear]) -> None:
+        self.query_key_value, self.output, self.expand, self.project = (
+            linear(weight, bias) for weight, bias in layer.linears()
+        )
+        self.attention_norm = norm_arrays(layer.attention_norm)
+        self.feed_forward_norm = norm_arrays(layer.feed_forward_norm)
+        self.num_heads, self.activation = layer.attention.num_heads, activation
+
+    def __call__(self, hidden_states: HiddenStates, batch: Batch) -> HiddenStates:
+        """(T, D) to (T, D)."""
+        context = self._attend(self.query_key_value(hidden_states.quantized), batch)
+        attended = _add_and_norm(self.output(context), hidden_states, self.attention_norm)
+        expanded = self._activate(self.expand(attended.quantized))
+        return _add_and_norm(self.project(expanded), attended, self.feed_forward_norm)
+
+    def _attend(self, query_key_value: Product, batch: Batch) -> Quantized:
+        """(T, 3 D) to (T, D)."""
+        num_tokens, width = query_key_value.values.shape
+        quantized = _room_for(num_tokens, width // 3)
+        context = np.empty(quantized.values.shape, np.float32)
+        attend_tiles(query_key_value, batch.cu_seqlens.numpy(), self.num_heads, context, quantized, None)
+        return quantized
+
+    def _activate(self, product: Product) -> Quantized:
+        """(T, F) to (T, F)."""
+        quantized = _room_for(*product.values.shape)
+        if self.activation == "gelu":
+            gelu_rows(product, quantized)
+        else:
+            read_rows(product, product.values)
+            activated = ACTIVATIONS[self.activation](torch.from_numpy(product.values)).numpy()
+            quantize_rows(activated, 0, len(activated), quantized)
+        return quantized
+
+
+def _add_and_norm(product: Product, residual: HiddenStates, norm: Norm) -> HiddenStates:
+    """``norm(product + residual)``."""
+    hidden, quantized = torch.empty_like(residual.tensor), _room_for(*residual.tensor.shape)
+    norm_rows(product, residual.tensor.numpy(), norm, hidden.numpy(), quantized)
+    return HiddenStates(hidden, quantized)
+
+
+def _room_for(num_rows: int, width: int) -> Quantized:
+    return Quantized(
+        np.empty((num_rows, width), np.uint8), np.empty(num_rows, np.float32), np.empty(num_rows, np.float32)
+    )

@@ -1,0 +1,247 @@
+"""The compiled kernels against plain arithmetic: odd sizes, every tail, any company."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from bertkit.compiled import compiled
+from bertkit.transformer.activations import ACTIVATIONS
+from bertkit.transformer.kernels import vectors as v
+from bertkit.transformer.kernels.arrays import array, norm_arrays
+from bertkit.transformer.kernels.attention import attention_with_probs
+from bertkit.transformer.kernels.linear import (
+    OneDNNInt8Linear,
+    OneDNNLinear,
+    PlainInt8Linear,
+    PlainLinear,
+    has_onednn,
+)
+from bertkit.transformer.kernels.rows import (
+    Quantized,
+    gelu_rows,
+    norm_rows,
+    quantize_rows,
+    read_rows,
+)
+from bertkit.transformer.kernels.tile_attention import attend_tiles
+from bertkit.transformer.kernels.vector_functions import exp2, gelu, normal
+
+LENGTHS = [5, 1, 33, 64, 17, 8, 16, 7, 2]
+SHAPES = [(3, 20), (12, 32), (2, 64), (2, 7), (1, 48)]  # num_heads, head_dim
+
+
+@compiled
+def _functions(x, out):
+    for i in range(0, len(x), 16):
+        left = len(x) - i
+        numbers = v.load_first(x, i, left)
+        cdf, density = normal(numbers)
+        v.store_first(out[0], i, exp2(numbers), left)
+        v.store_first(out[1], i, cdf, left)
+        v.store_first(out[2], i, density, left)
+        v.store_first(out[3], i, gelu(numbers), left)
+
+
+def test_vector_functions() -> None:
+    x = np.linspace(-9, 9, 4_001, dtype=np.float32)
+    out = np.zeros((4, len(x)), np.float32)
+    _functions(x, out)
+    exact = torch.from_numpy(x).double()
+    standard = torch.distributions.Normal(0, 1)
+    negative = x <= 0
+    assert np.abs(out[0] / np.exp2(x.astype(np.float64)) - 1)[negative].max() < 2e-7
+    assert np.abs(out[1] - standard.cdf(exact).numpy()).max() < 2e-7
+    assert np.abs(out[2] - standard.log_prob(exact).exp().numpy()).max() < 2e-7
+    error = np.abs(out[3] - F.gelu(exact).numpy())
+    assert error[np.abs(x) < 3.6].max() < 1e-5
+    assert (error / np.maximum(np.abs(x), 1)).max() < 2e-4
+
+
+@compiled
+def _across(x, out):
+    tile = (
+        v.load(x, 0), v.load(x, 16), v.load(x, 32), v.load(x, 48),
+        v.load(x, 64), v.load(x, 80), v.load(x, 96), v.load(x, 112),
+    )  # fmt: skip
+    v.store(out, 0, v.totals_of_eight(tile))
+    v.store(out, 16, v.largest_of_eight(tile))
+    out[32], out[33], out[34] = v.total(tile[3]), v.largest(tile[3]), v.smallest(tile[3])
+    v.store(out, 48, v.lane(tile[2], 5))
+
+
+@compiled
+def _transposed(x, out):
+    v.transpose(x, 3, 17, out, 5, 20)
+
+
+def test_across_lanes() -> None:
+    x = np.random.default_rng(0).standard_normal((8, 16)).astype(np.float32)
+    out = np.zeros(64, np.float32)
+    _across(x, out)
+    np.testing.assert_allclose(out[:16:2], x.sum(1), rtol=0, atol=1e-5)
+    np.testing.assert_array_equal(out[16:32:2], x.max(1))
+    np.testing.assert_allclose(out[32:35], [x[3].sum(), x[3].max(), x[3].min()], rtol=0, atol=1e-5)
+    np.testing.assert_array_equal(out[48:], x[2, 5])
+
+
+def test_transpose() -> None:
+    x, out = np.arange(3 + 17 * 16, dtype=np.float32), np.zeros(5 + 20 * 16, np.float32)
+    _transposed(x, out)
+    rows = np.lib.stride_tricks.as_strided(x[3:], (16, 16), (17 * 4, 4))
+    columns = np.lib.stride_tricks.as_strided(out[5:], (16, 16), (20 * 4, 4))
+    np.testing.assert_array_equal(columns, rows.T)
+    assert np.count_nonzero(out) == 256
+
+
+@compiled
+def _copied(x, out, count):
+    v.store_first(out, 1, v.load_first(x, 2, count), count)
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 15, 16, 40])
+def test_no_more_is_read_or_written_than_asked(count: int) -> None:
+    values = torch.linspace(-3, 7, 40).to(torch.bfloat16)
+    for dtype in (torch.float32, torch.bfloat16):
+        x, out = values.to(dtype), torch.full((40,), -1.0, dtype=dtype)
+        _copied(array(x), array(out), count)
+        moved = min(count, 16)
+        assert torch.equal(out[1 : 1 + moved], x[2 : 2 + moved])
+        assert (out[1 + moved :] == -1).all() and out[0] == -1
+
+
+def test_bfloat16_is_rounded_as_torch_rounds() -> None:
+    x = torch.randn(16 * 999, generator=torch.Generator().manual_seed(0))
+    out = torch.empty(len(x), dtype=torch.bfloat16)
+    read_rows(array(x.view(999, 16)), array(out.view(999, 16)))
+    assert torch.equal(out, x.to(torch.bfloat16))
+
+
+def attend(together: torch.Tensor, lengths: list[int], num_heads: int) -> torch.Tensor:
+    context = together.new_empty(len(together), together.shape[1] // 3)
+    cu_seqlens = np.cumsum([0, *lengths], dtype=np.int32)
+    attend_tiles(array(together), cu_seqlens, num_heads, array(context), None, None)
+    return context
+
+
+@pytest.mark.parametrize(("num_heads", "head_dim"), SHAPES)
+def test_attention(num_heads: int, head_dim: int) -> None:
+    generator = torch.Generator().manual_seed(head_dim)
+    together = torch.randn(sum(LENGTHS), 3 * num_heads * head_dim, generator=generator)
+    query, key, value = together.double().unflatten(-1, (3, num_heads, head_dim)).unbind(1)
+    expected = attention_with_probs(query, key, value, LENGTHS)[0].flatten(-2)
+    found = attend(together, LENGTHS, num_heads)
+    assert (found - expected).abs().max() < 2e-6
+    assert (attend(together.bfloat16(), LENGTHS, num_heads) - expected).abs().max() < 0.03
+    order = torch.randperm(len(LENGTHS), generator=generator).tolist()
+    parts = together.split(LENGTHS)
+    shuffled = attend(torch.cat([parts[i] for i in order]), [LENGTHS[i] for i in order], num_heads)
+    for place, part in zip(order, shuffled.split([LENGTHS[i] for i in order]), strict=True):
+        assert torch.equal(part, found.split(LENGTHS)[place])
+        assert torch.equal(part, attend(parts[place], [LENGTHS[place]], num_heads))
+
+
+def test_attention_to_very_large_scores_and_past_a_broken_neighbour() -> None:
+    together = torch.randn(50, 3 * 64, generator=torch.Generator().manual_seed(0))
+    together[:20] *= 300  # one key takes all
+    together[20:30] = float("nan")
+    found = attend(together, [20, 10, 20], 2)
+    query, key, value = together.double().unflatten(-1, (3, 2, 32)).unbind(1)
+    expected = attention_with_probs(query, key, value, [20, 10, 20])[0].flatten(-2)
+    assert torch.allclose(found[:20].double(), expected[:20], rtol=1e-3, atol=1e-3)
+    assert (found[30:] - expected[30:]).abs().max() < 2e-6
+    assert found[20:30].isnan().all()
+
+
+def room_for(num_rows: int, width: int) -> Quantized:
+    return Quantized(
+        np.zeros((num_rows, width), np.uint8), np.zeros(num_rows, np.float32), np.zeros(num_rows, np.float32)
+    )
+
+
+def as_floats(quantized: Quantized) -> np.ndarray:
+    values = quantized.values.astype(np.float64) - 128
+    return values * quantized.scales[:, None] + quantized.middles[:, None]
+
+
+@pytest.mark.parametrize("width", [1, 15, 16, 20, 384])
+def test_quantized_rows(width: int) -> None:
+    rows = np.random.default_rng(width).standard_normal((7, width)).astype(np.float32) * 3 + 1
+    rows[2] = 5  # all the same
+    rows[3] = 0
+    rows[4, 0] = 1e4  # one far from the others
+    quantized = room_for(*rows.shape)
+    quantize_rows(rows, 0, len(rows), quantized)
+    step = (rows.max(1) - rows.min(1)) / 255
+    assert (np.abs(as_floats(quantized) - rows).max(1) <= 0.51 * step + 1e-6 * np.abs(rows).max(1)).all()
+
+
+@pytest.mark.parametrize("width", [1, 15, 16, 20, 384])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_norm_rows(width: int, dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(width)
+    x, residual = (torch.randn(7, width, generator=generator).to(dtype) * 2 + 1 for _ in range(2))
+    norm = nn.LayerNorm(width, eps=1e-12)
+    nn.init.normal_(norm.weight)
+    nn.init.normal_(norm.bias)
+    out, quantized = torch.empty_like(x), room_for(7, width)
+    norm_rows(array(x), array(residual), norm_arrays(norm), array(out), quantized)
+    with torch.no_grad():
+        expected = norm.double()(x.double() + residual.double())
+    torch.testing.assert_close(out, expected.to(dtype), rtol=2e-6 if dtype == torch.float32 else 1e-2, atol=1e-5)
+    step = (expected.amax(1) - expected.amin(1)) / 255
+    assert (np.abs(as_floats(quantized) - expected.numpy()).max(1) <= 0.51 * step.numpy() + 1e-4).all()
+
+
+LINEARS = [
+    PlainLinear,
+    pytest.param(
+        OneDNNLinear,
+        marks=pytest.mark.skipif(not has_onednn("mkldnn::_linear_pointwise"), reason="no oneDNN linear in this torch"),
+    ),
+]
+INT8_LINEARS = [
+    PlainInt8Linear,
+    pytest.param(
+        OneDNNInt8Linear,
+        marks=pytest.mark.skipif(not has_onednn("onednn::qlinear_pointwise"), reason="no oneDNN int8 in this torch"),
+    ),
+]
+
+
+@pytest.mark.parametrize("linear", INT8_LINEARS)
+@pytest.mark.parametrize(("num_rows", "inputs", "outputs"), [(1, 20, 37), (2, 384, 1536), (7, 33, 16), (65, 64, 1)])
+def test_int8_products(linear, num_rows: int, inputs: int, outputs: int) -> None:
+    generator = torch.Generator().manual_seed(inputs)
+    x = torch.randn(num_rows, inputs, generator=generator) + 0.5
+    weight, bias = torch.randn(outputs, inputs, generator=generator), torch.randn(outputs, generator=generator)
+    quantized = room_for(num_rows, inputs)
+    quantize_rows(x.numpy(), 0, num_rows, quantized)
+    scales = weight.abs().amax(1) / 127
+    rounded = (weight / scales[:, None]).round() * scales[:, None]
+    exact = torch.from_numpy(as_floats(quantized)) @ rounded.double().T + bias
+    found = np.empty((num_rows, outputs), np.float32)
+    product = linear(weight, bias)(quantized)
+    read_rows(product, found)
+    torch.testing.assert_close(torch.from_numpy(found).double(), exact, rtol=1e-5, atol=1e-4)
+    far = room_for(num_rows, outputs)
+    gelu_rows(product, far)
+    activated = F.gelu(exact)
+    step = ((activated.amax(1) - activated.amin(1)) / 255).numpy()
+    error = np.abs(as_floats(far) - activated.numpy()).max(1)
+    assert (error <= 0.51 * step + 3e-4 * exact.abs().amax(1).numpy() + 1e-4).all()
+
+
+@pytest.mark.parametrize("linear", LINEARS)
+@pytest.mark.parametrize("num_rows", [1, 2, 7])
+def test_linear_kernels(linear, num_rows: int) -> None:
+    generator = torch.Generator().manual_seed(num_rows)
+    x, residual = torch.randn(num_rows, 20, generator=generator), torch.randn(num_rows, 37, generator=generator)
+    weight, bias = torch.randn(37, 20, generator=generator), torch.randn(37, generator=generator)
+    product = x.double() @ weight.double().T + bias.double()
+    kernel = linear(weight, bias)
+    torch.testing.assert_close(kernel(x), product.float())
+    torch.testing.assert_close(kernel(x, residual=residual), (product + residual).float())
+    for name, activation in ACTIVATIONS.items():
+        torch.testing.assert_close(kernel(x, activation=name), activation(product).float(), rtol=1e-5, atol=1e-5)

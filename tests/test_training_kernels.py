@@ -1,0 +1,158 @@
+"""Training by the fast kernels: the gradients of torch's own operations, the same dropout both ways, any cores."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from bertkit import Batch
+from bertkit.heads import Bert
+from bertkit.training import compute_gradients
+from bertkit.transformer import TransformerConfig, initialize
+from bertkit.transformer.kernels import training, training_kernels
+from bertkit.transformer.kernels.arrays import array
+from bertkit.transformer.kernels.training_rows import Dropout, dropout_rows
+
+LENGTHS = [17, 9, 3, 33, 1]
+
+
+def network(dropout_prob: float = 0.0, hidden_act: str = "gelu") -> Bert:
+    config = TransformerConfig(
+        vocab_size=99, hidden_size=60, num_hidden_layers=2, num_attention_heads=3, intermediate_size=84,
+        max_position_embeddings=40, hidden_act=hidden_act, hidden_dropout_prob=dropout_prob,
+        attention_probs_dropout_prob=dropout_prob,
+    )  # fmt: skip
+    made = Bert(config, ["masked_lm", "next_sentence"])
+    initialize(made, 0.2, seed=0)
+    return made.train()
+
+
+def batch(seed: int = 0) -> Batch:
+    generator = torch.Generator().manual_seed(seed)
+    mask = torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS)[:, None]
+    return Batch.from_padded(torch.randint(0, 99, mask.shape, generator=generator), mask)
+
+
+POSITIONS, LABELS = torch.tensor([1, 3, 18, 30, 62]), torch.tensor([3, 4, 5, 6, 98])
+
+
+def loss(made: Bert, given: Batch) -> torch.Tensor:
+    logits = made(given, masked_positions=POSITIONS).logits
+    next_labels = torch.arange(len(given)) % 2
+    cross_entropy = nn.functional.cross_entropy
+    return cross_entropy(logits["masked_lm"], LABELS) + cross_entropy(logits["next_sentence"], next_labels)
+
+
+def assert_close(found: list[torch.Tensor], expected: list[torch.Tensor], names: list[str], tolerance: float) -> None:
+    for ours, reference, name in zip(found, expected, names, strict=True):
+        if name.endswith("key.bias"):  # zero but for rounding: all keys moved alike change no probability
+            assert ours.abs().max() < 1e-2
+        else:
+            assert (ours - reference).norm() <= tolerance * reference.norm(), name
+
+
+@pytest.mark.parametrize("hidden_act", ["gelu", "relu"])
+def test_gradients_are_those_of_torch(hidden_act: str) -> None:
+    made = network(hidden_act=hidden_act)
+    names, parameters = (list(part) for part in zip(*made.named_parameters(), strict=True))
+    value = loss(made, batch())
+    expected = torch.autograd.grad(value, parameters)
+    # In bfloat16 a relu near its corner passes a whole gradient or none.
+    for dtype, tolerance in ((torch.float32, 1e-5), (torch.bfloat16, 0.1 if hidden_act == "gelu" else 0.3)):
+        (found,) = compute_gradients(parameters, [batch()], lambda given: loss(made, given), dtype=dtype)
+        assert abs(found - value.item()) <= tolerance * value.item()
+        assert_close([parameter.grad for parameter in parameters], list(expected), names, tolerance)
+
+
+def mask_of(dropout: Dropout, shape: tuple[int, int]) -> torch.Tensor:
+    out = torch.empty(shape)
+    dropout_rows(array(torch.ones(shape)), dropout, array(out))
+    return out
+
+
+@pytest.mark.parametrize("probability", [0.1, 0.5])
+def test_dropout_keeps_its_share_and_its_mean(probability: float) -> None:
+    mask = mask_of(Dropout.of(probability, key=7), (1_000, 333))
+    share = (mask == 0).double()
+    deviation = (probability * (1 - probability)) ** 0.5
+    assert abs(share.mean() - probability) < 5 * deviation / share.numel() ** 0.5
+    assert (share.mean(0) - probability).abs().max() < 6 * deviation / 1_000**0.5
+    assert (share.mean(1) - probability).abs().max() < 6 * deviation / 333**0.5
+    assert set(mask.unique().tolist()) == {0.0, np.float32(1 / (1 - probability))}
+    other = (mask_of(Dropout.of(probability, key=8), (1_000, 333)) == 0).double()
+    for shift in (0, 1, 16, 333):  # neighbours, columns and other keys know nothing of it
+        for later in (share, other) if shift else (other,):
+            both = (share.flatten()[: share.numel() - shift] * later.flatten()[shift:]).mean()
+            assert abs(both - probability**2) < 6 * probability / share.numel() ** 0.5
+
+
+def test_add_norm_with_dropout() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, residual, grad = (torch.randn(23, 60, generator=generator, requires_grad=True) for _ in range(3))
+    norm = nn.LayerNorm(60, eps=1e-12)
+    nn.init.normal_(norm.weight)
+    leaves = [x, residual, norm.weight, norm.bias]
+    with training_kernels(torch.float32, seed=3):
+        out = training.add_norm(x, residual, norm, nn.Dropout(0.3).train())
+    found = torch.autograd.grad(out, leaves, grad.detach())
+    with training_kernels(torch.float32, seed=3):
+        mask = mask_of(training._active().dropout(0.3), x.shape)
+    plain = norm(x * mask + residual)
+    torch.testing.assert_close(out, plain, rtol=1e-5, atol=1e-5)
+    for ours, reference in zip(found, torch.autograd.grad(plain, leaves, grad.detach()), strict=True):
+        torch.testing.assert_close(ours, reference, rtol=1e-4, atol=1e-4)
+
+
+def test_attention_with_dropout() -> None:
+    num_heads, total, longest = 3, sum(LENGTHS), max(LENGTHS)
+    generator = torch.Generator().manual_seed(0)
+    together = torch.randn(total, 3 * 60, generator=generator, requires_grad=True)
+    grad = torch.randn(total, 60, generator=generator)
+    with training_kernels(torch.float32, seed=3):
+        out = training.self_attention(together, LENGTHS, num_heads, 0.3)
+    (found,) = torch.autograd.grad(out, together, grad)
+    with training_kernels(torch.float32, seed=3):
+        mask = mask_of(training._active().dropout(0.3), (1, total * num_heads * longest)).view(
+            total, num_heads, longest
+        )
+    parts, start = [], 0
+    for length in LENGTHS:
+        query, key, value = together[start : start + length].view(length, 3, num_heads, 20).permute(1, 2, 0, 3)
+        probs = (query @ key.transpose(1, 2) / 20**0.5).softmax(-1)  # (H, L, L)
+        kept = mask[start : start + length, :, :length].transpose(0, 1)
+        parts.append(((probs * kept) @ value).transpose(0, 1).flatten(1))
+        start += length
+    plain = torch.cat(parts)
+    torch.testing.assert_close(out, plain, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found, torch.autograd.grad(plain, together, grad)[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_any_number_of_cores_gives_the_same_bits(dtype: torch.dtype) -> None:
+    made, batches = network(dropout_prob=0.1), [batch(seed) for seed in range(5)]
+    parameters, results, threads_before = list(made.parameters()), [], torch.get_num_threads()
+    try:
+        for num_threads in (1, 2, 3):
+            torch.set_num_threads(num_threads)
+            losses = compute_gradients(parameters, batches, lambda given: loss(made, given), dtype=dtype, seed=5)
+            results.append((losses, [parameter.grad for parameter in parameters]))
+            assert torch.get_num_threads() == num_threads
+    finally:
+        torch.set_num_threads(threads_before)
+    for losses, gradients in results[1:]:
+        assert losses == results[0][0]
+        assert all(map(torch.equal, gradients, results[0][1]))
+    other = compute_gradients(parameters, batches, lambda given: loss(made, given), dtype=dtype, seed=6)
+    assert other != results[0][0]
+
+
+def test_evaluation_and_unused_parameters() -> None:
+    made = network(dropout_prob=0.5).eval()
+    parameters = list(made.parameters())
+    with torch.no_grad():
+        expected = made(batch()).encoded.last_hidden_state
+        with training_kernels(torch.float32, seed=1):
+            torch.testing.assert_close(made(batch()).encoded.last_hidden_state, expected, rtol=1e-5, atol=1e-5)
+    compute_gradients(parameters, [batch()], lambda given: made.encoder(given).last_hidden_state.sum())
+    assert made.heads["masked_lm"].bias.grad is None
+    assert made.encoder.embeddings.word.weight.grad is not None
