@@ -130,10 +130,7 @@ def _look_up(data, start, end, cache):
     size = end - start
     if size > _MAX_CACHED_BYTES:
         return _NONE
-    if size <= 8:
-        key = (_bytes(data, start, size), _ZERO, _ZERO, size << 56)
-    else:
-        key = _key(data, start, size)
+    key = (_bytes(data, start, size), _ZERO, _ZERO, size << 56) if size <= 8 else _key(data, start, size)
     row = _first_row(key, cache)
     if _holds(cache, row, key):
         return row
