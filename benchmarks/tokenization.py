@@ -3,8 +3,8 @@
     python benchmarks/tokenization.py [--data ../shared/data] [--rounds 3] [--megabytes 8] [--out benchmarks/results]
 
 Every system has a process of its own for each number of threads; they take turns (A B C, A B C, ...) and nothing else
-runs. In each turn a tokenizer is made anew, reads one half of the texts to warm up, and is timed on the other half. Texts
-that are not there are left out. (A file named tokenize.py would hide Python's own from everything run in this folder.)
+runs. In each turn a tokenizer is made anew, reads one half of the texts to warm up, and is timed on the other half.
+Texts that are not there are left out. (A file named tokenize.py would hide Python's own from all that runs here.)
 """
 
 import argparse
@@ -119,7 +119,9 @@ def read_corpora(data: Path) -> dict[str, list[str]]:
                 yield from (row["text"] for row in csv.DictReader(file))
 
     letters, rng = string.ascii_lowercase, random.Random(0)
-    distinct = [" ".join("".join(rng.choices(letters, k=rng.randrange(4, 12))) for _ in range(10)) for _ in range(60_000)]
+    distinct = [
+        " ".join("".join(rng.choices(letters, k=rng.randrange(4, 12))) for _ in range(10)) for _ in range(60_000)
+    ]
     return {
         "novels": lines("english_novels/*.txt"),
         "Python docs": [passage.text for passage in python_docs()],

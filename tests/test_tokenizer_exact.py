@@ -580,6 +580,76 @@ def test_seeded_fuzz_at_length(case):
         check_both_readings(published(case), seeded_texts(2_500, seed))
 
 
+WILD = (
+    *(
+        "👩🏽‍🚀",
+        "👨‍👩‍👧‍👦",
+        "🏳️‍🌈",
+        "1️⃣",
+        "🇺🇳",
+        "\u1100\u1161\u11a8",
+        "\u0344\u0323",
+        "\u0f73\u0f71",
+        "ΑΣ",
+        "ẞ",
+        "İ",
+        "≠",
+    ),
+    *("\u1fef", "\u037e", "\ud7ff", "\ue000", "\uffff", "\ufffe", "\ufdd0", "\U0001ffff", "\U0010ffff"),
+)
+
+
+def wild_texts(number: int, seed: int) -> list[str]:
+    """Any code points but surrogates, assigned or not, beside the fragments above: what no text holds."""
+    rng = random.Random(seed)
+    every_mark = [char for char in assigned() if unicodedata.category(char)[0] == "M"]
+
+    def any_point() -> str:
+        code = rng.choice(
+            (rng.randrange(0x250), rng.randrange(0x3100), rng.randrange(0x20000), rng.randrange(0x110000))
+        )
+        return chr(code) if not 0xD800 <= code < 0xE000 else "\ud7ff"
+
+    def fragment() -> str:
+        kind = rng.randrange(8)
+        if kind < 2:
+            return "".join(any_point() for _ in range(rng.randrange(1, 5)))
+        if kind == 2:
+            return "".join(rng.choices(every_mark, k=rng.randrange(1, 9)))
+        if kind == 3:
+            return rng.choice(WILD)
+        if kind == 4:
+            return rng.choice(SCRIPTS)
+        if kind == 5:
+            return rng.choice(CONTROLS + WHITE)
+        if kind == 6:
+            return rng.choice(MARKS + ODD_MARKS) * rng.randrange(1, 4)
+        return (
+            rng.choice(("ab", "é", "각", "\u00c5")) * rng.choice((1, 2, 10, 24, 51, 101)) if rng.random() < 0.2 else "a"
+        )
+
+    return ["".join(fragment() for _ in range(rng.randrange(1, 9))) for _ in range(number)]
+
+
+@pytest.mark.parametrize(
+    "seeds",
+    [range(1), *(pytest.param(range(start, start + 10), marks=pytest.mark.slow) for start in range(0, 100, 10))],
+)
+@each_vocabulary
+def test_wild_fuzz(case, seeds):
+    """All seeds: a million strings, half of them for each vocabulary; the reference reads a tenth."""
+    for seed in seeds:
+        texts = wild_texts(5_000, seed if case == "uncased" else ~seed)
+        ours = from_ours(published(case).ours.encode_batch(texts, special_tokens_in_text=True))
+        assert_same(ours, from_fast(published(case).fast, texts), texts)
+        few = texts[::10]
+        assert_same(
+            without_special(from_ours(published(case).ours.encode_batch(few))),
+            from_reference(published(case), few),
+            few,
+        )
+
+
 any_character = st.characters(exclude_categories=["Cs"])
 fragments = st.one_of(
     st.sampled_from((*SCRIPTS, *LITERALS, "x" * 99, "é" * 101)),

@@ -5,7 +5,7 @@
 
 Everything is asked of the `tokenizers` library itself, one code point at a time: which it drops, takes for white space,
 punctuation or CJK, what each decomposes to (NFD), which marks stripping accents drops, each one's lower case, and, by
-letting marks change places with one another, the order of marks. How the file is laid out: bertkit/tokenizer/characters.py.
+letting marks change places with one another, the order of marks. The file's layout: bertkit/tokenizer/characters.py.
 """
 
 import argparse
@@ -13,12 +13,10 @@ import sys
 import unicodedata
 from collections.abc import Callable, Iterable
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 from tokenizers import normalizers, pre_tokenizers
 
-from bertkit.tokenizer import characters
 from bertkit.tokenizer.characters import CLASS_SHIFT, DROPPED, FILE, PAGE_SIZE, PUNCTUATION, table_name
 
 NUM_CODE_POINTS = 0x110000

@@ -7,7 +7,7 @@ import numpy as np
 from bertkit.errors import UsageError
 
 
-def length_sorted_batches(seqlens: Sequence[int], tokens_per_batch: int) -> list[np.ndarray]:
+def length_sorted_batches(seqlens: Sequence[int] | np.ndarray, tokens_per_batch: int) -> list[np.ndarray]:
     """Indices of sequences, longest first, cut into batches of at most ``tokens_per_batch`` tokens.
 
     Equal lengths keep their order. A sequence longer than the budget has a batch to itself.

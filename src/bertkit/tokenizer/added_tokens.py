@@ -1,15 +1,15 @@
-"""Added tokens: whole words that are found in a text before anything else is done to it (``tokenizers``' AddedToken)."""
+"""Added tokens: whole words that are found in a text before it is split (``tokenizers``' AddedToken)."""
 
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 NO_MARKS = np.array([[np.iinfo(np.int64).max, 0, 0]])
 """Marks of texts in which no added token was found: the last row alone."""
-NO_MARKS.setflags(write=False)
 
 _SPACES = frozenset("\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000") | set(map(chr, range(0x2000, 0x200B)))
 # Of Unicode's Alphabetic and Join_Control what is no letter, mark or number by category: circled letters, joiners.
@@ -57,9 +57,7 @@ class Finder:
         if self._pattern is None or not self._pattern.search(data):
             return NO_MARKS
         borders = bounds.tolist()
-        found = [
-            mark for start, end in zip(borders, borders[1:], strict=False) for mark in self._in_text(data, start, end)
-        ]
+        found = [mark for start, end in pairwise(borders) for mark in self._in_text(data, start, end)]
         return np.concatenate([np.array(found, np.int64).reshape(-1, 3), NO_MARKS])
 
     def _in_text(self, data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int]]:

@@ -143,6 +143,10 @@ def normalize(data, position, end, place, pages, forms, form_letters, normal):
     while position < end:
         code, following = decode(data, position, end)
         form = form_of(code, pages, forms)
+        if form == 0 and row < 0 and count < len(normal):  # most characters
+            normal[count, 0], normal[count, 1] = code, place
+            position, place, count = following, place + 1, count + 1
+            continue
         first, last = np.int64(form_letters[form]), np.int64(form_letters[form + 1])
         if last - first > len(normal) - count and form_letters[first] & CLASS == 0:
             break

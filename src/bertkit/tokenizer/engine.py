@@ -9,9 +9,9 @@ These arrays go from function to function one by one, under the same names (comp
 
     data (num_bytes,) uint8                 UTF-8, or what should be
     pages, forms, form_letters, first_other what becomes of each character, see characters.py
-    edges, unk_id                           the vocabulary, see matching.py; id of [UNK]
+    edges, unk_id, cls_id, sep_id           the vocabulary, see matching.py; ids of special tokens
     cache (a power of 2, 16) int64          runs and their pieces, see below; a run stands in one of two rows
-    normal (n, 2) int64                     scratch: letters of the run at hand, and the character each comes from
+    normal (n, 4) int64                     scratch: letters of the run at hand, and the place each comes from
     word (longest word, 2) int64            scratch: the same of the word at hand
     ids (n,) int32                          the result; n at least the number of bytes and 2 for each text
     spans (n or RING, 3) int32              start and end in characters, number of the word; with RING rows not wanted
@@ -27,27 +27,34 @@ from bertkit.compiled import lean, lean_inline, lean_part
 from bertkit.tokenizer.characters import CODE_POINT, INVALID, PUNCTUATION, SPACE, decode, form_of, normalize
 from bertkit.tokenizer.matching import entry_of, longest_entry
 
-# A row of the cache is 16 numbers of 64 bits, two lines of the processor's own caches, of which a common word needs one.
-# The first four hold the bytes of a run, padded with zeros, and in the last byte their number. The other twelve hold a
-# piece each: id, then start and end in characters of the run and word of the run, 8 bits each, and in the first one's
-# upper 8 bits how many there are.
+# A row of the cache is 16 numbers of 64 bits, two lines of the processor's own caches, of which a common word needs
+# one. The first four hold the bytes of a run, padded with zeros, and in the last byte their number. The other twelve
+# hold a piece each: id, then start and end in characters of the run and word of the run, 8 bits each, and in the first
+# one's upper 8 bits how many there are.
 KEY_NUMBERS = 4
 ROW_NUMBERS = 16
 _MAX_CACHED_BYTES = 8 * KEY_NUMBERS - 1
 _MAX_CACHED_PIECES = ROW_NUMBERS - KEY_NUMBERS
 # Odd numbers of random bits, as signed ones.
 _HASH_A, _HASH_B, _HASH_C = -7046029254386353131, -4417276706812531889, 1609587929392839161
-_ONES = np.uint64(0x0101010101010101)
+# Numbers of one fixed type: a plain 0 would have functions compiled once more for that very number.
+_ZERO, _NONE = np.int64(0), np.int64(-1)
+# For looking at eight bytes at once: a value in each byte, and plain numbers, all unsigned.
+_ONES, _LOW_BITS, _CASE_BITS, _UPPER_BITS, _FROM_A, _AFTER_Z, _FROM_0, _AFTER_9 = (
+    np.uint64(0x0101010101010101 * value)
+    for value in (0x01, 0x7F, 0x20, 0x80, 0x80 - ord("a"), 0x7F - ord("z"), 0x80 - ord("0"), 0x7F - ord("9"))
+)
+_NO_BITS, _ONE, _SEVEN, _SEVEN_BYTES = (np.uint64(value) for value in (0, 1, 7, 56))
 
 RING = 32
-"""Rows of ``spans`` where they are not wanted: the latest go round, so that the cache can have them. A power of 2, above
-the pieces that a run short enough for the cache can have on the way."""
+"""Rows of ``spans`` where they are not wanted: the latest go round, so that the cache can have them. A power of 2, and
+more than the pieces that a run short enough for the cache can have on the way."""
 
 
 @lean
 def tokenize(
-    data, bounds, marks, pages, forms, form_letters, first_other, edges, unk_id, cls_id, sep_id, cache, normal, word, ids, spans,
-    texts,
+    data, bounds, marks,
+    pages, forms, form_letters, first_other, edges, unk_id, cls_id, sep_id, cache, normal, word, ids, spans, texts,
 ):  # fmt: skip
     """Tokenize texts: [CLS] and [SEP] around each.
 
@@ -61,17 +68,17 @@ def tokenize(
     Returns:
         The number of pieces, or -1 where ``normal`` has too few rows: then nothing else counts.
     """
-    count, next_mark = np.int64(0), np.int64(0)
+    count, next_mark = _ZERO, _ZERO
     for text in range(len(bounds) - 1):
         texts[text, 0], texts[text, 1] = count, 0
-        count = _give(count, cls_id, 0, 0, -1, ids, spans)
-        position, place, number = bounds[text], np.int64(0), np.int64(0)
+        count = _give(count, cls_id, _ZERO, _ZERO, _NONE, ids, spans)
+        position, place, number = bounds[text], _ZERO, _ZERO
         while position < bounds[text + 1]:
             end = bounds[text + 1]
             if end > marks[next_mark, 0]:
                 end = marks[next_mark, 0]
             start, first_place = position, place
-            form, code, following = np.int64(0), np.int64(0), position
+            form, code, following = _ZERO, _ZERO, position
             while position + 8 <= end:
                 size = _num_letters(_eight_bytes(data, position))
                 position, place = position + size, place + size
@@ -112,7 +119,7 @@ def tokenize(
                     place += (data[at] & 0xC0) != 0x80  # a byte that starts a character
                 count = _give(count, marks[next_mark, 2], first_place, place, number, ids, spans)
                 number, next_mark = number + 1, next_mark + 1
-        count = _give(count, sep_id, 0, 0, -1, ids, spans)
+        count = _give(count, sep_id, _ZERO, _ZERO, _NONE, ids, spans)
     texts[len(bounds) - 1, 0] = count
     return count
 
@@ -122,16 +129,12 @@ def _look_up(data, start, end, cache):
     """The row of the cache that holds a run, or -1."""
     size = end - start
     if size > _MAX_CACHED_BYTES:
-        return np.int64(-1)
-    if size <= 8:
-        zero = np.int64(0)
-        key = (_bytes(data, start, size), zero, zero, size << 56)
-    else:
-        key = _key(data, start, size)
+        return _NONE
+    key = (_bytes(data, start, size), _ZERO, _ZERO, size << 56) if size <= 8 else _key(data, start, size)
     row = _first_row(key, cache)
     if _holds(cache, row, key):
         return row
-    return row + 1 if _holds(cache, row + 1, key) else np.int64(-1)
+    return row + 1 if _holds(cache, row + 1, key) else _NONE
 
 
 @lean_part
@@ -149,7 +152,7 @@ def _key(data, start, size):
 def _bytes(data, position, size):
     """The first ``size`` of eight bytes as one number, the first one lowest; all of them if there are more."""
     if size <= 0:
-        return np.int64(0)
+        return _ZERO
     number = np.uint64(0)
     if position + 8 <= len(data):
         number = _eight_bytes(data, position)
@@ -176,15 +179,15 @@ def _num_letters(eight_bytes):
 
     Adding 0x80 - x to a byte below 0x80 sets its upper bit where the byte is x or above.
     """
-    low = eight_bytes & (_ONES * np.uint64(0x7F))
-    lower_case = low | _ONES * np.uint64(0x20)
-    letters = (lower_case + _ONES * np.uint64(0x80 - 0x61)) & ~(lower_case + _ONES * np.uint64(0x80 - 0x7B))  # a to z
-    digits = (low + _ONES * np.uint64(0x80 - 0x30)) & ~(low + _ONES * np.uint64(0x80 - 0x3A))
-    others = (~(letters | digits) | eight_bytes) & (_ONES * np.uint64(0x80))
-    if others == np.uint64(0):
+    low = eight_bytes & _LOW_BITS
+    lower_case = low | _CASE_BITS
+    letters = (lower_case + _FROM_A) & ~(lower_case + _AFTER_Z)
+    digits = (low + _FROM_0) & ~(low + _AFTER_9)
+    others = (~(letters | digits) | eight_bytes) & _UPPER_BITS
+    if others == _NO_BITS:
         return np.int64(8)
-    before = ((others & (~others + np.uint64(1))) >> np.uint64(7)) - np.uint64(1)  # all bits of the bytes before it
-    return np.int64(((before & _ONES) * _ONES) >> np.uint64(56))
+    before = ((others & (~others + _ONE)) >> _SEVEN) - _ONE  # all bits of the bytes before the first other
+    return np.int64(((before & _ONES) * _ONES) >> _SEVEN_BYTES)  # one bit of each, summed in the upper byte
 
 
 @lean_inline
@@ -229,7 +232,7 @@ def _learn(
         The next piece and word; piece -1 where ``normal`` has too few rows.
     """
     first_count, first_place, first_number = count, place, number
-    position, length, last_place = start, np.int64(0), place
+    position, length, last_place = start, _ZERO, place
     while position < end:
         position, place, num_letters = normalize(data, position, end, place, pages, forms, form_letters, normal)
         if num_letters < 0:
@@ -238,13 +241,13 @@ def _learn(
             alone = normal[at, 0] & PUNCTUATION != 0
             if alone and length > 0:
                 count = _word(length, last_place, count, number, edges, unk_id, word, ids, spans)
-                length, number = np.int64(0), number + 1
+                length, number = _ZERO, number + 1
             if length < len(word):
                 word[length, 0], word[length, 1] = normal[at, 0] & CODE_POINT, normal[at, 1]
             length, last_place = length + 1, normal[at, 1]
             if alone:
                 count = _word(length, last_place, count, number, edges, unk_id, word, ids, spans)
-                length, number = np.int64(0), number + 1
+                length, number = _ZERO, number + 1
     if length > 0:
         count = _word(length, last_place, count, number, edges, unk_id, word, ids, spans)
         number += 1
@@ -266,7 +269,7 @@ def _learn(
 @lean_part
 def _word(length, last_place, count, number, edges, unk_id, word, ids, spans):
     """Pieces of the word at hand, [UNK] where it is too long or cannot be spelled; returns the next piece."""
-    first_count, start = count, np.int64(0)
+    first_count, start = count, _ZERO
     if length <= len(word):
         while start < length:
             token_id, end = longest_entry(word, start, length, edges)

@@ -68,8 +68,8 @@ def assemble(pieces: Pieces, num_parts: int, cls_id: int, sep_id: int, layout: L
                 index = int(too_long.argmax())
                 length = int(lengths[index].sum()) + num_special
                 raise OverLengthError(
-                    f"text {first_index + index} has {length} tokens, {length - layout.max_length} more than max_length "
-                    f"{layout.max_length}: shorten it, or choose on_long='truncate' or 'window'"
+                    f"text {first_index + index} has {length} tokens, {length - layout.max_length} more than "
+                    f"max_length {layout.max_length}: shorten it, or choose on_long='truncate' or 'window'"
                 )
             if layout.on_long == "truncate":
                 sequences = _truncated(whole, lengths, too_long, room)
@@ -110,7 +110,7 @@ def _encodings(pieces: Pieces, whole: np.ndarray, sequences: _Sequences, cls_id:
         special_tokens_mask[places] = True
     if parts.shape[1] == 2:
         types = np.tile([0, 1], len(parts))
-        token_type_ids = np.repeat(types, (lengths + [2, 1]).ravel()).astype(np.int32)
+        token_type_ids = np.repeat(types, (lengths + np.array([2, 1])).ravel()).astype(np.int32)
     lengths_of_parts, starts = lengths.ravel(), parts[:, :, 0].ravel()
     before = np.cumsum(lengths_of_parts) - lengths_of_parts
     source = np.arange(lengths.sum()) + np.repeat(starts - before, lengths_of_parts)

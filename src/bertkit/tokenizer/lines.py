@@ -16,8 +16,8 @@ from bertkit.tokenizer.encoding import Pieces
 from bertkit.tokenizer.wordpiece import WordPiece
 
 OnInvalid = Literal["error", "replace", "skip"]
-"""What to do with bytes that are not UTF-8: refuse them; read them as replacement characters, which the tokenizer drops;
-or leave out each line that holds any."""
+"""What to do with bytes that are not UTF-8: refuse them; read them as replacement characters, which the tokenizer
+drops; or leave out each line that holds any."""
 
 _BYTES_AT_A_TIME = 64 << 20
 _LINE_END = 0x0A
@@ -96,8 +96,8 @@ def tokenize_lines(
         line = int(wrong.argmax())
         byte = _first_invalid(data[bounds[line] : bounds[line + 1]].tobytes())
         raise DataError(
-            f"{name}, line {first_line + line}: byte {byte} is not UTF-8; convert the file (iconv -f latin1 -t utf-8), or "
-            "choose on_invalid='replace' or 'skip'"
+            f"{name}, line {first_line + line}: byte {byte} is not UTF-8; convert the file (iconv -f latin1 -t utf-8), "
+            "or choose on_invalid='replace' or 'skip'"
         )
     if on_invalid == "skip" and wrong.any():
         pieces = pieces.keep(~wrong)

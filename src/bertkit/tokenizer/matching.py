@@ -5,11 +5,10 @@ longest entry that starts a word without trying the shorter ones. Its edges stan
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
-from bertkit.compiled import lean, lean_inline, lean_part
+from bertkit.compiled import lean, lean_inline
 from bertkit.tokenizer.vocabulary import CONTINUATION
 
 _START, _CONTINUATION = 0, 1

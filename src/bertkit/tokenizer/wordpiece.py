@@ -8,12 +8,13 @@ spelled, or is longer than 100 characters, becomes [UNK] as a whole.
 This file hands texts to the compiled engine: bytes in, arrays out, on as many threads as the bytes are worth.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,14 +24,15 @@ from bertkit.tokenizer.characters import Characters, load_characters
 from bertkit.tokenizer.encoding import Pieces
 from bertkit.tokenizer.engine import RING, tokenize
 from bertkit.tokenizer.matching import build_trie
-from bertkit.tokenizer.normal_text import NormalTexts, normalize_texts
+from bertkit.tokenizer.normal_text import normalize_texts
 from bertkit.tokenizer.vocabulary import Vocabulary
-from bertkit.tokenizer.workspaces import Workspaces, num_processors
+from bertkit.tokenizer.workspaces import CACHE_BYTES, Workspaces, num_processors
 
 MAX_CHARACTERS_PER_WORD = 100
 
-_BYTES_AT_A_TIME = 1 << 20
-"""Bytes of text for which a thread is worth its while, and that one call of the engine is given."""
+_BYTES_AT_A_TIME = 1 << 18
+"""Bytes of text, or characters, that one call of the engine is given: worth a thread's while, and its results still in
+the processor's caches when they are put together."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,15 @@ class Normalization:
     def characters(self) -> Characters:
         strip_accents = self.lowercase if self.strip_accents is None else self.strip_accents
         return load_characters(self.lowercase, strip_accents, self.split_cjk)
+
+
+class _Part(NamedTuple):
+    """Some texts, for one thread; arrays as engine.py describes them."""
+
+    data: np.ndarray  # (num_bytes,) uint8
+    bounds: np.ndarray  # (num_texts + 1,) int64
+    marks: np.ndarray  # (num_marks + 1, 3) int64
+    characters: Characters
 
 
 @dataclass(frozen=True)
@@ -80,34 +91,32 @@ class WordPiece:
             UsageError: something that is not a str.
             DataError: a str that is not valid Unicode (an unpaired surrogate).
         """
+        texts = list(texts)
+        raw, normalized = self._special_finders if special_tokens_in_text else self._finders
         try:
-            encoded = list(map(str.encode, texts))
-        except (TypeError, UnicodeEncodeError):
+            num_characters = np.fromiter(map(len, texts), np.int64, len(texts))
+        except TypeError:
             _explain_bad_text(texts, first_index)
             raise
-        bounds = np.zeros(len(encoded) + 1, np.int64)
-        np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)), out=bounds[1:])
-        data = b"".join(encoded)
-        raw, normalized = self._special_finders if special_tokens_in_text else self._finders
-        marks = raw.marks(data, bounds)
-        array = np.frombuffer(data, np.uint8)
-        if not normalized:
-            return self.tokenize_bytes(array, bounds, marks, with_spans=with_spans, num_threads=num_threads)[0]
-        normal = normalize_texts(array, bounds, marks, self._characters)
-        marks = np.concatenate([normal.marks[:-1], normalized.marks(normal.data, normal.bounds)])
-        return self._tokenize_normal(normal, marks[np.argsort(marks[:, 0])], with_spans)
+        borders = _borders(_starts(num_characters))
+
+        def parts() -> Iterator[_Part]:
+            for first, last in pairwise(borders):
+                try:
+                    encoded = list(map(str.encode, texts[first:last]))
+                except (TypeError, UnicodeEncodeError):
+                    _explain_bad_text(texts[first:last], first_index + first)
+                    raise
+                bounds = _starts(np.fromiter(map(len, encoded), np.int64, len(encoded)))
+                data = b"".join(encoded)
+                yield _Part(np.frombuffer(data, np.uint8), bounds, raw.marks(data, bounds), self._characters)
+
+        return self._tokenize_parts(parts(), len(borders) - 1, with_spans, num_threads, normalized)[0]
 
     def tokenize_bytes(
-        self,
-        data: np.ndarray,
-        bounds: np.ndarray,
-        marks: np.ndarray = NO_MARKS,
-        *,
-        with_spans: bool = True,
-        num_threads: int | None = None,
-        characters: Characters | None = None,
+        self, data: np.ndarray, bounds: np.ndarray, *, with_spans: bool = True, num_threads: int | None = None
     ) -> tuple[Pieces, np.ndarray]:
-        """Tokens of texts that lie in one array of bytes, such as a file mapped into memory.
+        """Tokens of texts that lie in one array of bytes, such as a file mapped into memory, where nothing is special.
 
         What is not UTF-8 is read as Python's ``errors="replace"`` reads it: as replacement characters, which cleaning
         drops.
@@ -115,43 +124,18 @@ class WordPiece:
         Args:
             data: (num_bytes,) uint8.
             bounds: (num_texts + 1,) int64, first byte of each text; they lie end to end.
-            marks: (num_marks + 1, 3) int64, tokens found beforehand, see engine.py.
             with_spans: whether to say where each token stands in its text.
             num_threads: most threads to use; None: one for each processor.
-            characters: what becomes of each character; None: as this vocabulary's normalization has it.
 
         Returns:
             The tokens, and (num_texts,) int64 how many stretches of each text's bytes were not UTF-8.
         """
-        tables = self._characters if characters is None else characters
         data = np.ascontiguousarray(data, np.uint8).view()
-        data.setflags(write=False)  # one type for all callers: compiled once
-        num_bytes = int(bounds[-1] - bounds[0])
-        num_parts = max(1, -(-num_bytes // _BYTES_AT_A_TIME))
-        borders = np.searchsorted(bounds, bounds[0] + num_bytes * np.arange(1, num_parts) // num_parts)
-        borders = np.unique([0, *borders, len(bounds) - 1])
-
-        if len(borders) == 1:  # no texts
-            borders = np.array([0, 0])
-        parts = [bounds[first : last + 1] for first, last in zip(borders[:-1], borders[1:], strict=True)]
-        num_threads = min(num_threads or num_processors(), len(parts))
-        with ThreadPoolExecutor(num_threads) if num_threads > 1 else nullcontext() as executor:
-            run = map if executor is None else executor.map
-            found = list(run(lambda own: self._tokenize_part(data, own, marks, tables, with_spans), parts))
-            firsts = np.cumsum([0, *(len(ids) for ids, _, _ in found)])
-            input_ids = np.empty(firsts[-1], np.int32)
-            spans = np.empty((firsts[-1], 3), np.int32) if with_spans else None
-
-            def put_together(part: int) -> None:
-                own = slice(firsts[part], firsts[part + 1])
-                input_ids[own] = found[part][0]
-                if spans is not None:
-                    spans[own] = found[part][1]
-
-            list(run(put_together, range(len(parts))))
-        cu_seqlens = [texts[:-1, 0] + first for (_, _, texts), first in zip(found, firsts[:-1], strict=True)]
-        num_invalid = np.concatenate([texts[:-1, 1] for _, _, texts in found])
-        return Pieces(input_ids, np.concatenate([*cu_seqlens, firsts[-1:]]), spans), num_invalid
+        data.setflags(write=False)  # as that of str: compiled once
+        bounds = np.array(bounds, np.int64)
+        borders = _borders(bounds)
+        parts = (_Part(data, bounds[first : last + 1], NO_MARKS, self._characters) for first, last in pairwise(borders))
+        return self._tokenize_parts(parts, len(borders) - 1, with_spans, num_threads, None)
 
     def normalize(self, text: str) -> str:
         """The text as it is before splitting: cleaned, and lower-cased and without accents where the vocabulary is."""
@@ -172,17 +156,51 @@ class WordPiece:
         """Without what is built when first used, some of which belongs to one process."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
+    def _tokenize_parts(
+        self,
+        parts: Iterator[_Part],
+        num_parts: int,
+        with_spans: bool,
+        num_threads: int | None,
+        normalized: Finder | None,
+    ) -> tuple[Pieces, np.ndarray]:
+        """Parts to tokens, each by one thread, which starts as soon as the part is there; then put together."""
+
+        def work(part: _Part) -> tuple[np.ndarray, ...]:
+            if normalized:
+                return self._tokenize_normalized(part, normalized)
+            return self._tokenize_part(part, with_spans, self._workspaces)
+
+        num_threads = min(num_threads or num_processors(), num_parts)
+        with ThreadPoolExecutor(num_threads) if num_threads > 1 else nullcontext() as executor:
+            run = map if executor is None else executor.map
+            found = list(run(work, parts))
+            firsts = np.cumsum([0, *(len(ids) for ids, _, _ in found)])
+            input_ids = np.empty(firsts[-1], np.int32)
+            spans = np.empty((firsts[-1], 3), np.int32) if with_spans else None
+
+            def put_together(number: int) -> None:
+                own = slice(firsts[number], firsts[number + 1])
+                input_ids[own] = found[number][0]
+                if spans is not None:
+                    spans[own] = found[number][1]
+
+            list(run(put_together, range(len(found))))
+        cu_seqlens = [texts[:-1, 0] + first for (_, _, texts), first in zip(found, firsts[:-1], strict=True)]
+        num_invalid = np.concatenate([texts[:-1, 1] for _, _, texts in found])
+        return Pieces(input_ids, np.concatenate([*cu_seqlens, firsts[-1:]]), spans), num_invalid
+
     def _tokenize_part(
-        self, data: np.ndarray, bounds: np.ndarray, marks: np.ndarray, characters: Characters, with_spans: bool
+        self, part: _Part, with_spans: bool, workspaces: Workspaces
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """One call of the engine: ids, spans and texts as it has them, of which more is allocated than used."""
-        marks = marks[np.searchsorted(marks[:, 0], bounds[0]) :]
+        data, bounds, marks, characters = part
         capacity = int(bounds[-1] - bounds[0]) + 2 * (len(bounds) - 1)
         ids = np.empty(capacity, np.int32)
         spans = np.empty((max(capacity, RING + 1) if with_spans else RING, 3), np.int32)
         texts = np.empty((len(bounds), 2), np.int64)
         pages, forms, form_letters, _, first_other = characters
-        with self._workspaces.lend() as workspace:
+        with workspaces.lend() as workspace:
             while True:
                 num_pieces = tokenize(
                     data, bounds, marks, pages, forms, form_letters, first_other, self._trie, *self._special_ids,
@@ -194,20 +212,19 @@ class WordPiece:
             workspace.shrink()
         return ids[:num_pieces], spans[:num_pieces], texts
 
-    def _tokenize_normal(self, normal: NormalTexts, marks: np.ndarray, with_spans: bool) -> Pieces:
-        """Tokens of texts that are normalized already, with places in the texts as they were given."""
-        as_it_is = load_characters(None, None, split_cjk=False)
-        data = np.frombuffer(normal.data, np.uint8)
-        pieces, _ = self.tokenize_bytes(data, normal.bounds, marks, characters=as_it_is)
-        if not with_spans or pieces.spans is None:
-            return Pieces(pieces.input_ids, pieces.cu_seqlens, None)
-        inside = np.ones(len(pieces.input_ids), np.bool_)
-        inside[pieces.cu_seqlens[:-1]] = inside[pieces.cu_seqlens[1:] - 1] = False
-        first = np.repeat(normal.first_characters[:-1], np.diff(pieces.cu_seqlens))[inside]
-        spans = pieces.spans.copy()
-        spans[inside, 0] = normal.places[first + pieces.spans[inside, 0], 0]
-        spans[inside, 1] = normal.places[first + pieces.spans[inside, 1] - 1, 1]
-        return Pieces(pieces.input_ids, pieces.cu_seqlens, spans)
+    def _tokenize_normalized(self, part: _Part, finder: Finder) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The same, with added tokens looked for after normalization: so that comes first, and the engine is given
+        text that is normal already. Spans are led back to the text as it was given."""
+        normal = normalize_texts(*part)
+        marks = np.concatenate([normal.marks[:-1], finder.marks(normal.data, normal.bounds)])
+        data, marks = np.frombuffer(normal.data, np.uint8), marks[np.argsort(marks[:, 0])]
+        part = _Part(data, normal.bounds, marks, load_characters(None, None, split_cjk=False))
+        ids, spans, texts = self._tokenize_part(part, True, self._workspaces_of_normal_text)
+        inside = np.flatnonzero(spans[:, 2] >= 0)  # not [CLS] and [SEP]
+        first_characters = np.repeat(normal.first_characters[:-1], np.diff(texts[:, 0]))[inside]
+        spans[inside, 0] = normal.places[first_characters + spans[inside, 0], 0]
+        spans[inside, 1] = normal.places[first_characters + spans[inside, 1] - 1, 1]
+        return ids, spans, texts
 
     @cached_property
     def _characters(self) -> Characters:
@@ -225,7 +242,12 @@ class WordPiece:
 
     @cached_property
     def _workspaces(self) -> Workspaces:
-        return Workspaces(self.max_characters_per_word)
+        return Workspaces(self.max_characters_per_word, CACHE_BYTES // 2 if self._special_finders[1] else CACHE_BYTES)
+
+    @cached_property
+    def _workspaces_of_normal_text(self) -> Workspaces:
+        """Others, for the same run may have other pieces there."""
+        return Workspaces(self.max_characters_per_word, CACHE_BYTES // 2)
 
     @cached_property
     def _finders(self) -> tuple[Finder, Finder]:
@@ -264,6 +286,20 @@ _CLEANUP = (
     (" .", "."), (" ?", "?"), (" !", "!"), (" ,", ","), (" ' ", "'"), (" n't", "n't"), (" 'm", "'m"),
     (" do not", " don't"), (" 's", "'s"), (" 've", "'ve"), (" 're", "'re"),
 )  # fmt: skip
+
+
+def _starts(lengths: np.ndarray) -> np.ndarray:
+    """(n + 1,) int64: where each of so many bytes or characters starts, and where the last one ends."""
+    starts = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=starts[1:])
+    return starts
+
+
+def _borders(starts: np.ndarray) -> list[int]:
+    """Texts at which to part them for the threads, from 0 to their number; no text is parted."""
+    num_parts = int(starts[-1] - starts[0]) // _BYTES_AT_A_TIME + 1
+    inner = np.searchsorted(starts, starts[0] + (starts[-1] - starts[0]) * np.arange(1, num_parts) // num_parts)
+    return [0, *sorted(set(inner.tolist()) - {0, len(starts) - 1}), len(starts) - 1]
 
 
 def _explain_bad_text(texts: Sequence[str], first_index: int) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from bertkit.tokenizer.engine import ROW_NUMBERS
 
 CACHE_BYTES = 64 << 20
-"""All caches of one tokenizer together."""
+"""Most memory for the caches of one tokenizer together."""
 _LARGEST_CACHE_BYTES = 16 << 20  # 131,072 rows; more gained nothing on a hundred novels
 _NORMAL_ROWS = 1_024
 _ROW_BYTES = 8 * ROW_NUMBERS
@@ -38,10 +38,10 @@ class Workspaces:
     many as the caches keeps both small.
     """
 
-    def __init__(self, longest_word: int) -> None:
+    def __init__(self, longest_word: int, cache_bytes: int = CACHE_BYTES) -> None:
         self._longest_word = longest_word
         number = num_processors()
-        rows = min(CACHE_BYTES // number, _LARGEST_CACHE_BYTES) // _ROW_BYTES
+        rows = min(cache_bytes // number, _LARGEST_CACHE_BYTES) // _ROW_BYTES
         self._num_rows = 1 << max(4, rows.bit_length() - 1)
         self._unused = threading.Semaphore(number)
         self._made: list[Workspace] = []  # and free; the one last used is taken first, being in the processor's caches

@@ -1,0 +1,407 @@
+"""The tokenizer's engine beside what its results say: added tokens, bytes, files, threads, memory, worst cases."""
+
+import json
+import os
+import pickle
+import random
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import unicodedata
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tokenizers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bertkit.errors import DataError, UsageError
+from bertkit.tokenizer import Tokenizer, Vocabulary, tokenize_file, tokenize_lines
+from bertkit.tokenizer.added_tokens import AddedToken, _is_in_words
+from bertkit.tokenizer.encoding import Encodings
+from bertkit.tokenizer.published import tokenizer_json
+from bertkit.tokenizer.wordpiece import Normalization, WordPiece, join_pieces
+from bertkit.tokenizer.workspaces import CACHE_BYTES, Workspaces
+
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+LETTERS = [chr(code) for code in range(ord("a"), ord("z") + 1)]
+CHARACTERS = [*LETTERS, *"ABCE0123456789.,!=<>'-[]é̀漢각ςσ"]
+WORDS = ("the", "cat", "##at", "sat", "un", "##able", "<url>", "new york", "ångström")
+TOKENS = (*SPECIAL, *WORDS, *CHARACTERS, *("##" + char for char in CHARACTERS))
+TOKENIZER = Tokenizer.from_vocab(TOKENS)
+CASED = Tokenizer.from_vocab(TOKENS, lowercase=False)
+
+
+def library(tokenizer: Tokenizer) -> tokenizers.Tokenizer:
+    """The same tokenizer in the library, through the file that we write."""
+    return tokenizers.Tokenizer.from_str(json.dumps(tokenizer_json(tokenizer.wordpiece)))
+
+
+def rows(encodings: Encodings) -> list[list[tuple[int, int, int, int]]]:
+    """(id, start, end, word) of each token."""
+    return [
+        [(token, *offsets, word) for token, offsets, word in zip(
+            encoding.input_ids.tolist(), encoding.offsets.tolist(), encoding.word_ids.tolist(), strict=True
+        )]
+        for encoding in encodings
+    ]  # fmt: skip
+
+
+def library_rows(engine: tokenizers.Tokenizer, texts: Sequence[str]) -> list[list[tuple[int, int, int, int]]]:
+    return [
+        [(token, *offsets, -1 if word is None else word) for token, offsets, word in zip(
+            encoding.ids, encoding.offsets, encoding.word_ids, strict=True
+        )]
+        for encoding in engine.encode_batch(list(texts))
+    ]  # fmt: skip
+
+
+def random_texts(number: int, seed: int, fragments: Sequence[str]) -> list[str]:
+    rng = random.Random(seed)
+    return ["".join(rng.choices(fragments, k=rng.randrange(0, 9))) for _ in range(number)]
+
+
+FRAGMENTS = (
+    *(
+        "the",
+        "cat",
+        "unable",
+        "xyz",
+        " ",
+        "  ",
+        "\t",
+        ".",
+        "≠",
+        "é",
+        "É",
+        "e\u0301\u0323",
+        "a\u0323\u0301",
+        "각",
+        "漢字",
+    ),
+    *("\u200b", "\u3000", "\ue000", "\x00", "\U0001f600"),
+)
+
+
+# Added tokens --------------------------------------------------------------------------------------------------------
+
+ADDED = (
+    AddedToken("<url>"),
+    AddedToken("new york", normalized=False),
+    AddedToken("Ångström", single_word=True),
+    AddedToken("each", single_word=True, normalized=False),
+    AddedToken("ea", normalized=False, lstrip=True),
+    AddedToken("cat.", rstrip=True),
+    AddedToken("[TAG]", normalized=False, special=True, lstrip=True, rstrip=True),
+    AddedToken("=", normalized=True),
+)
+ADDED_FRAGMENTS = (
+    *(*FRAGMENTS, "<url>", "<URL>", "new york", "New York", "Ångström", "angstrom", "ANGSTROM", "each", "ea", "cat."),
+    *("CAT.", "[TAG]", "[MASK]", "[SEP]", "=", "_", "\u00b2", "\u24d0", "\u1160"),
+)
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+@pytest.mark.parametrize("kinds", ["raw", "normalized", "both"])
+def test_added_tokens_are_found_as_the_library_finds_them(lowercase: bool, kinds: str) -> None:
+    added = tuple(token for token in ADDED if kinds == "both" or token.normalized == (kinds == "normalized"))
+    contents = [token.content for token in added if token.content not in TOKENS]
+    wordpiece = WordPiece(Vocabulary((*TOKENS, *contents)), Normalization(lowercase), added)
+    ours = Tokenizer(wordpiece)
+    texts = random_texts(4_000, 7, ADDED_FRAGMENTS)
+    assert rows(ours.encode_batch(texts, special_tokens_in_text=True)) == library_rows(library(ours), texts)
+    without_special = Tokenizer(
+        WordPiece(wordpiece.vocabulary, wordpiece.normalization, tuple(token for token in added if not token.special))
+    )
+    engine = library(without_special)
+    engine.encode_special_tokens = True
+    assert rows(ours.encode_batch(texts)) == library_rows(engine, texts)
+
+
+def test_a_special_token_does_not_reach_over_two_texts() -> None:
+    encodings = TOKENIZER.encode_batch(["a [MA", "SK] b", "[MASK]"], special_tokens_in_text=True)
+    assert [TOKENIZER.vocabulary.special.mask in TOKENIZER.tokens(one) for one in encodings] == [False, False, True]
+
+
+def test_letters_of_words_are_those_of_the_library() -> None:
+    """A single-word token beside each code point that this Python knows."""
+    tokenizer = Tokenizer(
+        WordPiece(Vocabulary((*TOKENS, "QQ")), added_tokens=(AddedToken("QQ", single_word=True, normalized=False),))
+    )
+    known = [chr(code) for code in range(0x110000) if unicodedata.category(chr(code)) not in ("Cn", "Cs")]
+    engine = library(tokenizer)
+    added = tokenizer.vocabulary.id("QQ")
+    found = [added in encoding.ids for encoding in engine.encode_batch_fast([char + "QQ" for char in known])]
+    assert [char for char, free in zip(known, found, strict=True) if free == _is_in_words(char)] == []
+
+
+# What the library writes and reads -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_tokenizer_json_is_what_the_library_writes(lowercase: bool) -> None:
+    vocabulary = Vocabulary((*TOKENS, "[TAG]"))
+    ours = Tokenizer(
+        WordPiece(vocabulary, Normalization(lowercase), (ADDED[0], AddedToken("[TAG]", normalized=False, special=True)))
+    )
+    written = tokenizer_json(ours.wordpiece)
+    assert json.loads(library(ours).to_str()) == written
+
+
+def test_decoding_joins_pieces_as_the_library_does() -> None:
+    engine = library(TOKENIZER)
+    rng = random.Random(3)
+    for _ in range(2_000):
+        ids = rng.choices(range(len(TOKENS)), k=rng.randrange(0, 9))
+        assert TOKENIZER.decode(ids) == engine.decode(ids)
+        assert TOKENIZER.decode(ids, skip_special_tokens=False) == engine.decode(ids, skip_special_tokens=False)
+    spoken = ["do", "not", "'", "s", "n't", "I", "'m", "we", "'ve", "they", "'re", ".", "?", "!", ",", "##s"]
+    decoder = tokenizers.decoders.WordPiece(cleanup=True)
+    for _ in range(2_000):
+        tokens = rng.choices(spoken, k=rng.randrange(0, 9))
+        assert join_pieces(tokens) == decoder.decode(tokens)
+
+
+@pytest.mark.parametrize("tokenizer", [TOKENIZER, CASED])
+def test_normalized_text_is_the_library_s(tokenizer: Tokenizer) -> None:
+    engine = library(tokenizer)
+    for text in random_texts(3_000, 11, FRAGMENTS):
+        assert tokenizer.normalize(text) == engine.normalizer.normalize_str(text)
+
+
+@pytest.mark.slow
+def test_the_stored_tables_are_as_derived() -> None:
+    script = Path(__file__).resolve().parents[1] / "tools" / "make_character_tables.py"
+    subprocess.run([sys.executable, str(script), "--check"], check=True)
+
+
+# Packed arrays -------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.lists(st.sampled_from(FRAGMENTS), max_size=12).map("".join), max_size=6),
+    st.booleans(),
+    st.sampled_from([None, 5, 9, 14]),
+    st.sampled_from(["truncate", "window"]),
+    st.data(),
+)
+def test_packed_is_the_same_as_one_by_one(
+    texts: list[str], paired: bool, max_length: int | None, on_long: str, data
+) -> None:
+    pairs = texts[::-1] if paired and on_long == "truncate" else None
+    options = {"max_length": max_length, "on_long": on_long}
+    together = TOKENIZER.encode_batch(texts, pairs, **options)
+    alone = [
+        one
+        for index, text in enumerate(texts)
+        for one in TOKENIZER.encode_batch([text], None if pairs is None else [pairs[index]], **options)
+    ]
+    assert len(together) == len(alone) == len(together.seqlens)
+    names = ("input_ids", "token_type_ids", "special_tokens_mask", "offsets", "word_ids")
+    for one, other in zip(together, alone, strict=True):
+        assert all(np.array_equal(getattr(one, name), getattr(other, name)) for name in names)
+        assert (one.num_tokens_cut, one.cut_spans, one.owned) == (other.num_tokens_cut, other.cut_spans, other.owned)
+    ids_only = TOKENIZER.encode_batch(texts, pairs, with_offsets=False, **options)
+    assert np.array_equal(ids_only.input_ids, together.input_ids)
+    assert np.array_equal(ids_only.num_tokens_cut, together.num_tokens_cut)
+    indices = np.array(data.draw(st.lists(st.sampled_from(range(len(alone))), max_size=5)) if alone else [], np.int64)
+    for one, index in zip(together.take(indices), indices, strict=True):
+        assert all(np.array_equal(getattr(one, name), getattr(alone[index], name)) for name in names)
+    assert list(map(len, together[:3])) == list(map(len, together.between(0, min(3, len(alone)))))
+
+
+def test_without_offsets_there_is_no_single_encoding_to_look_at() -> None:
+    encodings = TOKENIZER.encode_batch(["the cat"], with_offsets=False)
+    assert TOKENIZER.vocabulary.tokens[encodings.input_ids[1]] == "the"
+    for look in (lambda: encodings[0], lambda: encodings.offsets, lambda: encodings.word_ids):
+        with pytest.raises(UsageError, match="with_offsets=False"):
+            look()
+    with pytest.raises(IndexError):
+        TOKENIZER.encode_batch(["the cat"])[1]
+
+
+def test_many_parts_are_put_together_in_order() -> None:
+    """More text than one call of the engine is given, some of it in one text."""
+    texts = [f"the cat sat {number} é" * (1 + number % 50) for number in range(3_000)] + [
+        "unable " * 100_000,
+        "",
+        "sat",
+    ]
+    one, several = (TOKENIZER.encode_batch(texts, num_threads=number) for number in (1, 3))
+    assert np.array_equal(one.input_ids, several.input_ids) and np.array_equal(one.offsets, several.offsets)
+    for index in (0, 1, 777, 2_999, 3_001, 3_002):
+        alone = TOKENIZER.encode(texts[index])
+        assert np.array_equal(several[index].input_ids, alone.input_ids)
+        assert np.array_equal(several[index].offsets, alone.offsets)
+    with pytest.raises(DataError, match=r"text 3007 .* character 1"):
+        TOKENIZER.encode_batch([*texts, "a", "b", "c", "d\ud800"], first_index=1)
+    with pytest.raises(UsageError, match="text 3003 is int"):
+        TOKENIZER.encode_batch([*texts, 3])
+
+
+# Bytes and files -----------------------------------------------------------------------------------------------------
+
+BAD = st.binary(max_size=4) | st.sampled_from(
+    [b"\xff", b"\xc0\x80", b"\xe2\x82", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xf0\x9f\x98", b"\x80", b"\xe0\x9f\x80"]
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.sampled_from(FRAGMENTS).map(str.encode) | BAD, max_size=10).map(b"".join))
+def test_bytes_that_are_not_utf8_are_read_as_python_replaces_them(data: bytes) -> None:
+    array = np.frombuffer(data, np.uint8)
+    found = tokenize_lines(TOKENIZER.wordpiece, array, on_invalid="replace", with_spans=True)
+    lines = [data.decode(errors="replace")] if data else []
+    if b"\n" in data:
+        lines = data.decode(errors="replace").removesuffix("\n").split("\n")
+    expected = TOKENIZER.encode_batch(lines)
+    assert np.array_equal(found.pieces.input_ids, expected.input_ids)
+    assert found.pieces.spans is not None and np.array_equal(found.pieces.spans[:, :2], expected.offsets)
+    assert found.num_invalid == sum(line.count("\ufffd") for line in lines) - data.count("\ufffd".encode())
+
+
+def test_policies_for_bytes_that_are_not_utf8() -> None:
+    data = np.frombuffer(b"the cat\nbad \xff\xfe line\n\nsat\xe2\x82", np.uint8)
+    with pytest.raises(DataError, match=r"corpus, line 12: byte 4 is not UTF-8.*on_invalid"):
+        tokenize_lines(TOKENIZER.wordpiece, data, name="corpus", first_line=11)
+    replaced = tokenize_lines(TOKENIZER.wordpiece, data, on_invalid="replace")
+    assert (len(replaced.pieces), replaced.num_invalid, replaced.num_lines_skipped) == (4, 3, 0)
+    assert replaced.documents().tolist() == [[0, 2], [3, 4]]
+    skipped = tokenize_lines(TOKENIZER.wordpiece, data, on_invalid="skip")
+    assert (len(skipped.pieces), skipped.num_invalid, skipped.num_lines_skipped) == (2, 3, 2)
+    assert skipped.pieces.input_ids.tolist() == TOKENIZER.encode_batch(["the cat", ""]).input_ids.tolist()
+    with pytest.raises(UsageError, match="expected 'error', 'replace' or 'skip'"):
+        tokenize_lines(TOKENIZER.wordpiece, data, on_invalid="ignore")
+
+
+def test_a_file_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mapped into memory; parts end between documents, or between lines of a long one, never inside a line."""
+    documents = [[f"the cat sat {number}é" for number in range(size)] for size in (3, 1, 40, 2)] + [["unable " * 60]]
+    path = tmp_path / "corpus.txt"
+    path.write_text("\n\n".join("\n".join(lines) for lines in documents), encoding="utf-8")
+    monkeypatch.setattr("bertkit.tokenizer.lines._BYTES_AT_A_TIME", 100)
+    parts = list(tokenize_file(TOKENIZER.wordpiece, path))
+    assert len(parts) > 5
+    lines = path.read_text(encoding="utf-8").split("\n")
+    assert sum(len(part.pieces) for part in parts) == len(lines)
+    ids = np.concatenate([part.pieces.input_ids for part in parts])
+    assert np.array_equal(ids, TOKENIZER.encode_batch(lines).input_ids)
+    assert parts[0].documents().tolist() == [[0, 3], [4, 5]]
+    path.write_bytes(b"")
+    assert list(tokenize_file(TOKENIZER.wordpiece, path)) == []
+    with pytest.raises(DataError, match="no such file"):
+        list(tokenize_file(TOKENIZER.wordpiece, tmp_path / "nothing.txt"))
+    path.write_bytes(b"good\n" * 40 + b"b\xe4d\n")
+    with pytest.raises(DataError, match=r"corpus.txt, line 41: byte 1"):
+        list(tokenize_file(TOKENIZER.wordpiece, path))
+
+
+# Threads, memory, processes ------------------------------------------------------------------------------------------
+
+
+def test_threads_share_a_tokenizer() -> None:
+    """A fresh tokenizer met by eight threads at once, as a server's first requests do."""
+    tokenizer = Tokenizer.from_vocab(TOKENS)
+    texts = random_texts(2_000, 5, FRAGMENTS)
+    expected = TOKENIZER.encode_batch(texts).input_ids
+    wrong, barrier = [], threading.Barrier(8)
+
+    def serve() -> None:
+        barrier.wait()
+        for _ in range(5):
+            if not np.array_equal(tokenizer.encode_batch(texts).input_ids, expected):
+                wrong.append(threading.current_thread())
+
+    threads = [threading.Thread(target=serve) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert len(tokenizer.wordpiece._workspaces._made) <= (os.cpu_count() or 1)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 64, 1_000])
+def test_all_caches_together_are_bounded(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bertkit.tokenizer.workspaces.num_processors", lambda: number)
+    workspaces = Workspaces(100)
+    with workspaces.lend() as one:
+        assert one.cache.nbytes * number <= CACHE_BYTES == 64 << 20
+        assert len(one.cache) & (len(one.cache) - 1) == 0
+
+
+def test_a_small_cache_gives_the_same_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four rows: nearly every run drives another one out."""
+    monkeypatch.setattr("bertkit.tokenizer.workspaces._LARGEST_CACHE_BYTES", 2_048)
+    texts = random_texts(2_000, 9, FRAGMENTS)
+    small = Tokenizer.from_vocab(TOKENS).encode_batch(texts)
+    large = TOKENIZER.encode_batch(texts)
+    assert np.array_equal(small.input_ids, large.input_ids) and np.array_equal(small.offsets, large.offsets)
+
+
+def test_a_tokenizer_travels_to_other_processes() -> None:
+    TOKENIZER.encode("the cat")
+    copy = pickle.loads(pickle.dumps(TOKENIZER))
+    assert np.array_equal(copy.encode("the cats").input_ids, TOKENIZER.encode("the cats").input_ids)
+
+
+def test_where_nothing_may_be_written_it_compiles_anew() -> None:
+    """Neither the package's folder nor the user's: no error, only time."""
+    code = f"""
+        from numba.core import caching
+        def no_folder(*_): return None
+        for locator in caching.CacheImpl._locator_classes: locator.from_function = classmethod(no_folder)
+        from bertkit.tokenizer import Tokenizer
+        print(Tokenizer.from_vocab({list(TOKENS)!r}).encode("the cats").input_ids.tolist())
+        """
+    result = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True)
+    assert result.stdout.strip() == str(TOKENIZER.encode("the cats").input_ids.tolist()), result.stderr
+
+
+# Worst cases ---------------------------------------------------------------------------------------------------------
+
+MARKS = "".join(map(chr, (0x301, 0x323, 0x327, 0x334, 0x345, 0x302E, 0x5B0, 0x93C, 0x94D)))
+
+
+def worst_cases(size: int) -> dict[str, tuple[str, int]]:
+    """Texts and their number of tokens."""
+    mixed = "".join(random.Random(0).choices(MARKS, k=size))
+    return {
+        "one word": ("a" * size, 3),
+        "punctuation": ("!" * size, size + 2),
+        "one mark": ("a" + "\u0301" * size, 3),
+        "marks in disorder": ("a" + mixed, 3),
+        "characters that decompose to punctuation": ("≠" * size, size + 2),
+        "dropped characters": ("\ue000" * size, 2),
+        "syllables": ("각" * size, 3),
+    }
+
+
+@pytest.mark.parametrize("name", worst_cases(1))
+def test_worst_cases_are_linear(name: str) -> None:
+    """Ten times the text in at most thirty times the time; a quadratic method would take a hundred."""
+    seconds = []
+    for size in (30_000, 300_000):
+        text, num_tokens = worst_cases(size)[name]
+        assert len(TOKENIZER.encode(text)) == num_tokens
+        taken = []
+        for _ in range(3):
+            start = time.perf_counter()
+            TOKENIZER.encode(text)
+            taken.append(time.perf_counter() - start)
+        seconds.append(min(taken))
+    assert seconds[1] < 30 * seconds[0] + 0.02
+
+
+@pytest.mark.slow
+def test_worst_cases_at_length() -> None:
+    for name, (text, num_tokens) in worst_cases(10_000_000).items():
+        start = time.perf_counter()
+        assert len(TOKENIZER.encode(text)) == num_tokens
+        assert time.perf_counter() - start < 20, name
+    assert len(TOKENIZER.encode("a" * 100_000_000)) == 3
