@@ -16,6 +16,7 @@ TOKENS_PER_STEP = 4_096
 MAX_LENGTH = 128
 WORKLOADS = (("wikitext paragraphs", 0.1), ("wikitext paragraphs", 0.0), ("documentation passages", 0.1))
 MOST_ROUNDS = {"BERT-base": 2}  # a step takes up to half a minute
+TOO_MUCH = {("BERT-base", "documentation passages")}  # padded, the peer's logits of a step outgrow 24 GB
 NUM_EVALUATION_TEXTS = 16
 EXPLANATION = (
     "tokens/s: real tokens, padding not counted; median of the steps. vs fp32, vs bf16: speed over transformers' fp32 "
@@ -33,6 +34,8 @@ def measure(threads: int, rounds: int, scale: float, skipped: dict[str, str]) ->
     for shape in SHAPES:
         folder = masked_lm_folder(shape)
         for source, dropout in WORKLOADS:
+            if (shape, source) in TOO_MUCH:
+                continue
             name = f"{shape}, {source}, dropout {dropout}"
             say(name)
             try:
