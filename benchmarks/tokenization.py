@@ -15,8 +15,10 @@ import statistics
 import string
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import report
@@ -26,61 +28,82 @@ from worker import limit_threads
 from bertkit.corpus import python_docs
 from bertkit.locate import locate
 
-TokenIds = np.ndarray
-"""(num_tokens,) of all texts end to end, special tokens included."""
 
-Encode = Callable[[Sequence[str]], object]
-Flatten = Callable[[object], TokenIds]
+class System(NamedTuple):
+    """A tokenizer as it is driven here: ``flatten(encode(prepare(texts)))``, of which ``encode`` is timed."""
+
+    encode: Callable[[Any], Any]
+    flatten: Callable[[Any], np.ndarray]  # what encode gives to (num_tokens,) ids of all texts, special tokens included
+    prepare: Callable[[Sequence[str]], Any] = list
 
 
-def bertkit_ids(vocabulary: str, threads: int) -> tuple[Encode, Flatten]:
+def bertkit_bytes(vocabulary: str, threads: int) -> System:
+    from bertkit import Tokenizer
+
+    wordpiece = Tokenizer.from_vocab(vocabulary).wordpiece
+
+    def prepare(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        encoded = [text.encode() for text in texts]
+        return np.frombuffer(b"".join(encoded), np.uint8), np.cumsum([0, *map(len, encoded)])
+
+    def encode(prepared: tuple[np.ndarray, np.ndarray]) -> Any:
+        return wordpiece.tokenize_bytes(*prepared, with_spans=False, num_threads=threads)
+
+    return System(encode, lambda found: found[0].input_ids, prepare)
+
+
+def bertkit_ids(vocabulary: str, threads: int) -> System:
     from bertkit import Tokenizer
 
     tokenizer = Tokenizer.from_vocab(vocabulary)
-    return (
-        lambda texts: tokenizer.encode_batch(texts, with_offsets=False, num_threads=threads),
-        lambda encodings: encodings.input_ids,
-    )
+    encode = partial(tokenizer.encode_batch, with_offsets=False, num_threads=threads)
+    return System(encode, lambda encodings: encodings.input_ids)
 
 
-def bertkit_offsets(vocabulary: str, threads: int) -> tuple[Encode, Flatten]:
+def bertkit_offsets(vocabulary: str, threads: int) -> System:
     from bertkit import Tokenizer
 
-    tokenizer = Tokenizer.from_vocab(vocabulary)
-    return lambda texts: tokenizer.encode_batch(texts, num_threads=threads), lambda encodings: encodings.input_ids
+    encode = partial(Tokenizer.from_vocab(vocabulary).encode_batch, num_threads=threads)
+    return System(encode, lambda encodings: encodings.input_ids)
 
 
-def tokenizers_fast(vocabulary: str, threads: int) -> tuple[Encode, Flatten]:
+def library(vocabulary: str) -> Any:
     from tokenizers import BertWordPieceTokenizer
 
     engine = BertWordPieceTokenizer(vocabulary)._tokenizer
     engine.encode_special_tokens = True  # a literal [MASK] is text
-    return engine.encode_batch_fast, lambda encodings: np.concatenate([encoding.ids for encoding in encodings])
+    return engine
 
 
-def tokenizers_offsets(vocabulary: str, threads: int) -> tuple[Encode, Flatten]:
-    from tokenizers import BertWordPieceTokenizer
-
-    engine = BertWordPieceTokenizer(vocabulary)._tokenizer
-    engine.encode_special_tokens = True
-    return engine.encode_batch, lambda encodings: np.concatenate([encoding.ids for encoding in encodings])
+def tokenizers_fast(vocabulary: str, threads: int) -> System:
+    return System(library(vocabulary).encode_batch_fast, ids_of_encodings)
 
 
-def transformers_call(vocabulary: str, threads: int) -> tuple[Encode, Flatten]:
+def tokenizers_offsets(vocabulary: str, threads: int) -> System:
+    return System(library(vocabulary).encode_batch, ids_of_encodings)
+
+
+def ids_of_encodings(encodings: Sequence[Any]) -> np.ndarray:
+    return np.concatenate([encoding.ids for encoding in encodings])
+
+
+def transformers_call(vocabulary: str, threads: int) -> System:
     from transformers import BertTokenizerFast
 
     tokenizer = BertTokenizerFast(vocabulary)
     tokenizer.backend_tokenizer.encode_special_tokens = True
-    return tokenizer, lambda batch: np.concatenate(batch["input_ids"])
+    return System(tokenizer, lambda batch: np.concatenate(batch["input_ids"]))
 
 
 SYSTEMS = {
+    "bertkit, bytes to ids": bertkit_bytes,
     "bertkit, ids": bertkit_ids,
     "bertkit, ids, offsets, word ids": bertkit_offsets,
     "tokenizers encode_batch_fast": tokenizers_fast,
     "tokenizers encode_batch": tokenizers_offsets,
     "transformers tokenizer(texts)": transformers_call,
 }
+"""Those whose name does not say so take texts. The number of threads of ``tokenizers`` is set for its process."""
 
 
 def main() -> None:
@@ -143,7 +166,9 @@ def megabytes(texts: Sequence[str]) -> float:
 
 def measure(corpora: dict[str, list[str]], vocabulary: str, threads: list[int], rounds: int) -> list[dict]:
     """One row for each system and number of threads."""
-    workers = {(name, number): start(name, vocabulary, number, corpora) for number in threads for name in SYSTEMS}
+    workers = {
+        (name, number): start_worker(name, vocabulary, number, corpora) for number in threads for name in SYSTEMS
+    }
     speeds = {key: {corpus: [] for corpus in corpora} for key in workers}
     sums: dict[str, set[tuple[int, int]]] = {corpus: set() for corpus in corpora}
     for number in range(rounds):
@@ -169,7 +194,7 @@ def measure(corpora: dict[str, list[str]], vocabulary: str, threads: list[int], 
     ] + [{"system": "all", "ids_equal": {corpus: len(found) == 1 for corpus, found in sums.items()}}]
 
 
-def start(name: str, vocabulary: str, threads: int, corpora: dict[str, list[str]]) -> Connection:
+def start_worker(name: str, vocabulary: str, threads: int, corpora: dict[str, list[str]]) -> Connection:
     limit_threads(threads)
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
@@ -179,19 +204,21 @@ def start(name: str, vocabulary: str, threads: int, corpora: dict[str, list[str]
 
 
 def serve(connection: Connection, name: str, vocabulary: str, threads: int, corpora: dict[str, list[str]]) -> None:
-    SYSTEMS[name](vocabulary, threads)[0](["imported and compiled"])
+    system = SYSTEMS[name](vocabulary, threads)
+    system.encode(system.prepare(["imported and compiled"]))
     while True:
         try:
             texts = corpora[connection.recv()]
         except EOFError:  # closed by the other side
             return
-        encode, flatten = SYSTEMS[name](vocabulary, threads)
+        system = SYSTEMS[name](vocabulary, threads)
         half = len(texts) // 2
-        encode(texts[:half])
+        warm_up, timed = system.prepare(texts[:half]), system.prepare(texts[half:])
+        system.encode(warm_up)
         start = time.perf_counter()
-        encoded = encode(texts[half:])
+        encoded = system.encode(timed)
         seconds = time.perf_counter() - start
-        ids = flatten(encoded)
+        ids = system.flatten(encoded)
         connection.send((seconds, (len(ids), int((ids * (np.arange(len(ids)) % 9973)).sum()))))
 
 
