@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import statistics
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -34,7 +33,7 @@ _SAMPLE = (
     "flows downhill under its own weight, grinding the rock below it to dust.",
     "http://example.com/a?b=c#d is a link, @someone is a name and :-) is a face",
 )
-_NUM_TRIALS = 3
+_NUM_TRIALS = 7
 
 
 @dataclass(frozen=True)
@@ -87,7 +86,7 @@ def _try_each(encoder: Encoder, tokenizer: Tokenizer) -> PrecisionChoice:
 
 
 def _measure(encoder: Encoder, precision: str, batch: Batch) -> tuple[Tensor, float]:
-    """(B, D) means of the hidden states, and the median seconds that computing them took."""
+    """(B, D) means of the hidden states, and the fewest seconds that computing them took."""
     prepared = PreparedEncoder(encoder, precision)
     hidden = prepared(batch, with_pooled=False).last_hidden_state  # the first run compiles
     seconds = []
@@ -96,7 +95,7 @@ def _measure(encoder: Encoder, precision: str, batch: Batch) -> tuple[Tensor, fl
         hidden = prepared(batch, with_pooled=False).last_hidden_state
         sums = torch.segment_reduce(hidden.cpu(), "mean", lengths=batch.cu_seqlens.diff().cpu())
         seconds.append(time.perf_counter() - start)
-    return sums, statistics.median(seconds)
+    return sums, min(seconds)  # what else the machine did meanwhile only adds
 
 
 def _kept_in() -> Path:
