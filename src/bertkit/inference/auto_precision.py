@@ -55,7 +55,12 @@ def choose_precision(encoder: Encoder, tokenizer: Tokenizer) -> PrecisionChoice:
             return PrecisionChoice(**kept)
     except (BertkitError, TypeError):  # written by hand or by another version: find it again
         pass
-    choice = _try_each(encoder, tokenizer)
+    threads_before = torch.get_num_threads()
+    torch.set_num_threads(1)  # as batches run; threads that wait for each other say more of the machine's other work
+    try:
+        choice = _try_each(encoder, tokenizer)
+    finally:
+        torch.set_num_threads(threads_before)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_json(file, asdict(choice))
