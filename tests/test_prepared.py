@@ -55,17 +55,22 @@ def test_every_activation(hidden_act: str) -> None:
         assert (found - expected).abs().max() <= CLOSE[precision] * max(1, expected.abs().max())
 
 
-def published_size(seed: int) -> Model:
+def of_size(hidden_size: int, num_attention_heads: int, intermediate_size: int, seed: int) -> Model:
     return our_model(
-        "encoder", seed, hidden_size=128, num_attention_heads=4, intermediate_size=512, num_hidden_layers=2,
-        max_position_embeddings=99,
+        "encoder", seed, hidden_size=hidden_size, num_attention_heads=num_attention_heads,
+        intermediate_size=intermediate_size, num_hidden_layers=2, max_position_embeddings=99,
     )  # fmt: skip
 
 
+def published_size(seed: int) -> Model:
+    return of_size(128, 4, 512, seed)
+
+
+@pytest.mark.parametrize("sizes", [(128, 4, 512), (312, 12, 1200), (100, 5, 300), (33, 3, 99), (20, 4, 44)], ids=str)
 @pytest.mark.parametrize("precision", PRECISIONS)
 @torch.inference_mode()
-def test_a_sequence_has_the_same_bits_alone_and_in_any_company(precision: str) -> None:
-    model = published_size(6)
+def test_a_sequence_has_the_same_bits_alone_and_in_any_company(precision: str, sizes: tuple[int, int, int]) -> None:
+    model = of_size(*sizes, seed=6)
     prepared = PreparedEncoder(model.encoder, precision)
     encodings = model.tokenizer.encode_batch([*TEXTS, "the cat walked " * 20, *TEXTS[::-1]])
     together = prepared(collate(encodings)).last_hidden_state.split([len(encoding) for encoding in encodings])
