@@ -12,6 +12,7 @@ from torch import Tensor
 import bertkit
 from bertkit import Batch
 from bertkit.heads import Bert
+from bertkit.tasks import Loss
 from bertkit.training import compute_gradients
 from trainers import LEARNING_RATE, ByName
 
@@ -33,12 +34,15 @@ class Trainer(ByName):
         self.network.train()
         batches = [_pack(part) for part in _parts_of_like_size(examples, self.num_parts)]
         share = 1 / num_masked(examples)
-        losses = compute_gradients(
-            self.parameters, batches, lambda packed: share * self._sum_of_losses(packed), dtype=self.dtype, seed=seed
-        )
+
+        def loss(packed: tuple[Batch, Tensor]) -> Loss:
+            value = share * self._sum_of_losses(packed)
+            return Loss(value, value.detach())
+
+        losses = compute_gradients(self.parameters, batches, loss, dtype=self.dtype, seed=seed)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        return sum(losses)
+        return float(sum(loss.sums for loss in losses))
 
     @torch.no_grad()
     def evaluate(self, examples: Sequence[Example]) -> float:

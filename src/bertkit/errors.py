@@ -36,3 +36,7 @@ class DependencyError(BertkitError, ImportError):
 
 class TruncationWarning(UserWarning):
     """Text was cut to the model's length and the caller did not ask for the counts."""
+
+
+class TrainingError(BertkitError):
+    """A run that cannot go on, such as a loss that is no longer a number."""

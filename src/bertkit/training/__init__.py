@@ -1,10 +1,37 @@
-"""Loss to better weights.
+"""Loss to better weights: the only training loop.
 
-Takes: a network, batches, a loss.
-Gives: gradients, computed on every core.
-May import: errors, batch, transformer.
+Takes: a network, a task, a feed of batches, settings.
+Gives: trained weights, checkpoints that a run goes on from to the bit, metrics line by line.
+May import: errors, whole_files, json_files, batch, transformer, heads, tasks.
 """
 
-from bertkit.training.gradients import compute_gradients
+from bertkit.training.gradients import compute_gradients, evaluate
+from bertkit.training.metrics_log import MetricsLog
+from bertkit.training.optimizers import OPTIMIZERS, AdamW2018, Together, make_optimizer
+from bertkit.training.ranks import Ranks
+from bertkit.training.schedules import SCHEDULES, learning_rate_factor
+from bertkit.training.settings import TrainingSettings
+from bertkit.training.signals import stop_signals
+from bertkit.training.state import TrainingState, checkpoints, load_state, same_bits_threads
+from bertkit.training.trainer import Feed, Trainer
 
-__all__ = ["compute_gradients"]
+__all__ = [
+    "OPTIMIZERS",
+    "SCHEDULES",
+    "AdamW2018",
+    "Feed",
+    "MetricsLog",
+    "Ranks",
+    "Together",
+    "Trainer",
+    "TrainingSettings",
+    "TrainingState",
+    "checkpoints",
+    "compute_gradients",
+    "evaluate",
+    "learning_rate_factor",
+    "load_state",
+    "make_optimizer",
+    "same_bits_threads",
+    "stop_signals",
+]

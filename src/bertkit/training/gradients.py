@@ -1,65 +1,90 @@
-"""The gradients of one optimizer step: its batches side by side, one for each core at a time."""
+"""The gradients of one optimizer step, and the losses of an evaluation: part by part, side by side."""
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from bertkit.tasks import Loss, Task
+from bertkit.training.cores import on_every_core
 from bertkit.transformer.kernels import training_kernels
 
-Example = TypeVar("Example")
+Part = TypeVar("Part")
 
 
 def compute_gradients(
     parameters: Sequence[Tensor],
-    batches: Sequence[Example],
-    loss: Callable[[Example], Tensor],
+    parts: Sequence[Part],
+    loss: Callable[[Part], Loss],
     *,
     dtype: torch.dtype = torch.float32,
     seed: int = 0,
-) -> list[float]:
-    """Set ``.grad`` of every parameter to the sum of the gradients of ``loss(batch)`` over the batches.
+) -> list[Loss]:
+    """Set ``.grad`` of every parameter to the sum of the gradients of ``loss(part).value`` over the parts.
 
-    On the CPU every core takes batches of its own, as in inference; the gradients are summed in the batches' order, so
+    On the CPU every core takes parts of its own, as in inference; the gradients are summed in the parts' order, so
     they are the same bits for any number of cores.
 
     Args:
-        batches: the parts of one step, best as many as cores or a multiple, of like size.
-        loss: a scalar for a batch, already weighted for the sum; called from several threads at once.
+        parts: of one step, best as many as cores or a multiple, of like size.
+        loss: of a part, already weighted for the sum; called from several threads at once.
         dtype: of the products, float32 or bfloat16.
-        seed: of the dropout masks; batch i draws those of (seed, i).
+        seed: of the dropout masks; part i draws those of (seed, i).
 
     Returns:
-        The loss of each batch.
+        The loss of each part, without gradient.
     """
-    on_cpu = parameters[0].device.type == "cpu"
-    sums: list[Tensor | None] = [None] * len(parameters)
+    device = parameters[0].device
+    totals: list[Tensor | None] = [None] * len(parameters)
 
-    def work(position: int) -> tuple[Tensor, Sequence[Tensor | None]]:
-        if on_cpu:
-            with training_kernels(dtype, seed * 1_000_003 + position):
-                value = loss(batches[position])
-                return value.detach(), torch.autograd.grad(value, parameters, allow_unused=True)
-        with torch.autocast(parameters[0].device.type, dtype, enabled=dtype != torch.float32):
-            value = loss(batches[position])
-        return value.detach(), torch.autograd.grad(value, parameters, allow_unused=True)
+    def work(number: int) -> tuple[Loss, Sequence[Tensor | None]]:
+        if device.type == "cpu":
+            with training_kernels(dtype, seed * 1_000_003 + number):
+                found = loss(parts[number])
+                gradients = torch.autograd.grad(found.value, parameters, allow_unused=True)
+        else:
+            with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
+                found = loss(parts[number])
+            gradients = torch.autograd.grad(found.value, parameters, allow_unused=True)
+        return Loss(found.value.detach(), found.sums), gradients
 
     losses = []
-    num_threads = min(torch.get_num_threads(), len(batches)) if on_cpu else 1
-    threads_before = torch.get_num_threads()
-    with ThreadPoolExecutor(num_threads, initializer=torch.set_num_threads, initargs=(1,)) as executor:
-        try:
-            torch.set_num_threads(1)
-            for value, gradients in executor.map(work, range(len(batches))):
-                losses.append(value)
-                for i, gradient in enumerate(gradients):
-                    if gradient is not None:
-                        total = sums[i]
-                        sums[i] = gradient if total is None else total.add_(gradient)
-        finally:
-            torch.set_num_threads(threads_before)
-    for parameter, gradient in zip(parameters, sums, strict=True):
-        parameter.grad = gradient
-    return [float(value) for value in losses]
+    for found, gradients in on_every_core(work, range(len(parts)), device):
+        losses.append(found)
+        for i, gradient in enumerate(gradients):
+            if gradient is not None:
+                total = totals[i]
+                totals[i] = gradient if total is None else total.add_(gradient)
+    for parameter, total in zip(parameters, totals, strict=True):
+        parameter.grad = total
+    return losses
+
+
+@torch.no_grad()
+def evaluate(network: nn.Module, task: Task, parts: Sequence[Part], *, dtype: torch.dtype) -> dict[str, float]:
+    """The metrics of a task over held-out parts, in evaluation mode.
+
+    Args:
+        dtype: of the products, float32 or bfloat16.
+    """
+    device = next(network.parameters()).device
+    was_training = network.training
+    network.eval()
+    try:
+        work = partial(_sums_of, network, task, dtype)
+        sums = list(on_every_core(work, parts, device))
+    finally:
+        network.train(was_training)
+    return task.metrics(torch.stack(sums).sum(dim=0))
+
+
+@torch.no_grad()  # torch keeps this for each thread
+def _sums_of(network: nn.Module, task: Task, dtype: torch.dtype, part: Part) -> Tensor:
+    totals = task.totals(part)
+    if next(network.parameters()).device.type == "cpu":
+        with training_kernels(dtype, seed=0):
+            return task.loss(network, part, totals).sums
+    with torch.autocast("cuda", dtype, enabled=dtype != torch.float32):
+        return task.loss(network, part, totals).sums

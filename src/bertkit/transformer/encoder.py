@@ -2,11 +2,13 @@
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
 from bertkit.batch import Batch
 from bertkit.transformer.config import TransformerConfig
 from bertkit.transformer.embeddings import Embeddings
+from bertkit.transformer.kernels import recomputed
 from bertkit.transformer.layer import EncoderLayer
 
 
@@ -38,6 +40,7 @@ class Encoder(nn.Module):
     def __init__(self, config: TransformerConfig, *, with_pooler: bool = True) -> None:
         super().__init__()
         self.config = config
+        self.gradient_checkpointing = False  # in training, compute activations again instead of keeping them
         self.embeddings = Embeddings(config)
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_hidden_layers))
         self.pooler = Pooler(config) if with_pooler else None
@@ -54,7 +57,10 @@ class Encoder(nn.Module):
         hidden = self.embeddings(batch)
         hidden_states, attention_probs = [hidden] if with_hidden_states else [], []
         for layer in self.layers:
-            hidden, probs = layer(hidden, batch.seqlens, with_probs=with_attention_probs)
+            if self.gradient_checkpointing and torch.is_grad_enabled() and not with_attention_probs:
+                hidden, probs = recomputed(layer, hidden, batch.seqlens)
+            else:
+                hidden, probs = layer(hidden, batch.seqlens, with_probs=with_attention_probs)
             if with_hidden_states:
                 hidden_states.append(hidden)
             if with_attention_probs:

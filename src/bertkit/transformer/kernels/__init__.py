@@ -1,6 +1,23 @@
 """The only place that knows which kernel runs. One signature each, equality-tested against a plain reference."""
 
 from bertkit.transformer.kernels.attention import attention_with_probs
-from bertkit.transformer.kernels.training import activate, add_norm, dropout, linear, self_attention, training_kernels
+from bertkit.transformer.kernels.training import (
+    activate,
+    add_norm,
+    dropout,
+    linear,
+    recomputed,
+    self_attention,
+    training_kernels,
+)
 
-__all__ = ["activate", "add_norm", "attention_with_probs", "dropout", "linear", "self_attention", "training_kernels"]
+__all__ = [
+    "activate",
+    "add_norm",
+    "attention_with_probs",
+    "dropout",
+    "linear",
+    "recomputed",
+    "self_attention",
+    "training_kernels",
+]

@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd import function
+from torch.utils.checkpoint import checkpoint
 
 from bertkit.transformer.activations import ACTIVATIONS
 from bertkit.transformer.kernels.arrays import array, norm_arrays
@@ -110,6 +111,23 @@ def self_attention(query_key_value: Tensor, seqlens: Sequence[int], num_heads: i
         return packed_attention(query, key, value, seqlens, dropout_prob).flatten(-2)
     mask = active.dropout(dropout_prob) if dropout_prob else None
     return _Attention.apply(query_key_value, np.cumsum([0, *seqlens], dtype=np.int32), num_heads, mask)
+
+
+def recomputed(layer: nn.Module, hidden_states: Tensor, *others: Any) -> Any:
+    """``layer(hidden_states, *others)`` that keeps nothing but its input: the backward pass computes the layer again,
+    with the same dropout (Chen et al. 2016, "Training deep nets with sublinear memory cost")."""
+    active = _active()
+    num_masks = 0 if active is None else active.num_masks
+
+    def run(hidden_states: Tensor) -> Any:
+        if active is None:
+            return layer(hidden_states, *others)
+        before, active.num_masks = active.num_masks, num_masks
+        result = layer(hidden_states, *others)
+        active.num_masks = max(before, active.num_masks)
+        return result
+
+    return checkpoint(run, hidden_states, use_reentrant=False)
 
 
 class _Linear(torch.autograd.Function):

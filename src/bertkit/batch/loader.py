@@ -1,0 +1,157 @@
+"""Pre-training examples in random order, batch after batch; its whole state is one integer.
+
+What stands at a position is a function of seed, epoch and index alone: nothing has to be replayed to go on in the
+middle, and it is the same for any number of workers and ranks.
+"""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bertkit.batch.batch import Batch
+from bertkit.batch.masking import Masked, Masking
+from bertkit.batch.sequences import Sequences, Source
+from bertkit.corpus.order import in_random_order
+from bertkit.errors import DataError
+
+_INDEX_BITS, _EPOCH_BITS = 40, 20
+
+
+@dataclass(frozen=True, eq=False)
+class PretrainingBatch:
+    """A batch with what is to be predicted; P masked positions, B sequences."""
+
+    batch: Batch
+    masked_positions: Tensor  # (P,) int64, into the packed row
+    labels: Tensor  # (P,) int64, the tokens that stood there
+    next_sentence_label: Tensor | None  # (B,) int64, 0 = B follows A, 1 = random; None: single texts
+
+    def __len__(self) -> int:
+        """Number of sequences."""
+        return len(self.batch)
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.batch.input_ids)
+
+    def split(self, num_parts: int) -> "list[PretrainingBatch]":
+        """At most ``num_parts`` batches of neighbouring sequences and about as many tokens each."""
+        cu_seqlens = self.batch.cu_seqlens.numpy()
+        wanted = np.arange(1, num_parts) * (cu_seqlens[-1] / num_parts)
+        nearest = np.abs(cu_seqlens[:, None] - wanted).argmin(axis=0)
+        bounds = np.unique([0, *nearest, len(self)])
+        return [self._between(int(start), int(end)) for start, end in itertools.pairwise(bounds)]
+
+    def _between(self, start: int, end: int) -> "PretrainingBatch":
+        cu_seqlens = self.batch.cu_seqlens
+        first, last = int(cu_seqlens[start]), int(cu_seqlens[end])
+        tokens, seqlens = slice(first, last), cu_seqlens[start : end + 1].diff()
+        masked = slice(*torch.searchsorted(self.masked_positions, torch.tensor([first, last])).tolist())
+        return PretrainingBatch(
+            replace(
+                self.batch,
+                input_ids=self.batch.input_ids[tokens],
+                token_type_ids=self.batch.token_type_ids[tokens],
+                position_ids=self.batch.position_ids[tokens],
+                cu_seqlens=cu_seqlens[start : end + 1] - first,
+                max_seqlen=int(seqlens.max()),
+                num_positions=int(seqlens.max()),
+            ),
+            self.masked_positions[masked] - first,
+            self.labels[masked],
+            None if self.next_sentence_label is None else self.next_sentence_label[start:end],
+        )
+
+    def to(self, device: torch.device | str) -> "PretrainingBatch":
+        """The same batch on a device."""
+        label = None if self.next_sentence_label is None else self.next_sentence_label.to(device)
+        return PretrainingBatch(self.batch.to(device), self.masked_positions.to(device), self.labels.to(device), label)
+
+
+class Loader:
+    """The examples of one source after another, each from the start of an epoch of its own.
+
+    Args:
+        sources: what each stage of a run reads, such as short sequences and then long ones.
+        rank, num_ranks: this process takes every ``num_ranks``-th example of a batch, from ``rank`` on.
+
+    Raises:
+        DataError: a source without examples.
+    """
+
+    def __init__(
+        self, sources: Sequence[Source], masking: Masking, seed: int, *, rank: int = 0, num_ranks: int = 1
+    ) -> None:
+        self.sources, self.masking, self.seed, self.rank, self.num_ranks = sources, masking, seed, rank, num_ranks
+        for source in sources:
+            if not source.num_examples(0):
+                raise DataError("the corpus gives no examples: it needs at least one sentence with tokens in it")
+
+    def batch(self, position: int, batch_size: int, *, stage: int, mask_rate: float) -> PretrainingBatch:
+        """This rank's share of the ``batch_size`` examples from a position on."""
+        (stage, epoch, index), parts = self._enter(position, stage), []
+        source, place = self.sources[stage], 0  # within the batch of all ranks
+        while place < batch_size:
+            number = source.num_examples(epoch)
+            end = min(batch_size, place + number - index)
+            first = place + (self.rank - place) % self.num_ranks
+            at = index + np.arange(first - place, end - place, self.num_ranks)
+            if len(at):
+                indices = in_random_order(at, number, self.seed, epoch)
+                sequences = source.take(epoch, indices)
+                parts.append((sequences, self.masking(sequences, mask_rate, epoch, indices)))
+            epoch, index, place = epoch + 1, 0, end
+        return _together(parts)
+
+    def next_position(self, position: int, batch_size: int, *, stage: int) -> int:
+        """The position after ``batch_size`` more examples."""
+        stage, epoch, index = self._enter(position, stage)
+        index += batch_size
+        while index >= (number := self.sources[stage].num_examples(epoch)):
+            epoch, index = epoch + 1, index - number
+        return (((stage << _EPOCH_BITS) + epoch) << _INDEX_BITS) + index
+
+    def epoch(self, position: int) -> float:
+        """Epochs done at a position, with the part of the one it is in."""
+        stage, epoch, index = _stage_epoch_index(position)
+        return epoch + index / self.sources[stage].num_examples(epoch)
+
+    def _enter(self, position: int, stage: int) -> tuple[int, int, int]:
+        """A new stage begins with the next epoch."""
+        before, epoch, index = _stage_epoch_index(position)
+        return (before, epoch, index) if stage == before else (stage, epoch + (index > 0), 0)
+
+
+def _stage_epoch_index(position: int) -> tuple[int, int, int]:
+    rest, index = divmod(position, 1 << _INDEX_BITS)
+    stage, epoch = divmod(rest, 1 << _EPOCH_BITS)
+    return stage, epoch, index
+
+
+def _together(parts: Sequence[tuple[Sequences, Masked]]) -> PretrainingBatch:
+    seqlens = np.concatenate([np.diff(sequences.cu_seqlens) for sequences, _ in parts])
+    cu_seqlens = np.zeros(len(seqlens) + 1, np.int32)
+    np.cumsum(seqlens, out=cu_seqlens[1:])
+    firsts = np.cumsum([0, *(len(sequences.input_ids) for sequences, _ in parts[:-1])])
+    positions = [masked.positions + first for (_, masked), first in zip(parts, firsts, strict=True)]
+    labels = [sequences.next_sentence_label for sequences, _ in parts if sequences.next_sentence_label is not None]
+    max_seqlen = int(seqlens.max())
+    batch = Batch(
+        input_ids=_tensor([masked.input_ids for _, masked in parts]),
+        token_type_ids=_tensor([sequences.token_type_ids for sequences, _ in parts]),
+        position_ids=torch.from_numpy(np.arange(cu_seqlens[-1], dtype=np.int64) - np.repeat(cu_seqlens[:-1], seqlens)),
+        cu_seqlens=torch.from_numpy(cu_seqlens),
+        max_seqlen=max_seqlen,
+        num_positions=max_seqlen,
+    )
+    return PretrainingBatch(
+        batch, _tensor(positions), _tensor([masked.labels for _, masked in parts]), _tensor(labels) if labels else None
+    )
+
+
+def _tensor(arrays: Sequence[np.ndarray]) -> Tensor:
+    return torch.from_numpy(np.concatenate(arrays).astype(np.int64))

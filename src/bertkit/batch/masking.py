@@ -1,0 +1,193 @@
+"""Which tokens masked language modelling hides, and what stands in their place.
+
+Of each sequence, ``round(rate * seqlen)`` positions, at least one, never [CLS] or [SEP], are predicted; of these 80 %
+become [MASK], 10 % stay, 10 % become any token (Devlin et al. 2018, section 3.1; google-research/bert,
+create_pretraining_data.py, where the length counts [CLS] and [SEP] and the replacement may be any entry).
+
+Three ways to choose them: single tokens; whole words, where a word's pieces go together or, if they are too many, not
+at all, and each piece is replaced on its own (the published whole-word models); spans, runs of whole words of random
+length, replaced alike (Joshi et al. 2019, "SpanBERT", section 3.1).
+"""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from bertkit.batch.sequences import Sequences, SpecialIds
+from bertkit.compiled import compiled
+from bertkit.errors import UsageError
+from bertkit.randomness import below, key_of, uniform
+
+MaskUnit = Literal["token", "word", "span"]
+MASK_UNITS: tuple[MaskUnit, ...] = ("token", "word", "span")
+
+_MASKED, _KEPT = 0.8, 0.9  # below the first: [MASK]; below the second: as it was; above: any token
+_STOP_PROB, _LONGEST_SPAN = 0.2, 10  # SpanBERT: words of a span, geometric and cut
+_PLACES, _TOKENS = 0, 1  # what a sequence's two streams of random numbers are for
+
+
+class Masked(NamedTuple):
+    """Sequences with some of their tokens hidden."""
+
+    input_ids: np.ndarray  # (T,) int32, what the model reads
+    positions: np.ndarray  # (P,) int64, what it predicts, in order
+    labels: np.ndarray  # (P,) int64, the tokens that stood there
+
+
+class _Units(NamedTuple):
+    is_word: bool
+    is_span: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Masking:
+    """How sequences of one vocabulary are masked.
+
+    Args:
+        continues_word: (vocab_size,) bool, the entries that continue a word.
+        max_predictions: most positions of a sequence; None: no limit.
+        seed: sequence ``index`` of ``epoch`` is masked as (seed, epoch, index) says.
+    """
+
+    special: SpecialIds
+    continues_word: np.ndarray
+    unit: MaskUnit = "token"
+    max_predictions: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.unit not in MASK_UNITS:
+            raise UsageError(f"mask_unit={self.unit!r}: expected one of {', '.join(MASK_UNITS)}")
+        if self.max_predictions is not None and self.max_predictions < 1:
+            raise UsageError(f"max_predictions={self.max_predictions}: expected at least 1")
+
+    def __call__(self, sequences: Sequences, rate: float, epoch: int, indices: np.ndarray) -> Masked:
+        """Mask sequences, which are those of (B,) int64 ``indices`` in ``epoch``, at a rate above 0 and below 1.
+
+        Raises:
+            UsageError: a rate that is not.
+        """
+        if not 0 < rate < 1:
+            raise UsageError(f"mask_rate={rate}: expected a share above 0 and below 1")
+        seqlens = np.diff(sequences.cu_seqlens)
+        wanted = np.maximum(1, np.rint(seqlens * rate).astype(np.int64))  # rint and Python's round: halves to even
+        if self.max_predictions is not None:
+            wanted = np.minimum(wanted, self.max_predictions)
+        input_ids = sequences.input_ids.copy()
+        positions = np.empty(wanted.sum(), np.int64)
+        units = _Units(self.unit != "token", self.unit == "span")
+        number = _mask(
+            input_ids, sequences.cu_seqlens, wanted, self.special, self.continues_word, units, self.seed, epoch,
+            indices, positions,
+        )  # fmt: skip
+        positions = positions[:number]
+        return Masked(input_ids, positions, sequences.input_ids[positions].astype(np.int64))
+
+
+def continues_word(tokens: tuple[str, ...]) -> np.ndarray:
+    """(vocab_size,) bool: the entries of a WordPiece vocabulary that continue a word, "##ing"."""
+    return np.array([token.startswith("##") and len(token) > 2 for token in tokens])
+
+
+@compiled
+def _mask(input_ids, cu_seqlens, wanted, special, continues, units, seed, epoch, indices, positions):
+    """Choose positions and replace their tokens; returns how many there are."""
+    longest = 0
+    for i in range(len(indices)):
+        longest = max(longest, cu_seqlens[i + 1] - cu_seqlens[i])
+    starts = np.empty(longest + 1, np.int64)  # of the units: tokens or words
+    order = np.empty(longest, np.int64)
+    is_chosen = np.zeros(longest, np.bool_)
+    total = 0
+    for i in range(len(indices)):
+        first, end = cu_seqlens[i], cu_seqlens[i + 1]
+        ids = input_ids[first:end]
+        key = key_of(seed, epoch, indices[i])
+        num_units = _find_units(ids, special, continues, units.is_word, starts)
+        is_chosen[: len(ids)] = False
+        if units.is_span:
+            _choose_spans(ids, special, starts, num_units, wanted[i], key_of(key, _PLACES, 0), is_chosen)
+        else:
+            _choose_units(starts, num_units, wanted[i], key_of(key, _PLACES, 0), order, ids, special, is_chosen)
+        token_key = key_of(key, _TOKENS, 0)
+        drawn = 0.0
+        for place in range(len(ids)):
+            if not is_chosen[place]:
+                continue
+            if not (units.is_span and place and is_chosen[place - 1]):  # the tokens of a span share their fate
+                drawn = uniform(token_key, 2 * place)
+            if drawn < _MASKED:
+                ids[place] = special.mask
+            elif drawn >= _KEPT:
+                ids[place] = below(token_key, 2 * place + 1, len(continues))
+            positions[total] = first + place
+            total += 1
+    return total
+
+
+@compiled
+def _find_units(ids, special, continues, is_word, starts):
+    """Where each unit starts, and after them where the last one ends; a unit goes on to the next start or to a
+    [CLS] or [SEP]. Returns their number."""
+    number = 0
+    after_special = True
+    for place in range(len(ids)):
+        if ids[place] == special.cls or ids[place] == special.sep:
+            after_special = True
+            continue
+        if after_special or not (is_word and continues[ids[place]]):
+            starts[number] = place
+            number += 1
+        after_special = False
+    starts[number] = len(ids)
+    return number
+
+
+@compiled
+def _end_of(unit, starts, ids, special):
+    end = starts[unit] + 1
+    while end < starts[unit + 1] and ids[end] != special.cls and ids[end] != special.sep:
+        end += 1
+    return end
+
+
+@compiled
+def _choose_units(starts, num_units, wanted, key, order, ids, special, is_chosen):
+    """Units in random order, until ``wanted`` positions are chosen; one that would exceed it is passed over."""
+    for unit in range(num_units):
+        order[unit] = unit
+    chosen = 0
+    for turn in range(num_units):
+        if chosen >= wanted:
+            break
+        other = turn + below(key, turn, num_units - turn)
+        order[turn], order[other] = order[other], order[turn]
+        start, end = starts[order[turn]], _end_of(order[turn], starts, ids, special)
+        if chosen + end - start > wanted:
+            continue
+        is_chosen[start:end] = True
+        chosen += end - start
+
+
+@compiled
+def _choose_spans(ids, special, starts, num_units, wanted, key, is_chosen):
+    """Spans of words from random words on, until ``wanted`` positions are chosen or no more are found."""
+    chosen = turn = 0
+    while chosen < wanted and turn < 16 * (wanted + num_units) and num_units:
+        length = 1
+        while length < _LONGEST_SPAN and uniform(key, (turn << 5) + length) >= _STOP_PROB:
+            length += 1
+        unit = below(key, turn << 5, num_units)
+        turn += 1
+        if is_chosen[starts[unit]]:
+            continue
+        for word in range(unit, min(unit + length, num_units)):
+            start, end = starts[word], _end_of(word, starts, ids, special)
+            if is_chosen[start] or chosen >= wanted or (chosen and chosen + end - start > wanted):
+                break
+            stop = min(end, start + wanted - chosen)
+            is_chosen[start:stop] = True
+            chosen += stop - start
+            if word + 1 < num_units and end != starts[word + 1]:  # a [SEP] lies between
+                break

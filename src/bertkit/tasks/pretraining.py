@@ -1,0 +1,63 @@
+"""The loss of pre-training: mean over masked tokens plus, with sentence pairs, mean over pairs.
+
+Devlin et al. 2018, appendix A.2: the sum of the mean masked LM likelihood and the mean next sentence likelihood. The
+means are over the whole batch, however many parts and ranks share it.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bertkit.batch import PretrainingBatch
+from bertkit.heads import Bert
+from bertkit.tasks.task import Loss
+
+_LM_LOSS, _LM_CORRECT, _LM_COUNT, _NSP_LOSS, _NSP_CORRECT, _NSP_COUNT = range(6)
+
+
+class PretrainingTask:
+    """Masked language modelling, and next sentence prediction where the batches have labels for it."""
+
+    def totals(self, batch: PretrainingBatch) -> Tensor:
+        """(2,) masked tokens and sentence pairs."""
+        num_pairs = 0 if batch.next_sentence_label is None else len(batch)
+        return torch.tensor([len(batch.labels), num_pairs], dtype=torch.float64)
+
+    def loss(self, network: nn.Module, part: PretrainingBatch, totals: Tensor) -> Loss:
+        """Both losses of a part, in nats."""
+        assert isinstance(network, Bert)
+        sums = torch.zeros(6, dtype=torch.float64)
+        logits = network(part.batch, masked_positions=part.masked_positions).logits
+        lm_loss, sums[_LM_LOSS : _LM_COUNT + 1] = _cross_entropy(logits["masked_lm"], part.labels)
+        value = lm_loss / max(1.0, float(totals[0]))
+        if part.next_sentence_label is not None:
+            nsp_loss, sums[_NSP_LOSS : _NSP_COUNT + 1] = _cross_entropy(
+                logits["next_sentence"], part.next_sentence_label
+            )
+            value = value + nsp_loss / max(1.0, float(totals[1]))
+        return Loss(value, sums)
+
+    def metrics(self, sums: Tensor) -> dict[str, float]:
+        """Losses in nats, accuracies, and the perplexity of masked tokens, e to their loss."""
+        numbers = sums.tolist()
+        lm_loss = numbers[_LM_LOSS] / max(1.0, numbers[_LM_COUNT])
+        metrics = {
+            "loss": lm_loss,
+            "masked_lm_loss": lm_loss,
+            "masked_lm_accuracy": numbers[_LM_CORRECT] / max(1.0, numbers[_LM_COUNT]),
+            "masked_lm_perplexity": math.exp(min(lm_loss, 700.0)) if lm_loss == lm_loss else lm_loss,
+        }
+        if numbers[_NSP_COUNT]:
+            metrics["next_sentence_loss"] = numbers[_NSP_LOSS] / numbers[_NSP_COUNT]
+            metrics["next_sentence_accuracy"] = numbers[_NSP_CORRECT] / numbers[_NSP_COUNT]
+            metrics["loss"] += metrics["next_sentence_loss"]
+        return metrics
+
+
+def _cross_entropy(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Summed over rows; and (3,) the same sum, rows whose highest logit is the label's, rows."""
+    loss = F.cross_entropy(logits, labels, reduction="sum")
+    correct = (logits.detach().argmax(dim=-1) == labels).sum()
+    return loss, torch.stack([loss.detach().double(), correct.double(), correct.new_tensor(len(labels)).double()]).cpu()

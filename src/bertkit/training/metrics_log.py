@@ -1,0 +1,44 @@
+"""What happens in a run, one JSON object a line, written as it happens; on request to TensorBoard too."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from bertkit.errors import DependencyError
+
+
+class MetricsLog:
+    """Appends to ``metrics.jsonl`` of a run folder.
+
+    Raises:
+        DependencyError: TensorBoard is asked for and not installed.
+    """
+
+    def __init__(self, run: Path, *, tensorboard: bool = False) -> None:
+        path = run / "metrics.jsonl"
+        is_cut = path.exists() and path.stat().st_size and path.read_bytes()[-1:] != b"\n"  # by kill -9
+        self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 open as long as the run
+        if is_cut:
+            self._file.write("\n")
+        self._writer: Any = None
+        if tensorboard:
+            try:
+                from torch.utils.tensorboard import SummaryWriter
+            except ImportError:
+                raise DependencyError("TensorBoard is not installed: pip install 'bertkit[track]'") from None
+            self._writer = SummaryWriter(str(run / "tensorboard"))
+
+    def write(self, event: str, step: int, **facts: Any) -> None:
+        """One event of a step."""
+        self._file.write(json.dumps({"event": event, "step": step, **facts}) + "\n")
+        self._file.flush()
+        if self._writer is not None:
+            for name, value in facts.items():
+                if isinstance(value, int | float) and not isinstance(value, bool):
+                    self._writer.add_scalar(f"{event}/{name}", value, step)
+            self._writer.flush()
+
+    def close(self) -> None:
+        self._file.close()
+        if self._writer is not None:
+            self._writer.close()

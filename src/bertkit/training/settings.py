@@ -1,0 +1,55 @@
+"""How a run is trained."""
+
+from dataclasses import dataclass
+
+from bertkit.errors import UsageError
+from bertkit.training.optimizers import OPTIMIZERS
+from bertkit.training.schedules import learning_rate_factor
+
+PRECISIONS = ("float32", "bfloat16")
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """Everything the training loop is told. A run's length is ``num_steps`` or ``minutes``, one of them."""
+
+    num_steps: int | None = None  # optimizer steps
+    minutes: float | None = None  # wall-clock time
+    batch_size: int = 256  # sequences of an optimizer step, all ranks together
+    tokens_per_part: int = 8_192  # most tokens of a forward and backward pass; a batch has as many as it needs
+    optimizer: str = "adamw"  # one of OPTIMIZERS
+    learning_rate: float = 1e-4  # at its peak; BERT: 1e-4 (Devlin et al. 2018, appendix A.2)
+    matrix_learning_rate: float = 0.02  # of muon's matrices (Jordan et al. 2024)
+    weight_decay: float = 0.01  # of matrices and embeddings, decoupled
+    betas: tuple[float, float] = (0.9, 0.999)  # of AdamW's two averages
+    eps: float = 1e-6  # added to AdamW's divisor
+    schedule: str = "linear"  # one of SCHEDULES
+    warmup: float = 0.01  # share of the run; BERT: 10,000 of 1,000,000 steps
+    clip_norm: float | None = 1.0  # largest norm of all gradients together
+    precision: str = "float32"  # of the products: float32 or bfloat16; weights and sums are float32
+    gradient_checkpointing: bool = False  # compute activations again in the backward pass instead of keeping them
+    log_every: int = 10  # steps between lines of metrics
+    evaluate_every: int | None = None  # steps between evaluations; None: twenty in a run
+    save_every: int | None = None  # steps between checkpoints; None: ten in a run
+    keep_last: int = 2  # checkpoints kept, beside the best
+    seed: int = 0  # of order, masks and dropout
+
+    def __post_init__(self) -> None:
+        if (self.num_steps is None) == (self.minutes is None):
+            raise UsageError("expected either num_steps or minutes, the length of the run")
+        for name in ("num_steps", "batch_size", "tokens_per_part", "log_every", "evaluate_every", "save_every",
+                     "keep_last"):  # fmt: skip
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or value < 1):
+                raise UsageError(f"{name}={value!r}: expected an integer of at least 1")
+        for name in ("minutes", "learning_rate", "matrix_learning_rate", "clip_norm", "eps"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < float("inf"):
+                raise UsageError(f"{name}={value!r}: expected a number above 0")
+        if not 0 <= self.weight_decay < float("inf"):
+            raise UsageError(f"weight_decay={self.weight_decay!r}: expected a number of at least 0")
+        if self.optimizer not in OPTIMIZERS:
+            raise UsageError(f"optimizer={self.optimizer!r}: expected one of {', '.join(OPTIMIZERS)}")
+        if self.precision not in PRECISIONS:
+            raise UsageError(f"precision={self.precision!r}: training knows {' and '.join(PRECISIONS)}")
+        learning_rate_factor(self.schedule, 0.0, self.warmup)

@@ -1,0 +1,107 @@
+"""The state of a run on disk: the model, the optimizer, and where the run is; whole folders, or none.
+
+``checkpoints/step-00000100`` holds ``model``, a model directory like any other, ``optimizer.safetensors`` and
+``state.json``. With the settings of the run that is everything: order, masks and dropout are functions of the position.
+"""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from bertkit.errors import CheckpointError
+from bertkit.json_files import read_json, write_json
+from bertkit.training.optimizers import Together
+from bertkit.whole_files import whole_folder
+
+_BETWEEN = "//"  # a parameter's name, and what is kept of it
+
+
+@dataclass
+class TrainingState:
+    """Where a run is."""
+
+    step: int = 0  # optimizer steps done
+    position: int = 0  # of the loader
+    seconds: float = 0.0  # wall-clock time in the loop, over all its sessions
+    num_tokens: int = 0  # real tokens read
+    best: float | None = None  # the best value of the metric that decides
+    best_step: int | None = None
+    num_threads: int = 0  # of torch, when this was saved: another number sums in another order
+    num_ranks: int = 1
+
+
+def save_state(
+    folder: Path, state: TrainingState, network: nn.Module, optimizer: Together, save_model: Callable[[Path], None]
+) -> None:
+    """Write a checkpoint folder, whole or not at all."""
+    names: dict[Tensor, str] = {parameter: name for name, parameter in network.named_parameters()}
+    tensors = {
+        f"{names[parameter]}{_BETWEEN}{key}": value.detach().cpu().contiguous()
+        for parameter, kept in optimizer.state.items()
+        for key, value in kept.items()
+    }
+    with whole_folder(folder, overwrite=True) as temporary:
+        save_model(temporary / "model")
+        save_file(tensors, str(temporary / "optimizer.safetensors"))
+        write_json(temporary / "state.json", asdict(state))
+
+
+def load_state(folder: Path, network: nn.Module, optimizer: Together) -> TrainingState:
+    """Read where a run was, and fill the optimizer in.
+
+    Raises:
+        CheckpointError: a file that is missing or damaged, or is of another network or optimizer.
+    """
+    record = read_json(folder / "state.json")
+    names = {field.name for field in fields(TrainingState)}
+    if not isinstance(record, dict) or set(record) != names:
+        raise CheckpointError(f"{folder / 'state.json'} is missing or not the state of a run")
+    parameters = dict(network.named_parameters())
+    try:
+        tensors = load_file(str(folder / "optimizer.safetensors"))
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{folder / 'optimizer.safetensors'} cannot be read: {error}") from None
+    for full_name, value in tensors.items():
+        name, _, key = full_name.partition(_BETWEEN)
+        parameter = parameters.get(name)
+        if parameter is None or (value.dim() and value.shape != parameter.shape):
+            raise CheckpointError(f"{folder} holds the optimizer's {full_name}, which this network has no place for")
+        device = parameter.device if value.dim() else value.device
+        optimizer.state_of(parameter)[key] = value.to(device)
+    return TrainingState(**record)
+
+
+def checkpoints(run: Path) -> list[Path]:
+    """The checkpoint folders of a run, oldest first."""
+    return sorted((run / "checkpoints").glob("step-*"))
+
+
+def checkpoint_folder(run: Path, step: int) -> Path:
+    """Where the checkpoint of a step goes."""
+    return run / "checkpoints" / f"step-{step:08d}"
+
+
+def remove_older(run: Path, keep_last: int, best_step: int | None) -> None:
+    """Remove checkpoints but for the last few and the best, and what a killed run left half-written."""
+    for folder in checkpoints(run)[:-keep_last]:
+        if best_step is None or folder != checkpoint_folder(run, best_step):
+            shutil.rmtree(folder)
+    for leftover in (run / "checkpoints").glob(".step-*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+
+
+def same_bits_threads(state: TrainingState) -> str | None:
+    """What to tell when a run goes on with another number of threads, which sums in another order."""
+    now = torch.get_num_threads()
+    if state.num_threads in (0, now):
+        return None
+    return (
+        f"this run used {state.num_threads} threads and goes on with {now}: its numbers will differ in the last bits "
+        f"from an uninterrupted one (set OMP_NUM_THREADS={state.num_threads} for the same)"
+    )

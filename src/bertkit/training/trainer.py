@@ -1,0 +1,258 @@
+"""The training loop, the only one: batches to gradients to weights, with evaluations and checkpoints between.
+
+A step is a function of the weights, the optimizer's state and the position of the feed, so a run that stopped anywhere
+goes on as if it had not: with as many threads and ranks, to the same bits.
+"""
+
+import math
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from bertkit.errors import TrainingError
+from bertkit.json_files import write_json
+from bertkit.tasks import Task
+from bertkit.training.gradients import compute_gradients
+from bertkit.training.metrics_log import MetricsLog
+from bertkit.training.optimizers import Together
+from bertkit.training.ranks import Ranks
+from bertkit.training.schedules import learning_rate_factor
+from bertkit.training.settings import TrainingSettings
+from bertkit.training.state import TrainingState, checkpoint_folder, remove_older, save_state
+
+_EVALUATIONS, _SAVES = 20, 10  # in a run, where the settings name no number of steps
+
+
+class Feed(Protocol):
+    """Batches by position. What a batch holds may depend on how far the run is, ``done``, 0 to 1."""
+
+    def batch(self, position: int, done: float) -> Any:
+        """This rank's share of the batch at a position: has ``num_tokens``, ``split(num_parts)``, ``to(device)``."""
+        ...
+
+    def next_position(self, position: int, done: float) -> int:
+        """The position after it."""
+        ...
+
+    def facts(self, position: int, done: float) -> dict[str, float]:
+        """What to log of a position: "epoch" and the like."""
+        ...
+
+
+@dataclass
+class Trainer:
+    """One run of training.
+
+    ``run`` is its folder; ``save_model`` writes the network's model directory; ``evaluate`` gives the metrics on
+    held-out data, of which ``best_by`` decides which checkpoint is the best, the lowest or, if ``higher_is_better``,
+    the highest; ``sample`` gives what to log beside them; ``tell`` gets lines for a person.
+    """
+
+    network: nn.Module
+    task: Task
+    feed: Feed
+    settings: TrainingSettings
+    optimizer: Together
+    run: Path
+    save_model: Callable[[Path], None]
+    state: TrainingState = field(default_factory=TrainingState)
+    evaluate: Callable[[], dict[str, float]] | None = None
+    best_by: str = "loss"
+    higher_is_better: bool = False
+    sample: Callable[[], dict[str, Any]] | None = None
+    tell: Callable[[str], None] = tqdm.write
+    ranks: Ranks = field(default_factory=Ranks)
+    should_stop: Callable[[], bool] = lambda: False
+    tensorboard: bool = False
+
+    def train(self) -> str:
+        """Train to the end of the run, or until ``should_stop``; returns "finished" or "stopped".
+
+        Raises:
+            TrainingError: the loss or a gradient is not a finite number; where it was is in ``non-finite.json``.
+        """
+        self._started = time.monotonic() - self.state.seconds
+        self._log = MetricsLog(self.run, tensorboard=self.tensorboard) if self.ranks.is_first else None
+        self._sums, self._tokens_logged, self._seconds_logged = None, self.state.num_tokens, self.state.seconds
+        self._step_evaluated = -1
+        self.network.train()
+        with ThreadPoolExecutor(1) as ahead, self._progress() as progress:
+            try:
+                return self._loop(ahead, progress)
+            finally:
+                if self._log is not None:
+                    self._log.close()
+
+    def _loop(self, ahead: ThreadPoolExecutor, progress: tqdm) -> str:
+        state, coming = self.state, None
+        stops, done = self._agree()
+        while not stops and done < 1:
+            batch = coming.result() if coming is not None else self.feed.batch(state.position, done)
+            position, state.position = state.position, self.feed.next_position(state.position, done)
+            coming = self._coming(ahead, state.position)
+            self._step(batch, position, done)
+            before, (stops, done) = done, self._agree()
+            self._after_step(before, done, progress)
+        reason = "stopped" if done < 1 else "finished"
+        if state.step and not checkpoint_folder(self.run, state.step).is_dir():
+            if reason == "finished" and self._step_evaluated != state.step:
+                self._evaluate()
+            self._save()
+        self._write("end", seconds=state.seconds, reason=reason)
+        return reason
+
+    def _step(self, batch: Any, position: int, done: float) -> None:
+        """One optimizer step."""
+        settings, state = self.settings, self.state
+        parameters = [parameter for parameter in self.network.parameters() if parameter.requires_grad]
+        device = parameters[0].device
+        counts = self.ranks.add(torch.cat([self.task.totals(batch), torch.tensor([float(batch.num_tokens)])]))
+        totals = counts[:-1]
+        parts = [part.to(device) for part in batch.split(self._num_parts(batch.num_tokens))]
+        losses = compute_gradients(
+            parameters,
+            parts,
+            lambda part: self.task.loss(self.network, part, totals),
+            dtype=getattr(torch, settings.precision),
+            seed=((settings.seed * 1_000_003 + state.step) * self.ranks.num_ranks + self.ranks.rank),
+        )
+        self.ranks.add_gradients(parameters)
+        sums = self.ranks.add(torch.stack([loss.sums for loss in losses]).sum(dim=0))
+        norm = self._clip(parameters)
+        if not (math.isfinite(norm) and bool(sums.isfinite().all())):
+            self._stop_at_non_finite(position, sums, norm)
+        factor = learning_rate_factor(settings.schedule, done, settings.warmup)
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["peak_lr"] * factor
+        self.optimizer.step()
+        state.step += 1
+        state.num_tokens += int(counts[-1])
+        self._sums = sums if self._sums is None else self._sums + sums
+        self._last = {
+            "learning_rate": settings.learning_rate * factor,
+            "gradient_norm": norm,
+            **self.feed.facts(position, done),
+        }
+
+    def _num_parts(self, num_tokens: int) -> int:
+        """As many as fit in memory, and a multiple of the cores."""
+        num_threads = torch.get_num_threads() if next(self.network.parameters()).device.type == "cpu" else 1
+        return math.ceil(num_tokens / self.settings.tokens_per_part / num_threads) * num_threads
+
+    def _clip(self, parameters: list[nn.Parameter]) -> float:
+        """The norm of all gradients together, which are scaled where it exceeds the limit."""
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        norm = float(nn.utils.get_total_norm(gradients))
+        limit = self.settings.clip_norm
+        if limit is not None and norm > limit:
+            torch._foreach_mul_(gradients, limit / norm)
+        return norm
+
+    def _after_step(self, before: float, done: float, progress: tqdm) -> None:
+        settings, state = self.settings, self.state
+        state.seconds = time.monotonic() - self._started
+        progress.update(1 if settings.num_steps else state.seconds - progress.n)
+        if state.step % settings.log_every == 0 or done >= 1:
+            self._log_metrics(progress)
+        improved = False
+        if self._is_due(settings.evaluate_every, _EVALUATIONS, before, done):
+            improved = self._evaluate()
+        if improved or self._is_due(settings.save_every, _SAVES, before, done):
+            self._save()
+
+    def _is_due(self, every: int | None, in_a_run: int, before: float, done: float) -> bool:
+        if every is not None:
+            return self.state.step % every == 0
+        return int(done * in_a_run) > int(before * in_a_run)
+
+    def _log_metrics(self, progress: tqdm) -> None:
+        state = self.state
+        assert self._sums is not None
+        metrics = self.task.metrics(self._sums)
+        seconds = max(1e-9, state.seconds - self._seconds_logged)
+        speed = (state.num_tokens - self._tokens_logged) / seconds
+        facts = {**metrics, **self._last, "tokens_per_second": speed}
+        self._write("step", seconds=state.seconds, tokens=state.num_tokens, **facts)
+        progress.set_postfix_str(f"loss {metrics['loss']:.3f}, {speed:,.0f} tokens/s", refresh=False)
+        self._sums, self._tokens_logged, self._seconds_logged = None, state.num_tokens, state.seconds
+
+    def _evaluate(self) -> bool:
+        """Evaluate and log; whether it is the best so far."""
+        if self.evaluate is None:
+            return False
+        state, metrics = self.state, self.evaluate()
+        self._step_evaluated = state.step
+        self._write("evaluation", seconds=state.seconds, tokens=state.num_tokens, **metrics)
+        if self.sample is not None and self.ranks.is_first:
+            self._write("samples", **self.sample())
+        value = metrics[self.best_by]
+        improved = state.best is None or (value > state.best if self.higher_is_better else value < state.best)
+        if improved:
+            state.best, state.best_step = value, state.step
+        if self.ranks.is_first:
+            shown = ", ".join(f"{name} {number:.4g}" for name, number in metrics.items())
+            self.tell(f"step {state.step}: {shown}{' (best so far)' if improved else ''}")
+        return improved
+
+    def _save(self) -> None:
+        state = self.state
+        state.num_threads, state.num_ranks = torch.get_num_threads(), self.ranks.num_ranks
+        if self.ranks.is_first:
+            folder = checkpoint_folder(self.run, state.step)
+            save_state(folder, state, self.network, self.optimizer, self.save_model)
+            remove_older(self.run, self.settings.keep_last, state.best_step)
+            self._write("checkpoint", path=str(folder.relative_to(self.run)))
+        self.ranks.wait()
+
+    def _stop_at_non_finite(self, position: int, sums: Tensor, norm: float) -> None:
+        place = {"step": self.state.step, "position": position, "sums": str(sums.tolist()), "gradient_norm": str(norm)}
+        if self.ranks.is_first:
+            write_json(self.run / "non-finite.json", place)
+            self._write("end", seconds=self.state.seconds, reason="non-finite loss")
+        raise TrainingError(
+            f"step {self.state.step}: the loss or a gradient is not a finite number; the batch's position is in "
+            f"{self.run / 'non-finite.json'}. Go on from the last checkpoint with a lower learning rate"
+        )
+
+    def _done(self) -> float:
+        """The share of the run that is done."""
+        settings = self.settings
+        if settings.num_steps is not None:
+            return min(1.0, self.state.step / settings.num_steps)
+        assert settings.minutes is not None
+        return min(1.0, (time.monotonic() - self._started) / (60 * settings.minutes))
+
+    def _agree(self) -> tuple[bool, float]:
+        """Whether any rank was told to stop, and how far the first one is: the same on every rank."""
+        done = self._done() if self.ranks.is_first else 0.0
+        here = torch.tensor([float(self.should_stop()), done], dtype=torch.float64)
+        stops, done = self.ranks.add(here).tolist()
+        return stops > 0, done
+
+    def _coming(self, ahead: ThreadPoolExecutor, position: int) -> Future | None:
+        """The next batch, made while this one trains; what it holds must not depend on the clock."""
+        if self.settings.num_steps is None or self.state.step + 1 >= self.settings.num_steps:
+            return None
+        return ahead.submit(self.feed.batch, position, (self.state.step + 1) / self.settings.num_steps)
+
+    def _write(self, event: str, **facts: Any) -> None:
+        if self._log is not None:
+            self._log.write(event, self.state.step, **facts)
+
+    def _progress(self) -> tqdm:
+        settings, state = self.settings, self.state
+        hidden = None if self.ranks.is_first else True
+        if settings.num_steps is not None:
+            return tqdm(total=settings.num_steps, initial=state.step, desc="training", unit=" steps", disable=hidden)
+        assert settings.minutes is not None
+        layout = "{desc} {percentage:3.0f}%|{bar}| {n:.0f}/{total:.0f} s {postfix}"
+        return tqdm(
+            total=60 * settings.minutes, initial=state.seconds, desc="training", disable=hidden, bar_format=layout
+        )

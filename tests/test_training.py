@@ -1,0 +1,417 @@
+"""The training loop: optimizers and schedules as published, the losses of transformers, resumes to the bit."""
+
+import itertools
+import json
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from random_models import error, our_model
+from torch import nn
+
+from bertkit import Model, load
+from bertkit.batch import Loader, Masking, PretrainingBatch, SentencePairs, SpecialIds, TokenBlocks
+from bertkit.errors import CheckpointError, TrainingError, UsageError
+from bertkit.tasks import PretrainingTask
+from bertkit.training import (
+    SCHEDULES,
+    AdamW2018,
+    Trainer,
+    TrainingSettings,
+    TrainingState,
+    checkpoints,
+    compute_gradients,
+    evaluate,
+    learning_rate_factor,
+    load_state,
+    make_optimizer,
+    same_bits_threads,
+)
+
+SETTINGS = TrainingSettings(
+    num_steps=20, batch_size=12, tokens_per_part=150, learning_rate=3e-3, warmup=0.2, evaluate_every=5, save_every=4,
+    log_every=3, seed=11,
+)  # fmt: skip
+SHAPE = {
+    "vocab_size": 99, "hidden_size": 20, "num_attention_heads": 4, "intermediate_size": 44, "num_hidden_layers": 2,
+    "max_position_embeddings": 40, "hidden_act": "gelu", "type_vocab_size": 2,
+}  # fmt: skip
+
+
+def random_shard(num_documents: int = 40) -> SimpleNamespace:
+    draw = np.random.default_rng(5)
+    lengths = draw.integers(2, 12, num_documents * 6)
+    return SimpleNamespace(
+        tokens=draw.zipf(1.5, lengths.sum()).clip(5, 98).astype(np.uint16),
+        sentences=np.cumsum([0, *lengths]),
+        documents=np.arange(num_documents + 1) * 6,
+    )
+
+
+class PairFeed:
+    """Sentence pairs, twelve or so a batch."""
+
+    def __init__(self, batch_size: int = 12, seed: int = 11, pairs: bool = True) -> None:
+        special = SpecialIds(2, 3, 4)
+        source = (SentencePairs if pairs else TokenBlocks)(random_shard(), special, 24, seed)
+        self.loader = Loader([source], Masking(special, np.zeros(99, bool), seed=seed), seed)
+        self.batch_size = batch_size
+
+    def batch(self, position: int, done: float) -> PretrainingBatch:
+        return self.loader.batch(position, self.batch_size, stage=0, mask_rate=0.15)
+
+    def next_position(self, position: int, done: float) -> int:
+        return self.loader.next_position(position, self.batch_size, stage=0)
+
+    def facts(self, position: int, done: float) -> dict[str, float]:
+        return {"epoch": self.loader.epoch(position)}
+
+
+def fresh_model(dropout: float = 0.1, **changes) -> Model:
+    shape = SHAPE | {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout} | changes
+    return our_model("pretraining", 3, **shape)
+
+
+def optimizer_of(model: Model, settings: TrainingSettings):
+    return make_optimizer(
+        settings.optimizer, model.network, learning_rate=settings.learning_rate, weight_decay=settings.weight_decay,
+        betas=settings.betas, eps=settings.eps, matrix_learning_rate=settings.matrix_learning_rate,
+    )  # fmt: skip
+
+
+def trainer_of(model: Model, run: Path, settings: TrainingSettings = SETTINGS, **options) -> Trainer:
+    run.mkdir(exist_ok=True)
+    task, feed = PretrainingTask(), options.pop("feed", None) or PairFeed(settings.batch_size)
+    held_out = PairFeed(seed=99).batch(0, 0.0).split(3)
+    return Trainer(
+        model.network, task, feed, settings, options.pop("optimizer", None) or optimizer_of(model, settings), run,
+        save_model=model.save, evaluate=lambda: evaluate(model.network, task, held_out, dtype=torch.float32),
+        best_by="masked_lm_loss", tell=lambda line: None, **options,
+    )  # fmt: skip
+
+
+def events(run: Path, kind: str) -> list[dict]:
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [line for line in lines if line["event"] == kind]
+
+
+def weights(model: Model) -> dict[str, torch.Tensor]:
+    return {name: parameter.detach().clone() for name, parameter in model.network.named_parameters()}
+
+
+def assert_same_bits(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> None:
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+# ---- schedules
+
+
+def test_the_learning_rate_of_2018_step_by_step() -> None:
+    peak, num_steps, num_warmup = 1e-4, 1_000, 10  # optimization.py, create_optimizer
+    for step in range(num_steps):
+        expected = peak * (1 - step / num_steps)
+        if step < num_warmup:
+            expected = peak * step / num_warmup
+        found = peak * learning_rate_factor("linear-2018", step / num_steps, num_warmup / num_steps)
+        assert found == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_every_schedule_warms_up_to_its_peak_and_stays_within(schedule: str) -> None:
+    factors = [learning_rate_factor(schedule, done / 1_000, 0.1) for done in range(1_001)]
+    assert factors[0] == 0 and factors[50] == pytest.approx(0.5)
+    assert max(factors) == pytest.approx(0.9 if schedule == "linear-2018" else 1.0, abs=0.1)
+    assert min(factors) >= 0
+    if schedule != "constant":
+        assert factors[-1] == pytest.approx(0, abs=1e-12)
+        falling = factors[100:]
+        assert all(later <= earlier for earlier, later in itertools.pairwise(falling))
+    assert learning_rate_factor(schedule, 0.0, 0.0) > 0.9
+
+
+def test_schedules_refuse() -> None:
+    with pytest.raises(UsageError, match="linear-2018"):
+        learning_rate_factor("sawtooth", 0.5, 0.1)
+    with pytest.raises(UsageError, match="warmup=1"):
+        learning_rate_factor("linear", 0.5, 1.0)
+
+
+# ---- optimizers
+
+
+def test_the_optimizer_of_2018_reaches_the_optimum_of_its_own_test() -> None:
+    # google-research/bert, optimization_test.py: mean squared distance, learning rate 0.2, 100 steps
+    weight = nn.Parameter(torch.tensor([0.1, -0.2, -0.1]))
+    goal = torch.tensor([0.4, 0.2, -0.5])
+    optimizer = AdamW2018([weight], lr=0.2, weight_decay=0.0)
+    for _ in range(100):
+        optimizer.zero_grad()
+        (weight - goal).square().mean().backward()
+        optimizer.step()
+    assert torch.allclose(weight.detach(), goal, rtol=1e-2, atol=1e-2)
+
+
+def test_the_optimizer_of_2018_written_out() -> None:
+    weight = nn.Parameter(torch.tensor([[0.5, -0.25]], dtype=torch.float64))
+    optimizer = AdamW2018([weight], lr=0.1, weight_decay=0.01)
+    w, m, v = [0.5, -0.25], [0.0, 0.0], [0.0, 0.0]
+    for step in range(5):
+        gradient = [0.3 - 0.1 * step, 0.2]
+        weight.grad = torch.tensor([gradient], dtype=torch.float64)
+        optimizer.step()
+        for i in range(2):
+            m[i] = 0.9 * m[i] + 0.1 * gradient[i]
+            v[i] = 0.999 * v[i] + 0.001 * gradient[i] ** 2
+            w[i] -= 0.1 * (m[i] / (math.sqrt(v[i]) + 1e-6) + 0.01 * w[i])
+    assert weight[0].tolist() == pytest.approx(w, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["adamw", "adamw-2018", "muon"])
+def test_every_parameter_has_its_place_and_decay_keeps_off_norms_and_biases(name: str) -> None:
+    model = fresh_model()
+    optimizer = optimizer_of(model, replace(SETTINGS, optimizer=name))
+    names = {parameter: key for key, parameter in model.network.named_parameters()}
+    seen = []
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            seen.append(names[parameter])
+            assert (group["weight_decay"] > 0) == (parameter.dim() == 2)
+            is_matrix = ".layers." in names[parameter] and parameter.dim() == 2
+            assert group["peak_lr"] == (0.02 if name == "muon" and is_matrix else 3e-3)
+    assert sorted(seen) == sorted(names.values())
+    with pytest.raises(UsageError, match="adamw-2018"):
+        optimizer_of(model, SimpleNamespace(**vars(SETTINGS) | {"optimizer": "sgd"}))
+
+
+# ---- the loss
+
+
+def test_twenty_losses_of_transformers_with_the_recipe_of_2018(tmp_path: Path) -> None:
+    settings = replace(SETTINGS, optimizer="adamw-2018", schedule="linear-2018", learning_rate=1e-3, log_every=1,
+                       num_steps=20)  # fmt: skip
+    model = fresh_model(dropout=0.0)
+    model.save(tmp_path / "start")
+    trainer_of(model, tmp_path / "run", settings).train()
+    ours = [event["loss"] for event in events(tmp_path / "run", "step")]
+
+    theirs = transformers.BertForPreTraining.from_pretrained(tmp_path / "start").train()
+    parameters = dict(theirs.named_parameters())
+    averages = {name: (torch.zeros_like(p), torch.zeros_like(p)) for name, p in parameters.items()}
+    feed, position, found = PairFeed(), 0, []
+    for step in range(20):
+        given = feed.batch(position, 0.0)
+        position = feed.next_position(position, 0.0)
+        batch = given.batch
+        labels = torch.full((len(batch.input_ids),), -100)
+        labels[given.masked_positions] = given.labels
+        loss = theirs(
+            input_ids=batch.pad(batch.input_ids), attention_mask=batch.attention_mask().long(),
+            token_type_ids=batch.pad(batch.token_type_ids), labels=batch.pad(labels, -100),
+            next_sentence_label=given.next_sentence_label,
+        ).loss  # fmt: skip
+        found.append(loss.item())
+        theirs.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(theirs.parameters(), 1.0)
+        rate = 1e-3 * (step / 4 if step < 4 else 1 - step / 20)
+        with torch.no_grad():
+            for name, parameter in parameters.items():
+                m, v = averages[name]
+                m.mul_(0.9).add_(parameter.grad, alpha=0.1)
+                v.mul_(0.999).addcmul_(parameter.grad, parameter.grad, value=0.001)
+                update = m / (v.sqrt() + 1e-6)
+                if "LayerNorm" not in name and "bias" not in name:
+                    update = update + 0.01 * parameter
+                parameter.sub_(rate * update)
+    assert len(ours) == 20 and found[-1] < found[0] - 0.1
+    assert np.abs(np.array(ours) - np.array(found)).max() < 1e-4
+
+
+def test_the_loss_of_a_batch_does_not_depend_on_its_parts() -> None:
+    model, task, batch = fresh_model(0.0), PretrainingTask(), PairFeed().batch(0, 0.0)
+    parameters = list(model.network.parameters())
+    totals = task.totals(batch)
+    gradients, losses = [], []
+    for num_parts in (1, 5):
+        parts = batch.split(num_parts)
+        found = compute_gradients(parameters, parts, lambda part: task.loss(model.network, part, totals))
+        gradients.append(torch.cat([p.grad.flatten() for p in parameters]))
+        losses.append(task.metrics(torch.stack([loss.sums for loss in found]).sum(0))["loss"])
+        assert sum(float(loss.value.detach()) for loss in found) == pytest.approx(losses[-1], rel=1e-5)
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+    assert error(gradients[0], gradients[1]) < 1e-5
+
+
+def test_metrics_written_out() -> None:
+    metrics = PretrainingTask().metrics(torch.tensor([6.0, 1.0, 4.0, 3.0, 2.0, 3.0], dtype=torch.float64))
+    assert metrics == {
+        "loss": 2.5, "masked_lm_loss": 1.5, "masked_lm_accuracy": 0.25, "masked_lm_perplexity": math.exp(1.5),
+        "next_sentence_loss": 1.0, "next_sentence_accuracy": 2 / 3,
+    }  # fmt: skip
+    assert "next_sentence_loss" not in PretrainingTask().metrics(torch.tensor([6.0, 1.0, 4.0, 0, 0, 0]))
+
+
+def test_masked_lm_alone(tmp_path: Path) -> None:
+    model = our_model("masked_lm", 3, **SHAPE)
+    trainer = trainer_of(model, tmp_path / "run", feed=PairFeed(pairs=False))
+    trainer.evaluate = None
+    assert trainer.train() == "finished"
+    first, *_, last = events(tmp_path / "run", "step")
+    assert last["masked_lm_loss"] < first["masked_lm_loss"] and "next_sentence_loss" not in last
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_the_loss_falls(tmp_path: Path, optimizer: str) -> None:
+    model = fresh_model()
+    settings = replace(SETTINGS, optimizer=optimizer, precision="bfloat16", num_steps=40)
+    trainer_of(model, tmp_path / "run", settings).train()
+    found = [event["masked_lm_loss"] for event in events(tmp_path / "run", "evaluation")]
+    assert len(found) == 8 and found[-1] < found[0] - 0.2
+
+
+# ---- going on
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "adamw-2018", "muon"])
+def test_a_run_that_stopped_anywhere_ends_with_the_same_bits(tmp_path: Path, optimizer: str) -> None:
+    settings = replace(SETTINGS, optimizer=optimizer)
+    whole = fresh_model()
+    assert trainer_of(whole, tmp_path / "whole", settings).train() == "finished"
+    for stop_after in (1, 8, 13):
+        run = tmp_path / f"stopped after {stop_after}"
+        model = fresh_model()
+        trainer = trainer_of(model, run, settings)
+        trainer.should_stop = lambda trainer=trainer, last=stop_after: trainer.state.step >= last
+        assert trainer.train() == "stopped" and trainer.state.step == stop_after
+        folder = checkpoints(run)[-1]
+        again = load(folder / "model")
+        kept = optimizer_of(again, settings)
+        state = load_state(folder, again.network, kept)
+        assert state.step == stop_after and same_bits_threads(state) is None
+        assert trainer_of(again, run, settings, optimizer=kept, state=state).train() == "finished"
+        assert_same_bits(weights(again), weights(whole))
+
+
+def test_the_last_checkpoints_and_the_best_are_kept(tmp_path: Path) -> None:
+    model, run = fresh_model(), tmp_path / "run"
+    trainer = trainer_of(model, run, replace(SETTINGS, save_every=2, keep_last=2))
+    losses = iter([3.0, 2.0, 5.0, 4.0])
+    trainer.evaluate = lambda: {"masked_lm_loss": next(losses)}
+    trainer.train()
+    assert [folder.name for folder in checkpoints(run)] == ["step-00000010", "step-00000018", "step-00000020"]
+    assert (trainer.state.best, trainer.state.best_step) == (2.0, 10)
+    assert [event["step"] for event in events(run, "checkpoint")] == [2, 4, 5, 6, 8, 10, 12, 14, 16, 18, 20]
+
+
+def test_a_disk_that_is_full_leaves_the_checkpoint_before(tmp_path: Path, monkeypatch) -> None:
+    run, model = tmp_path / "run", fresh_model()
+    trainer = trainer_of(model, run)
+    save, calls = model.save, []
+
+    def fail(folder: Path) -> None:
+        save(folder)
+        calls.append(folder)
+        if len(calls) == 3:
+            raise OSError(28, "No space left on device")
+
+    trainer.save_model = fail
+    with pytest.raises(OSError, match="No space"):
+        trainer.train()
+    found = checkpoints(run)
+    assert [folder.name for folder in found] == ["step-00000004", "step-00000005"]
+    assert not [path for path in (run / "checkpoints").iterdir() if path.name.startswith(".")]
+    again = load(found[-1] / "model")
+    assert load_state(found[-1], again.network, optimizer_of(again, SETTINGS)).step == 5
+
+
+def test_checkpoints_of_others_are_refused(tmp_path: Path) -> None:
+    run, model = tmp_path / "run", fresh_model()
+    trainer_of(model, run).train()
+    folder = checkpoints(run)[-1]
+    other = fresh_model(hidden_size=24)
+    with pytest.raises(CheckpointError, match="no place for"):
+        load_state(folder, other.network, optimizer_of(other, SETTINGS))
+    (folder / "state.json").write_text("{}")
+    with pytest.raises(CheckpointError, match="not the state of a run"):
+        load_state(folder, model.network, optimizer_of(model, SETTINGS))
+
+
+def test_another_number_of_threads_is_told() -> None:
+    assert same_bits_threads(TrainingState(num_threads=torch.get_num_threads())) is None
+    assert "OMP_NUM_THREADS=99" in same_bits_threads(TrainingState(num_threads=99))
+
+
+def test_a_loss_that_is_no_number_stops_with_its_place(tmp_path: Path) -> None:
+    run, model = tmp_path / "run", fresh_model()
+    with torch.no_grad():
+        model.network.encoder.embeddings.word.weight[50:] = math.nan
+    before = weights(model)
+    with pytest.raises(TrainingError, match="not a finite number"):
+        trainer_of(model, run).train()
+    place = json.loads((run / "non-finite.json").read_text())
+    assert place["step"] == 0 and place["position"] == 0
+    (end,) = events(run, "end")
+    assert end["reason"] == "non-finite loss" and not checkpoints(run)
+    assert all(torch.equal(p.nan_to_num(), before[name].nan_to_num()) for name, p in model.network.named_parameters())
+
+
+# ---- what is written
+
+
+def test_metrics_lines(tmp_path: Path) -> None:
+    run, model = tmp_path / "run", fresh_model()
+    trainer_of(model, run).train()
+    steps = events(run, "step")
+    assert [event["step"] for event in steps] == [3, 6, 9, 12, 15, 18, 20]
+    feed, position, tokens = PairFeed(), 0, 0
+    for _ in range(20):
+        tokens += feed.batch(position, 0.0).num_tokens
+        position = feed.next_position(position, 0.0)
+    assert steps[-1]["tokens"] == tokens
+    keys = {"event", "step", "seconds", "tokens", "loss", "masked_lm_loss", "masked_lm_accuracy",
+            "masked_lm_perplexity", "next_sentence_loss", "next_sentence_accuracy", "learning_rate", "gradient_norm",
+            "epoch", "tokens_per_second"}  # fmt: skip
+    assert set(steps[0]) == keys
+    assert [event["step"] for event in events(run, "evaluation")] == [5, 10, 15, 20]
+    assert [event["reason"] for event in events(run, "end")] == ["finished"]
+
+
+def test_a_line_that_was_cut_off_does_not_spoil_the_next(tmp_path: Path) -> None:
+    run, model = tmp_path / "run", fresh_model()
+    run.mkdir()
+    (run / "metrics.jsonl").write_text('{"event": "step", "st')
+    trainer_of(model, run).train()
+    cut, *others = (run / "metrics.jsonl").read_text().splitlines()
+    assert cut == '{"event": "step", "st' and all(json.loads(line) for line in others)
+
+
+def test_a_run_of_minutes_ends_in_time(tmp_path: Path) -> None:
+    run, model = tmp_path / "run", fresh_model()
+    settings = replace(SETTINGS, num_steps=None, minutes=1.5 / 60, save_every=None, evaluate_every=None)
+    assert trainer_of(model, run, settings).train() == "finished"
+    (end,) = events(run, "end")
+    assert 1.5 <= end["seconds"] < 4
+    rates = [event["learning_rate"] for event in events(run, "step")]
+    assert rates[-1] < 0.5 * max(rates) <= 0.5 * 3e-3 * 1.001
+    assert len(checkpoints(run)) >= 1
+
+
+def test_settings_refuse() -> None:
+    for changes, message in (
+        ({"num_steps": None}, "either num_steps or minutes"),
+        ({"minutes": 3.0}, "either num_steps or minutes"),
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"learning_rate": math.nan}, "learning_rate=nan"),
+        ({"optimizer": "adam"}, "adamw-2018"),
+        ({"schedule": "steps"}, "trapezoid"),
+        ({"precision": "int8"}, "float32 and bfloat16"),
+    ):
+        with pytest.raises(UsageError, match=re.escape(message)):
+            replace(SETTINGS, **changes)
