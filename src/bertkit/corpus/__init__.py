@@ -1,8 +1,8 @@
-"""Files to texts.
+"""Files to texts, documents and token shards.
 
-Takes: txt, jsonl, csv, tsv and parquet files; the documentation of the running Python.
-Gives: one text at a time, with where it stands.
-May import: errors.
+Takes: txt, jsonl, csv, tsv and parquet files, folders of them; the documentation of the running Python.
+Gives: one text at a time; documents and their sentences; their tokens in a shard, mapped into memory.
+May import: errors, whole_files, json_files, compiled, randomness, tokenizer.
 """
 
 from bertkit.corpus.python_docs import Passage, python_docs

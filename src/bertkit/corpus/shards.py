@@ -1,0 +1,128 @@
+"""A token shard: the token ids of a corpus in a folder, mapped into memory, with the bounds of sentences and documents.
+
+    tokens.bin       uint16 where the vocabulary has at most 65,536 entries, else int32; no special tokens
+    sentences.bin    (S + 1,) int64 first token of each sentence, and the number of tokens
+    documents.bin    (D + 1,) int64 first sentence of each document, and the number of sentences
+    counts.bin       (V,) int64 how often each entry of the vocabulary stands in tokens.bin
+    manifest.json    what it was made of and how, and all that was counted
+    set_aside.jsonl  what could not be read: file, line, why, and how it begins
+    held-out/        another shard, of the documents held out, where such were asked for
+
+Numbers are stored with the lowest byte first. No sentence and no document is empty.
+"""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertkit.errors import DataError
+from bertkit.tokenizer import Tokenizer
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+HELD_OUT = "held-out"
+_KEYS = {
+    "finished",
+    "vocabulary_sha256",
+    "dtype",
+    "num_tokens",
+    "num_sentences",
+    "num_documents",
+    "settings",
+    "sources",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class TokenShard:
+    """The tokens of a corpus; D documents, S sentences, N tokens."""
+
+    tokens: np.ndarray  # (N,) uint16 or int32, without special tokens
+    sentences: np.ndarray  # (S + 1,) int64 bounds into tokens, from 0 to N
+    documents: np.ndarray  # (D + 1,) int64 bounds into sentences, from 0 to S
+    manifest: dict[str, Any]
+
+
+def open_shard(folder: str | Path, tokenizer: Tokenizer) -> TokenShard:
+    """The finished shard in a folder; its arrays are read as they are used.
+
+    Raises:
+        DataError: there is none, it is unfinished or damaged, or made with another vocabulary.
+    """
+    folder = Path(folder)
+    manifest = read_manifest(folder)
+    if manifest is None:
+        raise DataError(f"{folder} holds no token shard: there is no {MANIFEST}")
+    if not manifest["finished"]:
+        raise DataError(f"the token shard in {folder} is unfinished: write it again with the same sources to go on")
+    if manifest["vocabulary_sha256"] != vocabulary_sha256(tokenizer):
+        raise DataError(
+            f"the token shard in {folder} was made with another vocabulary than this of {len(tokenizer.vocabulary)} "
+            "entries: open it with its own, or write a new one"
+        )
+    tokens = _map(folder / "tokens.bin", manifest["dtype"], manifest["num_tokens"])
+    sentences = _map(folder / "sentences.bin", "int64", manifest["num_sentences"] + 1)
+    documents = _map(folder / "documents.bin", "int64", manifest["num_documents"] + 1)
+    for bounds, size in ((sentences, len(tokens)), (documents, len(sentences) - 1)):
+        if bounds[0] != 0 or bounds[-1] != size:
+            raise DataError(
+                f"the token shard in {folder} is damaged: its bounds do not fit; delete it and write it anew"
+            )
+    return TokenShard(tokens, sentences, documents, manifest)
+
+
+def read_manifest(folder: Path) -> dict[str, Any] | None:
+    """The manifest of a shard, finished or not; None where there is none.
+
+    Raises:
+        DataError: it is not one, or of another format.
+    """
+    path = folder / MANIFEST
+    if not path.is_file():
+        return None
+    try:
+        manifest = json.loads(path.read_bytes())
+        found = manifest["format"]
+        complete = found != FORMAT or manifest.keys() >= _KEYS
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        complete, found = False, FORMAT
+    if not complete:
+        raise DataError(f"{path} is not the manifest of a token shard: delete the folder or choose another")
+    if found != FORMAT:
+        raise DataError(f"{path} is of format {found!r}, this bertkit reads {FORMAT}: write the shard anew")
+    return manifest
+
+
+def token_dtype(tokenizer: Tokenizer) -> np.dtype:
+    """The type of the numbers in tokens.bin."""
+    return np.dtype(np.uint16 if len(tokenizer.vocabulary) <= 1 << 16 else np.int32)
+
+
+def vocabulary_sha256(tokenizer: Tokenizer) -> str:
+    """A hash of all that decides which ids a text becomes: entries, normalization, added tokens."""
+    wordpiece = tokenizer.wordpiece
+    normalization = wordpiece.normalization
+    strip_accents = normalization.lowercase if normalization.strip_accents is None else normalization.strip_accents
+    content = [
+        wordpiece.vocabulary.tokens,
+        wordpiece.vocabulary.special.unk,
+        [normalization.lowercase, strip_accents, normalization.split_cjk],
+        [asdict(token) for token in wordpiece.added_tokens if not token.special],
+        wordpiece.max_characters_per_word,
+    ]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
+def _map(path: Path, dtype: str, length: int) -> np.ndarray:
+    expected = length * np.dtype(dtype).itemsize
+    found = path.stat().st_size if path.is_file() else 0
+    if found != expected:
+        raise DataError(
+            f"the token shard is damaged: {path} has {found} bytes, its manifest says {expected}; delete it and write "
+            "it anew"
+        )
+    return np.memmap(path, dtype, "r").view(np.ndarray)
