@@ -61,7 +61,7 @@ def open_shard(folder: str | Path, tokenizer: Tokenizer) -> TokenShard:
         raise DataError(f"the token shard in {folder} is unfinished: write it again with the same sources to go on")
     if manifest["vocabulary_sha256"] != vocabulary_sha256(tokenizer):
         raise DataError(
-            f"the token shard in {folder} was made with another vocabulary than this one of {len(tokenizer.vocabulary)} "
+            f"the token shard in {folder} was made with another vocabulary than this of {len(tokenizer.vocabulary)} "
             "entries: open it with its own, or write a new one"
         )
     tokens = _map(folder / "tokens.bin", manifest["dtype"], manifest["num_tokens"])

@@ -1,24 +1,45 @@
-"""Stream the texts of a txt, jsonl, csv, tsv or parquet file, one at a time.
+"""Stream the rows of a txt, jsonl, csv, tsv or parquet file, one at a time, and the texts in them.
 
-Every row gives exactly one text, so that the n-th result belongs to the n-th row. A row that cannot be read ends the
-stream with its file and line.
+``read_rows`` says of each row that cannot be read where it stands and why, and goes on: for those who set it aside.
+``read_texts`` gives exactly one text for every row, so that the n-th result belongs to the n-th row; a row that cannot
+be read ends it.
 """
 
 import csv
 import json
 import sys
 from collections.abc import Iterable, Iterator
+from itertools import groupby
 from pathlib import Path
+from typing import NamedTuple
 
+from bertkit.corpus.python_docs import Passage, python_docs
 from bertkit.errors import DataError, DependencyError, UsageError
 
 FORMATS = (".txt", ".jsonl", ".csv", ".tsv", ".parquet")
+PYTHON_DOCS = "python-docs"
+"""The name under which the documentation of the running Python is read like a file."""
+
+_LARGEST_FIELD = 1 << 26  # characters; a quote that is never closed makes no field larger than that
+
+_Line = tuple[int, str, str]
+"""Number from 1; text with its line end; as ``Row.invalid``."""
 
 
-def read_texts(path: str | Path, column: str | None = None) -> Iterator[str]:
-    """The texts of a file; "-" is standard input, a text on each line.
+class Row(NamedTuple):
+    """One row of a file, whether it can be read or not."""
+
+    line: int  # where it begins, from 1; in parquet and python-docs the number of the row
+    text: str
+    problem: str = ""  # why there is no text: what an error says after the place
+    invalid: str = ""  # where bytes are not UTF-8, which stand in the text as replacement characters; said likewise
+
+
+def read_texts(source: str | Path, column: str | None = None) -> Iterator[str]:
+    """The texts of a file or of all files below a folder; "-" is standard input, a text on each line.
 
     Args:
+        source: also "python-docs", the documentation of the running Python.
         column: which key or column holds the text; None: "text", or the only column there is. Not for txt.
 
     Raises:
@@ -26,94 +47,169 @@ def read_texts(path: str | Path, column: str | None = None) -> Iterator[str]:
         UsageError: an extension that is not one of FORMATS.
         DependencyError: parquet without pyarrow.
     """
+    name = "standard input" if str(source) == "-" else str(source)
     empty = True
-    for text in _rows(path, column):
-        empty = False
-        yield text
+    for path in [source] if str(source) == "-" else find_files(source, column)[0]:
+        for row in read_rows(path, column):
+            if row.problem or row.invalid:
+                raise DataError(place(path, row.line) + (row.problem or row.invalid))
+            empty = False
+            yield row.text
     if empty:
-        raise DataError(f"{'standard input' if str(path) == '-' else path} holds no texts")
+        raise DataError(f"{name} holds no texts")
 
 
-def _rows(path: str | Path, column: str | None) -> Iterator[str]:
-    path = Path(path)
-    if column is not None and (str(path) == "-" or path.suffix == ".txt"):
-        raise UsageError(f"{path} holds a text on each line and has no column {column!r}; leave it out")
-    if str(path) == "-":
-        yield from map(_without_line_end, _lines(sys.stdin.buffer, "standard input"))
-        return
+def find_files(source: str | Path, column: str | None = None) -> tuple[list[Path], list[Path]]:
+    """The file of that name, or all below the folder of that name, in the order of their paths.
+
+    Returns:
+        The files, and those below the folder that have another extension than FORMATS; hidden ones are in neither.
+
+    Raises:
+        DataError: there is no such file, or no file to read in the folder.
+        UsageError: an extension that is not one of FORMATS, or a ``column`` for a txt file.
+    """
+    path = Path(source)
+    if str(path) == PYTHON_DOCS:
+        return [path], []
+    if path.is_dir():
+        visible = [file for file in path.rglob("*") if not _is_hidden(file.relative_to(path)) and file.is_file()]
+        visible.sort(key=lambda file: file.relative_to(path).parts)
+        files = [file for file in visible if file.suffix in FORMATS]
+        if not files:
+            raise DataError(f"the folder {path} holds no {', '.join(FORMATS)} file")
+        return files, [file for file in visible if file.suffix not in FORMATS]
     if path.suffix not in FORMATS:
         raise UsageError(f"{path}: unknown extension {path.suffix!r}, expected one of {', '.join(FORMATS)}")
     if not path.is_file():
         raise DataError(f"{path}: no such file")
-    if path.suffix == ".parquet":
+    if column is not None and path.suffix == ".txt":
+        raise UsageError(f"{path} holds a text on each line and has no column {column!r}; leave it out")
+    return [path], []
+
+
+def read_rows(path: str | Path, column: str | None = None) -> Iterator[Row]:
+    """Every row of one file that ``find_files`` gave, or of standard input ("-").
+
+    Raises:
+        DataError: a table that lacks the column, or is none at all.
+        UsageError: a ``column`` of standard input.
+        DependencyError: parquet without pyarrow.
+    """
+    path = Path(path)
+    if str(path) == "-":
+        if column is not None:
+            raise UsageError(f"standard input holds a text on each line and has no column {column!r}; leave it out")
+        yield from map(_row_of_line, _lines(sys.stdin.buffer))
+    elif str(path) == PYTHON_DOCS:
+        yield from _python_docs()
+    elif path.suffix == ".parquet":
         yield from _parquet(path, column)
-        return
-    with open(path, "rb") as file:
-        lines = _lines(file, str(path))
-        if path.suffix == ".txt":
-            yield from map(_without_line_end, lines)
-        elif path.suffix == ".jsonl":
-            yield from _jsonl(lines, path, column)
-        else:
-            yield from _csv(lines, path, column, "\t" if path.suffix == ".tsv" else ",")
+    else:
+        with open(path, "rb") as file:
+            lines = _lines(file)
+            if path.suffix == ".txt":
+                yield from map(_row_of_line, lines)
+            elif path.suffix == ".jsonl":
+                yield from _jsonl(lines, column)
+            else:
+                yield from _csv(lines, path, column, "\t" if path.suffix == ".tsv" else ",")
 
 
-def _lines(file: Iterable[bytes], name: str) -> Iterator[str]:
-    """Decoded lines with their line ends."""
+def place(path: str | Path, line: int) -> str:
+    """How errors and reports name a row."""
+    name = "standard input" if str(path) == "-" else str(path)
+    return f"{name}, {'row' if Path(path).suffix == '.parquet' else 'line'} {line}"
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
+
+
+def _lines(file: Iterable[bytes]) -> Iterator[_Line]:
     for number, line in enumerate(file, start=1):
+        codec = "utf-8-sig" if number == 1 else "utf-8"
         try:
-            yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+            yield number, line.decode(codec), ""
         except UnicodeDecodeError as error:
-            raise DataError(
-                f"{name}, line {number}: byte {error.start} is not UTF-8; convert the file (iconv -f latin1 -t utf-8)"
-            ) from None
+            advice = "convert the file (iconv -f latin1 -t utf-8)"
+            yield number, line.decode(codec, "replace"), f": byte {error.start} is not UTF-8; {advice}"
 
 
-def _without_line_end(line: str) -> str:
-    return line.removesuffix("\n").removesuffix("\r")
+def _row_of_line(line: _Line) -> Row:
+    number, text, invalid = line
+    return Row(number, text.removesuffix("\n").removesuffix("\r"), invalid=invalid)
 
 
-def _jsonl(lines: Iterator[str], path: Path, column: str | None) -> Iterator[str]:
+def _jsonl(lines: Iterator[_Line], column: str | None) -> Iterator[Row]:
     blank = 0  # number of the first blank line: they may stand at the end of a file, nowhere else
-    for number, line in enumerate(lines, start=1):
+    for number, line, invalid in lines:
         if not line.strip():
             blank = blank or number
             continue
-        place = f"{path}, line {blank or number}"
+        if blank:
+            yield Row(blank, "", " is not JSON: ")
+            blank = 0
         try:
-            row = json.loads("" if blank else line)
+            row = json.loads(line)
         except (ValueError, RecursionError):
-            raise DataError(f"{place} is not JSON: {'' if blank else line.strip():.60}") from None
-        if isinstance(row, str) and column is None:
-            yield row
+            yield Row(number, "", f" is not JSON: {line.strip():.60}")
             continue
-        if not isinstance(row, dict):
-            raise DataError(f"{place} is a JSON {type(row).__name__}: expected an object or a string")
-        column = _column(list(row), column, place)
-        yield _text(row[column], column, place)
+        if isinstance(row, str) and column is None:
+            yield Row(number, row, invalid=invalid)
+        elif not isinstance(row, dict):
+            yield Row(number, "", f" is a JSON {type(row).__name__}: expected an object or a string")
+        else:
+            name, problem = _column(list(row), column)
+            if problem:
+                yield Row(number, "", problem)
+            else:
+                column = name
+                yield Row(number, *_text(row[name], name), invalid)
 
 
-def _csv(lines: Iterator[str], path: Path, column: str | None, delimiter: str) -> Iterator[str]:
-    csv.field_size_limit(2**31 - 1)
-    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+def _csv(lines: Iterator[_Line], path: Path, column: str | None, delimiter: str) -> Iterator[Row]:
+    csv.field_size_limit(_LARGEST_FIELD)
+    invalid: list[str] = []  # of the lines that the reader has taken for the row at hand
+
+    def texts() -> Iterator[str]:
+        for _, text, wrong in lines:
+            if wrong:
+                invalid.append(wrong)
+            yield text
+
+    reader = csv.reader(texts(), delimiter=delimiter, strict=True)
     try:
         header = next(reader, [])
-        column = _column(header, column, str(path))
-        place = header.index(column)
-        blank = 0
-        for row in reader:
-            if not row:
-                blank = blank or reader.line_num
-                continue
-            if blank or len(row) != len(header):
-                number, found = (blank, 0) if blank else (reader.line_num, len(row))
-                raise DataError(f"{path}, line {number} has {found} fields, the header {len(header)}")
-            yield row[place]
     except csv.Error as error:
-        raise DataError(f"{path}, line {reader.line_num}: {error}") from None
+        raise DataError(f"{place(path, 1)}: {error}") from None
+    name, problem = _column(header, column)
+    if problem:
+        raise DataError(f"{path}{problem}")
+    blank = 0
+    while True:
+        first = reader.line_num + 1
+        invalid.clear()
+        try:
+            row = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:  # the reader goes on with the next line
+            yield Row(first, "", f": {error}")
+            continue
+        if not row:
+            blank = blank or first
+            continue
+        if blank:
+            yield Row(blank, "", f" has 0 fields, the header {len(header)}")
+            blank = 0
+        if len(row) != len(header):
+            yield Row(first, "", f" has {len(row)} fields, the header {len(header)}")
+        else:
+            yield Row(first, row[header.index(name)], invalid=invalid[0] if invalid else "")
 
 
-def _parquet(path: Path, column: str | None) -> Iterator[str]:
+def _parquet(path: Path, column: str | None) -> Iterator[Row]:
     try:
         import pyarrow
         from pyarrow.parquet import ParquetFile
@@ -121,31 +217,43 @@ def _parquet(path: Path, column: str | None) -> Iterator[str]:
         raise DependencyError("parquet needs pyarrow: pip install 'bertkit[parquet]'") from None
     try:
         file = ParquetFile(path)
-        column = _column(file.schema_arrow.names, column, str(path))
+        name, problem = _column(file.schema_arrow.names, column)
+        if problem:
+            raise DataError(f"{path}{problem}")
         number = 0
-        for batch in file.iter_batches(batch_size=1_024, columns=[column]):
+        for batch in file.iter_batches(batch_size=1_024, columns=[name]):
             for value in batch.column(0).to_pylist():
                 number += 1
-                yield _text(value, column, f"{path}, row {number}")
+                yield Row(number, *_text(value, name))
     except (pyarrow.ArrowException, OSError) as error:
         raise DataError(f"{path} cannot be read as parquet: {str(error).splitlines()[0]}") from None
 
 
-def _column(names: list[str], wanted: str | None, place: str) -> str:
+def _python_docs() -> Iterator[Row]:
+    """A topic, a module or a built-in is a row, its paragraphs a line each."""
+
+    def subject(passage: Passage) -> str:
+        return passage.source if passage.source.startswith("topic: ") else passage.file or passage.source.split(".")[0]
+
+    for number, (_, passages) in enumerate(groupby(python_docs(), subject), start=1):
+        yield Row(number, "\n".join(passage.text for passage in passages))
+
+
+def _column(names: list[str], wanted: str | None) -> tuple[str, str]:
+    """Which of the columns holds the text, and as ``Row.problem`` if none does."""
     if wanted is None and len(names) == 1:
-        return names[0]
+        return names[0], ""
     if len(set(names)) < len(names):
-        raise DataError(f"{place} names a column twice: {', '.join(names)}")
+        return "", f" names a column twice: {', '.join(names)}"
     if not names:
-        raise DataError(f"{place} is empty: expected a first line with the names of the columns")
-    if (wanted or "text") not in names:
-        raise DataError(
-            f"{place} has no column {wanted or 'text'!r}, it has {', '.join(names)}: choose one with --column"
-        )
-    return wanted or "text"
+        return "", " is empty: expected a first line with the names of the columns"
+    name = wanted or "text"
+    if name not in names:
+        return "", f" has no column {name!r}, it has {', '.join(names)}: choose one with --column"
+    return name, ""
 
 
-def _text(value: object, column: str, place: str) -> str:
-    if not isinstance(value, str):
-        raise DataError(f"{place}: {column!r} is {type(value).__name__} ({value!r:.40}), expected text")
-    return value
+def _text(value: object, column: str) -> tuple[str, str]:
+    if isinstance(value, str):
+        return value, ""
+    return "", f": {column!r} is {type(value).__name__} ({value!r:.40}), expected text"

@@ -1,0 +1,273 @@
+"""Files to documents and their sentences: txt, jsonl, csv, tsv and parquet files, folders of them, python-docs.
+
+A txt file of one sentence a line holds documents between empty lines (google-research/bert,
+create_pretraining_data.py); any other is one document of running text. Of the other files each row is a document.
+
+What is read comes in parts of about a megabyte, each to be worked on by one thread, so that a file of any size takes
+little memory. Where a part ends depends on the file alone. A sentence of more than a megabyte is cut at white space.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from bertkit.corpus.layouts import SAMPLE_BYTES, guess_layout
+from bertkit.corpus.sentences import (
+    AFTER_EMPTY_LINE,
+    STARTS_TEXT,
+    TEXT_LAYOUTS,
+    TextLayout,
+    cut_sentences,
+    sentence_text,
+)
+from bertkit.corpus.texts import Row, find_files, place, read_rows
+from bertkit.errors import DataError, UsageError
+from bertkit.tokenizer.lines import OnInvalid
+
+Layout = Literal["auto", "lines", "paragraphs", "running"]
+
+_PART_BYTES = 1 << 20
+_AHEAD_BYTES = 1 << 12
+"""How far beyond its end a part is looked at, to see whether a sentence ends there."""
+_BOM = b"\xef\xbb\xbf"
+_LINE_END = 0x0A
+_CHARACTERS_SHOWN = 200
+_ROW_BYTES = 64
+"""What a row counts for beside its text, so that a part of very short ones, or of none that can be read, is small."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How files are read."""
+
+    layout: Layout = "auto"  # of txt files, and of the text in rows; auto: each file as its first megabyte looks
+    column: str | None = None  # which key or column holds the text; None: "text", or the only one there is
+    on_invalid: OnInvalid = "skip"  # bytes that are not UTF-8: error, replace (they are dropped), or skip the sentence
+
+    def __post_init__(self) -> None:
+        if self.layout not in ("auto", *TEXT_LAYOUTS):
+            raise UsageError(f"layout={self.layout!r}: expected 'auto', {', '.join(map(repr, TEXT_LAYOUTS))}")
+        if self.on_invalid not in ("error", "replace", "skip"):
+            raise UsageError(f"on_invalid={self.on_invalid!r}: expected 'error', 'replace' or 'skip'")
+
+
+class SetAside(NamedTuple):
+    """What could not be read."""
+
+    path: str
+    line: int
+    why: str  # what an error says after the place
+    text: str  # how it begins
+
+    def __str__(self) -> str:
+        return place(self.path, self.line) + self.why
+
+
+class Sentence(NamedTuple):
+    """A sentence as it is read."""
+
+    text: str  # on one line
+    starts_document: bool
+    path: str
+    line: int  # where the line, or the row, begins
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Some text of one file."""
+
+    path: Path
+    layout: TextLayout
+    data: np.ndarray  # (num_bytes,) uint8
+    texts: np.ndarray  # (D + 1,) int64, first byte of each text
+    lines: np.ndarray  # (D,) int64, the line of the file on which each text begins
+    is_rows: bool  # whether each text is a document
+    starts_document: bool  # whether the first text begins one, or goes on with that of the part before
+    position: int  # where the next part begins: a byte, or the number of rows before it
+    line: int  # and on which line
+    set_aside: list[SetAside] = field(default_factory=list)  # rows that are not among the texts
+    num_invalid: int = 0  # replacement characters that stand in the texts for bytes that were not UTF-8
+
+    def sentences(self) -> tuple[np.ndarray, np.ndarray]:
+        """(S + 1,) int64 first byte of each sentence and the end, and (S,) bool whether it starts a document."""
+        bounds, flags = cut_sentences(self.data, self.texts, self.layout)
+        if self.is_rows:
+            return bounds, flags & STARTS_TEXT != 0
+        starts = flags & AFTER_EMPTY_LINE != 0 if self.layout == "lines" else np.zeros(len(flags), np.bool_)
+        starts[:1] |= self.starts_document
+        return bounds, starts
+
+    def lines_of(self, places: np.ndarray) -> np.ndarray:
+        """The line of the file on which each of the bytes at ``places`` stands, or its row begins."""
+        if self.is_rows:
+            return self.lines[np.searchsorted(self.texts, places, "right") - 1]
+        return self.lines[0] + np.searchsorted(np.flatnonzero(self.data == _LINE_END), places)
+
+    def invalid(self, start: int, end: int) -> SetAside | None:
+        """The account of a sentence that holds bytes that are not UTF-8, None if there are none."""
+        sentence = self.data[start:end].tobytes()
+        try:
+            sentence.decode()
+        except UnicodeDecodeError as error:
+            line = int(self.lines_of(np.array([start]))[0])
+            why = f": byte {error.start} of the sentence is not UTF-8"
+            return SetAside(str(self.path), line, why, sentence_text(sentence)[:_CHARACTERS_SHOWN])
+        return None
+
+
+def read_sentences(
+    sources: str | Path | Sequence[str | Path], reading: Reading = Reading(), set_aside: list[SetAside] | None = None
+) -> Iterator[Sentence]:
+    """The sentences of all documents of files, folders and "python-docs", in order.
+
+    Args:
+        set_aside: is given what cannot be read; None: that raises.
+
+    Raises:
+        DataError, UsageError, DependencyError: as ``find_files`` and ``read_parts``.
+    """
+    for path in chain.from_iterable(find_files(source)[0] for source in as_list(sources)):
+        starts_document = True
+        for part in read_parts(path, reading):
+            found = list(part.set_aside)
+            bounds, starts = part.sentences()
+            lines = part.lines_of(bounds[:-1])
+            for start, end, starts_one, line in zip(bounds[:-1], bounds[1:], starts, lines, strict=True):
+                starts_document |= bool(starts_one)
+                text = sentence_text(part.data[start:end].tobytes())
+                if "\ufffd" in text and reading.on_invalid != "replace" and (invalid := part.invalid(start, end)):
+                    found.append(invalid)
+                elif text:
+                    yield Sentence(text, starts_document, str(path), int(line))
+                    starts_document = False
+            if found and (set_aside is None or reading.on_invalid == "error"):
+                raise DataError(str(found[0]))
+            if set_aside is not None:
+                set_aside += found
+
+
+def as_list(sources: str | Path | Sequence[str | Path]) -> list[str | Path]:
+    """Sources as they may be given to sources as a list."""
+    return [sources] if isinstance(sources, str | Path) else list(sources)
+
+
+def read_parts(path: Path, reading: Reading, position: int = 0, line: int = 1) -> Iterator[Part]:
+    """The text of a file that ``find_files`` gave, from where an earlier part said that the next one begins.
+
+    Raises:
+        DataError: a table without the column; under ``on_invalid="error"`` a row that is not UTF-8.
+        DependencyError: parquet without pyarrow.
+    """
+    if path.suffix == ".txt":
+        yield from _text_parts(path, reading, position, line)
+    else:
+        yield from _row_parts(path, reading, position)
+
+
+def _text_parts(path: Path, reading: Reading, position: int, line: int) -> Iterator[Part]:
+    with open(path, "rb") as file:
+
+        def read(start: int, size: int) -> np.ndarray:
+            file.seek(start)
+            return np.frombuffer(file.read(size), np.uint8)
+
+        layout = guess_layout(read(0, SAMPLE_BYTES)) if reading.layout == "auto" else reading.layout
+        if position == 0 and read(0, len(_BOM)).tobytes() == _BOM:
+            position = len(_BOM)
+        while len(window := read(position, _PART_BYTES + _AHEAD_BYTES)):
+            before = read(max(0, position - _AHEAD_BYTES), min(position, _AHEAD_BYTES)).tobytes().removeprefix(_BOM)
+            data = window[: _part_end(window, layout)]
+            position += len(data)
+            texts, lines = np.array([0, len(data)]), np.array([line])
+            line += int(np.count_nonzero(data == _LINE_END))
+            yield Part(path, layout, data, texts, lines, False, _begins_document(before, layout), position, line)
+
+
+def _part_end(window: np.ndarray, layout: TextLayout) -> int:
+    """Where the part that begins a window ends: between sentences if it can, else at white space."""
+    if len(window) <= _PART_BYTES:
+        return len(window)
+    if layout == "running":
+        for start in (_PART_BYTES * 15 // 16, 0):
+            first = 2 if start else 1  # a sentence that is begun in its middle may be cut wrongly
+            ends = cut_sentences(window, np.array([start, len(window)]), layout)[0][first:-1]
+            ends = ends[ends <= _PART_BYTES]
+            if len(ends):
+                return int(ends[-1])
+    elif len(ends := np.flatnonzero(window[:_PART_BYTES] == _LINE_END)):
+        return int(ends[-1]) + 1
+    if len(ends := np.flatnonzero(window[:_PART_BYTES] <= 0x20)):
+        return int(ends[-1]) + 1
+    end = _PART_BYTES
+    while end > _PART_BYTES - 4 and window[end] & 0xC0 == 0x80:  # inside a character
+        end -= 1
+    return end
+
+
+def _begins_document(before: bytes, layout: TextLayout) -> bool:
+    """Whether a document begins after these bytes of a txt file."""
+    lines = before.split(b"\n")
+    after_empty_line = len(lines) > 1 and not lines[-1] and not lines[-2].strip()
+    return not before or (layout == "lines" and after_empty_line)
+
+
+def _row_parts(path: Path, reading: Reading, num_rows: int) -> Iterator[Part]:
+    rows, layout = _with_layout(path, reading)
+    texts: list[bytes] = []
+    lines: list[int] = []
+    set_aside: list[SetAside] = []
+    size = num_invalid = 0
+
+    def part() -> Part:
+        starts = np.concatenate([[0], np.cumsum([len(text) for text in texts], dtype=np.int64)])
+        data = np.frombuffer(b"".join(texts), np.uint8)
+        return Part(
+            path, layout, data, starts, np.array(lines, np.int64), True, True, num_rows, 1, set_aside, num_invalid
+        )
+
+    for row in islice(rows, num_rows, None):
+        text, why = b"", row.problem
+        try:
+            text = row.text.encode()
+        except UnicodeEncodeError:
+            why = ": the text is not valid Unicode: it holds an unpaired surrogate"
+        if row.invalid and reading.on_invalid == "error":
+            raise DataError(place(path, row.line) + row.invalid)
+        if row.invalid and reading.on_invalid == "skip":
+            why = row.invalid
+        if why:
+            beginning = row.text[:_CHARACTERS_SHOWN].encode("utf-8", "replace").decode()
+            set_aside.append(SetAside(str(path), row.line, why, beginning))
+        else:
+            texts.append(text)
+            lines.append(row.line)
+            num_invalid += row.text.count("\ufffd") if row.invalid else 0
+        num_rows += 1
+        size += len(text) + _ROW_BYTES
+        if size >= _PART_BYTES:
+            yield part()
+            texts, lines, set_aside = [], [], []
+            size = num_invalid = 0
+    if texts or set_aside:
+        yield part()
+
+
+def _with_layout(path: Path, reading: Reading) -> tuple[Iterator[Row], TextLayout]:
+    """The rows of a table and how the text in them is laid out, which the first megabyte of it says."""
+    rows = read_rows(path, reading.column)
+    if reading.layout != "auto":
+        return rows, reading.layout
+    first: list[Row] = []
+    size = 0
+    for row in rows:
+        first.append(row)
+        size += len(row.text) + _ROW_BYTES
+        if size >= SAMPLE_BYTES:
+            break
+    sample = "\n\n".join(row.text for row in first).encode("utf-8", "replace")[:SAMPLE_BYTES]
+    wrapped = guess_layout(np.frombuffer(sample, np.uint8)) == "running"
+    return chain(first, rows), "running" if wrapped else "paragraphs"

@@ -1,0 +1,122 @@
+"""A part of a file to the tokens of its sentences: what one thread does when a shard is written."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from bertkit.compiled import lean
+from bertkit.corpus.documents import Part, SetAside
+from bertkit.corpus.sentences import sentence_text
+from bertkit.errors import DataError
+from bertkit.tokenizer import Tokenizer
+from bertkit.tokenizer.lines import OnInvalid
+
+_FIRST_STATE, _FACTOR = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)  # FNV-1a, here with a token a step
+_MIX_A, _MIX_B = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)  # of SplitMix64, so that all bits count
+
+
+@dataclass(frozen=True, eq=False)
+class PartTokens:
+    """The tokens of a part's sentences, S of them, n tokens in all."""
+
+    tokens: np.ndarray  # (n,) without special tokens
+    lengths: np.ndarray  # (S,) int64 tokens of each sentence, 0 where it has none or was set aside
+    hashes: np.ndarray  # (S,) uint64 of the tokens
+    starts_document: np.ndarray  # (S,) bool
+    bounds: np.ndarray  # (S + 1,) int64 into the bytes of the part
+    set_aside: list[SetAside]
+    num_invalid: int  # stretches of bytes that were not UTF-8
+
+
+def tokenize_part(part: Part, tokenizer: Tokenizer, on_invalid: OnInvalid, dtype: np.dtype) -> PartTokens:
+    """Split a part into sentences and tokenize them, on one thread.
+
+    Raises:
+        DataError: bytes that are not UTF-8 under ``on_invalid="error"``.
+    """
+    bounds, starts_document = part.sentences()
+    input_ids, cu_seqlens, num_special, num_invalid = _encode(tokenizer, part.data, bounds)
+    wrong = num_invalid > 0 if on_invalid != "replace" else np.zeros(len(num_invalid), np.bool_)
+    invalid = [part.invalid(bounds[place], bounds[place + 1]) for place in np.flatnonzero(wrong)]
+    found = [*part.set_aside, *(one for one in invalid if one)]
+    if on_invalid == "error" and wrong.any():
+        raise DataError(f"{found[-1]}; convert the file (iconv -f latin1 -t utf-8), or choose 'replace' or 'skip'")
+    tokens = np.empty(len(input_ids), dtype)
+    lengths = np.empty(len(starts_document), np.int64)
+    count = _copy(input_ids, cu_seqlens, num_special, wrong, tokens, lengths)
+    tokens = tokens[:count]
+    hashes = hash_sentences(tokens, lengths)
+    return PartTokens(
+        tokens, lengths, hashes, starts_document, bounds, found, part.num_invalid + int(num_invalid.sum())
+    )
+
+
+def hash_sentences(tokens: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """(S,) uint64: a hash of the tokens of each of (S,) sentences that lie end to end."""
+    hashes = np.empty(len(lengths), np.uint64)
+    _hash(tokens, lengths, hashes)
+    return hashes
+
+
+def take_sentences(tokens: np.ndarray, lengths: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    """The tokens of the sentences for which (S,) bool ``chosen`` is True, end to end."""
+    taken = np.empty(int(lengths[chosen].sum()), tokens.dtype)
+    _take(tokens, lengths, chosen, taken)
+    return taken
+
+
+def _encode(
+    tokenizer: Tokenizer, data: np.ndarray, bounds: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, int, np.ndarray]:
+    """Tokens, where those of each sentence begin, how many on each side of one are special, and invalid stretches."""
+    wordpiece = tokenizer.wordpiece
+    if all(token.special for token in wordpiece.added_tokens):
+        pieces, num_invalid = wordpiece.tokenize_bytes(data, bounds, with_spans=False, num_threads=1)
+        return pieces.input_ids, pieces.cu_seqlens, 1, num_invalid
+    raw = [data[start:end].tobytes() for start, end in pairwise(bounds)]
+    texts = [sentence_text(one) for one in raw]
+    num_invalid = [text.count("\ufffd") - one.count(b"\xef\xbf\xbd") for text, one in zip(texts, raw, strict=True)]
+    encodings = tokenizer.encode_batch(texts, with_offsets=False, num_threads=1)
+    own = ~encodings.special_tokens_mask
+    cu_seqlens = np.concatenate([[0], np.cumsum(own)])[encodings.cu_seqlens]
+    return encodings.input_ids[own], cu_seqlens, 0, np.array(num_invalid, np.int64)
+
+
+@lean
+def _copy(input_ids, cu_seqlens, num_special, wrong, tokens, lengths):
+    """Copy what is neither special nor of a wrong sentence; returns the number of tokens."""
+    count = np.int64(0)
+    for sentence in range(len(lengths)):
+        first, last = cu_seqlens[sentence] + num_special, cu_seqlens[sentence + 1] - num_special
+        if wrong[sentence]:
+            first = last
+        lengths[sentence] = last - first
+        for place in range(first, last):
+            tokens[count + place - first] = input_ids[place]
+        count += last - first
+    return count
+
+
+@lean
+def _hash(tokens, lengths, hashes):
+    start = np.int64(0)
+    for sentence in range(len(lengths)):
+        state = _FIRST_STATE
+        for place in range(start, start + lengths[sentence]):
+            state = (state ^ np.uint64(tokens[place])) * _FACTOR
+        start += lengths[sentence]
+        state = (state ^ (state >> np.uint64(30))) * _MIX_A
+        state = (state ^ (state >> np.uint64(27))) * _MIX_B
+        hashes[sentence] = state ^ (state >> np.uint64(31))
+
+
+@lean
+def _take(tokens, lengths, chosen, taken):
+    start, count = np.int64(0), np.int64(0)
+    for sentence in range(len(lengths)):
+        if chosen[sentence]:
+            for place in range(lengths[sentence]):
+                taken[count + place] = tokens[start + place]
+            count += lengths[sentence]
+        start += lengths[sentence]

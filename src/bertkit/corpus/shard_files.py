@@ -1,0 +1,103 @@
+"""The files of a shard while it is written: appended to, and cut back to what is committed when work goes on."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from bertkit.compiled import lean
+from bertkit.errors import DataError
+from bertkit.whole_files import whole_file
+
+_SENTENCES_AT_A_TIME = 1 << 18
+_TOKENS_AT_A_TIME = 1 << 22
+
+
+def open_at(path: Path, size: int) -> BinaryIO:
+    """A file to append to, made if need be, of which the first ``size`` bytes count.
+
+    Raises:
+        DataError: it is shorter.
+    """
+    file = open(path, "r+b" if path.exists() else "w+b")  # noqa: SIM115 (who called closes it)
+    if file.seek(0, os.SEEK_END) < size:
+        file.close()
+        raise DataError(f"{path} is damaged, {size} bytes of it were written: delete the folder and begin anew")
+    file.truncate(size)
+    file.seek(size)
+    return file
+
+
+def flush_to_disk(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+class ShardFiles:
+    """tokens.bin, sentences.bin and documents.bin; the latter two without their last number until all is written."""
+
+    def __init__(self, folder: Path, dtype: np.dtype, counts: dict[str, int]) -> None:
+        """``counts``: what is committed, as ``counts()`` gave it."""
+        self.num_tokens, self.num_sentences, self.num_documents = (
+            counts[name] for name in ("num_tokens", "num_sentences", "num_documents")
+        )
+        folder.mkdir(exist_ok=True)
+        self._folder, self._dtype = folder, dtype
+        self._tokens = open_at(folder / "tokens.bin", self.num_tokens * dtype.itemsize)
+        self._sentences = open_at(folder / "sentences.bin", self.num_sentences * 8)
+        self._documents = open_at(folder / "documents.bin", self.num_documents * 8)
+
+    def counts(self) -> dict[str, int]:
+        names = ("num_documents", "num_sentences", "num_tokens")
+        return {name: getattr(self, name) for name in names}
+
+    def append(self, tokens: np.ndarray, lengths: np.ndarray, starts_document: np.ndarray) -> None:
+        """Append sentences of ``lengths`` tokens, of which some start a document."""
+        self._documents.write((self.num_sentences + np.flatnonzero(starts_document)).astype(np.int64).data)
+        self._sentences.write((self.num_tokens + np.cumsum(lengths) - lengths).astype(np.int64).data)
+        self._tokens.write(np.ascontiguousarray(tokens).data)
+        self.num_documents += int(np.count_nonzero(starts_document))
+        self.num_sentences += len(lengths)
+        self.num_tokens += len(tokens)
+
+    def flush_to_disk(self) -> None:
+        for file in (self._tokens, self._sentences, self._documents):
+            flush_to_disk(file)
+
+    def sentences(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """What is committed, some sentences at a time: their tokens and lengths."""
+        for first in range(0, self.num_sentences, _SENTENCES_AT_A_TIME):
+            starts = np.fromfile(self._folder / "sentences.bin", np.int64, _SENTENCES_AT_A_TIME + 1, offset=8 * first)
+            starts = starts[: self.num_sentences - first]
+            if first + len(starts) == self.num_sentences:
+                starts = np.append(starts, self.num_tokens)
+            yield self._read_tokens(starts[0], starts[-1]), np.diff(starts)
+
+    def finish(self, vocab_size: int) -> np.ndarray:
+        """Write the last numbers and counts.bin, flush all to disk, and give the counts."""
+        self._sentences.write(np.int64(self.num_tokens).tobytes())
+        self._documents.write(np.int64(self.num_sentences).tobytes())
+        self.flush_to_disk()
+        counts = np.zeros(vocab_size, np.int64)
+        for first in range(0, self.num_tokens, _TOKENS_AT_A_TIME):
+            _count(self._read_tokens(first, min(first + _TOKENS_AT_A_TIME, self.num_tokens)), counts)
+        with whole_file(self._folder / "counts.bin") as temporary:
+            counts.tofile(temporary)
+        return counts
+
+    def close(self) -> None:
+        for file in (self._tokens, self._sentences, self._documents):
+            file.close()
+
+    def _read_tokens(self, first: int, last: int) -> np.ndarray:
+        return np.fromfile(
+            self._folder / "tokens.bin", self._dtype, int(last - first), offset=int(first) * self._dtype.itemsize
+        )
+
+
+@lean
+def _count(tokens, counts):
+    for token in tokens:
+        counts[token] += 1

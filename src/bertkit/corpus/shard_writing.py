@@ -1,0 +1,367 @@
+"""Files to a token shard: read in parts, each split and tokenized by one thread, and appended in order.
+
+What was appended is committed every few seconds: the files are flushed to disk, then the manifest, which says how much
+of them counts and where to read on, replaces the one before. Work that was interrupted, by a kill or a full disk, goes
+on from there and gives the very same bytes.
+"""
+
+import hashlib
+import json
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from bertkit.compiled import compiled
+from bertkit.corpus.documents import Part, Reading, as_list, read_parts
+from bertkit.corpus.duplicates import SeenSentences
+from bertkit.corpus.part_tokens import PartTokens, hash_sentences, take_sentences, tokenize_part
+from bertkit.corpus.sentences import sentence_text
+from bertkit.corpus.shard_files import ShardFiles, flush_to_disk, open_at
+from bertkit.corpus.shards import (
+    FORMAT,
+    HELD_OUT,
+    MANIFEST,
+    TokenShard,
+    open_shard,
+    read_manifest,
+    token_dtype,
+    vocabulary_sha256,
+)
+from bertkit.corpus.texts import PYTHON_DOCS, find_files
+from bertkit.errors import DataError, UsageError
+from bertkit.json_files import write_json
+from bertkit.randomness import key_of, uniform
+from bertkit.tokenizer import Tokenizer
+from bertkit.tokenizer.workspaces import num_processors
+
+_SECONDS_BETWEEN_COMMITS = 5.0
+_MOST_EXAMPLES = 5
+_TOKENS_OF_AN_EXAMPLE = 5  # at least: that "Yes." stands twice says little
+_PYTHON_DOCS_BYTES = 2 << 20  # about
+_NOTHING = {"num_documents": 0, "num_sentences": 0, "num_tokens": 0}
+
+
+@dataclass(frozen=True)
+class ShardSettings(Reading):
+    """How a shard is made."""
+
+    drop_duplicates: bool = False  # whether a sentence of the same tokens as an earlier one is left out
+    held_out_share: float = 0.0  # of the documents, 0 to below 1, that become a shard of their own
+    seed: int = 0  # decides which
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.held_out_share < 1:
+            raise UsageError(f"held_out_share={self.held_out_share}: expected at least 0 and below 1")
+
+
+def write_shard(
+    sources: str | Path | Sequence[str | Path],
+    folder: str | Path,
+    tokenizer: Tokenizer,
+    settings: ShardSettings = ShardSettings(),
+    *,
+    num_threads: int | None = None,
+) -> TokenShard:
+    """Write the tokens of files into a folder, or go on where that was interrupted, or open what was finished.
+
+    Of the documents held out, if any, ``folder / "held-out"`` is another shard. The second document is always one of
+    them and the first never, so that neither shard is empty; any other as its number and the seed decide.
+
+    Args:
+        sources: files, folders (all files below them, in order), and "python-docs".
+        num_threads: how many tokenize; None: one for each processor. The result is the same for any number.
+
+    Raises:
+        DataError: no sentences, or one in all; one document to be split; a source that has changed since, and a folder
+            that holds a shard of other sources, another vocabulary or other settings.
+        DataError, UsageError, DependencyError: as ``find_files`` and ``read_parts``.
+    """
+    folder = Path(folder)
+    paths, left_out = [], []
+    for source in as_list(sources):
+        found, ignored = find_files(source)
+        paths += found
+        left_out += map(str, ignored)
+    if settings.column is not None and all(path.suffix == ".txt" for path in paths):
+        raise UsageError(f"txt files have no column {settings.column!r}; leave it out")
+    fresh = {
+        "format": FORMAT,
+        "finished": False,
+        "vocabulary_sha256": vocabulary_sha256(tokenizer),
+        "vocab_size": len(tokenizer.vocabulary),
+        "dtype": token_dtype(tokenizer).name,
+        "settings": asdict(settings),
+        **_NOTHING,
+        "num_bytes": 0,  # of text read
+        "num_invalid": 0,  # stretches of bytes that were not UTF-8
+        "num_set_aside": 0,
+        "num_duplicates": 0,
+        "num_forgotten": 0,  # sentences whose duplicates are not found, see duplicates.py
+        "duplicate_examples": [],
+        "sources": [_source(path) for path in paths],
+        "left_out": left_out,  # files below the folders whose extension is another
+        "progress": {
+            "source": 0, "position": 0, "line": 1, "document_is_open": False, "set_aside_bytes": 0, HELD_OUT: _NOTHING,
+        },
+    }  # fmt: skip
+    manifest = read_manifest(folder)
+    if manifest is None:
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise UsageError(f"{folder} exists and holds no token shard: choose another folder")
+        folder.mkdir(parents=True, exist_ok=True)
+        manifest = fresh
+        write_json(folder / MANIFEST, manifest)
+    else:
+        _check_same(manifest, fresh, folder)
+    if not manifest["finished"]:
+        with ExitStack() as stack:
+            _Writing(folder, tokenizer, settings, paths, manifest, stack).run(num_threads or num_processors())
+    return open_shard(folder, tokenizer)
+
+
+class _Writing:
+    """The state of a shard being written. Everything that must survive an interruption is in the manifest."""
+
+    def __init__(
+        self,
+        folder: Path,
+        tokenizer: Tokenizer,
+        settings: ShardSettings,
+        paths: list[Path],
+        manifest: dict[str, Any],
+        stack: ExitStack,
+    ) -> None:
+        self._folder, self._tokenizer, self._settings, self._paths = folder, tokenizer, settings, paths
+        self._manifest, self._progress, self._stack = manifest, manifest["progress"], stack
+        dtype = token_dtype(tokenizer)
+        self._files = ShardFiles(folder, dtype, manifest)
+        stack.callback(self._files.close)
+        self._held_out = None
+        if settings.held_out_share:
+            self._held_out = ShardFiles(folder / HELD_OUT, dtype, self._progress[HELD_OUT])
+            stack.callback(self._held_out.close)
+        self._set_aside = stack.enter_context(open_at(folder / "set_aside.jsonl", self._progress["set_aside_bytes"]))
+        self._seen = SeenSentences(sum(source["size"] or _PYTHON_DOCS_BYTES for source in manifest["sources"]))
+        for files in self._all_files():
+            for tokens, lengths in files.sentences():
+                self._seen.add(hash_sentences(tokens, lengths))
+
+    def run(self, num_threads: int) -> None:
+        tokenizing = self._pool(num_threads)
+        sizes = [source["size"] for source in self._manifest["sources"]]
+        work = partial(
+            tokenize_part,
+            tokenizer=self._tokenizer,
+            on_invalid=self._settings.on_invalid,
+            dtype=token_dtype(self._tokenizer),
+        )
+        last_commit = time.monotonic()
+        with tqdm(desc="tokens", total=sum(sizes), unit="B", unit_scale=True, delay=2, disable=None) as bar:
+            bar.update(sum(sizes[: self._progress["source"]]))
+            for part, result in _ahead(self._parts(), partial(tokenizing.submit, work), num_threads + 1):
+                if part is None:
+                    self._finish_source(result)
+                    bar.update(sum(sizes[: self._progress["source"]]) - bar.n)
+                else:
+                    self._append(part, result)
+                    bar.update(len(part.data))
+                if time.monotonic() > last_commit + _SECONDS_BETWEEN_COMMITS:
+                    self._commit()
+                    last_commit = time.monotonic()
+        self._finish()
+
+    def _pool(self, num_threads: int) -> ThreadPoolExecutor:
+        pool = ThreadPoolExecutor(num_threads)
+        self._stack.callback(pool.shutdown, cancel_futures=True)
+        return pool
+
+    def _parts(self) -> Iterator[Part | Future]:
+        """The parts that are left of each source, and after each source its hash."""
+        hashing = self._pool(1)
+        position, line = self._progress["position"], self._progress["line"]
+        for path in self._paths[self._progress["source"] :]:
+            sha256 = hashing.submit(_sha256, path)
+            yield from read_parts(path, self._settings, position, line)
+            yield sha256
+            position, line = 0, 1
+
+    def _append(self, part: Part, found: PartTokens) -> None:
+        manifest, progress = self._manifest, self._progress
+        filled = np.flatnonzero(found.lengths)
+        was_seen, num_forgotten = self._seen.add(found.hashes[filled])
+        self._note_duplicates(part, found, filled[was_seen])
+        chosen = filled[~was_seen] if self._settings.drop_duplicates else filled
+        documents = np.cumsum(found.starts_document)  # 0: that of the part before
+        own = documents[chosen]
+        starts_document = np.diff(own, prepend=0 if progress["document_is_open"] else -1) != 0
+        self._route(found, chosen, starts_document)
+        if len(own) or documents[-1:].any():
+            progress["document_is_open"] = len(own) > 0 and bool(own[-1] == documents[-1])
+        for one in found.set_aside:
+            row = {"path": one.path, "line": one.line, "why": one.why.strip(" :"), "text": one.text}
+            self._set_aside.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+        manifest["num_bytes"] += len(part.data)
+        manifest["num_invalid"] += found.num_invalid
+        manifest["num_set_aside"] += len(found.set_aside)
+        manifest["num_duplicates"] += int(np.count_nonzero(was_seen))
+        manifest["num_forgotten"] += num_forgotten
+        manifest["sources"][progress["source"]]["layout"] = part.layout
+        progress["position"], progress["line"] = part.position, part.line
+
+    def _route(self, found: PartTokens, chosen: np.ndarray, starts_document: np.ndarray) -> None:
+        """Append the chosen sentences of a part to the shard, or of documents that are held out to the other."""
+        held_out = np.zeros(len(chosen), np.bool_)
+        if self._held_out:
+            last_document = self._files.num_documents + self._held_out.num_documents - 1
+            numbers = last_document + np.cumsum(starts_document)
+            _mark_held_out(numbers, self._settings.seed, self._settings.held_out_share, held_out)
+        for files, own in zip(self._all_files(), (~held_out, held_out), strict=False):
+            tokens, sentences = found.tokens, chosen[own]
+            if len(sentences) < np.count_nonzero(found.lengths):
+                is_chosen = np.zeros(len(found.lengths), np.bool_)
+                is_chosen[sentences] = True
+                tokens = take_sentences(tokens, found.lengths, is_chosen)
+            files.append(tokens, found.lengths[sentences], starts_document[own])
+
+    def _note_duplicates(self, part: Part, found: PartTokens, duplicates: np.ndarray) -> None:
+        """A few of them, each once."""
+        examples = self._manifest["duplicate_examples"]
+        if len(examples) < _MOST_EXAMPLES:
+            for place in duplicates[found.lengths[duplicates] >= _TOKENS_OF_AN_EXAMPLE][: 4 * _MOST_EXAMPLES]:
+                start, end = found.bounds[place], found.bounds[place + 1]
+                text = sentence_text(part.data[start:end].tobytes())[:200]
+                if len(examples) < _MOST_EXAMPLES and text not in (example["text"] for example in examples):
+                    line = int(part.lines_of(np.array([start]))[0])
+                    examples.append({"path": str(part.path), "line": line, "text": text})
+
+    def _finish_source(self, sha256: str) -> None:
+        number = self._progress["source"]
+        source, now = self._manifest["sources"][number], _source(self._paths[number])
+        if any(source[key] != now[key] for key in ("size", "modified_ns")):
+            raise DataError(f"{source['path']} was changed while it was read: delete {self._folder} and begin anew")
+        source["sha256"] = sha256
+        self._progress |= {"source": number + 1, "position": 0, "line": 1, "document_is_open": False}
+
+    def _all_files(self) -> list[ShardFiles]:
+        return [self._files, self._held_out] if self._held_out else [self._files]
+
+    def _commit(self) -> None:
+        for files in self._all_files():
+            files.flush_to_disk()
+        flush_to_disk(self._set_aside)
+        self._progress["set_aside_bytes"] = self._set_aside.tell()
+        self._manifest |= self._files.counts()
+        if self._held_out:
+            self._progress[HELD_OUT] = self._held_out.counts()
+        write_json(self._folder / MANIFEST, self._manifest)
+
+    def _finish(self) -> None:
+        self._commit()
+        num_documents = sum(files.num_documents for files in self._all_files())
+        num_sentences = sum(files.num_sentences for files in self._all_files())
+        if num_sentences < 2:
+            message = f"the sources hold {('no sentences', 'one sentence in all')[num_sentences]}"
+            if self._manifest["num_set_aside"]:
+                message += f"; {self._manifest['num_set_aside']} could not be read: {self._folder / 'set_aside.jsonl'}"
+            raise DataError(message)
+        if self._held_out and num_documents < 2:
+            raise DataError(
+                "the sources hold one document, which cannot be split: give held-out files of their own, or "
+                "layout='lines' if empty lines stand between documents"
+            )
+        del self._manifest["progress"]
+        self._manifest["duplicate_share"] = self._manifest["num_duplicates"] / num_sentences
+        self._manifest["finished"] = True
+        vocab_size = self._manifest["vocab_size"]
+        for files, folder in reversed(
+            list(zip(self._all_files(), (self._folder, self._folder / HELD_OUT), strict=False))
+        ):
+            manifest = self._manifest | files.counts()
+            manifest["unigram_entropy"] = _entropy(files.finish(vocab_size))  # nats
+            write_json(folder / MANIFEST, manifest)
+
+
+def _ahead(
+    parts: Iterator[Part | Future], submit: Callable[[Part], Future], number: int
+) -> Iterator[tuple[Part | None, Any]]:
+    """Each part with its result, in order, while the next ``number`` are at work; and (None, result) of what is."""
+    waiting: deque[tuple[Part | None, Future]] = deque()
+    for part in parts:
+        waiting.append((part, submit(part)) if isinstance(part, Part) else (None, part))
+        if len(waiting) > number:
+            first, result = waiting.popleft()
+            yield first, result.result()
+    for first, result in waiting:
+        yield first, result.result()
+
+
+@compiled
+def _mark_held_out(documents, seed, share, held_out):
+    for place in range(len(documents)):
+        document = documents[place]
+        held_out[place] = document == 1 or (document > 1 and uniform(key_of(seed, 0, document), 0) < share)
+
+
+def _entropy(counts: np.ndarray) -> float:
+    """Of the frequencies of tokens, in nats: the loss of guessing each by its frequency alone."""
+    shares = counts[counts > 0] / counts.sum()
+    return float(-(shares * np.log(shares)).sum())
+
+
+def _source(path: Path) -> dict[str, Any]:
+    """What a file is known by; ``sha256`` once it was read."""
+    if str(path) == PYTHON_DOCS:
+        return {"path": PYTHON_DOCS, "size": 0, "modified_ns": 0, "sha256": _sha256(path), "layout": None}
+    status = path.stat()
+    known = {"path": str(path), "size": status.st_size, "modified_ns": status.st_mtime_ns}
+    return {**known, "sha256": None, "layout": None}
+
+
+def _sha256(path: Path) -> str:
+    """Of a file; of python-docs that of Python's version."""
+    if str(path) == PYTHON_DOCS:
+        return hashlib.sha256(sys.version.encode()).hexdigest()
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _check_same(manifest: dict[str, Any], fresh: dict[str, Any], folder: Path) -> None:
+    """Check that a shard, finished or not, is of the same sources, vocabulary and settings.
+
+    Sources that were not begun may have changed; what they are known by is brought up to date.
+    """
+    advice = "choose another folder, or delete this one"
+    if manifest["vocabulary_sha256"] != fresh["vocabulary_sha256"]:
+        raise DataError(f"{folder} holds a shard made with another vocabulary: {advice}")
+    for name, wanted in fresh["settings"].items():
+        found = manifest["settings"].get(name)
+        if found != wanted:
+            raise DataError(f"{folder} holds a shard made with {name}={found!r}, not {wanted!r}: {advice}")
+    recorded, now = manifest["sources"], fresh["sources"]
+    if len(recorded) != len(now):
+        raise DataError(f"{folder} holds a shard of {len(recorded)} files, and {len(now)} are given: {advice}")
+    progress = manifest.get("progress", {"source": len(recorded), "position": 0})
+    num_begun = progress["source"] + (progress["position"] > 0)
+    for number, (old, new) in enumerate(zip(recorded, now, strict=True)):
+        if number >= num_begun:
+            recorded[number] = new
+        elif not _is_same(old, new):
+            raise DataError(f"{folder} holds a shard of {old['path']}, from which {new['path']} differs: {advice}")
+
+
+def _is_same(old: dict[str, Any], new: dict[str, Any]) -> bool:
+    """By path, size and time of change, or where these differ by size and content."""
+    if any(old[key] != new[key] for key in ("path", "size", "modified_ns")) or new["sha256"]:
+        return old["size"] == new["size"] and old["sha256"] == (new["sha256"] or _sha256(Path(new["path"])))
+    return True
