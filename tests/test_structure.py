@@ -33,6 +33,7 @@ ROOMS = [  # each imports only rooms above it
     "inference",
     "neighbours",
     "model",
+    "pretraining",
     "cli",
 ]
 FILES = sorted(SOURCE.rglob("*.py"))

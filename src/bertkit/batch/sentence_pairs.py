@@ -17,7 +17,7 @@ import numpy as np
 
 from bertkit.batch.sequences import Sequences, SpecialIds, example_of
 from bertkit.compiled import compiled
-from bertkit.corpus import TokenShard
+from bertkit.corpus.shards import TokenShard
 from bertkit.errors import DataError, UsageError
 from bertkit.randomness import below, key_of, random_bits, uniform
 

@@ -1,0 +1,81 @@
+"""bertkit pretrain"""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from bertkit.cli.output import emit, note
+from bertkit.errors import UsageError
+
+
+def command(
+    *,
+    corpus: Annotated[list[str], Parameter(consume_multiple=True)],
+    out: Path,
+    recipe: str = "cpu-minutes",
+    held_out: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    vocab: Path | None = None,
+    model: str | None = None,
+    new_head: bool = False,
+    column: str | None = None,
+    minutes: float | None = None,
+    steps: int | None = None,
+    set: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    resume: bool = False,
+    device: str = "auto",
+    tensorboard: bool = False,
+) -> None:
+    """Pre-train a model from raw text.
+
+    Ctrl-C or SIGTERM finishes the step, saves and leaves; --resume goes on, to the same bits as if nothing had
+    happened. Under torchrun every process takes its share of each batch.
+
+    Parameters
+    ----------
+    corpus
+        txt, jsonl, csv, tsv or parquet files, folders of them, or python-docs for the running Python's documentation.
+    out
+        The folder of the run: checkpoints, metrics.jsonl, and at the end the model.
+    recipe
+        bert-2018, bert-modern, cpu-minutes, domain-adapt, or a TOML file.
+    held_out
+        Files to evaluate on; without them a share of the corpus' documents is kept for that.
+    vocab
+        A vocab.txt; without it one is learned from the corpus.
+    model
+        The checkpoint to go on from, where the recipe does: a folder, a hub name or an installed model package.
+    new_head
+        Give a checkpoint without a masked LM head a new one.
+    column
+        The column or key that holds the text.
+    minutes
+        How long to train, instead of what the recipe says.
+    steps
+        How many steps to train, instead of what the recipe says.
+    set
+        Settings to change, such as training.batch_size=128 or model.config.num_hidden_layers=6.
+    resume
+        Go on with the run in the folder, from its last checkpoint; or start it where there is none.
+    device
+        auto, cpu, cuda.
+    tensorboard
+        Write metrics for TensorBoard too.
+    """
+    from bertkit.pretraining import Inputs, Pretraining, read_recipe, with_length
+    from bertkit.training import Ranks, stop_signals
+
+    if minutes is not None and steps is not None:
+        raise UsageError("--minutes and --steps are both the length of the run: give one")
+    read = with_length(read_recipe(recipe, set or ()), num_steps=steps, minutes=minutes)
+    inputs = Inputs(tuple(corpus), tuple(held_out or ()), vocab, model, new_head, column)
+    with stop_signals() as should_stop:
+        ranks = Ranks.from_environment()
+        run = Pretraining(out, read, inputs, ranks=ranks, tell=note, device=device, tensorboard=tensorboard)
+        reason = run.start(resume=resume, should_stop=should_stop)
+    if not ranks.is_first:
+        return
+    if reason == "stopped":
+        note(f"stopped and saved; go on with: bertkit pretrain ... --out {out} --resume")
+    emit([{"run": str(out), "reason": reason, "step": run.state.step, "tokens": run.state.num_tokens,
+           "masked_lm_loss": run.state.best}])  # fmt: skip

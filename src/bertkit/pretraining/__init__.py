@@ -1,0 +1,33 @@
+"""Raw text to a pre-trained model: recipes, and the run that follows one.
+
+Takes: files of text, a recipe.
+Gives: a run folder with checkpoints, metrics and the model; a run that stopped goes on to the bit.
+May import: errors, json_files, device, tokenizer, corpus, batch, transformer, tasks, checkpoint, training, model.
+"""
+
+from bertkit.pretraining.feed import PretrainingFeed, held_out_batches, make_feed
+from bertkit.pretraining.recipe import (
+    RECIPES,
+    DataSettings,
+    ModelSettings,
+    Recipe,
+    VocabularySettings,
+    read_recipe,
+    with_length,
+)
+from bertkit.pretraining.run import Inputs, Pretraining
+
+__all__ = [
+    "RECIPES",
+    "DataSettings",
+    "Inputs",
+    "ModelSettings",
+    "Pretraining",
+    "PretrainingFeed",
+    "Recipe",
+    "VocabularySettings",
+    "held_out_batches",
+    "make_feed",
+    "read_recipe",
+    "with_length",
+]

@@ -1,0 +1,106 @@
+"""A recipe's examples as the training loop takes them: batches by position and by how far the run is."""
+
+from dataclasses import dataclass
+
+from bertkit.batch import (
+    Loader,
+    Masking,
+    PretrainingBatch,
+    SentencePairs,
+    Source,
+    SpecialIds,
+    TokenBlocks,
+    continues_word,
+)
+from bertkit.corpus.shards import TokenShard
+from bertkit.errors import UsageError
+from bertkit.pretraining.recipe import DataSettings
+from bertkit.tokenizer import Tokenizer
+
+_HELD_OUT_SEED, _HELD_OUT_RATE = 12_345, 0.15
+"""Of the fixed masks of evaluation, whatever the recipe masks: runs compare (MLPerf's seed, BERT's rate)."""
+
+
+@dataclass(frozen=True)
+class PretrainingFeed:
+    """Batches of ``batch_size`` examples over all ranks."""
+
+    loader: Loader
+    data: DataSettings
+    batch_size: int
+
+    def batch(self, position: int, done: float) -> PretrainingBatch:
+        """This rank's share of the batch at a position."""
+        stage, rate = self.data.stage_at(done), self.data.mask_rate_at(done)
+        return self.loader.batch(position, self.batch_size, stage=stage, mask_rate=rate)
+
+    def next_position(self, position: int, done: float) -> int:
+        """The position after that batch."""
+        return self.loader.next_position(position, self.batch_size, stage=self.data.stage_at(done))
+
+    def facts(self, position: int, done: float) -> dict[str, float]:
+        """Epochs done and the mask rate."""
+        return {"epoch": self.loader.epoch(position), "mask_rate": self.data.mask_rate_at(done)}
+
+
+def make_feed(
+    shard: TokenShard,
+    tokenizer: Tokenizer,
+    data: DataSettings,
+    *,
+    batch_size: int,
+    seed: int,
+    rank: int,
+    num_ranks: int,
+) -> PretrainingFeed:
+    """The feed of a corpus.
+
+    Raises:
+        UsageError: a batch that the ranks cannot share alike, or a vocabulary without [CLS], [SEP] or [MASK].
+        DataError: a corpus that cannot give such examples.
+    """
+    if batch_size % num_ranks:
+        raise UsageError(f"batch_size={batch_size} is not a multiple of the {num_ranks} ranks that share it")
+    sources = [_source(shard, tokenizer, data, max_seqlen, seed) for max_seqlen in data.max_seqlens()]
+    loader = Loader(sources, _masking(tokenizer, data, seed), seed, rank=rank, num_ranks=num_ranks)
+    return PretrainingFeed(loader, data, batch_size)
+
+
+def held_out_batches(
+    shard: TokenShard, tokenizer: Tokenizer, data: DataSettings, *, max_sequences: int, tokens_per_batch: int
+) -> list[PretrainingBatch]:
+    """The examples of evaluation, always the same: at most so many, masked at 15 % of single tokens."""
+    plain = DataSettings(max_seqlen=data.max_seqlen, sentence_pairs=data.sentence_pairs)
+    source = _source(shard, tokenizer, plain, data.max_seqlen, _HELD_OUT_SEED)
+    loader = Loader([source], _masking(tokenizer, plain, _HELD_OUT_SEED), _HELD_OUT_SEED)
+    number = min(source.num_examples(0), max_sequences)
+    batch = loader.batch(0, number, stage=0, mask_rate=_HELD_OUT_RATE)
+    return batch.split(max(1, round(batch.num_tokens / tokens_per_batch)))
+
+
+def _source(shard: TokenShard, tokenizer: Tokenizer, data: DataSettings, max_seqlen: int, seed: int) -> Source:
+    special = _special_ids(tokenizer)
+    if data.sentence_pairs == "none":
+        return TokenBlocks(shard, special, max_seqlen, seed)
+    balanced = data.sentence_pairs == "balanced"
+    return SentencePairs(shard, special, max_seqlen, seed, short_prob=data.short_prob, balanced=balanced)
+
+
+def _masking(tokenizer: Tokenizer, data: DataSettings, seed: int) -> Masking:
+    continues = continues_word(tokenizer.vocabulary.tokens)
+    if data.mask_unit != "token" and not continues.any():
+        raise UsageError(
+            f"mask_unit={data.mask_unit!r}: this vocabulary has no entries such as ##ing, which tell what continues "
+            "a word; choose mask_unit='token'"
+        )
+    return Masking(_special_ids(tokenizer), continues, data.mask_unit, seed=seed)
+
+
+def _special_ids(tokenizer: Tokenizer) -> SpecialIds:
+    vocabulary = tokenizer.vocabulary
+    ids = []
+    for token in (vocabulary.special.cls, vocabulary.special.sep, vocabulary.special.mask):
+        if token not in vocabulary:
+            raise UsageError(f"the vocabulary has no {token}, which pre-training needs: add it to its vocab.txt")
+        ids.append(vocabulary.id(token))
+    return SpecialIds(*ids)

@@ -1,0 +1,77 @@
+"""The model a run starts with: new, of the recipe's shape; or a published checkpoint, to be gone on from."""
+
+from typing import Any
+
+from bertkit.checkpoint.checkpoint import Provenance
+from bertkit.errors import MissingHeadError, UsageError
+from bertkit.model import Model, load
+from bertkit.pretraining.recipe import Recipe
+from bertkit.tokenizer import Tokenizer
+from bertkit.transformer import SIZES, TransformerConfig
+
+_FITTING = ((7.0, "tiny"), (60.0, "mini"), (600.0, "small"), (float("inf"), "base"))
+"""The size that learns most in so many minutes on two cores."""
+
+
+def new_model(recipe: Recipe, checkpoint: str | None, tokenizer: Tokenizer | None, *, new_head: bool = False) -> Model:
+    """The model of a recipe, every head of which is to be trained.
+
+    Args:
+        checkpoint: what to go on from, exactly where the recipe does.
+        tokenizer: of a new model.
+        new_head: start a head that the checkpoint lacks from initial weights.
+
+    Raises:
+        UsageError: a checkpoint that is missing or not wanted, or a shape that cannot be.
+        MissingHeadError: a checkpoint without a head that the recipe trains, unless ``new_head``.
+    """
+    heads = ["masked_lm", *(["next_sentence"] if recipe.data.sentence_pairs != "none" else [])]
+    if recipe.model.from_checkpoint != (checkpoint is not None):
+        raise UsageError(
+            "this recipe goes on from a checkpoint: name it with --model"
+            if recipe.model.from_checkpoint
+            else "--model goes with a recipe that goes on from a checkpoint, such as domain-adapt"
+        )
+    if checkpoint is not None:
+        model = _open(checkpoint, heads, new_head, recipe.training.seed)
+    else:
+        assert tokenizer is not None
+        config = _config(recipe, len(tokenizer.vocabulary))
+        model = Model.create(config, tokenizer, heads, seed=recipe.training.seed)
+    if recipe.data.sentence_pairs != "none" and not isinstance(model.config, TransformerConfig):
+        raise UsageError("next sentence prediction needs segments, which this architecture has none of")
+    longest = max(recipe.data.max_seqlens())
+    if longest > model.config.max_position_embeddings:
+        raise UsageError(f"max_seqlen={longest}: the model has {model.config.max_position_embeddings} positions")
+    return model
+
+
+def mark_as_trained(model: Model) -> None:
+    """Say of every tensor that its values come from training, so that the heads may predict."""
+    model.checkpoint.provenance = {name: Provenance("trained") for name in model.checkpoint.provenance}
+
+
+def _open(name: str, heads: list[str], new_head: bool, seed: int) -> Model:
+    try:
+        return load(name, heads=heads, device="cpu")
+    except MissingHeadError as error:
+        if not new_head:
+            raise MissingHeadError(f"{error} (on the command line: --new-head)") from None
+    return load(name, heads=heads, new=["masked_lm"], device="cpu", seed=seed)
+
+
+def _config(recipe: Recipe, vocab_size: int) -> TransformerConfig:
+    size, training, changes = recipe.model.size, recipe.training, dict(recipe.model.config)
+    if size == "fit":
+        if training.minutes is None:
+            raise UsageError("size = 'fit' goes by the minutes of a run: give --minutes, or name a size")
+        size = next(name for minutes, name in _FITTING if training.minutes <= minutes)
+    if size not in SIZES:
+        raise UsageError(f"size {size!r}: expected fit or one of {', '.join(SIZES)}")
+    changes["vocab_size"] = vocab_size
+    changes.setdefault("max_position_embeddings", max(512, *recipe.data.max_seqlens()))
+    kind: Any = TransformerConfig
+    try:
+        return kind.of_size(size, **changes)
+    except TypeError as error:
+        raise UsageError(f"[model.config]: {str(error).partition(') ')[2] or error}") from None

@@ -1,0 +1,176 @@
+"""A recipe: one complete, named configuration of a pre-training run, as a TOML file."""
+
+import tomllib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from bertkit.batch import MASK_UNITS
+from bertkit.errors import UsageError
+from bertkit.training import TrainingSettings
+
+RECIPES = tuple(sorted(path.stem for path in (Path(__file__).parent / "recipes").glob("*.toml")))
+
+Settings = TypeVar("Settings")
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """What is trained."""
+
+    architecture: Literal["bert", "modernbert"] = "bert"  # post-norm, learned positions; or pre-norm, rotary, gated
+    size: str = "base"  # a name of SIZES, or "fit": what suits a run of so many minutes on two cores
+    from_checkpoint: bool = False  # go on from a published checkpoint, which is named when the run starts
+    config: dict[str, Any] = field(default_factory=dict)  # config.json keys that differ from the size's
+
+
+@dataclass(frozen=True)
+class VocabularySettings:
+    """The entries, where no vocabulary is given."""
+
+    size: int = 30_522  # entries to learn from the corpus; BERT's uncased vocabulary has as many
+    lowercase: bool = True  # uncased
+    add_words: int = 0  # words of the corpus to add to a checkpoint's vocabulary
+
+
+@dataclass(frozen=True)
+class DataSettings:
+    """What the model reads, and what is hidden from it."""
+
+    max_seqlen: int = 128  # tokens of the longest sequence, [CLS] and [SEP] included
+    final_max_seqlen: int | None = None  # the same in the last part of the run
+    final_share: float = 0.1  # how long that part is; BERT: the last tenth at 512 (Devlin et al. 2018, appendix A.2)
+    sentence_pairs: Literal["none", "2018", "balanced"] = (
+        "none"  # next sentence prediction: as published, or half random
+    )
+    short_prob: float = 0.1  # of documents whose pairs aim at a random shorter length
+    mask_unit: Literal["token", "word", "span"] = "token"  # what is masked together
+    mask_rate: float = 0.15  # share of the tokens to predict, at the start of the run
+    final_mask_rate: float | None = None  # at its end, reached in a line; None: the same
+    held_out_share: float = 0.01  # of the documents, kept for evaluation where no held-out files are given
+    drop_duplicates: bool = False  # leave out sentences that stood in the corpus before
+
+    def __post_init__(self) -> None:
+        for name, values in (("sentence_pairs", ("none", "2018", "balanced")), ("mask_unit", MASK_UNITS)):
+            if getattr(self, name) not in values:
+                raise UsageError(f"{name}={getattr(self, name)!r}: expected one of {', '.join(values)}")
+        for name in ("final_share", "short_prob", "mask_rate", "final_mask_rate", "held_out_share"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < 1:
+                raise UsageError(f"{name}={value!r}: expected a share from 0 to below 1")
+
+    def mask_rate_at(self, done: float) -> float:
+        """The rate when the share ``done`` of the run is done."""
+        end = self.mask_rate if self.final_mask_rate is None else self.final_mask_rate
+        return self.mask_rate + (end - self.mask_rate) * done
+
+    def stage_at(self, done: float) -> int:
+        """0, or 1 in the last part of the run where that reads longer sequences."""
+        return int(self.final_max_seqlen is not None and done >= 1 - self.final_share)
+
+    def max_seqlens(self) -> list[int]:
+        """The longest sequence of each stage."""
+        return [self.max_seqlen, *([] if self.final_max_seqlen is None else [self.final_max_seqlen])]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A run but for its corpus and its folder."""
+
+    training: TrainingSettings
+    model: ModelSettings = ModelSettings()
+    vocabulary: VocabularySettings = VocabularySettings()
+    data: DataSettings = DataSettings()
+    samples: tuple[str, ...] = ()  # texts with [MASK] that are filled at every evaluation
+    expected: tuple[dict[str, Any], ...] = ()  # {"tokens", "masked_lm_loss"}: a curve measured with this recipe
+
+    def facts(self) -> dict[str, Any]:
+        """Every setting, as JSON has it."""
+        return asdict(self)
+
+
+def read_recipe(recipe: str | Path, changes: Sequence[str] = ()) -> Recipe:
+    """A recipe by its name in RECIPES, or a TOML file, with changes such as ``"training.num_steps=500"``.
+
+    Raises:
+        UsageError: no such recipe, an unknown setting, or a value of the wrong type.
+    """
+    path = Path(__file__).parent / "recipes" / f"{recipe}.toml" if str(recipe) in RECIPES else Path(recipe)
+    if not path.is_file():
+        raise UsageError(f"recipe {str(recipe)!r}: expected one of {', '.join(RECIPES)}, or a TOML file")
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is not TOML: {error}") from None
+    for change in changes:
+        _change(content, change)
+    return recipe_of(content, str(path))
+
+
+def recipe_of(content: dict[str, Any], where: str) -> Recipe:
+    """A recipe from its settings by section, as `Recipe.facts` gives them and TOML files have them.
+
+    Raises:
+        UsageError: as `read_recipe`.
+    """
+    content = dict(content)
+    parts = {"model": ModelSettings, "vocabulary": VocabularySettings, "data": DataSettings}
+    made: dict[str, Any] = {
+        name: _settings(kind, content.pop(name, {}), f"{where}, [{name}]") for name, kind in parts.items()
+    }
+    training = _settings(TrainingSettings, content.pop("training", {}), f"{where}, [training]")
+    samples, expected = tuple(content.pop("samples", ())), tuple(content.pop("expected", ()))
+    if content:
+        raise UsageError(
+            f"{where}: unknown section {', '.join(content)}; expected training, samples, {', '.join(parts)}"
+        )
+    return Recipe(training, **made, samples=samples, expected=expected)
+
+
+def with_length(recipe: Recipe, *, num_steps: int | None = None, minutes: float | None = None) -> Recipe:
+    """The recipe as a run of another length; at most one of the two is given."""
+    if num_steps is None and minutes is None:
+        return recipe
+    return replace(recipe, training=replace(recipe.training, num_steps=num_steps, minutes=minutes))
+
+
+def _settings(kind: type[Settings], given: Any, where: str) -> Settings:
+    if not isinstance(given, dict):
+        raise UsageError(f"{where}: expected a section of settings")
+    known = {part.name: part.type for part in fields(kind)}  # pyrefly: ignore
+    for name, value in given.items():
+        if name not in known:
+            raise UsageError(f"{where}: unknown setting {name!r}; expected some of {', '.join(known)}")
+        if not _fits(value, str(known[name])):
+            raise UsageError(f"{where}: {name} = {value!r} is no {known[name]}")
+    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
+
+
+def _fits(value: Any, annotation: str) -> bool:
+    """Whether a TOML value can be a field of this type; what range it must be in the settings say themselves."""
+    if value is None:
+        return "None" in annotation
+    if isinstance(value, bool):
+        return "bool" in annotation
+    kinds = {int: ("int", "float"), float: ("float",), str: ("str", "Literal"), dict: ("dict",)}
+    kinds |= {list: ("tuple",), tuple: ("tuple",)}
+    return any(name in annotation for name in kinds.get(type(value), ()))
+
+
+def _change(content: dict[str, Any], change: str) -> None:
+    name, equals, value = change.partition("=")
+    section, dot, setting = name.strip().partition(".")
+    if not equals or not dot or not setting:
+        raise UsageError(f"setting {change!r}: expected section.name=value, such as training.num_steps=500")
+    try:
+        parsed = tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        parsed = value.strip()  # a word without quotes
+    place = content.setdefault(section, {})
+    *outer, last = setting.split(".")
+    for part in outer:
+        place = place.setdefault(part, {})
+    if section == "training" and last in ("num_steps", "minutes"):  # one of them
+        place.pop("minutes" if last == "num_steps" else "num_steps", None)
+    place[last] = parsed

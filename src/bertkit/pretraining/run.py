@@ -1,0 +1,224 @@
+"""A pre-training run, from files of text to a model directory; a run that stopped goes on from its last checkpoint."""
+
+import json
+import platform
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from tqdm import tqdm
+
+from bertkit.corpus.shards import TokenShard
+from bertkit.device import cpu_name, resolve_device
+from bertkit.errors import UsageError
+from bertkit.json_files import read_json, write_json
+from bertkit.model import Model, load
+from bertkit.pretraining.feed import held_out_batches, make_feed
+from bertkit.pretraining.network import mark_as_trained, new_model
+from bertkit.pretraining.recipe import Recipe
+from bertkit.pretraining.text import corpus_facts, learn_vocabulary, write_shards
+from bertkit.tasks import PretrainingTask
+from bertkit.tokenizer import Tokenizer
+from bertkit.training import (
+    MetricsLog,
+    Ranks,
+    Together,
+    Trainer,
+    TrainingState,
+    checkpoints,
+    evaluate,
+    load_state,
+    make_optimizer,
+    same_bits_threads,
+)
+
+HELD_OUT_SEQUENCES = 1_000
+"""Of an evaluation during the run."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a run reads."""
+
+    corpus: Sequence[str | Path]  # files, folders, or "python-docs"
+    held_out: Sequence[str | Path] = ()  # files for evaluation; none: a share of the corpus
+    vocabulary: Path | None = None  # a vocab.txt; None: learned from the corpus, or the checkpoint's
+    model: str | None = None  # the checkpoint to go on from, where the recipe does
+    new_head: bool = False  # give a checkpoint without a masked LM head a new one
+    column: str | None = None  # of csv, jsonl and parquet files
+
+    def facts(self) -> dict[str, Any]:
+        """As JSON has it."""
+        paths = {name: [str(path) for path in getattr(self, name)] for name in ("corpus", "held_out")}
+        vocabulary = None if self.vocabulary is None else str(self.vocabulary)
+        return paths | {
+            "vocabulary": vocabulary, "model": self.model, "new_head": self.new_head, "column": self.column
+        }  # fmt: skip
+
+
+@dataclass
+class Pretraining:
+    """One run in its folder ``run``; ``tell`` gets lines for a person."""
+
+    run: Path
+    recipe: Recipe
+    inputs: Inputs
+    ranks: Ranks = field(default_factory=Ranks)
+    tell: Callable[[str], None] = tqdm.write
+    device: str = "auto"
+    tensorboard: bool = False
+    state: TrainingState = field(default_factory=TrainingState, init=False)  # where the run is
+
+    def start(self, *, resume: bool, should_stop: Callable[[], bool] = lambda: False) -> str:
+        """Train to the end, or until told to stop; returns "finished" or "stopped".
+
+        The model is in ``run/model`` when the run is finished.
+
+        Raises:
+            UsageError: the run exists and ``resume`` is false, or goes on with other settings; or settings that
+                cannot be.
+            DataError: a corpus that cannot be read, or gives no examples.
+            TrainingError: a loss that is no longer a number.
+        """
+        self._claim_folder(resume)
+        model = self._model()
+        tokenizer, settings = model.tokenizer, self.recipe.training
+        shard, held_out = self._shards(tokenizer)
+        feed = make_feed(
+            shard, tokenizer, self.recipe.data, batch_size=settings.batch_size, seed=settings.seed,
+            rank=self.ranks.rank, num_ranks=self.ranks.num_ranks,
+        )  # fmt: skip
+        mark_as_trained(model)
+        network = model.network.to(resolve_device(self.device))
+        network.encoder.gradient_checkpointing = settings.gradient_checkpointing
+        optimizer = make_optimizer(
+            settings.optimizer, network, learning_rate=settings.learning_rate, weight_decay=settings.weight_decay,
+            betas=settings.betas, eps=settings.eps, matrix_learning_rate=settings.matrix_learning_rate,
+        )  # fmt: skip
+        self.state = self._start_state(network, optimizer)
+        task, dtype = PretrainingTask(), getattr(torch, settings.precision)
+        parts = held_out_batches(
+            held_out, tokenizer, self.recipe.data, max_sequences=HELD_OUT_SEQUENCES,
+            tokens_per_batch=settings.tokens_per_part,
+        )  # fmt: skip
+        parts = [part.to(resolve_device(self.device)) for part in parts]
+        self._log_start(model, shard)
+        trainer = Trainer(
+            network, task, feed, settings, optimizer, self.run,
+            save_model=model.save, state=self.state, evaluate=partial(evaluate, network, task, parts, dtype=dtype),
+            best_by="masked_lm_loss", sample=partial(_samples, model, self.recipe.samples), tell=self.tell,
+            ranks=self.ranks, should_stop=should_stop, tensorboard=self.tensorboard,
+        )  # fmt: skip
+        reason = trainer.train()
+        if reason == "finished" and self.ranks.is_first:
+            model.save(self.run / "model", overwrite=True)
+        return reason
+
+    def _claim_folder(self, resume: bool) -> None:
+        """The run's folder, new or this very run's."""
+        path = self.run / "recipe.json"
+        content = {"recipe": self.recipe.facts(), "inputs": self.inputs.facts()}
+        before = read_json(path)
+        if before is None:
+            if self.run.is_dir() and any(self.run.iterdir()) and not resume:
+                raise UsageError(f"{self.run} exists and is not a run: choose another folder")
+            if self.ranks.is_first:
+                self.run.mkdir(parents=True, exist_ok=True)
+                write_json(path, content)
+        elif not resume:
+            raise UsageError(f"{self.run} holds a run: go on with it by --resume, or choose another folder")
+        elif differing := _differing(before, content):
+            raise UsageError(
+                f"{self.run} was started with other settings ({', '.join(differing)}): go on with those, or choose "
+                "another folder"
+            )
+        self.ranks.wait()
+
+    def _model(self) -> Model:
+        """The model as it is at the start, or in the last checkpoint."""
+        found = checkpoints(self.run)
+        if found:
+            return load(found[-1] / "model", device="cpu")
+        return new_model(self.recipe, self.inputs.model, self._tokenizer(), new_head=self.inputs.new_head)
+
+    def _tokenizer(self) -> Tokenizer | None:
+        """That of the given or the learned vocabulary; None: the checkpoint's own."""
+        if self.recipe.model.from_checkpoint:
+            if self.inputs.vocabulary is not None:
+                raise UsageError("a checkpoint has its own vocabulary: leave --vocab out, or add words to it")
+            return None
+        vocabulary, learned = self.inputs.vocabulary, self.run / "vocab.txt"
+        if vocabulary is None:
+            if not learned.is_file() and self.ranks.is_first:
+                learn_vocabulary(self.inputs.corpus, self.recipe.vocabulary, learned, self.inputs.column, self.tell)
+            self.ranks.wait()
+            vocabulary = learned
+        return Tokenizer.from_vocab(vocabulary, lowercase=self.recipe.vocabulary.lowercase)
+
+    def _shards(self, tokenizer: Tokenizer) -> tuple[TokenShard, TokenShard]:
+        """The tokens to train on and those held out; made by the first rank, opened by all."""
+        inputs, data = self.inputs, self.recipe.data
+        shards = partial(write_shards, inputs.corpus, inputs.held_out, self.run, tokenizer, data, inputs.column)
+        if self.ranks.is_first:
+            shards()
+        self.ranks.wait()
+        return shards()
+
+    def _start_state(self, network: nn.Module, optimizer: Together) -> TrainingState:
+        found = checkpoints(self.run)
+        if not found:
+            return TrainingState()
+        state = load_state(found[-1], network, optimizer)
+        if self.ranks.is_first:
+            self.tell(f"going on after step {state.step}, from {found[-1]}")
+            if warning := same_bits_threads(state):
+                self.tell(warning)
+        if state.num_ranks != self.ranks.num_ranks and self.ranks.is_first:
+            self.tell(
+                f"this run used {state.num_ranks} ranks and goes on with {self.ranks.num_ranks}: the same examples in "
+                "the same order, sums that differ in the last bits"
+            )
+        return state
+
+    def _log_start(self, model: Model, shard: TokenShard) -> None:
+        if not self.ranks.is_first:
+            return
+        log = MetricsLog(self.run)
+        log.write(
+            "start", self.state.step, time=datetime.now(UTC).isoformat(timespec="seconds"),
+            resumed=self.state.step > 0, settings=self.recipe.facts(), inputs=self.inputs.facts(),
+            num_parameters=sum(parameter.numel() for parameter in model.network.parameters()),
+            vocab_size=model.config.vocab_size, corpus=corpus_facts(shard), processor=cpu_name(),
+            versions={"python": platform.python_version(), "bertkit": version("bertkit"), "torch": torch.__version__},
+        )  # fmt: skip
+        log.close()
+
+
+def _samples(model: Model, texts: Sequence[str]) -> dict[str, Any]:
+    """The texts' masks, filled as the model would fill them now."""
+    filled = []
+    for text in texts:
+        for mask in model.fill_mask(text, top_k=5):
+            candidates = [{"token": one.token, "score": round(one.score, 4)} for one in mask.candidates]
+            filled.append({"text": text, "candidates": candidates})
+    return {"samples": filled}
+
+
+def _differing(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Names of settings that differ, as section.name."""
+    flat_before, flat_now = dict(_flat(before)), dict(_flat(json.loads(json.dumps(now))))
+    return sorted(name for name in flat_before.keys() | flat_now.keys() if flat_before.get(name) != flat_now.get(name))
+
+
+def _flat(content: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in content.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value

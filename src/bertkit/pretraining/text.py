@@ -1,0 +1,58 @@
+"""The text of a run: a vocabulary learned from it, the tokens to train on, the tokens held out."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from bertkit.corpus.documents import Reading, read_sentences
+from bertkit.corpus.shard_writing import ShardSettings, write_shard
+from bertkit.corpus.shards import HELD_OUT, TokenShard, open_shard
+from bertkit.errors import UsageError
+from bertkit.pretraining.recipe import DataSettings, VocabularySettings
+from bertkit.tokenizer import Tokenizer, train_vocabulary
+
+
+def learn_vocabulary(
+    corpus: Sequence[str | Path],
+    settings: VocabularySettings,
+    path: Path,
+    column: str | None,
+    tell: Callable[[str], None],
+) -> None:
+    """Learn a vocabulary from the corpus and write it as a vocab.txt."""
+    tell(f"learning a vocabulary of {settings.size:,} entries from {', '.join(map(str, corpus))}")
+    sentences = read_sentences(corpus, Reading(column=column), set_aside=[])
+    vocabulary = train_vocabulary(
+        (sentence.text for sentence in sentences), vocab_size=settings.size, lowercase=settings.lowercase
+    )
+    vocabulary.save(path)
+
+
+def write_shards(
+    corpus: Sequence[str | Path],
+    held_out: Sequence[str | Path],
+    run: Path,
+    tokenizer: Tokenizer,
+    data: DataSettings,
+    column: str | None,
+) -> tuple[TokenShard, TokenShard]:
+    """The tokens to train on and those held out, written into the run's folder or opened there.
+
+    Raises:
+        UsageError: no held-out files, and no share of the corpus to hold out.
+        DataError: a corpus that cannot be read or split, or has changed since the run was started.
+    """
+    share = 0.0 if held_out else data.held_out_share
+    if not held_out and not share:
+        raise UsageError("a run is evaluated on text held out: give --held-out files, or a held_out_share above 0")
+    settings = ShardSettings(column=column, drop_duplicates=data.drop_duplicates, held_out_share=share)
+    shard = write_shard(corpus, run / "shard", tokenizer, settings)
+    if held_out:
+        return shard, write_shard(held_out, run / "held-out", tokenizer, ShardSettings(column=column))
+    return shard, open_shard(run / "shard" / HELD_OUT, tokenizer)
+
+
+def corpus_facts(shard: TokenShard) -> dict[str, Any]:
+    """What the log of a run says of its corpus."""
+    names = ("num_documents", "num_sentences", "num_tokens", "num_duplicates", "num_set_aside", "unigram_entropy")
+    return {name: shard.manifest[name] for name in names if name in shard.manifest}
