@@ -138,11 +138,11 @@ def with_length(recipe: Recipe, *, num_steps: int | None = None, minutes: float 
 def _settings(kind: type[Settings], given: Any, where: str) -> Settings:
     if not isinstance(given, dict):
         raise UsageError(f"{where}: expected a section of settings")
-    known = {part.name: part.type for part in fields(kind)}  # pyrefly: ignore
+    known = {part.name: getattr(part.type, "__name__", str(part.type)) for part in fields(kind)}  # pyrefly: ignore
     for name, value in given.items():
         if name not in known:
             raise UsageError(f"{where}: unknown setting {name!r}; expected some of {', '.join(known)}")
-        if not _fits(value, str(known[name])):
+        if not _fits(value, known[name]):
             raise UsageError(f"{where}: {name} = {value!r} is no {known[name]}")
     return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
 

@@ -10,57 +10,46 @@ import torch
 from torch import Tensor, nn
 
 from bertkit.errors import UsageError
+from bertkit.training.cores import on_every_core
 
 OPTIMIZERS = ("adamw", "adamw-2018", "muon")
 
-_BETAS_2018, _EPS_2018 = (0.9, 0.999), 1e-6
 
-
-class AdamW2018(torch.optim.Optimizer):
+class AdamW2018(torch.optim.AdamW):
     """Adam with decoupled weight decay and without bias correction, as BERT was trained.
 
     ``m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  w -= lr (m / (sqrt(v) + eps) + decay w)``
-    (google-research/bert, optimization.py, AdamWeightDecayOptimizer).
+    (google-research/bert, optimization.py, AdamWeightDecayOptimizer): torch's AdamW at a step so late that its bias
+    correction is over.
     """
 
     def __init__(
         self,
         params: Iterable[Any],
         lr: float,
-        betas: tuple[float, float] = _BETAS_2018,
-        eps: float = _EPS_2018,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
         weight_decay: float = 0.01,
     ) -> None:
-        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+        super().__init__(params, lr, betas, eps, weight_decay, fused=True)
+        for parameter in (parameter for group in self.param_groups for parameter in group["params"]):
+            self.state[parameter] = {
+                "step": torch.tensor(_LATE, device=parameter.device),
+                "exp_avg": torch.zeros_like(parameter),
+                "exp_avg_sq": torch.zeros_like(parameter),
+            }
 
-    @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # pyrefly: ignore
-        for group in self.param_groups:
-            parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
-            if not parameters:
-                continue
-            states = [self.state[parameter] for parameter in parameters]
-            for parameter, state in zip(parameters, states, strict=True):
-                if not state:
-                    state["m"], state["v"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
-            gradients = [parameter.grad for parameter in parameters]
-            m, v = [state["m"] for state in states], [state["v"] for state in states]
-            beta1, beta2 = group["betas"]
-            torch._foreach_lerp_(m, gradients, 1 - beta1)
-            torch._foreach_mul_(v, beta2)
-            torch._foreach_addcmul_(v, gradients, gradients, 1 - beta2)
-            divisors = torch._foreach_sqrt(v)
-            torch._foreach_add_(divisors, group["eps"])
-            updates = torch._foreach_div(m, divisors)
-            torch._foreach_add_(updates, parameters, alpha=group["weight_decay"])
-            torch._foreach_add_(parameters, updates, alpha=-group["lr"])
+
+_LATE = 1e9
+"""A float32 that does not change when 1 is added."""
 
 
 class Together:
-    """Several optimizers as one: each has parameters of its own."""
+    """Several optimizers as one: each has parameters of its own, and on the CPU a core."""
 
     def __init__(self, optimizers: list[torch.optim.Optimizer]) -> None:
         self.optimizers = optimizers
+        self._device = self.param_groups[0]["params"][0].device
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
@@ -80,8 +69,8 @@ class Together:
         raise AssertionError("every parameter has its optimizer")
 
     def step(self) -> None:
-        for optimizer in self.optimizers:
-            optimizer.step()
+        for _ in on_every_core(lambda optimizer: optimizer.step(), self.optimizers, self._device):
+            pass
 
 
 def make_optimizer(
@@ -105,23 +94,35 @@ def make_optimizer(
     """
     if name not in OPTIMIZERS:
         raise UsageError(f"optimizer={name!r}: expected one of {', '.join(OPTIMIZERS)}")
-    trainable = {key: parameter for key, parameter in network.named_parameters() if parameter.requires_grad}
-    matrices = [p for key, p in trainable.items() if name == "muon" and p.dim() == 2 and ".layers." in key]
-    others = [p for p in trainable.values() if not any(p is matrix for matrix in matrices)]
-    decays = [p for p in others if p.dim() >= 2]
-    stays = [p for p in others if p.dim() < 2]
-    groups = [
-        {"params": group, "weight_decay": decay} for group, decay in ((decays, weight_decay), (stays, 0.0)) if group
-    ]
-    optimizers: list[torch.optim.Optimizer] = []
-    if name == "adamw-2018":
-        optimizers.append(AdamW2018(groups, learning_rate, betas, eps))
-    elif groups:
-        optimizers.append(torch.optim.AdamW(groups, learning_rate, betas, eps, fused=True))
-    if matrices:
-        optimizers.append(torch.optim.Muon(matrices, matrix_learning_rate, weight_decay))
+    optimizers = []
+    for share in _shares(network):
+        matrices = [p for key, p in share if name == "muon" and p.dim() == 2 and ".layers." in key]
+        others = [p for _, p in share if not any(p is matrix for matrix in matrices)]
+        groups = [
+            {"params": chosen, "weight_decay": decay}
+            for chosen, decay in (
+                ([p for p in others if p.dim() >= 2], weight_decay),
+                ([p for p in others if p.dim() < 2], 0.0),
+            )
+            if chosen
+        ]
+        if groups and name == "adamw-2018":
+            optimizers.append(AdamW2018(groups, learning_rate, betas, eps))
+        elif groups:
+            optimizers.append(torch.optim.AdamW(groups, learning_rate, betas, eps, fused=True))
+        if matrices:
+            optimizers.append(torch.optim.Muon(matrices, matrix_learning_rate, weight_decay))
     together = Together(optimizers)
-    assert sum(len(group["params"]) for group in together.param_groups) == len(trainable)
     for group in together.param_groups:
         group["peak_lr"] = group["lr"]
     return together
+
+
+def _shares(network: nn.Module) -> list[list[tuple[str, nn.Parameter]]]:
+    """The trainable parameters with their names, in as many shares of like size as there are cores."""
+    trainable = [(name, parameter) for name, parameter in network.named_parameters() if parameter.requires_grad]
+    on_cpu = trainable[0][1].device.type == "cpu"
+    shares: list[list[tuple[str, nn.Parameter]]] = [[] for _ in range(torch.get_num_threads() if on_cpu else 1)]
+    for one in sorted(trainable, key=lambda one: -one[1].numel()):
+        min(shares, key=lambda share: sum(parameter.numel() for _, parameter in share)).append(one)
+    return [share for share in shares if share]

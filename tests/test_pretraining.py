@@ -1,0 +1,275 @@
+"""Runs from raw text to a model: recipes, bad input, signals, kills, ranks."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from bertkit import load
+from bertkit.errors import BertkitError, DataError, MissingHeadError, UsageError
+from bertkit.pretraining import RECIPES, Inputs, Pretraining, read_recipe, with_length
+from bertkit.pretraining.verify_resume import verify_resume
+
+WORDS = "the cat dog bird fish sat ran saw ate on under near a big small red blue old mat tree house river".split()
+TINY = [
+    "model.architecture=bert", "model.size=tiny", "model.config.num_hidden_layers=1", "model.config.hidden_size=32",
+    "model.config.intermediate_size=48", "vocabulary.size=90", "data.max_seqlen=24", "data.held_out_share=0.1",
+    "training.num_steps=12", "training.batch_size=16", "training.optimizer=adamw", "training.precision=float32",
+    "training.evaluate_every=6", "training.save_every=4", "training.log_every=2",
+]  # fmt: skip
+
+
+def write_corpus(path: Path, num_documents: int = 60, seed: int = 0) -> Path:
+    """Sentences of a little grammar, one a line, documents between empty lines."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def word(first: int, last: int) -> str:
+        return WORDS[int(torch.randint(first, last, (1,), generator=generator))]
+
+    documents = []
+    for _ in range(num_documents):
+        sentences = [
+            f"the {word(13, 18)} {word(1, 5)} {word(5, 9)} {word(9, 12)} the {word(18, 22)}." for _ in range(8)
+        ]
+        documents.append("\n".join(sentences))
+    path.write_text("\n\n".join(documents) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory) -> Path:
+    return write_corpus(tmp_path_factory.mktemp("text") / "corpus.txt")
+
+
+def pretraining(corpus: Path | str, run: Path, *changes: str, recipe: str = "cpu-minutes", **inputs) -> Pretraining:
+    lines = []
+    made = Pretraining(run, read_recipe(recipe, [*TINY, *changes]), Inputs((corpus,), **inputs), tell=lines.append)
+    made.lines = lines
+    return made
+
+
+def digest(run: Path) -> bytes:
+    return (run / "model" / "model.safetensors").read_bytes()
+
+
+def events(run: Path, kind: str) -> list[dict]:
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [line for line in lines if line["event"] == kind]
+
+
+# ---- recipes
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_can_be_read_and_says_all_it_is(name: str) -> None:
+    recipe = read_recipe(name)
+    assert json.loads(json.dumps(recipe.facts()))["training"]["batch_size"] >= 64
+    assert with_length(recipe, num_steps=7).training.num_steps == 7
+    assert with_length(recipe, minutes=2.0).training.num_steps is None
+
+
+def test_the_recipe_of_2018_is_the_published_one() -> None:
+    recipe = read_recipe("bert-2018")
+    training, data = recipe.training, recipe.data
+    assert (training.num_steps, training.batch_size, training.learning_rate) == (1_000_000, 256, 1e-4)
+    assert (training.optimizer, training.schedule, training.warmup) == ("adamw-2018", "linear-2018", 0.01)
+    assert (training.betas, training.eps, training.weight_decay, training.clip_norm) == ((0.9, 0.999), 1e-6, 0.01, 1.0)
+    assert (data.max_seqlen, data.final_max_seqlen, data.mask_rate, data.short_prob) == (128, 512, 0.15, 0.1)
+    assert data.sentence_pairs == "2018" and data.mask_rate_at(0.7) == 0.15
+    assert [data.stage_at(done) for done in (0.0, 0.899, 0.9, 1.0)] == [0, 0, 1, 1]
+
+
+def test_the_mask_rate_falls_in_a_line() -> None:
+    data = read_recipe("bert-modern").data
+    assert [data.mask_rate_at(done) for done in (0.0, 0.5, 1.0)] == pytest.approx([0.30, 0.225, 0.15])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("training.lr=1", "unknown setting 'lr'"),
+        ("trainng.num_steps=1", "unknown section trainng"),
+        ("training.num_steps=many", "no int"),
+        ("training.learning_rate=true", "no float"),
+        ("data.mask_unit=letters", "token, word, span"),
+        ("data.mask_rate=1.5", "a share"),
+        ("batch_size=3", "section.name=value"),
+        ("training.batch_size", "section.name=value"),
+    ],
+)
+def test_settings_that_cannot_be(change: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        read_recipe("cpu-minutes", [change])
+
+
+def test_recipes_that_are_none(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="bert-2018"):
+        read_recipe("bert-2019")
+    (tmp_path / "own.toml").write_text("[training\n")
+    with pytest.raises(UsageError, match="not TOML"):
+        read_recipe(tmp_path / "own.toml")
+    (tmp_path / "own.toml").write_text("[training]\nnum_steps = 5\nbatch_size = 8\n")
+    assert read_recipe(tmp_path / "own.toml").training.batch_size == 8
+
+
+# ---- a run
+
+
+def test_a_run_learns_and_its_model_fills_masks(corpus: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    changes = ["training.num_steps=150", "training.learning_rate=5e-3", "training.evaluate_every=50"]
+    made = pretraining(corpus, run, *changes, "training.save_every=100")
+    assert made.start(resume=False) == "finished"
+    losses = [event["masked_lm_loss"] for event in events(run, "evaluation")]
+    assert losses[-1] < losses[0] - 0.3 and losses[-1] < 2.5
+    (start,) = events(run, "start")
+    assert start["corpus"]["num_documents"] == 54 and losses[-1] < start["corpus"]["unigram_entropy"]
+    model = load(run / "model")
+    (mask,) = model.fill_mask("the big cat sat on [MASK] tree.")
+    assert mask.candidates[0].token == "the"
+    sample = events(run, "samples")[-1]["samples"][0]
+    assert set(sample) == {"text", "candidates"} and len(sample["candidates"]) == 5
+
+
+@pytest.mark.parametrize("pairs", ["2018", "balanced"])
+def test_a_run_with_sentence_pairs_and_longer_sequences_at_the_end(corpus: Path, tmp_path: Path, pairs: str) -> None:
+    run = tmp_path / "run"
+    made = pretraining(corpus, run, f"data.sentence_pairs={pairs}", "data.final_max_seqlen=40", "data.final_share=0.5",
+                       "data.mask_unit=word", recipe="bert-2018")  # fmt: skip
+    assert made.start(resume=False) == "finished"
+    first, *_, last = events(run, "step")
+    assert first["next_sentence_loss"] > 0.3 and last["tokens"] - 2 * events(run, "step")[2]["tokens"] > 500
+    assert list(load(run / "model").network.heads) == ["masked_lm", "next_sentence"]
+
+
+def test_a_run_goes_on_after_a_stop_to_the_same_bits(corpus: Path, tmp_path: Path) -> None:
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert pretraining(corpus, whole).start(resume=False) == "finished"
+    steps = 0
+    while True:
+        made = pretraining(corpus, parts)
+        outcome = made.start(resume=True, should_stop=lambda made=made, last=steps: made.state.step >= last + 5)
+        if outcome == "finished":
+            break
+        assert made.state.step == steps + 5
+        steps = made.state.step
+    assert steps == 10 and any("going on after step 10" in line for line in made.lines)
+    assert digest(parts) == digest(whole)
+
+
+def test_a_run_in_a_used_folder_is_refused(corpus: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    pretraining(corpus, run, "training.num_steps=2").start(resume=False)
+    with pytest.raises(UsageError, match="--resume"):
+        pretraining(corpus, run, "training.num_steps=2").start(resume=False)
+    with pytest.raises(UsageError, match=r"recipe\.training\.batch_size"):
+        pretraining(corpus, run, "training.num_steps=2", "training.batch_size=8").start(resume=True)
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "thesis.doc").write_text("mine")
+    with pytest.raises(UsageError, match="is not a run"):
+        pretraining(corpus, other).start(resume=False)
+
+
+def test_bad_corpora_and_vocabularies(corpus: Path, tmp_path: Path) -> None:
+    def fails(text: str, *changes: str, **inputs) -> str:
+        path = tmp_path / "bad.txt"
+        path.write_text(text)
+        with pytest.raises(BertkitError) as error:
+            pretraining(path, tmp_path / f"run {len(list(tmp_path.iterdir()))}", *changes, **inputs).start(resume=False)
+        return str(error.value)
+
+    vocabulary = tmp_path / "vocab.txt"
+    vocabulary.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "."]))
+    without_mask = tmp_path / "without.txt"
+    without_mask.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS, "."]))
+    assert "bad.txt" in fails("", vocabulary=vocabulary)
+    assert "sentence" in fails("the cat sat.\n", vocabulary=vocabulary)
+    singles = "\n\n".join(["the cat sat."] * 30)
+    assert "every document has one" in fails(singles, "data.sentence_pairs=2018", vocabulary=vocabulary)
+    assert "[MASK]" in fails(corpus.read_text(), vocabulary=without_mask)
+    assert "no entries such as ##ing" in fails(corpus.read_text(), "data.mask_unit=word", vocabulary=vocabulary)
+    assert "held" in fails(corpus.read_text(), "data.held_out_share=0", vocabulary=vocabulary)
+    assert "--model" in fails(corpus.read_text(), vocabulary=vocabulary, model="all-MiniLM-L6-v2")
+    with pytest.raises(DataError, match=r"none\.txt"):
+        pretraining(tmp_path / "none.txt", tmp_path / "run none").start(resume=False)
+
+
+def test_going_on_from_a_checkpoint(corpus: Path, tmp_path: Path) -> None:
+    pretraining(corpus, tmp_path / "first").start(resume=False)
+    start = tmp_path / "first" / "model"
+    adapt = ["model.from_checkpoint=true", "training.num_steps=3"]
+    made = pretraining(corpus, tmp_path / "second", *adapt, recipe="domain-adapt", model=str(start))
+    assert made.start(resume=False) == "finished"
+    (first,) = events(tmp_path / "second", "evaluation")[:1]
+    last = events(tmp_path / "first", "evaluation")[-1]
+    assert abs(first["masked_lm_loss"] - last["masked_lm_loss"]) < 0.5
+    with pytest.raises(UsageError, match="name it with --model"):
+        pretraining(corpus, tmp_path / "third", *adapt, recipe="domain-adapt").start(resume=False)
+
+
+def test_a_checkpoint_without_the_head_needs_to_be_told(corpus: Path, tmp_path: Path) -> None:
+    adapt = ["model.from_checkpoint=true", "training.num_steps=2", "training.batch_size=4"]
+    with pytest.raises(MissingHeadError, match="--new-head"):
+        pretraining(corpus, tmp_path / "run", *adapt, recipe="domain-adapt", model="all-MiniLM-L6-v2").start(
+            resume=False
+        )
+    made = pretraining(corpus, tmp_path / "new", *adapt, recipe="domain-adapt", model="all-MiniLM-L6-v2", new_head=True)
+    assert made.start(resume=False) == "finished"
+    assert "masked_lm" in load(tmp_path / "new" / "model").network.heads
+
+
+# ---- processes
+
+
+def start(arguments: list[str], **environment: str) -> subprocess.Popen:
+    command = [sys.executable, "-c", "from bertkit.cli import main; main()", "pretrain", *arguments]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | environment
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_signal_saves_and_leaves_cleanly(corpus: Path, tmp_path: Path, number: int) -> None:
+    run = tmp_path / "run"
+    changes = [*TINY, "training.num_steps=100000", "training.save_every=100000", "training.evaluate_every=100000"]
+    process = start(["--corpus", str(corpus), "--out", str(run), "--set", *changes])
+    for _ in range(1_200):
+        if (run / "metrics.jsonl").exists() and '"event": "step"' in (run / "metrics.jsonl").read_text():
+            break
+        time.sleep(0.05)
+    process.send_signal(number)
+    out, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert json.loads(out)["reason"] == "stopped" and "--resume" in errors
+    step = events(run, "end")[0]["step"]
+    assert (run / "checkpoints" / f"step-{step:08d}" / "state.json").exists()
+
+
+def test_killed_at_random_moments_it_ends_with_the_same_bits(corpus: Path, tmp_path: Path) -> None:
+    arguments = ["--corpus", str(corpus), "--set", *TINY, "training.num_steps=200", "training.save_every=20"]
+    check = verify_resume(arguments, tmp_path / "runs", num_kills=2, seed=1, tell=lambda line: None)
+    assert check.is_exact and check.steps_when_killed
+
+
+def test_two_ranks_are_one(corpus: Path, tmp_path: Path) -> None:
+    changes = [*TINY, "model.config.hidden_dropout_prob=0", "model.config.attention_probs_dropout_prob=0",
+               "training.num_steps=20", "training.log_every=1"]  # fmt: skip
+    arguments = ["--corpus", str(corpus), "--set", *changes, "--out"]
+    one, two = tmp_path / "one", tmp_path / "two"
+    _, errors = (process := start([*arguments, str(one)])).communicate(timeout=120)
+    assert process.returncode == 0, errors
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
+    main = [sys.executable, "-c", "from bertkit.cli import main; main()", "pretrain", *arguments, str(two)]
+    found = subprocess.run([*launch, *main], capture_output=True, text=True, timeout=240)
+    assert found.returncode == 0, found.stderr
+    losses = [[event["loss"] for event in events(run, "step")] for run in (one, two)]
+    assert len(losses[0]) == 20
+    assert max(abs(a - b) for a, b in zip(*losses, strict=True)) < 1e-5
+    assert events(two, "step")[-1]["tokens"] == events(one, "step")[-1]["tokens"]
