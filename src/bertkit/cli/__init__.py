@@ -22,6 +22,7 @@ COMMANDS = {  # name -> (file, what it does)
     "next-sentence": ("next_sentence", "How likely is it that text B follows text A?"),
     "embed": ("embed", "Turn every text of a file into a vector."),
     "similarity": ("similarity", "How alike are texts in meaning?"),
+    "evaluate": ("evaluate", "Measure what a model knows."),
 }
 
 
