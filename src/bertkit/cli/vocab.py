@@ -13,6 +13,7 @@ from bertkit.corpus.texts import read_texts
 from bertkit.errors import UsageError
 from bertkit.tokenizer import Tokenizer, train_vocabulary
 from bertkit.tokenizer.statistics import text_statistics
+from bertkit.tokenizer.wordpiece import WordPiece
 
 command = App(name="vocab")
 
@@ -91,12 +92,17 @@ def inspect(
         raise UsageError("--column names a column of --text, which is missing")
     tokenizer = open_tokenizer(model, lowercase)
     vocabulary = tokenizer.vocabulary
+    is_wordpiece = isinstance(tokenizer.engine, WordPiece)
     if export is not None:
+        if not is_wordpiece:
+            raise UsageError(f"{model} has no WordPiece vocabulary, which is what a vocab.txt holds")
         vocabulary.save(export)
     if look_up:
         emit(_look_up(tokenizer, word) for word in look_up)
         return
-    statistics: dict[str, Any] = asdict(vocabulary.statistics())
+    statistics: dict[str, Any] = {"num_entries": len(vocabulary), "num_special": len(vocabulary.special_ids())}
+    if is_wordpiece:
+        statistics = asdict(vocabulary.statistics())
     if text is not None:
         counts = text_statistics(tokenizer, read_texts(text, column))
         statistics |= asdict(counts)

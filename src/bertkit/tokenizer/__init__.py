@@ -1,4 +1,4 @@
-"""Text to tokens: WordPiece as BERT published it.
+"""Text to tokens: WordPiece as BERT published it, and other published tokenizers.
 
 Takes: str, or pairs of str.
 Gives: Encodings: ids, types, character offsets, word ids, and what was cut.
