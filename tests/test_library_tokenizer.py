@@ -21,6 +21,7 @@ from bertkit.checkpoint.checkpoint import Provenance
 from bertkit.cli import run
 from bertkit.errors import CheckpointError, DataError, OverLengthError, UsageError
 from bertkit.tokenizer import tokenize_lines
+from bertkit.tokenizer.domain_words import find_domain_words
 from bertkit.tokenizer.library import LibraryTokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -269,6 +270,8 @@ def test_texts_that_are_none(ours: Tokenizer) -> None:
 
 
 def test_what_only_wordpiece_has(ours: Tokenizer, folder: Path, tmp_path: Path, capsys) -> None:
+    with pytest.raises(UsageError, match="only a WordPiece vocabulary can be extended"):
+        find_domain_words(ours, ["the cat"])
     model = Model.create(config(ours), ours)
     model.save(tmp_path / "model")
     export = str(tmp_path / "vocab.txt")

@@ -16,7 +16,7 @@ from bertkit.checkpoint.checkpoint import Provenance
 from bertkit.checkpoint.names import module_of, published_name
 from bertkit.device import resolve_device, weights_dtype
 from bertkit.errors import MissingHeadError, UsageError
-from bertkit.heads import Bert
+from bertkit.heads import Bert, extend_embeddings
 from bertkit.inference import (
     EmbedOptions,
     EmbedReport,
@@ -32,7 +32,7 @@ from bertkit.inference.embed import embed_one, embedding_dim
 from bertkit.inference.pseudo_likelihood import Method
 from bertkit.inference.truncation import warn_of_truncation
 from bertkit.locate import locate
-from bertkit.tokenizer import Tokenizer
+from bertkit.tokenizer import Tokenizer, extend_vocabulary
 from bertkit.tokenizer.layout import OnLong
 from bertkit.transformer import Encoder, PreparedEncoder, TransformerConfig, initialize
 
@@ -133,6 +133,19 @@ class Model:
             UsageError: it exists and is not empty, unless ``overwrite``.
         """
         save_checkpoint(self.checkpoint, directory, overwrite=overwrite)
+
+    def extend_vocabulary(self, words: Sequence[str]) -> None:
+        """Add words of a domain to the vocabulary, each starting as the mean of its present pieces.
+
+        What has no new word in it is read as before. Train on the domain's texts afterwards; `find_domain_words` of
+        `bertkit.tokenizer` tells which words are worth it.
+
+        Raises:
+            UsageError: the tokenizer is not WordPiece, or a word is no single word as it reads them, or is an entry.
+        """
+        extended = extend_vocabulary(self.tokenizer, words)
+        extend_embeddings(self.network, self.tokenizer, extended)
+        self.checkpoint.tokenizer = extended
 
     @property
     def network(self) -> Bert:

@@ -1,4 +1,4 @@
-"""bertkit vocab train | inspect"""
+"""bertkit vocab train | extend | inspect"""
 
 from dataclasses import asdict
 from itertools import chain
@@ -7,11 +7,11 @@ from typing import Any
 
 from cyclopts import App
 
-from bertkit.cli.models import EMBEDDING_MODEL, open_tokenizer
+from bertkit.cli.models import EMBEDDING_MODEL, PRETRAINED_MODEL, open_tokenizer
 from bertkit.cli.output import emit, note
 from bertkit.corpus.texts import read_texts
-from bertkit.errors import UsageError
-from bertkit.tokenizer import Tokenizer, train_vocabulary
+from bertkit.errors import DataError, UsageError
+from bertkit.tokenizer import Tokenizer, find_domain_words, train_vocabulary
 from bertkit.tokenizer.statistics import text_statistics
 from bertkit.tokenizer.wordpiece import WordPiece
 
@@ -58,6 +58,46 @@ def train(
     if len(vocabulary) < vocab_size:
         note(f"the text gave {len(vocabulary)} entries, {vocab_size} were wanted")
     emit([{"vocabulary": str(out), **asdict(vocabulary.statistics())}])
+
+
+@command.command
+def extend(
+    *files: str,
+    out: Path,
+    model: str = PRETRAINED_MODEL,
+    num_words: int = 500,
+    min_frequency: int = 5,
+    column: str | None = None,
+) -> None:
+    """Give a model the frequent words of a domain that its vocabulary breaks into pieces, and write it as a new folder.
+
+    Parameters
+    ----------
+    files
+        Texts of the domain: txt, jsonl, csv, tsv or parquet files.
+    out
+        The model folder to write.
+    model
+        A model with a WordPiece vocabulary: a folder, a hub name, or the import name of an installed model package.
+    num_words
+        Most words to add; those that shorten the texts most come first.
+    min_frequency
+        Words that occur less often are not added.
+    column
+        The column or key that holds the text.
+    """
+    from bertkit.model import load
+
+    opened = load(model, device="cpu")
+    texts = chain.from_iterable(read_texts(file, column) for file in files)
+    words = find_domain_words(opened.tokenizer, texts, num_words=num_words, min_frequency=min_frequency)
+    if not words:
+        raise DataError(f"no word that the vocabulary breaks into pieces occurs {min_frequency} times: nothing to add")
+    size = len(opened.tokenizer.vocabulary)
+    opened.extend_vocabulary([word.word for word in words])
+    opened.save(out)
+    note(f"{out}: {len(words)} words added, {size + len(words)} entries; train it on the texts (masked LM) before use")
+    emit({"token_id": token_id, **asdict(word)} for token_id, word in enumerate(words, start=size))
 
 
 @command.command
