@@ -19,6 +19,7 @@ import bertkit
 from bertkit import Model, Tokenizer, TransformerConfig
 from bertkit.checkpoint.checkpoint import Provenance
 from bertkit.cli import run
+from bertkit.corpus.shards import vocabulary_sha256
 from bertkit.errors import CheckpointError, DataError, OverLengthError, UsageError
 from bertkit.tokenizer import tokenize_lines
 from bertkit.tokenizer.domain_words import find_domain_words
@@ -240,6 +241,8 @@ def test_saved_and_opened_again(ours: Tokenizer, folder: Path, tmp_path: Path) -
     assert (tmp_path / "tokenizer.json").read_bytes() == (folder / "tokenizer.json").read_bytes()
     reopened = Tokenizer.load(tmp_path)
     assert reopened.vocabulary == ours.vocabulary and reopened.model_max_length == ours.model_max_length
+    assert vocabulary_sha256(reopened) == vocabulary_sha256(ours)
+    assert vocabulary_sha256(ours) != vocabulary_sha256(Tokenizer.from_vocab(ours.vocabulary))
     theirs = published(tmp_path)
     check(reopened, theirs, TEXTS)
     assert (theirs.mask_token_id, theirs.pad_token_id, theirs.cls_token_id) == (ours.mask_id, ours.pad_id, ours.cls_id)
@@ -355,12 +358,31 @@ def test_templates_that_cannot_be_honoured(template, tmp_path: Path) -> None:
         lambda content: content.update(normalizer={"type": "Python", "code": "print(1)"}),
         lambda content: content.update(added_tokens=[{"id": 3}]),
         lambda content: content.pop("model"),
+        lambda content: content.update(normalizer={"type": "Precompiled", "precompiled_charsmap": "AAAA"}),  # a panic
+        lambda content: content.update(model=content["model"] | {"type": "Unigram", "vocab": [], "unk_id": 3}),
+        lambda content: content["post_processor"]["special_tokens"]["[CLS]"].update(ids=[7]),
     ],
 )
 def test_definitions_that_cannot_be_read(change: Callable[[dict], object], tmp_path: Path) -> None:
     save(byte_level(), tmp_path, change)
     with pytest.raises(CheckpointError, match=r"tokenizer.json"):
         Tokenizer.load(tmp_path)
+
+
+def test_merges_are_not_dropped_at_random(tmp_path: Path) -> None:
+    save(byte_level(), tmp_path)
+    expected = Tokenizer.load(tmp_path).encode(TEXTS[0] * 5).input_ids.tolist()
+    save(byte_level(), tmp_path, lambda content: content["model"].update(dropout=0.5))
+    assert Tokenizer.load(tmp_path).encode(TEXTS[0] * 5).input_ids.tolist() == expected
+
+
+def test_a_model_that_cannot_say_unknown(tmp_path: Path) -> None:
+    save(unigram(), tmp_path, lambda content: content["model"].update(unk_id=None))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(KINDS["unigram"][1]))
+    tokenizer = Tokenizer.load(tmp_path)
+    assert len(tokenizer.encode("the cat")) > 2
+    with pytest.raises(DataError, match=r"cannot tokenize the texts: .*unknown token"):
+        tokenizer.encode_batch(["the cat", "😀"])
 
 
 def test_code_beside_it_is_never_run(tmp_path: Path) -> None:

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import tokenizers
 
-from bertkit.errors import CheckpointError
+from bertkit.errors import CheckpointError, DataError
+from bertkit.tokenizer.added_tokens import AddedToken
 from bertkit.tokenizer.encoding import Pieces, joined
 from bertkit.tokenizer.vocabulary import SpecialTokens, Vocabulary, from_ids
 from bertkit.tokenizer.wordpiece import WordPiece, explain_bad_text
@@ -26,6 +27,8 @@ _TEXTS_AT_A_TIME = 1_024
 @dataclass(frozen=True)
 class LibraryTokenizer:
     """The tokenizing engine of a ``tokenizer.json``, with the interface of `WordPiece`; threads may share it."""
+
+    added_tokens: ClassVar[tuple[AddedToken, ...]] = ()  # that `tokenize_bytes` would not see: the library sees them
 
     vocabulary: Vocabulary
     definition: str = field(repr=False)  # the content of tokenizer.json
@@ -81,9 +84,9 @@ class LibraryTokenizer:
         encode = library.encode_batch if with_spans else library.encode_batch_fast
         try:
             encodings = encode(texts, add_special_tokens=False)
-        except Exception:
+        except Exception as error:
             explain_bad_text(texts, first_index)
-            raise
+            raise DataError(f"the tokenizers library cannot tokenize the texts: {error}") from None
         cu_seqlens = np.zeros(len(texts) + 1, np.int64)
         np.cumsum([len(encoding) + 2 for encoding in encodings], out=cu_seqlens[1:])
         inside = np.ones(cu_seqlens[-1], np.bool_)
@@ -131,12 +134,14 @@ def read_library_tokenizer(
     """
     try:
         library = _open(definition)
-    except Exception as error:  # the library raises plain ones
+        cls, sep, second_type = _template(library, path)
+    except (CheckpointError, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # the library raises plain Exceptions, and panics, which are not even those
         raise CheckpointError(
             f"{path} cannot be read by the tokenizers library, version {tokenizers.__version__} ({error!s:.200}): "
             "fetch or save it again"
         ) from None
-    cls, sep, second_type = _template(library, path)
     special = SpecialTokens(names.pad, names.unk, cls, sep, names.mask)
     vocabulary = from_ids(library.get_vocab(with_added_tokens=True).items(), special)
     return LibraryTokenizer(vocabulary, definition, settings, second_type)
@@ -146,6 +151,8 @@ def _open(definition: str) -> tokenizers.Tokenizer:
     library = tokenizers.Tokenizer.from_str(definition)
     library.no_truncation()
     library.no_padding()
+    if getattr(library.model, "dropout", None):  # of merges, at random, in training: a text has one reading here
+        library.model.dropout = None
     return library
 
 
@@ -178,6 +185,7 @@ def _template(library: tokenizers.Tokenizer, path: Path) -> tuple[str, str, int]
     if (
         one.ids == [cls_id, *a, sep_id]
         and two.ids == [cls_id, *a, sep_id, *b, sep_id]
+        and (library.token_to_id(one.tokens[0]), library.token_to_id(one.tokens[-1])) == (cls_id, sep_id)
         and one.special_tokens_mask == [1, *(0 for _ in a), 1]
         and not any(one.type_ids)
         and two.type_ids == [0] * len(one) + [second_type] * (len(b) + 1)
