@@ -19,6 +19,7 @@ import bertkit
 from bertkit import Model, Tokenizer, TransformerConfig
 from bertkit.checkpoint.checkpoint import Provenance
 from bertkit.cli import run
+from bertkit.corpus.shard_writing import write_shard
 from bertkit.corpus.shards import vocabulary_sha256
 from bertkit.errors import CheckpointError, DataError, OverLengthError, UsageError
 from bertkit.tokenizer import tokenize_lines
@@ -234,6 +235,15 @@ def test_lines_of_a_file_are_texts(ours: Tokenizer) -> None:
     assert found.num_invalid == 1
     with pytest.raises(DataError, match="data, line 4: byte 4 is not UTF-8"):
         tokenize_lines(ours.engine, np.frombuffer(data, np.uint8))
+
+
+def test_shards_hold_its_tokens(ours: Tokenizer, tmp_path: Path) -> None:
+    sentences = ["The cat  walked.", "Dogs talk!", "日本 [MASK] naïve"]
+    (tmp_path / "corpus.txt").write_text("\n".join(sentences[:2]) + "\n\n" + sentences[2] + "\n")
+    shard = write_shard(tmp_path / "corpus.txt", tmp_path / "shard", ours)
+    expected = ours.encode_batch([" ".join(sentence.split()) for sentence in sentences])
+    assert shard.tokens.tolist() == expected.input_ids[~expected.special_tokens_mask].tolist()
+    assert np.diff(shard.sentences).tolist() == (expected.seqlens - 2).tolist()
 
 
 def test_saved_and_opened_again(ours: Tokenizer, folder: Path, tmp_path: Path) -> None:

@@ -10,13 +10,12 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import tokenizers
 
 from bertkit.errors import CheckpointError, DataError
-from bertkit.tokenizer.added_tokens import AddedToken
 from bertkit.tokenizer.encoding import Pieces, joined
 from bertkit.tokenizer.vocabulary import SpecialTokens, Vocabulary, from_ids
 from bertkit.tokenizer.wordpiece import WordPiece, explain_bad_text
@@ -27,8 +26,6 @@ _TEXTS_AT_A_TIME = 1_024
 @dataclass(frozen=True)
 class LibraryTokenizer:
     """The tokenizing engine of a ``tokenizer.json``, with the interface of `WordPiece`; threads may share it."""
-
-    added_tokens: ClassVar[tuple[AddedToken, ...]] = ()  # that `tokenize_bytes` would not see: the library sees them
 
     vocabulary: Vocabulary
     definition: str = field(repr=False)  # the content of tokenizer.json
