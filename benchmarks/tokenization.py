@@ -40,7 +40,7 @@ class System(NamedTuple):
 def bertkit_bytes(vocabulary: str, threads: int) -> System:
     from bertkit import Tokenizer
 
-    wordpiece = Tokenizer.from_vocab(vocabulary).wordpiece
+    wordpiece = Tokenizer.from_vocab(vocabulary).engine
 
     def prepare(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         encoded = [text.encode() for text in texts]

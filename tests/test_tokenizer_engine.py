@@ -38,7 +38,7 @@ CASED = Tokenizer.from_vocab(TOKENS, lowercase=False)
 
 def library(tokenizer: Tokenizer) -> tokenizers.Tokenizer:
     """The same tokenizer in the library, through the file that we write."""
-    return tokenizers.Tokenizer.from_str(json.dumps(tokenizer_json(tokenizer.wordpiece)))
+    return tokenizers.Tokenizer.from_str(json.dumps(tokenizer_json(tokenizer.engine)))
 
 
 def rows(encodings: Encodings) -> list[list[tuple[int, int, int, int]]]:
@@ -148,7 +148,7 @@ def test_tokenizer_json_is_what_the_library_writes(lowercase: bool) -> None:
     ours = Tokenizer(
         WordPiece(vocabulary, Normalization(lowercase), (ADDED[0], AddedToken("[TAG]", normalized=False, special=True)))
     )
-    written = tokenizer_json(ours.wordpiece)
+    written = tokenizer_json(ours.engine)
     assert json.loads(library(ours).to_str()) == written
 
 
@@ -255,7 +255,7 @@ BAD = st.binary(max_size=4) | st.sampled_from(
 @given(st.lists(st.sampled_from(FRAGMENTS).map(str.encode) | BAD, max_size=10).map(b"".join))
 def test_bytes_that_are_not_utf8_are_read_as_python_replaces_them(data: bytes) -> None:
     array = np.frombuffer(data, np.uint8)
-    found = tokenize_lines(TOKENIZER.wordpiece, array, on_invalid="replace", with_spans=True)
+    found = tokenize_lines(TOKENIZER.engine, array, on_invalid="replace", with_spans=True)
     lines = [data.decode(errors="replace")] if data else []
     if b"\n" in data:
         lines = data.decode(errors="replace").removesuffix("\n").split("\n")
@@ -268,15 +268,15 @@ def test_bytes_that_are_not_utf8_are_read_as_python_replaces_them(data: bytes) -
 def test_policies_for_bytes_that_are_not_utf8() -> None:
     data = np.frombuffer(b"the cat\nbad \xff\xfe line\n\nsat\xe2\x82", np.uint8)
     with pytest.raises(DataError, match=r"corpus, line 12: byte 4 is not UTF-8.*on_invalid"):
-        tokenize_lines(TOKENIZER.wordpiece, data, name="corpus", first_line=11)
-    replaced = tokenize_lines(TOKENIZER.wordpiece, data, on_invalid="replace")
+        tokenize_lines(TOKENIZER.engine, data, name="corpus", first_line=11)
+    replaced = tokenize_lines(TOKENIZER.engine, data, on_invalid="replace")
     assert (len(replaced.pieces), replaced.num_invalid, replaced.num_lines_skipped) == (4, 3, 0)
     assert replaced.documents().tolist() == [[0, 2], [3, 4]]
-    skipped = tokenize_lines(TOKENIZER.wordpiece, data, on_invalid="skip")
+    skipped = tokenize_lines(TOKENIZER.engine, data, on_invalid="skip")
     assert (len(skipped.pieces), skipped.num_invalid, skipped.num_lines_skipped) == (2, 3, 2)
     assert skipped.pieces.input_ids.tolist() == TOKENIZER.encode_batch(["the cat", ""]).input_ids.tolist()
     with pytest.raises(UsageError, match="expected 'error', 'replace' or 'skip'"):
-        tokenize_lines(TOKENIZER.wordpiece, data, on_invalid="ignore")
+        tokenize_lines(TOKENIZER.engine, data, on_invalid="ignore")
 
 
 def test_a_file_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,7 +285,7 @@ def test_a_file_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     path = tmp_path / "corpus.txt"
     path.write_text("\n\n".join("\n".join(lines) for lines in documents), encoding="utf-8")
     monkeypatch.setattr("bertkit.tokenizer.lines._BYTES_AT_A_TIME", 100)
-    parts = list(tokenize_file(TOKENIZER.wordpiece, path))
+    parts = list(tokenize_file(TOKENIZER.engine, path))
     assert len(parts) > 5
     lines = path.read_text(encoding="utf-8").split("\n")
     assert sum(len(part.pieces) for part in parts) == len(lines)
@@ -293,12 +293,12 @@ def test_a_file_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert np.array_equal(ids, TOKENIZER.encode_batch(lines).input_ids)
     assert parts[0].documents().tolist() == [[0, 3], [4, 5]]
     path.write_bytes(b"")
-    assert list(tokenize_file(TOKENIZER.wordpiece, path)) == []
+    assert list(tokenize_file(TOKENIZER.engine, path)) == []
     with pytest.raises(DataError, match="no such file"):
-        list(tokenize_file(TOKENIZER.wordpiece, tmp_path / "nothing.txt"))
+        list(tokenize_file(TOKENIZER.engine, tmp_path / "nothing.txt"))
     path.write_bytes(b"good\n" * 40 + b"b\xe4d\n")
     with pytest.raises(DataError, match=r"corpus.txt, line 41: byte 1"):
-        list(tokenize_file(TOKENIZER.wordpiece, path))
+        list(tokenize_file(TOKENIZER.engine, path))
 
 
 # Threads, memory, processes ------------------------------------------------------------------------------------------
@@ -323,7 +323,7 @@ def test_threads_share_a_tokenizer() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
-    assert len(tokenizer.wordpiece._workspaces._made) <= (os.cpu_count() or 1)
+    assert len(tokenizer.engine._workspaces._made) <= (os.cpu_count() or 1)
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 64, 1_000])

@@ -1,7 +1,7 @@
 """A model: encoder, heads and tokenizer of one directory, and what it can do.
 
 Takes: a path, a hub name or an installed model package.
-Gives: Model: embed, fill_mask, next_sentence_probability, and the network itself.
+Gives: Model: embed, fill_mask, next_sentence_probability, pseudo_log_likelihood, and the network itself.
 May import: errors, device, locate, tokenizer, batch, transformer, heads, checkpoint, inference.
 """
 
@@ -16,7 +16,7 @@ from bertkit.checkpoint.checkpoint import Provenance
 from bertkit.checkpoint.names import module_of, published_name
 from bertkit.device import resolve_device, weights_dtype
 from bertkit.errors import MissingHeadError, UsageError
-from bertkit.heads import Bert
+from bertkit.heads import Bert, extend_embeddings
 from bertkit.inference import (
     EmbedOptions,
     EmbedReport,
@@ -25,12 +25,14 @@ from bertkit.inference import (
     embed,
     fill_mask,
     next_sentence_probability,
+    token_log_probs,
 )
 from bertkit.inference.auto_precision import choose_precision
 from bertkit.inference.embed import embed_one, embedding_dim
+from bertkit.inference.pseudo_likelihood import Method
 from bertkit.inference.truncation import warn_of_truncation
 from bertkit.locate import locate
-from bertkit.tokenizer import Tokenizer
+from bertkit.tokenizer import Tokenizer, extend_vocabulary
 from bertkit.tokenizer.layout import OnLong
 from bertkit.transformer import Encoder, PreparedEncoder, TransformerConfig, initialize
 
@@ -131,6 +133,19 @@ class Model:
             UsageError: it exists and is not empty, unless ``overwrite``.
         """
         save_checkpoint(self.checkpoint, directory, overwrite=overwrite)
+
+    def extend_vocabulary(self, words: Sequence[str]) -> None:
+        """Add words of a domain to the vocabulary, each starting as the mean of its present pieces.
+
+        What has no new word in it is read as before. Train on the domain's texts afterwards; `find_domain_words` of
+        `bertkit.tokenizer` tells which words are worth it.
+
+        Raises:
+            UsageError: the tokenizer is not WordPiece, or a word is no single word as it reads them, or is an entry.
+        """
+        extended = extend_vocabulary(self.tokenizer, words)
+        extend_embeddings(self.network, self.tokenizer, extended)
+        self.checkpoint.tokenizer = extended
 
     @property
     def network(self) -> Bert:
@@ -233,6 +248,44 @@ class Model:
         if isinstance(text, str) or isinstance(following, str):
             raise UsageError("next_sentence_probability takes two texts or two lists of texts, got one of each")
         return next_sentence_probability(self._runner, text, following, on_long=on_long)
+
+    @overload
+    def pseudo_log_likelihood(self, texts: str, *, method: Method = "plain", progress: bool | None = None) -> float: ...
+    @overload
+    def pseudo_log_likelihood(
+        self, texts: Sequence[str], *, method: Method = "plain", progress: bool | None = None
+    ) -> np.ndarray: ...
+    def pseudo_log_likelihood(
+        self, texts: str | Sequence[str], *, method: Method = "plain", progress: bool | None = None
+    ) -> float | np.ndarray:
+        """How likely a text is, in natural logs: the sum of `token_log_probs`; (N,) float64 for a list.
+
+        Good for comparing texts of one meaning; a longer text is less likely, and an empty one has 0.
+        """
+        if isinstance(texts, str):
+            return float(self.token_log_probs([texts], method=method, progress=progress)[0].sum())
+        found = self.token_log_probs(texts, method=method, progress=progress)
+        return np.array([log_probs.sum() for log_probs in found], np.float64)
+
+    def token_log_probs(
+        self, texts: Sequence[str], *, method: Method = "plain", progress: bool | None = None
+    ) -> list[np.ndarray]:
+        """The natural log of each token's probability, given the text without it (Salazar et al. 2020).
+
+        Args:
+            method: "plain" hides the token alone; "l2r" also the later pieces of its word, which would give it away
+                (Kauf & Ivanova 2023).
+            progress: show a bar after two seconds; None: where a person is watching.
+
+        Returns:
+            For each text (n,) float64, for the tokens ``tokenizer.encode(text).input_ids[1:-1]``.
+
+        Raises:
+            MissingHeadError: no masked LM head, or one that was never trained.
+            OverLengthError: a text is longer than the model reads.
+        """
+        self.require_trained("masked_lm")
+        return token_log_probs(self._runner, texts, method=method, progress=progress)
 
     def require_trained(self, part: str) -> None:
         """Check that a head, or "pooler", is there and that its weights are not the initial ones.

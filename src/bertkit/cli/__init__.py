@@ -14,7 +14,7 @@ from io import TextIOWrapper
 
 COMMANDS = {  # name -> (file, what it does)
     "tokenize": ("tokenize", "Show the tokens of texts: ids, types, offsets, word ids."),
-    "vocab": ("vocab", "Learn a WordPiece vocabulary, or inspect one."),
+    "vocab": ("vocab", "Learn a WordPiece vocabulary, extend or inspect one."),
     "describe": ("describe", "Show a model's architecture and every parameter's name and shape."),
     "pretrain": ("pretrain", "Pre-train a model from raw text."),
     "verify-resume": ("verify_resume", "Kill a short run, go on with it, and compare the weights bit by bit."),
@@ -22,6 +22,7 @@ COMMANDS = {  # name -> (file, what it does)
     "next-sentence": ("next_sentence", "How likely is it that text B follows text A?"),
     "embed": ("embed", "Turn every text of a file into a vector."),
     "similarity": ("similarity", "How alike are texts in meaning?"),
+    "evaluate": ("evaluate", "Measure what a model knows."),
 }
 
 

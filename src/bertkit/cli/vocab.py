@@ -1,4 +1,4 @@
-"""bertkit vocab train | inspect"""
+"""bertkit vocab train | extend | inspect"""
 
 from dataclasses import asdict
 from itertools import chain
@@ -7,12 +7,13 @@ from typing import Any
 
 from cyclopts import App
 
-from bertkit.cli.models import EMBEDDING_MODEL, open_tokenizer
+from bertkit.cli.models import EMBEDDING_MODEL, PRETRAINED_MODEL, open_tokenizer
 from bertkit.cli.output import emit, note
 from bertkit.corpus.texts import read_texts
-from bertkit.errors import UsageError
-from bertkit.tokenizer import Tokenizer, train_vocabulary
+from bertkit.errors import DataError, UsageError
+from bertkit.tokenizer import Tokenizer, find_domain_words, train_vocabulary
 from bertkit.tokenizer.statistics import text_statistics
+from bertkit.tokenizer.wordpiece import WordPiece
 
 command = App(name="vocab")
 
@@ -60,6 +61,46 @@ def train(
 
 
 @command.command
+def extend(
+    *files: str,
+    out: Path,
+    model: str = PRETRAINED_MODEL,
+    num_words: int = 500,
+    min_frequency: int = 5,
+    column: str | None = None,
+) -> None:
+    """Give a model the frequent words of a domain that its vocabulary breaks into pieces, and write it as a new folder.
+
+    Parameters
+    ----------
+    files
+        Texts of the domain: txt, jsonl, csv, tsv or parquet files.
+    out
+        The model folder to write.
+    model
+        A model with a WordPiece vocabulary: a folder, a hub name, or the import name of an installed model package.
+    num_words
+        Most words to add; those that shorten the texts most come first.
+    min_frequency
+        Words that occur less often are not added.
+    column
+        The column or key that holds the text.
+    """
+    from bertkit.model import load
+
+    opened = load(model, device="cpu")
+    texts = chain.from_iterable(read_texts(file, column) for file in files)
+    words = find_domain_words(opened.tokenizer, texts, num_words=num_words, min_frequency=min_frequency)
+    if not words:
+        raise DataError(f"no word that the vocabulary breaks into pieces occurs {min_frequency} times: nothing to add")
+    size = len(opened.tokenizer.vocabulary)
+    opened.extend_vocabulary([word.word for word in words])
+    opened.save(out)
+    note(f"{out}: {len(words)} words added, {size + len(words)} entries; train it on the texts (masked LM) before use")
+    emit({"token_id": token_id, **asdict(word)} for token_id, word in enumerate(words, start=size))
+
+
+@command.command
 def inspect(
     *look_up: str,
     model: str = EMBEDDING_MODEL,
@@ -91,12 +132,17 @@ def inspect(
         raise UsageError("--column names a column of --text, which is missing")
     tokenizer = open_tokenizer(model, lowercase)
     vocabulary = tokenizer.vocabulary
+    is_wordpiece = isinstance(tokenizer.engine, WordPiece)
     if export is not None:
+        if not is_wordpiece:
+            raise UsageError(f"{model} has no WordPiece vocabulary, which is what a vocab.txt holds")
         vocabulary.save(export)
     if look_up:
         emit(_look_up(tokenizer, word) for word in look_up)
         return
-    statistics: dict[str, Any] = asdict(vocabulary.statistics())
+    statistics: dict[str, Any] = {"num_entries": len(vocabulary), "num_special": len(vocabulary.special_ids())}
+    if is_wordpiece:
+        statistics = asdict(vocabulary.statistics())
     if text is not None:
         counts = text_statistics(tokenizer, read_texts(text, column))
         statistics |= asdict(counts)

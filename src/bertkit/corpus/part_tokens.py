@@ -11,6 +11,7 @@ from bertkit.corpus.sentences import sentence_text
 from bertkit.errors import DataError
 from bertkit.tokenizer import Tokenizer
 from bertkit.tokenizer.lines import OnInvalid
+from bertkit.tokenizer.wordpiece import WordPiece
 
 _FIRST_STATE, _FACTOR = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)  # FNV-1a, here with a token a step
 _MIX_A, _MIX_B = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)  # of SplitMix64, so that all bits count
@@ -70,9 +71,9 @@ def _encode(
     tokenizer: Tokenizer, data: np.ndarray, bounds: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, int, np.ndarray]:
     """Tokens, where those of each sentence begin, how many on each side of one are special, and invalid stretches."""
-    wordpiece = tokenizer.wordpiece
-    if all(token.special for token in wordpiece.added_tokens):
-        pieces, num_invalid = wordpiece.tokenize_bytes(data, bounds, with_spans=False, num_threads=1)
+    engine = tokenizer.engine
+    if isinstance(engine, WordPiece) and all(token.special for token in engine.added_tokens):
+        pieces, num_invalid = engine.tokenize_bytes(data, bounds, with_spans=False, num_threads=1)
         return pieces.input_ids, pieces.cu_seqlens, 1, num_invalid
     raw = [data[start:end].tobytes() for start, end in pairwise(bounds)]
     texts = [sentence_text(one) for one in raw]

@@ -21,6 +21,7 @@ import numpy as np
 
 from bertkit.errors import DataError
 from bertkit.tokenizer import Tokenizer
+from bertkit.tokenizer.wordpiece import WordPiece
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -104,15 +105,17 @@ def token_dtype(tokenizer: Tokenizer) -> np.dtype:
 
 def vocabulary_sha256(tokenizer: Tokenizer) -> str:
     """A hash of all that decides which ids a text becomes: entries, normalization, added tokens."""
-    wordpiece = tokenizer.wordpiece
-    normalization = wordpiece.normalization
+    engine = tokenizer.engine
+    if not isinstance(engine, WordPiece):
+        return hashlib.sha256(engine.definition.encode()).hexdigest()
+    normalization = engine.normalization
     strip_accents = normalization.lowercase if normalization.strip_accents is None else normalization.strip_accents
     content = [
-        wordpiece.vocabulary.tokens,
-        wordpiece.vocabulary.special.unk,
+        engine.vocabulary.tokens,
+        engine.vocabulary.special.unk,
         [normalization.lowercase, strip_accents, normalization.split_cjk],
-        [asdict(token) for token in wordpiece.added_tokens if not token.special],
-        wordpiece.max_characters_per_word,
+        [asdict(token) for token in engine.added_tokens if not token.special],
+        engine.max_characters_per_word,
     ]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 

@@ -2,10 +2,11 @@
 
 Takes: hidden states (total_tokens, hidden_size) and pooled [CLS] vectors (batch_size, hidden_size).
 Gives: logits of each head; one vector for each sequence by pooling.
-May import: errors, batch, transformer.
+May import: errors, tokenizer, batch, transformer.
 """
 
 from bertkit.heads.bert import HEADS, KINDS, Bert, BertOutput
+from bertkit.heads.new_words import extend_embeddings
 from bertkit.heads.pooling import POOLINGS, LayerSelection
 
-__all__ = ["HEADS", "KINDS", "POOLINGS", "Bert", "BertOutput", "LayerSelection"]
+__all__ = ["HEADS", "KINDS", "POOLINGS", "Bert", "BertOutput", "LayerSelection", "extend_embeddings"]

@@ -1,10 +1,11 @@
-"""Text to tokens: WordPiece as BERT published it.
+"""Text to tokens: WordPiece as BERT published it, and other published tokenizers.
 
 Takes: str, or pairs of str.
 Gives: Encodings: ids, types, character offsets, word ids, and what was cut.
 May import: errors, whole_files, json_files, compiled.
 """
 
+from bertkit.tokenizer.domain_words import DomainWord, extend_vocabulary, find_domain_words
 from bertkit.tokenizer.encoding import Encoding, Encodings
 from bertkit.tokenizer.lines import TokenizedLines, tokenize_file, tokenize_lines
 from bertkit.tokenizer.tokenizer import Tokenizer
@@ -12,11 +13,14 @@ from bertkit.tokenizer.training import train_vocabulary
 from bertkit.tokenizer.vocabulary import Vocabulary
 
 __all__ = [
+    "DomainWord",
     "Encoding",
     "Encodings",
     "TokenizedLines",
     "Tokenizer",
     "Vocabulary",
+    "extend_vocabulary",
+    "find_domain_words",
     "tokenize_file",
     "tokenize_lines",
     "train_vocabulary",

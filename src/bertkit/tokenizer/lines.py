@@ -13,7 +13,7 @@ import numpy as np
 
 from bertkit.errors import DataError, UsageError
 from bertkit.tokenizer.encoding import Pieces
-from bertkit.tokenizer.wordpiece import WordPiece
+from bertkit.tokenizer.library import Engine
 
 OnInvalid = Literal["error", "replace", "skip"]
 """What to do with bytes that are not UTF-8: refuse them; read them as replacement characters, which the tokenizer
@@ -39,7 +39,7 @@ class TokenizedLines:
 
 
 def tokenize_file(
-    wordpiece: WordPiece, path: str | Path, *, on_invalid: OnInvalid = "error", num_threads: int | None = None
+    engine: Engine, path: str | Path, *, on_invalid: OnInvalid = "error", num_threads: int | None = None
 ) -> Iterator[TokenizedLines]:
     """Tokenize a file of any size in bounded memory: some 64 MB of its lines at a time.
 
@@ -59,14 +59,14 @@ def tokenize_file(
         end = _part_end(data, start, start + _BYTES_AT_A_TIME)
         part = data[start:end]
         yield tokenize_lines(
-            wordpiece, part, on_invalid=on_invalid, num_threads=num_threads, name=str(path), first_line=first_line
+            engine, part, on_invalid=on_invalid, num_threads=num_threads, name=str(path), first_line=first_line
         )
         first_line += int(np.count_nonzero(part == _LINE_END))
         start = end
 
 
 def tokenize_lines(
-    wordpiece: WordPiece,
+    engine: Engine,
     data: np.ndarray,
     *,
     on_invalid: OnInvalid = "error",
@@ -90,7 +90,7 @@ def tokenize_lines(
     after_ends = np.flatnonzero(data == _LINE_END) + 1
     last = [len(data)] if len(data) and data[-1] != _LINE_END else []
     bounds = np.concatenate([[0], after_ends, last]).astype(np.int64)
-    pieces, num_invalid = wordpiece.tokenize_bytes(data, bounds, with_spans=with_spans, num_threads=num_threads)
+    pieces, num_invalid = engine.tokenize_bytes(data, bounds, with_spans=with_spans, num_threads=num_threads)
     wrong = num_invalid > 0
     if on_invalid == "error" and wrong.any():
         line = int(wrong.argmax())

@@ -1,7 +1,8 @@
-"""A published BERT tokenizer directory to a WordPiece engine, read as data; and its tokenizer.json from an engine.
+"""A published tokenizer directory to an engine, read as data; and back.
 
-``tokenizer.json`` is preferred, being what the fast published tokenizer runs; else ``vocab.txt`` with
-``tokenizer_config.json``; else ``vocab.txt`` alone, taken as uncased.
+``tokenizer.json`` is preferred, being what the fast published tokenizer runs: BERT's WordPiece is run by ours, another
+kind by the ``tokenizers`` library. Else ``vocab.txt`` with ``tokenizer_config.json``; else ``vocab.txt`` alone, taken
+as uncased.
 """
 
 from dataclasses import asdict, fields
@@ -9,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.errors import CheckpointError
-from bertkit.json_files import member, read_json
+from bertkit.json_files import member, read_json, write_json
 from bertkit.tokenizer.added_tokens import AddedToken
+from bertkit.tokenizer.library import Engine, read_library_tokenizer
 from bertkit.tokenizer.vocabulary import CONTINUATION, SpecialTokens, Vocabulary, from_ids
 from bertkit.tokenizer.wordpiece import MAX_CHARACTERS_PER_WORD, Normalization, WordPiece
+from bertkit.whole_files import whole_file
 
 _NO_LIMIT = 1_000_000
 """A ``model_max_length`` above this is the publishers' way of saying that none is known."""
@@ -21,18 +24,21 @@ _LONGEST_WORD = 1_000_000
 """Characters; the engine holds a word of the longest length for each thread."""
 
 
-def read_wordpiece(directory: Path) -> tuple[WordPiece, int | None]:
+def read_engine(directory: Path) -> tuple[Engine, int | None]:
     """The engine, and the longest sequence its publisher names (None where none is named).
 
     Raises:
-        CheckpointError: no tokenizer there, or one that is not BERT's WordPiece.
+        CheckpointError: no tokenizer there, or one that cannot be honoured.
     """
     path = directory / "tokenizer_config.json"
     config = read_json(path) or {}
     special = _special_tokens((read_json(directory / "special_tokens_map.json") or {}) | config, path)
-    published = read_json(directory / "tokenizer.json")
-    if published is not None:
-        engine = _from_tokenizer_json(published, special, directory / "tokenizer.json")
+    file = directory / "tokenizer.json"
+    published = read_json(file)
+    if published is not None and _is_ours(published, file):
+        engine = _from_tokenizer_json(published, special, file)
+    elif published is not None:
+        engine = read_library_tokenizer(file.read_text(encoding="utf-8"), special, config, file)
     elif (directory / "vocab.txt").is_file():
         normalization = Normalization(
             lowercase=member(config, "do_lower_case", bool, path, True),
@@ -58,18 +64,21 @@ def _special_tokens(config: dict[str, Any], path: Path) -> SpecialTokens:
     return SpecialTokens(**spellings)
 
 
-def _from_tokenizer_json(published: dict[str, Any], special: SpecialTokens, path: Path) -> WordPiece:
+def _is_ours(published: dict[str, Any], path: Path) -> bool:
+    """Whether it is BERT's WordPiece, which our engine runs."""
     model, normalizer, pre_tokenizer = (
         member(published, key, dict, path, {}) for key in ("model", "normalizer", "pre_tokenizer")
     )
-    found = (model.get("type"), normalizer.get("type"), pre_tokenizer.get("type"))
-    if found != ("WordPiece", "BertNormalizer", "BertPreTokenizer"):
-        raise CheckpointError(
-            f"{path} is not a BERT WordPiece tokenizer: model, normalizer and pre-tokenizer are {found}, expected "
-            "('WordPiece', 'BertNormalizer', 'BertPreTokenizer')"
-        )
-    if model.get("continuing_subword_prefix", CONTINUATION) != CONTINUATION or not normalizer.get("clean_text", True):
-        raise CheckpointError(f"{path}: only the '##' prefix and clean_text=true are supported")
+    return (
+        (model.get("type"), normalizer.get("type"), pre_tokenizer.get("type"))
+        == ("WordPiece", "BertNormalizer", "BertPreTokenizer")
+        and model.get("continuing_subword_prefix", CONTINUATION) == CONTINUATION
+        and normalizer.get("clean_text", True) is True
+    )
+
+
+def _from_tokenizer_json(published: dict[str, Any], special: SpecialTokens, path: Path) -> WordPiece:
+    model, normalizer = (member(published, key, dict, path, {}) for key in ("model", "normalizer"))
     if special.unk != model.get("unk_token", special.unk):
         raise CheckpointError(f"{path} calls the unknown token {model['unk_token']!r}, its config {special.unk!r}")
     longest_word = member(model, "max_input_chars_per_word", int, path, MAX_CHARACTERS_PER_WORD)
@@ -108,6 +117,30 @@ def _added_token(entry: Any, path: Path) -> tuple[AddedToken, int]:
             flags = ("single_word", "lstrip", "rstrip", "normalized", "special")
             return AddedToken(content, **{flag: bool(entry.get(flag, False)) for flag in flags}), token_id
     raise CheckpointError(f"{path} has the added token {entry!r:.60}: expected an object with content and id")
+
+
+def write_engine(engine: Engine, model_max_length: int | None, directory: Path) -> None:
+    """Write the files that `read_engine` reads, and that transformers reads, into an existing folder."""
+    names = engine.vocabulary.special
+    roles = {f"{role.name}_token": getattr(names, role.name) for role in fields(SpecialTokens)}
+    limit = {} if model_max_length is None else {"model_max_length": model_max_length}
+    if isinstance(engine, WordPiece):
+        engine.vocabulary.save(directory / "vocab.txt")
+        write_json(directory / "tokenizer.json", tokenizer_json(engine))
+        settings = {
+            "tokenizer_class": "BertTokenizer",
+            "do_lower_case": engine.normalization.lowercase,
+            "strip_accents": engine.normalization.strip_accents,
+            "tokenize_chinese_chars": engine.normalization.split_cjk,
+        }
+    else:
+        with whole_file(directory / "tokenizer.json") as temporary:
+            temporary.write_text(engine.definition, encoding="utf-8")
+        # A class of the publisher's own would be code (auto_map): what this engine runs is the general one.
+        settings = {key: value for key, value in engine.settings.items() if key != "auto_map"}
+        settings["tokenizer_class"] = "PreTrainedTokenizerFast"
+        roles = {role: spelling for role, spelling in roles.items() if spelling in engine.vocabulary}
+    write_json(directory / "tokenizer_config.json", settings | roles | limit)
 
 
 def tokenizer_json(engine: WordPiece) -> dict[str, Any]:

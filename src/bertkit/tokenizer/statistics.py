@@ -30,7 +30,8 @@ class TextStatistics:
 
 def text_statistics(tokenizer: Tokenizer, texts: Iterable[str]) -> TextStatistics:
     """Tokenize the texts, a thousand at a time, and count."""
-    unk_id = tokenizer.vocabulary.id(tokenizer.vocabulary.special.unk)
+    unk = tokenizer.vocabulary.special.unk
+    unk_id = tokenizer.vocabulary.id(unk) if unk in tokenizer.vocabulary else -1  # byte-level ones can spell all
     num_texts = num_words = num_pieces = num_unknown = 0
     texts = iter(texts)
     while chunk := list(islice(texts, _TEXTS_AT_A_TIME)):

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bertkit.errors import UsageError
-from bertkit.json_files import write_json
 from bertkit.tokenizer.encoding import Encoding, Encodings, joined
 from bertkit.tokenizer.layout import Layout, OnLong, assemble
-from bertkit.tokenizer.published import read_wordpiece, tokenizer_json
+from bertkit.tokenizer.library import Engine, LibraryTokenizer
+from bertkit.tokenizer.published import read_engine, write_engine
 from bertkit.tokenizer.vocabulary import Vocabulary
 from bertkit.tokenizer.wordpiece import Normalization, WordPiece
 
@@ -21,7 +21,7 @@ class Tokenizer:
     ``encode`` cuts only where ``max_length`` is passed.
     """
 
-    wordpiece: WordPiece
+    engine: Engine
     model_max_length: int | None = None
 
     @classmethod
@@ -45,37 +45,24 @@ class Tokenizer:
 
     @classmethod
     def load(cls, directory: str | Path) -> "Tokenizer":
-        """The tokenizer of a published BERT directory, or of a ``vocab.txt``.
+        """The tokenizer of a published directory, or of a ``vocab.txt``.
 
         Raises:
-            CheckpointError: no WordPiece tokenizer there.
+            CheckpointError: no tokenizer there, or one that cannot be honoured.
             DataError: a vocabulary that cannot be read.
         """
         directory = Path(directory)
         if directory.is_file():
             return cls.from_vocab(directory)
-        return cls(*read_wordpiece(directory))
+        return cls(*read_engine(directory))
 
     def save(self, directory: str | Path) -> None:
-        """Write ``vocab.txt``, ``tokenizer.json`` and ``tokenizer_config.json`` into an existing folder."""
-        directory = Path(directory)
-        names, normalization = self.vocabulary.special, self.wordpiece.normalization
-        config = {
-            "tokenizer_class": "BertTokenizer",
-            "do_lower_case": normalization.lowercase,
-            "strip_accents": normalization.strip_accents,
-            "tokenize_chinese_chars": normalization.split_cjk,
-            **{f"{role}_token": getattr(names, role) for role in ("pad", "unk", "cls", "sep", "mask")},
-        }
-        if self.model_max_length is not None:
-            config["model_max_length"] = self.model_max_length
-        self.vocabulary.save(directory / "vocab.txt")
-        write_json(directory / "tokenizer.json", tokenizer_json(self.wordpiece))
-        write_json(directory / "tokenizer_config.json", config)
+        """Write ``tokenizer.json``, ``tokenizer_config.json`` and, of WordPiece, ``vocab.txt`` into a folder."""
+        write_engine(self.engine, self.model_max_length, Path(directory))
 
     @property
     def vocabulary(self) -> Vocabulary:
-        return self.wordpiece.vocabulary
+        return self.engine.vocabulary
 
     def encode(
         self,
@@ -145,7 +132,7 @@ class Tokenizer:
         layout = Layout(max_length, on_long, stride)
         cls_id, sep_id = self.cls_id, self.sep_id
         parts = [
-            self.wordpiece.tokenize(
+            self.engine.tokenize(
                 part,
                 special_tokens_in_text=special_tokens_in_text,
                 first_index=first_index,
@@ -155,7 +142,10 @@ class Tokenizer:
             for part in (texts, pairs)
             if part is not None
         ]
-        return assemble(joined(parts), len(parts), cls_id, sep_id, layout, first_index)
+        encodings = assemble(joined(parts), len(parts), cls_id, sep_id, layout, first_index)
+        if isinstance(self.engine, LibraryTokenizer):
+            encodings.token_type_ids[encodings.token_type_ids == 1] = self.engine.second_type
+        return encodings
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Text from ids: pieces joined to words, spaces before punctuation removed. Case and accents that an uncased
@@ -167,7 +157,7 @@ class Tokenizer:
         ids = [int(token_id) for token_id in ids]
         for token_id in ids:
             self.vocabulary.token(token_id)
-        return self.wordpiece.decode(ids, skip_special_tokens=skip_special_tokens)
+        return self.engine.decode(ids, skip_special_tokens=skip_special_tokens)
 
     def tokens(self, encoding: Encoding) -> list[str]:
         """The spelling of each token of an Encoding."""
@@ -175,7 +165,7 @@ class Tokenizer:
 
     def normalize(self, text: str) -> str:
         """The text as it is before splitting: cleaned, and for an uncased vocabulary lower-cased without accents."""
-        return self.wordpiece.normalize(text)
+        return self.engine.normalize(text)
 
     @property
     def cls_id(self) -> int:

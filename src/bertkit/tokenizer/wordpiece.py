@@ -96,7 +96,7 @@ class WordPiece:
         try:
             num_characters = np.fromiter(map(len, texts), np.int64, len(texts))
         except TypeError:
-            _explain_bad_text(texts, first_index)
+            explain_bad_text(texts, first_index)
             raise
         borders = _borders(_starts(num_characters))
 
@@ -105,7 +105,7 @@ class WordPiece:
                 try:
                     encoded = list(map(str.encode, texts[first:last]))
                 except (TypeError, UnicodeEncodeError):
-                    _explain_bad_text(texts[first:last], first_index + first)
+                    explain_bad_text(texts[first:last], first_index + first)
                     raise
                 bounds = _starts(np.fromiter(map(len, encoded), np.int64, len(encoded)))
                 data = b"".join(encoded)
@@ -302,7 +302,8 @@ def _borders(starts: np.ndarray) -> list[int]:
     return [0, *sorted(set(inner.tolist()) - {0, len(starts) - 1}), len(starts) - 1]
 
 
-def _explain_bad_text(texts: Sequence[str], first_index: int) -> None:
+def explain_bad_text(texts: Sequence[str], first_index: int) -> None:
+    """Raise UsageError or DataError for the first text that is no str or not valid Unicode."""
     for index, text in enumerate(texts, start=first_index):
         if not isinstance(text, str):
             raise UsageError(f"text {index} is {type(text).__name__} ({text!r:.40}): expected str") from None

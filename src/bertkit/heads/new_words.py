@@ -1,0 +1,48 @@
+"""Rows for the new words of an extended vocabulary, made of what the network knows of their pieces."""
+
+from dataclasses import replace
+from typing import cast
+
+import torch
+from torch import nn
+
+from bertkit.errors import UsageError
+from bertkit.heads.bert import Bert
+from bertkit.heads.masked_lm import MaskedLMHead
+from bertkit.tokenizer import Tokenizer
+
+
+@torch.no_grad()
+def extend_embeddings(network: Bert, old: Tokenizer, new: Tokenizer) -> None:
+    """Give ``network``, in place, an embedding and an output bias for every entry that ``new`` has beyond ``old``.
+
+    Each is the mean of those of the pieces that ``old`` makes of the word, which is what the network has read there so
+    far (Gee et al. 2022, "Fast Vocabulary Transfer for Language Model Compression"). All else stays as it is to the
+    bit. Rows that the embedding has beyond the old vocabulary are used first.
+
+    Raises:
+        UsageError: ``new`` does not begin with all entries of ``old``.
+    """
+    size = len(old.vocabulary)
+    if new.vocabulary.tokens[:size] != old.vocabulary.tokens:
+        raise UsageError("the new vocabulary does not begin with the entries of the old one: use extend_vocabulary")
+    words = new.vocabulary.tokens[size:]
+    pieces = [torch.from_numpy(old.encode(word).input_ids[1:-1]).long() for word in words]
+    embedding = network.encoder.embeddings.word
+    weight = _extended(embedding.weight, size, pieces)
+    network.encoder.embeddings.word = nn.Embedding.from_pretrained(
+        weight, freeze=not embedding.weight.requires_grad, padding_idx=embedding.padding_idx
+    )
+    if "masked_lm" in network.heads:
+        head = cast(MaskedLMHead, network.heads["masked_lm"])
+        head.bias = nn.Parameter(_extended(head.bias, size, pieces))
+    network.config = network.encoder.config = replace(network.config, vocab_size=len(weight))
+
+
+def _extended(rows: torch.Tensor, size: int, pieces: list[torch.Tensor]) -> torch.Tensor:
+    """``rows`` (V, ...) with the mean of ``pieces`` from row ``size`` on, and at least as many as before."""
+    extended = rows.new_zeros(max(len(rows), size + len(pieces)), *rows.shape[1:])
+    extended[: len(rows)] = rows
+    for place, own in enumerate(pieces, start=size):
+        extended[place] = rows[own].mean(dim=0)
+    return extended

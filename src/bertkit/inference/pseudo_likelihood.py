@@ -1,0 +1,107 @@
+"""How likely is a text to a masked language model? Each token is hidden in turn and guessed from the others."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from bertkit.batch import Batch
+from bertkit.errors import UsageError
+from bertkit.inference.runner import Runner
+from bertkit.tokenizer import Encodings
+
+Method = Literal["plain", "l2r"]
+"""What is hidden beside the token that is guessed: "plain", nothing; "l2r", the later pieces of the same word."""
+
+_TOKENS_AT_A_TIME = 1 << 20
+"""Of masked copies that are held at once."""
+
+
+def token_log_probs(
+    runner: Runner, texts: Sequence[str], *, method: Method = "plain", progress: bool | None = None
+) -> list[np.ndarray]:
+    """The natural log of each token's probability, given the text without it.
+
+    A text's pseudo-log-likelihood is the sum of them (Salazar et al. 2020, equation 1). With "plain", a word of
+    several pieces is easy to guess from its own other pieces; "l2r" hides those to the right too (PLL-word-l2r; Kauf &
+    Ivanova 2023), words being the tokenizer's ``word_ids``.
+
+    Every text of n tokens is read n times, all copies of all texts in packed batches; only the token that is guessed
+    is projected to the vocabulary.
+
+    Args:
+        progress: show a bar after two seconds; None: where a person is watching.
+
+    Returns:
+        For each text (n,) float64, in the order of its tokens, without [CLS] and [SEP].
+
+    Raises:
+        OverLengthError: a text is longer than the model reads.
+        UsageError: an unknown method, or something that is not a str.
+    """
+    if method not in ("plain", "l2r"):
+        raise UsageError(f"method={method!r}: expected 'plain' or 'l2r'")
+    encodings = runner.tokenizer.encode_batch(texts, max_length=runner.max_positions, with_offsets=method == "l2r")
+    tokens = np.flatnonzero(~encodings.special_tokens_mask)  # (C,) places in the packed row; one copy for each
+    text_of_token = np.repeat(np.arange(len(encodings)), encodings.seqlens)[tokens]  # (C,)
+    num_hidden = _pieces_to_the_end(encodings.word_ids)[tokens] if method == "l2r" else np.ones_like(tokens)
+    log_probs = np.empty(len(tokens))
+    hidden = None if progress is None else not progress
+    with tqdm(total=len(tokens), desc="scoring", unit=" tokens", delay=2, disable=hidden, leave=False) as bar:
+        for first, last in _borders(encodings.seqlens[text_of_token]):
+            own = slice(first, last)
+            copies = encodings.take(text_of_token[own])
+            positions = tokens[own] - encodings.cu_seqlens[text_of_token[own]]
+            places = _ranges(copies.cu_seqlens[:-1] + positions, num_hidden[own])
+            copies.input_ids[places] = runner.tokenizer.mask_id  # they are copies: `take` has made them
+            _guess(runner, copies, positions, encodings.input_ids[tokens[own]], log_probs[own], bar)
+    num_tokens = np.bincount(text_of_token, minlength=len(encodings))
+    return np.split(log_probs, np.cumsum(num_tokens)[:-1]) if len(encodings) else []
+
+
+def _guess(
+    runner: Runner, copies: Encodings, positions: np.ndarray, targets: np.ndarray, log_probs: np.ndarray, bar: tqdm
+) -> None:
+    """Write into (C,) ``log_probs`` how probable the ``targets`` are at ``positions`` of the copies."""
+    head, word_embedding = runner.network.require_head("masked_lm"), runner.network.encoder.embeddings.word.weight
+    in_copy, wanted = torch.from_numpy(positions), torch.from_numpy(targets.astype(np.int64))
+
+    def forward(batch: Batch, indices: np.ndarray) -> np.ndarray:
+        guessed = batch.first_tokens + in_copy[indices].to(runner.device)
+        states = runner.encoder(batch, with_pooled=False).last_hidden_state[guessed]  # (P, D)
+        logits = head(states, word_embedding)  # (P, V)
+        chosen = logits.gather(1, wanted[indices][:, None].to(runner.device))[:, 0]
+        return (chosen - logits.logsumexp(-1)).cpu().numpy()
+
+    for indices, found in runner.run(copies, forward):
+        log_probs[indices] = found
+        bar.update(len(indices))
+
+
+def _pieces_to_the_end(word_ids: np.ndarray) -> np.ndarray:
+    """(T,) how many pieces there are from each one to the end of its word, itself included.
+
+    >>> _pieces_to_the_end(np.array([-1, 0, 0, 0, 1, -1])).tolist()
+    [1, 3, 2, 1, 1, 1]
+    """
+    ends = np.append(np.flatnonzero(word_ids[1:] != word_ids[:-1]) + 1, len(word_ids))
+    return np.repeat(ends, np.diff(ends, prepend=0)) - np.arange(len(word_ids))
+
+
+def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Each start and the ``length`` - 1 places after it.
+
+    >>> _ranges(np.array([2, 9]), np.array([3, 1])).tolist()
+    [2, 3, 4, 9]
+    """
+    before = np.cumsum(lengths) - lengths
+    return np.arange(lengths.sum()) + np.repeat(starts - before, lengths)
+
+
+def _borders(lengths: np.ndarray) -> list[tuple[int, int]]:
+    """First and last (exclusive) of runs of copies, each of about _TOKENS_AT_A_TIME tokens."""
+    inner = np.flatnonzero(np.diff(np.cumsum(lengths) // _TOKENS_AT_A_TIME)) + 1
+    return list(pairwise([0, *inner.tolist(), len(lengths)]))

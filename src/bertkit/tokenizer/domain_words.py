@@ -1,0 +1,114 @@
+"""The words of a domain that a general vocabulary breaks into pieces, and a vocabulary that has them whole."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+
+import numpy as np
+
+from bertkit.errors import UsageError
+from bertkit.tokenizer.tokenizer import Tokenizer
+from bertkit.tokenizer.vocabulary import CONTINUATION, Vocabulary
+from bertkit.tokenizer.wordpiece import WordPiece
+
+_TEXTS_AT_A_TIME = 8_192
+
+
+@dataclass(frozen=True)
+class DomainWord:
+    """A word of the texts that the vocabulary breaks into pieces."""
+
+    word: str  # as the tokenizer has it: lower-cased for an uncased vocabulary
+    num_occurrences: int
+    num_pieces: int
+
+    @property
+    def num_pieces_saved(self) -> int:
+        """By how many tokens the texts become shorter if it is an entry of its own."""
+        return self.num_occurrences * (self.num_pieces - 1)
+
+
+def find_domain_words(
+    tokenizer: Tokenizer, texts: Iterable[str], *, num_words: int = 500, min_frequency: int = 5
+) -> list[DomainWord]:
+    """The words whose adoption would shorten the texts the most: occurrences times pieces saved, greatest first.
+
+    Only words of letters alone are taken: numbers and what stands at punctuation are better left in pieces. A word
+    that the vocabulary cannot spell counts as many pieces as it has letters.
+
+    Args:
+        texts: read once; only word counts are kept.
+        num_words: how many are wanted at most.
+        min_frequency: a word that occurs less often is not taken.
+
+    Raises:
+        UsageError: the tokenizer is not WordPiece, or a number below 1.
+    """
+    if num_words < 1 or min_frequency < 1:
+        raise UsageError(f"num_words={num_words}, min_frequency={min_frequency}: expected at least 1 of each")
+    engine = _wordpiece(tokenizer)
+    occurrences: Counter[str] = Counter()
+    texts = iter(texts)
+    while chunk := list(islice(texts, _TEXTS_AT_A_TIME)):
+        occurrences.update(_broken_words(tokenizer, chunk))
+    unk_id = engine.vocabulary.id(engine.vocabulary.special.unk)
+    found = []
+    for word, num_occurrences in occurrences.items():
+        if num_occurrences >= min_frequency and word.isalpha() and len(word) <= engine.max_characters_per_word:
+            pieces = tokenizer.encode(word).input_ids[1:-1].tolist()
+            found.append(DomainWord(word, num_occurrences, len(word) if unk_id in pieces else len(pieces)))
+    found = [word for word in found if word.num_pieces > 1]
+    return sorted(found, key=lambda word: (-word.num_pieces_saved, word.word))[:num_words]
+
+
+def extend_vocabulary(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
+    """The tokenizer with ``words`` as new entries after all others, whose ids stay as they are.
+
+    The longest entry is matched first, so a new word is found wherever it stands, and also at the start of longer
+    words that are no entries themselves: with "cardio" new, "cardiology" may become "cardio ##logy".
+
+    Raises:
+        UsageError: the tokenizer is not WordPiece, or a word is no single word as it reads them, or is an entry.
+    """
+    engine = _wordpiece(tokenizer)
+    size = len(engine.vocabulary)
+    for word in words:
+        if word in engine.vocabulary:
+            raise UsageError(f"the vocabulary has {word!r} already, as id {engine.vocabulary.id(word)}")
+    vocabulary = Vocabulary((*engine.vocabulary.tokens, *words), engine.vocabulary.special)
+    extended = replace(tokenizer, engine=replace(engine, vocabulary=vocabulary))
+    for token_id, (word, encoding) in enumerate(zip(words, extended.encode_batch(words), strict=True), start=size):
+        if encoding.input_ids[1:-1].tolist() != [token_id]:
+            raise UsageError(
+                f"{word!r} would never be found, for it is not one word to this tokenizer: give words without spaces "
+                "and punctuation, lower-cased and without accents for an uncased vocabulary"
+            )
+    return extended
+
+
+def _broken_words(tokenizer: Tokenizer, texts: list[str]) -> list[str]:
+    """Every occurrence of a word that is not one entry of the vocabulary, as the tokenizer spells it."""
+    vocabulary = tokenizer.vocabulary
+    unk_id = vocabulary.id(vocabulary.special.unk)
+    encodings = tokenizer.encode_batch(texts)
+    word_ids, ids = encodings.word_ids, encodings.input_ids
+    firsts = np.flatnonzero(np.diff(word_ids, prepend=-2))
+    lasts = np.append(firsts[1:], len(ids))
+    broken = (word_ids[firsts] >= 0) & ((lasts - firsts > 1) | (ids[firsts] == unk_id))
+    text_of_token = np.repeat(np.arange(len(encodings)), encodings.seqlens)
+    found = []
+    for first, last in zip(firsts[broken].tolist(), lasts[broken].tolist(), strict=True):
+        if ids[first] == unk_id:
+            start, end = encodings.offsets[first].tolist()
+            found.append(tokenizer.normalize(texts[text_of_token[first]][start:end]).strip())
+        else:
+            pieces = [vocabulary.tokens[piece] for piece in ids[first:last]]
+            found.append(pieces[0] + "".join(piece.removeprefix(CONTINUATION) for piece in pieces[1:]))
+    return found
+
+
+def _wordpiece(tokenizer: Tokenizer) -> WordPiece:
+    if not isinstance(tokenizer.engine, WordPiece):
+        raise UsageError("only a WordPiece vocabulary can be extended with words: this model's tokenizer is another")
+    return tokenizer.engine

@@ -1,0 +1,198 @@
+"""Published tokenizers that are not BERT's WordPiece, such as ModernBERT's BPE: run by the ``tokenizers`` library.
+
+Their ``tokenizer.json`` is data that says all: normalization, splitting, model, and the template that puts the special
+tokens around a text. Nothing else of a checkpoint is looked at but the names of its special tokens.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tokenizers
+
+from bertkit.errors import CheckpointError, DataError
+from bertkit.tokenizer.encoding import Pieces, joined
+from bertkit.tokenizer.vocabulary import SpecialTokens, Vocabulary, from_ids
+from bertkit.tokenizer.wordpiece import WordPiece, explain_bad_text
+
+_TEXTS_AT_A_TIME = 1_024
+
+
+@dataclass(frozen=True)
+class LibraryTokenizer:
+    """The tokenizing engine of a ``tokenizer.json``, with the interface of `WordPiece`; threads may share it."""
+
+    vocabulary: Vocabulary
+    definition: str = field(repr=False)  # the content of tokenizer.json
+    settings: dict[str, Any] = field(default_factory=dict, repr=False)  # the content of tokenizer_config.json
+    second_type: int = 1  # the type that its template gives the second text of a pair
+
+    def tokenize(
+        self,
+        texts: Sequence[str],
+        *,
+        special_tokens_in_text: bool = False,
+        first_index: int = 0,
+        with_spans: bool = True,
+        num_threads: int | None = None,
+    ) -> Pieces:
+        """As `WordPiece.tokenize`; ``num_threads`` does not count here: the library spreads texts over the processors
+        by its own settings, TOKENIZERS_PARALLELISM and RAYON_NUM_THREADS."""
+        texts = list(texts)
+        library = self._with_special_tokens if special_tokens_in_text else self._library
+        parts = [
+            self._tokenize_part(library, texts[first : first + _TEXTS_AT_A_TIME], first_index + first, with_spans)
+            for first in range(0, max(len(texts), 1), _TEXTS_AT_A_TIME)
+        ]
+        return joined(parts)
+
+    def tokenize_bytes(
+        self, data: np.ndarray, bounds: np.ndarray, *, with_spans: bool = True, num_threads: int | None = None
+    ) -> tuple[Pieces, np.ndarray]:
+        """As `WordPiece.tokenize_bytes`; replacement characters for what is not UTF-8 are tokenized as they are."""
+        raw = [data[first:last].tobytes() for first, last in pairwise(bounds.tolist())]
+        texts = [text.decode(errors="replace") for text in raw]
+        num_invalid = [text.count("\ufffd") - own.count(b"\xef\xbf\xbd") for text, own in zip(texts, raw, strict=True)]
+        return self.tokenize(texts, with_spans=with_spans), np.array(num_invalid, np.int64)
+
+    def normalize(self, text: str) -> str:
+        """The text as it is before splitting."""
+        normalizer = self._library.normalizer
+        return text if normalizer is None else normalizer.normalize_str(text)
+
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool) -> str:
+        """Text from ids, by the decoder that its tokenizer.json names."""
+        return self._with_special_tokens.decode(list(ids), skip_special_tokens=skip_special_tokens)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is built when first used."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def _tokenize_part(
+        self, library: tokenizers.Tokenizer, texts: list[str], first_index: int, with_spans: bool
+    ) -> Pieces:
+        if not all(isinstance(text, str) for text in texts):  # the library would take a tuple for a pair
+            explain_bad_text(texts, first_index)
+        encode = library.encode_batch if with_spans else library.encode_batch_fast
+        try:
+            encodings = encode(texts, add_special_tokens=False)
+        except Exception as error:
+            explain_bad_text(texts, first_index)
+            raise DataError(f"the tokenizers library cannot tokenize the texts: {error}") from None
+        cu_seqlens = np.zeros(len(texts) + 1, np.int64)
+        np.cumsum([len(encoding) + 2 for encoding in encodings], out=cu_seqlens[1:])
+        inside = np.ones(cu_seqlens[-1], np.bool_)
+        inside[cu_seqlens[:-1]] = inside[cu_seqlens[1:] - 1] = False
+        input_ids = np.empty(len(inside), np.int32)
+        input_ids[cu_seqlens[:-1]] = self.vocabulary.id(self.vocabulary.special.cls)
+        input_ids[cu_seqlens[1:] - 1] = self.vocabulary.id(self.vocabulary.special.sep)
+        input_ids[inside] = _array(encoding.ids for encoding in encodings)
+        spans = None
+        if with_spans:
+            spans = np.empty((len(inside), 3), np.int32)
+            spans[~inside] = (0, 0, -1)
+            spans[inside, :2] = _array(chain.from_iterable(encoding.offsets) for encoding in encodings).reshape(-1, 2)
+            spans[inside, 2] = _array(
+                (-1 if word is None else word for word in encoding.word_ids) for encoding in encodings
+            )
+        return Pieces(input_ids, cu_seqlens, spans)
+
+    @cached_property
+    def _library(self) -> tokenizers.Tokenizer:
+        """Reads special tokens in a text as text."""
+        return _open(_without_special_tokens(self.definition))
+
+    @cached_property
+    def _with_special_tokens(self) -> tokenizers.Tokenizer:
+        return _open(self.definition)
+
+
+Engine = WordPiece | LibraryTokenizer
+"""What a Tokenizer runs: the same calls, whichever it is."""
+
+
+def read_library_tokenizer(
+    definition: str, names: SpecialTokens, settings: dict[str, Any], path: Path
+) -> LibraryTokenizer:
+    """The engine of a ``tokenizer.json``.
+
+    Args:
+        names: the spellings of [PAD], [UNK] and [MASK]; those of [CLS] and [SEP] are its template's.
+        settings: the content of its ``tokenizer_config.json``.
+
+    Raises:
+        CheckpointError: the library cannot read it, or its template is not [CLS] A [SEP] and [CLS] A [SEP] B [SEP],
+            whatever they are called.
+    """
+    try:
+        library = _open(definition)
+        cls, sep, second_type = _template(library, path)
+    except (CheckpointError, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # the library raises plain Exceptions, and panics, which are not even those
+        raise CheckpointError(
+            f"{path} cannot be read by the tokenizers library, version {tokenizers.__version__} ({error!s:.200}): "
+            "fetch or save it again"
+        ) from None
+    special = SpecialTokens(names.pad, names.unk, cls, sep, names.mask)
+    vocabulary = from_ids(library.get_vocab(with_added_tokens=True).items(), special)
+    return LibraryTokenizer(vocabulary, definition, settings, second_type)
+
+
+def _open(definition: str) -> tokenizers.Tokenizer:
+    library = tokenizers.Tokenizer.from_str(definition)
+    library.no_truncation()
+    library.no_padding()
+    if getattr(library.model, "dropout", None):  # of merges, at random, in training: a text has one reading here
+        library.model.dropout = None
+    return library
+
+
+def _without_special_tokens(definition: str) -> str:
+    """The same ids for all that is not special, and no text that spells a special token: they are given spellings that
+    do not occur. (The library's own ``encode_special_tokens`` leaves a Unigram model its entry "<mask>".)"""
+    content = json.loads(definition)
+    special = {token["content"] for token in content.get("added_tokens", []) if token["special"]}
+
+    def hidden(token: str) -> str:
+        return f"\uffff{token}" if token in special else token
+
+    for token in content.get("added_tokens", []):
+        token["content"] = hidden(token["content"])
+    model = content["model"]
+    if isinstance(model["vocab"], dict):
+        model["vocab"] = {hidden(token): token_id for token, token_id in model["vocab"].items()}
+    else:  # Unigram
+        model["vocab"] = [[hidden(token), score] for token, score in model["vocab"]]
+    if model.get("unk_token"):
+        model["unk_token"] = hidden(model["unk_token"])
+    return json.dumps(content)
+
+
+def _template(library: tokenizers.Tokenizer, path: Path) -> tuple[str, str, int]:
+    """Spellings of [CLS] and [SEP] and type of the second text, as its post-processor, of whichever kind, has them."""
+    a, b = (library.encode(text, add_special_tokens=False).ids for text in ("a", "b"))
+    one, two = library.encode("a"), library.encode("a", "b")
+    cls_id, sep_id, second_type = [*one.ids, None][0], [None, *one.ids][-1], [0, *two.type_ids][-1]
+    if (
+        one.ids == [cls_id, *a, sep_id]
+        and two.ids == [cls_id, *a, sep_id, *b, sep_id]
+        and (library.token_to_id(one.tokens[0]), library.token_to_id(one.tokens[-1])) == (cls_id, sep_id)
+        and one.special_tokens_mask == [1, *(0 for _ in a), 1]
+        and not any(one.type_ids)
+        and two.type_ids == [0] * len(one) + [second_type] * (len(b) + 1)
+    ):
+        return one.tokens[0], one.tokens[-1], second_type
+    raise CheckpointError(
+        f"{path}: its template makes {' '.join(one.tokens)!r} of 'a' and {' '.join(two.tokens)!r} of the pair 'a', "
+        "'b', which is not supported: expected [CLS] a [SEP] and [CLS] a [SEP] b [SEP], whatever they are called"
+    )
+
+
+def _array(rows: Iterator[Iterable[int]]) -> np.ndarray:
+    return np.fromiter(chain.from_iterable(rows), np.int32)

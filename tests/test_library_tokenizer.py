@@ -1,0 +1,410 @@
+"""Published tokenizers that are not WordPiece: ids, offsets and words as transformers has them of the same file."""
+
+import json
+import pickle
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tokenizers
+import transformers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_models import randomize
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+import bertkit
+from bertkit import Model, Tokenizer, TransformerConfig
+from bertkit.checkpoint.checkpoint import Provenance
+from bertkit.cli import run
+from bertkit.corpus.shard_writing import write_shard
+from bertkit.corpus.shards import vocabulary_sha256
+from bertkit.errors import CheckpointError, DataError, OverLengthError, UsageError
+from bertkit.tokenizer import tokenize_lines
+from bertkit.tokenizer.domain_words import find_domain_words
+from bertkit.tokenizer.library import LibraryTokenizer
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+CORPUS = [
+    "The unable cat walked and talked, walking dogs talk and talk.",
+    "def walk(dog):\n    return dog.talk  # the dog's name",
+    "Ünable naïve café, 日本語の犬 and 1234 cats — the end…",
+] * 5
+
+TEXTS = [
+    "the unable cat walked",
+    "",
+    "   two  spaces,\ttabs\nand lines ",
+    "caf\u00e9 cafe\u0301 日本 \U0001f600 \u200d x",
+    "a [MASK] b <mask> c [SEP]|||IP_ADDRESS|||d",
+    "naïve " * 9,
+    "def walk(dog): return 12345",
+]
+
+MODERN_SETTINGS = {
+    "pad_token": "[PAD]",
+    "unk_token": "[UNK]",
+    "cls_token": "[CLS]",
+    "sep_token": "[SEP]",
+    "mask_token": {"__type": "AddedToken", "content": "[MASK]", "lstrip": True},
+    "model_max_length": 37,
+    "model_input_names": ["input_ids", "attention_mask"],
+}
+
+
+def byte_level() -> tokenizers.Tokenizer:
+    """As ModernBERT's: byte-level BPE, NFC, special tokens after the vocabulary, a mask that takes the space before."""
+    library = tokenizers.Tokenizer(models.BPE())
+    library.normalizer = normalizers.NFC()
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    library.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    library.train_from_iterator(
+        CORPUS, trainers.BpeTrainer(vocab_size=350, initial_alphabet=alphabet, show_progress=False)
+    )
+    library.add_tokens([AddedToken("|||IP_ADDRESS|||", normalized=True), AddedToken("  ", normalized=True)])
+    names = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", AddedToken("[MASK]", lstrip=True)]
+    library.add_special_tokens(names)
+    library.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[(name, library.token_to_id(name)) for name in ("[CLS]", "[SEP]")],
+    )
+    library.enable_truncation(4)  # what a publisher left there does not count
+    library.enable_padding(length=9)
+    return library
+
+
+def unigram() -> tokenizers.Tokenizer:
+    """Names of its own, the second text of type 0, offsets trimmed."""
+    library = tokenizers.Tokenizer(models.Unigram())
+    library.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
+    library.pre_tokenizer = pre_tokenizers.Metaspace()
+    library.decoder = decoders.Metaspace()
+    names = ["<pad>", "<unk>", "<s>", "</s>", "<mask>"]
+    trainer = trainers.UnigramTrainer(vocab_size=90, special_tokens=names, unk_token="<unk>", show_progress=False)
+    library.train_from_iterator(CORPUS, trainer)
+    library.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> $B </s>", special_tokens=[("<s>", 2), ("</s>", 3)]
+    )
+    return library
+
+
+def other_wordpiece() -> tokenizers.Tokenizer:
+    """WordPiece that is not BERT's: another normalizer and splitter, and a post-processor in a sequence."""
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    library = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    library.normalizer = normalizers.NFKC()
+    library.pre_tokenizer = pre_tokenizers.Whitespace()
+    library.decoder = decoders.WordPiece()
+    library.train_from_iterator(
+        CORPUS, trainers.WordPieceTrainer(vocab_size=80, special_tokens=names, show_progress=False)
+    )
+    library.post_processor = processors.Sequence(
+        [processors.ByteLevel(trim_offsets=True), processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))]
+    )
+    return library
+
+
+KINDS: dict[str, tuple[Callable[[], tokenizers.Tokenizer], dict]] = {
+    "byte-level": (byte_level, MODERN_SETTINGS),
+    "unigram": (
+        unigram,
+        {"pad_token": "<pad>", "unk_token": "<unk>", "cls_token": "<s>", "sep_token": "</s>", "mask_token": "<mask>"},
+    ),
+    "wordpiece": (other_wordpiece, {}),
+}
+
+
+@pytest.fixture(scope="module", params=list(KINDS))
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    make, names = KINDS[request.param]
+    folder = tmp_path_factory.mktemp(request.param)
+    make().save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps(names))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def ours(folder: Path) -> Tokenizer:
+    return Tokenizer.load(folder)
+
+
+def published(folder: Path) -> transformers.PreTrainedTokenizerFast:
+    """Without what the publisher left there of truncation and padding, which counts only where it is asked for."""
+    tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
+    tokenizer.backend_tokenizer.no_truncation()
+    tokenizer.backend_tokenizer.no_padding()
+    return tokenizer
+
+
+@pytest.fixture(scope="module")
+def theirs(folder: Path) -> transformers.PreTrainedTokenizerFast:
+    return published(folder)
+
+
+def check(ours: Tokenizer, theirs, texts: list[str], pairs: list[str] | None = None, special: bool = True) -> None:
+    """Ids, types, offsets, words, tokens."""
+    encodings = ours.encode_batch(texts, pairs, special_tokens_in_text=special)
+    assert len(encodings) == len(texts)
+    expected = theirs(
+        texts, pairs, return_offsets_mapping=True, return_token_type_ids=True, split_special_tokens=not special
+    )
+    for index, encoding in enumerate(encodings):
+        assert encoding.input_ids.tolist() == expected["input_ids"][index]
+        assert encoding.token_type_ids.tolist() == expected["token_type_ids"][index]
+        inside = ~encoding.special_tokens_mask
+        assert [tuple(span) for span in encoding.offsets[inside].tolist()] == [
+            span for span, kept in zip(expected["offset_mapping"][index], inside, strict=True) if kept
+        ]
+        assert [None if word < 0 else word for word in encoding.word_ids.tolist()] == expected.word_ids(index)
+        assert ours.tokens(encoding) == theirs.convert_ids_to_tokens(expected["input_ids"][index])
+    ids_alone = ours.encode_batch(texts, pairs, special_tokens_in_text=special, with_offsets=False)
+    assert ids_alone.input_ids.tolist() == encodings.input_ids.tolist()
+
+
+def test_texts_are_as_in_transformers(ours: Tokenizer, theirs) -> None:
+    assert isinstance(ours.engine, LibraryTokenizer)
+    check(ours, theirs, TEXTS)
+    check(ours, theirs, TEXTS, TEXTS[::-1])
+    ordinary = [text for text in TEXTS if "mask" not in text.lower()]
+    assert len(ordinary) == len(TEXTS) - 1
+    check(ours, theirs, ordinary, special=False)
+
+
+def test_special_tokens_are_text_unless_asked_for(ours: Tokenizer) -> None:
+    names = ours.vocabulary.special
+    text = f"a {names.mask} b{names.sep}{names.cls} {names.unk}{names.pad} c"
+    special = ours.vocabulary.special_ids() - {ours.vocabulary.id(names.unk)}
+    encoding = ours.encode(text)
+    assert not special & set(encoding.input_ids[1:-1].tolist())
+    assert ours.encode(text, special_tokens_in_text=True).input_ids.tolist().count(ours.mask_id) == 1
+    if "|||IP_ADDRESS|||" in ours.vocabulary:  # added, and not special
+        assert ours.vocabulary.id("|||IP_ADDRESS|||") in ours.encode("at |||IP_ADDRESS|||").input_ids
+
+
+@settings(max_examples=150, deadline=None)
+@given(text=st.text(max_size=30), pair=st.text(max_size=9))
+def test_any_text_is_as_in_transformers(ours: Tokenizer, theirs, text: str, pair: str) -> None:
+    check(ours, theirs, [text], [pair])
+
+
+def test_real_lines_are_as_in_transformers(ours: Tokenizer, theirs, shared_data: Path) -> None:
+    files = sorted((shared_data / "udhr2").rglob("*"))[::17]
+    lines = [line for file in files if file.is_file() for line in file.read_text("utf-8", errors="ignore").split("\n")]
+    assert len(lines) > 500
+    check(ours, theirs, lines[::11])
+
+
+@pytest.mark.parametrize("max_length", [5, 8])
+def test_long_texts(ours: Tokenizer, theirs, max_length: int) -> None:
+    long = TEXTS[5]
+    cut = ours.encode(long, max_length=max_length, on_long="truncate")
+    assert cut.input_ids.tolist() == theirs(long, truncation=True, max_length=max_length)["input_ids"]
+    whole = ours.encode(long)
+    assert cut.num_tokens_cut == len(whole) - max_length
+    pair = ours.encode(TEXTS[0], long, max_length=max_length, on_long="truncate")
+    assert pair.input_ids.tolist() == theirs(TEXTS[0], long, truncation=True, max_length=max_length)["input_ids"]
+    with pytest.raises(OverLengthError, match=f"more than max_length {max_length}"):
+        ours.encode(long, max_length=max_length)
+    windows = ours.encode_batch([long], max_length=max_length, on_long="window")
+    owned = [token for window in windows for token in window.input_ids[slice(*window.owned)].tolist()]
+    assert owned == whole.input_ids.tolist()
+    assert all(len(window) <= max_length for window in windows)
+
+
+def test_decoding(ours: Tokenizer, theirs) -> None:
+    ids = ours.encode("the unable cat walked, talking").input_ids.tolist()
+    for skip in (True, False):
+        expected = theirs.backend_tokenizer.decode(ids, skip_special_tokens=skip)
+        assert ours.decode(ids, skip_special_tokens=skip) == expected
+    with pytest.raises(DataError, match="outside the vocabulary"):
+        ours.decode([len(ours.vocabulary)])
+
+
+def test_lines_of_a_file_are_texts(ours: Tokenizer) -> None:
+    lines = ["the cat", "", "日本 [MASK]", "bad \ufffd\ufffd end"]
+    data = "\n".join(lines).encode().replace("\ufffd\ufffd".encode(), b"\xff\xef\xbf\xbd")
+    found = tokenize_lines(ours.engine, np.frombuffer(data, np.uint8), on_invalid="replace")
+    expected = ours.encode_batch([line + "\n" for line in lines[:3]] + lines[3:])
+    assert found.pieces.input_ids.tolist() == expected.input_ids.tolist()
+    assert found.pieces.cu_seqlens.tolist() == expected.cu_seqlens.tolist()
+    assert found.num_invalid == 1
+    with pytest.raises(DataError, match="data, line 4: byte 4 is not UTF-8"):
+        tokenize_lines(ours.engine, np.frombuffer(data, np.uint8))
+
+
+def test_shards_hold_its_tokens(ours: Tokenizer, tmp_path: Path) -> None:
+    sentences = ["The cat  walked.", "Dogs talk!", "日本 [MASK] naïve"]
+    (tmp_path / "corpus.txt").write_text("\n".join(sentences[:2]) + "\n\n" + sentences[2] + "\n")
+    shard = write_shard(tmp_path / "corpus.txt", tmp_path / "shard", ours)
+    expected = ours.encode_batch([" ".join(sentence.split()) for sentence in sentences])
+    assert shard.tokens.tolist() == expected.input_ids[~expected.special_tokens_mask].tolist()
+    assert np.diff(shard.sentences).tolist() == (expected.seqlens - 2).tolist()
+
+
+def test_saved_and_opened_again(ours: Tokenizer, folder: Path, tmp_path: Path) -> None:
+    ours.save(tmp_path)
+    assert (tmp_path / "tokenizer.json").read_bytes() == (folder / "tokenizer.json").read_bytes()
+    reopened = Tokenizer.load(tmp_path)
+    assert reopened.vocabulary == ours.vocabulary and reopened.model_max_length == ours.model_max_length
+    assert vocabulary_sha256(reopened) == vocabulary_sha256(ours)
+    assert vocabulary_sha256(ours) != vocabulary_sha256(Tokenizer.from_vocab(ours.vocabulary))
+    theirs = published(tmp_path)
+    check(reopened, theirs, TEXTS)
+    assert (theirs.mask_token_id, theirs.pad_token_id, theirs.cls_token_id) == (ours.mask_id, ours.pad_id, ours.cls_id)
+    again = pickle.loads(pickle.dumps(ours))
+    assert again.encode_batch(TEXTS).input_ids.tolist() == ours.encode_batch(TEXTS).input_ids.tolist()
+
+
+def test_threads_share_it(ours: Tokenizer) -> None:
+    expected = [
+        ours.encode(text, special_tokens_in_text=bool(n % 2)).input_ids.tolist() for n, text in enumerate(TEXTS)
+    ]
+
+    def encode(number: int) -> bool:
+        n = number % len(TEXTS)
+        found = ours.encode(TEXTS[n], special_tokens_in_text=bool(n % 2))
+        return found.input_ids.tolist() == expected[n]
+
+    with ThreadPoolExecutor(4) as executor:
+        assert all(executor.map(encode, range(200)))
+
+
+def test_texts_that_are_none(ours: Tokenizer) -> None:
+    with pytest.raises(UsageError, match="text 8 is tuple"):
+        ours.encode_batch(["a", ("a", "b")], first_index=7)  # pyrefly: ignore
+    with pytest.raises(DataError, match="text 1 is not valid Unicode: an unpaired surrogate stands at character 2"):
+        ours.encode_batch(["a", "ab\ud800"])
+    assert len(ours.encode_batch([])) == 0
+
+
+def test_what_only_wordpiece_has(ours: Tokenizer, folder: Path, tmp_path: Path, capsys) -> None:
+    with pytest.raises(UsageError, match="only a WordPiece vocabulary can be extended"):
+        find_domain_words(ours, ["the cat"])
+    model = Model.create(config(ours), ours)
+    model.save(tmp_path / "model")
+    export = str(tmp_path / "vocab.txt")
+    assert run(["vocab", "inspect", "--model", str(tmp_path / "model"), "--export", export]) == 2
+    assert "has no WordPiece vocabulary" in capsys.readouterr().err
+    assert run(["vocab", "inspect", "--model", str(tmp_path / "model")]) == 0
+    assert json.loads(capsys.readouterr().out) == {"num_entries": len(ours.vocabulary), "num_special": 5}
+
+
+def config(tokenizer: Tokenizer) -> TransformerConfig:
+    return TransformerConfig(
+        vocab_size=len(tokenizer.vocabulary), hidden_size=20, num_hidden_layers=2, num_attention_heads=4,
+        intermediate_size=37, max_position_embeddings=41,
+    )  # fmt: skip
+
+
+def test_a_model_with_it(ours: Tokenizer, tmp_path: Path) -> None:
+    model = Model.create(config(ours), ours, ["masked_lm"])
+    randomize(model.network, 3)
+    model.checkpoint.provenance = dict.fromkeys(model.checkpoint.provenance, Provenance("trained"))
+    model.save(tmp_path / "model")
+    reopened = bertkit.load(tmp_path / "model")
+    mask = ours.vocabulary.special.mask
+    (filled,) = reopened.fill_mask(f"the {mask} walked", top_k=3)
+    assert f"the {mask} walked"[slice(*filled.offsets)].strip() == mask
+    assert [one.token_id for one in filled.candidates] == [
+        one.token_id for one in model.fill_mask(f"the {mask} walked", top_k=3)[0].candidates
+    ]
+    network = transformers.BertForMaskedLM.from_pretrained(tmp_path / "model").eval()
+    best = network(**published(tmp_path / "model")(f"the {mask} walked", return_tensors="pt")).logits[0]
+    place = (
+        reopened.tokenizer.encode(f"the {mask} walked", special_tokens_in_text=True)
+        .input_ids.tolist()
+        .index(ours.mask_id)
+    )
+    assert best[place].topk(3).indices.tolist() == [one.token_id for one in filled.candidates]
+    np.testing.assert_allclose(reopened.embed(["the cat"]), model.embed(["the cat"]), atol=1e-5)
+    assert reopened.pseudo_log_likelihood("the cat walked", method="l2r") < 0
+
+
+def save(library: tokenizers.Tokenizer, folder: Path, change: Callable[[dict], object] = lambda content: None) -> None:
+    content = json.loads(library.to_str())
+    change(content)
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        None,
+        processors.ByteLevel(),
+        processors.RobertaProcessing(("[SEP]", 3), ("[CLS]", 2)),
+        processors.TemplateProcessing(single="[CLS] $A", pair="[CLS] $A $B", special_tokens=[("[CLS]", 2)]),
+        processors.TemplateProcessing(
+            single="[CLS] $A [SEP]", pair="[CLS] $B [SEP] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+        ),
+        processors.TemplateProcessing(
+            single="[CLS]:1 $A:1 [SEP]:1", pair="[CLS] $A [SEP] $B [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+        ),
+    ],
+)
+def test_templates_that_cannot_be_honoured(template, tmp_path: Path) -> None:
+    library = other_wordpiece()
+    save(library, tmp_path)
+    Tokenizer.load(tmp_path)
+    if template is None:
+        save(library, tmp_path, lambda content: content.pop("post_processor"))
+    else:
+        library.post_processor = template
+        save(library, tmp_path)
+    with pytest.raises(CheckpointError, match=r"its template makes '.*' of 'a' .* which is not supported"):
+        Tokenizer.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda content: content["model"].pop("vocab"),
+        lambda content: content.update(model={"type": "Spells"}),
+        lambda content: content.update(model={"type": "BPE", "vocab": {"a": 0}, "merges": ["a b"]}),
+        lambda content: content.update(normalizer={"type": "Python", "code": "print(1)"}),
+        lambda content: content.update(added_tokens=[{"id": 3}]),
+        lambda content: content.pop("model"),
+        lambda content: content.update(normalizer={"type": "Precompiled", "precompiled_charsmap": "AAAA"}),  # a panic
+        lambda content: content.update(model=content["model"] | {"type": "Unigram", "vocab": [], "unk_id": 3}),
+        lambda content: content["post_processor"]["special_tokens"]["[CLS]"].update(ids=[7]),
+    ],
+)
+def test_definitions_that_cannot_be_read(change: Callable[[dict], object], tmp_path: Path) -> None:
+    save(byte_level(), tmp_path, change)
+    with pytest.raises(CheckpointError, match=r"tokenizer.json"):
+        Tokenizer.load(tmp_path)
+
+
+def test_merges_are_not_dropped_at_random(tmp_path: Path) -> None:
+    save(byte_level(), tmp_path)
+    expected = Tokenizer.load(tmp_path).encode(TEXTS[0] * 5).input_ids.tolist()
+    save(byte_level(), tmp_path, lambda content: content["model"].update(dropout=0.5))
+    assert Tokenizer.load(tmp_path).encode(TEXTS[0] * 5).input_ids.tolist() == expected
+
+
+def test_a_model_that_cannot_say_unknown(tmp_path: Path) -> None:
+    save(unigram(), tmp_path, lambda content: content["model"].update(unk_id=None))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(KINDS["unigram"][1]))
+    tokenizer = Tokenizer.load(tmp_path)
+    assert len(tokenizer.encode("the cat")) > 2
+    with pytest.raises(DataError, match=r"cannot tokenize the texts: .*unknown token"):
+        tokenizer.encode_batch(["the cat", "😀"])
+
+
+def test_code_beside_it_is_never_run(tmp_path: Path) -> None:
+    save(byte_level(), tmp_path)
+    (tmp_path / "mine.py").write_text(f"open({str(tmp_path / 'was_run')!r}, 'w')\nclass Mine: pass\n")
+    code = {"auto_map": {"AutoTokenizer": [None, "mine.Mine"]}, "tokenizer_class": "Mine"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(MODERN_SETTINGS | code))
+    tokenizer = Tokenizer.load(tmp_path)
+    assert tokenizer.model_max_length == 37
+    (tmp_path / "saved").mkdir()
+    tokenizer.save(tmp_path / "saved")
+    saved = json.loads((tmp_path / "saved" / "tokenizer_config.json").read_text())
+    assert "auto_map" not in saved and saved["tokenizer_class"] == "PreTrainedTokenizerFast"
+    assert saved["model_input_names"] == ["input_ids", "attention_mask"]
+    assert not (tmp_path / "was_run").exists()
