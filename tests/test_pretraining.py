@@ -19,7 +19,7 @@ from bertkit.pretraining.verify_resume import verify_resume
 WORDS = "the cat dog bird fish sat ran saw ate on under near a big small red blue old mat tree house river".split()
 TINY = [
     "model.architecture=bert", "model.size=tiny", "model.config.num_hidden_layers=1", "model.config.hidden_size=32",
-    "model.config.intermediate_size=48", "vocabulary.size=90", "data.max_seqlen=24", "data.held_out_share=0.1",
+    "model.config.intermediate_size=48", "vocabulary.size=200", "data.max_seqlen=24", "data.held_out_share=0.1",
     "training.num_steps=12", "training.batch_size=16", "training.optimizer=adamw", "training.precision=float32",
     "training.evaluate_every=6", "training.save_every=4", "training.log_every=2",
 ]  # fmt: skip
@@ -81,7 +81,7 @@ def test_the_recipe_of_2018_is_the_published_one() -> None:
     assert (training.optimizer, training.schedule, training.warmup) == ("adamw-2018", "linear-2018", 0.01)
     assert (training.betas, training.eps, training.weight_decay, training.clip_norm) == ((0.9, 0.999), 1e-6, 0.01, 1.0)
     assert (data.max_seqlen, data.final_max_seqlen, data.mask_rate, data.short_prob) == (128, 512, 0.15, 0.1)
-    assert data.sentence_pairs == "2018" and data.mask_rate_at(0.7) == 0.15
+    assert data.sentence_pairs == "published" and data.mask_rate_at(0.7) == 0.15
     assert [data.stage_at(done) for done in (0.0, 0.899, 0.9, 1.0)] == [0, 0, 1, 1]
 
 
@@ -123,13 +123,13 @@ def test_recipes_that_are_none(tmp_path: Path) -> None:
 
 def test_a_run_learns_and_its_model_fills_masks(corpus: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    changes = ["training.num_steps=150", "training.learning_rate=5e-3", "training.evaluate_every=50"]
+    changes = ["training.num_steps=250", "training.optimizer=muon", "training.evaluate_every=50"]
     made = pretraining(corpus, run, *changes, "training.save_every=100")
     assert made.start(resume=False) == "finished"
     losses = [event["masked_lm_loss"] for event in events(run, "evaluation")]
-    assert losses[-1] < losses[0] - 0.3 and losses[-1] < 2.5
+    assert losses[-1] < losses[0] - 0.25
     (start,) = events(run, "start")
-    assert start["corpus"]["num_documents"] == 54 and losses[-1] < start["corpus"]["unigram_entropy"]
+    assert start["corpus"]["num_documents"] >= 50 and losses[-1] < start["corpus"]["unigram_entropy"] - 0.1
     model = load(run / "model")
     (mask,) = model.fill_mask("the big cat sat on [MASK] tree.")
     assert mask.candidates[0].token == "the"
@@ -137,7 +137,7 @@ def test_a_run_learns_and_its_model_fills_masks(corpus: Path, tmp_path: Path) ->
     assert set(sample) == {"text", "candidates"} and len(sample["candidates"]) == 5
 
 
-@pytest.mark.parametrize("pairs", ["2018", "balanced"])
+@pytest.mark.parametrize("pairs", ["published", "balanced"])
 def test_a_run_with_sentence_pairs_and_longer_sequences_at_the_end(corpus: Path, tmp_path: Path, pairs: str) -> None:
     run = tmp_path / "run"
     made = pretraining(corpus, run, f"data.sentence_pairs={pairs}", "data.final_max_seqlen=40", "data.final_share=0.5",
@@ -189,10 +189,12 @@ def test_bad_corpora_and_vocabularies(corpus: Path, tmp_path: Path) -> None:
     vocabulary.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "."]))
     without_mask = tmp_path / "without.txt"
     without_mask.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS, "."]))
-    assert "bad.txt" in fails("", vocabulary=vocabulary)
-    assert "sentence" in fails("the cat sat.\n", vocabulary=vocabulary)
+    assert "no sentences" in fails("", vocabulary=vocabulary)
+    assert "one sentence" in fails("the cat sat.\n", vocabulary=vocabulary)
     singles = "\n\n".join(["the cat sat."] * 30)
-    assert "every document has one" in fails(singles, "data.sentence_pairs=2018", vocabulary=vocabulary)
+    assert "every document has one" in fails(
+        singles, "data.sentence_pairs=published", "data.layout=lines", vocabulary=vocabulary
+    )
     assert "[MASK]" in fails(corpus.read_text(), vocabulary=without_mask)
     assert "no entries such as ##ing" in fails(corpus.read_text(), "data.mask_unit=word", vocabulary=vocabulary)
     assert "held" in fails(corpus.read_text(), "data.held_out_share=0", vocabulary=vocabulary)

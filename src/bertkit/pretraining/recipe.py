@@ -38,10 +38,11 @@ class VocabularySettings:
 class DataSettings:
     """What the model reads, and what is hidden from it."""
 
+    layout: Literal["auto", "lines", "paragraphs", "running"] = "auto"  # of text: a sentence a line, wrapped, ...
     max_seqlen: int = 128  # tokens of the longest sequence, [CLS] and [SEP] included
     final_max_seqlen: int | None = None  # the same in the last part of the run
     final_share: float = 0.1  # how long that part is; BERT: the last tenth at 512 (Devlin et al. 2018, appendix A.2)
-    sentence_pairs: Literal["none", "2018", "balanced"] = (
+    sentence_pairs: Literal["none", "published", "balanced"] = (
         "none"  # next sentence prediction: as published, or half random
     )
     short_prob: float = 0.1  # of documents whose pairs aim at a random shorter length
@@ -52,7 +53,7 @@ class DataSettings:
     drop_duplicates: bool = False  # leave out sentences that stood in the corpus before
 
     def __post_init__(self) -> None:
-        for name, values in (("sentence_pairs", ("none", "2018", "balanced")), ("mask_unit", MASK_UNITS)):
+        for name, values in (("sentence_pairs", ("none", "published", "balanced")), ("mask_unit", MASK_UNITS)):
             if getattr(self, name) not in values:
                 raise UsageError(f"{name}={getattr(self, name)!r}: expected one of {', '.join(values)}")
         for name in ("final_share", "short_prob", "mask_rate", "final_mask_rate", "held_out_share"):

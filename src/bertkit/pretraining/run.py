@@ -122,22 +122,22 @@ class Pretraining:
 
     def _claim_folder(self, resume: bool) -> None:
         """The run's folder, new or this very run's."""
-        path = self.run / "recipe.json"
-        content = {"recipe": self.recipe.facts(), "inputs": self.inputs.facts()}
-        before = read_json(path)
-        if before is None:
-            if self.run.is_dir() and any(self.run.iterdir()) and not resume:
-                raise UsageError(f"{self.run} exists and is not a run: choose another folder")
-            if self.ranks.is_first:
+        if self.ranks.is_first:
+            path = self.run / "recipe.json"
+            content = {"recipe": self.recipe.facts(), "inputs": self.inputs.facts()}
+            before = read_json(path)
+            if before is None:
+                if self.run.is_dir() and any(self.run.iterdir()) and not resume:
+                    raise UsageError(f"{self.run} exists and is not a run: choose another folder")
                 self.run.mkdir(parents=True, exist_ok=True)
                 write_json(path, content)
-        elif not resume:
-            raise UsageError(f"{self.run} holds a run: go on with it by --resume, or choose another folder")
-        elif differing := _differing(before, content):
-            raise UsageError(
-                f"{self.run} was started with other settings ({', '.join(differing)}): go on with those, or choose "
-                "another folder"
-            )
+            elif not resume:
+                raise UsageError(f"{self.run} holds a run: go on with it by --resume, or choose another folder")
+            elif differing := _differing(before, content):
+                raise UsageError(
+                    f"{self.run} was started with other settings ({', '.join(differing)}): go on with those, or choose "
+                    "another folder"
+                )
         self.ranks.wait()
 
     def _model(self) -> Model:
@@ -156,7 +156,10 @@ class Pretraining:
         vocabulary, learned = self.inputs.vocabulary, self.run / "vocab.txt"
         if vocabulary is None:
             if not learned.is_file() and self.ranks.is_first:
-                learn_vocabulary(self.inputs.corpus, self.recipe.vocabulary, learned, self.inputs.column, self.tell)
+                learn_vocabulary(
+                    self.inputs.corpus, self.recipe.vocabulary, learned, self.recipe.data.layout, self.inputs.column,
+                    self.tell,
+                )  # fmt: skip
             self.ranks.wait()
             vocabulary = learned
         return Tokenizer.from_vocab(vocabulary, lowercase=self.recipe.vocabulary.lowercase)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from bertkit.corpus.documents import Reading, read_sentences
+from bertkit.corpus.documents import Layout, Reading, read_sentences
 from bertkit.corpus.shard_writing import ShardSettings, write_shard
 from bertkit.corpus.shards import HELD_OUT, TokenShard, open_shard
 from bertkit.errors import UsageError
@@ -16,12 +16,13 @@ def learn_vocabulary(
     corpus: Sequence[str | Path],
     settings: VocabularySettings,
     path: Path,
+    layout: Layout,
     column: str | None,
     tell: Callable[[str], None],
 ) -> None:
     """Learn a vocabulary from the corpus and write it as a vocab.txt."""
     tell(f"learning a vocabulary of {settings.size:,} entries from {', '.join(map(str, corpus))}")
-    sentences = read_sentences(corpus, Reading(column=column), set_aside=[])
+    sentences = read_sentences(corpus, Reading(layout, column), set_aside=[])
     vocabulary = train_vocabulary(
         (sentence.text for sentence in sentences), vocab_size=settings.size, lowercase=settings.lowercase
     )
@@ -45,10 +46,10 @@ def write_shards(
     share = 0.0 if held_out else data.held_out_share
     if not held_out and not share:
         raise UsageError("a run is evaluated on text held out: give --held-out files, or a held_out_share above 0")
-    settings = ShardSettings(column=column, drop_duplicates=data.drop_duplicates, held_out_share=share)
+    settings = ShardSettings(data.layout, column, drop_duplicates=data.drop_duplicates, held_out_share=share)
     shard = write_shard(corpus, run / "shard", tokenizer, settings)
     if held_out:
-        return shard, write_shard(held_out, run / "held-out", tokenizer, ShardSettings(column=column))
+        return shard, write_shard(held_out, run / "held-out", tokenizer, ShardSettings(data.layout, column))
     return shard, open_shard(run / "shard" / HELD_OUT, tokenizer)
 
 

@@ -1,7 +1,11 @@
 """Learn a WordPiece vocabulary from text."""
 
-from collections.abc import Iterable
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from typing import TextIO
 
+import numpy as np
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
@@ -22,7 +26,7 @@ def train_vocabulary(
     The same texts in the same order give the same vocabulary. Special tokens take ids 0 to 4.
 
     Args:
-        texts: read once, kept only as word counts.
+        texts: read once, and kept in a temporary file, for they are gone through twice.
         vocab_size: entries wanted; fewer where the text has no more to merge.
         lowercase: learn an uncased vocabulary (lower case, accents dropped).
         min_frequency: a pair of pieces seen less often is not merged.
@@ -40,16 +44,64 @@ def train_vocabulary(
     engine = tokenizers.Tokenizer(models.WordPiece(unk_token=special.unk, continuing_subword_prefix=CONTINUATION))
     engine.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
     engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=vocab_size,
-        min_frequency=min_frequency,
-        limit_alphabet=min(max_alphabet, vocab_size - len(special.spellings())),
-        special_tokens=list(special.spellings()),
-        continuing_subword_prefix=CONTINUATION,
-        show_progress=False,
-    )
-    engine.train_from_iterator(texts, trainer)
+    limit = min(max_alphabet, vocab_size - len(special.spellings()))
+    with tempfile.TemporaryFile("w+", encoding="utf-8", newline="\n") as file:
+        letters, inner = _letters(_written(texts, file), engine, limit)
+        if not letters:
+            raise DataError("no words to learn from: the texts are empty or hold only white space")
+        # Letters are entered first, in order: the library would meet them in one that differs from run to run, and
+        # breaks ties between merges by it.
+        first = [*special.spellings(), *letters, *(CONTINUATION + letter for letter in inner)]
+        trainer = trainers.WordPieceTrainer(
+            vocab_size=vocab_size,
+            min_frequency=min_frequency,
+            limit_alphabet=limit,
+            initial_alphabet=letters,
+            special_tokens=first,
+            continuing_subword_prefix=CONTINUATION,
+            show_progress=False,
+        )
+        file.seek(0)
+        engine.train_from_iterator(file, trainer)
     ids = engine.get_vocab()
-    if len(ids) == len(special.spellings()):
-        raise DataError("no words to learn from: the texts are empty or hold only white space")
     return Vocabulary(tuple(sorted(ids, key=ids.__getitem__)), special)
+
+
+def _written(texts: Iterable[str], file: TextIO) -> Iterator[str]:
+    """The texts, each also written to a file, on a line of its own."""
+    for text in texts:
+        file.write(" ".join(text.splitlines()) + "\n")
+        yield text
+
+
+def _letters(texts: Iterable[str], engine: tokenizers.Tokenizer, limit: int) -> tuple[list[str], list[str]]:
+    """The most frequent characters of words, at most ``limit``, and those of them that stand inside words; in order."""
+    counts, pairs = np.zeros(sys.maxunicode + 1, np.int64), set()
+    for chunk in _joined(texts):
+        codes = np.frombuffer(engine.normalizer.normalize_str(chunk).encode("utf-32-le"), np.uint32)
+        counts += np.bincount(codes, minlength=len(counts))
+        pairs.update(np.unique(codes[:-1].astype(np.uint64) << np.uint64(32) | codes[1:]).tolist())
+
+    def split(text: str) -> list[str]:
+        return [word for word, _ in engine.pre_tokenizer.pre_tokenize_str(text)]
+
+    seen = sorted(np.flatnonzero(counts).tolist(), key=lambda code: (-counts[code], code))
+    letters = [chr(code) for code in seen if split(chr(code))][:limit]
+    inner = {chr(pair & 0xFFFFFFFF) for pair in pairs if len(split(chr(pair >> 32) + chr(pair & 0xFFFFFFFF))) == 1}
+    return sorted(letters), sorted(inner & set(letters))
+
+
+def _joined(texts: Iterable[str]) -> Iterator[str]:
+    """The texts, many at a time with a space between."""
+    waiting, size = [], 0
+    for text in texts:
+        waiting.append(text)
+        size += len(text)
+        if size >= _CHARACTERS_AT_A_TIME:
+            yield " ".join(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield " ".join(waiting)
+
+
+_CHARACTERS_AT_A_TIME = 1 << 20
