@@ -8,9 +8,7 @@ spelled, or is longer than 100 characters, becomes [UNK] as a whole.
 This file hands texts to the compiled engine: bytes in, arrays out, on as many threads as the bytes are worth.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import pairwise
@@ -22,17 +20,14 @@ from bertkit.errors import DataError, UsageError
 from bertkit.tokenizer.added_tokens import NO_MARKS, AddedToken, Finder
 from bertkit.tokenizer.characters import Characters, load_characters
 from bertkit.tokenizer.encoding import Pieces
-from bertkit.tokenizer.engine import RING, tokenize
+from bertkit.tokenizer.engine import tokenize
 from bertkit.tokenizer.matching import build_trie
 from bertkit.tokenizer.normal_text import normalize_texts
+from bertkit.tokenizer.parts import Joined, Room, borders, in_order
 from bertkit.tokenizer.vocabulary import Vocabulary
 from bertkit.tokenizer.workspaces import CACHE_BYTES, Workspaces, num_processors
 
 MAX_CHARACTERS_PER_WORD = 100
-
-_BYTES_AT_A_TIME = 1 << 18
-"""Bytes of text, or characters, that one call of the engine is given: worth a thread's while, and its results still in
-the processor's caches when they are put together."""
 
 
 @dataclass(frozen=True)
@@ -98,20 +93,18 @@ class WordPiece:
         except TypeError:
             explain_bad_text(texts, first_index)
             raise
-        borders = _borders(_starts(num_characters))
 
-        def parts() -> Iterator[_Part]:
-            for first, last in pairwise(borders):
-                try:
-                    encoded = list(map(str.encode, texts[first:last]))
-                except (TypeError, UnicodeEncodeError):
-                    explain_bad_text(texts[first:last], first_index + first)
-                    raise
-                bounds = _starts(np.fromiter(map(len, encoded), np.int64, len(encoded)))
-                data = b"".join(encoded)
-                yield _Part(np.frombuffer(data, np.uint8), bounds, raw.marks(data, bounds), self._characters)
+        def part(first: int, last: int) -> _Part:
+            try:
+                encoded = list(map(str.encode, texts[first:last]))
+            except (TypeError, UnicodeEncodeError):
+                explain_bad_text(texts[first:last], first_index + first)
+                raise
+            bounds = _starts(np.fromiter(map(len, encoded), np.int64, len(encoded)))
+            data = b"".join(encoded)
+            return _Part(np.frombuffer(data, np.uint8), bounds, raw.marks(data, bounds), self._characters)
 
-        return self._tokenize_parts(parts(), len(borders) - 1, with_spans, num_threads, normalized)[0]
+        return self._tokenize_parts(part, borders(_starts(num_characters)), with_spans, num_threads, normalized)[0]
 
     def tokenize_bytes(
         self, data: np.ndarray, bounds: np.ndarray, *, with_spans: bool = True, num_threads: int | None = None
@@ -133,9 +126,11 @@ class WordPiece:
         data = np.ascontiguousarray(data, np.uint8).view()
         data.setflags(write=False)  # as that of str: compiled once
         bounds = np.array(bounds, np.int64)
-        borders = _borders(bounds)
-        parts = (_Part(data, bounds[first : last + 1], NO_MARKS, self._characters) for first, last in pairwise(borders))
-        return self._tokenize_parts(parts, len(borders) - 1, with_spans, num_threads, None)
+
+        def part(first: int, last: int) -> _Part:
+            return _Part(data, bounds[first : last + 1], NO_MARKS, self._characters)
+
+        return self._tokenize_parts(part, borders(bounds), with_spans, num_threads, None)
 
     def normalize(self, text: str) -> str:
         """The text as it is before splitting: cleaned, and lower-cased and without accents where the vocabulary is."""
@@ -158,46 +153,39 @@ class WordPiece:
 
     def _tokenize_parts(
         self,
-        parts: Iterator[_Part],
-        num_parts: int,
+        part: Callable[[int, int], _Part],
+        borders: list[int],
         with_spans: bool,
         num_threads: int | None,
         normalized: Finder | None,
     ) -> tuple[Pieces, np.ndarray]:
-        """Parts to tokens, each by one thread, which starts as soon as the part is there; then put together."""
+        """The texts between each two borders to tokens, by one thread; put together here, while the threads go on."""
 
-        def work(part: _Part) -> tuple[np.ndarray, ...]:
+        def work(first: int, last: int, room: Room) -> tuple[np.ndarray, ...]:
             if normalized:
-                return self._tokenize_normalized(part, normalized)
-            return self._tokenize_part(part, with_spans, self._workspaces)
+                return self._tokenize_normalized(part(first, last), normalized, room)
+            return self._tokenize_part(part(first, last), with_spans, self._workspaces, room)
 
+        num_parts = len(borders) - 1
         num_threads = min(num_threads or num_processors(), num_parts)
-        with ThreadPoolExecutor(num_threads) if num_threads > 1 else nullcontext() as executor:
-            run = map if executor is None else executor.map
-            found = list(run(work, parts))
-            firsts = np.cumsum([0, *(len(ids) for ids, _, _ in found)])
-            input_ids = np.empty(firsts[-1], np.int32)
-            spans = np.empty((firsts[-1], 3), np.int32) if with_spans else None
-
-            def put_together(number: int) -> None:
-                own = slice(firsts[number], firsts[number + 1])
-                input_ids[own] = found[number][0]
-                if spans is not None:
-                    spans[own] = found[number][1]
-
-            list(run(put_together, range(len(found))))
-        cu_seqlens = [texts[:-1, 0] + first for (_, _, texts), first in zip(found, firsts[:-1], strict=True)]
-        num_invalid = np.concatenate([texts[:-1, 1] for _, _, texts in found])
-        return Pieces(input_ids, np.concatenate([*cu_seqlens, firsts[-1:]]), spans), num_invalid
+        cu_seqlens, num_invalid = np.empty(borders[-1] + 1, np.int64), np.empty(borders[-1], np.int64)
+        input_ids, spans = Joined(num_parts), Joined(num_parts, (3,))
+        results = in_order(work, borders, num_threads)
+        for (first, last), (ids, spans_of_part, texts) in zip(pairwise(borders), results, strict=True):
+            cu_seqlens[first:last] = texts[:-1, 0] + input_ids.length
+            num_invalid[first:last] = texts[:-1, 1]
+            input_ids.append(ids)
+            if with_spans:
+                spans.append(spans_of_part)
+        cu_seqlens[-1] = input_ids.length
+        return Pieces(input_ids.whole(), cu_seqlens, spans.whole() if with_spans else None), num_invalid
 
     def _tokenize_part(
-        self, part: _Part, with_spans: bool, workspaces: Workspaces
+        self, part: _Part, with_spans: bool, workspaces: Workspaces, room: Room
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """One call of the engine: ids, spans and texts as it has them, of which more is allocated than used."""
+        """One call of the engine: ids, spans and texts as it has them, which lie in ``room``."""
         data, bounds, marks, characters = part
-        capacity = int(bounds[-1] - bounds[0]) + 2 * (len(bounds) - 1)
-        ids = np.empty(capacity, np.int32)
-        spans = np.empty((max(capacity, RING + 1) if with_spans else RING, 3), np.int32)
+        ids, spans = room.arrays(int(bounds[-1] - bounds[0]) + 2 * (len(bounds) - 1), with_spans)
         texts = np.empty((len(bounds), 2), np.int64)
         pages, forms, form_letters, _, first_other = characters
         with workspaces.lend() as workspace:
@@ -212,14 +200,16 @@ class WordPiece:
             workspace.shrink()
         return ids[:num_pieces], spans[:num_pieces], texts
 
-    def _tokenize_normalized(self, part: _Part, finder: Finder) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _tokenize_normalized(
+        self, part: _Part, finder: Finder, room: Room
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The same, with added tokens looked for after normalization: so that comes first, and the engine is given
         text that is normal already. Spans are led back to the text as it was given."""
         normal = normalize_texts(*part)
         marks = np.concatenate([normal.marks[:-1], finder.marks(normal.data, normal.bounds)])
         data, marks = np.frombuffer(normal.data, np.uint8), marks[np.argsort(marks[:, 0])]
         part = _Part(data, normal.bounds, marks, load_characters(None, None, split_cjk=False))
-        ids, spans, texts = self._tokenize_part(part, True, self._workspaces_of_normal_text)
+        ids, spans, texts = self._tokenize_part(part, True, self._workspaces_of_normal_text, room)
         inside = np.flatnonzero(spans[:, 2] >= 0)  # not [CLS] and [SEP]
         first_characters = np.repeat(normal.first_characters[:-1], np.diff(texts[:, 0]))[inside]
         spans[inside, 0] = normal.places[first_characters + spans[inside, 0], 0]
@@ -293,13 +283,6 @@ def _starts(lengths: np.ndarray) -> np.ndarray:
     starts = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=starts[1:])
     return starts
-
-
-def _borders(starts: np.ndarray) -> list[int]:
-    """Texts at which to part them for the threads, from 0 to their number; no text is parted."""
-    num_parts = int(starts[-1] - starts[0]) // _BYTES_AT_A_TIME + 1
-    inner = np.searchsorted(starts, starts[0] + (starts[-1] - starts[0]) * np.arange(1, num_parts) // num_parts)
-    return [0, *sorted(set(inner.tolist()) - {0, len(starts) - 1}), len(starts) - 1]
 
 
 def explain_bad_text(texts: Sequence[str], first_index: int) -> None:
