@@ -32,6 +32,7 @@ ROOMS = [  # each imports only rooms above it
     "training",
     "inference",
     "neighbours",
+    "pages",
     "model",
     "evidence",
     "pretraining",
