@@ -636,6 +636,10 @@ def linear_rgb(color: str) -> np.ndarray:
     return np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
 
 
+def luminance_of(color: str) -> float:
+    return float(np.array([0.2126, 0.7152, 0.0722]) @ linear_rgb(color))
+
+
 def lab(rgb: np.ndarray) -> np.ndarray:
     """CIE L*a*b* of linear sRGB."""
     xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]) @ rgb
@@ -654,7 +658,7 @@ SIGHTS = {  # Machado, Oliveira & Fernandes 2009, severity 1
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_colours_can_be_read_and_told_apart_by_all(theme):
     colors = themes()[theme]
-    luminance = {name: float([0.2126, 0.7152, 0.0722] @ linear_rgb(color)) for name, color in colors.items()}
+    luminance = {name: luminance_of(color) for name, color in colors.items()}
 
     def contrast(one: str, other: str) -> float:
         high, low = sorted((luminance[one], luminance[other]), reverse=True)
@@ -671,6 +675,31 @@ def test_colours_can_be_read_and_told_apart_by_all(theme):
             for other in seen:
                 if one < other:
                     assert np.linalg.norm(seen[one] - seen[other]) > 15, (sight, one, other)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_numbers_in_squares_can_be_read_on_every_shade(theme):
+    colors = themes()[theme]
+
+    def rgb(color: str) -> np.ndarray:
+        return np.array([int(color[place : place + 2], 16) for place in (1, 3, 5)])
+
+    shares = np.linspace(0, 1, 101)
+    counts = np.stack([1_000 * shares, 1_000 - 1_000 * shares], axis=1).round().astype(int)
+    for place in range(len(shares)):
+        (drawing,) = drawings(confusion_matrix("t", np.stack([counts[place], [1, 0]]), ["x", "y"]))
+        for square in drawing.root.iter("g"):
+            box = square.find("rect")
+            if box is None or box.attrib.get("class") != "fill-1":
+                continue
+            share, written = float(box.attrib["fill-opacity"]), square.find("title").text.rsplit(" ", 1)[1]
+            text_class = next(
+                node.attrib["class"] for node in drawing.root.iter("text") if "".join(node.itertext()) == written
+            )
+            shade = np.round(share * rgb(colors["c1"]) + (1 - share) * rgb(colors["sheet"])).astype(int)
+            letters = colors["paper" if "over-dark" in text_class else "ink"]
+            high, low = sorted((luminance_of("#" + bytes(shade.tolist()).hex()), luminance_of(letters)), reverse=True)
+            assert (high + 0.05) / (low + 0.05) >= 3, (share, text_class)  # the least WCAG asks of large letters
 
 
 def test_every_class_of_a_drawing_has_a_style():

@@ -70,8 +70,8 @@ def _parts(run: TrainingRun) -> list[Markup]:
         findings([(kind, data(sentence)) for kind, sentence in findings_of(run)]),
         section("Loss", *_loss_charts(run)),
         section("Accuracy", *_accuracy_charts(run)),
-        section("How it was driven", *_driving_charts(run)),
-        *([section("What it would say", _samples_note(), *_samples(run))] if run.samples else []),
+        section("Optimization and speed", *_driving_charts(run)),
+        *([section("What it fills in", _samples_note(), *_samples(run))] if run.samples else []),
         *([section("Every evaluation", _evaluations(run.evaluations))] if len(run.evaluations) else []),
         *([section("Corpus", table(["fact", "value"], corpus))] if (corpus := list(_corpus(run))) else []),
         section("Settings", table(["setting", "value"], list(_flat(run.settings)))),
@@ -206,8 +206,8 @@ def _scales(run: TrainingRun) -> list[OtherScale]:
 
 def _accuracy_charts(run: TrainingRun) -> Iterator[Markup]:
     for name, title in (
-        ("masked_lm_accuracy", "Masked tokens filled in rightly"),
-        ("next_sentence_accuracy", "Next sentence told from another"),
+        ("masked_lm_accuracy", "Masked LM accuracy"),
+        ("next_sentence_accuracy", "Next sentence accuracy"),
     ):
         steps, evaluations = run.steps, run.evaluations
         if not steps.has(name) and not evaluations.has(name):
@@ -218,7 +218,7 @@ def _accuracy_charts(run: TrainingRun) -> Iterator[Markup]:
             Line("held-out", evaluations["step"], 100 * evaluations[name], _HELD_OUT, "dots"),
         ]
         lines = [line for line in lines if not np.all(np.isnan(line.y))]
-        guessing = [Reference("a coin", 50.0)] if name == "next_sentence_accuracy" else []
+        guessing = [Reference("guessing", 50.0)] if name == "next_sentence_accuracy" else []
         yield line_chart(title, lines, x_name="step", y_name="%", references=guessing, height=200)
 
 

@@ -46,11 +46,14 @@ def _letter_width(letter: str) -> float:
 
 def shortened(label: str, width: float, size: float = FONT_SIZE) -> str:
     """The label, cut with an ellipsis where it is wider than ``width`` pixels."""
-    if text_width(label, size) <= width:
-        return label
-    while label and text_width(label + "…", size) > width:
-        label = label[:-1]
-    return label + "…"
+    kept, total, room = 0, 0.0, width - text_width("…", size)
+    for place, letter in enumerate(label):
+        total += size * _letter_width(letter)
+        if total <= room:
+            kept = place + 1
+        if total > width:
+            return label[:kept] + "…"
+    return label
 
 
 @dataclass(frozen=True)

@@ -126,7 +126,7 @@ def _row(score: Score, name: str, value: str, x: Scale, middle: float, width: fl
     ends = [
         float(x(edge)) for edge, is_known in zip((score.value, score.low, score.high), known, strict=True) if is_known
     ]
-    end = x.end if not bars else max([x.start, *ends])
+    end = max([float(x(0.0)), *ends]) if bars else x.end
     parts.append(label(value, end + 8, middle, class_="figures"))
     return element("g", parts)
 

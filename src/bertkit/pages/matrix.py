@@ -7,12 +7,12 @@ import numpy as np
 from bertkit.pages.axes import FONT_SIZE, LINE_HEIGHT, drawing, label, shortened, text_width
 from bertkit.pages.markup import Markup, element
 from bertkit.pages.page import details, figure, scrolling, table
-from bertkit.pages.ticks import format_number
 
 _SMALLEST, _LARGEST = 14, 44  # pixels of a square
 _LABEL_WIDTH = 160
 _MOST_WRITTEN = 16  # rows and columns whose numbers are written into their squares
 _WIDTH = 720
+_DARK = 0.65  # shades above it have light numbers
 
 
 def heat_map(
@@ -31,12 +31,12 @@ def heat_map(
 
     Args:
         values: (rows, columns); 0 and what is not finite is left white.
-        written: what to write into the squares and to say of them; by default the values.
+        written: what to write into the squares and to say of them; by default the values with two decimals.
         full: the value of the darkest; by default the highest.
     """
     values = np.asarray(values, np.float64)
     assert values.shape == (len(row_labels), len(column_labels)), "a label for each row and column"
-    written = written or [[format_number(value, 2) for value in row] for row in values.tolist()]
+    written = written or [[f"{value:.2f}" for value in row] for row in values.tolist()]
     finite = np.where(np.isfinite(values), values, 0.0)
     shades = np.clip(finite / (full or max(float(finite.max(initial=0.0)), 1e-300)), 0.0, 1.0)
     label_line = [f"{row_name} \\ {column_name}", *column_labels]
@@ -93,7 +93,7 @@ def _draw(
         )
         cells.append(element("g", element("title", name), box))
         if writes:
-            class_ = "figures over-dark" if shades[i, j] > 0.55 else "figures"
+            class_ = "figures over-dark" if shades[i, j] > _DARK else "figures"
             cells.append(label(written[i][j], x + width_of / 2, y + square / 2, anchor="middle", class_=class_))
     width = left + width_of * len(columns)
     names = [label(name, left - 8, top + (i + 0.5) * square, anchor="end") for i, name in enumerate(rows)]
