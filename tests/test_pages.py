@@ -46,7 +46,7 @@ from bertkit.pages import (
 from bertkit.pages.axes import Scale, apart, shortened, text_width
 from bertkit.pages.page import _own_file
 from bertkit.pages.series import evenly, thin
-from bertkit.pages.ticks import linear_ticks, log_ticks, tick_labels, time_labels, time_ticks
+from bertkit.pages.ticks import linear_ticks, log_labels, log_ticks, tick_labels, time_labels, time_ticks
 
 HOSTILE = [
     "</script><script>alert(1)</script>",
@@ -222,7 +222,7 @@ def test_log_ticks_are_within_and_told_apart(low, ratio, most):
     ticks = log_ticks(low, low * ratio, most)
     assert len(ticks) <= most and ticks == sorted(set(ticks))
     assert all(low * (1 - 1e-6) <= tick <= low * ratio * (1 + 1e-6) for tick in ticks)
-    assert len(set(tick_labels(ticks))) == len(ticks)
+    assert len(set(log_labels(ticks))) == len(ticks)
     if most >= 6:
         assert len(ticks) >= 2
 
@@ -253,7 +253,7 @@ def test_labels_say_the_numbers():
         ticks = linear_ticks(low, low + 10 ** generator.uniform(-1, 2) * abs(low), 7)
         np.testing.assert_allclose([said(label) for label in tick_labels(ticks)], ticks, rtol=1e-6, atol=1e-12)
         ticks = log_ticks(abs(low), abs(low) * 10 ** generator.uniform(0.2, 9), 6)
-        np.testing.assert_allclose([said(label) for label in tick_labels(ticks)], ticks, rtol=1e-6)
+        np.testing.assert_allclose([said(label) for label in log_labels(ticks)], ticks, rtol=1e-6)
         ticks = time_ticks(0, 10 ** generator.uniform(0, 6), 7)
         np.testing.assert_allclose([said(label) for label in time_labels(ticks)], ticks, rtol=1e-6)
 
@@ -442,7 +442,13 @@ def test_other_scales_have_their_marks_where_the_values_are():
 @pytest.mark.parametrize("kind", ["linear", "log", "time"])
 def test_odd_series_make_a_chart_with_numbers_only(lines, kind):
     content = line_chart(
-        "t", lines, x_name="step", y_name="loss", x_kind=kind, y_kind=kind, references=[Reference("r", 3.0)]
+        "t",
+        lines,
+        x_name="step",
+        y_name="loss",
+        x_kind=kind,
+        y_kind=kind,
+        references=[Reference("r", 3.0)],
     )
     read(content)
     assert "nan" not in content and not re.search(r'="[^"]*\binf\b', content)
@@ -513,8 +519,10 @@ def test_labels_of_line_charts_stay_inside_and_apart(seed):
         OtherScale("tokens", along, np.cumsum(generator.uniform(0, 1e7, 20))),
         OtherScale("time", along, along**1.5, "time"),
     ]
+    levels = [Reference(NAMES[3], lines[0].y[0]), Reference("a level", lines[-1].y[-1] * 1.01)]
     content = line_chart(
-        "t", lines, x_name="step", y_name="nats per token", x_kind=str(x_kind), y_kind=str(y_kind),
+        "t", lines, x_name="step", references=levels[: generator.integers(3)],
+        y_name="nats per token", x_kind=str(x_kind), y_kind=str(y_kind),
         scales=scales[: generator.integers(3)], height=int(generator.choice([130, 280])),
     )  # fmt: skip
     check_geometry(content)

@@ -61,9 +61,12 @@ def _ending(run: TrainingRun) -> Finding:
     if reason == "finished":
         return "good", f"The run finished {after}."
     if reason == "stopped":
-        return "note", f"The run was stopped {after}, {share_done(run, step):.0%} of it; it can be resumed from there."
+        return (
+            "note",
+            f"The run was stopped {after}, {_percent(share_done(run, step))} of it; it can be resumed from there.",
+        )
     if reason is None:
-        share = f"{share_done(run, step):.0%} of it"
+        share = f"{_percent(share_done(run, step))} of it"
         return "note", f"The run has not ended: it is still going, or was killed, {after}, {share}."
     if reason == "non-finite loss":
         return "warning", (
@@ -72,6 +75,10 @@ def _ending(run: TrainingRun) -> Finding:
             "sequences without one masked token (AnswerDotAI/ModernBERT#163)."
         )
     return "warning", f"The run ended {after}: {reason}."
+
+
+def _percent(share: float, decimals: int = 0) -> str:
+    return f"{100 * share:.{decimals}f} %"
 
 
 def _first_loss(run: TrainingRun) -> Finding | None:
@@ -103,17 +110,21 @@ def _plateau(run: TrainingRun) -> Finding | None:
     if not len(left):
         share = share_done(run, run.steps["step"][-1])
         if share < 0.1:
-            return "note", f"Still at {plateau} after {share:.0%} of the run, as most runs are in their first tenth."
+            return (
+                "note",
+                f"Still at {plateau} after {_percent(share)} of the run; in its first tenth that is usual.",
+            )
         return "warning", (
-            f"Still at {plateau} after {share:.0%} of the run: a learning rate that is too low or too high, batches "
-            "that are too small, or duplicated lines in the corpus are the usual causes (facebookresearch/XLM#154, "
-            "google-research/bert#746, huggingface/transformers#4449)."
+            f"Still at {plateau} after {_percent(share)} of the run: a learning rate that is too low or too high, "
+            "batches that are too small, or duplicated lines in the corpus are the usual causes "
+            "(facebookresearch/XLM#154, google-research/bert#746, huggingface/transformers#4449)."
         )
     step = steps[left[0]]
     share = share_done(run, step)
-    when = f"at step {int(step):,}, {share:.1%} of the run"
+    when = f"at step {int(step):,}, {_percent(share, 1)} of the run"
     if share > 0.1:
-        return "note", f"It left {plateau} only {when}; within a tenth is usual. A higher learning rate may do better."
+        usual = "within a tenth is usual. A higher learning rate may do better."
+        return "note", f"It left {plateau} only {when}; {usual}"
     return "good", f"It left {plateau} {when}."
 
 
@@ -170,6 +181,8 @@ def _memorised(run: TrainingRun) -> Finding | None:
 
 def _against_expected(run: TrainingRun) -> Finding | None:
     curve = expected_curve(run)
+    if not run.evaluations.has("masked_lm_loss"):  # training loss is at another mask rate
+        return None
     steps, loss = best_known_loss(run)
     tokens = np.interp(steps[-1:], run.steps["step"], run.steps["tokens"])
     if curve is None or not len(loss) or not curve[0][0] <= tokens[0] <= curve[0][-1]:
@@ -208,8 +221,8 @@ def _next_sentence(run: TrainingRun) -> Finding | None:
     if last > 0.6:
         return None
     return "warning", (
-        f"Next sentence prediction is right in {last:.0%} of pairs, hardly more than by guessing (the BERT paper "
-        "reports 97 to 98 %): the learning rate, or documents of single or unrelated sentences."
+        f"Next sentence prediction is right in {_percent(last)} of pairs, hardly more than by guessing (the BERT "
+        "paper reports 97 to 98 %): the learning rate, or documents of single or unrelated sentences."
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bertkit.pages.markup import Markup, element
-from bertkit.pages.ticks import linear_ticks, log_ticks, tick_labels, time_labels, time_ticks
+from bertkit.pages.ticks import linear_ticks, log_labels, log_ticks, tick_labels, time_labels, time_ticks
 
 WIDE, NARROW = 720, 360  # pixels of width
 FONT_SIZE = 12  # of all text in charts, in pixels; page.css says the same
@@ -82,9 +82,27 @@ class Scale:
 
 _TICKS: dict[str, tuple[Callable, Callable]] = {
     "linear": (linear_ticks, tick_labels),
-    "log": (log_ticks, tick_labels),
+    "log": (log_ticks, log_labels),
     "time": (time_ticks, time_labels),
 }
+
+
+@dataclass(frozen=True)
+class Box:
+    """A piece of a drawing, in pixels."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+    def meets(self, other: "Box") -> bool:
+        beside = self.left < other.right and other.left < self.right
+        return beside and self.top < other.bottom and other.top < self.bottom
+
+    def holds(self, xs: np.ndarray, ys: np.ndarray) -> np.ndarray:
+        """(n,) bool: which points lie in it."""
+        return (xs > self.left) & (xs < self.right) & (ys > self.top) & (ys < self.bottom)
 
 
 def drawable(values: np.ndarray, kind: str) -> np.ndarray:

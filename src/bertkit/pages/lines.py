@@ -10,6 +10,7 @@ from bertkit.pages.axes import (
     NARROW,
     WIDE,
     X_AXIS_HEIGHT,
+    Box,
     Scale,
     apart,
     drawable,
@@ -145,7 +146,8 @@ def _draw(chart: _Chart, width: float) -> Markup:
     references = [reference for reference in chart.references if drawable(np.array([reference.y]), chart.y_kind)[0]]
     levels = np.array([reference.y for reference in references])
     heights = [part for line in chart.lines for part in (line.y, line.low, line.high) if part is not None]
-    y = Scale(*span([*heights, levels], chart.y_kind, 0.04), bottom, top, chart.y_kind)
+    margin = 0.07 if references else 0.04  # room for a name beyond the outermost level
+    y = Scale(*span([*heights, levels], chart.y_kind, margin), bottom, top, chart.y_kind)
     least_left, least_right = _MARGINS[shown_at(width)]
     left = max(least_left, y_axis_width(y))
     x = Scale(*span([line.x for line in chart.lines], chart.x_kind), left, width, chart.x_kind)
@@ -166,15 +168,17 @@ def _draw(chart: _Chart, width: float) -> Markup:
         )
         for row, scale in enumerate(chart.scales)
     ]
+    names, boxes = _names(named, x, y)
     return drawing(
         width,
         bottom + (1 + len(chart.scales)) * X_AXIS_HEIGHT + 2,
         _described(chart),
         y_axis(y, left, right, chart.y_name),
+        names,  # below the lines: a name never hides a number
+        _levels(references, chart.lines, boxes, x, y),
         rule(left, bottom, right, bottom, "axis"),
         x_axis(x, bottom, chart.x_name, name_at=right + overhang),
         other_axes,
-        _names(references, named, x, y),  # below the lines: a name never hides a number
         [_drawn(line, x, y) for line in chart.lines],
         rule(left, top, left, bottom, "cursor"),
         shown=shown_at(width),
@@ -246,28 +250,48 @@ def _band(line: Line, x: Scale, y: Scale) -> Markup:
     return element("polygon", points=" ".join(f"{a:.1f},{b:.1f}" for a, b in points), class_=f"band fill-{line.color}")
 
 
-def _names(references: Sequence[Reference], lines: Sequence[Line], x: Scale, y: Scale) -> list[Markup]:
-    """Levels with their names just above them, at the right; names of lines at the right of their ends; all moved apart
-    where they would meet."""
-    levels = [float(y(reference.y)) - LINE_HEIGHT / 2 for reference in references]
-    visible = [_visible(line.x, line.y, x, y) for line in lines]
-    ends = [(line, float(xs[-1]), float(ys[-1])) for line, (xs, ys, _) in zip(lines, visible, strict=True) if len(xs)]
-    heights, limits = [b for _, _, b in ends], (_TOP, y.start - LINE_HEIGHT / 2)
-    if any(a < x.end - 1 for _, a, _ in ends):  # names within the chart
-        middles = apart([*levels, *heights], *limits)
-    else:
-        middles = apart(levels, *limits) + apart(heights, *limits)
-    room = x.end - x.start - 8
-    parts = [
-        rule(x.start, float(y(reference.y)), x.end, float(y(reference.y)), "reference") for reference in references
-    ]
-    parts += [
-        label(shortened(reference.name, room), x.end - 4, middle, anchor="end", class_="name halo")
-        for reference, middle in zip(references, middles, strict=False)
-    ]
-    for (line, a, b), middle in zip(ends, middles[len(levels) :], strict=True):
+def _names(named: Sequence[Line], x: Scale, y: Scale) -> tuple[list[Markup], list[Box]]:
+    """The names of lines at the right of their ends, moved apart where they would meet, and where they lie."""
+    visible = [_visible(line.x, line.y, x, y) for line in named]
+    ends = [(line, float(xs[-1]), float(ys[-1])) for line, (xs, ys, _) in zip(named, visible, strict=True) if len(xs)]
+    middles = apart([b for _, _, b in ends], _TOP, y.start - LINE_HEIGHT / 2)
+    parts, boxes = [], []
+    for (line, a, b), middle in zip(ends, middles, strict=True):
+        name = shortened(line.name, _LABEL_WIDTH)
         parts.append(rule(a, b, a + 10, middle, f"leader color-{line.color}"))
-        parts.append(label(shortened(line.name, _LABEL_WIDTH), a + 13, middle, class_=f"halo ink-{line.color}"))
+        parts.append(label(name, a + 13, middle, class_=f"halo ink-{line.color}"))
+        boxes.append(Box(a, middle - LINE_HEIGHT / 2, a + 13 + text_width(name), middle + LINE_HEIGHT / 2))
+    return parts, boxes
+
+
+def _levels(
+    references: Sequence[Reference], lines: Sequence[Line], boxes: list[Box], x: Scale, y: Scale
+) -> list[Markup]:
+    """Lines across the chart, each with its name above or below it, where it hides least of the other lines and
+    meets none of the boxes."""
+    columns = np.arange(x.start, x.end)
+    drawn = [_visible(line.x, line.y, x, y)[:2] for line in lines]
+    heights = [np.interp(columns, xs, ys, left=-1e9, right=-1e9) for xs, ys in drawn if len(xs)]
+    parts, boxes = [], list(boxes)
+    for reference in references:
+        level, name = float(y(reference.y)), shortened(reference.name, x.end - x.start - 8)
+        width, middle = text_width(name), (x.start + x.end) / 2
+        places = [
+            Box(right - width, top, right, top + LINE_HEIGHT)
+            for right in (x.end - 4, middle + width / 2, x.start + 4 + width)
+            for top in (level - LINE_HEIGHT, level + 1)
+            if top >= _TOP - LINE_HEIGHT / 2 and top + LINE_HEIGHT <= y.start
+        ] or [Box(x.end - 4 - width, level - LINE_HEIGHT, x.end - 4, level)]
+        hidden = [
+            1e6 * sum(place.meets(box) for box in boxes)
+            + sum(int(np.sum(place.holds(columns, height))) for height in heights)
+            for place in places
+        ]
+        best = places[int(np.argmin(hidden))]
+        boxes.append(best)
+        parts.append(rule(x.start, level, x.end, level, "reference"))
+        at, anchor = (best.right, "end") if best.right == x.end - 4 else (best.left, "start")
+        parts.append(label(name, at, best.top + LINE_HEIGHT / 2, anchor=anchor, class_="name halo"))
     return parts
 
 

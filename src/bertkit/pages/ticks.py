@@ -73,8 +73,6 @@ def tick_labels(ticks: Sequence[float]) -> list[str]:
     largest, smallest = max(sizes, default=0.0), min(sizes, default=1.0)
     if largest >= 1e15 or (sizes and (largest < 1e-3 or smallest < 1e-4)):
         return next(labels for labels in (_scientific_labels(ticks, digits) for digits in range(2, 18)) if labels)
-    if smallest < largest / 200 and math.log10(smallest) % 1 < 0.8:  # a logarithmic axis: each in its own unit
-        return [format_short(tick) for tick in ticks]
     off = 1e-6 * min((b - a for a, b in itertools.pairwise(ticks)), default=largest)
     for unit, name in (*((size, letter) for size, letter in _LARGE if size <= largest), (1.0, "")):
         for decimals in range(4 if name else 12):
@@ -90,6 +88,17 @@ def _scientific_labels(ticks: Sequence[float], digits: int) -> list[str] | None:
     """None where so few digits do not tell them apart."""
     labels = [_scientific(tick, digits) for tick in ticks]
     return labels if len(set(labels)) == len(set(ticks)) or digits == 17 else None
+
+
+def log_labels(ticks: Sequence[float]) -> list[str]:
+    """Labels of a logarithmic axis: each as short as it can be.
+
+    >>> log_labels([0.5, 1.0, 100.0]), log_labels([1e5, 1e6])
+    (['0.5', '1', '100'], ['100,000', '1 M'])
+    """
+    if all(float(f"{tick:.0e}") == tick for tick in ticks):
+        return [f"{tick:g}" if 1e-3 <= tick < 1 else format_short(tick) for tick in ticks]
+    return tick_labels(ticks)
 
 
 def time_labels(ticks: Sequence[float]) -> list[str]:
