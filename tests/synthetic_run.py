@@ -10,14 +10,14 @@ import numpy as np
 VOCAB_SIZE, ENTROPY = 8_192, 6.62
 SETTINGS = {
     "name": "cpu-minutes",
-    "model": {"num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1_024},
+    "model": {"architecture": "modernbert", "size": "mini", "config": {"num_hidden_layers": 5}},
     "training": {"num_steps": 2_000, "batch_size": 128, "learning_rate": 1e-3, "warmup": 0.05, "clip_norm": 1.0},
     "data": {"max_seqlen": 128, "mask_rate": [0.3, 0.15], "next_sentence": True},
     "expected": [
         {"tokens": tokens, "masked_lm_loss": loss}
         for tokens, loss in ((1e5, 7.6), (1e6, 6.4), (3e6, 5.2), (1e7, 4.2), (3e7, 3.6), (1e8, 3.2))
-    ],
-    "expected_origin": "the mean of three seeds on the same novels",
+    ]
+    + [{"origin": "the mean of three seeds on the same novels"}],
 }
 TEXTS = {
     "The capital of France is [MASK].": ["the", "a", "london", "paris", "paris", "paris"],
@@ -84,7 +84,7 @@ def start(step: int, resumed: bool = False) -> dict[str, Any]:
         "event": "start", "time": "2026-11-21T09:14:03+00:00", "step": step, "resumed": resumed, "settings": SETTINGS,
         "num_parameters": 5_392_896, "versions": {"bertkit": "0.1.0", "torch": "2.13.0"},
         "processor": "a processor of two cores",
-        "corpus": corpus, "vocab_size": VOCAB_SIZE,
+        "inputs": {"corpus": ["novels"], "vocabulary": None}, "corpus": corpus, "vocab_size": VOCAB_SIZE,
     }  # fmt: skip
 
 

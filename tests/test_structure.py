@@ -33,6 +33,7 @@ ROOMS = [  # each imports only rooms above it
     "inference",
     "neighbours",
     "pages",
+    "training_report",
     "model",
     "evidence",
     "pretraining",

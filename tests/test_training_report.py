@@ -13,10 +13,11 @@ import pytest
 from page_reader import drawings, read
 from synthetic_run import ENTROPY, SETTINGS, VOCAB_SIZE, events, start, write_run
 from test_pages import HOSTILE, check_geometry, cleaned
+from test_pretraining import pretraining, write_corpus
 
 from bertkit.cli import run as run_command
 from bertkit.errors import CheckpointError, DataError, UsageError
-from bertkit.evidence import findings_of, read_run, training_report, write_training_report
+from bertkit.training_report import findings_of, read_run, training_report, write_training_report
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,8 @@ def test_the_report_shows_the_run(tmp_path, lines):
     reader = read(content)
     last, evaluation = of_kind(lines, "step")[-1], of_kind(lines, "evaluation")[-1]
     for shown in (
-        "Pre-training: novels", "5.393 M", "parameters, 4 layers of 256", "in 400 steps", "400", "cpu-minutes",
+        "Pre-training: novels", "5.393 M", "parameters, modernbert, mini", "inputs.corpus",
+        "in 400 steps", "400", "cpu-minutes",
         f"{evaluation['masked_lm_loss']:.3f}", f"{100 * evaluation['masked_lm_accuracy']:.1f} %",
         f"ln 8,192 = {math.log(VOCAB_SIZE):.2f}", f"word frequencies alone: {ENTROPY:.2f}", "clipped above 1",
         "the mean of three seeds on the same novels", "641,220", "training.learning_rate", "a processor of two cores",
@@ -126,6 +128,39 @@ def test_a_long_run_makes_a_small_page(tmp_path):
     content = report_of(tmp_path / "run", every)
     assert len(content) < 1_500_000
     assert "200 of 30,000 points" in content
+
+
+def test_several_masks_in_one_text(tmp_path, lines):
+    texts = ["a [MASK] and a [MASK].", "one [MASK]", "a [MASK] and a [MASK]."]
+    samples = [
+        {"text": text, "candidates": [{"token": f"word{place}", "score": 0.5}]} for place, text in enumerate(texts)
+    ]
+    content = report_of(tmp_path / "run", [*lines[:30], {"event": "samples", "step": 29, "samples": samples}])
+    text = read(content).text
+    for shown in (
+        "a [MASK] and a [MASK]. ([MASK] number 1)step1.29word0",
+        "number 2)step1.29word2",
+        "one [MASK]step1.29word1",
+    ):
+        assert shown in text
+
+
+def test_the_report_of_a_real_run(tmp_path):
+    """A tiny model trained for 12 steps: what training writes is what the report reads."""
+    run = pretraining(write_corpus(tmp_path / "corpus.txt"), tmp_path / "run", "data.sentence_pairs='balanced'")
+    assert run.start(resume=False) == "finished"
+    read_back = read_run(tmp_path / "run")
+    assert read_back.steps["step"].tolist() == [2, 4, 6, 8, 10, 12]
+    assert read_back.evaluations["step"].tolist() == [6, 12]
+    content = training_report(read_back)
+    text = read(content).text
+    for shown in (
+        "parameters, bert, tiny", "in 12 steps", "Held-out loss", "Next sentence accuracy", "a fresh model: ln",
+        "word frequencies alone", "Mask rate", "Gradient norm", "Throughput", "What it fills in", "rows set aside",
+        "training.batch_size", "The run finished after 12 steps",
+    ):  # fmt: skip
+        assert shown in text, shown
+    check_geometry(content)
 
 
 # What may be missing

@@ -15,7 +15,7 @@ def command(run: Path, /, *, out: Path) -> None:
     out
         The HTML file to write.
     """
-    from bertkit.evidence import findings_of, read_run, write_training_report
+    from bertkit.training_report import findings_of, read_run, write_training_report
     from bertkit.whole_files import check_place
 
     check_place(out)

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from bertkit.evidence.run_folder import Series, TrainingRun
 from bertkit.pages import format_seconds, format_short, running_mean
+from bertkit.training_report.run_folder import Series, TrainingRun
 
 Finding = tuple[str, str]  # "good", "note" or "warning", and a sentence
 
@@ -54,7 +54,7 @@ def share_done(run: TrainingRun, step: float) -> float:
 
 
 def _ending(run: TrainingRun) -> Finding:
-    step = int(run.steps["step"][-1])
+    step = int(run.end["step"] if run.end else run.steps["step"][-1])
     reason = run.end.get("reason") if run.end else None
     seconds = run.steps["seconds"][-1]
     after = f"after {step:,} steps" + (f" and {format_seconds(seconds)}" if np.isfinite(seconds) else "")
@@ -209,6 +209,13 @@ def expected_curve(run: TrainingRun) -> tuple[np.ndarray, np.ndarray] | None:
     ]
     known = sorted(point for point in known if point[0] > 0 and all(map(math.isfinite, point)))
     return (np.array([point[0] for point in known]), np.array([point[1] for point in known])) if known else None
+
+
+def expected_origin(run: TrainingRun) -> str | None:
+    """Where the expected curve comes from, as the first of its points with an "origin" says."""
+    points = setting(run.settings, "expected")
+    origins = [point.get("origin") for point in points if isinstance(point, dict)] if isinstance(points, list) else []
+    return next((str(origin) for origin in origins if origin), None)
 
 
 def _next_sentence(run: TrainingRun) -> Finding | None:

@@ -22,10 +22,10 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Samples:
-    """What the model would fill in at one step: (text, candidates, best first)."""
+    """What the model would fill in at one step."""
 
     step: int
-    fillings: list[tuple[str, list[Candidate]]]
+    fillings: dict[tuple[str, int], list[Candidate]]  # a text and which [MASK] in it, from 1 -> candidates, best first
 
 
 @dataclass(frozen=True)
@@ -185,14 +185,14 @@ _NOT_NUMBERS = frozenset({"event", "time"})
 def _samples(lines: Sequence[tuple[int, dict[str, Any]]], metrics: Path) -> list[Samples]:
     by_step: dict[int, Samples] = {}
     for number, content in lines:
+        fillings: dict[tuple[str, int], list[Candidate]] = {}
         try:
-            fillings = [
-                (
-                    str(sample["text"]),
-                    [Candidate(str(found["token"]), float(found["score"])) for found in sample["candidates"]],
-                )
-                for sample in content["samples"]
-            ]
+            for sample in content["samples"]:
+                text = str(sample["text"])
+                mask = 1 + sum(other == text for other, _ in fillings)
+                fillings[text, mask] = [
+                    Candidate(str(found["token"]), float(found["score"])) for found in sample["candidates"]
+                ]
         except (KeyError, TypeError, ValueError, OverflowError):
             raise _wrong(
                 metrics, number, 'has samples that are not a list of {"text", "candidates": [{"token", "score"}]}'

@@ -8,15 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from bertkit.evidence.run_folder import Samples, Series, TrainingRun
-from bertkit.evidence.training_findings import (
-    best_known_loss,
-    expected_curve,
-    findings_of,
-    setting,
-    smoothed,
-    smoothing_window,
-)
 from bertkit.pages import (
     Line,
     Markup,
@@ -39,6 +30,16 @@ from bertkit.pages import (
     write_page,
 )
 from bertkit.pages.series import evenly
+from bertkit.training_report.findings import (
+    best_known_loss,
+    expected_curve,
+    expected_origin,
+    findings_of,
+    setting,
+    smoothed,
+    smoothing_window,
+)
+from bertkit.training_report.run_folder import Series, TrainingRun
 
 _TRAINING, _HELD_OUT, _EXPECTED = 1, 2, 6  # colours
 _SMALL = 130  # pixels of height of the minor charts
@@ -64,6 +65,7 @@ def _title(run: TrainingRun) -> str:
 
 
 def _parts(run: TrainingRun) -> list[Markup]:
+    inputs = {"inputs": run.start["inputs"]} if isinstance(run.start.get("inputs"), dict) else {}
     return [
         paragraph(_subtitle(run)),
         headline(list(_headline(run))),
@@ -74,7 +76,7 @@ def _parts(run: TrainingRun) -> list[Markup]:
         *([section("What it fills in", _samples_note(), *_samples(run))] if run.samples else []),
         *([section("Every evaluation", _evaluations(run.evaluations))] if len(run.evaluations) else []),
         *([section("Corpus", table(["fact", "value"], corpus))] if (corpus := list(_corpus(run))) else []),
-        section("Settings", table(["setting", "value"], list(_flat(run.settings)))),
+        section("Settings", table(["setting", "value"], [*_flat(inputs), *_flat(run.settings)])),
     ]
 
 
@@ -91,9 +93,12 @@ def _headline(run: TrainingRun) -> Iterator[tuple[str, object, object]]:
     steps = run.steps
     num_parameters = run.number("num_parameters")
     if np.isfinite(num_parameters):
-        layers, width = setting(run.settings, "num_hidden_layers"), setting(run.settings, "hidden_size")
-        shape = f"parameters, {layers} layers of {width}" if layers and width else "parameters"
-        yield "Model", format_short(num_parameters), data(shape)
+        named = [setting(run.settings, name) for name in ("architecture", "size")]
+        yield (
+            "Model",
+            format_short(num_parameters),
+            join(["parameters", [[", ", data(name)] for name in named if name]]),
+        )
     tokens, seconds = steps["tokens"][-1], steps["seconds"][-1]
     if np.isfinite(tokens):
         corpus = run.number("corpus", "num_tokens")
@@ -125,7 +130,7 @@ def _loss_charts(run: TrainingRun) -> Iterator[Markup]:
     references = _references(run)
     window = smoothing_window(steps)
     note = (
-        f"Faint: each logged step. Training is the mean of {window} logged steps; it is measured at the mask rate of "
+        f"Faint: as logged. Training is the mean of {window} lines of the log; it is measured at the mask rate of "
         "the step, held-out text always at 15 % with the same masks, so the two need not meet."
     )
     mean = smoothed(steps, "masked_lm_loss")
@@ -146,7 +151,7 @@ def _loss_charts(run: TrainingRun) -> Iterator[Markup]:
     )
     if not steps.has("tokens"):
         return
-    origin = setting(run.settings, "expected_origin")
+    origin = expected_origin(run)
     tokens = _tokens(run, steps)
     yield line_chart(
         "The same over tokens read",
@@ -252,23 +257,21 @@ def _samples_note() -> Markup:
 
 def _samples(run: TrainingRun) -> Iterator[Markup]:
     """One table for each text: a row for each of some steps, closer together at the start, where more changes."""
-    texts = list(dict.fromkeys(text for samples in run.samples for text, _ in samples.fillings))
-    for text in texts:
-        with_text = [samples for samples in run.samples if any(text == other for other, _ in samples.fillings)]
+    for text, mask in dict.fromkeys(key for samples in run.samples for key in samples.fillings):
+        with_text = [samples for samples in run.samples if (text, mask) in samples.fillings]
         last = len(with_text)
         places = np.unique(np.geomspace(1, last, min(last, _MOST_SAMPLES)).round().astype(int)) - 1
-        yield _sample_table(text, [with_text[place] for place in places])
-
-
-def _sample_table(text: str, chosen: list[Samples]) -> Markup:
-    rows = []
-    for samples in chosen:
-        candidates = next(found for other, found in samples.fillings if other == text)[:_MOST_CANDIDATES]
-        cells = [join([data(candidate.token), share_bar(candidate.score)]) for candidate in candidates]
-        rows.append([samples.step, *cells])
-    widest = max(len(row) for row in rows)
-    columns = ["step", *(f"{place}." for place in range(1, widest))]
-    return table(columns, [row + [None] * (widest - len(row)) for row in rows], caption=data(text))
+        rows = []
+        for samples in (with_text[place] for place in places):
+            candidates = samples.fillings[text, mask][:_MOST_CANDIDATES]
+            rows.append([samples.step, *(join([data(one.token), share_bar(one.score)]) for one in candidates)])
+        widest = max(len(row) for row in rows)
+        several = any((text, 2) in samples.fillings for samples in with_text)
+        yield table(
+            ["step", *(f"{place}." for place in range(1, widest))],
+            [row + [None] * (widest - len(row)) for row in rows],
+            caption=join([data(text), f" ([MASK] number {mask})" if several else ""]),
+        )
 
 
 def _evaluations(evaluations: Series) -> Markup:
@@ -296,6 +299,8 @@ def _corpus(run: TrainingRun) -> Iterator[list[object]]:
         ("num_documents", "documents"),
         ("num_sentences", "sentences"),
         ("num_tokens", "tokens"),
+        ("num_duplicates", "duplicate lines"),
+        ("num_set_aside", "rows set aside"),
         ("unigram_entropy", "entropy of word frequencies, in nats"),
     ):
         value = run.number("corpus", name)
