@@ -32,6 +32,8 @@ ROOMS = [  # each imports only rooms above it
     "training",
     "inference",
     "neighbours",
+    "pages",
+    "training_report",
     "model",
     "evidence",
     "pretraining",

@@ -23,6 +23,7 @@ COMMANDS = {  # name -> (file, what it does)
     "embed": ("embed", "Turn every text of a file into a vector."),
     "similarity": ("similarity", "How alike are texts in meaning?"),
     "evaluate": ("evaluate", "Measure what a model knows."),
+    "report": ("report", "Show a training run on one self-contained page."),
 }
 
 

@@ -1,0 +1,25 @@
+"""bertkit report"""
+
+from pathlib import Path
+
+from bertkit.cli.output import emit
+
+
+def command(run: Path, /, *, out: Path) -> None:
+    """Show a training run on one self-contained page: its curves against the expected ones, samples, settings.
+
+    Parameters
+    ----------
+    run
+        The folder of the run; it may still be going on.
+    out
+        The HTML file to write.
+    """
+    from bertkit.training_report import findings_of, read_run, write_training_report
+    from bertkit.whole_files import check_place
+
+    check_place(out)
+    read = read_run(run)
+    write_training_report(read, out)
+    warnings = [sentence for kind, sentence in findings_of(read) if kind == "warning"]
+    emit([{"report": str(out), "step": int(read.steps["step"][-1]), "warnings": warnings}])

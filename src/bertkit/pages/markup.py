@@ -1,0 +1,64 @@
+"""Text to HTML and SVG: everything is escaped unless it was made here."""
+
+import re
+from collections.abc import Iterable
+from html import escape
+
+_NOT_HTML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
+_VOID = frozenset({"meta", "br"})  # elements without an end tag
+
+
+class Markup(str):
+    """HTML that is safe as it is. Made by `element` and `text`; any other string is data and is escaped."""
+
+    __slots__ = ()
+
+
+def text(value: object) -> Markup:
+    """Data as text: markup characters escaped; what HTML does not allow (control characters, lone surrogates, NUL)
+    shown as U+FFFD, so that it is seen and the page can be encoded."""
+    if isinstance(value, Markup):
+        return value
+    return Markup(escape(_NOT_HTML.sub("\ufffd", str(value)), quote=True))
+
+
+def element(name: str, /, *children: object, **attributes: object) -> Markup:
+    """An element.
+
+    Args:
+        children: Markup as it is; None as nothing; a list, tuple or generator as its items; anything else as text.
+        attributes: ``class_`` is written class, ``text_anchor`` text-anchor; None leaves the attribute out.
+
+    >>> element("p", "1 < 2 ", element("b", "&"), class_="note")
+    '<p class="note">1 &lt; 2 <b>&amp;</b></p>'
+    """
+    opening = name + "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{_attribute(value)}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    if name in _VOID:
+        return Markup(f"<{opening}>")
+    return Markup(f"<{opening}>{join(children)}</{name}>")
+
+
+def join(children: Iterable[object]) -> Markup:
+    """Children of an element, one after the other, as `element` takes them."""
+    return Markup("".join(_child(child) for child in children))
+
+
+def data(value: object) -> Markup:
+    """Data in a line of other text: escaped, and kept from changing the direction of what stands around it."""
+    return element("bdi", value)
+
+
+def _child(child: object) -> str:
+    if child is None:
+        return ""
+    if isinstance(child, list | tuple) or (isinstance(child, Iterable) and not isinstance(child, str)):
+        return join(child)
+    return text(child)
+
+
+def _attribute(value: object) -> str:
+    return text(f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value))

@@ -1,0 +1,152 @@
+"""The page: one HTML file that needs nothing else, runs nothing from outside and reads well anywhere."""
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+
+from bertkit.pages.markup import Markup, data, element, join
+from bertkit.pages.ticks import format_number
+from bertkit.whole_files import whole_file
+
+
+def write_page(path: str | Path, title: str, parts: Sequence[Markup]) -> None:
+    """Write a page, whole or not at all.
+
+    Raises:
+        UsageError: the folder does not exist, or ``path`` is a folder.
+    """
+    with whole_file(path) as temporary:
+        temporary.write_text(page(title, parts), encoding="utf-8", newline="\n")
+
+
+def page(title: str, parts: Sequence[Markup]) -> str:
+    """A whole HTML document. Nothing is fetched: the one style sheet and the one script are in the page, and its
+    policy (https://www.w3.org/TR/CSP3/) names their hashes and forbids everything else."""
+    style, script = _own_file("page.css"), _own_file("hover.js")
+    policy = (
+        f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; base-uri 'none'; form-action 'none'"
+    )
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", http_equiv="Content-Security-Policy", content=policy),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="color-scheme", content="light dark"),
+        element("meta", name="referrer", content="no-referrer"),
+        element("title", title),
+        element("style", Markup(style)),
+    )
+    body = element(
+        "body", element("main", element("h1", title), *parts), element("script", Markup(script)), class_="page"
+    )
+    return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"
+
+
+def section(title: str, *parts: object) -> Markup:
+    """A part of the page under a heading."""
+    return element("section", element("h2", title), *parts)
+
+
+def paragraph(*parts: object) -> Markup:
+    return element("p", *parts)
+
+
+def findings(items: Sequence[tuple[str, object]]) -> Markup:
+    """Sentences in a list, each marked "good", "note" or "warning", by a word and not by colour alone."""
+    marks = {"good": "✓", "note": "·", "warning": "!"}
+    return element(
+        "ul",
+        [
+            element(
+                "li", element("span", marks[kind], class_="mark", role="img", aria_label=kind), " ", what, class_=kind
+            )
+            for kind, what in items
+        ],
+        class_="findings",
+    )
+
+
+def headline(items: Sequence[tuple[str, object, object]]) -> Markup:
+    """The numbers that matter most, large: (name, value, remark)."""
+    return element(
+        "dl",
+        [
+            element("div", element("dt", name), element("dd", value), element("dd", remark, class_="remark"))
+            for name, value, remark in items
+        ],
+        class_="headline",
+    )
+
+
+def table(columns: Sequence[object], rows: Sequence[Sequence[object]], *, caption: object = None) -> Markup:
+    """A table; numbers are set to the right.
+
+    Args:
+        rows: their cells: Markup, text, numbers, or None for an empty cell.
+    """
+    numeric = [
+        any(_is_number(row[place]) for row in rows)
+        and all(row[place] is None or _is_number(row[place]) for row in rows)
+        for place in range(len(columns))
+    ]
+    kinds = ["number" if is_numeric else None for is_numeric in numeric]
+    body = [
+        element("tr", [element("td", _cell(cell), class_=kind) for cell, kind in zip(row, kinds, strict=True)])
+        for row in rows
+    ]
+    head = element(
+        "tr", [element("th", name, class_=kind, scope="col") for name, kind in zip(columns, kinds, strict=True)]
+    )
+    caption = None if caption is None else element("caption", caption)
+    return scrolling(element("table", caption, element("thead", head), element("tbody", body)))
+
+
+def scrolling(*parts: object) -> Markup:
+    """Something wide, which scrolls by itself on a narrow screen."""
+    return element("div", *parts, class_="scrolling", tabindex=0)
+
+
+def details(summary: object, *parts: object) -> Markup:
+    """Something folded away until it is asked for."""
+    return element("details", element("summary", summary), *parts)
+
+
+def figure(title: str, drawing: object, *, note: object = None, numbers: object = None) -> Markup:
+    """A chart with its title, a remark, and the numbers behind it."""
+    return element(
+        "figure",
+        element("figcaption", element("h3", title), None if note is None else element("p", note, class_="note")),
+        drawing,
+        numbers,
+    )
+
+
+def share_bar(share: float) -> Markup:
+    """A share from 0 to 1 as a number over a small bar, for table cells."""
+    width = 60 * min(max(share, 0.0), 1.0) if share == share else 0.0
+    bar = element(
+        "svg", element("rect", width=width, height=3, class_="fill-1"), viewBox="0 0 60 3", aria_hidden="true"
+    )
+    return join([element("span", f"{share:.3f}", class_="figures"), bar])
+
+
+def _is_number(cell: object) -> bool:
+    return isinstance(cell, int | float | np.number) and not isinstance(cell, bool)
+
+
+def _cell(cell: object) -> object:
+    if cell is None or isinstance(cell, Markup):
+        return cell
+    return format_number(float(cell)) if isinstance(cell, int | float | np.number) else data(cell)
+
+
+def _own_file(name: str) -> str:
+    return files("bertkit.pages").joinpath(name).read_text(encoding="utf-8")
+
+
+def _hash(content: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"

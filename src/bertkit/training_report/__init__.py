@@ -1,0 +1,12 @@
+"""A training run's folder to its report.
+
+Takes: what a run has written of itself, recipe.json and metrics.jsonl.
+Gives: its numbers, what they say in plain words, and a self-contained page.
+May import: errors, json_files, pages.
+"""
+
+from bertkit.training_report.findings import findings_of
+from bertkit.training_report.report import training_report, write_training_report
+from bertkit.training_report.run_folder import TrainingRun, read_run
+
+__all__ = ["TrainingRun", "findings_of", "read_run", "training_report", "write_training_report"]

@@ -1,0 +1,267 @@
+"""What a training run's numbers say, in plain words.
+
+Each rule reads a run and gives one finding or None. What it compares with is published experience: named where it is
+used, after the repositories' own issue threads and the papers.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from bertkit.pages import format_seconds, format_short, running_mean
+from bertkit.training_report.run_folder import Series, TrainingRun
+
+Finding = tuple[str, str]  # "good", "note" or "warning", and a sentence
+
+PLATEAU_MARGIN = 0.2  # nats below the corpus' unigram entropy that count as having left it
+_NOISE = 0.01  # share of a held-out loss that is no rise
+
+
+def findings_of(run: TrainingRun) -> list[Finding]:
+    """All that the rules find, and what was odd in the files."""
+    found = [rule(run) for rule in RULES]
+    return [*(finding for finding in found if finding), *(("note", remark) for remark in run.remarks)]
+
+
+def smoothed(series: Series, name: str) -> np.ndarray:
+    """(n,) means over the steps around each."""
+    return running_mean(series[name], smoothing_window(series))
+
+
+def smoothing_window(series: Series) -> int:
+    """The lines of metrics averaged for a smoothed curve: a fiftieth of the run, at least 5."""
+    return max(5, len(series) // 50) | 1
+
+
+def setting(settings: dict[str, Any], name: str) -> Any:
+    """The value of a setting wherever it stands in the recipe's tables; None where it is absent."""
+    if name in settings:
+        return settings[name]
+    inner = (setting(value, name) for value in settings.values() if isinstance(value, dict))
+    return next((value for value in inner if value is not None), None)
+
+
+def share_done(run: TrainingRun, step: float) -> float:
+    """Which share of the run was done at a step: of the run as planned, or where no plan is known as far as it got."""
+    steps, minutes = setting(run.settings, "num_steps"), setting(run.settings, "minutes")
+    if isinstance(steps, int) and steps > 0:
+        return step / steps
+    if isinstance(minutes, int | float) and minutes > 0 and run.steps.has("seconds"):
+        return float(np.interp(step, run.steps["step"], run.steps["seconds"])) / (60 * minutes)
+    return step / max(1.0, float(run.steps["step"][-1]))
+
+
+def _ending(run: TrainingRun) -> Finding:
+    step = int(run.end["step"] if run.end else run.steps["step"][-1])
+    reason = run.end.get("reason") if run.end else None
+    seconds = run.steps["seconds"][-1]
+    after = f"after {step:,} steps" + (f" and {format_seconds(seconds)}" if np.isfinite(seconds) else "")
+    if reason == "finished":
+        return "good", f"The run finished {after}."
+    if reason == "stopped":
+        return (
+            "note",
+            f"The run was stopped {after}, {_percent(share_done(run, step))} of it; it can be resumed from there.",
+        )
+    if reason is None:
+        share = f"{_percent(share_done(run, step))} of it"
+        return "note", f"The run has not ended: it is still going, or was killed, {after}, {share}."
+    if reason == "non-finite loss":
+        return "warning", (
+            f"The run stopped {after} because its loss was not a finite number. The usual causes: a learning rate that "
+            "is too high or a warm-up that is too short; ids beyond the embedding (google-research/bert, README); "
+            "sequences without one masked token (AnswerDotAI/ModernBERT#163)."
+        )
+    return "warning", f"The run ended {after}: {reason}."
+
+
+def _percent(share: float, decimals: int = 0) -> str:
+    return f"{100 * share:.{decimals}f} %"
+
+
+def _first_loss(run: TrainingRun) -> Finding | None:
+    """A model that knows nothing gives every entry the same probability."""
+    fresh, first, step = math.log(max(1.0, run.number("vocab_size"))), _first_known(run), run.steps["step"][0]
+    if not np.isfinite(fresh) or fresh == 0 or not np.isfinite(first) or step > 100:
+        return None
+    facts = f"The first loss logged is {first:.2f}; a fresh model starts at ln(vocabulary size) = {fresh:.2f}."
+    if first > fresh + 1:
+        return "warning", f"{facts} So far above it, the initial values or the learning rate are too large."
+    if first < fresh - 2:
+        return "note", f"{facts} The weights were trained before, or learned much before the first line."
+    return None
+
+
+def _first_known(run: TrainingRun) -> float:
+    known = run.steps["masked_lm_loss"][np.isfinite(run.steps["masked_lm_loss"])]
+    return float(known[0]) if len(known) else float("nan")
+
+
+def _plateau(run: TrainingRun) -> Finding | None:
+    """Before a model uses context it learns word frequencies, and many runs never get further."""
+    entropy = run.number("corpus", "unigram_entropy")
+    steps, loss = best_known_loss(run)
+    if not np.isfinite(entropy) or not len(loss) or _first_known(run) < entropy - PLATEAU_MARGIN:
+        return None
+    left = np.flatnonzero(loss < entropy - PLATEAU_MARGIN)
+    plateau = f"the unigram plateau ({entropy:.2f} nats, what word frequencies alone give)"
+    if not len(left):
+        share = share_done(run, run.steps["step"][-1])
+        if share < 0.1:
+            return (
+                "note",
+                f"Still at {plateau} after {_percent(share)} of the run; in its first tenth that is usual.",
+            )
+        return "warning", (
+            f"Still at {plateau} after {_percent(share)} of the run: a learning rate that is too low or too high, "
+            "batches that are too small, or duplicated lines in the corpus are the usual causes "
+            "(facebookresearch/XLM#154, google-research/bert#746, huggingface/transformers#4449)."
+        )
+    step = steps[left[0]]
+    share = share_done(run, step)
+    when = f"at step {int(step):,}, {_percent(share, 1)} of the run"
+    if share > 0.1:
+        usual = "within a tenth is usual. A higher learning rate may do better."
+        return "note", f"It left {plateau} only {when}; {usual}"
+    return "good", f"It left {plateau} {when}."
+
+
+def best_known_loss(run: TrainingRun) -> tuple[np.ndarray, np.ndarray]:
+    """(n,) steps and losses: of held-out text where it was evaluated, or else smoothed of training."""
+    series = run.evaluations if run.evaluations.has("masked_lm_loss") else run.steps
+    loss = series["masked_lm_loss"] if series is run.evaluations else smoothed(series, "masked_lm_loss")
+    known = np.isfinite(loss)
+    return series["step"][known], loss[known]
+
+
+def _rising(run: TrainingRun) -> Finding | None:
+    """The best loss lies well behind the end."""
+    steps, loss = best_known_loss(run)
+    if len(loss) < 5:
+        return None
+    best = int(np.argmin(loss))
+    rise = loss[-1] - loss[best]
+    held_out = run.evaluations.has("masked_lm_loss")
+    if len(loss) - 1 - best < 2 or rise <= (_NOISE if held_out else 5 * _NOISE) * loss[best]:
+        return None
+    what = "Held-out loss" if held_out else "Training loss"
+    fact = (
+        f"{what} rose for {int(steps[-1] - steps[best]):,} steps: it was best at step {int(steps[best]):,} with "
+        f"{loss[best]:.3f} and ended at {loss[-1]:.3f}."
+    )
+    training = smoothed(run.steps, "masked_lm_loss")
+    at_best = np.interp(steps[best], run.steps["step"], training)
+    if held_out and training[-1] < at_best - _NOISE * at_best:
+        return "warning", (
+            f"{fact} Training loss fell meanwhile: the text is being memorised. More text, fewer epochs or dropout "
+            "help; the best checkpoint is kept."
+        )
+    return "warning", (
+        f"{fact} Training loss did not fall either: the run is diverging. A lower learning rate, a longer warm-up, or "
+        "going back to an earlier checkpoint at a lower rate, as ModernBERT was (arXiv:2412.13663), help."
+    )
+
+
+def _memorised(run: TrainingRun) -> Finding | None:
+    """Training text is much better known than held-out text, at the same share of masked tokens."""
+    if not run.evaluations.has("masked_lm_loss"):
+        return None
+    steps, loss = best_known_loss(run)
+    rates = run.steps["mask_rate"]
+    at_end = np.interp(steps[-1], run.steps["step"], smoothed(run.steps, "masked_lm_loss"))
+    if not 0.14 < rates[-1] < 0.16 or not loss[-1] - at_end > 0.3:
+        return None
+    return "note", (
+        f"Held-out loss is {loss[-1] - at_end:.2f} nats above training loss: part of the text is known by heart, or "
+        "the held-out text is of another kind."
+    )
+
+
+def _against_expected(run: TrainingRun) -> Finding | None:
+    curve = expected_curve(run)
+    if not run.evaluations.has("masked_lm_loss"):  # training loss is at another mask rate
+        return None
+    steps, loss = best_known_loss(run)
+    tokens = np.interp(steps[-1:], run.steps["step"], run.steps["tokens"])
+    if curve is None or not len(loss) or not curve[0][0] <= tokens[0] <= curve[0][-1]:
+        return None
+    expected = float(np.interp(np.log(tokens[0]), np.log(curve[0]), curve[1]))
+    difference = loss[-1] - expected
+    at = f"At {format_short(float(tokens[0]))} tokens"
+    fact = f"{at} the recipe's expected loss is {expected:.2f}; this run has {loss[-1]:.2f}"
+    if difference > 0.15:
+        return "warning", f"{fact}, {difference:.2f} nats worse."
+    return "good", f"{fact}."
+
+
+def expected_curve(run: TrainingRun) -> tuple[np.ndarray, np.ndarray] | None:
+    """(n,) tokens, ascending and above 0, and the held-out loss expected after them; None where the recipe has none."""
+    points = setting(run.settings, "expected")
+    if not isinstance(points, list):
+        return None
+    known = [
+        (float(point["tokens"]), float(point["masked_lm_loss"]))
+        for point in points
+        if isinstance(point, dict)
+        and all(isinstance(point.get(key), int | float) for key in ("tokens", "masked_lm_loss"))
+    ]
+    known = sorted(point for point in known if point[0] > 0 and all(map(math.isfinite, point)))
+    return (np.array([point[0] for point in known]), np.array([point[1] for point in known])) if known else None
+
+
+def expected_origin(run: TrainingRun) -> str | None:
+    """Where the expected curve comes from, as the first of its points with an "origin" says."""
+    points = setting(run.settings, "expected")
+    origins = [point.get("origin") for point in points if isinstance(point, dict)] if isinstance(points, list) else []
+    return next((str(origin) for origin in origins if origin), None)
+
+
+def _next_sentence(run: TrainingRun) -> Finding | None:
+    series = run.evaluations if run.evaluations.has("next_sentence_accuracy") else run.steps
+    if not series.has("next_sentence_accuracy") or share_done(run, run.steps["step"][-1]) < 0.25:
+        return None
+    accuracy = series["next_sentence_accuracy"]
+    accuracy = accuracy[np.isfinite(accuracy)]
+    last = float(np.mean(accuracy[-max(1, len(accuracy) // 10) :]))
+    if last > 0.6:
+        return None
+    return "warning", (
+        f"Next sentence prediction is right in {_percent(last)} of pairs, hardly more than by guessing (the BERT "
+        "paper reports 97 to 98 %): the learning rate, or documents of single or unrelated sentences."
+    )
+
+
+def _gradients(run: TrainingRun) -> Finding | None:
+    norms = run.steps["gradient_norm"]
+    bad = int(np.sum(np.isinf(norms)))
+    if not bad:
+        return None
+    return "warning", f"The gradient's norm was infinite at {bad:,} of {len(norms):,} logged steps."
+
+
+def _throughput(run: TrainingRun) -> Finding | None:
+    speed = run.steps["tokens_per_second"]
+    speed = speed[np.isfinite(speed)]
+    if len(speed) < 20:
+        return None
+    before, last = float(np.median(speed[: len(speed) // 2])), float(np.median(speed[-len(speed) // 10 :]))
+    if last > 0.7 * before:
+        return None
+    return "note", (
+        f"Speed fell from {before:,.0f} to {last:,.0f} tokens per second: another program, heat, or longer sequences."
+    )
+
+
+RULES: tuple[Callable[[TrainingRun], Finding | None], ...] = (
+    _ending,
+    _plateau,
+    _rising,
+    _against_expected,
+    _first_loss,
+    _memorised,
+    _next_sentence,
+    _gradients,
+    _throughput,
+)

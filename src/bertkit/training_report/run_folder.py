@@ -1,0 +1,224 @@
+"""A training run's folder, read: what was set, and every number it logged."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertkit.errors import DataError, UsageError
+from bertkit.json_files import read_json
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A token a model would put in the place of [MASK]."""
+
+    token: str
+    score: float
+
+
+@dataclass(frozen=True)
+class Samples:
+    """What the model would fill in at one step."""
+
+    step: int
+    fillings: dict[tuple[str, int], list[Candidate]]  # a text and which [MASK] in it, from 1 -> candidates, best first
+
+
+@dataclass(frozen=True)
+class Series:
+    """Lines of one kind, by ascending step; later lines of the same step have replaced earlier ones."""
+
+    columns: dict[str, np.ndarray]  # name -> (n,) float64; NaN where a line lacks the name or has null
+
+    def __len__(self) -> int:
+        return len(self.columns["step"])
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """(n,) float64; all NaN where no line has the name."""
+        return self.columns.get(name, np.full(len(self), np.nan))
+
+    def has(self, name: str) -> bool:
+        """Whether any line has a number of that name."""
+        return name in self.columns and not bool(np.all(np.isnan(self.columns[name])))
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    """Everything a run has written of itself.
+
+    Attributes:
+        settings: as it was last started, or else of recipe.json.
+        starts: the "start" lines, the first and one for each time it was resumed.
+        end: the last "end" line; None while the run goes on, or after it was killed.
+        remarks: what was odd in the file and how it was read.
+    """
+
+    folder: Path
+    settings: dict[str, Any]
+    starts: list[dict[str, Any]]
+    steps: Series
+    evaluations: Series
+    samples: list[Samples]
+    end: dict[str, Any] | None
+    remarks: list[str] = field(default_factory=list)
+
+    @property
+    def start(self) -> dict[str, Any]:
+        """The last start: its facts are those of the whole run."""
+        return self.starts[-1] if self.starts else {}
+
+    def number(self, *keys: str) -> float:
+        """A number of the start line, such as ("corpus", "unigram_entropy"); NaN where it is absent."""
+        value: Any = self.start
+        for key in keys:
+            value = value.get(key) if isinstance(value, dict) else None
+        return _number(value) if value is not None and _is_number(value) else float("nan")
+
+
+def read_run(folder: Path) -> TrainingRun:
+    """Read recipe.json and metrics.jsonl of a run, also of one that still goes on or was killed.
+
+    When a run is resumed, what it had logged after the step it is resumed from is done again: those lines are left out.
+
+    Raises:
+        UsageError: no such folder, not a run, or a run that has not logged a step.
+        DataError: a line that is not what a run writes, with its number.
+        CheckpointError: recipe.json is not JSON.
+    """
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: no such run; give the folder that bertkit pretrain --out made")
+    recipe, metrics = read_json(folder / "recipe.json"), folder / "metrics.jsonl"
+    if recipe is None or not metrics.is_file():
+        missing = "recipe.json" if recipe is None else "metrics.jsonl"
+        raise UsageError(
+            f"{folder} is not a run: it has no {missing}; give the folder that bertkit pretrain --out made"
+        )
+    remarks: list[str] = []
+    lines = _lines(metrics, remarks)
+    kept = _in_force(lines, metrics, remarks)
+    steps = _series([line for line in kept if line[1]["event"] == "step"], metrics)
+    if not len(steps):
+        raise UsageError(f"{metrics} has no step yet: a report needs at least one; try again when training has begun")
+    starts = [content for _, content in lines if content["event"] == "start"]
+    ends = [content for _, content in kept if content["event"] == "end"]
+    settings = starts[-1].get("settings") if starts else None
+    return TrainingRun(
+        folder=folder,
+        settings=settings if isinstance(settings, dict) else recipe,
+        starts=starts,
+        steps=steps,
+        evaluations=_series([line for line in kept if line[1]["event"] == "evaluation"], metrics),
+        samples=_samples([line for line in kept if line[1]["event"] == "samples"], metrics),
+        end=ends[-1] if ends else None,
+        remarks=remarks,
+    )
+
+
+def _lines(metrics: Path, remarks: list[str]) -> list[tuple[int, dict[str, Any]]]:
+    """Line numbers and their objects. A line cut off by a kill stands at the end, or before the next start."""
+    found: list[tuple[int, dict[str, Any]]] = []
+    cut_off: int | None = None
+    with open(metrics, encoding="utf-8", errors="replace") as handle:
+        for number, text in enumerate(handle, 1):
+            if not text.strip():
+                continue
+            try:
+                content = json.loads(text)
+            except (ValueError, RecursionError):
+                if cut_off is not None:
+                    raise _wrong(metrics, cut_off, "is not JSON") from None
+                cut_off = number
+                continue
+            if not isinstance(content, dict) or not isinstance(content.get("event"), str):
+                raise _wrong(metrics, number, 'is not an object with an "event"')
+            if cut_off is not None:
+                if content["event"] != "start":
+                    raise _wrong(metrics, cut_off, "is not JSON")
+                remarks.append(f"Line {cut_off} of metrics.jsonl was cut off when the run was killed.")
+                cut_off = None
+            found.append((number, content))
+    if cut_off is not None:
+        remarks.append(f"The last line of metrics.jsonl, {cut_off}, is cut off: the run was killed, or is writing it.")
+    return found
+
+
+def _in_force(
+    lines: list[tuple[int, dict[str, Any]]], metrics: Path, remarks: list[str]
+) -> list[tuple[int, dict[str, Any]]]:
+    """The lines that no later start has undone."""
+    kept: list[tuple[int, dict[str, Any]]] = []
+    for number, content in lines:
+        step = _step(metrics, number, content)
+        if content["event"] != "start":
+            kept.append((number, content))
+            continue
+        reached = max((_step(metrics, *line) for line in kept), default=0)
+        kept = [line for line in kept if _step(metrics, *line) <= step and line[1]["event"] != "end"]
+        if content.get("resumed"):
+            again = f", after it had reached step {reached:,}" if reached > step else ""
+            remarks.append(f"Resumed from step {step:,}{again}.")
+    return kept
+
+
+def _series(lines: Sequence[tuple[int, dict[str, Any]]], metrics: Path) -> Series:
+    by_step = {_step(metrics, number, content): (number, content) for number, content in lines}
+    ordered = [by_step[step] for step in sorted(by_step)]
+    names = dict.fromkeys(["step", *(name for _, content in ordered for name in content if name not in _NOT_NUMBERS)])
+    columns = {name: np.full(len(ordered), np.nan) for name in names}
+    for place, (number, content) in enumerate(ordered):
+        for name, value in content.items():
+            if name in _NOT_NUMBERS or value is None:
+                continue
+            if not _is_number(value):
+                raise _wrong(metrics, number, f"has {name} {value!r:.60}, expected a number")
+            columns[name][place] = _number(value)
+    return Series(columns)
+
+
+_NOT_NUMBERS = frozenset({"event", "time"})
+
+
+def _samples(lines: Sequence[tuple[int, dict[str, Any]]], metrics: Path) -> list[Samples]:
+    by_step: dict[int, Samples] = {}
+    for number, content in lines:
+        fillings: dict[tuple[str, int], list[Candidate]] = {}
+        try:
+            for sample in content["samples"]:
+                text = str(sample["text"])
+                mask = 1 + sum(other == text for other, _ in fillings)
+                fillings[text, mask] = [
+                    Candidate(str(found["token"]), float(found["score"])) for found in sample["candidates"]
+                ]
+        except (KeyError, TypeError, ValueError, OverflowError):
+            raise _wrong(
+                metrics, number, 'has samples that are not a list of {"text", "candidates": [{"token", "score"}]}'
+            ) from None
+        step = _step(metrics, number, content)
+        by_step[step] = Samples(step, fillings)
+    return [by_step[step] for step in sorted(by_step)]
+
+
+def _step(metrics: Path, number: int, content: dict[str, Any]) -> int:
+    step = content.get("step")
+    if type(step) is not int or not 0 <= step < 2**53:
+        raise _wrong(metrics, number, f"has step {step!r:.60}, expected an integer of at least 0")
+    return step
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _number(value: int | float) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # an integer of hundreds of digits
+        return float("inf")
+
+
+def _wrong(metrics: Path, number: int, what: str) -> DataError:
+    return DataError(f"{metrics}, line {number}: {what}; this is not a file that a run wrote, or it was changed since")

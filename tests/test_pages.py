@@ -1,0 +1,785 @@
+"""Pages: nothing escapes from data, nothing is fetched, charts show every extreme, and labels can be read."""
+
+import base64
+import hashlib
+import itertools
+import json
+import math
+import re
+import shutil
+import subprocess
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from page_reader import drawings, read
+
+from bertkit.errors import UsageError
+from bertkit.pages import (
+    Line,
+    OtherScale,
+    Reference,
+    Score,
+    bar_chart,
+    confusion_matrix,
+    data,
+    details,
+    element,
+    findings,
+    format_number,
+    headline,
+    heat_map,
+    interval_chart,
+    line_chart,
+    page,
+    paragraph,
+    reliability_diagram,
+    running_mean,
+    section,
+    share_bar,
+    table,
+    text,
+    write_page,
+)
+from bertkit.pages.axes import Scale, apart, shortened, text_width
+from bertkit.pages.page import _own_file
+from bertkit.pages.series import evenly, thin
+from bertkit.pages.ticks import linear_ticks, log_labels, log_ticks, tick_labels, time_labels, time_ticks
+
+HOSTILE = [
+    "</script><script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "' onmouseover='alert(1)",
+    "</style><style>*{display:none}</style>",
+    "<!-- -->]]><![CDATA[",
+    "&lt;b&gt; &amp;amp; &#x3c;script&#x3e;",
+    "javascript:alert(1)",
+    "\x00\x07\x1b[31m\x7f\x85 \ud800 \udfff \ufffe",
+    "\u202egnp.exe \u2066\u2067",
+    "a\r\nb\tc",
+    "𝒳 é\u0301\u0301 日本語 🏳️\u200d🌈",
+    "x" * 3_000,
+    "",
+]
+LEFT_BY_NOTHING_ELSE = {"style", "script", "html", "head", "title", "meta", "body"}
+ALLOWED = {
+    *LEFT_BY_NOTHING_ELSE, "main", "h1", "h2", "h3", "p", "ul", "li", "span", "bdi", "dl", "div", "dt", "dd", "section",
+    "figure", "figcaption", "details", "summary", "output", "table", "caption", "thead", "tbody", "tr", "th", "td",
+    "code",
+    "svg", "g", "path", "circle", "rect", "line", "text", "polygon",
+}  # fmt: skip
+ALLOWED_ATTRIBUTES = re.compile(
+    r"class|role|aria-(label|hidden)|tabindex|scope|lang|charset|content|name|http-equiv|"
+    r"viewbox|width|height|[cxyr]|c[xy]|"
+    r"[xy][12]|d|points|text-anchor|fill-opacity|transform|data-(x|low|high|left|right|kind)"
+)
+
+
+def cleaned(value: str) -> str:
+    """What a page shows of a string, found another way: its characters one by one."""
+
+    def allowed(code: int) -> bool:
+        return not (code < 32 or 127 <= code < 160 or 0xD800 <= code < 0xE000 or code & 0xFFFE == 0xFFFE)
+
+    return "".join(c if c in "\t\n\r" or allowed(ord(c)) else "\ufffd" for c in value)
+
+
+def everything(name: str) -> list:
+    """Every part a page can have, with a string of data wherever one fits."""
+    x = np.arange(7.0)
+    return [
+        paragraph(name, data(name)),
+        headline([(name, name, name)]),
+        findings([("good", name), ("warning", data(name))]),
+        section(name, details(name, name)),
+        table([name, 2], [[name, 1.5], [share_bar(0.3), None]], caption=name),
+        line_chart(
+            name,
+            [Line(name, x, x * x), Line(name, x, x, 2, "dots", x - 1, x + 1), Line(name, x[:3], x[:3], 3, "dashed")],
+            x_name=name, y_name=name, references=[Reference(name, 3.0)], scales=[OtherScale(name, x, 2 * x)], note=name,
+        ),
+        bar_chart(name, [Score(name, 0.5, 0.4, 0.6), Score("b", 0.2)], x_name=name,
+                  references=[Reference(name, 0.1)], note=name),
+        interval_chart(name, [Score(name, 0.5, 0.4, 0.6)], x_name=name),
+        heat_map(name, np.eye(2), [name, "b"], ["c", name], row_name=name, column_name=name),
+        confusion_matrix(name, np.array([[3, 1], [0, 4]]), [name, "other"]),
+        reliability_diagram(name, x / 7, x / 8, x, low=x / 9, high=x / 7.5, note=name),
+    ]  # fmt: skip
+
+
+# Escaping
+
+
+@pytest.mark.parametrize("hostile", HOSTILE, ids=range(len(HOSTILE)))
+def test_data_stays_data_everywhere(hostile):
+    content = page(hostile, everything(hostile))
+    content.encode("utf-8")
+    reader = read(content)
+    assert {tag for tag, _ in reader.elements} - ALLOWED == set()
+    for tag, attributes in reader.elements:
+        for name, value in attributes.items():
+            assert ALLOWED_ATTRIBUTES.fullmatch(name) or (tag, name) == ("meta", "http-equiv"), (tag, name)
+            assert name != "class" or re.fullmatch(r"[a-z0-9 -]+", value)
+    assert outline(reader) == outline(read(page("x", everything("x"))))  # data adds no element and removes none
+    assert reader.text_of("title")[:1] == [cleaned(hostile)] or not hostile
+    assert reader.text.count(cleaned(hostile)) >= (15 if hostile else 0)
+
+
+def outline(reader) -> list[str]:
+    """The elements in their order, but for the marks of axes, of which long names leave fewer."""
+    return [tag for tag, _ in reader.elements if tag not in {"g", "line", "text"}]
+
+
+@given(st.text())
+@settings(max_examples=200, deadline=None)
+def test_text_comes_back_as_it_was(value):
+    (part,) = [data for _, data in read(element("p", value, title=value)).texts] or [""]
+    assert part == cleaned(value)
+
+
+def test_elements():
+    assert text("<&>\"'") == "&lt;&amp;&gt;&quot;&#x27;"
+    assert element("p", ["a", element("b", "<"), None, 3], class_="x", data_y=None) == '<p class="x">a<b>&lt;</b>3</p>'
+    assert element("line", x1=1.0, x2=2.345, y1=0.1 + 0.2) == '<line x1="1" x2="2.35" y1="0.3"></line>'
+    assert element("meta", content='"') == '<meta content="&quot;">'
+    assert element("p", (str(n) for n in range(3))) == "<p>012</p>"
+    assert element("td", data("a<b")) == "<td><bdi>a&lt;b</bdi></td>"
+
+
+# The page
+
+
+def test_the_page_forbids_all_but_its_own_style_and_script(tmp_path):
+    out = tmp_path / "page.html"
+    write_page(out, "title", everything("name"))
+    raw = out.read_bytes()
+    content = raw.decode()
+    assert content.startswith("<!DOCTYPE html>\n<html lang=") and b"\r" not in raw
+    reader = read(content)
+    (policy,) = [attributes["content"] for tag, attributes in reader.elements if attributes.get("http-equiv")]
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    for kind in ("style", "script"):
+        (inside,) = re.findall(rf"<{kind}>(.*?)</{kind}>", content, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
+        assert rules[f"{kind}-src"] == f"'sha256-{digest}'"
+        assert len(inside) > 500
+    assert {name: rules[name] for name in ("default-src", "base-uri", "form-action")} == dict.fromkeys(
+        ("default-src", "base-uri", "form-action"), "'none'"
+    )
+    assert not re.search(r"url\(|@import|https?:|src=|href=|innerHTML|eval|fetch|import\b", content)
+    order = [next(iter(attributes)) for tag, attributes in reader.elements if tag == "meta"]
+    assert order[:2] == ["charset", "http-equiv"]  # the policy stands before what it governs
+
+
+def test_a_page_appears_whole_or_not_at_all(tmp_path):
+    out = tmp_path / "page.html"
+    out.write_text("old")
+    with pytest.raises(ZeroDivisionError):
+        write_page(out, "title", (1 / 0 for _ in range(1)))
+    assert out.read_text() == "old" and list(tmp_path.iterdir()) == [out]
+    with pytest.raises(UsageError, match="does not exist"):
+        write_page(tmp_path / "nowhere" / "page.html", "title", [])
+
+
+def test_tables_set_numbers_to_the_right_and_keep_them_exact():
+    reader = read(table(["name", "count", "share"], [["a", 4_393_342, 0.25], ["b", None, np.float32(0.5)]]))
+    cells = [attributes.get("class") for tag, attributes in reader.elements if tag == "td"]
+    assert cells == [None, "number", "number"] * 2
+    assert reader.text == "namecountsharea4,393,3420.2500b0.5000"
+    assert "number" not in table(["mixed"], [[1], ["one"]])
+
+
+# Numbers and ticks
+
+
+@given(
+    st.floats(-1e9, 1e9), st.floats(1e-6, 1e9), st.integers(2, 12),
+)  # fmt: skip
+@settings(max_examples=300, deadline=None)
+def test_linear_ticks_are_round_even_and_within(low, width, most):
+    high = low + width
+    if high - low < 1e-9 * max(abs(low), abs(high)):
+        return
+    ticks = linear_ticks(low, high, most)
+    assert len(ticks) <= most
+    slack = 1e-6 * (high - low)
+    assert all(low - slack <= tick <= high + slack for tick in ticks)
+    if most >= 5:
+        assert len(ticks) >= 2
+    if len(ticks) >= 2:
+        step = ticks[1] - ticks[0]
+        np.testing.assert_allclose(np.diff(ticks), step, rtol=1e-4)  # they are large numbers that differ little
+        mantissa = step / 10 ** math.floor(math.log10(step) + 1e-9)
+        assert min(abs(mantissa - factor) for factor in (1, 2, 5, 10)) < 1e-3
+        assert len(set(tick_labels(ticks))) == len(ticks)
+
+
+@given(st.floats(1e-12, 1e12), st.floats(1.01, 1e9), st.integers(3, 10))
+@settings(max_examples=300, deadline=None)
+def test_log_ticks_are_within_and_told_apart(low, ratio, most):
+    ticks = log_ticks(low, low * ratio, most)
+    assert len(ticks) <= most and ticks == sorted(set(ticks))
+    assert all(low * (1 - 1e-6) <= tick <= low * ratio * (1 + 1e-6) for tick in ticks)
+    assert len(set(log_labels(ticks))) == len(ticks)
+    if most >= 6:
+        assert len(ticks) >= 2
+
+
+@given(st.floats(0, 1e6), st.floats(0.1, 1e7), st.integers(3, 10))
+@settings(max_examples=300, deadline=None)
+def test_time_ticks_are_within_and_told_apart(low, width, most):
+    ticks = time_ticks(low, low + width, most)
+    assert len(ticks) <= most
+    assert all(low - 1e-6 * width <= tick <= low + width * (1 + 1e-6) for tick in ticks)
+    assert len(set(time_labels(ticks))) == len(ticks)
+
+
+def test_labels_say_the_numbers():
+    def said(label: str) -> float:
+        number, _, unit = label.partition(" ")
+        number = number.translate(str.maketrans("−⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "--0123456789")).replace(",", "")
+        number = (
+            re.sub(r"^(-?)10(-?\d+)$", r"\g<1>1e\2", re.sub(r"×10(-?\d+)$", r"e\1", number))
+            if re.search("[⁰-⁹¹²³]", label)
+            else number
+        )
+        return float(number) * {"": 1, "M": 1e6, "B": 1e9, "T": 1e12, "s": 1, "min": 60, "h": 3_600, "d": 86_400}[unit]
+
+    generator = np.random.default_rng(5)
+    for _ in range(300):
+        low = generator.normal() * 10 ** generator.uniform(-6, 9)
+        ticks = linear_ticks(low, low + 10 ** generator.uniform(-1, 2) * abs(low), 7)
+        np.testing.assert_allclose([said(label) for label in tick_labels(ticks)], ticks, rtol=1e-6, atol=1e-12)
+        ticks = log_ticks(abs(low), abs(low) * 10 ** generator.uniform(0.2, 9), 6)
+        np.testing.assert_allclose([said(label) for label in log_labels(ticks)], ticks, rtol=1e-6)
+        ticks = time_ticks(0, 10 ** generator.uniform(0, 6), 7)
+        np.testing.assert_allclose([said(label) for label in time_labels(ticks)], ticks, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        (0, "0"), (-3, "−3"), (1234.5, "1,234"), (0.00123456, "0.001235"), (9.9999, "10.000"), (2e-5, "2×10⁻⁵"),
+        (-1e-4, "−10⁻⁴"), (1e15, "10¹⁵"), (2**53, "9.007×10¹⁵"), (math.inf, "infinite"), (-math.inf, "−infinite"),
+    ],
+)  # fmt: skip
+def test_numbers(value, written):
+    assert format_number(value) == written
+
+
+# Series
+
+
+def test_thinning_keeps_the_ends_and_extremes_of_every_column():
+    generator = np.random.default_rng(3)
+    y = generator.normal(size=100_000)
+    y[70_001] = 99.0
+    columns = np.floor(np.linspace(0, 640, len(y)))
+    kept = thin(columns, y)
+    assert len(kept) <= 4 * 641
+    for column in np.unique(columns):
+        of_column = np.flatnonzero(columns == column)
+        of_kept = kept[(kept >= of_column[0]) & (kept <= of_column[-1])]
+        assert y[of_kept].min() == y[of_column].min() and y[of_kept].max() == y[of_column].max()
+        assert of_kept[0] == of_column[0] and of_kept[-1] == of_column[-1]
+    assert 70_001 in kept
+    assert thin(np.arange(5.0), np.ones(5)).tolist() == [0, 1, 2, 3, 4]
+    assert thin(np.empty(0), np.empty(0)).tolist() == []
+
+
+def test_running_mean_equals_the_plain_loop():
+    generator = np.random.default_rng(4)
+    y = generator.normal(size=53)
+    y[[7, 8, 9, 30]] = np.nan
+    y[31] = np.inf
+    for window in (1, 3, 6, 101):
+        expected = []
+        for place in range(len(y)):
+            half = min(window // 2, place)
+            around = [value for value in y[place - half : place + half + 1] if math.isfinite(value)]
+            expected.append(sum(around) / len(around) if around else math.nan)
+        np.testing.assert_allclose(running_mean(y, window), expected, atol=1e-12)
+    assert len(running_mean(np.empty(0), 5)) == 0
+
+
+def test_evenly():
+    assert evenly(0, 5).tolist() == [] and evenly(1, 5).tolist() == [0] and evenly(3, 5).tolist() == [0, 1, 2]
+    assert evenly(101, 5).tolist() == [0, 25, 50, 75, 100]
+
+
+@given(st.lists(st.floats(0, 300), max_size=12), st.floats(0, 40))
+@settings(max_examples=300, deadline=None)
+def test_names_moved_apart_keep_their_order(places, gap):
+    moved = apart(places, 0, 300, gap)
+    assert sorted(range(len(places)), key=lambda i: (places[i], i)) == sorted(
+        range(len(places)), key=lambda i: (moved[i], places[i], i)
+    )
+    ordered = sorted(moved)
+    assert all(b - a >= gap - 1e-6 for a, b in itertools.pairwise(ordered))
+    assert all(place >= -1e-6 for place in moved)
+    if gap * (len(places) - 1) <= 300:
+        assert all(place <= 300 + 1e-6 for place in moved)
+    if all(b - a >= gap for a, b in itertools.pairwise(sorted(places))):
+        np.testing.assert_allclose(moved, places, atol=1e-9)
+
+
+# Line charts
+
+
+def path_points(content: str, class_: str, which: int = 0) -> list[tuple[str, float, float]]:
+    path = [
+        node
+        for node in drawings(content)[which].root.iter("path")
+        if node.attrib["class"].split()[:2] == ["line", class_]
+    ]
+    return [(m, float(a), float(b)) for m, a, b in re.findall(r"([ML])([-\d.]+) ([-\d.]+)", path[0].attrib["d"])]
+
+
+def test_points_lie_where_the_axes_say():
+    x, y = np.array([0.0, 5.0, 10.0]), np.array([1.0, 3.0, 2.0])
+    content = line_chart("t", [Line("a", x, y)], x_name="step", y_name="loss")
+    for which in (0, 1):
+        drawing = drawings(content)[which]
+        points = path_points(content, "line", which)
+        places = {box.text: box for box in drawing.texts}
+        for label, point in (("0", 0), ("5", 1), ("10", 2)):
+            if label in places:
+                assert abs((places[label].left + places[label].right) / 2 - points[point][1]) < 0.6
+        for label, point in (("1.0", 0), ("3.0", 1)):
+            assert abs(places[label].bottom - 0.35 * 12 - points[point][2]) < 0.6
+        assert [move for move, *_ in points] == ["M", "L", "L"]
+        attributes = drawing.root.attrib
+        assert float(attributes["data-left"]) == pytest.approx(points[0][1], abs=0.06)
+        assert float(attributes["data-right"]) == pytest.approx(points[2][1], abs=0.06)
+        assert (attributes["data-low"], attributes["data-high"], attributes["data-kind"]) == ("0.0", "10.0", "linear")
+
+
+def test_gaps_stay_gaps_and_what_has_no_place_is_counted():
+    y = np.array([1.0, np.nan, 2.0, 3.0, np.inf, 1e200, 2.5])
+    content = line_chart("t", [Line("a", np.arange(7.0), y)], x_name="step", y_name="loss")
+    assert [move for move, *_ in path_points(content, "line")] == ["M", "M", "L", "M"]
+    assert "no place here: 3." in content
+    assert re.search(r'd="M[^"ML]+h0M', content)  # a point alone is a dot
+    logarithmic = line_chart(
+        "t", [Line("a", np.arange(3.0), np.array([0.0, 1.0, 10.0]))], x_name="s", y_name="", y_kind="log"
+    )
+    assert "no place here: 1." in logarithmic
+
+
+def test_a_hundred_thousand_points_are_drawn_by_their_extremes():
+    generator = np.random.default_rng(8)
+    x, y = np.arange(100_000.0), generator.normal(size=100_000)
+    y[54_321], y[12_345] = 9.0, -9.0
+    content = line_chart(
+        "t", [Line("a", x, y, look="faint"), Line("b", x, running_mean(y, 999))], x_name="step", y_name="loss"
+    )
+    assert len(content) < 250_000
+    points = path_points(content, "faint")
+    heights = [b for _, _, b in points]
+    scale = drawings(content)[0]
+    left = float(scale.root.attrib["data-left"])
+    places = {box.text: box.bottom - 4.2 for box in scale.texts if box.right < left}
+    zero, five = places["0"], places["5"]
+    assert min(heights) == pytest.approx(zero + 9 * (five - zero) / 5, abs=0.2)
+    assert max(heights) == pytest.approx(zero - 9 * (five - zero) / 5, abs=0.2)
+    assert "200 of 100,000 points" in content
+
+
+def test_the_table_behind_a_chart_holds_its_numbers():
+    lines = [
+        Line("a", np.array([1.0, 2.0, 4.0]), np.array([1.5, 2.5, np.nan])),
+        Line("b", np.array([2.0, 3.0]), np.array([7.0, 8.0])),
+    ]
+    scales = [OtherScale("time", np.array([1.0, 4.0]), np.array([0.0, 90.0]), "time")]
+    content = line_chart("t", lines, x_name="step", y_name="loss", scales=scales)
+    (found,) = re.findall(r"<table .*</table>", content)
+    rows = [[("".join(cell.itertext())) for cell in row] for row in ElementTree.fromstring(found).iter("tr")]
+    assert rows == [
+        ["step", "time", "a", "b"],
+        ["1", "0 s", "1.5000", ""],
+        ["2", "30 s", "2.5000", "7"],
+        ["3", "1 min", "", "8"],
+        ["4", "1 min 30 s", "not a number", ""],
+    ]
+    assert re.findall(r'data-x="([^"]+)"', found) == ["1.0", "2.0", "3.0", "4.0"]
+
+
+def test_other_scales_have_their_marks_where_the_values_are():
+    """Tokens that grow with the square of the step: the marks lie at square roots."""
+    steps = np.arange(101.0)
+    content = line_chart(
+        "t", [Line("a", steps, steps)], x_name="step", y_name="", scales=[OtherScale("tokens", steps, steps**2)]
+    )
+    drawing = drawings(content)[0]
+    rows = sorted({box.bottom for box in drawing.texts})
+    low, high = (float(drawing.root.attrib[f"data-{name}"]) for name in ("left", "right"))
+    seen = 0
+    for box in drawing.texts:
+        if box.bottom == rows[-1] and box.text != "tokens":
+            tokens = float(box.text.replace(",", ""))
+            assert (box.left + box.right) / 2 == pytest.approx(low + math.sqrt(tokens) / 100 * (high - low), abs=0.6)
+            seen += 1
+    assert seen >= 3
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [],
+        [Line("empty", np.empty(0), np.empty(0))],
+        [Line("one point", np.array([3.0]), np.array([2.0]))],
+        [Line("constant", np.arange(5.0), np.full(5, 7.0))],
+        [Line("all missing", np.arange(5.0), np.full(5, np.nan))],
+        [Line("tiny", np.arange(5.0), np.arange(5.0) * 1e-12)],
+        [Line("huge", np.arange(5.0), np.arange(5.0) * 1e90)],
+        [Line("close", np.arange(5.0), 1e6 + np.arange(5.0) * 1e-3)],
+        [Line("same place", np.zeros(5), np.arange(5.0))],
+    ],
+    ids=lambda lines: lines[0].name if lines else "none",
+)
+@pytest.mark.parametrize("kind", ["linear", "log", "time"])
+def test_odd_series_make_a_chart_with_numbers_only(lines, kind):
+    content = line_chart(
+        "t",
+        lines,
+        x_name="step",
+        y_name="loss",
+        x_kind=kind,
+        y_kind=kind,
+        references=[Reference("r", 3.0)],
+    )
+    read(content)
+    assert "nan" not in content and not re.search(r'="[^"]*\binf\b', content)
+    check_geometry(content)
+
+
+def test_series_that_are_not_series_are_refused():
+    with pytest.raises(AssertionError, match="ascending"):
+        line_chart("t", [Line("a", np.array([2.0, 1.0]), np.ones(2))], x_name="", y_name="")
+    with pytest.raises(AssertionError, match="lengths"):
+        line_chart("t", [Line("a", np.array([1.0, 2.0]), np.ones(3))], x_name="", y_name="")
+
+
+# Geometry
+
+
+def check_geometry(content: str) -> None:
+    """No text leaves its drawing, no two meet, and every mark lies within the drawing."""
+    found = drawings(content)
+    assert found
+    for drawing in found:
+        for box in drawing.texts:
+            assert box.left >= -0.5 and box.right <= drawing.width + 0.5, box
+            assert box.top >= -0.5 and box.bottom <= drawing.height + 0.5, box
+        for place, box in enumerate(drawing.texts):
+            for other in drawing.texts[place + 1 :]:
+                assert not box.meets(other), (box, other)
+        for node in drawing.root.iter():
+            numbers = [float(node.attrib[name]) for name in ("x1", "x2", "cx") if name in node.attrib]
+            assert all(-1 <= number <= drawing.width + 1 for number in numbers)
+            if "d" in node.attrib:
+                xs = [float(a) for a in re.findall(r"[ML]([-\d.]+)", node.attrib["d"])]
+                assert all(-1 <= number <= drawing.width + 1 for number in xs)
+
+
+NAMES = [
+    "loss",
+    "training, smoothed",
+    "held-out",
+    "a name that is much too long to stand beside a line",
+    "日本語の名前",
+    "W" * 9,
+]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_labels_of_line_charts_stay_inside_and_apart(seed):
+    generator = np.random.default_rng(seed)
+    x_kind, y_kind = generator.choice(["linear", "log", "time"], 2)
+    scale = 10.0 ** generator.uniform(-6, 8)
+    lines = []
+    for place in range(generator.integers(1, 6)):
+        x = np.sort(generator.uniform(0.1, 10 ** generator.uniform(0, 7), generator.integers(2, 50)))
+        y = scale * (generator.uniform(0.5, 3) + 0.1 * np.abs(generator.normal(size=len(x))))
+        lines.append(
+            Line(
+                NAMES[generator.integers(len(NAMES))],
+                x,
+                y,
+                place + 1,
+                str(generator.choice(["line", "dots", "dashed"])),
+            )
+        )
+    longest = max(line.x[-1] for line in lines)
+    lines = [Line(line.name, line.x * longest / line.x[-1], line.y, line.color, line.look) for line in lines]
+    along = np.linspace(0, longest, 20)
+    scales = [
+        OtherScale("tokens", along, np.cumsum(generator.uniform(0, 1e7, 20))),
+        OtherScale("time", along, along**1.5, "time"),
+    ]
+    levels = [Reference(NAMES[3], lines[0].y[0]), Reference("a level", lines[-1].y[-1] * 1.01)]
+    content = line_chart(
+        "t", lines, x_name="step", references=levels[: generator.integers(3)],
+        y_name="nats per token", x_kind=str(x_kind), y_kind=str(y_kind),
+        scales=scales[: generator.integers(3)], height=int(generator.choice([130, 280])),
+    )  # fmt: skip
+    check_geometry(content)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_labels_of_other_charts_stay_inside_and_apart(seed):
+    generator = np.random.default_rng(100 + seed)
+    count = int(generator.integers(1, 9))
+    values = generator.normal(size=count) * 10.0 ** generator.uniform(-3, 6)
+    errors = np.abs(generator.normal(size=count)) * np.abs(values)
+    scores = [
+        Score(NAMES[generator.integers(len(NAMES))], float(v), float(v - e), float(v + e))
+        for v, e in zip(values, errors, strict=True)
+    ]
+    references = [Reference("baseline", float(values[0]))]
+    check_geometry(bar_chart("t", scores, x_name="macro F1", references=references))
+    check_geometry(interval_chart("t", scores, x_name="macro F1", references=references))
+    labels = [f"{NAMES[generator.integers(len(NAMES))]} {place}" for place in range(count)]
+    check_geometry(confusion_matrix("t", generator.integers(0, 10 ** generator.integers(1, 6), (count, count)), labels))
+    short = [str(place) for place in range(3 * count)]
+    check_geometry(
+        heat_map("t", generator.uniform(size=(count, 3 * count)), labels, short, row_name="query", column_name="key")
+    )
+    check_geometry(
+        reliability_diagram("t", generator.uniform(size=10), generator.uniform(size=10), generator.integers(0, 99, 10))
+    )
+
+
+def test_widths_of_texts_are_estimated_above_a_real_font():
+    """Widths of DejaVu Sans at 12 pixels, drawn by cairo; it is wider than most fonts of screens."""
+    for content, width in MEASURED_WIDTHS.items():
+        assert width <= text_width(content) <= 1.4 * width, content
+    assert shortened("short", 100) == "short"
+    assert text_width(shortened("a much longer name", 60)) <= 60 and shortened("a much longer name", 60).endswith("…")
+
+
+MEASURED_WIDTHS = {
+    "0": 8, "10,000": 44, "0.0005": 44, "2×10⁻⁵": 45, "12.5 M": 42, "20 min": 43, "held-out": 50, "WWWWWWWWW": 108,
+    "training, smoothed": 115, "tokens per second": 111, "word frequencies alone: 6.62": 176, "MACRO F1": 62,
+    "a fresh model: ln 30,522 = 10.33": 203, "nats per masked token": 139, "мама мыла раму": 104,
+}  # fmt: skip
+
+
+def test_scales():
+    assert Scale(0, 10, 100, 200)(5) == 150
+    np.testing.assert_allclose(Scale(1, 100, 0, 200, "log")([1, 10, 100]), [0, 100, 200])
+    assert Scale(0, 7200, 0, 600, "time").ticks(5)[1] == ["0", "30 min", "60 min", "90 min", "120 min"]
+
+
+# Bars, matrices, calibration
+
+
+def test_bars_start_at_zero_and_are_as_long_as_their_values():
+    content = bar_chart("t", [Score("a", 2.0, 1.5, 3.0), Score("b", -1.0), Score("c", math.nan)], x_name="score")
+    for drawing in drawings(content):
+        bars = [(float(r.attrib["x"]), float(r.attrib["width"])) for r in drawing.root.iter("rect")]
+        (first, second) = bars
+        assert first[1] == pytest.approx(2 * second[1], abs=0.05)
+        assert second[0] + second[1] == pytest.approx(first[0], abs=0.05)  # both at 0
+        (interval,) = [line for line in drawing.root.iter("line") if "interval" in line.attrib["class"]]
+        x1, x2 = float(interval.attrib["x1"]), float(interval.attrib["x2"])
+        assert x1 == pytest.approx(first[0] + 1.5 * second[1], abs=0.1)
+        assert x2 == pytest.approx(first[0] + 3 * second[1], abs=0.1)
+
+
+def test_squares_are_shaded_by_share_of_the_row():
+    counts = np.array([[30, 10, 0], [0, 0, 0], [5, 5, 90]])
+    content = confusion_matrix("t", counts, ["x", "y", "z"])
+    (drawing,) = drawings(content)
+    squares = {
+        node.find("title").text: float(node.find("rect").attrib["fill-opacity"])
+        for node in drawing.root.iter("g")
+        if node.find("title") is not None
+    }
+    assert squares == {
+        "true x, predicted x: 30": 0.75, "true x, predicted y: 10": 0.25,
+        "true z, predicted x: 5": 0.05, "true z, predicted y: 5": 0.05, "true z, predicted z: 90": 0.9,
+    }  # fmt: skip
+
+
+def test_large_matrices_stay_small_files():
+    generator = np.random.default_rng(2)
+    counts = np.diag(generator.integers(1, 40, 77))
+    counts[generator.integers(0, 77, 200), generator.integers(0, 77, 200)] += 1
+    content = confusion_matrix("t", counts, [f"label {place}" for place in range(77)])
+    assert len(content) < 400_000
+    check_geometry(content)
+
+
+def test_reliability_points_lie_at_confidence_and_accuracy():
+    confidence, accuracy = np.array([0.25, math.nan, 0.75]), np.array([0.5, math.nan, 0.75])
+    content = reliability_diagram("t", confidence, accuracy, np.array([10, 0, 40]))
+    (drawing,) = drawings(content)
+    points = [(float(c.attrib["cx"]), float(c.attrib["cy"])) for c in drawing.root.iter("circle")]
+    (diagonal,) = [line for line in drawing.root.iter("line") if line.attrib["class"] == "reference"]
+    x1, y1, x2, y2 = (float(diagonal.attrib[name]) for name in ("x1", "y1", "x2", "y2"))
+    assert points == [
+        (pytest.approx(x1 + 0.25 * (x2 - x1), abs=0.02), pytest.approx(y1 + 0.5 * (y2 - y1), abs=0.02)),
+        (pytest.approx(x1 + 0.75 * (x2 - x1), abs=0.02), pytest.approx(y1 + 0.75 * (y2 - y1), abs=0.02)),
+    ]
+    heights = [float(rect.attrib["height"]) for rect in drawing.root.iter("rect")]
+    assert heights[1] == pytest.approx(4 * heights[0], rel=0.01)
+
+
+# Colours
+
+
+def themes() -> dict[str, dict[str, str]]:
+    css = _own_file("page.css")
+    light, dark = (
+        dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", block)) for block in re.findall(r":root \{(.*?)\}", css, re.DOTALL)
+    )
+    return {"light": light, "dark": dark}
+
+
+def linear_rgb(color: str) -> np.ndarray:
+    rgb = np.array([int(color[place : place + 2], 16) / 255 for place in (1, 3, 5)])
+    return np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+
+
+def luminance_of(color: str) -> float:
+    return float(np.array([0.2126, 0.7152, 0.0722]) @ linear_rgb(color))
+
+
+def lab(rgb: np.ndarray) -> np.ndarray:
+    """CIE L*a*b* of linear sRGB."""
+    xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]) @ rgb
+    f = np.cbrt(np.maximum(xyz / [0.9505, 1.0, 1.089], 1e-4))
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+SIGHTS = {  # Machado, Oliveira & Fernandes 2009, severity 1
+    "common": np.eye(3),
+    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]],
+    "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.3039]],
+}
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_colours_can_be_read_and_told_apart_by_all(theme):
+    colors = themes()[theme]
+    luminance = {name: luminance_of(color) for name, color in colors.items()}
+
+    def contrast(one: str, other: str) -> float:
+        high, low = sorted((luminance[one], luminance[other]), reverse=True)
+        return (high + 0.05) / (low + 0.05)
+
+    for name in ("ink", "soft", "c1", "c2", "c3", "c4", "c5", "c6"):  # WCAG 2.2, 1.4.3
+        assert contrast(name, "paper") >= 4.5, name
+        assert contrast(name, "sheet") >= 4.5, name
+    for sight, matrix in SIGHTS.items():
+        seen = {
+            name: lab(np.clip(matrix @ linear_rgb(colors[name]), 0, 1)) for name in ("c1", "c2", "c3", "c4", "c5", "c6")
+        }
+        for one in seen:
+            for other in seen:
+                if one < other:
+                    assert np.linalg.norm(seen[one] - seen[other]) > 15, (sight, one, other)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_numbers_in_squares_can_be_read_on_every_shade(theme):
+    colors = themes()[theme]
+
+    def rgb(color: str) -> np.ndarray:
+        return np.array([int(color[place : place + 2], 16) for place in (1, 3, 5)])
+
+    shares = np.linspace(0, 1, 101)
+    counts = np.stack([1_000 * shares, 1_000 - 1_000 * shares], axis=1).round().astype(int)
+    for place in range(len(shares)):
+        (drawing,) = drawings(confusion_matrix("t", np.stack([counts[place], [1, 0]]), ["x", "y"]))
+        for square in drawing.root.iter("g"):
+            box = square.find("rect")
+            if box is None or box.attrib.get("class") != "fill-1":
+                continue
+            share, written = float(box.attrib["fill-opacity"]), square.find("title").text.rsplit(" ", 1)[1]
+            text_class = next(
+                node.attrib["class"] for node in drawing.root.iter("text") if "".join(node.itertext()) == written
+            )
+            shade = np.round(share * rgb(colors["c1"]) + (1 - share) * rgb(colors["sheet"])).astype(int)
+            letters = colors["paper" if "over-dark" in text_class else "ink"]
+            high, low = sorted((luminance_of("#" + bytes(shade.tolist()).hex()), luminance_of(letters)), reverse=True)
+            assert (high + 0.05) / (low + 0.05) >= 3, (share, text_class)  # the least WCAG asks of large letters
+
+
+def test_every_class_of_a_drawing_has_a_style():
+    css = _own_file("page.css")
+    used = {
+        name
+        for _, attributes in read(page("x", everything("x"))).elements
+        for name in (attributes.get("class") or "").split()
+    }
+    styled = set(re.findall(r"\.([a-z][a-z0-9-]*)", css))
+    assert used - styled <= {"page", "drawing", "good", "note", "wide"}
+
+
+# The script
+
+
+def test_pointing_at_a_chart_reads_its_table(tmp_path):
+    if shutil.which("node") is None:
+        pytest.skip("node is not installed")
+    x = np.array([1.0, 10.0, 100.0, 1000.0])
+    content = line_chart(
+        "t", [Line("a", x, x / 4), Line("b", x[:2], x[:2])], x_name="step", y_name="loss", x_kind="log"
+    )
+    drawing = drawings(content)[0]
+    (found,) = re.findall(r"<table .*</table>", content)
+    head, *rows = list(ElementTree.fromstring(found).iter("tr"))
+    page_facts = {
+        "head": ["".join(cell.itertext()) for cell in head],
+        "rows": [{"x": row.attrib["data-x"], "cells": ["".join(cell.itertext()) for cell in row]} for row in rows],
+        "dataset": {name: drawing.root.attrib[f"data-{name}"] for name in ("low", "high", "left", "right", "kind")},
+        "width": drawing.width,
+    }
+    program = tmp_path / "program.js"
+    program.write_text(_STUB % json.dumps(page_facts) + _own_file("hover.js") + _POINT)
+    done = subprocess.run(["node", str(program)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    left, right = float(drawing.root.attrib["data-left"]), float(drawing.root.attrib["data-right"])
+    assert told["middle"] == ["step 10  ·  a 2.5000  ·  b 10", pytest.approx(left + (right - left) / 3, abs=0.1), True]
+    assert told["beyond"] == ["step 1,000  ·  a 250", pytest.approx(right, abs=0.1), True]
+    assert told["left"][0] == "" and told["left"][2] is False
+    assert told["key"][0] == "step 1  ·  a 0.25000  ·  b 1"
+    assert told["next key"][0].startswith("step 10 ")
+
+
+_STUB = """
+const facts = %s;
+const cell = (text) => ({ textContent: text });
+const row = (cells, x) => ({ cells: cells.map(cell), dataset: { x } });
+const table = { tHead: { rows: [row(facts.head)] }, tBodies: [{ rows: facts.rows.map((r) => row(r.cells, r.x)) }] };
+const readout = { textContent: "" }, at = {}, classes = new Set(), listeners = {};
+const cursor = { setAttribute: (name, value) => { at[name] = value; } };
+const svg = {
+  dataset: facts.dataset, viewBox: { baseVal: { width: facts.width } }, querySelector: () => cursor, setAttribute() {},
+  classList: { add: (name) => classes.add(name), remove: (name) => classes.delete(name) },
+  addEventListener: (name, listener) => { listeners[name] = listener; },
+  getBoundingClientRect: () => ({ left: 50, width: facts.width / 2 }),
+};
+const figure = {
+  querySelector: (what) => (what === "table" ? table : readout), querySelectorAll: () => [svg],
+};
+const document = { querySelectorAll: () => [figure] };
+"""
+_POINT = """
+const told = {};
+const tell = (name) => { told[name] = [readout.textContent, at.x1, classes.has("reading")]; };
+const left = Number(facts.dataset.left), right = Number(facts.dataset.right);
+listeners.pointermove({ clientX: 50 + (left + 0.4 * (right - left)) / 2 }); tell("middle");
+listeners.pointermove({ clientX: 50 + (right + 40) / 2 }); tell("beyond");
+listeners.pointerleave({}); tell("left");
+const press = (key) => listeners.keydown({ key, preventDefault() {} });
+press("ArrowRight"); tell("key");
+press("ArrowRight"); tell("next key");
+console.log(JSON.stringify(told));
+"""

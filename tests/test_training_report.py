@@ -1,0 +1,482 @@
+"""The report of a training run: read as it was written, killed or resumed; each finding when it holds and only then."""
+
+import json
+import math
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from page_reader import drawings, read
+from synthetic_run import ENTROPY, SETTINGS, VOCAB_SIZE, events, start, write_run
+from test_pages import HOSTILE, check_geometry, cleaned
+from test_pretraining import pretraining, write_corpus
+
+from bertkit.cli import run as run_command
+from bertkit.errors import CheckpointError, DataError, UsageError
+from bertkit.training_report import findings_of, read_run, training_report, write_training_report
+
+
+@pytest.fixture(scope="module")
+def lines() -> list[dict]:
+    return list(events(num_steps=400))
+
+
+def of_kind(lines: list[dict], *kinds: str) -> list[dict]:
+    return [line for line in lines if line["event"] in kinds]
+
+
+def report_of(folder: Path, lines: list[dict], cut_off: str = "") -> str:
+    return training_report(read_run(write_run(folder, lines, cut_off)))
+
+
+def warnings_of(folder: Path, lines: list[dict]) -> list[str]:
+    return [sentence for kind, sentence in findings_of(read_run(write_run(folder, lines))) if kind == "warning"]
+
+
+# The page
+
+
+def test_the_report_shows_the_run(tmp_path, lines):
+    content = report_of(tmp_path / "novels", lines)
+    reader = read(content)
+    last, evaluation = of_kind(lines, "step")[-1], of_kind(lines, "evaluation")[-1]
+    for shown in (
+        "Pre-training: novels", "5.393 M", "parameters, modernbert, mini", "inputs.corpus",
+        "in 400 steps", "400", "cpu-minutes",
+        f"{evaluation['masked_lm_loss']:.3f}", f"{100 * evaluation['masked_lm_accuracy']:.1f} %",
+        f"ln 8,192 = {math.log(VOCAB_SIZE):.2f}", f"word frequencies alone: {ENTROPY:.2f}", "clipped above 1",
+        "the mean of three seeds on the same novels", "641,220", "training.learning_rate", "a processor of two cores",
+        "The capital of France is [MASK].", "torch 2.13.0", f"{last['tokens']:,}",
+    ):  # fmt: skip
+        assert shown in reader.text, shown
+    headings = reader.text_of("h3")
+    assert headings == [
+        "Masked LM loss", "The same over tokens read", "Masked LM accuracy", "Next sentence accuracy",
+        "Learning rate", "Mask rate",
+        "Gradient norm, before it is clipped", "Throughput",
+    ]  # fmt: skip
+    assert {"expected", "held-out", "training"} <= {box.text for box in drawings(content)[0].texts}
+    assert {"step", "tokens", "time"} <= {box.text for box in drawings(content)[0].texts}
+    check_geometry(content)
+
+
+def test_the_curves_are_the_runs(tmp_path, lines):
+    """The held-out dots of the first chart, back from pixels to losses."""
+    content = report_of(tmp_path / "run", lines)
+    drawing = drawings(content)[0]
+    left = float(drawing.root.attrib["data-left"])
+    levels = {float(box.text): box.bottom - 4.2 for box in drawing.texts if box.right < left and box.text.isdigit()}
+    low, high = min(levels), max(levels)
+    dots = [float(node.attrib["cy"]) for node in drawing.root.iter("circle")]
+    found = [low + (levels[low] - dot) / (levels[low] - levels[high]) * (high - low) for dot in dots]
+    expected = [line["masked_lm_loss"] for line in of_kind(lines, "evaluation")]
+    np.testing.assert_allclose(found, expected, atol=0.01)
+
+
+def test_samples_over_time(tmp_path, lines):
+    content = report_of(tmp_path / "run", lines)
+    (table,) = re.findall(r"<table><caption><bdi>The capital of France.*?</table>", content)
+    shown = [text for tag, text in read(table).texts if tag == "bdi"][1:]
+    sampled = of_kind(lines, "samples")
+    first, last = (line["samples"][0]["candidates"] for line in (sampled[0], sampled[-1]))
+    assert shown[:5] == [candidate["token"] for candidate in first]
+    assert shown[-5:] == [candidate["token"] for candidate in last]
+    steps = [line["step"] for line in sampled]
+    rows = re.findall(r'<td class="number">(\d+)</td>', table)
+    assert rows == [str(steps[place]) for place in (0, 1, 3, 5, 7, 12, 19)]  # of 20, closer together at the start
+    assert len(shown) == len(rows) * 5
+    assert f"{last[0]['score']:.3f}" in table
+
+
+@pytest.mark.parametrize("hostile", HOSTILE, ids=range(len(HOSTILE)))
+def test_nothing_escapes_from_a_run(tmp_path, lines, hostile):
+    """Every string of every line of every kind is replaced; the page has the elements it had."""
+
+    def replaced(value):
+        if isinstance(value, dict):
+            return {key: replaced(part) for key, part in value.items()}
+        if isinstance(value, list):
+            return [replaced(part) for part in value]
+        return hostile if isinstance(value, str) else value
+
+    changed = [{**replaced(line), "event": line["event"]} for line in lines[:60]]
+    changed.append({"event": "end", "step": 400, "seconds": 1.0, "reason": hostile})
+    changed[0]["settings"] = {**SETTINGS, "note": {hostile: hostile}}
+    folder = write_run(tmp_path / "run", changed)
+    content = training_report(read_run(folder))
+    content.encode("utf-8")
+    tags = {tag for tag, _ in read(content).elements}
+    assert tags <= {tag for tag, _ in read(report_of(tmp_path / "plain", lines)).elements} | {"desc"}
+    assert content.count("<script>") == content.count("<style>") == 1
+    assert cleaned(hostile) in read(content).text
+
+
+def test_the_page_is_written_whole(tmp_path, lines):
+    run = read_run(write_run(tmp_path / "run", lines))
+    write_training_report(run, tmp_path / "report.html")
+    assert (tmp_path / "report.html").read_text() == training_report(run)
+    with pytest.raises(UsageError, match="does not exist"):
+        write_training_report(run, tmp_path / "nowhere" / "report.html")
+
+
+def test_a_long_run_makes_a_small_page(tmp_path):
+    every = [line for line in events(num_steps=30_000, next_sentence=False) if line["event"] != "samples"]
+    content = report_of(tmp_path / "run", every)
+    assert len(content) < 1_500_000
+    assert "200 of 30,000 points" in content
+
+
+def test_several_masks_in_one_text(tmp_path, lines):
+    texts = ["a [MASK] and a [MASK].", "one [MASK]", "a [MASK] and a [MASK]."]
+    samples = [
+        {"text": text, "candidates": [{"token": f"word{place}", "score": 0.5}]} for place, text in enumerate(texts)
+    ]
+    content = report_of(tmp_path / "run", [*lines[:30], {"event": "samples", "step": 29, "samples": samples}])
+    text = read(content).text
+    for shown in (
+        "a [MASK] and a [MASK]. ([MASK] number 1)step1.29word0",
+        "number 2)step1.29word2",
+        "one [MASK]step1.29word1",
+    ):
+        assert shown in text
+
+
+def test_the_report_of_a_real_run(tmp_path):
+    """A tiny model trained for 12 steps: what training writes is what the report reads."""
+    run = pretraining(write_corpus(tmp_path / "corpus.txt"), tmp_path / "run", "data.sentence_pairs='balanced'")
+    assert run.start(resume=False) == "finished"
+    read_back = read_run(tmp_path / "run")
+    assert read_back.steps["step"].tolist() == [2, 4, 6, 8, 10, 12]
+    assert read_back.evaluations["step"].tolist() == [6, 12]
+    content = training_report(read_back)
+    text = read(content).text
+    for shown in (
+        "parameters, bert, tiny", "in 12 steps", "Held-out loss", "Next sentence accuracy", "a fresh model: ln",
+        "word frequencies alone", "Mask rate", "Gradient norm", "Throughput", "What it fills in", "rows set aside",
+        "training.batch_size", "The run finished after 12 steps",
+    ):  # fmt: skip
+        assert shown in text, shown
+    check_geometry(content)
+
+
+# What may be missing
+
+
+def test_parts_that_were_not_logged_are_left_out(tmp_path, lines):
+    content = report_of(tmp_path / "run", of_kind(list(events(num_steps=100, next_sentence=False)), "start", "step"))
+    text = read(content).text
+    assert "Next sentence" not in text and "What it fills in" not in text and "Every evaluation" not in text
+    assert "nothing was evaluated" in text and "has not ended" in text
+    check_geometry(content)
+    bare = [{"event": "step", "step": 7, "masked_lm_loss": 5.0}]
+    content = report_of(tmp_path / "bare", bare)
+    assert "Corpus" not in read(content).text and "tokens read" not in read(content).text
+    check_geometry(content)
+    assert "nan" not in content
+    report_of(tmp_path / "no loss", [{"event": "step", "step": 7}])
+    report_of(tmp_path / "null", [*lines[:1], {**lines[1], "masked_lm_loss": None, "tokens": None}, *lines[2:50]])
+
+
+def test_a_run_that_still_goes_on_says_how_far_it_is(tmp_path, lines):
+    run = read_run(write_run(tmp_path / "run", lines[:200]))
+    assert run.end is None
+    last = int(run.steps["step"][-1])
+    (said,) = [sentence for _, sentence in findings_of(run) if "has not ended" in sentence]
+    assert f"{last / 2_000:.0%} of it".replace("%", " %") in said  # 2,000 steps are set
+
+
+def test_time_as_the_length_of_a_run(tmp_path, lines):
+    budget = {**SETTINGS, "training": {"minutes": 60.0}}
+    run = read_run(write_run(tmp_path / "run", [{**lines[0], "settings": budget}, *lines[1:200]]))
+    (said,) = [sentence for _, sentence in findings_of(run) if "has not ended" in sentence]
+    assert f"{run.steps['seconds'][-1] / 3_600:.0%} of it".replace("%", " %") in said
+
+
+# Reading
+
+
+def test_the_columns_are_the_lines(tmp_path, lines):
+    run = read_run(write_run(tmp_path / "run", lines))
+    assert run.settings == SETTINGS and len(run.starts) == 1 and run.end["reason"] == "finished" and not run.remarks
+    for series, kind in ((run.steps, "step"), (run.evaluations, "evaluation")):
+        of = of_kind(lines, kind)
+        for name in of[0]:
+            if name != "event":
+                np.testing.assert_array_equal(series[name], [line[name] for line in of])
+    assert [samples.step for samples in run.samples] == [line["step"] for line in of_kind(lines, "samples")]
+    assert np.isnan(run.steps["no such name"]).all() and not run.steps.has("no such name")
+
+
+@pytest.mark.parametrize("where", ["middle", "one letter", "before the newline"])
+def test_a_line_cut_off_at_the_end(tmp_path, lines, where):
+    whole = json.dumps(lines[90])
+    cut_off = {"middle": whole[: len(whole) // 2], "one letter": "{", "before the newline": whole}[where]
+    run = read_run(write_run(tmp_path / "run", lines[:90], cut_off))
+    expected = of_kind(lines[: 91 if where == "before the newline" else 90], "step")
+    assert run.steps["step"].tolist() == [line["step"] for line in expected]
+    assert len(run.remarks) == (0 if where == "before the newline" else 1)
+    assert training_report(run)
+
+
+def test_a_letter_of_many_bytes_cut_in_half(tmp_path, lines):
+    folder = write_run(tmp_path / "run", lines[:50])
+    with open(folder / "metrics.jsonl", "ab") as handle:
+        handle.write('{"event": "samples", "step": 3, "samples": [{"text": "日'.encode()[:-1])
+    assert len(read_run(folder).steps) == len(of_kind(lines[:50], "step"))
+
+
+def test_a_resumed_run_has_the_later_lines(tmp_path, lines):
+    """Killed at step 130 in the middle of a line, resumed from 100, and now at 120."""
+    first = [line for line in lines if line["step"] <= 130]
+    second = [dict(line) for line in lines if 100 < line["step"] <= 120]
+    for line in of_kind(second, "step"):
+        line["masked_lm_loss"] += 10
+    folder = write_run(tmp_path / "run", first, '{"event": "step", "step": 131, "lo\n')
+    with open(folder / "metrics.jsonl", "a") as handle:
+        for line in [start(100, resumed=True), *second]:
+            handle.write(json.dumps(line) + "\n")
+    run = read_run(folder)
+    assert run.steps["step"].tolist() == [float(step) for step in range(1, 121)]
+    expected = [line["masked_lm_loss"] for line in of_kind(first, "step")[:100]]
+    expected += [line["masked_lm_loss"] for line in of_kind(second, "step")]
+    np.testing.assert_array_equal(run.steps["masked_lm_loss"], expected)
+    assert run.evaluations["step"].tolist() == [20, 40, 60, 80, 100, 120]
+    assert [samples.step for samples in run.samples] == [20, 40, 60, 80, 100, 120]
+    assert [remark.split(" when")[0] for remark in run.remarks] == [
+        f"Line {len(first) + 1} of metrics.jsonl was cut off", "Resumed from step 100, after it had reached step 130."
+    ]  # fmt: skip
+    assert len(run.starts) == 2
+
+
+def test_an_end_is_undone_by_a_later_start(tmp_path, lines):
+    stopped = [*lines[:60], {"event": "end", "step": 40, "seconds": 9.0, "reason": "stopped"}]
+    step = of_kind(lines[:60], "step")[-1]["step"]
+    run = read_run(write_run(tmp_path / "run", [*stopped, start(step, resumed=True)]))
+    assert run.end is None and run.steps["step"][-1] == step
+
+
+def test_a_step_that_stands_twice_has_its_later_line(tmp_path):
+    twice = [{"event": "step", "step": step, "masked_lm_loss": loss} for step, loss in ((1, 9.0), (2, 8.0), (1, 7.0))]
+    run = read_run(write_run(tmp_path / "run", [start(0), *twice]))
+    assert run.steps["step"].tolist() == [1, 2] and run.steps["masked_lm_loss"].tolist() == [7, 8]
+
+
+def test_numbers_that_are_not_finite(tmp_path, lines):
+    folder = write_run(tmp_path / "run", lines[:50])
+    with open(folder / "metrics.jsonl", "a") as handle:
+        handle.write('{"event": "step", "step": 60, "masked_lm_loss": NaN, "gradient_norm": Infinity}\n')
+        handle.write('{"event": "step", "step": 61, "masked_lm_loss": 1%s, "gradient_norm": null}\n' % ("0" * 400))
+        handle.write('{"event": "end", "step": 61, "seconds": 70.0, "reason": "non-finite loss"}\n')
+    run = read_run(folder)
+    assert math.isnan(run.steps["masked_lm_loss"][-2]) and math.isinf(run.steps["masked_lm_loss"][-1])
+    content = training_report(run)
+    assert "no place here: 2." in content
+    said = " ".join(sentence for kind, sentence in findings_of(run) if kind == "warning")
+    assert "not a finite number" in said and "infinite at 1 of" in said
+    check_geometry(content)
+
+
+# What is refused
+
+
+def test_what_is_no_run(tmp_path, lines):
+    with pytest.raises(UsageError, match="no such run"):
+        read_run(tmp_path / "nowhere")
+    file = tmp_path / "file"
+    file.write_text("x")
+    with pytest.raises(UsageError, match="no such run"):
+        read_run(file)
+    for missing in ("recipe.json", "metrics.jsonl"):
+        folder = write_run(tmp_path / missing, lines[:5])
+        (folder / missing).unlink()
+        with pytest.raises(UsageError, match=f"is not a run: it has no {missing}"):
+            read_run(folder)
+    (tmp_path / "recipe.json").mkdir(exist_ok=True)
+    for content in ([], lines[:1]):
+        shutil.rmtree(tmp_path / "empty", ignore_errors=True)
+        with pytest.raises(UsageError, match="has no step yet"):
+            read_run(write_run(tmp_path / "empty", content))
+    folder = write_run(tmp_path / "bad recipe", lines[:5])
+    (folder / "recipe.json").write_text("[1, 2")
+    with pytest.raises(CheckpointError, match="not readable JSON"):
+        read_run(folder)
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("not JSON", "line 3: is not JSON"),
+        ("[" * 100_000, "line 3: is not JSON"),
+        ("[1, 2]", 'line 3: is not an object with an "event"'),
+        ('{"step": 3}', 'line 3: is not an object with an "event"'),
+        ('{"event": "step"}', "line 3: has step None"),
+        ('{"event": "step", "step": -1}', "line 3: has step -1"),
+        ('{"event": "step", "step": true}', "line 3: has step True"),
+        ('{"event": "step", "step": 1.5}', "line 3: has step 1.5"),
+        ('{"event": "step", "step": 1%s}' % ("0" * 300), "line 3: has step 1000"),
+        ('{"event": "step", "step": 9, "masked_lm_loss": "low"}', "line 3: has masked_lm_loss 'low'"),
+        ('{"event": "evaluation", "step": 3, "tokens": false}', "line 3: has tokens False"),
+        ('{"event": "samples", "step": 3}', "line 3: has samples that are not a list"),
+        ('{"event": "samples", "step": 3, "samples": [{"text": "a", "candidates": [{"token": 2}]}]}', "line 3: has"),
+        ('{"event": "samples", "step": 3, "samples": 5}', "line 3: has samples"),
+    ],
+)  # fmt: skip
+def test_lines_that_no_run_writes(tmp_path, lines, line, complaint):
+    folder = write_run(tmp_path / "run", lines[:2])
+    with open(folder / "metrics.jsonl", "a") as handle:
+        handle.write(line + "\n" + json.dumps(lines[3]) + "\n")
+    with pytest.raises(DataError, match=re.escape(complaint)):
+        read_run(folder)
+
+
+# Findings
+
+
+def changed(lines: list[dict], kind: str, **changes) -> list[dict]:
+    """The lines with values of one kind replaced: by a number, or by a function of the old value and the share done."""
+    last = max(line["step"] for line in lines)
+
+    def new(line: dict, name: str, value):
+        return value(line[name], line["step"] / last) if callable(value) else value
+
+    return [
+        {**line, **{name: new(line, name, value) for name, value in changes.items()}} if line["event"] == kind else line
+        for line in lines
+    ]
+
+
+def with_settings(lines: list[dict], **settings) -> list[dict]:
+    return [{**line, "settings": {**SETTINGS, **settings}} if line["event"] == "start" else line for line in lines]
+
+
+def test_a_good_run_has_no_warning(tmp_path, lines):
+    run = read_run(write_run(tmp_path / "run", lines))
+    kinds = [kind for kind, _ in findings_of(run)]
+    assert kinds == ["good", "good", "good"]
+    said = " ".join(sentence for _, sentence in findings_of(run))
+    assert "finished after 400 steps" in said and "left the unigram plateau (6.62 nats" in said
+    assert "M tokens the recipe's expected loss is" in said
+
+
+def stuck(lines: list[dict]) -> list[dict]:
+    lines = changed(lines, "step", masked_lm_loss=lambda loss, done: max(loss, ENTROPY + 0.05))
+    return changed(lines, "evaluation", masked_lm_loss=lambda loss, done: max(loss, ENTROPY + 0.03))
+
+
+def test_stuck_at_the_plateau(tmp_path, lines):
+    lines = with_settings(stuck(lines), training={"num_steps": 400}, expected=None)
+    (said,) = warnings_of(tmp_path / "run", lines)
+    assert "Still at the unigram plateau (6.62 nats" in said and "after 100 % of the run" in said
+    assert "duplicated lines" in said and "XLM#154" in said
+    only_training = [line for line in lines if line["event"] != "evaluation"]
+    assert "Still at the unigram plateau" in warnings_of(tmp_path / "training", only_training)[0]
+    early = [line for line in lines if line["step"] <= 30]
+    assert warnings_of(tmp_path / "early", early) == []
+    assert any("that is usual" in said for _, said in findings_of(read_run(tmp_path / "early")))
+
+
+def test_leaving_the_plateau_late(tmp_path, lines):
+    late = [
+        {**line, "masked_lm_loss": max(line["masked_lm_loss"], ENTROPY)}
+        if line["event"] == "evaluation" and line["step"] <= 200
+        else line
+        for line in with_settings(lines, training={"num_steps": 400})
+    ]
+    found = findings_of(read_run(write_run(tmp_path / "run", late)))
+    assert [kind for kind, said in found if "only at step 220, 55.0 % of the run" in said] == ["note"]
+
+
+def test_memorising(tmp_path, lines):
+    rising = changed(lines, "evaluation", masked_lm_loss=lambda loss, done: loss + max(0, done - 0.5))
+    said = warnings_of(tmp_path / "run", with_settings(rising, expected=None))
+    assert len(said) == 1 and "Held-out loss rose for" in said[0] and "being memorised" in said[0]
+    apart = changed(with_settings(lines, expected=None), "evaluation", masked_lm_loss=lambda loss, done: loss + 0.5)
+    found = findings_of(read_run(write_run(tmp_path / "apart", changed(apart, "step", mask_rate=0.15))))
+    assert any("nats above training loss" in said for _, said in found)
+    found = findings_of(read_run(write_run(tmp_path / "higher rate", changed(apart, "step", mask_rate=0.3))))
+    assert not any("nats above training loss" in said for _, said in found)
+
+
+def test_diverging(tmp_path, lines):
+    rising = with_settings(lines, expected=None)
+    for kind in ("step", "evaluation"):
+        rising = changed(rising, kind, masked_lm_loss=lambda loss, done: loss + 4 * max(0, done - 0.6))
+    (said,) = warnings_of(tmp_path / "run", rising)
+    assert "Held-out loss rose" in said and "diverging" in said
+    (said,) = warnings_of(tmp_path / "training", [line for line in rising if line["event"] != "evaluation"])
+    assert "Training loss rose" in said and "diverging" in said
+
+
+def test_against_the_expected_curve(tmp_path, lines):
+    worse = changed(lines, "evaluation", masked_lm_loss=lambda loss, done: loss + 0.6)
+    said = warnings_of(tmp_path / "run", worse)
+    assert len(said) == 1 and "nats worse" in said[0]
+    training = [line for line in lines if line["event"] != "evaluation"]
+    assert not any("expected loss" in said for _, said in findings_of(read_run(write_run(tmp_path / "none", training))))
+    for odd in (None, [], "text", [{"tokens": "many"}], [{"tokens": 0, "masked_lm_loss": 1}], [5], [{"tokens": 1e300}]):
+        assert training_report(read_run(write_run(tmp_path / "odd", with_settings(lines[:40], expected=odd))))
+
+
+def test_the_first_loss(tmp_path, lines):
+    high = changed(lines, "step", masked_lm_loss=lambda loss, done: loss + 5 * (done < 0.1))
+    assert any("far above it" in said for said in warnings_of(tmp_path / "run", high))
+    trained = [line for line in changed(lines, "step", masked_lm_loss=3.0) if line["event"] != "evaluation"]
+    found = findings_of(read_run(write_run(tmp_path / "trained", trained)))
+    assert any("were trained before" in said for _, said in found)
+    assert not any("plateau" in said for _, said in found)
+
+
+def test_next_sentence_by_guessing(tmp_path, lines):
+    guessing = with_settings(changed(lines, "evaluation", next_sentence_accuracy=0.52), training={"num_steps": 400})
+    (said,) = warnings_of(tmp_path / "run", guessing)
+    assert "right in 52 % of pairs" in said
+
+
+def test_a_fall_in_speed(tmp_path, lines):
+    slow = changed(lines, "step", tokens_per_second=lambda speed, done: speed / (1 + (done > 0.8)))
+    assert any("Speed fell" in said for _, said in findings_of(read_run(write_run(tmp_path / "run", slow))))
+
+
+@pytest.mark.parametrize("reason", ["stopped", "non-finite loss", "something else"])
+def test_ends(tmp_path, lines, reason):
+    ended = changed(lines, "end", reason=reason)
+    kind, said = findings_of(read_run(write_run(tmp_path / "run", ended)))[0]
+    assert (kind, "after 400 steps" in said) == ("note" if reason == "stopped" else "warning", True)
+
+
+# The command
+
+
+def test_a_report_needs_no_torch(tmp_path, lines):
+    folder = write_run(tmp_path / "run", lines[:90])
+    program = (
+        "import sys\nfrom bertkit.cli import run\n"
+        f"assert run(['report', {str(folder)!r}, '--out', {str(tmp_path / 'report.html')!r}]) == 0\n"
+        "assert not {'torch', 'numba', 'tokenizers'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_command(tmp_path, lines, capsys):
+    folder, out = write_run(tmp_path / "run", stuck(lines)), tmp_path / "report.html"
+    assert run_command(["report", str(folder), "--out", str(out)]) == 0
+    (row,) = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert row["report"] == str(out) and row["step"] == 400
+    assert any("unigram plateau" in warning for warning in row["warnings"])
+    assert out.read_text().startswith("<!DOCTYPE html>")
+    wrong = (
+        (["report", str(tmp_path / "nowhere"), "--out", str(out)], "no such run"),
+        (["report", str(tmp_path), "--out", str(out)], "is not a run"),
+        (["report", str(folder), "--out", str(tmp_path / "no" / "x.html")], "does not exist"),
+        (["report", str(folder), "--out", str(tmp_path)], "it is a folder"),
+        (["report", str(folder)], "--out"),
+    )
+    for arguments, complaint in wrong:
+        assert run_command(arguments) == 2
+        captured = capsys.readouterr()
+        assert complaint in captured.err and len(captured.err.splitlines()) == 1 and not captured.out
