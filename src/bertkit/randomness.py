@@ -1,0 +1,45 @@
+"""Random numbers from counters: what is drawn depends on what it is for, never on what was drawn before.
+
+Takes: a seed, an epoch, the index of an example.
+Gives: a key, and of a key any number of random numbers, each by its counter; inside compiled functions and out.
+May import: compiled.
+
+Masks, pairs and order drawn so are the same for any number of workers and ranks, and a run resumes at any position
+at once. The numbers are those of SplitMix64 (Steele, Lea and Flood 2014, "Fast splittable pseudorandom number
+generators", figure 16), whose n-th output is a function of the key and n.
+"""
+
+import numpy as np
+
+from bertkit.compiled import compiled
+
+_STEP = np.uint64(0x9E3779B97F4A7C15)  # 2**64 / golden ratio, odd
+_MIX_A, _MIX_B = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+
+
+@compiled
+def random_bits(key, counter):
+    """The uint64 of a key's counter."""
+    z = np.uint64(key) + (np.uint64(counter) + np.uint64(1)) * _STEP
+    z = (z ^ (z >> np.uint64(30))) * _MIX_A
+    z = (z ^ (z >> np.uint64(27))) * _MIX_B
+    return z ^ (z >> np.uint64(31))
+
+
+@compiled
+def key_of(seed, epoch, index):
+    """The uint64 key of an example in an epoch."""
+    return random_bits(random_bits(random_bits(np.uint64(0), seed), epoch), index)
+
+
+@compiled
+def uniform(key, counter):
+    """A float64 of at least 0 and below 1."""
+    return np.float64(random_bits(key, counter) >> np.uint64(11)) * (1.0 / (1 << 53))
+
+
+@compiled
+def below(key, counter, limit):
+    """An int64 of at least 0 and below ``limit``, which is at most 2**32: 32 bits times the limit (Lemire 2019,
+    without his correction: no number is likelier than another by more than one in 2**32 / limit)."""
+    return np.int64(((random_bits(key, counter) >> np.uint64(32)) * np.uint64(limit)) >> np.uint64(32))
