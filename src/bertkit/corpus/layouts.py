@@ -10,7 +10,8 @@ Of 88 novels in English all are told apart as a person would; a wrong guess is p
 import numpy as np
 
 from bertkit.compiled import lean
-from bertkit.corpus.sentences import KINDS, TextLayout, begins_small, cut_sentences, ends_sentence
+from bertkit.corpus.sentence_signs import KINDS
+from bertkit.corpus.sentences import TextLayout, begins_small, cut_sentences, ends_sentence
 
 SAMPLE_BYTES = 1 << 20
 

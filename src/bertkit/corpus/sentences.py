@@ -26,7 +26,36 @@ from typing import Literal
 import numpy as np
 
 from bertkit.compiled import lean, lean_inline, lean_part
+from bertkit.corpus.sentence_signs import (
+    BEFORE_NUMBER,
+    BEGINS,
+    BESIDE,
+    DOT,
+    END,
+    END_AT_ONCE,
+    KINDS,
+    KINDS_OF_WORDS,
+    LETTER,
+    LINE_END,
+    LOWER,
+    MAY_END,
+    NEVER_ENDS,
+    OPENING,
+    OTHER,
+    SPACE,
+    UPPER,
+    WORDS,
+    is_ascii_letter,
+    is_beside,
+    is_digit,
+    is_in_word,
+    is_roman,
+    kind_of,
+    kind_of_word,
+    number_of_word,
+)
 from bertkit.tokenizer.characters import decode
+from bertkit.tokenizer.engine import eight_bytes, num_before
 
 TextLayout = Literal["lines", "paragraphs", "running"]
 """What a line end means: the end of a sentence; the end of a paragraph of sentences; nothing, two the end of one."""
@@ -36,69 +65,11 @@ _LINES, _RUNNING = TEXT_LAYOUTS.index("lines"), TEXT_LAYOUTS.index("running")
 STARTS_TEXT, AFTER_EMPTY_LINE = 1, 2
 """Flags of a sentence: the first of its text; after a line of nothing but white space."""
 
-# Kinds of characters. From _LINE_END on they may end a sentence.
-_OTHER, _SPACE, _LOWER, _UPPER, _LETTER, _BESIDE, _LINE_END, _END, _END_AT_ONCE = range(9)
-# _LETTER: one without case, a digit, or what stands for a word ("$5", "@name").
-_ENDS = ".!?…‥‼‽⁇⁈⁉؟۔।॥։።។။"
-_ENDS_AT_ONCE = "。！？｡"
-_BESIDES = "\"'“”‘’„‚«»‹›()[]{}*_-–—―•`´′″¿¡「」『』（）【】〈〉《》〔〕［］｛｝"
-_WORDS = "$£€@#"
-
-# Kinds of words, by their first letter as it stands and the others in lower case, without the dot.
-_NEVER_ENDS, _MAY_END, _BEFORE_NUMBER, _BEGINS = 1, 2, 4, 8
-_WORD_KINDS = {
-    _NEVER_ENDS: """
-        Mr Mrs Ms Mx Dr Drs Prof Messrs Mme Mlle Rev Hon Gen Col Maj Capt Lt Lieut Sgt Cpl Gov Sen Rep Pres Supt Adm
-        Cmdr Insp Fr Mt Ft vs Vs viz Viz cf Cf e.g E.g i.e I.e approx""",
-    _MAY_END: """
-        St Jr Sr Esq Inc Ltd Co Corp Bros Ave Blvd Rd Dept Univ Assn Assoc etc al ed eds trans ibid""",
-    _BEFORE_NUMBER: """
-        No no Nos nos Fig fig Figs figs Vol vol Vols vols pp ch Ch chap Chap sec Sec art Art Eq eq Pt pt Bk bk Pl pl par
-        vv ll nn ca Op op Jan Feb Mar Apr Jun Jul Aug Sep Sept Oct Nov Dec""",
-    _BEGINS: """
-        A After All Although An And As At Because Before Both But By Did Do Does Each Even For From He Her Here His How
-        However I If In Is It Its Let Many Most My No Nor Not Now Of On Once One Only Or Our Perhaps She Since So Some
-        Still Such That The Their Then There These They This Those Though To Two Under Until Upon Was We Well Were What
-        When Where Which While Who Why With Without Yes Yet You Your""",
-}
+_LINE_ENDS, _DOTS, _EXCLAMATIONS, _QUESTIONS, _LOW_BITS, _UPPER_BITS = (  # a value in each of eight bytes
+    np.uint64(0x0101010101010101 * value) for value in (*b"\n.!?", 0x7F, 0x80)
+)
 _LONGEST_WORD = 16  # bytes that are looked at before a dot
-_DOT, _FIRST_HIRAGANA, _LAST_HIRAGANA, _FIRST_EMOJI, _LAST_EMOJI = 0x2E, 0x3041, 0x309F, 0x1F000, 0x1FAFF
-
-
-def _make_kinds() -> np.ndarray:
-    """(65536,) uint8, the kind of each code point of the first plane."""
-    kinds = np.full(1 << 16, _LETTER, np.uint8)
-    kinds[0x2000:0x2C00] = _OTHER  # punctuation and symbols
-    kinds[0x3000:0x3041] = _OTHER
-    for code in [*range(0x2000), 0x3000, *range(0xFF00, 0x10000), *range(0x2000, 0x2070)]:
-        char = chr(code)
-        if char.isspace():
-            kinds[code] = _SPACE
-        elif char.islower():
-            kinds[code] = _LOWER
-        elif char.isupper() or char.istitle():
-            kinds[code] = _UPPER
-        else:
-            kinds[code] = _LETTER if char.isalnum() else _OTHER
-    for chars, kind in ((_ENDS, _END), (_ENDS_AT_ONCE, _END_AT_ONCE), (_BESIDES, _BESIDE), (_WORDS, _LETTER)):
-        kinds[[ord(char) for char in chars]] = kind
-    kinds[ord("\n")] = _LINE_END
-    return kinds
-
-
-def _make_words() -> tuple[np.ndarray, np.ndarray]:
-    """(W,) uint64 words of at most eight letters as numbers, in order, and (W,) uint8 their kinds."""
-    found: dict[int, int] = {}
-    for kind, words in _WORD_KINDS.items():
-        for word in words.split():
-            number = int.from_bytes(word.encode(), "little")
-            found[number] = found.get(number, 0) | kind
-    numbers = sorted(found)
-    return np.array(numbers, np.uint64), np.array([found[number] for number in numbers], np.uint8)
-
-
-KINDS = _make_kinds()
-_WORD_NUMBERS, _KINDS_OF_WORDS = _make_words()
+_FIRST_HIRAGANA, _LAST_HIRAGANA = 0x3041, 0x309F
 
 
 def cut_sentences(data: np.ndarray, texts: np.ndarray, layout: TextLayout) -> tuple[np.ndarray, np.ndarray]:
@@ -117,7 +88,7 @@ def cut_sentences(data: np.ndarray, texts: np.ndarray, layout: TextLayout) -> tu
     bounds = np.empty(capacity + 1, np.int64)
     flags = np.empty(capacity, np.uint8)
     count = _cut(
-        data, np.ascontiguousarray(texts, np.int64), TEXT_LAYOUTS.index(layout), KINDS, _WORD_NUMBERS, _KINDS_OF_WORDS,
+        data, np.ascontiguousarray(texts, np.int64), TEXT_LAYOUTS.index(layout), KINDS, WORDS, KINDS_OF_WORDS,
         bounds, flags,
     )  # fmt: skip
     bounds[count] = texts[-1]
@@ -159,14 +130,20 @@ def _next_sentence(data, first, end, layout, kinds, words, word_kinds):
     """Where the next sentence begins, ``end`` if none does, and the number of line ends before it."""
     position, num_lines = first, np.int64(0)
     while position < end:
+        size = np.int64(8)
+        while size == 8 and position + 8 <= end:
+            size = _num_plain(eight_bytes(data, position))
+            position += size
+        if position == end:
+            break
         code, following = np.int64(data[position]), position + 1
         if code >= 0x80:
             code, following = decode(data, position, end)
-        kind = _kind_of(code, kinds)
-        if kind < _LINE_END:
+        kind = kind_of(code, kinds)
+        if kind < LINE_END:
             position = following
             continue
-        if kind == _LINE_END:
+        if kind == LINE_END:
             following, num_lines = _skip_space(data, position, end, kinds)
             if following == end or layout != _RUNNING or num_lines > 1:
                 return following, num_lines
@@ -178,7 +155,18 @@ def _next_sentence(data, first, end, layout, kinds, words, word_kinds):
     return end, num_lines
 
 
-@lean_part
+@lean_inline
+def _num_plain(eight):
+    """How many of eight bytes, from the first on, are ASCII and neither a line end nor . ! ? (all looked at at once).
+
+    Adding 0x7F to a byte below 0x80 sets its upper bit unless it is 0.
+    """
+    others = ((eight ^ _LINE_ENDS) + _LOW_BITS) & ((eight ^ _DOTS) + _LOW_BITS)
+    others &= ((eight ^ _EXCLAMATIONS) + _LOW_BITS) & ((eight ^ _QUESTIONS) + _LOW_BITS)
+    return num_before((~others | eight) & _UPPER_BITS)
+
+
+@lean_inline
 def _after_end(data, first, position, end, layout, kinds, words, word_kinds):
     """Whether the sentence from ``first`` ends with the . or the like at ``position``.
 
@@ -188,14 +176,15 @@ def _after_end(data, first, position, end, layout, kinds, words, word_kinds):
     at, num_ends, at_once = position, np.int64(0), np.bool_(False)
     while at < end:
         code, following = decode(data, at, end)
-        kind = _kind_of(code, kinds)
-        if kind < _END:
+        kind = kind_of(code, kinds)
+        if kind < END:
             break
-        at, num_ends, at_once = following, num_ends + 1, at_once or kind == _END_AT_ONCE
+        at, num_ends, at_once = following, num_ends + 1, at_once or kind == END_AT_ONCE
     last = at
     while at < end:
         code, following = decode(data, at, end)
-        if _kind_of(code, kinds) != _BESIDE:
+        kind = kind_of(code, kinds)
+        if not is_beside(kind) or (kind == OPENING and at_once):
             break
         at = following
     next_sentence, num_lines = _skip_space(data, at, end, kinds)
@@ -208,53 +197,52 @@ def _after_end(data, first, position, end, layout, kinds, words, word_kinds):
         goes_on = at > last and next_sentence == at and _FIRST_HIRAGANA <= code <= _LAST_HIRAGANA
         return next_sentence, not goes_on, num_lines
     word = next_sentence
-    kind = np.int64(_OTHER)
+    kind = np.int64(OTHER)
     while word < end:
         code, following = decode(data, word, end)
-        kind = _kind_of(code, kinds)
-        if kind != _BESIDE and kind != _SPACE:
+        kind = kind_of(code, kinds)
+        if not is_beside(kind) and kind != SPACE:
             break
         word = following
-    if kind != _UPPER and kind != _LETTER:
+    if kind != UPPER and kind != LETTER:
         return at, False, num_lines
-    if data[position] == _DOT and num_ends == 1 and at == last:
+    if data[position] == DOT and num_ends == 1 and at == last:
         ends = _ends_at_dot(data, first, position, next_sentence, word, end, kinds, words, word_kinds)
         return (next_sentence if ends else at), ends, num_lines
     return next_sentence, True, num_lines
 
 
-@lean_part
+@lean_inline
 def _ends_at_dot(data, first, dot, next_sentence, next_word, end, kinds, words, word_kinds):
     """Whether a single dot before what can begin a sentence ends the one from ``first``: see the rules above."""
-    begins = _begins(data, next_word, end, words, word_kinds)
-    begins = begins or (
-        next_word > next_sentence and data[next_sentence] != 0x28 and data[next_sentence] != 0x5B
-    )  # ( [
     start, num_dots, num_digits, num_roman, part, longest_part = dot, 0, 0, 0, 0, 0
-    while start > first and dot - start < _LONGEST_WORD and _is_in_word(data[start - 1]):
+    while start > first and dot - start < _LONGEST_WORD and is_in_word(data[start - 1]):
         start -= 1
         byte = data[start]
-        num_dots += byte == _DOT
-        num_digits += _is_digit(byte)
-        num_roman += _is_roman(byte)
-        part = part + 1 if byte != _DOT else 0
+        num_dots += byte == DOT
+        num_digits += is_digit(byte)
+        num_roman += is_roman(byte)
+        part = part + 1 if byte != DOT else 0
         longest_part = max(longest_part, part)
     size = dot - start
     if size == 0:
-        return begins or not _is_initial(data, first, dot, kinds)
-    if _starts_sentence(data, first, start, kinds) and (
+        return not _is_initial(data, first, dot, kinds) or _begins(
+            data, next_sentence, next_word, end, words, word_kinds
+        )
+    item = (
         size == 1 or (num_digits + num_dots == size and size <= 3 + 2 * num_dots) or (num_roman == size and size <= 5)
-    ):
+    )
+    if item and _starts_sentence(data, first, start, kinds):
         return False
     if num_digits + num_dots == size:
         return True
-    kind = _kind_of_word(_number_of_word(data, start, size), words, word_kinds) if size <= 8 else 0
-    if kind & _NEVER_ENDS:
+    kind = kind_of_word(number_of_word(data, start, size), words, word_kinds) if size <= 8 else 0
+    if kind & NEVER_ENDS:
         return False
-    if kind & _BEFORE_NUMBER or (size == 1 and data[start] >= 0x61):
+    if kind & BEFORE_NUMBER or (size == 1 and data[start] >= 0x61):
         return not _is_number(data, next_word, end)
-    if kind & _MAY_END or size == 1 or (num_dots > 0 and num_digits == 0 and longest_part <= 2):
-        return begins
+    if kind & MAY_END or size == 1 or (num_dots > 0 and num_digits == 0 and longest_part <= 2):
+        return _begins(data, next_sentence, next_word, end, words, word_kinds)
     return True
 
 
@@ -266,41 +254,12 @@ def _skip_space(data, position, end, kinds):
         code, following = np.int64(data[position]), position + 1
         if code >= 0x80:
             code, following = decode(data, position, end)
-        kind = _kind_of(code, kinds)
-        if kind != _SPACE and kind != _LINE_END:
+        kind = kind_of(code, kinds)
+        if kind != SPACE and kind != LINE_END:
             break
-        num_lines += kind == _LINE_END
+        num_lines += kind == LINE_END
         position = following
     return position, num_lines
-
-
-@lean_inline
-def _kind_of(code, kinds):
-    if code < 0:  # no UTF-8
-        return np.int64(_OTHER)
-    if code < len(kinds):
-        return np.int64(kinds[np.uint64(code)])
-    return np.int64(_OTHER if _FIRST_EMOJI <= code <= _LAST_EMOJI else _LETTER)
-
-
-@lean_inline
-def _is_digit(byte):
-    return 0x30 <= byte <= 0x39
-
-
-@lean_inline
-def _is_ascii_letter(byte):
-    return 0x61 <= (byte | 0x20) <= 0x7A
-
-
-@lean_inline
-def _is_in_word(byte):
-    return _is_ascii_letter(byte) or _is_digit(byte) or byte == _DOT
-
-
-@lean_inline
-def _is_roman(byte):
-    return byte == 0x49 or byte == 0x56 or byte == 0x58 or byte == 0x4C or byte == 0x43  # I V X L C
 
 
 @lean_part
@@ -309,9 +268,9 @@ def ends_sentence(data, first, end, kinds):
     while end > first:
         last = _last_character(data, first, end)
         code, _ = decode(data, last, end)
-        kind = _kind_of(code, kinds)
-        if kind != _BESIDE:
-            return kind >= _END
+        kind = kind_of(code, kinds)
+        if not is_beside(kind):
+            return kind >= END
         end = last
     return False
 
@@ -319,11 +278,11 @@ def ends_sentence(data, first, end, kinds):
 @lean_part
 def begins_small(data, first, end, kinds):
     """Whether the first character from ``first`` on, quotes and the like left out, is a lower-case letter."""
-    kind, at = np.int64(_BESIDE), first
-    while at < end and kind == _BESIDE:
+    kind, at = np.int64(BESIDE), first
+    while at < end and is_beside(kind):
         code, at = decode(data, at, end)
-        kind = _kind_of(code, kinds)
-    return kind == _LOWER
+        kind = kind_of(code, kinds)
+    return kind == LOWER
 
 
 @lean_part
@@ -342,8 +301,8 @@ def _is_initial(data, first, dot, kinds):
         return False
     start = _last_character(data, first, dot)
     code, _ = decode(data, start, dot)
-    alone = start == first or not (data[start - 1] >= 0x80 or _is_in_word(data[start - 1]))
-    return alone and _kind_of(code, kinds) == _UPPER
+    alone = start == first or not (data[start - 1] >= 0x80 or is_in_word(data[start - 1]))
+    return alone and kind_of(code, kinds) == UPPER
 
 
 @lean_part
@@ -352,8 +311,8 @@ def _starts_sentence(data, first, start, kinds):
     at = first
     while at < start:
         code, at = decode(data, at, start)
-        kind = _kind_of(code, kinds)
-        if kind != _BESIDE and kind != _SPACE:
+        kind = kind_of(code, kinds)
+        if not is_beside(kind) and kind != SPACE and kind != LINE_END:
             return False
     return True
 
@@ -361,46 +320,23 @@ def _starts_sentence(data, first, start, kinds):
 @lean_part
 def _is_number(data, position, end):
     """A digit, or two Roman numerals or more ("II", not "I")."""
-    if _is_digit(data[position]):
+    if is_digit(data[position]):
         return True
     at = position
-    while at < end and _is_roman(data[at]):
+    while at < end and is_roman(data[at]):
         at += 1
-    return at - position >= 2 and (at == end or not _is_ascii_letter(data[at]))
+    return at - position >= 2 and (at == end or not is_ascii_letter(data[at]))
 
 
 @lean_part
-def _begins(data, position, end, words, word_kinds):
-    """Whether the word at ``position`` often begins a sentence; "A" does, "A." does not."""
+def _begins(data, next_sentence, position, end, words, word_kinds):
+    """Whether a quote stands there, or the word at ``position`` often begins a sentence; "A" does, "A." does not."""
+    if next_sentence < position and data[next_sentence] != 0x28 and data[next_sentence] != 0x5B:  # neither ( nor [
+        return True
     at = position
-    while at < end and at - position < 9 and _is_ascii_letter(data[at]):
+    while at < end and at - position < 9 and is_ascii_letter(data[at]):
         at += 1
     size = at - position
-    if size == 0 or size > 8 or (at < end and data[at] == _DOT):
+    if size == 0 or size > 8 or (at < end and data[at] == DOT):
         return False
-    return _kind_of_word(_number_of_word(data, position, size), words, word_kinds) & _BEGINS != 0
-
-
-@lean_part
-def _number_of_word(data, start, size):
-    """At most eight bytes as a number, the first one lowest; letters but the first in lower case."""
-    number = np.uint64(data[start])
-    for at in range(1, size):
-        byte = np.uint64(data[start + at])
-        if _is_ascii_letter(byte):
-            byte |= np.uint64(0x20)
-        number |= byte << np.uint64(8 * at)
-    return number
-
-
-@lean_part
-def _kind_of_word(number, words, word_kinds):
-    """Kinds of a listed word, 0 of any other."""
-    low, high = 0, len(words)
-    while low < high:
-        middle = (low + high) // 2
-        if words[middle] < number:
-            low = middle + 1
-        else:
-            high = middle
-    return np.int64(word_kinds[low]) if low < len(words) and words[low] == number else np.int64(0)
+    return kind_of_word(number_of_word(data, position, size), words, word_kinds) & BEGINS != 0

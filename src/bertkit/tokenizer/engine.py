@@ -80,7 +80,7 @@ def tokenize(
             start, first_place = position, place
             form, code, following = _ZERO, _ZERO, position
             while position + 8 <= end:
-                size = _num_letters(_eight_bytes(data, position))
+                size = _num_letters(eight_bytes(data, position))
                 position, place = position + size, place + size
                 if size < 8:
                     break
@@ -155,7 +155,7 @@ def _bytes(data, position, size):
         return _ZERO
     number = np.uint64(0)
     if position + 8 <= len(data):
-        number = _eight_bytes(data, position)
+        number = eight_bytes(data, position)
         if size < 8:
             number &= (np.uint64(1) << np.uint64(8 * size)) - np.uint64(1)
     else:
@@ -165,7 +165,7 @@ def _bytes(data, position, size):
 
 
 @lean_inline
-def _eight_bytes(data, position):
+def eight_bytes(data, position):
     """Eight bytes as one number, the first one lowest: a single instruction when compiled."""
     number = np.uint64(0)
     for at in range(8):
@@ -184,9 +184,15 @@ def _num_letters(eight_bytes):
     letters = (lower_case + _FROM_A) & ~(lower_case + _AFTER_Z)
     digits = (low + _FROM_0) & ~(low + _AFTER_9)
     others = (~(letters | digits) | eight_bytes) & _UPPER_BITS
-    if others == _NO_BITS:
+    return num_before(others)
+
+
+@lean_inline
+def num_before(marked):
+    """How many of eight bytes stand before the first whose upper bit is set; no other bits may be."""
+    if marked == _NO_BITS:
         return np.int64(8)
-    before = ((others & (~others + _ONE)) >> _SEVEN) - _ONE  # all bits of the bytes before the first other
+    before = ((marked & (~marked + _ONE)) >> _SEVEN) - _ONE  # all bits of the bytes before it
     return np.int64(((before & _ONES) * _ONES) >> _SEVEN_BYTES)  # one bit of each, summed in the upper byte
 
 
