@@ -22,6 +22,7 @@ class Names:
     classifier_mark: str = "classifier.weight"
     classifier_heads: tuple[str, ...] = ("sequence_classification", "token_classification")
     buffers: frozenset[str] = frozenset()  # constants that old versions stored among the weights
+    shared_parts: tuple[str, ...] = ()  # tensors that every head begins with: a new one takes over those of another
 
     def published(self, name: str) -> str:
         """The published name of one of `Bert`'s parameters, as of a model with heads (the prefix before the encoder's).
@@ -117,6 +118,7 @@ MODERNBERT = Names(
     ],
     marks={"masked_lm": "decoder.bias"},
     tied={"decoder.weight": "model.embeddings.tok_embeddings.weight"},
+    shared_parts=("head.",),
 )
 
 ALL_NAMES = (BERT, MODERNBERT)

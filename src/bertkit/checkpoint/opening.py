@@ -34,7 +34,8 @@ def open_checkpoint(
     Args:
         heads: the heads wanted, names from HEADS; None: those whose weights are there. Stored weights of other heads
             are left out only when ``heads`` is given.
-        new: heads, or "pooler", that get initial weights instead of stored ones.
+        new: heads, or "pooler", that get initial weights instead of stored ones. Where the published layout has heads
+            begin alike (ModernBERT's ``head.``), one that is not stored takes that part over from the one that is.
         label_names: the labels of a new classification head; None: LABEL_0 and LABEL_1.
         ignore_tensors: stored tensors the caller wants left out.
         ignore_config_keys: unknown config keys the caller has looked at.
@@ -89,8 +90,8 @@ def open_checkpoint(
             num_labels=len(label_names) if label_names else 2,
             classifier_dropout=config.classifier_dropout,
         )
-    provenance = _load(network, stored, names, new, dtype, folder)
-    provenance |= _initialise_new(network, names, new, seed)
+    provenance = _initialise_new(network, names, new, seed)
+    provenance |= _load(network, stored, names, new, set(new) - set(stored_heads), dtype, folder)
     unexpected = stored.keys() - provenance.keys() - names.buffers - names.tied.keys() - set(ignore_tensors)
     if set(stored_heads) - set(heads) or set(stored_heads) & set(new):  # the caller said which heads to leave out
         unexpected = {name for name in unexpected if not name.startswith(names.head_parts)}
@@ -180,15 +181,22 @@ def _load(
     stored: dict[str, StoredTensor],
     names: Names,
     new: Collection[str],
+    not_stored: Collection[str],
     dtype: torch.dtype,
     folder: Path,
 ) -> dict[str, Provenance]:
-    """Put stored values in the place of every parameter that is not of a new part."""
-    new_prefixes = tuple(f"{module_of(part)}." for part in new)
+    """Put stored values in the place of every parameter that is not of a new part, or of what its heads share."""
+    of_new, of_not_stored = (tuple(f"{module_of(part)}." for part in parts) for parts in (new, not_stored))
+    published = {name: names.published(name) for name, _ in network.named_parameters()}
+    taken_over = {
+        name
+        for name, stored_name in published.items()
+        if name.startswith(of_not_stored) and stored_name.startswith(names.shared_parts) and stored_name in stored
+    }
     wanted = {
-        names.published(name): (name, parameter)
+        published[name]: (name, parameter)
         for name, parameter in network.named_parameters()
-        if not name.startswith(new_prefixes)
+        if not name.startswith(of_new) or name in taken_over
     }
     if missing := wanted.keys() - stored.keys():
         raise CheckpointError(f"{folder} lacks {len(missing)} of {len(wanted)} tensors: {_some(missing)}")
