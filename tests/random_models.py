@@ -97,7 +97,7 @@ def _spread(name: str, shape: torch.Size) -> float:
         gain = 12.0
     elif re.search(r"\.(query|key)\.", name):
         gain = 2.0
-    elif re.search(r"(attention|layer\.\d+)\.output\.|\.project\.", name):
+    elif re.search(r"(attention|layer\.\d+)\.output\.|\.project\.|\.Wo\.", name):
         gain = 0.7
     return gain / shape[1] ** 0.5
 

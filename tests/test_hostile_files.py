@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 
 import bertkit
 from bertkit.checkpoint import weights
-from bertkit.checkpoint.names import published_name
+from bertkit.checkpoint.names import BERT
 from bertkit.errors import BertkitError, CheckpointError, DataError
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -211,7 +211,7 @@ def refused_or_the_same(folder: Path) -> None:
         return
     reference = published_model("masked_lm", 4).state_dict()
     for name, parameter in model.network.named_parameters():
-        assert torch.equal(parameter, reference[published_name(name)]), name
+        assert torch.equal(parameter, reference[BERT.published(name)]), name
 
 
 # --- shards ----------------------------------------------------------------------------------------------------------

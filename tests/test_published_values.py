@@ -9,7 +9,7 @@ import torch
 
 import bertkit
 from bertkit import Batch, Model, TransformerConfig
-from bertkit.checkpoint.names import published_name
+from bertkit.checkpoint.names import BERT
 from bertkit.errors import CheckpointError
 from bertkit.heads import Bert
 from bertkit.locate import locate
@@ -19,7 +19,7 @@ def parameters(config: TransformerConfig, *heads: str, num_labels: int = 2) -> d
     """By published name, without allocating them."""
     with torch.device("meta"):
         network = Bert(config, heads, num_labels=num_labels)
-    return {published_name(name): parameter for name, parameter in network.named_parameters()}
+    return {BERT.published(name): parameter for name, parameter in network.named_parameters()}
 
 
 def count(parameters: dict[str, torch.nn.Parameter]) -> int:

@@ -21,10 +21,10 @@ def network(dropout_prob: float = 0.0, hidden_act: str = "gelu") -> Bert:
     config = TransformerConfig(
         vocab_size=99, hidden_size=60, num_hidden_layers=2, num_attention_heads=3, intermediate_size=84,
         max_position_embeddings=40, hidden_act=hidden_act, hidden_dropout_prob=dropout_prob,
-        attention_probs_dropout_prob=dropout_prob,
+        attention_probs_dropout_prob=dropout_prob, initializer_range=0.2,
     )  # fmt: skip
     made = Bert(config, ["masked_lm", "next_sentence"])
-    initialize(made, 0.2, seed=0)
+    initialize(made, config, seed=0)
     return made.train()
 
 

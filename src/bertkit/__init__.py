@@ -16,6 +16,7 @@ _HOMES = {
     "Encoding": "bertkit.tokenizer",
     "HEADS": "bertkit.heads",
     "Model": "bertkit.model",
+    "ModernConfig": "bertkit.transformer",
     "Tokenizer": "bertkit.tokenizer",
     "TransformerConfig": "bertkit.transformer",
     "Vocabulary": "bertkit.tokenizer",
@@ -32,6 +33,7 @@ __all__ = [
     "EmbedReport",
     "Encoding",
     "Model",
+    "ModernConfig",
     "Tokenizer",
     "TransformerConfig",
     "Vocabulary",
@@ -48,7 +50,7 @@ if TYPE_CHECKING:
     from bertkit.inference import EmbedOptions, EmbedReport
     from bertkit.model import Model, load
     from bertkit.tokenizer import Encoding, Tokenizer, Vocabulary, train_vocabulary
-    from bertkit.transformer import TransformerConfig
+    from bertkit.transformer import ModernConfig, TransformerConfig
 
 
 def __getattr__(name: str) -> object:

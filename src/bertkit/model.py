@@ -13,7 +13,7 @@ import numpy as np
 
 from bertkit.checkpoint import Checkpoint, SentenceSettings, open_checkpoint, save_checkpoint
 from bertkit.checkpoint.checkpoint import Provenance
-from bertkit.checkpoint.names import module_of, published_name
+from bertkit.checkpoint.names import module_of, names_of
 from bertkit.device import resolve_device, weights_dtype
 from bertkit.errors import MissingHeadError, UsageError
 from bertkit.heads import Bert, extend_embeddings
@@ -34,7 +34,7 @@ from bertkit.inference.truncation import warn_of_truncation
 from bertkit.locate import locate
 from bertkit.tokenizer import Tokenizer, extend_vocabulary
 from bertkit.tokenizer.layout import OnLong
-from bertkit.transformer import Encoder, PreparedEncoder, TransformerConfig, initialize
+from bertkit.transformer import AnyConfig, AnyEncoder, AnyPrepared, initialize, prepare
 
 
 def load(
@@ -92,12 +92,12 @@ class Model:
         self.checkpoint = checkpoint
         self.precision = precision  # of the encoder in inference
         self.precision_reason = precision_reason  # in one line, where it was found by trying
-        self._prepared: PreparedEncoder | None = None  # made when first used
+        self._prepared: AnyPrepared | None = None  # made when first used
 
     @classmethod
     def create(
         cls,
-        config: TransformerConfig,
+        config: AnyConfig,
         tokenizer: Tokenizer,
         heads: Sequence[str] = (),
         *,
@@ -112,9 +112,9 @@ class Model:
         if len(tokenizer.vocabulary) > config.vocab_size:
             raise UsageError(f"vocab_size={config.vocab_size}: the vocabulary has {len(tokenizer.vocabulary)} entries")
         network = Bert(config, heads, num_labels=len(label_names) if label_names else 2).eval()
-        initialize(network, config.initializer_range, seed)
+        initialize(network, config, seed)
         origin = Provenance("initialised", f"seed {seed}")
-        provenance = {published_name(name): origin for name, _ in network.named_parameters()}
+        provenance = {names_of(config).published(name): origin for name, _ in network.named_parameters()}
         labels = tuple(label_names) if label_names else None
         return cls(Checkpoint(network, tokenizer, label_names=labels, provenance=provenance))
 
@@ -153,7 +153,7 @@ class Model:
         return self.checkpoint.network
 
     @property
-    def encoder(self) -> Encoder:
+    def encoder(self) -> AnyEncoder:
         """The encoder: call it with a Batch for hidden states."""
         return self.network.encoder
 
@@ -162,7 +162,7 @@ class Model:
         return self.checkpoint.tokenizer
 
     @property
-    def config(self) -> TransformerConfig:
+    def config(self) -> AnyConfig:
         return self.network.config
 
     @property
@@ -297,7 +297,7 @@ class Model:
         if part != "pooler":
             self.network.require_head(part)
         for name, _ in self.network.get_submodule(prefix).named_parameters():
-            published = published_name(f"{prefix}.{name}")
+            published = names_of(self.config).published(f"{prefix}.{name}")
             origin = self.checkpoint.provenance.get(published)
             if origin is not None and origin.origin == "initialised":
                 what = "pooler" if part == "pooler" else f"{part} head"
@@ -309,5 +309,5 @@ class Model:
     @property
     def _runner(self) -> Runner:
         if self._prepared is None or not self._prepared.fits(self.encoder):
-            self._prepared = PreparedEncoder(self.encoder, self.precision)
+            self._prepared = prepare(self.encoder, self.precision)
         return Runner(self.network, self.tokenizer, self._prepared)

@@ -1,20 +1,22 @@
-"""A published ``config.json`` to a TransformerConfig and back: read as data, nothing in it taken silently."""
+"""A published ``config.json`` to a config of ours and back: read as data, nothing in it taken silently."""
 
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from bertkit.checkpoint.names import ARCHITECTURES
+from bertkit.checkpoint import modernbert_config
+from bertkit.checkpoint.names import names_of
 from bertkit.errors import CheckpointError, UsageError
 from bertkit.json_files import member, read_json
-from bertkit.transformer import TransformerConfig
+from bertkit.transformer import AnyConfig, ModernConfig, TransformerConfig
 
-_SHAPE_KEYS = {field.name for field in fields(TransformerConfig)}
+_CONFIGS: dict[str, type[TransformerConfig] | type[ModernConfig]] = {
+    "bert": TransformerConfig,
+    "modernbert": ModernConfig,
+}
 
-_REQUIRED_VALUES: dict[str, tuple[Any, ...]] = {  # keys that change the numbers, with the values this encoder computes
-    "model_type": ("bert",),
-    "position_embedding_type": ("absolute",),
+_REQUIRED_VALUES: dict[str, tuple[Any, ...]] = {  # keys that change the numbers, with the values our encoders compute
     "is_decoder": (False,),
     "add_cross_attention": (False,),
     "is_encoder_decoder": (False,),
@@ -23,6 +25,13 @@ _REQUIRED_VALUES: dict[str, tuple[Any, ...]] = {  # keys that change the numbers
     "quantization_config": (None,),
     "chunk_size_feed_forward": (0,),
 }
+
+_REQUIRED_OF: dict[str, dict[str, tuple[Any, ...]]] = {  # the same of one kind of encoder
+    "bert": {"position_embedding_type": ("absolute",)},
+    "modernbert": modernbert_config.REQUIRED_VALUES,
+}
+
+_IGNORED_OF = {"bert": frozenset(), "modernbert": modernbert_config.IGNORED_KEYS}
 
 _IGNORED_KEYS = frozenset(  # keys that leave the encoder's numbers as they are
     """
@@ -36,7 +45,7 @@ _IGNORED_KEYS = frozenset(  # keys that leave the encoder's numbers as they are
     diversity_penalty temperature top_k top_p typical_p repetition_penalty length_penalty no_repeat_ngram_size
     encoder_no_repeat_ngram_size bad_words_ids num_return_sequences return_dict_in_generate output_scores
     forced_bos_token_id forced_eos_token_id remove_invalid_values exponential_decay_length_penalty suppress_tokens
-    begin_suppress_tokens sentence_transformers
+    begin_suppress_tokens sentence_transformers model_type
     """.split()
 )
 
@@ -47,8 +56,8 @@ _LABEL_KEYS = {"id2label", "label2id", "num_labels", "problem_type", "classifier
 class PublishedConfig:
     """What a ``config.json`` says."""
 
-    transformer: TransformerConfig
-    architecture: str | None = None  # the published class, a key of ARCHITECTURES
+    transformer: AnyConfig
+    architecture: str | None = None  # the published class, a key of `Names.architectures`
     label_names: tuple[str, ...] | None = None  # in id order
     problem_type: str | None = None  # "regression", "single_label_classification", "multi_label_classification"
     classifier_dropout: float | None = None
@@ -67,11 +76,18 @@ def read_config(directory: Path, ignore_keys: Collection[str] = ()) -> Published
     content = read_json(path)
     if content is None:
         raise CheckpointError(f"{directory} is not a model folder: it holds no config.json")
-    for key, allowed in _REQUIRED_VALUES.items():
+    kind = content.get("model_type", "bert")
+    if kind not in list(_CONFIGS):  # a list, as an entry of the file may be of any type
+        raise CheckpointError(f"{path} has model_type={kind!r}; supported: {', '.join(map(repr, _CONFIGS))}")
+    if kind == "modernbert":
+        content = modernbert_config.in_first_spelling(content, path)
+    required = _REQUIRED_VALUES | _REQUIRED_OF[kind]
+    for key, allowed in required.items():
         if key in content and content[key] not in allowed:
             raise CheckpointError(f"{path} has {key}={content[key]!r}; supported: {allowed[0]!r}")
-    unknown = content.keys() - _SHAPE_KEYS - _REQUIRED_VALUES.keys() - _IGNORED_KEYS - _LABEL_KEYS - set(ignore_keys)
-    if unknown:
+    shape = {field.name for field in fields(_CONFIGS[kind])}
+    known = shape | required.keys() | _IGNORED_KEYS | _IGNORED_OF[kind] | _LABEL_KEYS | set(ignore_keys)
+    if unknown := content.keys() - known:
         raise CheckpointError(
             f"{path} has unknown keys ({', '.join(sorted(unknown))}), which may change what the model computes: look "
             "at them, and if they do not, pass ignore_config_keys=[...]"
@@ -86,11 +102,11 @@ def read_config(directory: Path, ignore_keys: Collection[str] = ()) -> Published
     if missing:
         raise CheckpointError(f"{path} lacks {', '.join(sorted(missing))}")
     try:
-        transformer = TransformerConfig(**{key: content[key] for key in _SHAPE_KEYS & content.keys()})
+        transformer = _CONFIGS[kind](**{key: content[key] for key in shape & content.keys()})
     except (UsageError, TypeError) as error:
         raise CheckpointError(f"{path}: {error}") from None
-    known = list(ARCHITECTURES)  # a list, as an entry of the file may be of any type
-    architectures = [name for name in member(content, "architectures", list, path, []) if name in known]
+    classes = list(names_of(transformer).architectures)
+    architectures = [name for name in member(content, "architectures", list, path, []) if name in classes]
     return PublishedConfig(
         transformer,
         architecture=architectures[0] if architectures else None,
@@ -100,15 +116,22 @@ def read_config(directory: Path, ignore_keys: Collection[str] = ()) -> Published
     )
 
 
-def config_json(config: PublishedConfig, pad_token_id: int | None) -> dict[str, Any]:
-    """The content of a ``config.json`` that transformers opens."""
+def config_json(config: PublishedConfig, special_ids: dict[str, int | None]) -> dict[str, Any]:
+    """The content of a ``config.json`` that transformers opens.
+
+    Args:
+        special_ids: "pad", "cls" and "sep" -> its id, or None.
+    """
+    kind = names_of(config.transformer).model_type
     content: dict[str, Any] = {
         "architectures": [config.architecture],
-        "model_type": "bert",
-        "position_embedding_type": "absolute",
-        "pad_token_id": pad_token_id,
+        "model_type": kind,
+        "pad_token_id": special_ids["pad"],
+        **{key: allowed[0] for key, allowed in _REQUIRED_OF[kind].items()},
         **asdict(config.transformer),
     }
+    if kind == "modernbert":
+        content |= modernbert_config.token_ids(special_ids)
     if config.label_names is not None:
         content["id2label"] = {str(index): name for index, name in enumerate(config.label_names)}
         content["label2id"] = {name: index for index, name in enumerate(config.label_names)}

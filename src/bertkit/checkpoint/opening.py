@@ -5,9 +5,9 @@ from pathlib import Path
 
 import torch
 
-from bertkit.checkpoint import names
 from bertkit.checkpoint.checkpoint import Checkpoint, Provenance
 from bertkit.checkpoint.config_file import PublishedConfig, read_config
+from bertkit.checkpoint.names import Names, module_of, names_of
 from bertkit.checkpoint.sentence import read_sentence_settings
 from bertkit.checkpoint.weights import StoredTensor, read_tensors, stored_tensors
 from bertkit.errors import CheckpointError, MissingHeadError, UsageError
@@ -34,7 +34,8 @@ def open_checkpoint(
     Args:
         heads: the heads wanted, names from HEADS; None: those whose weights are there. Stored weights of other heads
             are left out only when ``heads`` is given.
-        new: heads, or "pooler", that get initial weights instead of stored ones.
+        new: heads, or "pooler", that get initial weights instead of stored ones. Where the published layout has heads
+            begin alike (ModernBERT's ``head.``), one that is not stored takes that part over from the one that is.
         label_names: the labels of a new classification head; None: LABEL_0 and LABEL_1.
         ignore_tensors: stored tensors the caller wants left out.
         ignore_config_keys: unknown config keys the caller has looked at.
@@ -48,8 +49,9 @@ def open_checkpoint(
     settings = read_sentence_settings(directory)
     folder = transformer_folder(directory)
     config = read_config(folder, ignore_config_keys)
-    stored = _by_canonical_name(stored_tensors(folder), folder)
-    stored_heads = _stored_heads(stored, config, folder, heads)
+    names = names_of(config.transformer)
+    stored = _by_canonical_name(stored_tensors(folder), names, folder)
+    stored_heads = _stored_heads(stored, names, config, folder, heads)
     if heads is None:
         heads = list(dict.fromkeys([*stored_heads, *(part for part in new if part != "pooler")]))
     if unknown := set(new) - set(heads) - {"pooler"}:
@@ -62,17 +64,17 @@ def open_checkpoint(
                 f"{directory} has no {head} head (it has: {', '.join(stored_heads) or 'none'}); choose a model that "
                 f"was trained with one, or pass new=[{head!r}] to start one from initial weights and train it"
             )
-    if sum(head in names.CLASSIFIER_HEADS for head in heads) > 1:
+    if sum(head in names.classifier_heads for head in heads) > 1:
         raise UsageError(f"heads={heads}: a published model has one classifier; name the one you want in heads=[...]")
-    has_pooler = names.POOLER_MARK in stored or "pooler" in new
-    if not has_pooler and any(HEADS[head] for head in heads):
+    has_pooler = names.pooler_mark in stored or "pooler" in new
+    if names.pooler_mark and not has_pooler and any(HEADS[head] for head in heads):
         raise MissingHeadError(
             f"{directory} has no pooler, which {', '.join(heads)} reads: pass new=[..., 'pooler'] to start one"
         )
     if not set(new) & {"sequence_classification", "token_classification"}:
         if label_names is not None:
             raise UsageError("label_names goes with a new classification head: a stored one has the labels it has")
-        label_names = _label_names(stored, config, folder)
+        label_names = _label_names(stored, names, config, folder)
     elif label_names is None:
         label_names = ("LABEL_0", "LABEL_1")
     if config.transformer.num_hidden_layers > len(stored):  # before building layers that cannot be there
@@ -88,11 +90,11 @@ def open_checkpoint(
             num_labels=len(label_names) if label_names else 2,
             classifier_dropout=config.classifier_dropout,
         )
-    provenance = _load(network, stored, new, dtype, folder)
-    provenance |= _initialise_new(network, new, config.transformer.initializer_range, seed)
-    unexpected = stored.keys() - provenance.keys() - names.BUFFERS - names.TIED.keys() - set(ignore_tensors)
+    provenance = _initialise_new(network, names, new, seed)
+    provenance |= _load(network, stored, names, new, set(new) - set(stored_heads), dtype, folder)
+    unexpected = stored.keys() - provenance.keys() - names.buffers - names.tied.keys() - set(ignore_tensors)
     if set(stored_heads) - set(heads) or set(stored_heads) & set(new):  # the caller said which heads to leave out
-        unexpected = {name for name in unexpected if not _belongs_to_head(name)}
+        unexpected = {name for name in unexpected if not name.startswith(names.head_parts)}
     if unexpected:
         raise CheckpointError(
             f"{folder} holds tensors that this model has no place for: {_some(unexpected)}; pass ignore_tensors=[...] "
@@ -115,41 +117,43 @@ def open_checkpoint(
     )
 
 
-def _by_canonical_name(stored: dict[str, StoredTensor], folder: Path) -> dict[str, StoredTensor]:
-    has_prefix = any(name.startswith("bert.") for name in stored)
+def _by_canonical_name(stored: dict[str, StoredTensor], names: Names, folder: Path) -> dict[str, StoredTensor]:
+    has_prefix = any(name.startswith(names.prefix) for name in stored)
     canonical: dict[str, StoredTensor] = {}
     for name, tensor in stored.items():
-        key = names.canonical_name(name, has_prefix=has_prefix)
+        key = names.canonical(name, has_prefix=has_prefix)
         if key in canonical:
             raise CheckpointError(f"{folder} holds {key!r} twice, as {canonical[key].name!r} and {name!r}")
         canonical[key] = tensor
-    for copy, original in names.TIED.items():  # some checkpoints store the tied copy alone
+    for copy, original in names.tied.items():  # some checkpoints store the tied copy alone
         if copy in canonical and original not in canonical:
             canonical[original] = canonical[copy]
     return canonical
 
 
 def _stored_heads(
-    stored: dict[str, StoredTensor], config: PublishedConfig, folder: Path, wanted: Sequence[str] | None
+    stored: dict[str, StoredTensor], names: Names, config: PublishedConfig, folder: Path, wanted: Sequence[str] | None
 ) -> list[str]:
     """Heads shown by the tensors there are: a config's architecture may name fewer than the file holds."""
-    found = [head for head, mark in names.MARKS.items() if mark in stored]
-    if names.CLASSIFIER_MARK in stored:
-        kind = names.ARCHITECTURES.get(config.architecture or "")
-        candidates = [head for head in (kind, *(wanted or ())) if head in names.CLASSIFIER_HEADS]
+    found = [head for head, mark in names.marks.items() if mark in stored]
+    if names.classifier_mark in stored:
+        kind = names.architectures.get(config.architecture or "")
+        candidates = [head for head in (kind, *(wanted or ())) if head in names.classifier_heads]
         if not candidates:
             raise CheckpointError(
                 f"{folder} holds a classifier, and its config does not say of what: pass heads=[...] with one of "
-                f"{', '.join(names.CLASSIFIER_HEADS)}"
+                f"{', '.join(names.classifier_heads)}"
             )
         found.append(candidates[0])
     return found
 
 
-def _label_names(stored: dict[str, StoredTensor], config: PublishedConfig, folder: Path) -> tuple[str, ...] | None:
+def _label_names(
+    stored: dict[str, StoredTensor], names: Names, config: PublishedConfig, folder: Path
+) -> tuple[str, ...] | None:
     """The labels of the stored classifier: as many as it has outputs, named by the config or LABEL_0, LABEL_1, ..."""
-    classifier = stored.get(names.CLASSIFIER_MARK)
-    if classifier is None or names.ARCHITECTURES.get(config.architecture or "") == "multiple_choice":
+    classifier = stored.get(names.classifier_mark)
+    if classifier is None or names.architectures.get(config.architecture or "") == "multiple_choice":
         return None
     num_labels = classifier.shape[0] if classifier.shape else 0
     if config.label_names is None:
@@ -161,26 +165,38 @@ def _label_names(stored: dict[str, StoredTensor], config: PublishedConfig, folde
     return config.label_names
 
 
-def _initialise_new(network: Bert, new: Collection[str], initializer_range: float, seed: int) -> dict[str, Provenance]:
+def _initialise_new(network: Bert, names: Names, new: Collection[str], seed: int) -> dict[str, Provenance]:
     provenance = {}
     for part in new:
-        prefix = names.module_of(part)
+        prefix = module_of(part)
         module = network.get_submodule(prefix).to_empty(device="cpu")
-        initialize(module, initializer_range, seed)
+        initialize(module, network.config, seed)
         for name, _ in module.named_parameters():
-            provenance[names.published_name(f"{prefix}.{name}")] = Provenance("initialised", f"seed {seed}")
+            provenance[names.published(f"{prefix}.{name}")] = Provenance("initialised", f"seed {seed}")
     return provenance
 
 
 def _load(
-    network: Bert, stored: dict[str, StoredTensor], new: Collection[str], dtype: torch.dtype, folder: Path
+    network: Bert,
+    stored: dict[str, StoredTensor],
+    names: Names,
+    new: Collection[str],
+    not_stored: Collection[str],
+    dtype: torch.dtype,
+    folder: Path,
 ) -> dict[str, Provenance]:
-    """Put stored values in the place of every parameter that is not of a new part."""
-    new_prefixes = tuple(f"{names.module_of(part)}." for part in new)
+    """Put stored values in the place of every parameter that is not of a new part, or of what its heads share."""
+    of_new, of_not_stored = (tuple(f"{module_of(part)}." for part in parts) for parts in (new, not_stored))
+    published = {name: names.published(name) for name, _ in network.named_parameters()}
+    taken_over = {
+        name
+        for name, stored_name in published.items()
+        if name.startswith(of_not_stored) and stored_name.startswith(names.shared_parts) and stored_name in stored
+    }
     wanted = {
-        names.published_name(name): (name, parameter)
+        published[name]: (name, parameter)
         for name, parameter in network.named_parameters()
-        if not name.startswith(new_prefixes)
+        if not name.startswith(of_new) or name in taken_over
     }
     if missing := wanted.keys() - stored.keys():
         raise CheckpointError(f"{folder} lacks {len(missing)} of {len(wanted)} tensors: {_some(missing)}")
@@ -193,12 +209,12 @@ def _load(
             raise CheckpointError(f"{folder}: {name} is stored as {stored[name].dtype}: expected floating point")
     copies = {
         copy
-        for copy, original in names.TIED.items()
+        for copy, original in names.tied.items()
         if copy in stored and original in wanted and "masked_lm" in network.heads
     }
     values = read_tensors([stored[name] for name in {*wanted, *copies}])
     for copy in copies:
-        original = names.TIED[copy]
+        original = names.tied[copy]
         if not torch.equal(values[stored[copy].name], values[stored[original].name]):
             raise CheckpointError(f"{folder}: {copy} differs from {original}: an untied decoder is not supported")
     state = {place: values[stored[name].name].to(dtype) for name, (place, _) in wanted.items()}
@@ -217,10 +233,6 @@ def _with_history(provenance: dict[str, Provenance], folder: Path) -> dict[str, 
         else origin
         for name, origin in provenance.items()
     }
-
-
-def _belongs_to_head(name: str) -> bool:
-    return name.startswith(("cls.", "classifier.", "qa_outputs."))
 
 
 def _some(found: Collection[str]) -> str:

@@ -25,7 +25,7 @@ def command(*, model: str | None = None, size: str | None = None, heads: list[st
     """
     import torch
 
-    from bertkit.checkpoint.names import published_name
+    from bertkit.checkpoint.names import names_of
     from bertkit.heads import Bert
     from bertkit.model import load
     from bertkit.transformer import TransformerConfig
@@ -39,10 +39,11 @@ def command(*, model: str | None = None, size: str | None = None, heads: list[st
     else:
         with torch.device("meta"):
             network = Bert(TransformerConfig.of_size(size), heads or ())
-    prefix = "" if network.heads else "bert."
+    names = names_of(network.config)
+    prefix = "" if network.heads else names.prefix
     parameters = [
         {
-            "name": published_name(name).removeprefix(prefix),
+            "name": names.published(name).removeprefix(prefix),
             "shape": list(parameter.shape),
             "num_parameters": parameter.numel(),
         }
@@ -50,6 +51,7 @@ def command(*, model: str | None = None, size: str | None = None, heads: list[st
     ]
     num_parameters = sum(row["num_parameters"] for row in parameters)
     summary: dict[str, Any] = {
+        "model_type": names.model_type,
         "heads": list(network.heads),
         **asdict(network.config),
         "num_tensors": len(parameters),

@@ -1,6 +1,6 @@
 """The encoder with its heads: every kind of BERT model."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from torch import Tensor, nn
@@ -9,11 +9,12 @@ from bertkit.batch import Batch
 from bertkit.errors import MissingHeadError, UsageError
 from bertkit.heads.classification import ClassificationHead, MultipleChoiceHead
 from bertkit.heads.masked_lm import MaskedLMHead
+from bertkit.heads.modern import ModernClassificationHead, ModernMaskedLMHead, pool_sequences
 from bertkit.heads.next_sentence import NextSentenceHead
 from bertkit.heads.question_answering import QuestionAnsweringHead
-from bertkit.transformer import Encoder, EncoderOutput, TransformerConfig
+from bertkit.transformer import AnyConfig, Encoder, EncoderOutput, ModernConfig, ModernEncoder, TransformerConfig
 
-HEADS = {  # head -> whether it reads the pooled [CLS] (else the hidden state of every token)
+HEADS = {  # head -> whether it reads one vector of each sequence (else the hidden state of every token)
     "masked_lm": False,
     "next_sentence": True,
     "sequence_classification": True,
@@ -40,21 +41,23 @@ class BertOutput:
 
 
 class Bert(nn.Module):
-    """An encoder and any of the heads in HEADS.
+    """An encoder, that of 2018 or the modern one as the config says, and any of the heads in HEADS.
 
     Args:
-        heads: names from HEADS.
-        with_pooler: hold the pooler; None: exactly if a head reads it, as published models do.
+        heads: names from HEADS; the modern encoder has masked_lm, sequence_classification, token_classification.
+        with_pooler: hold the pooler; None: exactly if a head reads it, as published models do. The modern encoder has
+            none: its sequence classifier reads hidden states.
         num_labels: outputs of the sequence or token classification head.
-        classifier_dropout: dropout before a classification head in training; None: ``hidden_dropout_prob``.
+        classifier_dropout: dropout before a classification head in training; None: ``hidden_dropout_prob``, for the
+            modern encoder 0.
 
     Raises:
-        UsageError: an unknown head, or a head that needs the pooler without one.
+        UsageError: an unknown head, one that needs the pooler without one, or one the modern encoder has not.
     """
 
     def __init__(
         self,
-        config: TransformerConfig,
+        config: AnyConfig,
         heads: Iterable[str] = (),
         *,
         with_pooler: bool | None = None,
@@ -66,23 +69,19 @@ class Bert(nn.Module):
         for head in heads:
             if head not in HEADS:
                 raise UsageError(f"unknown head {head!r}: expected one of {', '.join(HEADS)}")
-        needs_pooler = any(HEADS[head] for head in heads)
-        if with_pooler is None:
-            with_pooler = needs_pooler or not heads
-        if needs_pooler and not with_pooler:
-            raise UsageError(f"the heads {', '.join(heads)} read the pooled [CLS]: the encoder needs its pooler")
         self.config = config
         self.classifier_dropout = classifier_dropout
-        self.encoder = Encoder(config, with_pooler=with_pooler)
-        dropout_prob = config.hidden_dropout_prob if classifier_dropout is None else classifier_dropout
-        makers = {
-            "masked_lm": lambda: MaskedLMHead(config),
-            "next_sentence": lambda: NextSentenceHead(config),
-            "sequence_classification": lambda: ClassificationHead(config, num_labels, dropout_prob),
-            "token_classification": lambda: ClassificationHead(config, num_labels, dropout_prob),
-            "question_answering": lambda: QuestionAnsweringHead(config),
-            "multiple_choice": lambda: MultipleChoiceHead(config, dropout_prob),
-        }
+        if isinstance(config, ModernConfig):
+            if with_pooler:
+                raise UsageError("the modern encoder has no pooler: its sequence classifier reads hidden states")
+            self.encoder = ModernEncoder(config)
+            makers = _modern_heads(config, num_labels, classifier_dropout or 0.0)
+        else:
+            self.encoder = Encoder(config, with_pooler=_has_pooler(heads, with_pooler))
+            dropout_prob = config.hidden_dropout_prob if classifier_dropout is None else classifier_dropout
+            makers = _heads(config, num_labels, dropout_prob)
+        if missing := set(heads) - makers.keys():
+            raise UsageError(f"the modern encoder has no {', '.join(sorted(missing))} head: it has {', '.join(makers)}")
         self.heads = nn.ModuleDict({head: makers[head]() for head in heads})
 
     def forward(
@@ -103,7 +102,7 @@ class Bert(nn.Module):
         encoded = self.encoder(batch, with_hidden_states=with_hidden_states, with_attention_probs=with_attention_probs)
         logits = {}
         for name, head in self.heads.items():
-            states = encoded.pooled if HEADS[name] else encoded.last_hidden_state
+            states = self._one_each(encoded, batch) if HEADS[name] else encoded.last_hidden_state
             if name == "masked_lm":
                 chosen = states if masked_positions is None else states[masked_positions]
                 logits[name] = head(chosen, self.encoder.embeddings.word.weight)
@@ -112,6 +111,13 @@ class Bert(nn.Module):
             else:
                 logits[name] = head(states)
         return BertOutput(encoded, logits)
+
+    def _one_each(self, encoded: EncoderOutput, batch: Batch) -> Tensor:
+        """(B, D): the vector of each sequence that heads read."""
+        if isinstance(self.config, ModernConfig):
+            return pool_sequences(encoded.last_hidden_state, batch, self.config.classifier_pooling)
+        assert encoded.pooled is not None  # with a head that reads it there is a pooler
+        return encoded.pooled
 
     def require_head(self, name: str) -> nn.Module:
         """A head by name.
@@ -125,3 +131,29 @@ class Bert(nn.Module):
                 f"this model has no {name} head (its heads: {has}): choose a model that was trained with one"
             )
         return self.heads[name]
+
+
+def _has_pooler(heads: tuple[str, ...], asked: bool | None) -> bool:
+    needed = any(HEADS[head] for head in heads)
+    if needed and asked is False:
+        raise UsageError(f"the heads {', '.join(heads)} read the pooled [CLS]: the encoder needs its pooler")
+    return needed or not heads if asked is None else asked
+
+
+def _heads(config: TransformerConfig, num_labels: int, dropout_prob: float) -> dict[str, Callable[[], nn.Module]]:
+    return {
+        "masked_lm": lambda: MaskedLMHead(config),
+        "next_sentence": lambda: NextSentenceHead(config),
+        "sequence_classification": lambda: ClassificationHead(config, num_labels, dropout_prob),
+        "token_classification": lambda: ClassificationHead(config, num_labels, dropout_prob),
+        "question_answering": lambda: QuestionAnsweringHead(config),
+        "multiple_choice": lambda: MultipleChoiceHead(config, dropout_prob),
+    }
+
+
+def _modern_heads(config: ModernConfig, num_labels: int, dropout_prob: float) -> dict[str, Callable[[], nn.Module]]:
+    return {
+        "masked_lm": lambda: ModernMaskedLMHead(config),
+        "sequence_classification": lambda: ModernClassificationHead(config, num_labels, dropout_prob),
+        "token_classification": lambda: ModernClassificationHead(config, num_labels, dropout_prob),
+    }

@@ -17,7 +17,7 @@ from bertkit.device import cpu_name
 from bertkit.errors import BertkitError
 from bertkit.json_files import read_json, write_json
 from bertkit.tokenizer import Tokenizer
-from bertkit.transformer import Encoder, PreparedEncoder
+from bertkit.transformer import AnyEncoder, ModernEncoder, prepare
 
 CLOSEST_COSINE = 0.9999
 """A precision is taken if no text of the sample has its vector further from float32's than this."""
@@ -44,7 +44,7 @@ class PrecisionChoice:
     reason: str
 
 
-def choose_precision(encoder: Encoder, tokenizer: Tokenizer) -> PrecisionChoice:
+def choose_precision(encoder: AnyEncoder, tokenizer: Tokenizer) -> PrecisionChoice:
     """Try each precision on a fixed sample of texts, or recall what was found for these weights on this machine.
 
     Kept in the folder ``bertkit`` of the user's cache ($XDG_CACHE_HOME, else ~/.cache), where it can be written.
@@ -69,7 +69,7 @@ def choose_precision(encoder: Encoder, tokenizer: Tokenizer) -> PrecisionChoice:
     return choice
 
 
-def _try_each(encoder: Encoder, tokenizer: Tokenizer) -> PrecisionChoice:
+def _try_each(encoder: AnyEncoder, tokenizer: Tokenizer) -> PrecisionChoice:
     batch = collate(
         tokenizer.encode_batch(_SAMPLE, max_length=encoder.config.max_position_embeddings, on_long="truncate")
     )
@@ -77,7 +77,8 @@ def _try_each(encoder: Encoder, tokenizer: Tokenizer) -> PrecisionChoice:
     batch = batch.to(device)
     reference, slowest = _measure(encoder, "float32", batch)
     choice, fastest, findings = "float32", slowest, []
-    for precision in ("bfloat16", "int8") if device.type == "cpu" else ("bfloat16",):
+    has_int8 = device.type == "cpu" and not isinstance(encoder, ModernEncoder)
+    for precision in ("bfloat16", "int8") if has_int8 else ("bfloat16",):
         vectors, seconds = _measure(encoder, precision, batch)
         cosine = float(F.cosine_similarity(vectors, reference).min())
         findings.append(f"{precision} {slowest / seconds:.1f}x at cosine {cosine:.5f}")
@@ -90,9 +91,9 @@ def _try_each(encoder: Encoder, tokenizer: Tokenizer) -> PrecisionChoice:
     )
 
 
-def _measure(encoder: Encoder, precision: str, batch: Batch) -> tuple[Tensor, float]:
+def _measure(encoder: AnyEncoder, precision: str, batch: Batch) -> tuple[Tensor, float]:
     """(B, D) means of the hidden states, and the fewest seconds that computing them took."""
-    prepared = PreparedEncoder(encoder, precision)
+    prepared = prepare(encoder, precision)
     hidden = prepared(batch, with_pooled=False).last_hidden_state  # the first run compiles
     seconds = []
     for _ in range(_NUM_TRIALS):
@@ -107,7 +108,7 @@ def _kept_in() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bertkit" / "precision"
 
 
-def _fingerprint(encoder: Encoder) -> str:
+def _fingerprint(encoder: AnyEncoder) -> str:
     """Of the machine, the versions, and the beginning of every weight."""
     weights = hashlib.sha256()
     for parameter in encoder.parameters():

@@ -12,7 +12,7 @@ import torch
 from bertkit.batch import Batch, collate, length_sorted_batches
 from bertkit.heads import Bert
 from bertkit.tokenizer import Encodings, Tokenizer
-from bertkit.transformer import Encoder, PreparedEncoder
+from bertkit.transformer import AnyEncoder, AnyPrepared
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -29,7 +29,7 @@ class Runner:
 
     network: Bert
     tokenizer: Tokenizer
-    encoder: Encoder | PreparedEncoder  # the network's own, or the same prepared for this machine
+    encoder: AnyEncoder | AnyPrepared  # the network's own, or the same prepared for this machine
 
     @property
     def device(self) -> torch.device:

@@ -1,9 +1,10 @@
-"""The activation inside the feed-forward network, by its name in a published config."""
+"""The activation inside the feed-forward network, by its name in a published config, alone and with a gate."""
 
 from functools import partial
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 ACTIVATIONS = {
     "gelu": F.gelu,  # exact, with erf (Hendrycks & Gimpel 2016)
@@ -14,3 +15,9 @@ ACTIVATIONS = {
     "swish": F.silu,
     "tanh": torch.tanh,
 }
+
+
+def gated(x: Tensor, name: str) -> Tensor:
+    """``activation(left) * right`` of the halves of each row: (T, 2 F) to (T, F)."""
+    left, right = x.chunk(2, dim=-1)
+    return ACTIVATIONS[name](left) * right

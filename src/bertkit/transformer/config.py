@@ -1,5 +1,6 @@
 """The shape of a Transformer encoder, keys spelled as in a published ``config.json``."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from bertkit.errors import UsageError
@@ -33,27 +34,17 @@ class TransformerConfig:
     layer_norm_eps: float = 1e-12  # added to the variance in layer normalization
 
     def __post_init__(self) -> None:
-        for name in ("vocab_size", "hidden_size", "num_attention_heads", "intermediate_size",
-                     "max_position_embeddings", "type_vocab_size"):  # fmt: skip
-            value = getattr(self, name)
-            if type(value) is not int or not 1 <= value < 2**31:
-                raise UsageError(f"{name}={value!r}: expected an integer from 1 to 2,147,483,647")
+        check_integers(self, "vocab_size", "hidden_size", "num_attention_heads", "intermediate_size",
+                       "max_position_embeddings", "type_vocab_size")  # fmt: skip
         if type(self.num_hidden_layers) is not int or self.num_hidden_layers < 0:
             raise UsageError(f"num_hidden_layers={self.num_hidden_layers!r}: expected an integer of at least 0")
         if self.hidden_size % self.num_attention_heads:
             raise UsageError(
                 f"hidden_size={self.hidden_size} is not a multiple of num_attention_heads={self.num_attention_heads}"
             )
-        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
-            value = getattr(self, name)
-            if not isinstance(value, int | float) or not 0 <= value < 1:
-                raise UsageError(f"{name}={value!r}: expected a probability from 0 to below 1")
-        for name in ("initializer_range", "layer_norm_eps"):
-            value = getattr(self, name)
-            if not isinstance(value, int | float) or not 0 < value < float("inf"):
-                raise UsageError(f"{name}={value!r}: expected a number above 0")
-        if self.hidden_act not in ACTIVATIONS:
-            raise UsageError(f"hidden_act={self.hidden_act!r}: expected one of {', '.join(ACTIVATIONS)}")
+        check_probabilities(self, "hidden_dropout_prob", "attention_probs_dropout_prob")
+        check_above_zero(self, "initializer_range", "layer_norm_eps")
+        check_one_of(self, "hidden_act", ACTIVATIONS)
 
     @classmethod
     def of_size(cls, size: str, **changes: int | float | str) -> "TransformerConfig":
@@ -69,3 +60,49 @@ class TransformerConfig:
     @property
     def head_dim(self) -> int:
         return self.hidden_size // self.num_attention_heads
+
+
+def check_integers(config: object, *names: str) -> None:
+    """Check fields that count something.
+
+    Raises:
+        UsageError: one is not an integer of at least 1.
+    """
+    for name in names:
+        value = getattr(config, name)
+        if type(value) is not int or not 1 <= value < 2**31:
+            raise UsageError(f"{name}={value!r}: expected an integer from 1 to 2,147,483,647")
+
+
+def check_probabilities(config: object, *names: str) -> None:
+    """Check fields that hold a dropout probability.
+
+    Raises:
+        UsageError: one is not a number from 0 to below 1.
+    """
+    for name in names:
+        value = getattr(config, name)
+        if not isinstance(value, int | float) or not 0 <= value < 1:
+            raise UsageError(f"{name}={value!r}: expected a probability from 0 to below 1")
+
+
+def check_above_zero(config: object, *names: str) -> None:
+    """Check fields that hold a positive number.
+
+    Raises:
+        UsageError: one is not.
+    """
+    for name in names:
+        value = getattr(config, name)
+        if not isinstance(value, int | float) or not 0 < value < float("inf"):
+            raise UsageError(f"{name}={value!r}: expected a number above 0")
+
+
+def check_one_of(config: object, name: str, choices: Iterable[str]) -> None:
+    """Check a field that names one of some choices.
+
+    Raises:
+        UsageError: it names another.
+    """
+    if getattr(config, name) not in list(choices):
+        raise UsageError(f"{name}={getattr(config, name)!r}: expected one of {', '.join(choices)}")

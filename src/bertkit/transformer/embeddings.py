@@ -14,9 +14,9 @@ class Embeddings(nn.Module):
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
-        self.word = _embedding(config.vocab_size, config.hidden_size)
-        self.position = _embedding(config.max_position_embeddings, config.hidden_size)
-        self.token_type = _embedding(config.type_vocab_size, config.hidden_size)
+        self.word = table(config.vocab_size, config.hidden_size)
+        self.position = table(config.max_position_embeddings, config.hidden_size)
+        self.token_type = table(config.type_vocab_size, config.hidden_size)
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
@@ -36,23 +36,40 @@ class Embeddings(nn.Module):
         Raises:
             UsageError: a sequence is longer than the position table, or an id is outside its table.
         """
-        if batch.num_positions > self.position.num_embeddings:
-            raise UsageError(
-                f"the batch uses {batch.num_positions} positions, the model has {self.position.num_embeddings} "
-                "(max_position_embeddings): cut or window the texts when encoding them"
-            )
-        if batch.input_ids.device.type != "cpu":
-            return
-        for ids, table in ((batch.input_ids, self.word), (batch.token_type_ids, self.token_type)):
-            lowest, highest = (int(bound) for bound in torch.aminmax(ids))
-            if lowest < 0 or highest >= table.num_embeddings:
-                raise UsageError(
-                    f"the batch holds input_ids up to {int(batch.input_ids.max())} and token_type_ids up to "
-                    f"{int(batch.token_type_ids.max())}, the model has {self.word.num_embeddings} and "
-                    f"{self.token_type.num_embeddings} of them: encode the texts with the model's own tokenizer"
-                )
+        check_positions(batch, self.position.num_embeddings)
+        check_rows("input_ids", batch.input_ids, self.word)
+        check_rows("token_type_ids", batch.token_type_ids, self.token_type)
 
 
-def _embedding(num_rows: int, width: int) -> nn.Embedding:
+def check_positions(batch: Batch, max_positions: int) -> None:
+    """Check that a model has all positions of a batch.
+
+    Raises:
+        UsageError: a sequence is longer.
+    """
+    if batch.num_positions > max_positions:
+        raise UsageError(
+            f"the batch uses {batch.num_positions} positions, the model has {max_positions} "
+            "(max_position_embeddings): cut or window the texts when encoding them"
+        )
+
+
+def check_rows(name: str, ids: Tensor, rows: nn.Embedding) -> None:
+    """Check that every id has its row in a table; not on a GPU, which tells that itself.
+
+    Raises:
+        UsageError: an id is outside the table.
+    """
+    if ids.device.type != "cpu":
+        return
+    lowest, highest = (int(bound) for bound in torch.aminmax(ids))
+    if lowest < 0 or highest >= rows.num_embeddings:
+        raise UsageError(
+            f"the batch holds {name} from {lowest} to {highest}, the model has {rows.num_embeddings} of them: encode "
+            "the texts with the model's own tokenizer"
+        )
+
+
+def table(num_rows: int, width: int) -> nn.Embedding:
     """A table whose values are still to come: drawing them on the meta device would import torch's compiler (1.5 s)."""
     return nn.Embedding.from_pretrained(torch.empty(num_rows, width), freeze=False)

@@ -1,24 +1,42 @@
 """Every initial value, in one place."""
 
+import math
+
 import torch
 from torch import nn
 
+from bertkit.transformer.config import TransformerConfig
+from bertkit.transformer.modern.config import ModernConfig
+
 
 @torch.no_grad()
-def initialize(module: nn.Module, initializer_range: float, seed: int) -> None:
-    """Fill a module's parameters as BERT was initialised, reproducibly from ``seed``.
+def initialize(module: nn.Module, config: TransformerConfig | ModernConfig, seed: int) -> None:
+    """Fill the parameters of a network, or of a part of it, as its kind was initialised, reproducibly from ``seed``.
 
     Weights of linear layers and embeddings come from a normal distribution of standard deviation
-    ``initializer_range``, redrawn beyond two of them; biases are 0, layer normalization starts as the identity
-    (google-research/bert ``modeling.py``, ``create_initializer``).
+    ``initializer_range``, redrawn beyond two of them (google-research/bert ``modeling.py``, ``create_initializer``),
+    in the modern encoder beyond ``initializer_cutoff_factor`` of them; there what writes to the residual stream, and
+    the dense layer of a head, has them divided by the root of twice the number of layers, and a classifier's standard
+    deviation is the inverse root of its width (Warner et al. 2024, appendix A.1; transformers'
+    ``ModernBertPreTrainedModel._init_weights``). Biases are 0, layer normalization starts as the identity.
     """
     generator = torch.Generator().manual_seed(seed)
-    for part in module.modules():
+    cutoff = config.initializer_cutoff_factor if isinstance(config, ModernConfig) else 2.0
+    for name, part in module.named_modules():
         if isinstance(part, nn.Linear | nn.Embedding):
-            bound = 2 * initializer_range
-            nn.init.trunc_normal_(part.weight, std=initializer_range, a=-bound, b=bound, generator=generator)
+            std = _standard_deviation(name.rpartition(".")[2], config)
+            nn.init.trunc_normal_(part.weight, std=std, a=-cutoff * std, b=cutoff * std, generator=generator)
         if isinstance(part, nn.LayerNorm):
             nn.init.ones_(part.weight)
     for name, parameter in module.named_parameters():
         if name.rpartition(".")[2] == "bias":
             nn.init.zeros_(parameter)
+
+
+def _standard_deviation(name: str, config: TransformerConfig | ModernConfig) -> float:
+    """Of the weights of a part with this name."""
+    if isinstance(config, ModernConfig) and name in ("output", "project", "dense"):
+        return config.initializer_range / math.sqrt(2 * config.num_hidden_layers)
+    if isinstance(config, ModernConfig) and name == "classifier":
+        return config.hidden_size**-0.5
+    return config.initializer_range

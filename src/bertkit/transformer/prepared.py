@@ -54,11 +54,7 @@ class PreparedEncoder:
             precision = "float64"
         kernels = kernels or kernels_for(precision, weight.device)
         activation, layers = encoder.config.hidden_act, [cast(EncoderLayer, layer) for layer in encoder.layers]
-        self.encoder = encoder
-        self._modules = list(encoder.modules())
-        # torch does not count the updates of parameters made in inference mode: those are prepared anew every time.
-        self._is_counted = not any(parameter.is_inference() for parameter in encoder.parameters())
-        self._state = _state_of(self._modules) if self._is_counted else []
+        self.encoder, self._weights = encoder, WeightsAsTheyAre(encoder)
         with torch.inference_mode():
             if precision == "int8":
                 self.embeddings = Int8Embeddings(encoder.embeddings)
@@ -68,9 +64,9 @@ class PreparedEncoder:
                 self.embeddings = kernels.embeddings(encoder.embeddings, dtype)
                 self.layers = [PreparedLayer(layer, activation, kernels, dtype) for layer in layers]
 
-    def fits(self, encoder: Encoder) -> bool:
+    def fits(self, encoder: nn.Module) -> bool:
         """Whether this was prepared from these very weights, unchanged since."""
-        return encoder is self.encoder and self._is_counted and _state_of(self._modules) == self._state
+        return encoder is self.encoder and self._weights.are_unchanged()
 
     @torch.inference_mode()
     def __call__(self, batch: Batch, *, with_hidden_states: bool = False, with_pooled: bool = True) -> EncoderOutput:
@@ -91,6 +87,19 @@ class PreparedEncoder:
     def _plain(self, hidden: Tensor | HiddenStates) -> Tensor:
         tensor = hidden.tensor if isinstance(hidden, HiddenStates) else hidden
         return tensor.to(self.encoder.embeddings.word.weight.dtype)
+
+
+class WeightsAsTheyAre:
+    """Remembers the weights of an encoder, to tell whether they have changed since."""
+
+    def __init__(self, encoder: nn.Module) -> None:
+        self._modules = list(encoder.modules())
+        # torch does not count the updates of parameters made in inference mode: those are prepared anew every time.
+        self._is_counted = not any(parameter.is_inference() for parameter in encoder.parameters())
+        self._state = _state_of(self._modules) if self._is_counted else []
+
+    def are_unchanged(self) -> bool:
+        return self._is_counted and _state_of(self._modules) == self._state
 
 
 def _state_of(modules: list[nn.Module]) -> list[int]:

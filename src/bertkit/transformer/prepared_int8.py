@@ -63,7 +63,7 @@ class Int8Layer:
         num_tokens, width = query_key_value.values.shape
         quantized = _room_for(num_tokens, width // 3)
         context = np.empty(quantized.values.shape, np.float32)
-        attend_tiles(query_key_value, batch.cu_seqlens.numpy(), self.num_heads, context, quantized, None)
+        attend_tiles(query_key_value, batch.cu_seqlens.numpy(), self.num_heads, context, quantized, None, None, None)
         return quantized
 
     def _activate(self, product: Product) -> Quantized:

@@ -4,7 +4,9 @@ from bertkit.transformer.kernels.attention import attention_with_probs
 from bertkit.transformer.kernels.training import (
     activate,
     add_norm,
+    add_then_norm,
     dropout,
+    gate,
     linear,
     recomputed,
     self_attention,
@@ -14,8 +16,10 @@ from bertkit.transformer.kernels.training import (
 __all__ = [
     "activate",
     "add_norm",
+    "add_then_norm",
     "attention_with_probs",
     "dropout",
+    "gate",
     "linear",
     "recomputed",
     "self_attention",

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from bertkit.transformer.kernels.rows import Norm, padded
+from bertkit.transformer.rotary import Rotary
 
 
 def array(tensor: Tensor) -> np.ndarray:
@@ -15,5 +16,19 @@ def array(tensor: Tensor) -> np.ndarray:
 
 def norm_arrays(norm: nn.LayerNorm) -> Norm:
     """A layer normalization's weights as they are now."""
-    weight, bias = (padded(array(part)) for part in (norm.weight, norm.bias))
+    weight = padded(array(norm.weight))
+    bias = np.zeros_like(weight) if norm.bias is None else padded(array(norm.bias))
     return Norm(weight, bias, np.float32(norm.eps))
+
+
+def turns_and_reach(
+    rotary: Rotary | None, window: int | None, longest: int
+) -> tuple[tuple[np.ndarray, np.ndarray] | None, int | None]:
+    """Angles and window as tile attention takes them; with angles a window always, so that one code serves both.
+
+    Args:
+        longest: tokens of the longest sequence.
+    """
+    if rotary is None:
+        return None, window
+    return (array(rotary.cos), array(rotary.sin)), longest if window is None else min(window, longest)

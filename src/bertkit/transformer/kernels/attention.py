@@ -10,9 +10,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bertkit.transformer.rotary import Rotary, rotate
+
 
 def packed_attention(
-    query: Tensor, key: Tensor, value: Tensor, seqlens: Sequence[int], dropout_prob: float = 0.0
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    seqlens: Sequence[int],
+    dropout_prob: float = 0.0,
+    window: int | None = None,
 ) -> Tensor:
     """``softmax(Q K^T / sqrt(K)) V`` within each sequence (Vaswani et al. 2017, equation 1).
 
@@ -23,6 +30,7 @@ def packed_attention(
         query, key, value: (T, H, K).
         seqlens: tokens of each sequence, summing to T.
         dropout_prob: dropout on the attention probabilities.
+        window: how many tokens to each side a token sees; None: its whole sequence.
 
     Returns:
         (T, H, K).
@@ -31,13 +39,38 @@ def packed_attention(
     for rows, shape in _equal_length_runs(seqlens):
         # (N * L, H, K) -> (N, H, L, K), a view
         q, k, v = (x[rows].unflatten(0, shape).transpose(1, 2) for x in (query, key, value))
-        attended = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout_prob)
+        mask = None if window is None else _near(shape[1], window, query.device)
+        attended = F.scaled_dot_product_attention(q, k, v, mask, dropout_prob)
         parts.append(attended.transpose(1, 2).flatten(0, 1))  # back to (N * L, H, K)
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
+def packed_self_attention(
+    query_key_value: Tensor,
+    seqlens: Sequence[int],
+    num_heads: int,
+    dropout_prob: float = 0.0,
+    rotary: Rotary | None = None,
+    window: int | None = None,
+) -> Tensor:
+    """The same of (T, 3 D), for each token the queries of all heads, the keys and the values, to the context (T, D).
+
+    Args:
+        rotary: angles by which queries and keys are turned first; None: they stay as they are.
+    """
+    query, key, value = query_key_value.unflatten(-1, (3, num_heads, -1)).unbind(1)  # (T, H, K) each
+    if rotary is not None:
+        query, key = rotate(query, rotary), rotate(key, rotary)
+    return packed_attention(query, key, value, seqlens, dropout_prob, window).flatten(-2)
+
+
 def attention_with_probs(
-    query: Tensor, key: Tensor, value: Tensor, seqlens: Sequence[int], dropout_prob: float = 0.0
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    seqlens: Sequence[int],
+    dropout_prob: float = 0.0,
+    window: int | None = None,
 ) -> tuple[Tensor, list[Tensor]]:
     """The same, written out, with the probabilities: the reference, and the path taken when they are asked for.
 
@@ -47,10 +80,18 @@ def attention_with_probs(
     contexts, all_probs = [], []
     for q, k, v in zip(*(x.transpose(0, 1).split(list(seqlens), dim=1) for x in (query, key, value)), strict=True):
         scores = q @ k.transpose(1, 2) * q.shape[-1] ** -0.5  # (H, L, L)
+        if window is not None:
+            scores = scores.masked_fill(~_near(q.shape[1], window, q.device), -torch.inf)
         probs = scores.softmax(dim=-1)
         contexts.append(F.dropout(probs, dropout_prob) @ v)  # (H, L, K)
         all_probs.append(probs)
     return torch.cat(contexts, dim=1).transpose(0, 1), all_probs
+
+
+def _near(length: int, window: int, device: torch.device) -> Tensor:
+    """(L, L) bool: which tokens are at most ``window`` apart."""
+    places = torch.arange(length, device=device)
+    return (places[:, None] - places).abs() <= window
 
 
 def _equal_length_runs(seqlens: Sequence[int]) -> Iterator[tuple[slice, tuple[int, int]]]:

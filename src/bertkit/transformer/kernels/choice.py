@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 
 from bertkit.errors import UsageError
+from bertkit.transformer.activations import gated
 from bertkit.transformer.kernels import steps
 from bertkit.transformer.kernels.linear import OneDNNInt8Linear, OneDNNLinear, PlainInt8Linear, PlainLinear, has_onednn
 
@@ -17,6 +18,28 @@ class Kernels(NamedTuple):
     embeddings: type
     attention: Callable
     norm: type
+
+
+class ModernKernels(NamedTuple):
+    """The same for the modern encoder."""
+
+    linear: type
+    attention: Callable
+    gate: Callable
+    add_then_norm: type
+
+
+def plain_modern_kernels() -> ModernKernels:
+    """torch's own operations."""
+    return ModernKernels(PlainLinear, steps.plain_attention, gated, steps.PlainAddThenNorm)
+
+
+def modern_kernels_for(precision: str, device: torch.device) -> ModernKernels:
+    """The fastest kernels for float32, float64 or bfloat16 on a device."""
+    if device.type != "cpu" or precision == "float64":
+        return plain_modern_kernels()
+    linear = _fastest_linear(precision)
+    return ModernKernels(linear, steps.compiled_attention, steps.compiled_gate, steps.CompiledAddThenNorm)
 
 
 def plain_kernels(precision: str) -> Kernels:
@@ -35,12 +58,16 @@ def kernels_for(precision: str, device: torch.device) -> Kernels:
         raise UsageError(f"precision='int8' runs on the CPU, not on {device}: choose bfloat16 there")
     if device.type != "cpu" or precision == "float64":
         return plain_kernels(precision)
-    linear = {
+    linear = _fastest_linear(precision)
+    return Kernels(linear, steps.CompiledEmbeddings, steps.compiled_attention, steps.CompiledNorm)
+
+
+def _fastest_linear(precision: str) -> type:
+    return {
         "float32": OneDNNLinear if has_onednn("mkldnn::_linear_pointwise") else PlainLinear,
         "bfloat16": OneDNNLinear if has_onednn("mkldnn::_linear_pointwise") and _has_bfloat16() else PlainLinear,
         "int8": OneDNNInt8Linear if has_onednn("onednn::qlinear_pointwise") else PlainInt8Linear,
     }[precision]
-    return Kernels(linear, steps.CompiledEmbeddings, steps.compiled_attention, steps.CompiledNorm)
 
 
 def _has_bfloat16() -> bool:

@@ -36,9 +36,9 @@ def has_onednn(operation: str) -> bool:
 
 
 class PlainLinear:
-    """``activation(x W^T + b)`` or ``x W^T + b + residual`` by torch's own operations: the reference."""
+    """``activation(x W^T + b)`` or ``x W^T + b + residual`` by torch's own operations: the reference; b may be None."""
 
-    def __init__(self, weight: Tensor, bias: Tensor) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self.weight, self.bias = weight, bias
 
     def __call__(self, x: Tensor, *, activation: str | None = None, residual: Tensor | None = None) -> Tensor:

@@ -1,20 +1,24 @@
-"""The steps between the products, prepared for inference: embedding, attention, layer norm.
+"""The steps between the products, prepared for inference: embedding, attention, gate, layer norm.
 
 Each twice with one signature: by torch's own operations, the reference, for any device and dtype; and compiled, for
 float32 and bfloat16 on the CPU, where the arithmetic is done in float32 and rounded once when it is stored.
-Shape letters: T total_tokens, D hidden_size.
+Shape letters: T total_tokens, D hidden_size, F intermediate_size.
 """
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertkit.batch import Batch
+from bertkit.transformer.activations import gated
 from bertkit.transformer.embeddings import Embeddings
-from bertkit.transformer.kernels.arrays import array, norm_arrays
-from bertkit.transformer.kernels.attention import packed_attention
+from bertkit.transformer.kernels.arrays import array, norm_arrays, turns_and_reach
+from bertkit.transformer.kernels.attention import packed_self_attention
+from bertkit.transformer.kernels.modern_rows import add_then_norm_forward, gate_forward
 from bertkit.transformer.kernels.rows import Quantized, embed_rows, norm_rows
 from bertkit.transformer.kernels.tile_attention import attend_tiles
+from bertkit.transformer.rotary import Rotary
 
 
 class PlainEmbeddings:
@@ -46,17 +50,61 @@ class CompiledEmbeddings:
         return hidden
 
 
-def plain_attention(query_key_value: Tensor, batch: Batch, num_heads: int) -> Tensor:
-    """(T, 3 D), of each token the queries of all heads, the keys and the values, to the context (T, D)."""
-    query, key, value = query_key_value.unflatten(-1, (3, num_heads, -1)).unbind(1)  # (T, H, K) each
-    return packed_attention(query, key, value, batch.seqlens).flatten(-2)
+def plain_attention(
+    query_key_value: Tensor, batch: Batch, num_heads: int, rotary: Rotary | None = None, window: int | None = None
+) -> Tensor:
+    """(T, 3 D), of each token the queries of all heads, the keys and the values, to the context (T, D).
+
+    Args:
+        rotary: angles by which queries and keys are turned first; None: they stay as they are.
+        window: how many tokens to each side a token sees; None: its whole sequence.
+    """
+    return packed_self_attention(query_key_value, batch.seqlens, num_heads, rotary=rotary, window=window)
 
 
-def compiled_attention(query_key_value: Tensor, batch: Batch, num_heads: int) -> Tensor:
+def compiled_attention(
+    query_key_value: Tensor, batch: Batch, num_heads: int, rotary: Rotary | None = None, window: int | None = None
+) -> Tensor:
     """The same, compiled."""
     context = query_key_value.new_empty(len(query_key_value), query_key_value.shape[1] // 3)
-    attend_tiles(array(query_key_value), batch.cu_seqlens.numpy(), num_heads, array(context), None, None)
+    turns = turns_and_reach(rotary, window, batch.max_seqlen)
+    attend_tiles(array(query_key_value), batch.cu_seqlens.numpy(), num_heads, array(context), None, None, *turns)
     return context
+
+
+def compiled_gate(x: Tensor, activation: str) -> Tensor:
+    """`gated`, with GELU compiled."""
+    if activation != "gelu":
+        return gated(x, activation)
+    out = x.new_empty(len(x), x.shape[1] // 2)
+    gate_forward(array(x), array(out))
+    return out
+
+
+class PlainAddThenNorm:
+    """``residual + x``, and the same after a layer normalization without bias in the dtype of the products."""
+
+    def __init__(self, norm: nn.LayerNorm, dtype: torch.dtype) -> None:
+        self.shape, self.weight, self.eps, self.dtype = norm.normalized_shape, norm.weight, norm.eps, dtype
+
+    def __call__(self, x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
+        """(T, D) each to (T, D) each."""
+        summed = residual + x
+        return summed, F.layer_norm(summed, self.shape, self.weight, None, self.eps).to(self.dtype)
+
+
+class CompiledAddThenNorm:
+    """The same, compiled."""
+
+    def __init__(self, norm: nn.LayerNorm, dtype: torch.dtype) -> None:
+        self.norm, self.dtype = norm_arrays(norm), dtype
+
+    def __call__(self, x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
+        """(T, D) each to (T, D) each."""
+        summed, normed = torch.empty_like(residual), torch.empty_like(residual, dtype=self.dtype)
+        means, factors = np.empty(len(x), np.float32), np.empty(len(x), np.float32)
+        add_then_norm_forward(array(x), array(residual), self.norm, None, array(summed), array(normed), means, factors)
+        return summed, normed
 
 
 class PlainNorm:

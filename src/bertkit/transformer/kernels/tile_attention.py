@@ -9,6 +9,7 @@ import numpy as np
 
 from bertkit.compiled import compiled
 from bertkit.transformer.kernels.rows import quantize_rows, read, whole_vectors
+from bertkit.transformer.kernels.sight import hide_far, keys_seen, sight_of, zero_far
 from bertkit.transformer.kernels.tiles import (
     QUERIES,
     add_products,
@@ -35,7 +36,7 @@ from bertkit.transformer.kernels.vectors import (
 
 
 @compiled
-def attend_tiles(query_key_value, cu_seqlens, num_heads, context, quantized, dropout):
+def attend_tiles(query_key_value, cu_seqlens, num_heads, context, quantized, dropout, rotary, window):
     """``context = softmax(Q K^T / sqrt(K)) V`` in each sequence and head (Vaswani et al. 2017, equation 1).
 
     Args:
@@ -45,6 +46,8 @@ def attend_tiles(query_key_value, cu_seqlens, num_heads, context, quantized, dro
         quantized: Quantized that takes the context too, or None.
         dropout: Dropout of the attention probabilities, or None; element j of query i in head h has the number
             (i * H + h) * (longest L) + j.
+        rotary: (T, K / 2) float32 cosines and sines by which queries and keys are turned first, or None.
+        window: how many tokens to each side a query sees, or None: its whole sequence.
     """
     hidden_size = context.shape[1]
     head_dim = hidden_size // num_heads
@@ -53,64 +56,67 @@ def attend_tiles(query_key_value, cu_seqlens, num_heads, context, quantized, dro
     queries = np.zeros((QUERIES, width), np.float32)
     keys, values = np.zeros((stride, width), np.float32), np.zeros((stride, width), np.float32)
     keys_across = np.empty((width, stride), np.float32)  # keys, transposed
-    beyond_end = np.empty(stride, np.float32)  # 0 for a key of the sequence, -inf after its last
+    sight = sight_of(stride, window)
     scores = np.empty((QUERIES, stride), np.float32)
     mixed = np.empty((QUERIES, width), np.float32)
     for sequence in range(len(cu_seqlens) - 1):
         start, end = np.intp(cu_seqlens[sequence]), np.intp(cu_seqlens[sequence + 1])
         length = end - start
         keys[length : whole_vectors(length)] = 0
-        beyond_end[:length] = 0
-        beyond_end[length : whole_vectors(length)] = -np.inf
+        sight.beyond_end[:length] = 0
+        sight.beyond_end[length : whole_vectors(length)] = -np.inf
         for head in range(num_heads):
             column = head * head_dim
-            take(query_key_value, start, hidden_size + column, length, head_dim, keys)
+            take_turned(query_key_value, start, hidden_size + column, length, head_dim, rotary, keys)
             take(query_key_value, start, 2 * hidden_size + column, length, head_dim, values)
             transpose_block(keys, length, head_dim, keys_across)
             for query in range(0, length, QUERIES):
                 num_queries = min(QUERIES, length - query)
-                take(query_key_value, start + query, column, num_queries, head_dim, queries)
-                shares = weigh_tile(queries, keys_across, beyond_end, length, head_dim, scores)
+                first, last = keys_seen(sight, query, num_queries, length)
+                take_turned(query_key_value, start + query, column, num_queries, head_dim, rotary, queries)
+                shares = weigh_tile(queries, keys_across, sight, query, num_queries, first, last, head_dim, scores)
                 if dropout is not None:
-                    first = ((start + query) * num_heads + head) * longest
-                    drop_tile(scores, length, dropout, first, num_heads * longest)
-                mix_tile(scores, values, length, head_dim, shares, mixed)
+                    number = ((start + query) * num_heads + head) * longest
+                    drop_tile(scores, first, last, dropout, number, num_heads * longest)
+                mix_tile(scores, values, first, last, head_dim, shares, mixed)
                 put(mixed, num_queries, head_dim, context, start + query, column)
         if quantized is not None:
             quantize_rows(context, start, end, quantized)
 
 
 @compiled
-def weigh_tile(queries, keys_across, beyond_end, length, head_dim, scores):
-    """Eight rows of ``exp(queries keys^T / sqrt(head_dim))``, up to a factor, into ``scores``.
+def weigh_tile(queries, keys_across, sight, query, num_queries, first, last, head_dim, scores):
+    """Eight rows of ``exp(queries keys^T / sqrt(head_dim))``, up to a factor, into ``scores``; keys first to last.
 
     Returns 1 / their sums: times these they are the attention probabilities.
     """
     width, stride = queries.shape[1], scores.shape[1]
     scale = np.float32(np.log2(np.e) / np.sqrt(head_dim))  # e**x is 2**(log2(e) x)
     tops = in_tile(broadcast(np.float32(-np.inf)))
-    for key in range(0, length, WIDTH):
-        tile = in_tile(load(beyond_end, key))
+    for key in range(first, last, WIDTH):
+        tile = in_tile(load(sight.beyond_end, key))
+        tile = hide_far(tile, sight, query, num_queries, key)
         for c in range(head_dim):
             tile = add_products(tile, queries, c, width, load(keys_across, c * stride + key))
         store_tile(scores, key, stride, tile)
         tops = larger_tile(tops, tile)
     shifts = eight_lanes(largest_of_eight(tops) * broadcast(-scale))
     sums = in_tile(broadcast(np.float32(0)))
-    for key in range(0, length, WIDTH):
+    for key in range(first, last, WIDTH):
         powers = powers_of_2(scores, key, stride, broadcast(scale), shifts)
+        powers = zero_far(powers, sight, query, num_queries, key)
         store_tile(scores, key, stride, powers)
         sums = add_tile(sums, powers)
     return eight_lanes(inverse(totals_of_eight(sums)))
 
 
 @compiled
-def mix_tile(weights, values, length, head_dim, shares, mixed):
-    """``mixed = shares * (weights values)``: (8, L) and (L, K) to (8, K)."""
+def mix_tile(weights, values, first, last, head_dim, shares, mixed):
+    """``mixed = shares * (weights values)``: (8, L) and (L, K) to (8, K); keys first to last."""
     width, stride = values.shape[1], weights.shape[1]
     for c in range(0, head_dim, 2 * WIDTH):
         left = right = in_tile(broadcast(np.float32(0)))
-        for key in range(length):
+        for key in range(first, last):
             left = add_products(left, weights, key, stride, load(values, key * width + c))
             right = add_products(right, weights, key, stride, load(values, key * width + c + WIDTH))
         store_tile(mixed, c, width, times_tile(left, shares))
@@ -118,13 +124,14 @@ def mix_tile(weights, values, length, head_dim, shares, mixed):
 
 
 @compiled
-def drop_tile(weights, length, dropout, first, row_step):
-    """Dropout of (8, L) weights in place; those of row r have the numbers from ``first + r * row_step`` on."""
+def drop_tile(weights, first, last, dropout, number, row_step):
+    """Dropout of (8, L) weights in place, keys first to last; those of row r are numbered from
+    ``number + r * row_step`` on."""
     stride = weights.shape[1]
     for row in range(QUERIES):
-        for key in range(0, length, WIDTH):
+        for key in range(first, last, WIDTH):
             place = row * stride + key
-            store(weights, place, apply_dropout(load(weights, place), dropout, first + row * row_step + key))
+            store(weights, place, apply_dropout(load(weights, place), dropout, number + row * row_step + key))
 
 
 @compiled
@@ -168,3 +175,18 @@ def put(block, num_rows, head_dim, rows, row, column):
         place = (row + r) * rows.shape[1] + column
         for c in range(0, head_dim, WIDTH):
             store_first(rows, place + c, load(block, r * width + c), head_dim - c)
+
+
+@compiled
+def take_turned(rows, row, column, num_rows, head_dim, rotary, block):
+    """`take`, turned by the angles of the rows; they are those of the first half of the columns."""
+    if rotary is None:
+        take(rows, row, column, num_rows, head_dim, block)
+    else:
+        half, width = head_dim // 2, block.shape[1]
+        for r in range(num_rows):
+            for c in range(0, half, WIDTH):
+                cos, sin = read(rotary[0], row + r, c), read(rotary[1], row + r, c)
+                left, right = read(rows, row + r, column + c), read(rows, row + r, column + half + c)
+                store_first(block, r * width + c, left * cos - right * sin, half - c)
+                store_first(block, r * width + half + c, right * cos + left * sin, half - c)

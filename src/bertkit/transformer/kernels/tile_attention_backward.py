@@ -7,7 +7,8 @@ dV = (M * P)^T dC;  dP = M * (dC V^T);  dS = P * (dP - sum(P * dP)) / sqrt(K);  
 import numpy as np
 
 from bertkit.compiled import compiled
-from bertkit.transformer.kernels.rows import whole_vectors
+from bertkit.transformer.kernels.rows import read, whole_vectors
+from bertkit.transformer.kernels.sight import keys_seen, sight_of
 from bertkit.transformer.kernels.tile_attention import (
     drop_tile,
     longest_of,
@@ -15,6 +16,7 @@ from bertkit.transformer.kernels.tile_attention import (
     put,
     room_across,
     take,
+    take_turned,
     transpose_block,
     weigh_tile,
 )
@@ -29,11 +31,13 @@ from bertkit.transformer.kernels.tiles import (
     store_tile,
     times_tile,
 )
-from bertkit.transformer.kernels.vectors import WIDTH, broadcast, load, store, totals_of_eight
+from bertkit.transformer.kernels.vectors import WIDTH, broadcast, load, store, store_first, totals_of_eight
 
 
 @compiled
-def attend_tiles_backward(query_key_value, cu_seqlens, num_heads, dropout, grad_context, grad_query_key_value):
+def attend_tiles_backward(
+    grad_context, grad_query_key_value, query_key_value, cu_seqlens, num_heads, dropout, rotary, window
+):
     """Fill ``grad_query_key_value`` (T, 3 D) from ``grad_context`` (T, D); the others as `attend_tiles` had them."""
     hidden_size = grad_context.shape[1]
     head_dim = hidden_size // num_heads
@@ -47,7 +51,7 @@ def attend_tiles_backward(query_key_value, cu_seqlens, num_heads, dropout, grad_
     keys, values = np.zeros((stride, width), np.float32), np.zeros((stride, width), np.float32)
     keys_across, values_across = np.empty((width, stride), np.float32), np.empty((width, stride), np.float32)
     grad_keys, grad_values = np.empty((stride, width), np.float32), np.empty((stride, width), np.float32)
-    beyond_end = np.empty(stride, np.float32)
+    sight = sight_of(stride, window)
     probs, dropped, grad_scores = (
         np.empty((QUERIES, stride), np.float32),
         np.empty((QUERIES, stride), np.float32),
@@ -56,11 +60,11 @@ def attend_tiles_backward(query_key_value, cu_seqlens, num_heads, dropout, grad_
     for sequence in range(len(cu_seqlens) - 1):
         start, end = np.intp(cu_seqlens[sequence]), np.intp(cu_seqlens[sequence + 1])
         length = end - start
-        beyond_end[:length] = 0
-        beyond_end[length : whole_vectors(length)] = -np.inf
+        sight.beyond_end[:length] = 0
+        sight.beyond_end[length : whole_vectors(length)] = -np.inf
         for head in range(num_heads):
             column = head * head_dim
-            take(query_key_value, start, hidden_size + column, length, head_dim, keys)
+            take_turned(query_key_value, start, hidden_size + column, length, head_dim, rotary, keys)
             take(query_key_value, start, 2 * hidden_size + column, length, head_dim, values)
             keys[length : whole_vectors(length)] = 0
             values[length : whole_vectors(length)] = 0
@@ -70,58 +74,75 @@ def attend_tiles_backward(query_key_value, cu_seqlens, num_heads, dropout, grad_
             grad_values[:length] = 0
             for query in range(0, length, QUERIES):
                 num_queries = min(QUERIES, length - query)
-                take(query_key_value, start + query, column, num_queries, head_dim, queries)
+                first, last = keys_seen(sight, query, num_queries, length)
+                take_turned(query_key_value, start + query, column, num_queries, head_dim, rotary, queries)
                 take(grad_context, start + query, column, num_queries, head_dim, grads)
                 queries[num_queries:] = 0  # rows that are not there leave nothing in the sums over rows
                 grads[num_queries:] = 0
-                shares = weigh_tile(queries, keys_across, beyond_end, length, head_dim, probs)
-                _scale_tile(probs, length, shares)
-                for key in range(0, length, WIDTH):
+                shares = weigh_tile(queries, keys_across, sight, query, num_queries, first, last, head_dim, probs)
+                _scale_tile(probs, first, last, shares)
+                for key in range(first, last, WIDTH):
                     tile = in_tile(broadcast(np.float32(0)))
                     for c in range(head_dim):
                         tile = add_products(tile, grads, c, width, load(values_across, c * stride + key))
                     store_tile(grad_scores, key, stride, tile)
                     store_tile(dropped, key, stride, load_tile(probs, key, stride))
                 if dropout is not None:
-                    first = ((start + query) * num_heads + head) * longest
-                    drop_tile(dropped, length, dropout, first, num_heads * longest)
-                    drop_tile(grad_scores, length, dropout, first, num_heads * longest)
-                _through_softmax(probs, grad_scores, length, head_dim)
-                mix_tile(grad_scores, keys, length, head_dim, in_tile(broadcast(np.float32(1))), mixed)
-                put(mixed, num_queries, head_dim, grad_query_key_value, start + query, column)
-                _add_across(dropped, grads, length, head_dim, grad_values)
-                _add_across(grad_scores, queries, length, head_dim, grad_keys)
-            put(grad_keys, length, head_dim, grad_query_key_value, start, hidden_size + column)
+                    number = ((start + query) * num_heads + head) * longest
+                    drop_tile(dropped, first, last, dropout, number, num_heads * longest)
+                    drop_tile(grad_scores, first, last, dropout, number, num_heads * longest)
+                _through_softmax(probs, grad_scores, first, last, head_dim)
+                mix_tile(grad_scores, keys, first, last, head_dim, in_tile(broadcast(np.float32(1))), mixed)
+                _put_turned_back(mixed, num_queries, head_dim, rotary, grad_query_key_value, start + query, column)
+                _add_across(dropped, grads, first, last, head_dim, grad_values)
+                _add_across(grad_scores, queries, first, last, head_dim, grad_keys)
+            _put_turned_back(grad_keys, length, head_dim, rotary, grad_query_key_value, start, hidden_size + column)
             put(grad_values, length, head_dim, grad_query_key_value, start, 2 * hidden_size + column)
 
 
 @compiled
-def _scale_tile(weights, length, shares):
+def _scale_tile(weights, first, last, shares):
     stride = weights.shape[1]
-    for key in range(0, length, WIDTH):
+    for key in range(first, last, WIDTH):
         store_tile(weights, key, stride, times_tile(load_tile(weights, key, stride), shares))
 
 
 @compiled
-def _through_softmax(probs, grads, length, head_dim):
+def _through_softmax(probs, grads, first, last, head_dim):
     """``grads = probs * (grads - sum(probs * grads)) / sqrt(head_dim)``, row by row."""
     stride = probs.shape[1]
     sums = in_tile(broadcast(np.float32(0)))
-    for key in range(0, length, WIDTH):
+    for key in range(first, last, WIDTH):
         sums = add_tile(sums, times_tile(load_tile(probs, key, stride), load_tile(grads, key, stride)))
     shifts = eight_lanes(totals_of_eight(sums) * broadcast(np.float32(-1)))
     scale = in_tile(broadcast(np.float32(1 / np.sqrt(head_dim))))
-    for key in range(0, length, WIDTH):
+    for key in range(first, last, WIDTH):
         tile = times_tile(load_tile(probs, key, stride), add_tile(load_tile(grads, key, stride), shifts))
         store_tile(grads, key, stride, times_tile(tile, scale))
 
 
 @compiled
-def _add_across(weights, rows, length, head_dim, sums):
-    """``sums += weights^T rows``: (8, L) and (8, K) to (L, K)."""
+def _add_across(weights, rows, first, last, head_dim, sums):
+    """``sums += weights^T rows``: (8, L) and (8, K) to (L, K); keys first to last."""
     width, stride = rows.shape[1], weights.shape[1]
     for c in range(0, head_dim, WIDTH):
         tile = load_tile(rows, c, width)
-        for key in range(length):
+        for key in range(first, last):
             place = key * width + c
             store(sums, place, add_mixture(load(sums, place), weights, key, stride, tile))
+
+
+@compiled
+def _put_turned_back(block, num_rows, head_dim, rotary, rows, row, column):
+    """`put` of the gradients of what `take_turned` took: turned by the opposite angles."""
+    if rotary is None:
+        put(block, num_rows, head_dim, rows, row, column)
+    else:
+        half, width = head_dim // 2, block.shape[1]
+        for r in range(num_rows):
+            place = (row + r) * rows.shape[1] + column
+            for c in range(0, half, WIDTH):
+                cos, sin = read(rotary[0], row + r, c), read(rotary[1], row + r, c)
+                left, right = load(block, r * width + c), load(block, r * width + half + c)
+                store_first(rows, place + c, left * cos + right * sin, half - c)
+                store_first(rows, place + half + c, right * cos - left * sin, half - c)

@@ -20,10 +20,16 @@ from torch import Tensor, nn
 from torch.autograd import function
 from torch.utils.checkpoint import checkpoint
 
-from bertkit.transformer.activations import ACTIVATIONS
-from bertkit.transformer.kernels.arrays import array, norm_arrays
-from bertkit.transformer.kernels.attention import packed_attention
+from bertkit.transformer.activations import ACTIVATIONS, gated
+from bertkit.transformer.kernels.arrays import array, norm_arrays, turns_and_reach
+from bertkit.transformer.kernels.attention import packed_self_attention
 from bertkit.transformer.kernels.linear import OneDNNLinear, has_onednn
+from bertkit.transformer.kernels.modern_rows import (
+    add_then_norm_backward,
+    add_then_norm_forward,
+    gate_backward,
+    gate_forward,
+)
 from bertkit.transformer.kernels.rows import padded
 from bertkit.transformer.kernels.tile_attention import attend_tiles
 from bertkit.transformer.kernels.tile_attention_backward import attend_tiles_backward
@@ -36,6 +42,7 @@ from bertkit.transformer.kernels.training_rows import (
     gelu_backward,
     gelu_forward,
 )
+from bertkit.transformer.rotary import Rotary
 
 once_differentiable: Any = function.once_differentiable  # its annotation loses the arguments' names
 
@@ -75,8 +82,8 @@ def _active() -> _Active | None:
     return getattr(_this_thread, "active", None)
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """``x W^T + b``: (T, D) to (T, N)."""
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """``x W^T + b``, or without b: (T, D) to (T, N)."""
     active = _active()
     return F.linear(x, weight, bias) if active is None else _Linear.apply(x, weight, bias, active.dtype)
 
@@ -84,6 +91,11 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 def activate(x: Tensor, name: str) -> Tensor:
     """An activation, by its name in ACTIVATIONS."""
     return ACTIVATIONS[name](x) if _active() is None or name != "gelu" else _Gelu.apply(x)
+
+
+def gate(x: Tensor, name: str) -> Tensor:
+    """``activation(left) * right`` of the halves of each row: (T, 2 F) to (T, F)."""
+    return gated(x, name) if _active() is None or name != "gelu" else _Gate.apply(x)
 
 
 def dropout(x: Tensor, module: nn.Dropout) -> Tensor:
@@ -103,14 +115,38 @@ def add_norm(x: Tensor, residual: Tensor, norm: nn.LayerNorm, module: nn.Dropout
     return _AddNorm.apply(x, residual, norm.weight, norm.bias, norm, mask)
 
 
-def self_attention(query_key_value: Tensor, seqlens: Sequence[int], num_heads: int, dropout_prob: float) -> Tensor:
-    """(T, 3 D), of each token the queries of all heads, the keys and the values, to the context (T, D)."""
+def add_then_norm(
+    x: Tensor, residual: Tensor, norm: nn.LayerNorm, module: nn.Dropout | None = None
+) -> tuple[Tensor, Tensor]:
+    """``residual + dropout(x)``, and the same after a norm without bias, in the dtype of the products."""
     active = _active()
     if active is None:
-        query, key, value = query_key_value.unflatten(-1, (3, num_heads, -1)).unbind(1)  # (T, H, K) each
-        return packed_attention(query, key, value, seqlens, dropout_prob).flatten(-2)
+        summed = residual + (x if module is None else module(x))
+        return summed, norm(summed)
+    mask = active.dropout(module.p) if module is not None and module.training and module.p else None
+    return _AddThenNorm.apply(x, residual, norm.weight, norm, mask, active.dtype)
+
+
+def self_attention(
+    query_key_value: Tensor,
+    seqlens: Sequence[int],
+    num_heads: int,
+    dropout_prob: float,
+    rotary: Rotary | None = None,
+    window: int | None = None,
+) -> Tensor:
+    """(T, 3 D), of each token the queries of all heads, the keys and the values, to the context (T, D).
+
+    Args:
+        rotary: angles by which queries and keys are turned first; None: they stay as they are.
+        window: how many tokens to each side a token sees; None: its whole sequence.
+    """
+    active = _active()
+    if active is None:
+        return packed_self_attention(query_key_value, seqlens, num_heads, dropout_prob, rotary, window)
     mask = active.dropout(dropout_prob) if dropout_prob else None
-    return _Attention.apply(query_key_value, np.cumsum([0, *seqlens], dtype=np.int32), num_heads, mask)
+    cu_seqlens, turns = np.cumsum([0, *seqlens], dtype=np.int32), turns_and_reach(rotary, window, max(seqlens))
+    return _Attention.apply(query_key_value, cu_seqlens, num_heads, mask, *turns)
 
 
 def recomputed(layer: nn.Module, hidden_states: Tensor, *others: Any) -> Any:
@@ -132,11 +168,11 @@ def recomputed(layer: nn.Module, hidden_states: Tensor, *others: Any) -> Any:
 
 class _Linear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, dtype: torch.dtype) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
         x_cast, weight_cast = x.to(dtype), weight.to(dtype)
         ctx.save_for_backward(x_cast, weight_cast)
         ctx.x_dtype = x.dtype
-        return _product(x_cast, weight_cast, bias.to(dtype))
+        return _product(x_cast, weight_cast, None if bias is None else bias.to(dtype))
 
     @staticmethod
     @once_differentiable
@@ -145,9 +181,12 @@ class _Linear(torch.autograd.Function):
         grad = grad.to(x.dtype).contiguous()
         grad_x = _product(grad, weight.T).to(ctx.x_dtype) if ctx.needs_input_grad[0] else None
         grad_weight = _product(grad.T, x.T).float() if ctx.needs_input_grad[1] else None
-        sums = padded(np.zeros(grad.shape[1], np.float32))
-        add_rows(array(grad), sums)
-        return grad_x, grad_weight, torch.from_numpy(sums[: grad.shape[1]]), None
+        grad_bias = None
+        if ctx.needs_input_grad[2]:
+            sums = padded(np.zeros(grad.shape[1], np.float32))
+            add_rows(array(grad), sums)
+            grad_bias = torch.from_numpy(sums[: grad.shape[1]])
+        return grad_x, grad_weight, grad_bias, None
 
 
 def _product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -171,6 +210,23 @@ class _Gelu(torch.autograd.Function):
         (x,) = ctx.saved_tensors
         grad_x = torch.empty_like(x)
         gelu_backward(array(grad.contiguous()), array(x), array(grad_x))
+        return grad_x
+
+
+class _Gate(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        out = x.new_empty(len(x), x.shape[1] // 2)
+        gate_forward(array(x), array(out))
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        grad_x = torch.empty_like(x)
+        gate_backward(array(grad.contiguous()), array(x), array(grad_x))
         return grad_x
 
 
@@ -219,15 +275,56 @@ class _AddNorm(torch.autograd.Function):
         return grad_x, grad_residual, *grad_weights, None, None
 
 
+class _AddThenNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        residual: Tensor,
+        weight: Tensor,
+        norm: nn.LayerNorm,
+        mask: Dropout | None,
+        dtype: torch.dtype,
+    ) -> tuple[Tensor, Tensor]:
+        summed, normed = torch.empty_like(residual), torch.empty_like(residual, dtype=dtype)
+        means, factors = torch.empty(len(x)), torch.empty(len(x))
+        arrays = norm_arrays(norm)
+        add_then_norm_forward(
+            array(x), array(residual), arrays, mask, array(summed), array(normed), means.numpy(), factors.numpy()
+        )
+        ctx.save_for_backward(summed, means, factors)
+        ctx.arrays, ctx.mask, ctx.x_dtype = arrays, mask, x.dtype
+        return summed, normed
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_summed: Tensor, grad_normed: Tensor) -> tuple[Tensor | None, ...]:
+        summed, means, factors = ctx.saved_tensors
+        width = summed.shape[1]
+        grad_x, grad_residual = torch.empty_like(summed, dtype=ctx.x_dtype), torch.empty_like(summed)
+        grad_weight = padded(np.zeros(width, np.float32))
+        add_then_norm_backward(
+            array(grad_summed.contiguous()), array(grad_normed.contiguous()), array(summed), ctx.arrays, ctx.mask,
+            means.numpy(), factors.numpy(), array(grad_x), array(grad_residual), grad_weight,
+        )  # fmt: skip
+        return grad_x, grad_residual, torch.from_numpy(grad_weight[:width]), None, None, None
+
+
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, query_key_value: Tensor, cu_seqlens: np.ndarray, num_heads: int, mask: Dropout | None
+        ctx: Any,
+        query_key_value: Tensor,
+        cu_seqlens: np.ndarray,
+        num_heads: int,
+        mask: Dropout | None,
+        turns: tuple[np.ndarray, np.ndarray] | None,
+        reach: int | None,
     ) -> Tensor:
         context = query_key_value.new_empty(len(query_key_value), query_key_value.shape[1] // 3)
-        attend_tiles(array(query_key_value), cu_seqlens, num_heads, array(context), None, mask)
+        attend_tiles(array(query_key_value), cu_seqlens, num_heads, array(context), None, mask, turns, reach)
         ctx.save_for_backward(query_key_value)
-        ctx.cu_seqlens, ctx.num_heads, ctx.mask = cu_seqlens, num_heads, mask
+        ctx.arguments = cu_seqlens, num_heads, mask, turns, reach
         return context
 
     @staticmethod
@@ -235,12 +332,5 @@ class _Attention(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (query_key_value,) = ctx.saved_tensors
         grad_together = torch.empty_like(query_key_value)
-        attend_tiles_backward(
-            array(query_key_value),
-            ctx.cu_seqlens,
-            ctx.num_heads,
-            ctx.mask,
-            array(grad.contiguous()),
-            array(grad_together),
-        )
-        return grad_together, None, None, None
+        attend_tiles_backward(array(grad.contiguous()), array(grad_together), array(query_key_value), *ctx.arguments)
+        return grad_together, None, None, None, None, None

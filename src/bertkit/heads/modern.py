@@ -1,0 +1,58 @@
+"""The heads of the modern encoder, as ModernBERT publishes them (Warner et al. 2024).
+
+Shape letters: T total_tokens, B sequences, N sequences or tokens, P positions, D hidden_size, V vocab_size.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from bertkit.batch import Batch
+from bertkit.transformer import ModernConfig
+from bertkit.transformer.kernels import activate, linear
+
+
+class PredictionHead(nn.Module):
+    """``norm(activation(dense(h)))`` without biases: where every head of the modern encoder begins."""
+
+    def __init__(self, config: ModernConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
+        self.activation = config.classifier_activation
+        self.norm = nn.LayerNorm(config.hidden_size, eps=config.norm_eps, bias=False)
+
+    def transform(self, hidden_states: Tensor) -> Tensor:
+        """(N, D) to the same."""
+        transformed = activate(linear(hidden_states, self.dense.weight, None), self.activation)
+        return self.norm(transformed.to(hidden_states.dtype))
+
+
+class ModernMaskedLMHead(PredictionHead):
+    """A score for every entry of the vocabulary: the word embedding is the output projection, the head its bias."""
+
+    def __init__(self, config: ModernConfig) -> None:
+        super().__init__(config)
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+
+    def forward(self, hidden_states: Tensor, word_embedding: Tensor) -> Tensor:
+        """(P, D) hidden states of the positions wanted and (V, D) word embedding to (P, V) logits."""
+        return linear(self.transform(hidden_states), word_embedding, self.bias).to(hidden_states.dtype)
+
+
+class ModernClassificationHead(PredictionHead):
+    """Logits of the labels, for pooled sequences or for tokens; one label is regression."""
+
+    def __init__(self, config: ModernConfig, num_labels: int, dropout_prob: float) -> None:
+        super().__init__(config)
+        self.dropout = nn.Dropout(dropout_prob)
+        self.classifier = nn.Linear(config.hidden_size, num_labels)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """(N, D) to (N, num_labels)."""
+        return self.classifier(self.dropout(self.transform(vectors)))
+
+
+def pool_sequences(hidden_states: Tensor, batch: Batch, pooling: str) -> Tensor:
+    """(T, D) to (B, D): of each sequence the first token, "cls", or the "mean" of all."""
+    if pooling == "cls":
+        return hidden_states[batch.first_tokens]
+    return torch.segment_reduce(hidden_states, "mean", lengths=batch.cu_seqlens.diff().long())

@@ -1,0 +1,104 @@
+"""The row steps of the modern encoder, forward and backward: residual, then norm without bias; the gated activation.
+
+Shape letters: T total_tokens, D hidden_size, F intermediate_size.
+"""
+
+import numpy as np
+
+from bertkit.compiled import compiled
+from bertkit.transformer.kernels.rows import read, whole_vectors, write
+from bertkit.transformer.kernels.training_rows import apply_dropout
+from bertkit.transformer.kernels.vector_functions import normal
+from bertkit.transformer.kernels.vectors import WIDTH, broadcast, fma, load, store, store_first, total
+
+
+@compiled
+def add_then_norm_forward(x, residual, norm, dropout, summed, normed, means, factors):
+    """``summed = residual + dropout(x); normed = norm(summed)``, all (T, D).
+
+    Args:
+        norm: Norm, whose bias is not read.
+        dropout: Dropout, or None.
+        means, factors: (T,) means of the rows and 1 / standard deviations, for the backward pass.
+    """
+    num_rows, width = x.shape
+    line = np.zeros(whole_vectors(width), np.float32)
+    for row in range(num_rows):
+        sums = broadcast(np.float32(0))
+        for c in range(0, width, WIDTH):
+            numbers = read(x, row, c)
+            if dropout is not None:
+                numbers = apply_dropout(numbers, dropout, row * width + c)
+            numbers = read(residual, row, c) + numbers
+            sums = sums + numbers
+            store(line, c, numbers)
+            write(summed, row, c, numbers)
+        mean = total(sums) / np.float32(width)
+        line[width:] = mean  # whatever is beyond the end is at no distance
+        squares = broadcast(np.float32(0))
+        for c in range(0, width, WIDTH):
+            distance = load(line, c) - broadcast(mean)
+            squares = fma(distance, distance, squares)
+        factor = np.float32(1) / np.sqrt(total(squares) / np.float32(width) + norm.eps)
+        means[row], factors[row] = mean, factor
+        for c in range(0, width, WIDTH):
+            scaled = (load(line, c) - broadcast(mean)) * broadcast(factor)
+            write(normed, row, c, scaled * load(norm.weight, c))
+
+
+@compiled
+def add_then_norm_backward(
+    grad_summed, grad_normed, summed, norm, dropout, means, factors, grad_x, grad_residual, grad_weight
+):
+    """The gradients of `add_then_norm_forward`; that of the weight is added to what is there.
+
+    With n = (summed - mean) * factor and g = grad_normed * weight, the gradient of the sum is
+    grad_summed + factor * (g - mean(g) - n * mean(g * n)).
+    """
+    num_rows, width = summed.shape
+    scaled, grads = np.zeros(whole_vectors(width), np.float32), np.zeros(whole_vectors(width), np.float32)
+    for row in range(num_rows):
+        mean, factor = broadcast(means[row]), broadcast(factors[row])
+        sums = products = broadcast(np.float32(0))
+        for c in range(0, width, WIDTH):
+            grad = read(grad_normed, row, c)
+            n = (read(summed, row, c) - mean) * factor
+            store(grad_weight, c, fma(grad, n, load(grad_weight, c)))
+            grad = grad * load(norm.weight, c)  # zero beyond the end, whatever n is there
+            sums = sums + grad
+            products = fma(grad, n, products)
+            store(scaled, c, n)
+            store(grads, c, grad)
+        mean_grad = broadcast(total(sums) / np.float32(width))
+        mean_product = broadcast(total(products) / np.float32(width))
+        for c in range(0, width, WIDTH):
+            grad = (load(grads, c) - mean_grad - load(scaled, c) * mean_product) * factor
+            grad = grad + read(grad_summed, row, c)
+            write(grad_residual, row, c, grad)
+            if dropout is not None:
+                grad = apply_dropout(grad, dropout, row * width + c)
+            write(grad_x, row, c, grad)
+
+
+@compiled
+def gate_forward(x, out):
+    """``out = gelu(left) * right``, of the halves of (T, 2 F) rows, to (T, F)."""
+    num_rows, width = out.shape
+    for row in range(num_rows):
+        for c in range(0, width, WIDTH):
+            left, right = read(x, row, c), read(x, row, width + c)
+            cdf, _ = normal(left)
+            write(out, row, c, left * cdf * right)
+
+
+@compiled
+def gate_backward(grad_out, x, grad_x):
+    """The gradients of `gate_forward`: grad_out * right * gelu'(left), and grad_out * gelu(left)."""
+    num_rows, width = grad_out.shape
+    for row in range(num_rows):
+        for c in range(0, width, WIDTH):
+            grad, left, right = read(grad_out, row, c), read(x, row, c), read(x, row, width + c)
+            cdf, density = normal(left)
+            place = row * 2 * width + c
+            store_first(grad_x, place, grad * right * fma(left, density, cdf), width - c)
+            store_first(grad_x, place + width, grad * left * cdf, width - c)

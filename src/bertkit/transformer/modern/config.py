@@ -1,0 +1,60 @@
+"""The shape of a modern encoder, keys spelled as in a published ModernBERT ``config.json``."""
+
+from dataclasses import dataclass
+
+from bertkit.errors import UsageError
+from bertkit.transformer.activations import ACTIVATIONS
+from bertkit.transformer.config import check_above_zero, check_integers, check_one_of, check_probabilities
+
+
+@dataclass(frozen=True)
+class ModernConfig:
+    """Defaults are ModernBERT base (Warner et al. 2024, table 3, and transformers' ``ModernBertConfig``).
+
+    Every linear layer and normalization is without bias, but for the output of masked language modelling and the
+    classifier.
+    """
+
+    vocab_size: int = 50_368  # rows of the word embedding
+    hidden_size: int = 768  # width of every hidden state
+    num_hidden_layers: int = 22  # encoder layers
+    num_attention_heads: int = 12  # must divide hidden_size into an even head_dim
+    intermediate_size: int = 1_152  # width inside the feed-forward network, after the gate
+    hidden_activation: str = "gelu"  # activation inside it, before the gate: a key of ACTIVATIONS
+    max_position_embeddings: int = 8_192  # longest sequence in tokens
+    global_attn_every_n_layers: int = 3  # layers 0, n, 2 n, ... attend to the whole sequence, the others locally
+    local_attention: int = 128  # window of local attention in tokens, half of it to each side
+    global_rope_theta: float = 160_000.0  # base of the rotary frequencies in global layers
+    local_rope_theta: float = 10_000.0  # the same in local layers
+    norm_eps: float = 1e-5  # added to the variance in layer normalization
+    embedding_dropout: float = 0.0  # dropout on the embeddings, in training
+    attention_dropout: float = 0.0  # dropout on attention probabilities and on attention's output, in training
+    mlp_dropout: float = 0.0  # dropout inside the feed-forward network, after the gate, in training
+    initializer_range: float = 0.02  # standard deviation of initial weights
+    initializer_cutoff_factor: float = 2.0  # initial weights beyond so many standard deviations are drawn anew
+    classifier_pooling: str = "cls"  # what a sequence classifier reads: "cls" or the "mean" of all tokens
+    classifier_activation: str = "gelu"  # activation in every head: a key of ACTIVATIONS
+
+    def __post_init__(self) -> None:
+        check_integers(self, "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
+                       "intermediate_size", "max_position_embeddings", "global_attn_every_n_layers",
+                       "local_attention")  # fmt: skip
+        if self.hidden_size % (2 * self.num_attention_heads):
+            raise UsageError(
+                f"hidden_size={self.hidden_size} is not a multiple of twice num_attention_heads="
+                f"{self.num_attention_heads}: rotary positions turn the columns of a head in pairs"
+            )
+        check_probabilities(self, "embedding_dropout", "attention_dropout", "mlp_dropout")
+        check_above_zero(self, "global_rope_theta", "local_rope_theta", "norm_eps", "initializer_range",
+                         "initializer_cutoff_factor")  # fmt: skip
+        check_one_of(self, "classifier_pooling", ("cls", "mean"))
+        check_one_of(self, "hidden_activation", ACTIVATIONS)
+        check_one_of(self, "classifier_activation", ACTIVATIONS)
+
+    @property
+    def head_dim(self) -> int:
+        return self.hidden_size // self.num_attention_heads
+
+    def is_global(self, layer: int) -> bool:
+        """Whether a layer, counted from 0, attends to the whole sequence."""
+        return layer % self.global_attn_every_n_layers == 0

@@ -1,0 +1,97 @@
+"""The modern encoder: embeddings, layers, final norm."""
+
+from typing import cast
+
+from torch import Tensor, nn
+
+from bertkit.batch import Batch
+from bertkit.transformer.embeddings import check_positions, check_rows, table
+from bertkit.transformer.encoder import EncoderOutput
+from bertkit.transformer.kernels import dropout
+from bertkit.transformer.modern.config import ModernConfig
+from bertkit.transformer.modern.layer import ModernLayer, norm_of
+from bertkit.transformer.rotary import Rotary, rotary_of
+
+
+class ModernEmbeddings(nn.Module):
+    """``norm(word)``: positions come in as rotations in every layer, segments not at all."""
+
+    def __init__(self, config: ModernConfig) -> None:
+        super().__init__()
+        self.max_positions = config.max_position_embeddings
+        self.word = table(config.vocab_size, config.hidden_size)
+        self.norm = norm_of(config)
+        self.dropout = nn.Dropout(config.embedding_dropout)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Returns (total_tokens, hidden_size).
+
+        Raises:
+            UsageError: a sequence is too long, or an id is outside the table.
+        """
+        check_positions(batch, self.max_positions)
+        check_rows("input_ids", batch.input_ids, self.word)
+        return dropout(self.norm(self.word(batch.input_ids)), self.dropout)
+
+
+class ModernEncoder(nn.Module):
+    """Token ids in, one contextual vector for each token out (Warner et al. 2024, section 2.1)."""
+
+    pooler = None  # a sequence classifier reads hidden states
+
+    def __init__(self, config: ModernConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embeddings = ModernEmbeddings(config)
+        self.layers = nn.ModuleList(ModernLayer(config, layer) for layer in range(config.num_hidden_layers))
+        self.final_norm = norm_of(config)
+
+    def forward(
+        self,
+        batch: Batch,
+        *,
+        with_hidden_states: bool = False,
+        with_pooled: bool = True,
+        with_attention_probs: bool = False,
+    ) -> EncoderOutput:
+        """Run a Batch through all layers; as `Encoder.forward`, but nothing is pooled.
+
+        The hidden states are the embeddings, the residual stream after every layer but the last, and what the final
+        norm makes of it after the last.
+        """
+        hidden = self.embeddings(batch)
+        normed = hidden
+        rotary = self.rotary(batch)
+        hidden_states, attention_probs = [hidden] if with_hidden_states else [], []
+        for layer, next_norm in zip(self.in_order(), self.norms_after(), strict=True):
+            hidden, normed, probs = layer(
+                hidden, normed, next_norm, batch.seqlens, rotary[layer.attention.theta],
+                with_probs=with_attention_probs,
+            )  # fmt: skip
+            if with_hidden_states:
+                hidden_states.append(hidden)
+            if with_attention_probs:
+                attention_probs.append(probs)
+        last = normed.to(hidden.dtype)
+        return EncoderOutput(
+            last_hidden_state=last,
+            pooled=None,
+            hidden_states=[*hidden_states[:-1], last] if with_hidden_states else None,
+            attention_probs=attention_probs if with_attention_probs else None,
+        )
+
+    def rotary(self, batch: Batch) -> dict[float, Rotary]:
+        """The angles of every token, for each rotary base in use."""
+        thetas = {layer.attention.theta for layer in self.in_order()}
+        return {theta: rotary_of(batch.position_ids, theta, self.config.head_dim) for theta in thetas}
+
+    def norms_after(self) -> list[nn.LayerNorm]:
+        """The normalization that follows each layer: the next one's, and at the end the final one."""
+        return [
+            *(layer.attention_norm for layer in self.in_order() if layer.attention_norm is not None),
+            self.final_norm,
+        ]
+
+    def in_order(self) -> list[ModernLayer]:
+        """The layers."""
+        return [cast(ModernLayer, layer) for layer in self.layers]

@@ -1,0 +1,22 @@
+"""The gated feed-forward network, GeGLU (Shazeer 2020, "GLU Variants Improve Transformer", equation 6)."""
+
+from torch import Tensor, nn
+
+from bertkit.transformer.kernels import dropout, gate, linear
+from bertkit.transformer.modern.config import ModernConfig
+
+
+class GatedFeedForward(nn.Module):
+    """Expand twice, multiply the one activated by the other, project back: the same for every token."""
+
+    def __init__(self, config: ModernConfig) -> None:
+        super().__init__()
+        self.expand = nn.Linear(config.hidden_size, 2 * config.intermediate_size, bias=False)
+        self.activation = config.hidden_activation
+        self.dropout = nn.Dropout(config.mlp_dropout)
+        self.project = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
+
+    def forward(self, normed: Tensor) -> Tensor:
+        """(total_tokens, hidden_size) to the same."""
+        gated = gate(linear(normed, self.expand.weight, None), self.activation)
+        return linear(dropout(gated, self.dropout), self.project.weight, None)

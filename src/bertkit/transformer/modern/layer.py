@@ -1,0 +1,59 @@
+"""One modern layer: attention and feed-forward, each reading the normalized residual stream and adding to it.
+
+Shape letters: T total_tokens, D hidden_size.
+"""
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from bertkit.transformer.kernels import add_then_norm
+from bertkit.transformer.modern.attention import ModernAttention
+from bertkit.transformer.modern.config import ModernConfig
+from bertkit.transformer.modern.feed_forward import GatedFeedForward
+from bertkit.transformer.rotary import Rotary
+
+
+class ModernLayer(nn.Module):
+    """``x = x + attention(norm(x)); x = x + feed_forward(norm(x))`` (Xiong et al. 2020, figure 1 b).
+
+    The first layer has no attention norm: the embeddings come normalized.
+    """
+
+    def __init__(self, config: ModernConfig, layer: int) -> None:
+        super().__init__()
+        self.attention_norm = norm_of(config) if layer else None
+        self.attention = ModernAttention(config, layer)
+        self.feed_forward_norm = norm_of(config)
+        self.feed_forward = GatedFeedForward(config)
+        self.attention_dropout = nn.Dropout(config.attention_dropout)
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        normed: Tensor,
+        next_norm: nn.LayerNorm,
+        seqlens: Sequence[int],
+        rotary: Rotary,
+        *,
+        with_probs: bool = False,
+    ) -> tuple[Tensor, Tensor, list[Tensor] | None]:
+        """An addition and the normalization after it are one step, so a layer ends with the norm of what follows it.
+
+        Args:
+            hidden_states: (T, D), the residual stream.
+            normed: (T, D), the same after this layer's attention norm.
+            next_norm: of the next layer, or the encoder's final one.
+
+        Returns:
+            The residual stream, the same after ``next_norm``, and when asked the attention probabilities.
+        """
+        attended, probs = self.attention(normed, seqlens, rotary, with_probs=with_probs)
+        hidden_states, normed = add_then_norm(attended, hidden_states, self.feed_forward_norm, self.attention_dropout)
+        expanded = self.feed_forward(normed)
+        return *add_then_norm(expanded, hidden_states, next_norm), probs
+
+
+def norm_of(config: ModernConfig) -> nn.LayerNorm:
+    """A layer normalization without bias."""
+    return nn.LayerNorm(config.hidden_size, eps=config.norm_eps, bias=False)

@@ -1,0 +1,84 @@
+"""The modern encoder prepared for inference at a precision, as `transformer/prepared.py` does for the one of 2018.
+
+The residual stream is float32 (float64 where the weights are) at every precision: it is added to and never
+normalized, so that roundings of it would add up from layer to layer. Shape letters: T total_tokens, D hidden_size.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from bertkit.batch import Batch
+from bertkit.errors import UsageError
+from bertkit.transformer.encoder import EncoderOutput
+from bertkit.transformer.kernels.choice import ModernKernels, modern_kernels_for
+from bertkit.transformer.modern.encoder import ModernEncoder
+from bertkit.transformer.modern.layer import ModernLayer
+from bertkit.transformer.prepared import WeightsAsTheyAre
+from bertkit.transformer.rotary import Rotary
+
+
+class PreparedModernLayer:
+    """`ModernLayer`, its weights in the dtype of the products."""
+
+    def __init__(self, layer: ModernLayer, kernels: ModernKernels, dtype: torch.dtype) -> None:
+        attention, feed_forward = layer.attention, layer.feed_forward
+        self.query_key_value, self.output, self.expand, self.project = (
+            kernels.linear(part.weight.to(dtype), None)
+            for part in (attention.query_key_value, attention.output, feed_forward.expand, feed_forward.project)
+        )
+        self.feed_forward_norm = kernels.add_then_norm(layer.feed_forward_norm, dtype)
+        self.kernels, self.activation = kernels, feed_forward.activation
+        self.num_heads, self.window, self.theta = attention.num_heads, attention.window, attention.theta
+
+    def __call__(self, hidden_states: Tensor, normed: Tensor, batch: Batch, rotary: Rotary) -> tuple[Tensor, Tensor]:
+        """(T, D) residual stream and its norm to the residual stream and what is still to be added to it."""
+        query_key_value = self.query_key_value(normed)
+        context = self.kernels.attention(query_key_value, batch, self.num_heads, rotary, self.window)
+        hidden_states, normed = self.feed_forward_norm(self.output(context), hidden_states)
+        return hidden_states, self.project(self.kernels.gate(self.expand(normed), self.activation))
+
+
+class PreparedModernEncoder:
+    """What `ModernEncoder.forward` computes, for inference; as `PreparedEncoder`.
+
+    Raises:
+        UsageError: int8.
+    """
+
+    def __init__(
+        self, encoder: ModernEncoder, precision: str = "float32", kernels: ModernKernels | None = None
+    ) -> None:
+        weight = encoder.embeddings.word.weight
+        if weight.dtype == torch.float64:
+            precision = "float64"
+        if precision == "int8":
+            raise UsageError("precision='int8' is not there for the modern encoder: choose bfloat16")
+        kernels = kernels or modern_kernels_for(precision, weight.device)
+        self.dtype = torch.bfloat16 if precision == "bfloat16" else weight.dtype  # of the products
+        self.encoder, self._weights = encoder, WeightsAsTheyAre(encoder)
+        with torch.inference_mode():
+            self.layers = [PreparedModernLayer(layer, kernels, self.dtype) for layer in encoder.in_order()]
+            self.norms_after = [kernels.add_then_norm(norm, self.dtype) for norm in encoder.norms_after()]
+
+    def fits(self, encoder: nn.Module) -> bool:
+        """Whether this was prepared from these very weights, unchanged since."""
+        return encoder is self.encoder and self._weights.are_unchanged()
+
+    @torch.inference_mode()
+    def __call__(self, batch: Batch, *, with_hidden_states: bool = False, with_pooled: bool = True) -> EncoderOutput:
+        """As `ModernEncoder.forward` in evaluation."""
+        hidden = self.encoder.embeddings(batch)
+        normed = hidden.to(self.dtype)
+        rotary = self.encoder.rotary(batch)
+        hidden_states = [hidden] if with_hidden_states else []
+        for layer, norm_after in zip(self.layers, self.norms_after, strict=True):
+            hidden, update = layer(hidden, normed, batch, rotary[layer.theta])
+            hidden, normed = norm_after(update, hidden)
+            if with_hidden_states:
+                hidden_states.append(hidden)
+        last = normed.to(hidden.dtype)
+        return EncoderOutput(
+            last_hidden_state=last,
+            pooled=None,
+            hidden_states=[*hidden_states[:-1], last] if with_hidden_states else None,
+        )

@@ -1,0 +1,38 @@
+"""Positions as rotations of queries and keys (Su et al. 2021, "RoFormer", section 3.4).
+
+A query and a key, each turned by an angle for its position, have a product that depends on the distance between them.
+Shape letters: T total_tokens, H num_heads, K head_dim.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Rotary(NamedTuple):
+    """The angles of every token, one for each pair of columns."""
+
+    cos: Tensor  # (T, K / 2) float32
+    sin: Tensor  # (T, K / 2) float32
+
+
+def rotary_of(position_ids: Tensor, theta: float, head_dim: int) -> Rotary:
+    """The angles ``position * theta ** (-2 i / K)`` of pair i.
+
+    In float32 whatever the precision of the weights, as the published model computes them: at position 8,000 the
+    rounding of a frequency turns by some 1e-4.
+
+    Args:
+        position_ids: (T,).
+    """
+    exponents = torch.arange(0, head_dim, 2, dtype=torch.float32, device=position_ids.device) / head_dim
+    angles = position_ids[:, None].float() * (1.0 / theta**exponents)
+    return Rotary(angles.cos(), angles.sin())
+
+
+def rotate(x: Tensor, rotary: Rotary) -> Tensor:
+    """Turn queries or keys, (T, H, K) to the same: columns i and i + K / 2 are a pair."""
+    cos, sin = (part[:, None].to(x.dtype) for part in rotary)
+    left, right = x.chunk(2, dim=-1)
+    return torch.cat([left * cos - right * sin, right * cos + left * sin], dim=-1)

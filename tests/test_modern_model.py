@@ -1,0 +1,236 @@
+"""The modern encoder at work: prepared for inference, embedding, filling masks, classifying, its initial values."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from random_modern import our_model, random_config
+
+from bertkit import Model, ModernConfig, Tokenizer, collate, load
+from bertkit.errors import MissingHeadError, UsageError
+from bertkit.heads import Bert
+from bertkit.inference import auto_precision
+from bertkit.transformer import ModernEncoder, initialize, prepare
+from bertkit.transformer.activations import ACTIVATIONS
+from bertkit.transformer.kernels.choice import modern_kernels_for, plain_modern_kernels
+from bertkit.transformer.modern.prepared import PreparedModernEncoder
+
+TEXTS = ["the cat sat on the mat", "", "walked and talked", "un", "green letters, in blue & red!", "the dog", "a cat"]
+LONG = "the cat walked " * 9
+
+CPU = torch.device("cpu")
+CHOICES = {  # every path that some CPU or build of torch takes
+    "plain": lambda precision: plain_modern_kernels(),
+    "fastest": lambda precision: modern_kernels_for(precision, CPU),
+    "without oneDNN": lambda precision: modern_kernels_for(precision, CPU)._replace(
+        linear=plain_modern_kernels().linear
+    ),
+}
+CLOSE = {"float32": 1e-5, "bfloat16": 0.06}  # of the largest hidden state, tiny random models
+
+
+def small(number: int = 5, **changes) -> Model:
+    settings = {"num_hidden_layers": 4, "local_attention": 6, "global_attn_every_n_layers": 3}
+    return our_model("encoder", number, **settings | {"max_position_embeddings": 99} | changes)
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+@pytest.mark.parametrize("precision", CLOSE)
+@torch.inference_mode()
+def test_hidden_states_of_every_layer(choice: str, precision: str) -> None:
+    model = small(hidden_activation="gelu")
+    batch = collate(model.tokenizer.encode_batch([*TEXTS, LONG]))
+    expected = model.encoder(batch, with_hidden_states=True)
+    prepared = PreparedModernEncoder(model.encoder, precision, CHOICES[choice](precision))
+    found = prepared(batch, with_hidden_states=True)
+    assert len(found.hidden_states) == 5 and found.pooled is None
+    for ours, reference in zip(found.hidden_states, expected.hidden_states, strict=True):
+        assert ours.dtype == torch.float32
+        assert (ours - reference).abs().max() <= CLOSE[precision] * max(1, reference.abs().max())
+    assert torch.equal(found.hidden_states[-1], found.last_hidden_state)
+    assert torch.equal(prepared(batch).last_hidden_state, found.last_hidden_state)
+
+
+@pytest.mark.parametrize("hidden_activation", ACTIVATIONS)
+@torch.inference_mode()
+def test_every_activation(hidden_activation: str) -> None:
+    model = small(hidden_activation=hidden_activation)
+    batch = collate(model.tokenizer.encode_batch([*TEXTS, LONG]))
+    expected = model.encoder(batch).last_hidden_state
+    for precision, tolerance in CLOSE.items():
+        found = prepare(model.encoder, precision)(batch).last_hidden_state
+        assert (found - expected).abs().max() <= tolerance * max(1, expected.abs().max())
+
+
+@pytest.mark.parametrize("sizes", [(128, 4, 352), (60, 3, 37), (24, 2, 19)], ids=str)
+@pytest.mark.parametrize("precision", CLOSE)
+@torch.inference_mode()
+def test_a_sequence_has_the_same_bits_alone_and_in_any_company(precision: str, sizes: tuple[int, int, int]) -> None:
+    model = small(6, hidden_size=sizes[0], num_attention_heads=sizes[1], intermediate_size=sizes[2])
+    prepared = prepare(model.encoder, precision)
+    encodings = model.tokenizer.encode_batch([*TEXTS, LONG, *TEXTS[::-1]])
+    together = prepared(collate(encodings)).last_hidden_state.split([len(encoding) for encoding in encodings])
+    for encoding, in_company in zip(encodings, together, strict=True):
+        assert torch.equal(prepared(collate([encoding])).last_hidden_state, in_company)
+
+
+def test_int8_is_refused_and_not_tried(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    model = small()
+    with pytest.raises(UsageError, match=r"int8.* choose bfloat16"):
+        Model(model.checkpoint, "int8").embed("the cat")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    choice = auto_precision.choose_precision(model.encoder, model.tokenizer)
+    assert choice.precision in CLOSE and "int8" not in choice.reason
+
+
+def test_an_update_of_the_weights_is_noticed() -> None:
+    model = small()
+    before = model.embed(TEXTS)
+    with torch.no_grad():
+        model.encoder.layers[0].feed_forward.expand.weight.mul_(1.5)
+    after = model.embed(TEXTS)
+    assert np.abs(after - before).max() > 1e-3
+    with torch.no_grad():
+        encoded = model.encoder(collate(model.tokenizer.encode_batch(TEXTS)))
+        means = torch.segment_reduce(
+            encoded.last_hidden_state,
+            "mean",
+            lengths=torch.tensor([len(e) for e in model.tokenizer.encode_batch(TEXTS)]),
+        )
+    np.testing.assert_allclose(after, means, rtol=0, atol=1e-5)
+
+
+def test_embedding_in_windows_and_by_layer_but_not_by_a_pooler() -> None:
+    model = small(max_position_embeddings=12)
+    assert model.embed([LONG], on_long="window", layers="concat-last-4").shape == (1, 4 * model.config.hidden_size)
+    with pytest.raises(UsageError, match="the model has 12 "):
+        model.encoder(collate(small().tokenizer.encode_batch([LONG])))
+    with pytest.raises(MissingHeadError, match="pooler"):
+        model.embed(["the cat"], pooling="pooler")
+
+
+def test_masks_are_filled_as_the_network_says() -> None:
+    model = our_model("masked_lm", 4)
+    (filled,) = model.fill_mask("the [MASK] sat", top_k=3)
+    batch = collate([model.tokenizer.encode("the [MASK] sat", special_tokens_in_text=True)])
+    with torch.no_grad():
+        best = model.network(batch).logits["masked_lm"][2].softmax(-1).topk(3)
+    assert [candidate.token_id for candidate in filled.candidates] == best.indices.tolist()
+    np.testing.assert_allclose([candidate.score for candidate in filled.candidates], best.values, atol=1e-6)
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_what_a_sequence_classifier_reads(pooling: str) -> None:
+    model = our_model("sequence_classification", 7, num_labels=3, classifier_pooling=pooling)
+    batch = collate(model.tokenizer.encode_batch(TEXTS))
+    with torch.no_grad():
+        found = model.network(batch)
+        parts = found.encoded.last_hidden_state.split(batch.seqlens)
+        vectors = torch.stack([part[0] if pooling == "cls" else part.mean(0) for part in parts])
+        expected = model.network.heads["sequence_classification"](vectors)
+    torch.testing.assert_close(found.logits["sequence_classification"], expected)
+
+
+def test_heads_that_are_not_there_are_refused() -> None:
+    config = random_config(1)
+    with pytest.raises(UsageError, match="modern encoder has no next_sentence head: it has masked_lm, "):
+        Bert(config, ["masked_lm", "next_sentence"])
+    with pytest.raises(UsageError, match="no pooler"):
+        Bert(config, with_pooler=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"hidden_size": 60, "num_attention_heads": 4}, "multiple of twice num_attention_heads"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers=0"),
+        ({"local_attention": 0}, "local_attention=0"),
+        ({"global_rope_theta": -1.0}, "global_rope_theta"),
+        ({"mlp_dropout": 1.0}, "mlp_dropout"),
+        ({"classifier_pooling": "max"}, "expected one of cls, mean"),
+        ({"hidden_activation": "mish"}, "hidden_activation='mish'"),
+        ({"classifier_activation": "mish"}, "classifier_activation='mish'"),
+    ],
+)  # fmt: skip
+def test_a_config_that_makes_no_encoder_is_refused(changes: dict, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        ModernConfig(**changes)
+
+
+def test_initial_values_are_spread_as_published() -> None:
+    config = ModernConfig(
+        vocab_size=499, hidden_size=120, num_hidden_layers=3, num_attention_heads=4, intermediate_size=200,
+        initializer_range=0.05, initializer_cutoff_factor=1.5,
+    )  # fmt: skip
+    network = Bert(config, ["masked_lm"])
+    initialize(network, config, seed=1)
+    published = transformers.ModernBertForMaskedLM(
+        transformers.ModernBertConfig(
+            vocab_size=499,
+            hidden_size=120,
+            num_hidden_layers=3,
+            num_attention_heads=4,
+            intermediate_size=200,
+            initializer_range=0.05,
+            initializer_cutoff_factor=1.5,
+            pad_token_id=0,
+        )
+    )
+    pairs = {
+        "encoder.layers.1.attention.query_key_value": published.model.layers[1].attn.Wqkv,
+        "encoder.layers.1.attention.output": published.model.layers[1].attn.Wo,
+        "encoder.layers.2.feed_forward.expand": published.model.layers[2].mlp.Wi,
+        "encoder.layers.2.feed_forward.project": published.model.layers[2].mlp.Wo,
+        "encoder.embeddings.word": published.model.embeddings.tok_embeddings,
+        "heads.masked_lm.dense": published.head.dense,
+    }
+    for name, theirs in pairs.items():
+        ours = network.get_submodule(name)
+        wide = math.sqrt(theirs.weight.numel())
+        assert abs(ours.weight.std() / theirs.weight.std() - 1) < 5 / wide, name
+        assert abs(ours.weight.abs().max() / theirs.weight.abs().max() - 1) < 0.01, name
+    assert (network.encoder.layers[1].attention_norm.weight == 1).all()
+    assert (network.heads["masked_lm"].bias == 0).all()
+    classifier = Bert(config, ["token_classification"], num_labels=99).heads["token_classification"]
+    initialize(classifier, config, seed=1)
+    assert abs(classifier.classifier.weight.abs().max() - 1.5 / math.sqrt(120)) < 0.002
+    assert (classifier.classifier.bias == 0).all()
+
+
+def test_training_makes_a_model_that_is_saved_and_loaded(tmp_path) -> None:
+    config = random_config(3, max_position_embeddings=50)
+    tokenizer = our_model("encoder", 3).tokenizer
+    model = Model.create(config, tokenizer, ["masked_lm"], seed=3)
+    assert isinstance(model.encoder, ModernEncoder) and isinstance(model.tokenizer, Tokenizer)
+    with pytest.raises(MissingHeadError, match="never trained"):
+        model.fill_mask("the [MASK]")
+    model.save(tmp_path / "made")
+    again = load(tmp_path / "made")
+    assert again.config == config
+    with pytest.raises(MissingHeadError, match="never trained"):
+        again.fill_mask("the [MASK]")
+    torch.testing.assert_close(dict(again.network.named_parameters()), dict(model.network.named_parameters()))
+
+
+def test_a_new_classifier_takes_over_what_heads_share(tmp_path) -> None:
+    """As transformers does: dense and norm of the masked LM head go on in the classifier's."""
+    trained = our_model("masked_lm", 8)
+    trained.save(tmp_path / "trained")
+    options = {"heads": ["token_classification"], "new": ["token_classification"], "label_names": ["A", "B", "C"]}
+    model = load(tmp_path / "trained", **options)
+    theirs, report = transformers.ModernBertForTokenClassification.from_pretrained(
+        tmp_path / "trained", num_labels=3, output_loading_info=True
+    )
+    assert report["missing_keys"] == {"classifier.weight", "classifier.bias"}
+    head = model.network.heads["token_classification"]
+    assert torch.equal(head.dense.weight, theirs.head.dense.weight)
+    assert torch.equal(head.norm.weight, trained.network.heads["masked_lm"].norm.weight)
+    assert (head.classifier.weight.shape, head.classifier.bias.tolist()) == ((3, theirs.config.hidden_size), [0, 0, 0])
+    origins = {name: origin.origin for name, origin in model.checkpoint.provenance.items()}
+    assert (origins["head.dense.weight"], origins["classifier.weight"]) == ("loaded", "initialised")
+    with pytest.raises(MissingHeadError, match="never trained"):
+        model.require_trained("token_classification")
+    anew = load(tmp_path / "trained", new=["masked_lm"])
+    assert not torch.equal(anew.network.heads["masked_lm"].dense.weight, theirs.head.dense.weight)
