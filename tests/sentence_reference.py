@@ -1,4 +1,4 @@
-"""Sentence splitting by the rules of ``bertkit.corpus.sentences``, written once more: str, regular expressions, slow."""
+"""Sentence splitting by the rules of ``bertkit.corpus.sentences``, written once more: str and regular expressions."""
 
 import re
 
@@ -15,8 +15,8 @@ INSIDE = set(
     "St Jr Sr Esq Inc Ltd Co Corp Bros Ave Blvd Rd Dept Univ Assn Assoc etc al ed eds trans ibid".split()
 )  # inside a sentence, unless the next word often begins one
 COUNTED = set(
-    "No no Nos nos Fig fig Figs figs Vol vol Vols vols pp ch Ch chap Chap sec Sec art Art Eq eq Pt pt Bk bk Pl pl par vv "
-    "ll nn ca Op op Jan Feb Mar Apr Jun Jul Aug Sep Sept Oct Nov Dec".split()
+    "No no Nos nos Fig fig Figs figs Vol vol Vols vols pp ch Ch chap Chap sec Sec art Art Eq eq Pt pt Bk bk Pl pl par "
+    "vv ll nn ca Op op Jan Feb Mar Apr Jun Jul Aug Sep Sept Oct Nov Dec".split()
 )
 BEGINNINGS = set(
     "A After All Although An And As At Because Before Both But By Did Do Does Each Even For From He Her Here His How "

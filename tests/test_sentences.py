@@ -77,7 +77,8 @@ def test_bounds_and_flags() -> None:
 
 
 FRAGMENTS = (
-    *"Aa Bb I i V IX 1 23 1234 . . . ! ? … 。 ！ \" ' “ ” 「 」 ( ) [ - — * , : é É Я я 漢 と ア ؟ । @ $ 😀 ™ ß ǅ ﬁ Ａ ａ".split(),
+    *"Aa Bb I i V IX 1 23 1234 . . . ! ? … 。 ！ \" ' “ ” 「 」 ( ) [ - — * , :".split(),
+    *"é É Я я 漢 と ア ؟ । @ $ 😀 ™ ß ǅ ﬁ Ａ ａ".split(),
     *(" ", " ", " ", " ", "\n", "\n", "\r\n", "\n\n", "\t", "\u00a0", "\u3000", "\u2028", "\x1c", "\x00"),
     *"Mr Mrs. e.g. i.e U.S. a.m Ph.D J. R. p. No. Fig Jan etc Inc. St The He It Then word Wordlonger abbreviation".split(),
     *"A.B.C.D.E.F.G.H.I.J 1.2. 3.14 .5 ..A x.y. XII. IIII. viz. MR. E.G. CO. NO. NO THE I'm A. I. Well".split(),

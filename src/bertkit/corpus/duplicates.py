@@ -31,7 +31,7 @@ class SeenSentences:
     def add(self, hashes: np.ndarray) -> tuple[np.ndarray, int]:
         """Add (n,) uint64 hashes; returns (n,) bool which of them were there before, and how many were forgotten."""
         seen = np.empty(len(hashes), np.bool_)
-        return seen, _add(hashes, self._table, seen)
+        return seen, int(_add(hashes, self._table, seen))
 
 
 @lean

@@ -85,6 +85,7 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     path = folder / MANIFEST
     if not path.is_file():
         return None
+    manifest: dict[str, Any] = {}
     try:
         manifest = json.loads(path.read_bytes())
         found = manifest["format"]

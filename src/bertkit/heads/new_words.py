@@ -36,7 +36,8 @@ def extend_embeddings(network: Bert, old: Tokenizer, new: Tokenizer) -> None:
     if "masked_lm" in network.heads:
         head = cast(MaskedLMHead, network.heads["masked_lm"])
         head.bias = nn.Parameter(_extended(head.bias, size, pieces))
-    network.config = network.encoder.config = replace(network.config, vocab_size=len(weight))
+    network.config = replace(network.config, vocab_size=len(weight))
+    network.encoder.config = network.config  # pyrefly: ignore
 
 
 def _extended(rows: torch.Tensor, size: int, pieces: list[torch.Tensor]) -> torch.Tensor:

@@ -7,7 +7,7 @@ from bertkit.errors import MissingHeadError, UsageError
 from bertkit.model import Model, load
 from bertkit.pretraining.recipe import Recipe
 from bertkit.tokenizer import Tokenizer
-from bertkit.transformer import SIZES, TransformerConfig
+from bertkit.transformer import AnyConfig, ModernConfig, TransformerConfig
 
 _FITTING = ((7.0, "tiny"), (60.0, "mini"), (600.0, "small"), (float("inf"), "base"))
 """The size that learns most in so many minutes on two cores."""
@@ -60,17 +60,15 @@ def _open(name: str, heads: list[str], new_head: bool, seed: int) -> Model:
     return load(name, heads=heads, new=["masked_lm"], device="cpu", seed=seed)
 
 
-def _config(recipe: Recipe, vocab_size: int) -> TransformerConfig:
+def _config(recipe: Recipe, vocab_size: int) -> AnyConfig:
     size, training, changes = recipe.model.size, recipe.training, dict(recipe.model.config)
     if size == "fit":
         if training.minutes is None:
             raise UsageError("size = 'fit' goes by the minutes of a run: give --minutes, or name a size")
         size = next(name for minutes, name in _FITTING if training.minutes <= minutes)
-    if size not in SIZES:
-        raise UsageError(f"size {size!r}: expected fit or one of {', '.join(SIZES)}")
     changes["vocab_size"] = vocab_size
     changes.setdefault("max_position_embeddings", max(512, *recipe.data.max_seqlens()))
-    kind: Any = TransformerConfig
+    kind: Any = ModernConfig if recipe.model.architecture == "modernbert" else TransformerConfig
     try:
         return kind.of_size(size, **changes)
     except TypeError as error:

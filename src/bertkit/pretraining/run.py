@@ -96,7 +96,7 @@ class Pretraining:
         )  # fmt: skip
         mark_as_trained(model)
         network = model.network.to(resolve_device(self.device))
-        network.encoder.gradient_checkpointing = settings.gradient_checkpointing
+        network.encoder.gradient_checkpointing = settings.gradient_checkpointing  # pyrefly: ignore
         optimizer = make_optimizer(
             settings.optimizer, network, learning_rate=settings.learning_rate, weight_decay=settings.weight_decay,
             betas=settings.betas, eps=settings.eps, matrix_learning_rate=settings.matrix_learning_rate,

@@ -94,7 +94,7 @@ def make_optimizer(
     """
     if name not in OPTIMIZERS:
         raise UsageError(f"optimizer={name!r}: expected one of {', '.join(OPTIMIZERS)}")
-    optimizers = []
+    optimizers: list[torch.optim.Optimizer] = []
     for share in _shares(network):
         matrices = [p for key, p in share if name == "muon" and p.dim() == 2 and ".layers." in key]
         others = [p for _, p in share if not any(p is matrix for matrix in matrices)]

@@ -1,10 +1,19 @@
 """The shape of a modern encoder, keys spelled as in a published ModernBERT ``config.json``."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bertkit.errors import UsageError
 from bertkit.transformer.activations import ACTIVATIONS
 from bertkit.transformer.config import check_above_zero, check_integers, check_one_of, check_probabilities
+
+MODERN_SIZES = {  # (layers, hidden, heads, intermediate): Warner et al. 2024, table 3; smaller ones in its proportions
+    "tiny": (2, 128, 2, 192),
+    "mini": (4, 256, 4, 384),
+    "small": (4, 512, 8, 768),
+    "medium": (8, 512, 8, 768),
+    "base": (22, 768, 12, 1_152),
+    "large": (28, 1_024, 16, 2_624),
+}
 
 
 @dataclass(frozen=True)
@@ -50,6 +59,17 @@ class ModernConfig:
         check_one_of(self, "classifier_pooling", ("cls", "mean"))
         check_one_of(self, "hidden_activation", ACTIVATIONS)
         check_one_of(self, "classifier_activation", ACTIVATIONS)
+
+    @classmethod
+    def of_size(cls, size: str, **changes: int | float | str) -> "ModernConfig":
+        """One of the named sizes, with changes: ``ModernConfig.of_size("mini", vocab_size=8192)``."""
+        if size not in MODERN_SIZES:
+            raise UsageError(f"size {size!r}: expected one of {', '.join(MODERN_SIZES)}")
+        layers, hidden, heads, intermediate = MODERN_SIZES[size]
+        config = cls(
+            num_hidden_layers=layers, hidden_size=hidden, num_attention_heads=heads, intermediate_size=intermediate
+        )
+        return replace(config, **changes)
 
     @property
     def head_dim(self) -> int:

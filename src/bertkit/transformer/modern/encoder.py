@@ -2,12 +2,13 @@
 
 from typing import cast
 
+import torch
 from torch import Tensor, nn
 
 from bertkit.batch import Batch
 from bertkit.transformer.embeddings import check_positions, check_rows, table
 from bertkit.transformer.encoder import EncoderOutput
-from bertkit.transformer.kernels import dropout
+from bertkit.transformer.kernels import dropout, recomputed
 from bertkit.transformer.modern.config import ModernConfig
 from bertkit.transformer.modern.layer import ModernLayer, norm_of
 from bertkit.transformer.rotary import Rotary, rotary_of
@@ -42,6 +43,7 @@ class ModernEncoder(nn.Module):
     def __init__(self, config: ModernConfig) -> None:
         super().__init__()
         self.config = config
+        self.gradient_checkpointing = False  # in training, compute activations again instead of keeping them
         self.embeddings = ModernEmbeddings(config)
         self.layers = nn.ModuleList(ModernLayer(config, layer) for layer in range(config.num_hidden_layers))
         self.final_norm = norm_of(config)
@@ -64,10 +66,11 @@ class ModernEncoder(nn.Module):
         rotary = self.rotary(batch)
         hidden_states, attention_probs = [hidden] if with_hidden_states else [], []
         for layer, next_norm in zip(self.in_order(), self.norms_after(), strict=True):
-            hidden, normed, probs = layer(
-                hidden, normed, next_norm, batch.seqlens, rotary[layer.attention.theta],
-                with_probs=with_attention_probs,
-            )  # fmt: skip
+            others = (normed, next_norm, batch.seqlens, rotary[layer.attention.theta])
+            if self.gradient_checkpointing and torch.is_grad_enabled() and not with_attention_probs:
+                hidden, normed, probs = recomputed(layer, hidden, *others)
+            else:
+                hidden, normed, probs = layer(hidden, *others, with_probs=with_attention_probs)
             if with_hidden_states:
                 hidden_states.append(hidden)
             if with_attention_probs:
