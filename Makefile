@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 export QUESTION
 
-.PHONY: install demo test test-slow check format bench clean
+.PHONY: install demo demo-pretrain test test-slow check format bench clean
 
 install: $(VENV)/.core
 
@@ -29,6 +29,9 @@ $(VENV)/.bench: $(VENV)/.dev
 
 demo: $(VENV)/.minilm
 	$(BIN)/python examples/ask_python_docs.py $${QUESTION:+"$$QUESTION"}
+
+demo-pretrain: $(VENV)/.core
+	$(BIN)/python examples/pretrain_on_python_docs.py
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest

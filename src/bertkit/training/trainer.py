@@ -92,6 +92,8 @@ class Trainer:
 
     def _loop(self, ahead: ThreadPoolExecutor, progress: tqdm) -> str:
         state, coming = self.state, None
+        if not state.step:  # what the initial weights know
+            self._evaluate()
         stops, done = self._agree()
         while not stops and done < 1:
             batch = coming.result() if coming is not None else self.feed.batch(state.position, done)
