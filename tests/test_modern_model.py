@@ -8,7 +8,7 @@ import torch
 import transformers
 from random_modern import our_model, random_config
 
-from bertkit import Model, ModernConfig, Tokenizer, collate, load
+from bertkit import Model, ModernConfig, Tokenizer, TransformerConfig, collate, load
 from bertkit.errors import MissingHeadError, UsageError
 from bertkit.heads import Bert
 from bertkit.inference import auto_precision
@@ -157,6 +157,19 @@ def test_heads_that_are_not_there_are_refused() -> None:
 def test_a_config_that_makes_no_encoder_is_refused(changes: dict, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         ModernConfig(**changes)
+
+
+def test_sizes() -> None:
+    """Base as published (149 million parameters), mini with as many weights as a BERT of that size."""
+    base, mini = ModernConfig.of_size("base"), ModernConfig.of_size("mini", vocab_size=99)
+    assert base == ModernConfig() and mini.vocab_size == 99
+    with torch.device("meta"):
+        assert round(sum(parameter.numel() for parameter in Bert(base).parameters()) / 1e6) == 149
+        layers = [Bert(config).encoder.layers for config in (mini, TransformerConfig.of_size("mini"))]
+    ours, theirs = (sum(parameter.numel() for parameter in one.parameters()) for one in layers)
+    assert abs(ours / theirs - 1) < 0.01
+    with pytest.raises(UsageError, match="expected one of tiny, mini"):
+        ModernConfig.of_size("huge")
 
 
 def test_initial_values_are_spread_as_published() -> None:

@@ -1,7 +1,7 @@
 """Rows for the new words of an extended vocabulary, made of what the network knows of their pieces."""
 
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -9,6 +9,7 @@ from torch import nn
 from bertkit.errors import UsageError
 from bertkit.heads.bert import Bert
 from bertkit.heads.masked_lm import MaskedLMHead
+from bertkit.heads.modern import ModernMaskedLMHead
 from bertkit.tokenizer import Tokenizer
 
 
@@ -34,10 +35,10 @@ def extend_embeddings(network: Bert, old: Tokenizer, new: Tokenizer) -> None:
         weight, freeze=not embedding.weight.requires_grad, padding_idx=embedding.padding_idx
     )
     if "masked_lm" in network.heads:
-        head = cast(MaskedLMHead, network.heads["masked_lm"])
+        head = cast(MaskedLMHead | ModernMaskedLMHead, network.heads["masked_lm"])
         head.bias = nn.Parameter(_extended(head.bias, size, pieces))
-    network.config = replace(network.config, vocab_size=len(weight))
-    network.encoder.config = network.config  # pyrefly: ignore
+    config: Any = replace(network.config, vocab_size=len(weight))
+    network.config = network.encoder.config = config
 
 
 def _extended(rows: torch.Tensor, size: int, pieces: list[torch.Tensor]) -> torch.Tensor:

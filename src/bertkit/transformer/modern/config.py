@@ -4,7 +4,12 @@ from dataclasses import dataclass, replace
 
 from bertkit.errors import UsageError
 from bertkit.transformer.activations import ACTIVATIONS
-from bertkit.transformer.config import check_above_zero, check_integers, check_one_of, check_probabilities
+from bertkit.transformer.config import SIZES, check_above_zero, check_integers, check_one_of, check_probabilities
+
+_PUBLISHED_SIZES = {  # (layers, hidden, heads, intermediate): Warner et al. 2024, table 3
+    "base": (22, 768, 12, 1_152),
+    "large": (28, 1_024, 16, 2_624),
+}
 
 MODERN_SIZES = {  # (layers, hidden, heads, intermediate): Warner et al. 2024, table 3; smaller ones in its proportions
     "tiny": (2, 128, 2, 192),
@@ -62,13 +67,17 @@ class ModernConfig:
 
     @classmethod
     def of_size(cls, size: str, **changes: int | float | str) -> "ModernConfig":
-        """One of the named sizes, with changes: ``ModernConfig.of_size("mini", vocab_size=8192)``."""
-        if size not in MODERN_SIZES:
-            raise UsageError(f"size {size!r}: expected one of {', '.join(MODERN_SIZES)}")
-        layers, hidden, heads, intermediate = MODERN_SIZES[size]
-        config = cls(
-            num_hidden_layers=layers, hidden_size=hidden, num_attention_heads=heads, intermediate_size=intermediate
-        )
+        """One of the names of SIZES, with changes: base and large as published, deeper and narrower inside than BERT's;
+        the others as BERT's, with a feed-forward network of as many weights.
+
+        Two thirds of its width make up for the second matrix of the gate (Shazeer 2020, section 3.1).
+        """
+        if size not in SIZES:
+            raise UsageError(f"size {size!r}: expected one of {', '.join(SIZES)}")
+        layers, hidden, heads = SIZES[size]
+        inside = round(8 * hidden / 3 / 16) * 16  # whole vectors
+        layers, hidden, heads, inside = _PUBLISHED_SIZES.get(size, (layers, hidden, heads, inside))
+        config = cls(num_hidden_layers=layers, hidden_size=hidden, num_attention_heads=heads, intermediate_size=inside)
         return replace(config, **changes)
 
     @property
