@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bertkit import load
+from bertkit import ModernConfig, load
 from bertkit.errors import BertkitError, DataError, MissingHeadError, UsageError
 from bertkit.pretraining import RECIPES, Inputs, Pretraining, read_recipe, with_length
 from bertkit.pretraining.verify_resume import verify_resume
@@ -135,6 +135,19 @@ def test_a_run_learns_and_its_model_fills_masks(corpus: Path, tmp_path: Path) ->
     assert mask.candidates[0].token == "the"
     sample = events(run, "samples")[-1]["samples"][0]
     assert set(sample) == {"text", "candidates"} and len(sample["candidates"]) == 5
+
+
+def test_a_run_of_the_modern_encoder(corpus: Path, tmp_path: Path) -> None:
+    run, modern = tmp_path / "run", "model.architecture=modernbert"
+    changes = ["training.num_steps=90", "training.optimizer=muon", "training.evaluate_every=30"]
+    assert pretraining(corpus, run, modern, *changes).start(resume=False) == "finished"
+    losses = [event["masked_lm_loss"] for event in events(run, "evaluation")]
+    assert losses[-1] < losses[0] - 0.15
+    model = load(run / "model")
+    assert isinstance(model.config, ModernConfig) and model.config.intermediate_size == 48
+    assert len(model.fill_mask("the big cat sat on [MASK] tree.")[0].candidates) == 5
+    with pytest.raises(UsageError, match="no next_sentence head"):
+        pretraining(corpus, tmp_path / "pairs", modern, "data.sentence_pairs=balanced").start(resume=False)
 
 
 @pytest.mark.parametrize("pairs", ["published", "balanced"])

@@ -38,8 +38,6 @@ def new_model(recipe: Recipe, checkpoint: str | None, tokenizer: Tokenizer | Non
         assert tokenizer is not None
         config = _config(recipe, len(tokenizer.vocabulary))
         model = Model.create(config, tokenizer, heads, seed=recipe.training.seed)
-    if recipe.data.sentence_pairs != "none" and not isinstance(model.config, TransformerConfig):
-        raise UsageError("next sentence prediction needs segments, which this architecture has none of")
     longest = max(recipe.data.max_seqlens())
     if longest > model.config.max_position_embeddings:
         raise UsageError(f"max_seqlen={longest}: the model has {model.config.max_position_embeddings} positions")
