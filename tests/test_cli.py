@@ -136,6 +136,9 @@ def test_describe_gives_the_published_parameter_table(rows):
     assert (row["num_parameters"], row["mib"]) == (109_482_240, 417.6)
     (row,) = rows("describe", "--size", "large")
     assert row["num_parameters"] == 335_141_888
+    (row,) = rows("describe", "--size", "base", "--architecture", "modernbert", "--heads", "masked_lm")
+    assert (row["model_type"], row["num_parameters"]) == ("modernbert", 149_655_232)
+    assert row["parameters"][2]["name"] == "model.layers.0.attn.Wqkv.weight"
 
 
 def test_fill_and_next_sentence(rows, tiny_model):
@@ -270,6 +273,7 @@ def test_options_that_would_be_ignored_are_refused(complaint, tiny_model):
     assert "does not go with words to look up" in complaint("vocab", "inspect", "a", "--text", "b.txt")
     assert "--column names a column of --text" in complaint("vocab", "inspect", "--column", "b")
     assert "does not go with --model" in complaint("describe", "--size", "tiny", "--model", tiny_model)
+    assert "go with --size" in complaint("describe", "--architecture", "modernbert", "--model", tiny_model)
     assert "goes with a vocab.txt" in complaint("tokenize", "a", "--lowercase", "--model", tiny_model)
     assert "goes with on_long='window'" in complaint("tokenize", "a", "--stride", "2", "--model", tiny_model)
     assert "has no column" in complaint("embed", "-i", "-", "--column", "a", "--model", tiny_model)

@@ -9,12 +9,7 @@ from bertkit.checkpoint import modernbert_config
 from bertkit.checkpoint.names import names_of
 from bertkit.errors import CheckpointError, UsageError
 from bertkit.json_files import member, read_json
-from bertkit.transformer import AnyConfig, ModernConfig, TransformerConfig
-
-_CONFIGS: dict[str, type[TransformerConfig] | type[ModernConfig]] = {
-    "bert": TransformerConfig,
-    "modernbert": ModernConfig,
-}
+from bertkit.transformer import CONFIGS, AnyConfig
 
 _REQUIRED_VALUES: dict[str, tuple[Any, ...]] = {  # keys that change the numbers, with the values our encoders compute
     "is_decoder": (False,),
@@ -77,15 +72,15 @@ def read_config(directory: Path, ignore_keys: Collection[str] = ()) -> Published
     if content is None:
         raise CheckpointError(f"{directory} is not a model folder: it holds no config.json")
     kind = content.get("model_type", "bert")
-    if kind not in list(_CONFIGS):  # a list, as an entry of the file may be of any type
-        raise CheckpointError(f"{path} has model_type={kind!r}; supported: {', '.join(map(repr, _CONFIGS))}")
+    if kind not in list(CONFIGS):  # a list, as an entry of the file may be of any type
+        raise CheckpointError(f"{path} has model_type={kind!r}; supported: {', '.join(map(repr, CONFIGS))}")
     if kind == "modernbert":
         content = modernbert_config.in_first_spelling(content, path)
     required = _REQUIRED_VALUES | _REQUIRED_OF[kind]
     for key, allowed in required.items():
         if key in content and content[key] not in allowed:
             raise CheckpointError(f"{path} has {key}={content[key]!r}; supported: {allowed[0]!r}")
-    shape = {field.name for field in fields(_CONFIGS[kind])}
+    shape = {field.name for field in fields(CONFIGS[kind])}
     known = shape | required.keys() | _IGNORED_KEYS | _IGNORED_OF[kind] | _LABEL_KEYS | set(ignore_keys)
     if unknown := content.keys() - known:
         raise CheckpointError(
@@ -102,7 +97,7 @@ def read_config(directory: Path, ignore_keys: Collection[str] = ()) -> Published
     if missing:
         raise CheckpointError(f"{path} lacks {', '.join(sorted(missing))}")
     try:
-        transformer = _CONFIGS[kind](**{key: content[key] for key in shape & content.keys()})
+        transformer = CONFIGS[kind](**{key: content[key] for key in shape & content.keys()})
     except (UsageError, TypeError) as error:
         raise CheckpointError(f"{path}: {error}") from None
     classes = list(names_of(transformer).architectures)

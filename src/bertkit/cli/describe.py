@@ -2,7 +2,7 @@
 
 import sys
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Literal
 
 from bertkit.cli.models import EMBEDDING_MODEL
 from bertkit.cli.output import emit
@@ -11,7 +11,13 @@ from bertkit.errors import UsageError
 _MIB = 2**20
 
 
-def command(*, model: str | None = None, size: str | None = None, heads: list[str] | None = None) -> None:
+def command(
+    *,
+    model: str | None = None,
+    size: str | None = None,
+    architecture: Literal["bert", "modernbert"] = "bert",
+    heads: list[str] | None = None,
+) -> None:
     """Show a model's architecture and every parameter's name and shape.
 
     Parameters
@@ -20,6 +26,8 @@ def command(*, model: str | None = None, size: str | None = None, heads: list[st
         A model folder, a hub name, or the import name of an installed model package; by default all-MiniLM-L6-v2.
     size
         Describe a named size instead, without weights: tiny, mini, small, medium, base, large.
+    architecture
+        With --size: bert, or modernbert.
     heads
         With --size: the heads it shall have, such as sequence_classification; may be repeated.
     """
@@ -28,17 +36,17 @@ def command(*, model: str | None = None, size: str | None = None, heads: list[st
     from bertkit.checkpoint.names import names_of
     from bertkit.heads import Bert
     from bertkit.model import load
-    from bertkit.transformer import TransformerConfig
+    from bertkit.transformer import CONFIGS
 
     if size is None:
-        if heads:
-            raise UsageError("--heads goes with --size: a stored model has the heads it has")
+        if heads or architecture != "bert":
+            raise UsageError("--heads and --architecture go with --size: a stored model is what it is")
         network = load(model or EMBEDDING_MODEL, device="cpu").network
     elif model is not None:
         raise UsageError("--size describes a model without weights: it does not go with --model")
     else:
         with torch.device("meta"):
-            network = Bert(TransformerConfig.of_size(size), heads or ())
+            network = Bert(CONFIGS[architecture].of_size(size), heads or ())
     names = names_of(network.config)
     prefix = "" if network.heads else names.prefix
     parameters = [

@@ -7,7 +7,7 @@ from bertkit.errors import MissingHeadError, UsageError
 from bertkit.model import Model, load
 from bertkit.pretraining.recipe import Recipe
 from bertkit.tokenizer import Tokenizer
-from bertkit.transformer import SIZES, AnyConfig, ModernConfig, TransformerConfig
+from bertkit.transformer import CONFIGS, SIZES, AnyConfig
 
 _FITTING = ((7.0, "tiny"), (60.0, "mini"), (600.0, "small"), (float("inf"), "base"))
 """The size that learns most in so many minutes on two cores."""
@@ -66,7 +66,7 @@ def _config(recipe: Recipe, vocab_size: int) -> AnyConfig:
         size = next(name for minutes, name in _FITTING if training.minutes <= minutes)
     changes["vocab_size"] = vocab_size
     changes.setdefault("max_position_embeddings", max(512, *recipe.data.max_seqlens()))
-    kind: Any = ModernConfig if recipe.model.architecture == "modernbert" else TransformerConfig
+    kind: Any = CONFIGS[recipe.model.architecture]
     try:
         return kind.of_size(size, **changes)
     except TypeError as error:

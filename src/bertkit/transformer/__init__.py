@@ -18,6 +18,12 @@ AnyConfig = TransformerConfig | ModernConfig
 AnyEncoder = Encoder | ModernEncoder
 AnyPrepared = PreparedEncoder | PreparedModernEncoder
 
+CONFIGS: dict[str, type[TransformerConfig] | type[ModernConfig]] = {
+    "bert": TransformerConfig,
+    "modernbert": ModernConfig,
+}
+"""The architectures, by their ``model_type`` in a published ``config.json``."""
+
 
 def prepare(encoder: AnyEncoder, precision: str = "float32") -> AnyPrepared:
     """An encoder prepared for inference at a precision.
@@ -31,6 +37,7 @@ def prepare(encoder: AnyEncoder, precision: str = "float32") -> AnyPrepared:
 
 
 __all__ = [
+    "CONFIGS",
     "SIZES",
     "AnyConfig",
     "AnyEncoder",
