@@ -11,15 +11,6 @@ _PUBLISHED_SIZES = {  # (layers, hidden, heads, intermediate): Warner et al. 202
     "large": (28, 1_024, 16, 2_624),
 }
 
-MODERN_SIZES = {  # (layers, hidden, heads, intermediate): Warner et al. 2024, table 3; smaller ones in its proportions
-    "tiny": (2, 128, 2, 192),
-    "mini": (4, 256, 4, 384),
-    "small": (4, 512, 8, 768),
-    "medium": (8, 512, 8, 768),
-    "base": (22, 768, 12, 1_152),
-    "large": (28, 1_024, 16, 2_624),
-}
-
 
 @dataclass(frozen=True)
 class ModernConfig:
