@@ -229,6 +229,21 @@ def test_going_on_from_a_checkpoint(corpus: Path, tmp_path: Path) -> None:
         pretraining(corpus, tmp_path / "third", *adapt, recipe="domain-adapt").start(resume=False)
 
 
+def test_domain_words_are_added_to_a_checkpoint(tmp_path: Path) -> None:
+    corpus = write_corpus(tmp_path / "corpus.txt")
+    pretraining(corpus, tmp_path / "first", "vocabulary.size=60").start(resume=False)
+    start = tmp_path / "first" / "model"
+    adapt = ["model.from_checkpoint=true", "training.num_steps=8", "vocabulary.add_words=5"]
+    made = pretraining(corpus, tmp_path / "second", *adapt, recipe="domain-adapt", model=str(start))
+    assert made.start(resume=False, should_stop=lambda: made.state.step >= 5) == "stopped"
+    again = pretraining(corpus, tmp_path / "second", *adapt, recipe="domain-adapt", model=str(start))
+    assert again.start(resume=True) == "finished"
+    before, after = load(start).tokenizer, load(tmp_path / "second" / "model").tokenizer
+    added = after.vocabulary.tokens[len(before.vocabulary) :]
+    assert len(added) == 5 and after.vocabulary.tokens[: len(before.vocabulary)] == before.vocabulary.tokens
+    assert all(len(after.encode(word)) == 3 < len(before.encode(word)) for word in added)
+
+
 def test_a_checkpoint_without_the_head_needs_to_be_told(corpus: Path, tmp_path: Path) -> None:
     adapt = ["model.from_checkpoint=true", "training.num_steps=2", "training.batch_size=4"]
     with pytest.raises(MissingHeadError, match="--new-head"):

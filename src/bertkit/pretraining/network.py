@@ -7,7 +7,7 @@ from bertkit.errors import MissingHeadError, UsageError
 from bertkit.model import Model, load
 from bertkit.pretraining.recipe import Recipe
 from bertkit.tokenizer import Tokenizer
-from bertkit.transformer import CONFIGS, SIZES, AnyConfig
+from bertkit.transformer import CONFIGS, AnyConfig
 
 _FITTING = ((7.0, "tiny"), (60.0, "mini"), (600.0, "small"), (float("inf"), "base"))
 """The size that learns most in so many minutes on two cores."""

@@ -22,9 +22,9 @@ from bertkit.model import Model, load
 from bertkit.pretraining.feed import held_out_batches, make_feed
 from bertkit.pretraining.network import mark_as_trained, new_model
 from bertkit.pretraining.recipe import Recipe
-from bertkit.pretraining.text import corpus_facts, learn_vocabulary, write_shards
+from bertkit.pretraining.text import corpus_facts, learn_vocabulary, texts_of, write_shards
 from bertkit.tasks import PretrainingTask
-from bertkit.tokenizer import Tokenizer
+from bertkit.tokenizer import Tokenizer, find_domain_words
 from bertkit.training import (
     MetricsLog,
     Ranks,
@@ -142,10 +142,16 @@ class Pretraining:
 
     def _model(self) -> Model:
         """The model as it is at the start, or in the last checkpoint."""
-        found = checkpoints(self.run)
-        if found:
-            return load(found[-1] / "model", device="cpu")
-        return new_model(self.recipe, self.inputs.model, self._tokenizer(), new_head=self.inputs.new_head)
+        if saved := checkpoints(self.run):
+            return load(saved[-1] / "model", device="cpu")
+        model = new_model(self.recipe, self.inputs.model, self._tokenizer(), new_head=self.inputs.new_head)
+        if self.recipe.vocabulary.add_words:
+            texts = texts_of(self.inputs.corpus, self.recipe.data.layout, self.inputs.column)
+            found = find_domain_words(model.tokenizer, texts, num_words=self.recipe.vocabulary.add_words)
+            words = [one.word for one in found]
+            self.tell(f"added {len(words):,} words to the vocabulary: {', '.join(words[:8])}, ...")
+            model.extend_vocabulary(words)
+        return model
 
     def _tokenizer(self) -> Tokenizer | None:
         """That of the given or the learned vocabulary; None: the checkpoint's own."""

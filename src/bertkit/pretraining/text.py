@@ -1,6 +1,6 @@
 """The text of a run: a vocabulary learned from it, the tokens to train on, the tokens held out."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,15 @@ def learn_vocabulary(
 ) -> None:
     """Learn a vocabulary from the corpus and write it as a vocab.txt."""
     tell(f"learning a vocabulary of {settings.size:,} entries from {', '.join(map(str, corpus))}")
-    sentences = read_sentences(corpus, Reading(layout, column), set_aside=[])
     vocabulary = train_vocabulary(
-        (sentence.text for sentence in sentences), vocab_size=settings.size, lowercase=settings.lowercase
+        texts_of(corpus, layout, column), vocab_size=settings.size, lowercase=settings.lowercase
     )
     vocabulary.save(path)
+
+
+def texts_of(corpus: Sequence[str | Path], layout: Layout, column: str | None) -> Iterator[str]:
+    """The sentences that can be read; the rest is set aside and told of when the shard is written."""
+    return (sentence.text for sentence in read_sentences(corpus, Reading(layout, column), set_aside=[]))
 
 
 def write_shards(
