@@ -288,18 +288,24 @@ def test_killed_at_random_moments_it_ends_with_the_same_bits(corpus: Path, tmp_p
     assert check.is_exact and check.steps_when_killed
 
 
-def test_two_ranks_are_one(corpus: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [[], ["--shard"]], ids=["whole", "sharded"])
+def test_two_ranks_are_one(corpus: Path, tmp_path: Path, options: list[str]) -> None:
     changes = [*TINY, "model.config.hidden_dropout_prob=0", "model.config.attention_probs_dropout_prob=0",
                "training.num_steps=20", "training.log_every=1"]  # fmt: skip
     arguments = ["--corpus", str(corpus), "--set", *changes, "--out"]
     one, two = tmp_path / "one", tmp_path / "two"
-    _, errors = (process := start([*arguments, str(one)])).communicate(timeout=120)
+    process = start([*arguments, str(one)])
+    _, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
-    main = [sys.executable, "-c", "from bertkit.cli import main; main()", "pretrain", *arguments, str(two)]
-    found = subprocess.run([*launch, *main], capture_output=True, text=True, timeout=240)
+    program = [sys.executable, "-c", "from bertkit.cli import main; main()"]
+    found = subprocess.run(
+        [*launch, *program, "pretrain", *arguments, str(two), *options], capture_output=True, text=True, timeout=240
+    )
     assert found.returncode == 0, found.stderr
     losses = [[event["loss"] for event in events(run, "step")] for run in (one, two)]
     assert len(losses[0]) == 20
     assert max(abs(a - b) for a, b in zip(*losses, strict=True)) < 1e-5
     assert events(two, "step")[-1]["tokens"] == events(one, "step")[-1]["tokens"]
+    weights = [load(run / "model").network.state_dict() for run in (one, two)]
+    assert all((weights[0][name] - weights[1][name]).abs().max() < 1e-3 for name in weights[0])

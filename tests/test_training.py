@@ -5,6 +5,7 @@ import json
 import math
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,6 +18,7 @@ from torch import nn
 
 from bertkit import Model, load
 from bertkit.batch import Loader, Masking, PretrainingBatch, SentencePairs, SpecialIds, TokenBlocks
+from bertkit.checkpoint import save_checkpoint
 from bertkit.errors import CheckpointError, TrainingError, UsageError
 from bertkit.tasks import PretrainingTask
 from bertkit.training import (
@@ -91,7 +93,7 @@ def trainer_of(model: Model, run: Path, settings: TrainingSettings = SETTINGS, *
     held_out = PairFeed(seed=99).batch(0, 0.0).split(3)
     return Trainer(
         model.network, task, feed, settings, options.pop("optimizer", None) or optimizer_of(model, settings), run,
-        save_model=model.save, evaluate=lambda: evaluate(model.network, task, held_out, dtype=torch.float32),
+        save_model=partial(save_checkpoint, model.checkpoint), evaluate=lambda: evaluate(model.network, task, held_out, dtype=torch.float32),
         best_by="masked_lm_loss", tell=lambda line: None, **options,
     )  # fmt: skip
 
@@ -313,10 +315,10 @@ def test_the_last_checkpoints_and_the_best_are_kept(tmp_path: Path) -> None:
 def test_a_disk_that_is_full_leaves_the_checkpoint_before(tmp_path: Path, monkeypatch) -> None:
     run, model = tmp_path / "run", fresh_model()
     trainer = trainer_of(model, run)
-    save, calls = model.save, []
+    save, calls = trainer.save_model, []
 
-    def fail(folder: Path) -> None:
-        save(folder)
+    def fail(folder: Path, **options) -> None:
+        save(folder, **options)
         calls.append(folder)
         if len(calls) == 3:
             raise OSError(28, "No space left on device")

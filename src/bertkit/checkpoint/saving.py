@@ -1,9 +1,11 @@
 """Save a model directory that transformers and sentence-transformers open."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
 from safetensors.torch import save_file
+from torch import Tensor
 
 from bertkit.checkpoint.checkpoint import Checkpoint
 from bertkit.checkpoint.config_file import PublishedConfig, config_json
@@ -15,8 +17,17 @@ from bertkit.json_files import write_json
 from bertkit.whole_files import whole_folder
 
 
-def save_checkpoint(checkpoint: Checkpoint, directory: str | Path, *, overwrite: bool = False) -> None:
+def save_checkpoint(
+    checkpoint: Checkpoint,
+    directory: str | Path,
+    *,
+    overwrite: bool = False,
+    parameters: Mapping[str, Tensor] | None = None,
+) -> None:
     """Write the directory, whole or not at all.
+
+    Args:
+        parameters: the network's, by name; None: as they stand in it.
 
     Raises:
         UsageError: the directory exists and is not empty, unless ``overwrite``.
@@ -42,7 +53,8 @@ def save_checkpoint(checkpoint: Checkpoint, directory: str | Path, *, overwrite:
         name: vocabulary.id(token) if token in vocabulary else None
         for name, token in asdict(vocabulary.special).items()
     }
-    tensors = {names.published(name): value.detach().cpu().contiguous() for name, value in network.named_parameters()}
+    values = dict(network.named_parameters()) if parameters is None else parameters
+    tensors = {names.published(name): value.detach().cpu().contiguous() for name, value in values.items()}
     if not heads:  # an encoder alone is stored without the prefix
         tensors = {name.removeprefix(names.prefix): value for name, value in tensors.items()}
     with whole_folder(directory, overwrite=overwrite) as folder:

@@ -24,6 +24,7 @@ def command(
     set: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     resume: bool = False,
     device: str = "auto",
+    shard: bool = False,
     tensorboard: bool = False,
 ) -> None:
     """Pre-train a model from raw text.
@@ -59,6 +60,8 @@ def command(
         Go on with the run in the folder, from its last checkpoint; or start it where there is none.
     device
         auto, cpu, cuda.
+    shard
+        Under torchrun, leave each process with a shard of every parameter, for models too large for one.
     tensorboard
         Write metrics for TensorBoard too.
     """
@@ -71,7 +74,9 @@ def command(
     inputs = Inputs(tuple(corpus), tuple(held_out or ()), vocab, model, new_head, column)
     with stop_signals() as should_stop:
         ranks = Ranks.from_environment()
-        run = Pretraining(out, read, inputs, ranks=ranks, tell=note, device=device, tensorboard=tensorboard)
+        run = Pretraining(
+            out, read, inputs, ranks=ranks, tell=note, device=device, shard=shard, tensorboard=tensorboard
+        )
         reason = run.start(resume=resume, should_stop=should_stop)
     if not ranks.is_first:
         return

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from tqdm import tqdm
 
+from bertkit.checkpoint import save_checkpoint
 from bertkit.corpus.shards import TokenShard
 from bertkit.device import cpu_name, resolve_device
 from bertkit.errors import UsageError
@@ -36,6 +37,7 @@ from bertkit.training import (
     load_state,
     make_optimizer,
     same_bits_threads,
+    whole,
 )
 
 HELD_OUT_SEQUENCES = 1_000
@@ -72,6 +74,7 @@ class Pretraining:
     ranks: Ranks = field(default_factory=Ranks)
     tell: Callable[[str], None] = tqdm.write
     device: str = "auto"
+    shard: bool = False  # leave each rank with a shard of every parameter
     tensorboard: bool = False
     state: TrainingState = field(default_factory=TrainingState, init=False)  # where the run is
 
@@ -97,6 +100,8 @@ class Pretraining:
         mark_as_trained(model)
         network = model.network.to(resolve_device(self.device))
         network.encoder.gradient_checkpointing = settings.gradient_checkpointing  # pyrefly: ignore
+        if self.shard:
+            self.ranks.shard(network)
         optimizer = make_optimizer(
             settings.optimizer, network, learning_rate=settings.learning_rate, weight_decay=settings.weight_decay,
             betas=settings.betas, eps=settings.eps, matrix_learning_rate=settings.matrix_learning_rate,
@@ -110,14 +115,26 @@ class Pretraining:
         parts = [part.to(resolve_device(self.device)) for part in parts]
         self._log_start(model, shard)
         trainer = Trainer(
-            network, task, feed, settings, optimizer, self.run,
-            save_model=model.save, state=self.state, evaluate=partial(evaluate, network, task, parts, dtype=dtype),
-            best_by="masked_lm_loss", sample=partial(_samples, model, self.recipe.samples), tell=self.tell,
-            ranks=self.ranks, should_stop=should_stop, tensorboard=self.tensorboard,
-        )  # fmt: skip
+            network,
+            task,
+            feed,
+            settings,
+            optimizer,
+            self.run,
+            save_model=partial(save_checkpoint, model.checkpoint),
+            state=self.state,
+            evaluate=partial(evaluate, network, task, parts, dtype=dtype),
+            best_by="masked_lm_loss",
+            sample=partial(_samples, model, self.recipe.samples),
+            tell=self.tell,
+            ranks=self.ranks,
+            should_stop=should_stop,
+            tensorboard=self.tensorboard,
+        )
         reason = trainer.train()
+        parameters = {name: whole(parameter) for name, parameter in network.named_parameters()}
         if reason == "finished" and self.ranks.is_first:
-            model.save(self.run / "model", overwrite=True)
+            save_checkpoint(model.checkpoint, self.run / "model", overwrite=True, parameters=parameters)
         return reason
 
     def _claim_folder(self, resume: bool) -> None:

@@ -8,7 +8,7 @@ May import: errors, whole_files, json_files, batch, transformer, heads, tasks.
 from bertkit.training.gradients import compute_gradients, evaluate
 from bertkit.training.metrics_log import MetricsLog
 from bertkit.training.optimizers import OPTIMIZERS, AdamW2018, Together, make_optimizer
-from bertkit.training.ranks import Ranks
+from bertkit.training.ranks import Ranks, whole
 from bertkit.training.schedules import SCHEDULES, learning_rate_factor
 from bertkit.training.settings import TrainingSettings
 from bertkit.training.signals import stop_signals
@@ -34,4 +34,5 @@ __all__ = [
     "make_optimizer",
     "same_bits_threads",
     "stop_signals",
+    "whole",
 ]

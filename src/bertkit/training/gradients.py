@@ -6,9 +6,11 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
 
 from bertkit.tasks import Loss, Task
 from bertkit.training.cores import on_every_core
+from bertkit.training.ranks import is_sharded
 from bertkit.transformer.kernels import training_kernels
 
 Part = TypeVar("Part")
@@ -62,6 +64,22 @@ def compute_gradients(
     return losses
 
 
+def backward_sharded(
+    network: nn.Module, batch: Part, loss: Callable[[Part], Loss], *, dtype: torch.dtype
+) -> list[Loss]:
+    """Set ``.grad`` of a sharded network's parameters to the gradient of ``loss(batch).value``, summed over ranks.
+
+    Layers are put together and taken apart in the same order on every rank, so a rank's share of a batch is one part.
+    torch's own operations compute: parameters that come and go cannot be lent to the compiled kernels.
+    """
+    device = next(network.parameters()).device
+    network.zero_grad()
+    with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
+        found = loss(batch)
+    found.value.backward()
+    return [Loss(found.value.detach(), found.sums)]
+
+
 @torch.no_grad()
 def evaluate(network: nn.Module, task: Task, parts: Sequence[Part], *, dtype: torch.dtype) -> dict[str, float]:
     """The metrics of a task over held-out parts, in evaluation mode.
@@ -74,17 +92,19 @@ def evaluate(network: nn.Module, task: Task, parts: Sequence[Part], *, dtype: to
     network.eval()
     try:
         work = partial(_sums_of, network, task, dtype)
-        sums = list(on_every_core(work, parts, device))
+        sums = list(map(work, parts) if is_sharded(network) else on_every_core(work, parts, device))
     finally:
         network.train(was_training)
+        if isinstance(network, FSDPModule):
+            network.reshard()  # which otherwise the backward pass does
     return task.metrics(torch.stack(sums).sum(dim=0))
 
 
 @torch.no_grad()  # torch keeps this for each thread
 def _sums_of(network: nn.Module, task: Task, dtype: torch.dtype, part: Part) -> Tensor:
-    totals = task.totals(part)
-    if next(network.parameters()).device.type == "cpu":
+    device, totals = next(network.parameters()).device, task.totals(part)
+    if device.type == "cpu" and not is_sharded(network):
         with training_kernels(dtype, seed=0):
             return task.loss(network, part, totals).sums
-    with torch.autocast("cuda", dtype, enabled=dtype != torch.float32):
+    with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
         return task.loss(network, part, totals).sums

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from bertkit.errors import UsageError
 from bertkit.training.cores import on_every_core
+from bertkit.training.ranks import is_sharded
 
 OPTIMIZERS = ("adamw", "adamw-2018", "muon")
 
@@ -94,6 +95,8 @@ def make_optimizer(
     """
     if name not in OPTIMIZERS:
         raise UsageError(f"optimizer={name!r}: expected one of {', '.join(OPTIMIZERS)}")
+    if name == "muon" and is_sharded(network):
+        raise UsageError("optimizer='muon' needs whole matrices, not shards of them: choose adamw")
     optimizers: list[torch.optim.Optimizer] = []
     for share in _shares(network):
         matrices = [p for key, p in share if name == "muon" and p.dim() == 2 and ".layers." in key]
@@ -121,8 +124,8 @@ def make_optimizer(
 def _shares(network: nn.Module) -> list[list[tuple[str, nn.Parameter]]]:
     """The trainable parameters with their names, in as many shares of like size as there are cores."""
     trainable = [(name, parameter) for name, parameter in network.named_parameters() if parameter.requires_grad]
-    on_cpu = trainable[0][1].device.type == "cpu"
-    shares: list[list[tuple[str, nn.Parameter]]] = [[] for _ in range(torch.get_num_threads() if on_cpu else 1)]
+    on_cores = trainable[0][1].device.type == "cpu" and not is_sharded(network)
+    shares: list[list[tuple[str, nn.Parameter]]] = [[] for _ in range(torch.get_num_threads() if on_cores else 1)]
     for one in sorted(trainable, key=lambda one: -one[1].numel()):
         min(shares, key=lambda share: sum(parameter.numel() for _, parameter in share)).append(one)
     return [share for share in shares if share]

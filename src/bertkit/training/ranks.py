@@ -1,6 +1,7 @@
 """The processes that train together, as torchrun starts them; a single process is a rank of one.
 
-Every rank holds the whole network and computes its share of each batch; gradients are summed over ranks.
+Every rank computes its share of each batch, and gradients are summed over ranks. Each holds the whole network, or,
+where that is too large for one, a shard of every parameter (`fully_shard`; Zhao et al. 2023, "PyTorch FSDP").
 """
 
 import os
@@ -8,7 +9,12 @@ from collections.abc import Sequence
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from bertkit.errors import UsageError
 
 
 class Ranks:
@@ -53,7 +59,39 @@ class Ranks:
         for parameter, piece in zip(parameters, pieces, strict=True):
             parameter.grad = piece.view_as(parameter)
 
+    def shard(self, network: nn.Module) -> None:
+        """Leave each rank with a shard of every parameter; layers are put together when they compute.
+
+        Raises:
+            UsageError: there is one rank only.
+        """
+        if self.num_ranks == 1:
+            raise UsageError("parameters are sharded over ranks, and there is one: start several with torchrun")
+        mesh = init_device_mesh("cuda" if torch.cuda.is_available() else "cpu", (self.num_ranks,))
+        for part in (*network.encoder.layers, network):  # pyrefly: ignore
+            sharded = fully_shard(part, mesh=mesh)
+            sharded.set_gradient_divide_factor(1.0)  # sums, not means
+            sharded.set_force_sum_reduction_for_comms(True)
+
     def wait(self) -> None:
         """Until every rank is here."""
         if self.num_ranks > 1:
             dist.barrier()
+
+
+def is_sharded(network: nn.Module) -> bool:
+    """Whether its parameters are shards."""
+    return isinstance(network, FSDPModule)
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """A tensor put together from its shards, on the CPU; every rank must ask for it."""
+    return (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach().cpu().contiguous()
+
+
+def placed_like(tensor: Tensor, parameter: Tensor) -> Tensor:
+    """A whole tensor on the device, and in the shards, of a parameter of its shape."""
+    tensor = tensor.to(parameter.device)
+    if isinstance(parameter, DTensor):
+        return distribute_tensor(tensor, parameter.device_mesh, parameter.placements)
+    return tensor

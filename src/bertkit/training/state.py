@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from bertkit.errors import CheckpointError
 from bertkit.json_files import read_json, write_json
 from bertkit.training.optimizers import Together
+from bertkit.training.ranks import placed_like, whole
 from bertkit.whole_files import whole_folder
 
 _BETWEEN = "//"  # a parameter's name, and what is kept of it
@@ -36,16 +37,20 @@ class TrainingState:
     num_ranks: int = 1
 
 
-def save_state(
-    folder: Path, state: TrainingState, network: nn.Module, optimizer: Together, save_model: Callable[[Path], None]
-) -> None:
-    """Write a checkpoint folder, whole or not at all."""
+def optimizer_tensors(network: nn.Module, optimizer: Together) -> dict[str, Tensor]:
+    """What the optimizer keeps, by parameter and name; every rank must ask for it."""
     names: dict[Tensor, str] = {parameter: name for name, parameter in network.named_parameters()}
-    tensors = {
-        f"{names[parameter]}{_BETWEEN}{key}": value.detach().cpu().contiguous()
-        for parameter, kept in optimizer.state.items()
+    return {
+        f"{names[parameter]}{_BETWEEN}{key}": whole(value)
+        for parameter, kept in sorted(optimizer.state.items(), key=lambda item: names[item[0]])
         for key, value in kept.items()
     }
+
+
+def save_state(
+    folder: Path, state: TrainingState, tensors: dict[str, Tensor], save_model: Callable[[Path], None]
+) -> None:
+    """Write a checkpoint folder, whole or not at all."""
     with whole_folder(folder, overwrite=True) as temporary:
         save_model(temporary / "model")
         save_file(tensors, str(temporary / "optimizer.safetensors"))
@@ -72,8 +77,7 @@ def load_state(folder: Path, network: nn.Module, optimizer: Together) -> Trainin
         parameter = parameters.get(name)
         if parameter is None or (value.dim() and value.shape != parameter.shape):
             raise CheckpointError(f"{folder} holds the optimizer's {full_name}, which this network has no place for")
-        device = parameter.device if value.dim() else value.device
-        optimizer.state_of(parameter)[key] = value.to(device)
+        optimizer.state_of(parameter)[key] = placed_like(value, parameter) if value.dim() else value
     return TrainingState(**record)
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,14 +19,14 @@ from tqdm import tqdm
 
 from bertkit.errors import TrainingError
 from bertkit.json_files import write_json
-from bertkit.tasks import Task
-from bertkit.training.gradients import compute_gradients
+from bertkit.tasks import Loss, Task
+from bertkit.training.gradients import backward_sharded, compute_gradients
 from bertkit.training.metrics_log import MetricsLog
 from bertkit.training.optimizers import Together
-from bertkit.training.ranks import Ranks
+from bertkit.training.ranks import Ranks, is_sharded, whole
 from bertkit.training.schedules import learning_rate_factor
 from bertkit.training.settings import TrainingSettings
-from bertkit.training.state import TrainingState, checkpoint_folder, remove_older, save_state
+from bertkit.training.state import TrainingState, checkpoint_folder, optimizer_tensors, remove_older, save_state
 
 _EVALUATIONS, _SAVES = 20, 10  # in a run, where the settings name no number of steps
 
@@ -50,9 +51,9 @@ class Feed(Protocol):
 class Trainer:
     """One run of training.
 
-    ``run`` is its folder; ``save_model`` writes the network's model directory; ``evaluate`` gives the metrics on
-    held-out data, of which ``best_by`` decides which checkpoint is the best, the lowest or, if ``higher_is_better``,
-    the highest; ``sample`` gives what to log beside them; ``tell`` gets lines for a person.
+    ``run`` is its folder; ``save_model(folder, parameters=...)`` writes a model directory of them; ``evaluate`` gives
+    the metrics on held-out data, of which ``best_by`` decides which checkpoint is the best, the lowest or, if
+    ``higher_is_better``, the highest; ``sample`` gives what to log beside them; ``tell`` gets lines for a person.
     """
 
     network: nn.Module
@@ -61,7 +62,7 @@ class Trainer:
     settings: TrainingSettings
     optimizer: Together
     run: Path
-    save_model: Callable[[Path], None]
+    save_model: Callable[..., None]
     state: TrainingState = field(default_factory=TrainingState)
     evaluate: Callable[[], dict[str, float]] | None = None
     best_by: str = "loss"
@@ -117,15 +118,18 @@ class Trainer:
         device = parameters[0].device
         counts = self.ranks.add(torch.cat([self.task.totals(batch), torch.tensor([float(batch.num_tokens)])]))
         totals = counts[:-1]
-        parts = [part.to(device) for part in batch.split(self._num_parts(batch.num_tokens))]
-        losses = compute_gradients(
-            parameters,
-            parts,
-            lambda part: self.task.loss(self.network, part, totals),
-            dtype=getattr(torch, settings.precision),
-            seed=((settings.seed * 1_000_003 + state.step) * self.ranks.num_ranks + self.ranks.rank),
-        )
-        self.ranks.add_gradients(parameters)
+        dtype = getattr(torch, settings.precision)
+        seed = (settings.seed * 1_000_003 + state.step) * self.ranks.num_ranks + self.ranks.rank
+
+        def loss(part: Any) -> Loss:
+            return self.task.loss(self.network, part, totals)
+
+        if is_sharded(self.network):
+            losses = backward_sharded(self.network, batch.to(device), loss, dtype=dtype)
+        else:
+            parts = [part.to(device) for part in batch.split(self._num_parts(batch.num_tokens))]
+            losses = compute_gradients(parameters, parts, loss, dtype=dtype, seed=seed)
+            self.ranks.add_gradients(parameters)
         sums = self.ranks.add(torch.stack([loss.sums for loss in losses]).sum(dim=0))
         norm = self._clip(parameters)
         if not (math.isfinite(norm) and bool(sums.isfinite().all())):
@@ -151,7 +155,7 @@ class Trainer:
     def _clip(self, parameters: list[nn.Parameter]) -> float:
         """The norm of all gradients together, which are scaled where it exceeds the limit."""
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        norm = float(nn.utils.get_total_norm(gradients))
+        norm = float(whole(nn.utils.get_total_norm(gradients)))
         limit = self.settings.clip_norm
         if limit is not None and norm > limit:
             torch._foreach_mul_(gradients, limit / norm)
@@ -192,7 +196,7 @@ class Trainer:
         state, metrics = self.state, self.evaluate()
         self._step_evaluated = state.step
         self._write("evaluation", seconds=state.seconds, tokens=state.num_tokens, **metrics)
-        if self.sample is not None and self.ranks.is_first:
+        if self.sample is not None and self.ranks.is_first and not is_sharded(self.network):
             self._write("samples", **self.sample())
         value = metrics[self.best_by]
         improved = state.best is None or (value > state.best if self.higher_is_better else value < state.best)
@@ -206,9 +210,11 @@ class Trainer:
     def _save(self) -> None:
         state = self.state
         state.num_threads, state.num_ranks = torch.get_num_threads(), self.ranks.num_ranks
+        parameters = {name: whole(parameter) for name, parameter in self.network.named_parameters()}
+        tensors = optimizer_tensors(self.network, self.optimizer)
         if self.ranks.is_first:
             folder = checkpoint_folder(self.run, state.step)
-            save_state(folder, state, self.network, self.optimizer, self.save_model)
+            save_state(folder, state, tensors, partial(self.save_model, parameters=parameters))
             remove_older(self.run, self.settings.keep_last, state.best_step)
             self._write("checkpoint", path=str(folder.relative_to(self.run)))
         self.ranks.wait()
