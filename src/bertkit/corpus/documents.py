@@ -33,7 +33,7 @@ Layout = Literal["auto", "lines", "paragraphs", "running"]
 _PART_BYTES = 1 << 20
 _AHEAD_BYTES = 1 << 12
 """How far beyond its end a part is looked at, to see whether a sentence ends there."""
-_BOM = b"\xef\xbb\xbf"
+_BOM, _REPLACEMENT = "\ufeff".encode(), "\ufffd".encode()
 _LINE_END = 0x0A
 _CHARACTERS_SHOWN = 200
 _ROW_BYTES = 64
@@ -107,16 +107,11 @@ class Part:
             return self.lines[np.searchsorted(self.texts, places, "right") - 1]
         return self.lines[0] + np.searchsorted(np.flatnonzero(self.data == _LINE_END), places)
 
-    def invalid(self, start: int, end: int) -> SetAside | None:
-        """The account of a sentence that holds bytes that are not UTF-8, None if there are none."""
-        sentence = self.data[start:end].tobytes()
-        try:
-            sentence.decode()
-        except UnicodeDecodeError as error:
-            line = int(self.lines_of(np.array([start]))[0])
-            why = f": byte {error.start} of the sentence is not UTF-8"
-            return SetAside(str(self.path), line, why, sentence_text(sentence)[:_CHARACTERS_SHOWN])
-        return None
+    def invalid(self, start: int, end: int) -> SetAside:
+        """The account of a sentence that holds bytes that are not UTF-8."""
+        line = int(self.lines_of(np.array([start]))[0])
+        beginning = sentence_text(self.data[start:end].tobytes())[:_CHARACTERS_SHOWN]
+        return SetAside(str(self.path), line, ": the sentence holds bytes that are not UTF-8", beginning)
 
 
 def read_sentences(
@@ -138,9 +133,10 @@ def read_sentences(
             lines = part.lines_of(bounds[:-1])
             for start, end, starts_one, line in zip(bounds[:-1], bounds[1:], starts, lines, strict=True):
                 starts_document |= bool(starts_one)
-                text = sentence_text(part.data[start:end].tobytes())
-                if "\ufffd" in text and reading.on_invalid != "replace" and (invalid := part.invalid(start, end)):
-                    found.append(invalid)
+                data = part.data[start:end].tobytes()
+                text = sentence_text(data)
+                if reading.on_invalid != "replace" and text.count("\ufffd") > data.count(_REPLACEMENT):
+                    found.append(part.invalid(start, end))
                 elif text:
                     yield Sentence(text, starts_document, str(path), int(line))
                     starts_document = False

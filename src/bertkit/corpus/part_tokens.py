@@ -42,16 +42,21 @@ def tokenize_part(part: Part, tokenizer: Tokenizer, on_invalid: OnInvalid, dtype
     input_ids, cu_seqlens, num_special, num_invalid = _encode(tokenizer, part.data, bounds)
     wrong = num_invalid > 0 if on_invalid != "replace" else np.zeros(len(num_invalid), np.bool_)
     invalid = [part.invalid(bounds[place], bounds[place + 1]) for place in np.flatnonzero(wrong)]
-    found = [*part.set_aside, *(one for one in invalid if one)]
-    if on_invalid == "error" and wrong.any():
-        raise DataError(f"{found[-1]}; convert the file (iconv -f latin1 -t utf-8), or choose 'replace' or 'skip'")
+    if on_invalid == "error" and invalid:
+        raise DataError(f"{invalid[0]}; convert the file (iconv -f latin1 -t utf-8), or choose 'replace' or 'skip'")
     tokens = np.empty(len(input_ids), dtype)
     lengths = np.empty(len(starts_document), np.int64)
     count = _copy(input_ids, cu_seqlens, num_special, wrong, tokens, lengths)
     tokens = tokens[:count]
     hashes = hash_sentences(tokens, lengths)
     return PartTokens(
-        tokens, lengths, hashes, starts_document, bounds, found, part.num_invalid + int(num_invalid.sum())
+        tokens,
+        lengths,
+        hashes,
+        starts_document,
+        bounds,
+        [*part.set_aside, *invalid],
+        part.num_invalid + int(num_invalid.sum()),
     )
 
 

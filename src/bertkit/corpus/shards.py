@@ -88,11 +88,10 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     manifest: dict[str, Any] = {}
     try:
         manifest = json.loads(path.read_bytes())
-        found = manifest["format"]
-        complete = found != FORMAT or manifest.keys() >= _KEYS
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        complete, found = False, FORMAT
-    if not complete:
+    except (ValueError, RecursionError):
+        manifest = None
+    found = manifest.get("format") if isinstance(manifest, dict) else None
+    if not isinstance(manifest, dict) or found is None or (found == FORMAT and not manifest.keys() >= _KEYS):
         raise DataError(f"{path} is not the manifest of a token shard: delete the folder or choose another")
     if found != FORMAT:
         raise DataError(f"{path} is of format {found!r}, this bertkit reads {FORMAT}: write the shard anew")

@@ -30,8 +30,8 @@ class Row(NamedTuple):
     """One row of a file, whether it can be read or not."""
 
     line: int  # where it begins, from 1; in parquet and python-docs the number of the row
-    text: str
-    problem: str = ""  # why there is no text: what an error says after the place
+    text: str  # or, where that cannot be read, what stands there as far as it is known
+    problem: str = ""  # why it cannot be read: what an error says after the place
     invalid: str = ""  # where bytes are not UTF-8, which stand in the text as replacement characters; said likewise
 
 
@@ -119,7 +119,7 @@ def read_rows(path: str | Path, column: str | None = None) -> Iterator[Row]:
 def place(path: str | Path, line: int) -> str:
     """How errors and reports name a row."""
     name = "standard input" if str(path) == "-" else str(path)
-    return f"{name}, {'row' if Path(path).suffix == '.parquet' else 'line'} {line}"
+    return f"{name}, {'row' if Path(path).suffix == '.parquet' or name == PYTHON_DOCS else 'line'} {line}"
 
 
 def _is_hidden(path: Path) -> bool:
@@ -153,16 +153,16 @@ def _jsonl(lines: Iterator[_Line], column: str | None) -> Iterator[Row]:
         try:
             row = json.loads(line)
         except (ValueError, RecursionError):
-            yield Row(number, "", f" is not JSON: {line.strip():.60}")
+            yield Row(number, line.strip(), f" is not JSON: {line.strip():.60}")
             continue
         if isinstance(row, str) and column is None:
             yield Row(number, row, invalid=invalid)
         elif not isinstance(row, dict):
-            yield Row(number, "", f" is a JSON {type(row).__name__}: expected an object or a string")
+            yield Row(number, line.strip(), f" is a JSON {type(row).__name__}: expected an object or a string")
         else:
             name, problem = _column(list(row), column)
             if problem:
-                yield Row(number, "", problem)
+                yield Row(number, line.strip(), problem)
             else:
                 column = name
                 yield Row(number, *_text(row[name], name), invalid)
@@ -204,7 +204,7 @@ def _csv(lines: Iterator[_Line], path: Path, column: str | None, delimiter: str)
             yield Row(blank, "", f" has 0 fields, the header {len(header)}")
             blank = 0
         if len(row) != len(header):
-            yield Row(first, "", f" has {len(row)} fields, the header {len(header)}")
+            yield Row(first, delimiter.join(row), f" has {len(row)} fields, the header {len(header)}")
         else:
             yield Row(first, row[header.index(name)], invalid=invalid[0] if invalid else "")
 
