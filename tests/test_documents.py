@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bertkit.corpus import python_docs, read_texts
-from bertkit.corpus.documents import Reading, SetAside, Sentence, read_parts, read_sentences
+from bertkit.corpus.documents import Reading, Sentence, SetAside, read_parts, read_sentences
 from bertkit.corpus.texts import find_files, read_rows
 from bertkit.errors import DataError, UsageError
 
@@ -48,7 +48,7 @@ def write(path: Path, rows: list[str]) -> Path:
 @pytest.mark.parametrize("bom", ["", "\ufeff"])
 @pytest.mark.parametrize("last", ["", "\n", "\n\n\n"])
 def test_lines_of_sentences(tmp_path: Path, line_end: str, bom: str, last: str) -> None:
-    """Sentences are lines, whatever stands in them; documents lie between empty lines, whatever white space is there."""
+    """Sentences are lines, whatever stands in them; documents lie between empty lines, white space or not."""
     path = tmp_path / "a.txt"
     text = "\n\n \u00a0\n".join("\n".join(document) for document in DOCUMENTS)
     path.write_bytes((bom + "\n" + text + last).replace("\n", line_end).encode())
@@ -83,7 +83,10 @@ def test_a_row_is_a_document(tmp_path: Path, extension: str) -> None:
 
 
 def test_wrapped_text_in_rows_is_unwrapped(tmp_path: Path) -> None:
-    wrapped = "It was a bright cold day and the clocks\nwere striking thirteen. Smith, his chin\nnuzzled into his breast, ran. He\nslipped in."
+    wrapped = (
+        "It was a bright cold day and the clocks\nwere striking thirteen. Smith, his chin\nnuzzled into his breast, "
+        "ran. He\nslipped in."
+    )
     path = write(tmp_path / "a.jsonl", [wrapped] * 3)
     assert read(path)[2] == [
         "It was a bright cold day and the clocks were striking thirteen.",
@@ -102,18 +105,13 @@ def test_folders_are_read_in_order(tmp_path: Path) -> None:
     assert [file.relative_to(tmp_path).as_posix() for file in left_out] == ["a/data.bin", "notes.md"]
     assert [text.strip('"') for text in read_texts(tmp_path)] == names
     assert len(read(tmp_path, tmp_path / "b.txt")) == 5
+    (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match=r"holds no .txt, .jsonl"):
-        find_files(tmp_path / ".hidden" / "..").__class__(find_files(_empty(tmp_path)))
+        find_files(tmp_path / "empty")
     with pytest.raises(UsageError, match=r"unknown extension '.md'"):
         find_files(tmp_path / "notes.md")
     with pytest.raises(DataError, match="no such file"):
         read(tmp_path / "b.txt", tmp_path / "none.txt")
-
-
-def _empty(tmp_path: Path) -> Path:
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "empty" / "x.md").write_text("x")
-    return tmp_path / "empty"
 
 
 def test_the_documentation_of_python() -> None:
@@ -121,8 +119,8 @@ def test_the_documentation_of_python() -> None:
     found = read("python-docs")
     passages = list(python_docs())
     assert " ".join(" ".join(document) for document in found).split() == " ".join(p.text for p in passages).split()
-    assert 400 < len(found) < 1_500 and sum(map(len, found)) > 1.5 * len(passages)
-    assert sum(len(document) > 1 for document in found) > 0.9 * len(found)
+    assert 400 < len(found) < 1_500 and sum(map(len, found)) > 1.3 * len(passages)
+    assert sum(len(document) > 1 for document in found) > 0.8 * len(found)
     assert len(list(read_texts("python-docs"))) == len(found)
 
 
@@ -133,13 +131,16 @@ def test_bad_rows_are_set_aside_and_the_rest_is_read(tmp_path: Path) -> None:
     )
     (tmp_path / "b.csv").write_bytes(b'id,text\n1,One.\n2\n3,"b\xe4d\nrow"\n4,x"y\n5,"a" b\n\n6,"Two,\nlines."\n7,"end')
     problems = {
-        "a.jsonl": {2: "is not JSON", 3: "is not JSON", 4: "NoneType", 5: "JSON list", 6: "no column 'text'", 7: "not UTF-8", 8: "surrogate"},
-        "b.csv": {3: "1 fields, the header 2", 4: "not UTF-8", 7: "expected after", 8: "0 fields", 11: "unexpected end"},
+        "a.jsonl": {
+            2: "is not JSON", 3: "is not JSON", 4: "NoneType", 5: "JSON list", 6: "no column 'text'", 7: "not UTF-8",
+            8: "surrogate",
+        },
+        "b.csv": {3: "1 fields, the header 2", 4: "UTF-8", 7: "expected after", 8: "0 fields", 11: "unexpected end"},
     }  # fmt: skip
     expected = {"a.jsonl": ["One.", "plain", "Two."], "b.csv": ["One.", 'x"y', "Two,", "lines."]}
     for name, wanted in problems.items():
         set_aside: list[SetAside] = []
-        found = [sentence.text for sentence in read_sentences(tmp_path / name, Reading(), set_aside)]
+        found = [sentence.text for sentence in read_sentences(tmp_path / name, Reading("paragraphs"), set_aside)]
         assert found == expected[name]
         assert [one.line for one in set_aside] == list(wanted)
         for one, why in zip(set_aside, wanted.values(), strict=True):
@@ -195,11 +196,14 @@ def test_parts_are_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, la
     monkeypatch.setattr("bertkit.corpus.documents._PART_BYTES", 300)
     monkeypatch.setattr("bertkit.corpus.documents._AHEAD_BYTES", 90)
     in_parts = list(read_sentences(path, reading))
-    split = [place for place, one in enumerate(in_parts) if "ÿ" in one.text or "x" * 99 in one.text]
-    assert 2 < len(split) < 20  # the long words, cut but not lost
-    assert "".join(one.text for one in in_parts).replace(" ", "") == "".join(one.text for one in whole).replace(" ", "")
-    same = len([one for one in whole if "x" * 99 not in one.text])
-    assert in_parts[: split[0]] == whole[: split[0]] and len(in_parts) - len(split) in (same, same - 1)
+    if extension == ".csv":
+        assert in_parts == whole
+    else:  # the sentence of the long words is cut, not lost
+        long = [one.starts_document for one in in_parts if "x" * 99 in one.text or "ÿ" in one.text]
+        first = [one.starts_document for one in in_parts].index(long[0], whole.index(whole[-2]))
+        assert len(long) > 5 and not any(long[1:])
+        assert in_parts[:first] == whole[:-2] and in_parts[first + len(long) :] == whole[-1:]
+        assert "".join(one.text for one in in_parts[first:-1]).replace(" ", "") == whole[-2].text.replace(" ", "")
     parts = list(read_parts(path, reading))
     assert len(parts) > 20 or extension == ".csv"
     for part, following in pairwise(parts):

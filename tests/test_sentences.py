@@ -80,7 +80,7 @@ FRAGMENTS = (
     *"Aa Bb I i V IX 1 23 1234 . . . ! ? … 。 ！ \" ' “ ” 「 」 ( ) [ - — * , :".split(),
     *"é É Я я 漢 と ア ؟ । @ $ 😀 ™ ß ǅ ﬁ Ａ ａ".split(),
     *(" ", " ", " ", " ", "\n", "\n", "\r\n", "\n\n", "\t", "\u00a0", "\u3000", "\u2028", "\x1c", "\x00"),
-    *"Mr Mrs. e.g. i.e U.S. a.m Ph.D J. R. p. No. Fig Jan etc Inc. St The He It Then word Wordlonger abbreviation".split(),
+    *"Mr Mrs. e.g. i.e U.S. a.m Ph.D J. R. p. No. Fig Jan etc Inc. St The He It Then word Wordlonger".split(),
     *"A.B.C.D.E.F.G.H.I.J 1.2. 3.14 .5 ..A x.y. XII. IIII. viz. MR. E.G. CO. NO. NO THE I'm A. I. Well".split(),
 )
 
@@ -148,8 +148,16 @@ striking thirteen. Winston Smith, his chin nuzzled into
 his breast in an effort to escape the vile wind, slipped
 quickly through the glass doors of Victory Mansions.
 """
-PARAGRAPHS = "It was a bright day. The clocks were striking. He slipped through the doors, quickly.\nThen he came. It was late.\n"
-LINES = "It was a bright day in April.\nThe clocks were striking thirteen, as they do.\nHe slipped in.\n\nThen he came.\nIt was late.\n"
+PARAGRAPHS = """It was a bright day. The clocks were striking. He slipped through the doors, quickly.
+Then he came. It was late.
+"""
+LINES = """It was a bright day in April.
+The clocks were striking thirteen, as they do.
+He slipped in.
+
+Then he came.
+It was late.
+"""
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """Sentences met before, by the hash of their tokens, in bounded memory.
 
 A table of buckets of 16 fingerprints of 32 bits: the upper half of a sentence's hash says which bucket, the lower half
-is the fingerprint. There is a place for every 16 bytes of text, and at most 2**25 of them (128 MB): enough for some 30
-million different sentences, 3 GB of English. A bucket that is full keeps its smallest fingerprints and forgets the
+is the fingerprint. There is a place for every 8 bytes of text, and at most 2**25 of them (128 MB): enough for some 20
+million different sentences, 2 GB of English. A bucket that is full keeps its smallest fingerprints and forgets the
 others, so that what the table holds depends on the sentences and not on their order; duplicates of those that were
 forgotten are not found, and how many were is counted. That two different sentences are taken for one happens once in
 some hundred million.
@@ -14,7 +14,7 @@ from bertkit.compiled import lean
 
 _BUCKET_SIZE = 16  # 64 bytes: one fetch from memory
 _MOST_BUCKETS = 1 << 21
-_BYTES_PER_BUCKET = 256
+_BYTES_PER_BUCKET = 8 * _BUCKET_SIZE
 
 
 class SeenSentences:

@@ -10,6 +10,7 @@ from bertkit.corpus.documents import Part, SetAside
 from bertkit.corpus.sentences import sentence_text
 from bertkit.errors import DataError
 from bertkit.tokenizer import Tokenizer
+from bertkit.tokenizer.encoding import Pieces
 from bertkit.tokenizer.lines import OnInvalid
 from bertkit.tokenizer.wordpiece import WordPiece
 
@@ -39,14 +40,14 @@ def tokenize_part(part: Part, tokenizer: Tokenizer, on_invalid: OnInvalid, dtype
         DataError: bytes that are not UTF-8 under ``on_invalid="error"``.
     """
     bounds, starts_document = part.sentences()
-    input_ids, cu_seqlens, num_special, num_invalid = _encode(tokenizer, part.data, bounds)
+    pieces, num_invalid = _encode(tokenizer, part.data, bounds)
     wrong = num_invalid > 0 if on_invalid != "replace" else np.zeros(len(num_invalid), np.bool_)
     invalid = [part.invalid(bounds[place], bounds[place + 1]) for place in np.flatnonzero(wrong)]
     if on_invalid == "error" and invalid:
         raise DataError(f"{invalid[0]}; convert the file (iconv -f latin1 -t utf-8), or choose 'replace' or 'skip'")
-    tokens = np.empty(len(input_ids), dtype)
+    tokens = np.empty(len(pieces.input_ids), dtype)
     lengths = np.empty(len(starts_document), np.int64)
-    count = _copy(input_ids, cu_seqlens, num_special, wrong, tokens, lengths)
+    count = _copy(pieces.input_ids, pieces.cu_seqlens, wrong, tokens, lengths)
     tokens = tokens[:count]
     hashes = hash_sentences(tokens, lengths)
     return PartTokens(
@@ -74,29 +75,23 @@ def take_sentences(tokens: np.ndarray, lengths: np.ndarray, chosen: np.ndarray) 
     return taken
 
 
-def _encode(
-    tokenizer: Tokenizer, data: np.ndarray, bounds: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, int, np.ndarray]:
-    """Tokens, where those of each sentence begin, how many on each side of one are special, and invalid stretches."""
+def _encode(tokenizer: Tokenizer, data: np.ndarray, bounds: np.ndarray) -> tuple[Pieces, np.ndarray]:
+    """The tokens of each sentence as ``Tokenizer.encode`` gives them, and how many stretches of it are not UTF-8."""
     engine = tokenizer.engine
     if isinstance(engine, WordPiece) and all(token.special for token in engine.added_tokens):
-        pieces, num_invalid = engine.tokenize_bytes(data, bounds, with_spans=False, num_threads=1)
-        return pieces.input_ids, pieces.cu_seqlens, 1, num_invalid
+        return engine.tokenize_bytes(data, bounds, with_spans=False, num_threads=1)
     raw = [data[start:end].tobytes() for start, end in pairwise(bounds)]
     texts = [sentence_text(one) for one in raw]
     num_invalid = [text.count("\ufffd") - one.count(b"\xef\xbf\xbd") for text, one in zip(texts, raw, strict=True)]
-    encodings = tokenizer.encode_batch(texts, with_offsets=False, num_threads=1)
-    own = ~encodings.special_tokens_mask
-    cu_seqlens = np.concatenate([[0], np.cumsum(own)])[encodings.cu_seqlens]
-    return encodings.input_ids[own], cu_seqlens, 0, np.array(num_invalid, np.int64)
+    return engine.tokenize(texts, with_spans=False, num_threads=1), np.array(num_invalid, np.int64)
 
 
 @lean
-def _copy(input_ids, cu_seqlens, num_special, wrong, tokens, lengths):
-    """Copy what is neither special nor of a wrong sentence; returns the number of tokens."""
+def _copy(input_ids, cu_seqlens, wrong, tokens, lengths):
+    """Copy what is neither [CLS], [SEP] nor of a wrong sentence; returns the number of tokens."""
     count = np.uint64(0)
     for sentence in range(len(lengths)):
-        first, last = cu_seqlens[sentence] + num_special, cu_seqlens[sentence + 1] - num_special
+        first, last = cu_seqlens[sentence] + 1, cu_seqlens[sentence + 1] - 1
         if wrong[sentence]:
             first = last
         lengths[sentence] = last - first

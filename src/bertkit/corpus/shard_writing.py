@@ -38,7 +38,7 @@ from bertkit.corpus.shards import (
     vocabulary_sha256,
 )
 from bertkit.corpus.texts import PYTHON_DOCS, find_files
-from bertkit.errors import DataError, UsageError
+from bertkit.errors import BertkitError, DataError, UsageError
 from bertkit.json_files import write_json
 from bertkit.randomness import key_of, uniform
 from bertkit.tokenizer import Tokenizer
@@ -169,16 +169,20 @@ class _Writing:
         last_commit = time.monotonic()
         with tqdm(desc="tokens", total=sum(sizes), unit="B", unit_scale=True, delay=2, disable=None) as bar:
             bar.update(sum(sizes[: self._progress["source"]]))
-            for part, result in _ahead(self._parts(), partial(tokenizing.submit, work), num_threads + 1):
-                if part is None:
-                    self._finish_source(result)
-                    bar.update(sum(sizes[: self._progress["source"]]) - bar.n)
-                else:
-                    self._append(part, result)
-                    bar.update(len(part.data))
-                if time.monotonic() > last_commit + _SECONDS_BETWEEN_COMMITS:
-                    self._commit()
-                    last_commit = time.monotonic()
+            try:
+                for part, result in _ahead(self._parts(), partial(tokenizing.submit, work), num_threads + 1):
+                    if part is None:
+                        self._finish_source(result)
+                        bar.update(sum(sizes[: self._progress["source"]]) - bar.n)
+                    else:
+                        self._append(part, result)
+                        bar.update(len(part.data))
+                    if time.monotonic() > last_commit + _SECONDS_BETWEEN_COMMITS:
+                        self._commit()
+                        last_commit = time.monotonic()
+            except BertkitError:  # of a source, which may be put right
+                self._commit()
+                raise
         self._finish()
 
     def _pool(self, num_threads: int) -> ThreadPoolExecutor:
@@ -295,15 +299,24 @@ class _Writing:
 def _ahead(
     parts: Iterator[Part | Future], submit: Callable[[Part], Future], number: int
 ) -> Iterator[tuple[Part | None, Any]]:
-    """Each part with its result, in order, while the next ``number`` are at work; and (None, result) of what is."""
+    """Each part with its result, in order, while the next ``number`` are at work; and (None, result) of what is.
+
+    What goes wrong with reading a part is raised after the results of those before it.
+    """
     waiting: deque[tuple[Part | None, Future]] = deque()
-    for part in parts:
-        waiting.append((part, submit(part)) if isinstance(part, Part) else (None, part))
-        if len(waiting) > number:
+    failure = None
+    while failure is None:
+        try:
+            part = next(parts)
+        except (StopIteration, BertkitError) as error:
+            failure = error
+        else:
+            waiting.append((part, submit(part)) if isinstance(part, Part) else (None, part))
+        while len(waiting) > (0 if failure else number):
             first, result = waiting.popleft()
             yield first, result.result()
-    for first, result in waiting:
-        yield first, result.result()
+    if isinstance(failure, BertkitError):
+        raise failure
 
 
 @compiled

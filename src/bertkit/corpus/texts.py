@@ -143,6 +143,7 @@ def _row_of_line(line: _Line) -> Row:
 
 def _jsonl(lines: Iterator[_Line], column: str | None) -> Iterator[Row]:
     blank = 0  # number of the first blank line: they may stand at the end of a file, nowhere else
+    chosen = column  # as the first object has it
     for number, line, invalid in lines:
         if not line.strip():
             blank = blank or number
@@ -160,11 +161,11 @@ def _jsonl(lines: Iterator[_Line], column: str | None) -> Iterator[Row]:
         elif not isinstance(row, dict):
             yield Row(number, line.strip(), f" is a JSON {type(row).__name__}: expected an object or a string")
         else:
-            name, problem = _column(list(row), column)
+            name, problem = _column(list(row), chosen)
             if problem:
                 yield Row(number, line.strip(), problem)
             else:
-                column = name
+                chosen = name
                 yield Row(number, *_text(row[name], name), invalid)
 
 

@@ -1,0 +1,493 @@
+"""Token shards: equal to tokenizing sentence by sentence, resumed to the bit, refused where they do not fit."""
+
+import hashlib
+import json
+import math
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bertkit.corpus.documents import Part, Reading, SetAside, read_sentences
+from bertkit.corpus.duplicates import SeenSentences
+from bertkit.corpus.part_tokens import hash_sentences, take_sentences, tokenize_part
+from bertkit.corpus.shard_writing import ShardSettings, write_shard
+from bertkit.corpus.shards import TokenShard, open_shard
+from bertkit.errors import DataError, UsageError
+from bertkit.tokenizer import Tokenizer, Vocabulary
+from bertkit.tokenizer.added_tokens import AddedToken
+from bertkit.tokenizer.wordpiece import WordPiece
+
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+LETTERS = [chr(code) for code in range(ord("a"), ord("z") + 1)]
+TOKENS = (*SPECIAL, *LETTERS, *("##" + letter for letter in LETTERS), *".,!?é0123456789", "the", "cat", "sat", "##at")
+TOKENIZER = Tokenizer.from_vocab(TOKENS)
+Documents = list[list[list[int]]]
+
+
+def documents_of(shard: TokenShard) -> Documents:
+    """Ids by sentence by document."""
+    return [
+        [shard.tokens[shard.sentences[place] : shard.sentences[place + 1]].tolist() for place in range(first, last)]
+        for first, last in zip(shard.documents[:-1], shard.documents[1:], strict=True)
+    ]
+
+
+def reference(sources: list[str | Path], reading: Reading | None = None, tokenizer=TOKENIZER) -> Documents:
+    """The same, one sentence at a time."""
+    found: Documents = []
+    starts_document = True
+    for sentence in read_sentences(sources, reading or Reading(), []):
+        starts_document |= sentence.starts_document
+        if ids := tokenizer.encode(sentence.text).input_ids[1:-1].tolist():
+            if starts_document:
+                found.append([])
+            found[-1].append(ids)
+            starts_document = False
+    return found
+
+
+def write_texts(folder: Path, seed: int = 0) -> list[str | Path]:
+    """Files of every layout, an empty one among them; documents of very different size, sentences without tokens."""
+    folder.mkdir()
+    rng = random.Random(seed)
+    words = ["the", "cat", "sat.", "Fox!", "A", "é", "Xyz", "1.", "\u200b", "Mr.", "unable", "end."]
+
+    def lines(number: int) -> list[str]:
+        return [" ".join(rng.choices(words, k=rng.randrange(1, 9))) for _ in range(number)]
+
+    (folder / "a.txt").write_text("\ufeff" + "\n".join(lines(300)).replace("1.", "\n") + "\n\u200b\n\nLast.")
+    (folder / "b.txt").write_bytes("\r\n".join(line + " " + line for line in lines(200)).encode())
+    (folder / "c.jsonl").write_text(
+        "".join(json.dumps({"text": "\n".join(lines(rng.randrange(5)))}) + "\n" for _ in range(90))
+    )
+    (folder / "d.txt").write_text("")
+    (folder / "e.csv").write_text('text\n"the cat"\n"\u200b"\n"sat,\n!"\n')
+    return [folder / "b.txt", folder]
+
+
+def digest(folder: Path) -> dict[str, str]:
+    files = [file for file in folder.rglob("*") if file.is_file()]
+    return {file.relative_to(folder).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bertkit.corpus.documents._PART_BYTES", 500)
+    monkeypatch.setattr("bertkit.corpus.documents._AHEAD_BYTES", 100)
+
+
+# What is written -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", ["auto", "lines", "paragraphs", "running"])
+def test_a_shard_is_what_sentence_by_sentence_gives(tmp_path: Path, layout, small_parts: None) -> None:
+    sources = write_texts(tmp_path / "texts")
+    shard = write_shard(sources, tmp_path / "shard", TOKENIZER, ShardSettings(layout))
+    expected = reference(sources, Reading(layout))
+    assert documents_of(shard) == expected and len(expected) > 50
+    assert all(document and all(document) for document in expected)
+    assert (shard.tokens.dtype, shard.sentences.dtype, shard.documents.dtype) == (np.uint16, np.int64, np.int64)
+    assert not shard.tokens.flags.writeable
+    manifest = json.loads((tmp_path / "shard" / "manifest.json").read_text())
+    assert manifest == shard.manifest and manifest["finished"] and "progress" not in manifest
+    flat = [ids for document in expected for ids in document]
+    counts = np.bincount(np.concatenate(flat), minlength=len(TOKENS))
+    assert np.array_equal(np.fromfile(tmp_path / "shard" / "counts.bin", np.int64), counts)
+    shares = counts[counts > 0] / counts.sum()
+    assert manifest["unigram_entropy"] == pytest.approx(-(shares * np.log(shares)).sum())
+    assert manifest["num_documents"] == len(expected) and manifest["num_sentences"] == len(flat)
+    assert manifest["num_tokens"] == sum(map(len, flat)) == len(shard.tokens)
+    assert manifest["num_duplicates"] == len(flat) - len(set(map(tuple, flat)))
+    assert manifest["duplicate_share"] == pytest.approx(manifest["num_duplicates"] / len(flat))
+    names = ["b.txt", "a.txt", "b.txt", "c.jsonl", "d.txt", "e.csv"]
+    files = [tmp_path / "texts" / name for name in names]
+    assert [Path(source["path"]).name for source in manifest["sources"]] == names
+    assert [source["size"] for source in manifest["sources"]] == [file.stat().st_size for file in files]
+    hashes = [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
+    assert [source["sha256"] for source in manifest["sources"]] == hashes
+    taken = [source["layout"] for source in manifest["sources"]]
+    assert taken.pop(4) is None  # nothing stands there
+    assert set(taken) <= {"lines", "paragraphs", "running"} if layout == "auto" else set(taken) == {layout}
+
+
+def test_parts_and_threads_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = write_texts(tmp_path / "texts")
+    settings = ShardSettings(held_out_share=0.3, drop_duplicates=True)
+    write_shard(sources, tmp_path / "whole", TOKENIZER, settings, num_threads=1)
+    monkeypatch.setattr("bertkit.corpus.documents._PART_BYTES", 400)
+    monkeypatch.setattr("bertkit.corpus.documents._AHEAD_BYTES", 90)
+    for number in (1, 2, 5):
+        write_shard(sources, tmp_path / str(number), TOKENIZER, settings, num_threads=number)
+        assert digest(tmp_path / str(number)) == digest(tmp_path / "whole")
+
+
+def test_a_large_vocabulary_takes_int32(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.from_vocab((*TOKENS, *(f"x{number}" for number in range(66_000)), "fox"))
+    (tmp_path / "a.txt").write_text("The fox.\nThe cat.\n")
+    shard = write_shard(tmp_path / "a.txt", tmp_path / "shard", tokenizer)
+    assert shard.tokens.dtype == np.int32 and shard.tokens.max() == len(tokenizer.vocabulary) - 1
+    assert documents_of(shard) == reference([tmp_path / "a.txt"], tokenizer=tokenizer)
+    assert tokenizer.decode(shard.tokens[:3]) == "the fox."
+
+
+def test_added_tokens_are_read_as_the_tokenizer_reads_them(tmp_path: Path) -> None:
+    tokenizer = Tokenizer(WordPiece(Vocabulary((*TOKENS, "cat sat")), added_tokens=(AddedToken("cat sat"),)))
+    sources = write_texts(tmp_path / "texts")
+    shard = write_shard(sources, tmp_path / "shard", tokenizer)
+    assert documents_of(shard) == reference(sources, tokenizer=tokenizer)
+    assert len(tokenizer.vocabulary) - 1 in shard.tokens
+
+
+def test_what_could_not_be_read_is_set_aside(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"the cat.\nthe b\xe4d\xff\ncat.\nsat.\n")
+    (tmp_path / "b.jsonl").write_bytes(b'"the cat."\n{"text": 3}\n"b\xe4d"\n')
+    sources = [tmp_path / "a.txt", tmp_path / "b.jsonl"]
+    shard = write_shard(sources, tmp_path / "shard", TOKENIZER, ShardSettings("lines"))
+    assert documents_of(shard) == reference(sources, Reading("lines"))
+    set_aside: list[SetAside] = []
+    assert len(list(read_sentences(sources, Reading("lines"), set_aside))) == 4
+    lines = [json.loads(line) for line in (tmp_path / "shard" / "set_aside.jsonl").read_text().splitlines()]
+    assert [(line["path"], line["line"], line["text"]) for line in lines] == [
+        (str(tmp_path / "a.txt"), 2, "the b\ufffdd\ufffd"),
+        (str(tmp_path / "b.jsonl"), 2, ""),
+        (str(tmp_path / "b.jsonl"), 3, "b\ufffdd"),
+    ]
+    assert "expected text" in lines[1]["why"] and "not UTF-8" in lines[2]["why"]
+    assert [(one.path, one.line) for one in set_aside] == [(line["path"], line["line"]) for line in lines]
+    assert (shard.manifest["num_set_aside"], shard.manifest["num_invalid"]) == (3, 2)
+    kept = write_shard(sources, tmp_path / "kept", TOKENIZER, ShardSettings("lines", on_invalid="replace"))
+    assert (kept.manifest["num_set_aside"], kept.manifest["num_invalid"]) == (1, 3)
+    assert kept.manifest["num_sentences"] == shard.manifest["num_sentences"] + 2
+    with pytest.raises(DataError, match=r"a.txt, line 2: the sentence holds bytes that are not UTF-8; convert"):
+        write_shard(sources, tmp_path / "strict", TOKENIZER, ShardSettings("lines", on_invalid="error"))
+
+
+def test_duplicates_are_reported_and_dropped_on_request(tmp_path: Path, small_parts: None) -> None:
+    lines = [
+        "the cat sat on a mat.",
+        "Yes.",
+        "The cat sat on a MAT .",
+        "fox fox fox fox fox",
+        "Yes.",
+        "yes.",
+        "fox " * 5,
+    ]
+    (tmp_path / "a.txt").write_text("\n".join(lines * 40) + "\n\n" + "\n".join([*lines, "a b"]) + "\n\nyes.\n\nc d\n")
+    shard = write_shard(tmp_path / "a.txt", tmp_path / "shard", TOKENIZER, ShardSettings("lines"))
+    manifest = shard.manifest
+    assert manifest["num_duplicates"] == 7 * 41 + 3 - 5 and manifest["num_forgotten"] == 0
+    assert [(example["line"], example["text"]) for example in manifest["duplicate_examples"]] == [
+        (3, lines[2]), (7, lines[3]), (8, lines[0]),
+    ]  # fmt: skip
+    dropped = write_shard(tmp_path / "a.txt", tmp_path / "d", TOKENIZER, ShardSettings("lines", drop_duplicates=True))
+    seen: set[tuple[int, ...]] = set()
+    expected = [
+        [ids for ids in document if tuple(ids) not in seen and not seen.add(tuple(ids))]
+        for document in documents_of(shard)
+    ]
+    assert documents_of(dropped) == [document for document in expected if document]
+    assert len(documents_of(dropped)) == 3  # that of "yes." alone is gone
+    assert dropped.manifest["num_duplicates"] == manifest["num_duplicates"]
+
+
+def test_hashes_of_sentences() -> None:
+    """The same for the same tokens wherever they stand, and different for others: also in order or by one."""
+    rng = np.random.default_rng(0)
+    sentences = [rng.integers(0, 65_536, size) for size in rng.integers(1, 12, 3_000)]
+    sentences += [np.sort(one) for one in sentences] + [np.append(one, 0) for one in sentences] + sentences
+    lengths = np.array([len(one) for one in sentences])
+    for dtype in (np.uint16, np.int32):
+        hashes = hash_sentences(np.concatenate(sentences).astype(dtype), lengths)
+        assert len(set(hashes.tolist())) == len({tuple(one.tolist()) for one in sentences})
+        assert np.array_equal(hashes[:3_000], hashes[-3_000:])
+    chosen = rng.random(len(sentences)) < 0.3
+    taken = take_sentences(np.concatenate(sentences).astype(np.uint16), lengths, chosen)
+    assert taken.tolist() == [int(token) for one, own in zip(sentences, chosen, strict=True) if own for token in one]
+
+
+def test_a_full_table_forgets_and_says_so() -> None:
+    """What it holds does not depend on the order; nothing new is taken for a duplicate."""
+    hashes = np.random.default_rng(1).integers(0, 2**64, 5_000, np.uint64)
+    one, other = SeenSentences(4_000), SeenSentences(4_000)
+    seen, num_forgotten = one.add(hashes)
+    assert not seen.any() and 4_000 < num_forgotten < 5_000
+    other.add(hashes[::-1].copy())
+    assert np.array_equal(np.sort(one._table, axis=1), np.sort(other._table, axis=1))
+    enough = SeenSentences(200_000)
+    assert enough.add(hashes)[1] == 0 and enough.add(hashes)[0].all()
+    assert SeenSentences(1 << 40)._table.nbytes == 128 << 20
+
+
+# Held out ------------------------------------------------------------------------------------------------------------
+
+
+def test_documents_are_held_out_by_number_and_seed(tmp_path: Path, small_parts: None) -> None:
+    texts = [f"the cat {' '.join(str(number))}.\n" + "sat. " * (number % 9) for number in range(600)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(text) + "\n" for text in texts))
+    whole = documents_of(write_shard(tmp_path / "a.jsonl", tmp_path / "whole", TOKENIZER))
+    held_out: dict[tuple[float, int], Documents] = {}
+    for share, seed in ((0.25, 0), (0.25, 1), (0.5, 0)):
+        folder = tmp_path / f"{share} {seed}"
+        settings = ShardSettings(held_out_share=share, seed=seed)
+        shard = write_shard(tmp_path / "a.jsonl", folder, TOKENIZER, settings)
+        other = open_shard(folder / "held-out", TOKENIZER)
+        trained, held_out[share, seed] = documents_of(shard), documents_of(other)
+        assert trained[0] == whole[0] and held_out[share, seed][0] == whole[1]
+        numbers = [whole.index(document) for document in trained]
+        others = [whole.index(document) for document in held_out[share, seed]]
+        assert sorted(numbers + others) == list(range(600)) and numbers == sorted(numbers) and others == sorted(others)
+        assert abs(len(others) - 600 * share) < 4 * (600 * share * (1 - share)) ** 0.5
+        assert other.manifest["num_documents"] == len(others)
+        assert other.manifest["unigram_entropy"] != shard.manifest["unigram_entropy"]
+        counts = [
+            np.fromfile(place / "counts.bin", np.int64) for place in (folder, folder / "held-out", tmp_path / "whole")
+        ]
+        assert np.array_equal(counts[0] + counts[1], counts[2])
+    assert held_out[0.25, 0] != held_out[0.25, 1]
+    assert all(document in held_out[0.5, 0] for document in held_out[0.25, 0])
+
+
+@pytest.mark.parametrize("share", [0.001, 0.999])
+def test_neither_shard_is_empty(tmp_path: Path, share: float) -> None:
+    (tmp_path / "a.txt").write_text("the cat\nsat\n\nthe fox\nsat\n")
+    shard = write_shard(tmp_path / "a.txt", tmp_path / "s", TOKENIZER, ShardSettings("lines", held_out_share=share))
+    assert (len(shard.documents), len(open_shard(tmp_path / "s" / "held-out", TOKENIZER).documents)) == (2, 2)
+
+
+# Interrupted and refused ---------------------------------------------------------------------------------------------
+
+
+class Stopped(Exception):
+    pass
+
+
+def stop_after(monkeypatch: pytest.MonkeyPatch, number: int | None) -> list[Part]:
+    """Have the work raise after so many parts, all others committed at once; returns the parts that are begun."""
+    begun: list[Part] = []
+
+    def work(part: Part, *args, **kwargs):
+        begun.append(part)
+        if number is not None and len(begun) > number:
+            raise Stopped
+        return tokenize_part(part, *args, **kwargs)
+
+    monkeypatch.setattr("bertkit.corpus.shard_writing.tokenize_part", work)
+    monkeypatch.setattr("bertkit.corpus.shard_writing._SECONDS_BETWEEN_COMMITS", -1.0)
+    return begun
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ShardSettings(),
+        ShardSettings(drop_duplicates=True, held_out_share=0.3),
+        ShardSettings("lines", held_out_share=0.9),
+    ],
+)
+def test_interrupted_work_goes_on_where_it_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_parts: None, settings: ShardSettings
+) -> None:
+    sources = write_texts(tmp_path / "texts")
+    all_parts = stop_after(monkeypatch, None)
+    write_shard(sources, tmp_path / "whole", TOKENIZER, settings, num_threads=1)
+    begun, folder, rng = [], tmp_path / "shard", random.Random(1)
+    while True:
+        parts = stop_after(monkeypatch, rng.randrange(0, 30))
+        begun.append(parts)
+        try:
+            write_shard(sources, folder, TOKENIZER, settings, num_threads=1)
+            break
+        except Stopped:
+            with pytest.raises(DataError, match="is unfinished: write it again with the same sources"):
+                open_shard(folder, TOKENIZER)
+        for name in ("tokens.bin", "sentences.bin", "documents.bin", "set_aside.jsonl"):
+            with open(folder / name, "ab") as file:  # written, and not committed
+                file.write(bytes(rng.randrange(9)))
+    assert len(begun) > 3 and digest(folder) == digest(tmp_path / "whole")
+    done_once = sum(len(parts) for parts in begun[:-1]) - 3 * (len(begun) - 1) + len(begun[-1])
+    assert done_once <= len(all_parts)  # at most those at work when it stopped are done again
+
+
+def test_killed_at_any_moment(tmp_path: Path) -> None:
+    sources = write_texts(tmp_path / "texts")
+    for number in range(4):
+        lines = (f"The cat {' '.join(str(number + 4 * line))} sat.\n" for line in range(10_000))
+        (tmp_path / "texts" / f"x{number}.txt").write_text("".join(lines))
+    program = f"""
+        import sys, time
+        from pathlib import Path
+        sys.path.insert(0, {str(Path(__file__).parent)!r})
+        from bertkit.corpus import documents, shard_writing
+        from test_shards import TOKENIZER, ShardSettings
+        documents._PART_BYTES, shard_writing._SECONDS_BETWEEN_COMMITS = 20_000, 0.0
+        settings = ShardSettings(held_out_share=0.3, drop_duplicates=True)
+        shard_writing.write_shard({[str(source) for source in sources]!r}, Path(sys.argv[1]), TOKENIZER, settings)
+        """
+
+    def run(folder: Path, num_tokens: float) -> int:
+        """Kill it when so many tokens are committed, if it is not done by then."""
+        process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(program), str(folder)])
+        with process:
+            while process.poll() is None and committed(folder) < num_tokens:
+                time.sleep(0.001)
+            process.kill()
+        return process.returncode
+
+    def committed(folder: Path) -> int:
+        manifest = folder / "manifest.json"
+        return json.loads(manifest.read_text())["num_tokens"] if manifest.exists() else 0
+
+    whole, shard, rng = tmp_path / "whole", tmp_path / "shard", random.Random(2)
+    assert run(whole, math.inf) == 0
+    for share in (0.1, 0.4, 0.7):
+        before = committed(shard)
+        assert run(shard, (share + rng.uniform(0, 0.2)) * committed(whole)) == -signal.SIGKILL
+        assert before < committed(shard) < committed(whole)
+    assert run(shard, math.inf) == 0
+    assert digest(shard) == digest(whole)
+
+
+def test_a_finished_shard_is_opened_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = write_texts(tmp_path / "texts")
+    settings = ShardSettings(held_out_share=0.2)
+    write_shard(sources, tmp_path / "shard", TOKENIZER, settings)
+    before = digest(tmp_path / "shard")
+    monkeypatch.setattr("bertkit.corpus.shard_writing.read_parts", None)
+    (tmp_path / "texts" / "a.txt").touch()  # of the same content
+    moved = tmp_path / "moved"
+    (tmp_path / "texts").rename(moved)
+    assert documents_of(write_shard([moved / "b.txt", moved], tmp_path / "shard", TOKENIZER, settings))
+    assert digest(tmp_path / "shard") == before
+
+
+def test_other_sources_vocabulary_or_settings_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_parts: None
+) -> None:
+    sources = write_texts(tmp_path / "texts")
+    a, c = tmp_path / "texts" / "a.txt", tmp_path / "texts" / "c.jsonl"
+    cased = Tokenizer.from_vocab(TOKENS, lowercase=False)
+    for finished in (False, True):
+        folder = tmp_path / f"shard {finished}"
+        stop_after(monkeypatch, None if finished else 30)
+        try:
+            write_shard(sources, folder, TOKENIZER)
+        except Stopped:
+            assert not finished
+        for other in (cased, Tokenizer.from_vocab((*TOKENS, "fox"))):
+            with pytest.raises(DataError, match="made with another vocabulary: choose another folder, or delete"):
+                write_shard(sources, folder, other)
+        with pytest.raises(DataError, match="made with drop_duplicates=False, not True"):
+            write_shard(sources, folder, TOKENIZER, ShardSettings(drop_duplicates=True))
+        with pytest.raises(DataError, match="a shard of 6 files, and 5 are given"):
+            write_shard(sources[1:], folder, TOKENIZER)
+        with pytest.raises(DataError, match=r"from which .*a.txt differs"):
+            write_shard([a, *sources[1:]], folder, TOKENIZER)
+        content = a.read_bytes()
+        a.write_bytes(content[:-1] + b"!")
+        with pytest.raises(DataError, match=r"holds a shard of .*a.txt, from which .*a.txt differs"):
+            write_shard(sources, folder, TOKENIZER)
+        a.write_bytes(content)
+        if not finished:  # what was not begun may change
+            c.write_text(c.read_text() + '"more"\n')
+            stop_after(monkeypatch, None)
+        assert write_shard(sources, folder, TOKENIZER).manifest["finished"]
+    for other in (cased, Tokenizer.from_vocab((*TOKENS, "fox"))):
+        with pytest.raises(DataError, match=f"made with another vocabulary than this of {len(other.vocabulary)}"):
+            open_shard(folder, other)
+
+
+def test_a_source_that_changes_while_it_is_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.txt").write_text("the cat.\nsat.\n")
+
+    def work(part: Part, *args, **kwargs):
+        (tmp_path / "a.txt").write_text("the cat.\nsat. More.\n")
+        return tokenize_part(part, *args, **kwargs)
+
+    monkeypatch.setattr("bertkit.corpus.shard_writing.tokenize_part", work)
+    with pytest.raises(DataError, match=r"a.txt was changed while it was read"):
+        write_shard(tmp_path / "a.txt", tmp_path / "shard", TOKENIZER)
+
+
+@pytest.mark.parametrize(
+    ("content", "settings", "message"),
+    [
+        ("", ShardSettings(), "hold no sentences"),
+        ("\n\n \u200b\n", ShardSettings(), "hold no sentences"),
+        ("the cat", ShardSettings(), "hold one sentence in all"),
+        ("b\xe4d\nb\xf6d\n", ShardSettings("lines"), "hold no sentences; 2 could not be read: .*set_aside.jsonl"),
+        (
+            "the cat\nsat",
+            ShardSettings("lines", held_out_share=0.5),
+            "one document, which cannot be split: give held-out",
+        ),
+    ],
+)
+def test_too_little_text_is_refused(tmp_path: Path, content: str, settings: ShardSettings, message: str) -> None:
+    (tmp_path / "a.txt").write_bytes(content.encode("latin-1" if "\xe4" in content else "utf-8"))
+    for _ in range(2):
+        with pytest.raises(DataError, match=message):
+            write_shard(tmp_path / "a.txt", tmp_path / "shard", TOKENIZER, settings)
+
+
+def test_a_table_that_cannot_be_read_may_be_put_right(tmp_path: Path, small_parts: None) -> None:
+    """What was done before it is kept."""
+    sources = [*write_texts(tmp_path / "texts"), tmp_path / "z.csv"]
+    (tmp_path / "z.csv").write_text("id,body\n1,The cat.\n")
+    with pytest.raises(DataError, match=r"z.csv has no column 'text', it has id, body"):
+        write_shard(sources, tmp_path / "shard", TOKENIZER)
+    manifest = json.loads((tmp_path / "shard" / "manifest.json").read_text())
+    assert manifest["num_tokens"] == sum(len(ids) for document in reference(sources[:-1]) for ids in document)
+    (tmp_path / "z.csv").write_text("id,text\n1,The cat.\n")
+    assert documents_of(write_shard(sources, tmp_path / "shard", TOKENIZER)) == reference(sources)
+
+
+def test_wrong_calls(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("the cat.\nsat.\n")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "x").write_text("x")
+    with pytest.raises(UsageError, match="exists and holds no token shard"):
+        write_shard(tmp_path / "a.txt", tmp_path / "other", TOKENIZER)
+    with pytest.raises(UsageError, match="txt files have no column 'text'"):
+        write_shard(tmp_path / "a.txt", tmp_path / "shard", TOKENIZER, ShardSettings(column="text"))
+    with pytest.raises(UsageError, match=r"held_out_share=1.0: expected at least 0 and below 1"):
+        ShardSettings(held_out_share=1.0)
+    with pytest.raises(DataError, match="holds no token shard"):
+        open_shard(tmp_path / "other", TOKENIZER)
+    with pytest.raises(DataError, match="no such file"):
+        write_shard(tmp_path / "b.txt", tmp_path / "shard", TOKENIZER)
+    assert not (tmp_path / "shard").exists()
+
+
+def test_damaged_shards_are_refused(tmp_path: Path) -> None:
+    sources = write_texts(tmp_path / "texts")
+    folder = tmp_path / "shard"
+    write_shard(sources, folder, TOKENIZER)
+
+    def refused(message: str, name: str, content: bytes) -> None:
+        before = (folder / name).read_bytes()
+        (folder / name).write_bytes(content)
+        with pytest.raises(DataError, match=message):
+            open_shard(folder, TOKENIZER)
+        (folder / name).write_bytes(before)
+
+    for name in ("tokens.bin", "sentences.bin", "documents.bin"):
+        content = (folder / name).read_bytes()
+        for wrong in (b"", content[:-2], content + content):
+            refused(f"damaged: .*{name} has {len(wrong)} bytes", name, wrong)
+        if name != "tokens.bin":
+            refused("damaged: its bounds do not fit", name, content[:-8] + bytes(8))
+            refused("damaged: its bounds do not fit", name, b"\1" + content[1:])
+    manifest = json.loads((folder / "manifest.json").read_text())
+    refused("is of format 2, this bertkit reads 1", "manifest.json", json.dumps(manifest | {"format": 2}).encode())
+    for wrong in (b"", b"[]", b"{}", b'{"format": 1}', b"\xff"):
+        refused("is not the manifest of a token shard", "manifest.json", wrong)
+    (folder / "tokens.bin").unlink()
+    with pytest.raises(DataError, match=r"tokens.bin has 0 bytes"):
+        open_shard(folder, TOKENIZER)
