@@ -21,7 +21,7 @@ from bertkit.heads import HEADS, KINDS
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-NUM_CONFIGURATIONS = 24
+NUM_CONFIGURATIONS = 16
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
 
 

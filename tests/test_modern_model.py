@@ -121,6 +121,20 @@ def test_masks_are_filled_as_the_network_says() -> None:
     np.testing.assert_allclose([candidate.score for candidate in filled.candidates], best.values, atol=1e-6)
 
 
+def test_words_are_added_and_texts_scored() -> None:
+    model = our_model("masked_lm", 4)
+    (before,) = model.token_log_probs(["the cat sat"])
+    assert before.shape == (3,) and (before < 0).all()
+    model.extend_vocabulary(["catmat"])
+    vocabulary = model.tokenizer.vocabulary
+    word = model.encoder.embeddings.word.weight
+    pieces = [vocabulary.id("cat"), *(vocabulary.id(f"##{letter}") for letter in "mat")]
+    torch.testing.assert_close(word[vocabulary.id("catmat")], word[pieces].mean(0))
+    assert model.config.vocab_size == model.encoder.config.vocab_size == len(word)
+    assert len(model.network.heads["masked_lm"].bias) == len(word)
+    assert len(model.token_log_probs(["the catmat sat"])[0]) == 3
+
+
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 def test_what_a_sequence_classifier_reads(pooling: str) -> None:
     model = our_model("sequence_classification", 7, num_labels=3, classifier_pooling=pooling)

@@ -17,7 +17,7 @@ def initialize(module: nn.Module, config: TransformerConfig | ModernConfig, seed
     ``initializer_range``, redrawn beyond two of them (google-research/bert ``modeling.py``, ``create_initializer``),
     in the modern encoder beyond ``initializer_cutoff_factor`` of them; there what writes to the residual stream, and
     the dense layer of a head, has them divided by the root of twice the number of layers, and a classifier's standard
-    deviation is the inverse root of its width (Warner et al. 2024, appendix A.1; transformers'
+    deviation is the inverse root of its width (Warner et al. 2024, section 2.2; transformers'
     ``ModernBertPreTrainedModel._init_weights``). Biases are 0, layer normalization starts as the identity.
     """
     generator = torch.Generator().manual_seed(seed)

@@ -1,4 +1,4 @@
-"""Positions as rotations of queries and keys (Su et al. 2021, "RoFormer", section 3.4).
+"""Positions as rotations of queries and keys (Su et al. 2021, "RoFormer", section 3.2).
 
 A query and a key, each turned by an angle for its position, have a product that depends on the distance between them.
 Shape letters: T total_tokens, H num_heads, K head_dim.
@@ -32,7 +32,7 @@ def rotary_of(position_ids: Tensor, theta: float, head_dim: int) -> Rotary:
 
 
 def rotate(x: Tensor, rotary: Rotary) -> Tensor:
-    """Turn queries or keys, (T, H, K) to the same: columns i and i + K / 2 are a pair."""
-    cos, sin = (part[:, None].to(x.dtype) for part in rotary)
+    """Turn queries or keys, (T, H, K) to the same, in float32 at least: columns i and i + K / 2 are a pair."""
+    cos, sin = (part[:, None] for part in rotary)
     left, right = x.chunk(2, dim=-1)
-    return torch.cat([left * cos - right * sin, right * cos + left * sin], dim=-1)
+    return torch.cat([left * cos - right * sin, right * cos + left * sin], dim=-1).to(x.dtype)

@@ -6,7 +6,7 @@ from bertkit.errors import UsageError
 from bertkit.transformer.activations import ACTIVATIONS
 from bertkit.transformer.config import SIZES, check_above_zero, check_integers, check_one_of, check_probabilities
 
-_PUBLISHED_SIZES = {  # (layers, hidden, heads, intermediate): Warner et al. 2024, table 3
+_PUBLISHED_SIZES = {  # (layers, hidden, heads, intermediate): Warner et al. 2024, section 2.1
     "base": (22, 768, 12, 1_152),
     "large": (28, 1_024, 16, 2_624),
 }
@@ -14,7 +14,7 @@ _PUBLISHED_SIZES = {  # (layers, hidden, heads, intermediate): Warner et al. 202
 
 @dataclass(frozen=True)
 class ModernConfig:
-    """Defaults are ModernBERT base (Warner et al. 2024, table 3, and transformers' ``ModernBertConfig``).
+    """Defaults are ModernBERT base (Warner et al. 2024, section 2.1, and transformers' ``ModernBertConfig``).
 
     Every linear layer and normalization is without bias, but for the output of masked language modelling and the
     classifier.
@@ -61,7 +61,7 @@ class ModernConfig:
         """One of the names of SIZES, with changes: base and large as published, deeper and narrower inside than BERT's;
         the others as BERT's, with a feed-forward network of as many weights.
 
-        Two thirds of its width make up for the second matrix of the gate (Shazeer 2020, section 3.1).
+        Two thirds of its width make up for the second matrix of the gate (Shazeer 2020, section 2).
         """
         if size not in SIZES:
             raise UsageError(f"size {size!r}: expected one of {', '.join(SIZES)}")
