@@ -91,9 +91,11 @@ def trainer_of(model: Model, run: Path, settings: TrainingSettings = SETTINGS, *
     run.mkdir(exist_ok=True)
     task, feed = PretrainingTask(), options.pop("feed", None) or PairFeed(settings.batch_size)
     held_out = PairFeed(seed=99).batch(0, 0.0).split(3)
+    optimizer = options.pop("optimizer", None) or optimizer_of(model, settings)
     return Trainer(
-        model.network, task, feed, settings, options.pop("optimizer", None) or optimizer_of(model, settings), run,
-        save_model=partial(save_checkpoint, model.checkpoint), evaluate=lambda: evaluate(model.network, task, held_out, dtype=torch.float32),
+        model.network, task, feed, settings, optimizer, run,
+        save_model=partial(save_checkpoint, model.checkpoint),
+        evaluate=lambda: evaluate(model.network, task, held_out, dtype=torch.float32),
         best_by="masked_lm_loss", tell=lambda line: None, **options,
     )  # fmt: skip
 

@@ -13,6 +13,7 @@ Numbers are stored with the lowest byte first. No sentence and no document is em
 
 import hashlib
 import json
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -85,11 +86,9 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     path = folder / MANIFEST
     if not path.is_file():
         return None
-    manifest: dict[str, Any] = {}
-    try:
+    manifest: Any = None
+    with suppress(ValueError, RecursionError):
         manifest = json.loads(path.read_bytes())
-    except (ValueError, RecursionError):
-        manifest = None
     found = manifest.get("format") if isinstance(manifest, dict) else None
     if not isinstance(manifest, dict) or found is None or (found == FORMAT and not manifest.keys() >= _KEYS):
         raise DataError(f"{path} is not the manifest of a token shard: delete the folder or choose another")
