@@ -151,7 +151,7 @@ def test_the_report_of_a_real_run(tmp_path):
     assert run.start(resume=False) == "finished"
     read_back = read_run(tmp_path / "run")
     assert read_back.steps["step"].tolist() == [2, 4, 6, 8, 10, 12]
-    assert read_back.evaluations["step"].tolist() == [6, 12]
+    assert read_back.evaluations["step"].tolist() == [0, 6, 12]
     content = training_report(read_back)
     text = read(content).text
     for shown in (
