@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from bertkit import ModernConfig, load
-from bertkit.errors import BertkitError, DataError, MissingHeadError, UsageError
+from bertkit.errors import BertkitError, DataError, DependencyError, MissingHeadError, UsageError
 from bertkit.pretraining import RECIPES, Inputs, Pretraining, read_recipe, with_length
 from bertkit.pretraining.verify_resume import verify_resume
 
@@ -288,24 +288,49 @@ def test_killed_at_random_moments_it_ends_with_the_same_bits(corpus: Path, tmp_p
     assert check.is_exact and check.steps_when_killed
 
 
-@pytest.mark.parametrize("options", [[], ["--shard"]], ids=["whole", "sharded"])
-def test_two_ranks_are_one(corpus: Path, tmp_path: Path, options: list[str]) -> None:
-    changes = [*TINY, "model.config.hidden_dropout_prob=0", "model.config.attention_probs_dropout_prob=0",
-               "training.num_steps=20", "training.log_every=1"]  # fmt: skip
-    arguments = ["--corpus", str(corpus), "--set", *changes, "--out"]
-    one, two = tmp_path / "one", tmp_path / "two"
-    process = start([*arguments, str(one)])
-    _, errors = process.communicate(timeout=120)
-    assert process.returncode == 0, errors
+def on_two_ranks(arguments: list[str]) -> None:
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
-    program = [sys.executable, "-c", "from bertkit.cli import main; main()"]
-    found = subprocess.run(
-        [*launch, *program, "pretrain", *arguments, str(two), *options], capture_output=True, text=True, timeout=240
-    )
+    program = [sys.executable, "-c", "from bertkit.cli import main; main()", "pretrain"]
+    found = subprocess.run([*launch, *program, *arguments], capture_output=True, text=True, timeout=240)
     assert found.returncode == 0, found.stderr
-    losses = [[event["loss"] for event in events(run, "step")] for run in (one, two)]
-    assert len(losses[0]) == 20
-    assert max(abs(a - b) for a, b in zip(*losses, strict=True)) < 1e-5
-    assert events(two, "step")[-1]["tokens"] == events(one, "step")[-1]["tokens"]
-    weights = [load(run / "model").network.state_dict() for run in (one, two)]
+
+
+WITHOUT_DROPOUT = [
+    "model.config.hidden_dropout_prob=0", "model.config.attention_probs_dropout_prob=0", "training.num_steps=20",
+    "training.log_every=1",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def one_rank(corpus: Path, tmp_path_factory) -> Path:
+    run = tmp_path_factory.mktemp("ranks") / "one"
+    assert pretraining(corpus, run, *WITHOUT_DROPOUT).start(resume=False) == "finished"
+    return run
+
+
+@pytest.mark.parametrize("first_steps", [0, 7], ids=["from the start", "sharded, after seven steps of one"])
+def test_two_ranks_are_one(corpus: Path, one_rank: Path, tmp_path: Path, first_steps: int) -> None:
+    run, options = tmp_path / "two", []
+    if first_steps:
+        made = pretraining(corpus, run, *WITHOUT_DROPOUT)
+        assert made.start(resume=False, should_stop=lambda: made.state.step >= first_steps) == "stopped"
+        options = ["--shard", "--resume"]
+    on_two_ranks(["--corpus", str(corpus), "--out", str(run), *options, "--set", *TINY, *WITHOUT_DROPOUT])
+    one, two = (events(folder, "step") for folder in (one_rank, run))
+    assert [event["step"] for event in two] == [event["step"] for event in one] == list(range(1, 21))
+    assert max(abs(a["loss"] - b["loss"]) for a, b in zip(one, two, strict=True)) < 1e-5
+    assert [event["tokens"] for event in one] == [event["tokens"] for event in two]
+    weights = [load(folder / "model").network.state_dict() for folder in (one_rank, run)]
     assert all((weights[0][name] - weights[1][name]).abs().max() < 1e-3 for name in weights[0])
+
+
+def test_tensorboard_on_request(corpus: Path, tmp_path: Path) -> None:
+    made = pretraining(corpus, tmp_path / "run", "training.num_steps=2")
+    made.tensorboard = True
+    try:
+        import tensorboard  # noqa: F401
+    except ImportError:
+        with pytest.raises(DependencyError, match=r"bertkit\[track\]"):
+            made.start(resume=False)
+    else:
+        assert made.start(resume=False) == "finished" and any((tmp_path / "run" / "tensorboard").iterdir())

@@ -78,6 +78,7 @@ def command(
             out, read, inputs, ranks=ranks, tell=note, device=device, shard=shard, tensorboard=tensorboard
         )
         reason = run.start(resume=resume, should_stop=should_stop)
+        ranks.leave()
     if not ranks.is_first:
         return
     if reason == "stopped":

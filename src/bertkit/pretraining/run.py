@@ -125,7 +125,7 @@ class Pretraining:
             state=self.state,
             evaluate=partial(evaluate, network, task, parts, dtype=dtype),
             best_by="masked_lm_loss",
-            sample=partial(_samples, model, self.recipe.samples),
+            sample=partial(_samples, model, self.recipe.samples, self.tell),
             tell=self.tell,
             ranks=self.ranks,
             should_stop=should_stop,
@@ -226,13 +226,14 @@ class Pretraining:
         log.close()
 
 
-def _samples(model: Model, texts: Sequence[str]) -> dict[str, Any]:
-    """The texts' masks, filled as the model would fill them now."""
+def _samples(model: Model, texts: Sequence[str], tell: Callable[[str], None]) -> dict[str, Any]:
+    """The texts' masks, filled as the model would fill them now; a line of each is told."""
     filled = []
     for text in texts:
         for mask in model.fill_mask(text, top_k=5):
             candidates = [{"token": one.token, "score": round(one.score, 4)} for one in mask.candidates]
             filled.append({"text": text, "candidates": candidates})
+            tell(f"    {text}  {', '.join(one.token for one in mask.candidates)}")
     return {"samples": filled}
 
 

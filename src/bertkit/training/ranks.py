@@ -78,6 +78,12 @@ class Ranks:
         if self.num_ranks > 1:
             dist.barrier()
 
+    def leave(self) -> None:
+        """Part from the other ranks, when all have done their work."""
+        if self.num_ranks > 1:
+            self.wait()
+            dist.destroy_process_group()
+
 
 def is_sharded(network: nn.Module) -> bool:
     """Whether its parameters are shards."""

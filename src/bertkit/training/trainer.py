@@ -196,8 +196,6 @@ class Trainer:
         state, metrics = self.state, self.evaluate()
         self._step_evaluated = state.step
         self._write("evaluation", seconds=state.seconds, tokens=state.num_tokens, **metrics)
-        if self.sample is not None and self.ranks.is_first and not is_sharded(self.network):
-            self._write("samples", **self.sample())
         value = metrics[self.best_by]
         improved = state.best is None or (value > state.best if self.higher_is_better else value < state.best)
         if improved:
@@ -205,6 +203,8 @@ class Trainer:
         if self.ranks.is_first:
             shown = ", ".join(f"{name} {number:.4g}" for name, number in metrics.items())
             self.tell(f"step {state.step}: {shown}{' (best so far)' if improved else ''}")
+            if self.sample is not None and not is_sharded(self.network):
+                self._write("samples", **self.sample())
         return improved
 
     def _save(self) -> None:
