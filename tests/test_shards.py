@@ -1,9 +1,12 @@
 """Token shards: equal to tokenizing sentence by sentence, resumed to the bit, refused where they do not fit."""
 
 import hashlib
+import io
+import itertools
 import json
 import math
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,11 +19,12 @@ import pytest
 
 from bertkit.corpus.documents import Part, Reading, SetAside, read_sentences
 from bertkit.corpus.duplicates import SeenSentences
+from bertkit.corpus.file_hash import xxh64
 from bertkit.corpus.part_tokens import hash_sentences, take_sentences, tokenize_part
 from bertkit.corpus.shard_writing import ShardSettings, write_shard
 from bertkit.corpus.shards import TokenShard, open_shard
 from bertkit.errors import DataError, UsageError
-from bertkit.tokenizer import Tokenizer, Vocabulary
+from bertkit.tokenizer import Tokenizer, Vocabulary, tokenize_file
 from bertkit.tokenizer.added_tokens import AddedToken
 from bertkit.tokenizer.wordpiece import WordPiece
 
@@ -110,8 +114,9 @@ def test_a_shard_is_what_sentence_by_sentence_gives(tmp_path: Path, layout, smal
     files = [tmp_path / "texts" / name for name in names]
     assert [Path(source["path"]).name for source in manifest["sources"]] == names
     assert [source["size"] for source in manifest["sources"]] == [file.stat().st_size for file in files]
-    hashes = [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
-    assert [source["sha256"] for source in manifest["sources"]] == hashes
+    assert [source["xxh64"] for source in manifest["sources"]] == [
+        xxh64(io.BytesIO(file.read_bytes())) for file in files
+    ]
     taken = [source["layout"] for source in manifest["sources"]]
     assert taken.pop(4) is None  # nothing stands there
     assert set(taken) <= {"lines", "paragraphs", "running"} if layout == "auto" else set(taken) == {layout}
@@ -210,6 +215,23 @@ def test_hashes_of_sentences() -> None:
     chosen = rng.random(len(sentences)) < 0.3
     taken = take_sentences(np.concatenate(sentences).astype(np.uint16), lengths, chosen)
     assert taken.tolist() == [int(token) for one, own in zip(sentences, chosen, strict=True) if own for token in one]
+
+
+def test_hashes_of_files_are_those_of_xxhsum() -> None:
+    known = {
+        b"": "ef46db3751d8e999",
+        b"a": "d24ec4f1a98c6e5b",
+        b"abc": "44bc2cf5ad770999",
+        b"Nobody inspects the spammish repetition": "fbcea83c8a378bf1",
+        (b"bertkit " * 200_000)[:1_234_567]: "ea2cf0b0a4f5aa50",
+    }
+    for data, expected in known.items():
+        assert xxh64(io.BytesIO(data)) == expected
+    data = random.Random(0).randbytes(3 << 20)
+    whole = xxh64(io.BytesIO(data))
+    for place in (0, 1_000_003, len(data) - 1):
+        assert xxh64(io.BytesIO(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])) != whole
+    assert xxh64(io.BytesIO(data[:-1])) != whole
 
 
 def test_a_full_table_forgets_and_says_so() -> None:
@@ -491,3 +513,65 @@ def test_damaged_shards_are_refused(tmp_path: Path) -> None:
     (folder / "tokens.bin").unlink()
     with pytest.raises(DataError, match=r"tokens.bin has 0 bytes"):
         open_shard(folder, TOKENIZER)
+
+
+# Speed and memory ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def large_files(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Novels again and again, 250 MB and 1 GB of them; the vocabulary of bert-base-uncased."""
+    folder = tmp_path_factory.mktemp("large")
+    novels = [novel.read_bytes() for novel in sorted((shared_data / "english_novels").glob("*.txt"))]
+    for name, size in (("250 MB", 250_000_000), ("1 GB", 1_000_000_000)):
+        with open(folder / f"{name}.txt", "wb") as file:
+            for novel in itertools.cycle(novels):
+                if file.write(novel + b"\r\n\r\n") and file.tell() > size:
+                    break
+    return {name: folder / f"{name}.txt" for name in ("250 MB", "1 GB")} | {
+        "vocabulary": shared_data / "bert_reference" / "bert-base-uncased" / "vocab.txt"
+    }
+
+
+@pytest.mark.slow
+def test_memory_is_flat(large_files: dict[str, Path], tmp_path: Path) -> None:
+    program = f"""
+        import resource, sys
+        from bertkit.corpus.shard_writing import ShardSettings, write_shard
+        from bertkit.tokenizer import Tokenizer
+        tokenizer = Tokenizer.from_vocab({str(large_files["vocabulary"])!r})
+        shard = write_shard(sys.argv[1], sys.argv[2], tokenizer, ShardSettings(drop_duplicates=len(sys.argv) > 3))
+        print(len(shard.tokens), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+        """
+
+    def run(name: str, *options: str) -> tuple[int, float]:
+        arguments = [str(large_files[name]), str(tmp_path / f"{name}{options}"), *options]
+        program_and_arguments = [sys.executable, "-c", textwrap.dedent(program), *arguments]
+        output = subprocess.run(program_and_arguments, capture_output=True, text=True, check=True).stdout
+        num_tokens, megabytes = output.split()
+        print(f"{name} {options}: {num_tokens} tokens, {megabytes} MB of memory")
+        return int(num_tokens), float(megabytes)
+
+    small, large, dropped = run("250 MB"), run("1 GB"), run("1 GB", "drop duplicates")
+    assert large[0] > 3.9 * small[0] and dropped[0] < 0.1 * large[0]
+    assert max(large[1], dropped[1]) - small[1] < 50  # megabytes
+
+
+@pytest.mark.slow
+def test_writing_takes_little_longer_than_tokenizing(large_files: dict[str, Path], tmp_path: Path) -> None:
+    """At least 0.8 of the tokenizer's own speed on two threads, whatever the layout; the best of three turns each."""
+    tokenizer, path = Tokenizer.from_vocab(large_files["vocabulary"]), large_files["1 GB"]
+    seconds: dict[str, list[float]] = {}
+    for turn in range(3):
+        start = time.perf_counter()
+        for _ in tokenize_file(tokenizer.engine, path, num_threads=2):
+            pass
+        seconds.setdefault("tokenizer", []).append(time.perf_counter() - start)
+        for layout in ("lines", "running"):
+            start = time.perf_counter()
+            write_shard(path, tmp_path / f"{layout} {turn}", tokenizer, ShardSettings(layout), num_threads=2)
+            seconds.setdefault(layout, []).append(time.perf_counter() - start)
+            shutil.rmtree(tmp_path / f"{layout} {turn}")
+    best = {name: min(taken) for name, taken in seconds.items()}
+    print({name: f"{path.stat().st_size / taken / 1e6:.0f} MB/s" for name, taken in best.items()})
+    assert best["tokenizer"] / max(best["lines"], best["running"]) > 0.8

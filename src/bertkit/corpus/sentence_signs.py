@@ -3,6 +3,7 @@
 import numpy as np
 
 from bertkit.compiled import lean_inline, lean_part
+from bertkit.tokenizer.engine import few_bytes
 
 # Kinds of characters. From LINE_END on they may end a sentence.
 OTHER, SPACE, LOWER, UPPER, LETTER, BESIDE, OPENING, LINE_END, END, END_AT_ONCE = range(10)
@@ -31,6 +32,7 @@ _WORD_KINDS = {
         When Where Which While Who Why With Without Yes Yet You Your""",
 }
 _WORD_PLACES, _WORD_SHIFT, _WORD_FACTOR = 1_024, 54, 0x9E3779B97F4A7C15
+_SMALL_BUT_FIRST = np.uint64(0x2020202020202020)
 DOT, _FIRST_EMOJI, _LAST_EMOJI = 0x2E, 0x1F000, 0x1FAFF
 
 
@@ -116,12 +118,9 @@ def is_roman(byte):
 @lean_part
 def number_of_word(data, start, size):
     """At most eight bytes as a number, the first one lowest; letters but the first in lower case."""
-    number = np.uint64(data[start])
-    for at in range(1, size):
-        byte = np.uint64(data[start + at])
-        if is_ascii_letter(byte):
-            byte |= np.uint64(0x20)
-        number |= byte << np.uint64(8 * at)
+    number = np.uint64(few_bytes(data, start, size))
+    if size > 1:  # dots and digits have the bit that makes letters small
+        number |= _SMALL_BUT_FIRST >> np.uint64(64 - 8 * size) & ~np.uint64(0xFF)
     return number
 
 

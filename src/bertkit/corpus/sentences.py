@@ -144,6 +144,9 @@ def _next_sentence(data, first, end, layout, kinds, words, word_kinds):
             position = following
             continue
         if kind == LINE_END:
+            if layout == _RUNNING and following < end and 0x20 < data[following] < 0x80:  # most line ends
+                position = following
+                continue
             following, num_lines = _skip_space(data, position, end, kinds)
             if following == end or layout != _RUNNING or num_lines > 1:
                 return following, num_lines

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO
 
@@ -75,17 +76,23 @@ class ShardFiles:
                 starts = np.append(starts, self.num_tokens)
             yield self._read_tokens(starts[0], starts[-1]), np.diff(starts)
 
-    def finish(self, vocab_size: int) -> np.ndarray:
+    def finish(self, vocab_size: int, num_threads: int) -> np.ndarray:
         """Write the last numbers and counts.bin, flush all to disk, and give the counts."""
         self._sentences.write(np.int64(self.num_tokens).tobytes())
         self._documents.write(np.int64(self.num_sentences).tobytes())
         self.flush_to_disk()
-        counts = np.zeros(vocab_size, np.int64)
-        for first in range(0, self.num_tokens, _TOKENS_AT_A_TIME):
-            _count(self._read_tokens(first, min(first + _TOKENS_AT_A_TIME, self.num_tokens)), counts)
+        counts = np.zeros((num_threads, vocab_size), np.int64)
+
+        def count(thread: int) -> None:
+            for first in range(thread * _TOKENS_AT_A_TIME, self.num_tokens, num_threads * _TOKENS_AT_A_TIME):
+                _count(self._read_tokens(first, min(first + _TOKENS_AT_A_TIME, self.num_tokens)), counts[thread])
+
+        with ThreadPoolExecutor(num_threads) as pool:
+            list(pool.map(count, range(num_threads)))
+        total = counts.sum(axis=0)
         with whole_file(self._folder / "counts.bin") as temporary:
-            counts.tofile(temporary)
-        return counts
+            total.tofile(temporary)
+        return total
 
     def close(self) -> None:
         for file in (self._tokens, self._sentences, self._documents):

@@ -5,7 +5,7 @@ of them counts and where to read on, replaces the one before. Work that was inte
 on from there and gives the very same bytes.
 """
 
-import hashlib
+import io
 import json
 import sys
 import time
@@ -24,6 +24,7 @@ from tqdm import tqdm
 from bertkit.compiled import compiled
 from bertkit.corpus.documents import Part, Reading, as_list, read_parts
 from bertkit.corpus.duplicates import SeenSentences
+from bertkit.corpus.file_hash import xxh64
 from bertkit.corpus.part_tokens import PartTokens, hash_sentences, take_sentences, tokenize_part
 from bertkit.corpus.sentences import sentence_text
 from bertkit.corpus.shard_files import ShardFiles, flush_to_disk, open_at
@@ -183,7 +184,7 @@ class _Writing:
             except BertkitError:  # of a source, which may be put right
                 self._commit()
                 raise
-        self._finish()
+        self._finish(num_threads)
 
     def _pool(self, num_threads: int) -> ThreadPoolExecutor:
         pool = ThreadPoolExecutor(num_threads)
@@ -195,9 +196,9 @@ class _Writing:
         hashing = self._pool(1)
         position, line = self._progress["position"], self._progress["line"]
         for path in self._paths[self._progress["source"] :]:
-            sha256 = hashing.submit(_sha256, path)
+            file_hash = hashing.submit(_hash, path)
             yield from read_parts(path, self._settings, position, line)
-            yield sha256
+            yield file_hash
             position, line = 0, 1
 
     def _append(self, part: Part, found: PartTokens) -> None:
@@ -249,12 +250,12 @@ class _Writing:
                     line = int(part.lines_of(np.array([start]))[0])
                     examples.append({"path": str(part.path), "line": line, "text": text})
 
-    def _finish_source(self, sha256: str) -> None:
+    def _finish_source(self, file_hash: str) -> None:
         number = self._progress["source"]
         source, now = self._manifest["sources"][number], _source(self._paths[number])
         if any(source[key] != now[key] for key in ("size", "modified_ns")):
             raise DataError(f"{source['path']} was changed while it was read: delete {self._folder} and begin anew")
-        source["sha256"] = sha256
+        source["xxh64"] = file_hash
         self._progress |= {"source": number + 1, "position": 0, "line": 1, "document_is_open": False}
 
     def _all_files(self) -> list[ShardFiles]:
@@ -270,7 +271,7 @@ class _Writing:
             self._progress[HELD_OUT] = self._held_out.counts()
         write_json(self._folder / MANIFEST, self._manifest)
 
-    def _finish(self) -> None:
+    def _finish(self, num_threads: int) -> None:
         self._commit()
         num_documents = sum(files.num_documents for files in self._all_files())
         num_sentences = sum(files.num_sentences for files in self._all_files())
@@ -292,7 +293,7 @@ class _Writing:
             list(zip(self._all_files(), (self._folder, self._folder / HELD_OUT), strict=False))
         ):
             manifest = self._manifest | files.counts()
-            manifest["unigram_entropy"] = _entropy(files.finish(vocab_size))  # nats
+            manifest["unigram_entropy"] = _entropy(files.finish(vocab_size, num_threads))  # nats
             write_json(folder / MANIFEST, manifest)
 
 
@@ -333,20 +334,20 @@ def _entropy(counts: np.ndarray) -> float:
 
 
 def _source(path: Path) -> dict[str, Any]:
-    """What a file is known by; ``sha256`` once it was read."""
+    """What a file is known by; ``xxh64`` once it was read."""
     if str(path) == PYTHON_DOCS:
-        return {"path": PYTHON_DOCS, "size": 0, "modified_ns": 0, "sha256": _sha256(path), "layout": None}
+        return {"path": PYTHON_DOCS, "size": 0, "modified_ns": 0, "xxh64": _hash(path), "layout": None}
     status = path.stat()
     known = {"path": str(path), "size": status.st_size, "modified_ns": status.st_mtime_ns}
-    return {**known, "sha256": None, "layout": None}
+    return {**known, "xxh64": None, "layout": None}
 
 
-def _sha256(path: Path) -> str:
+def _hash(path: Path) -> str:
     """Of a file; of python-docs that of Python's version."""
     if str(path) == PYTHON_DOCS:
-        return hashlib.sha256(sys.version.encode()).hexdigest()
+        return xxh64(io.BytesIO(sys.version.encode()))
     with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return xxh64(file)
 
 
 def _check_same(manifest: dict[str, Any], fresh: dict[str, Any], folder: Path) -> None:
@@ -375,6 +376,6 @@ def _check_same(manifest: dict[str, Any], fresh: dict[str, Any], folder: Path) -
 
 def _is_same(old: dict[str, Any], new: dict[str, Any]) -> bool:
     """By path, size and time of change, or where these differ by size and content."""
-    if any(old[key] != new[key] for key in ("path", "size", "modified_ns")) or new["sha256"]:
-        return old["size"] == new["size"] and old["sha256"] == (new["sha256"] or _sha256(Path(new["path"])))
+    if any(old[key] != new[key] for key in ("path", "size", "modified_ns")) or new["xxh64"]:
+        return old["size"] == new["size"] and old["xxh64"] == (new["xxh64"] or _hash(Path(new["path"])))
     return True

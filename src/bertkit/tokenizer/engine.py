@@ -130,7 +130,7 @@ def _look_up(data, start, end, cache):
     size = end - start
     if size > _MAX_CACHED_BYTES:
         return _NONE
-    key = (_bytes(data, start, size), _ZERO, _ZERO, size << 56) if size <= 8 else _key(data, start, size)
+    key = (few_bytes(data, start, size), _ZERO, _ZERO, size << 56) if size <= 8 else _key(data, start, size)
     row = _first_row(key, cache)
     if _holds(cache, row, key):
         return row
@@ -141,15 +141,15 @@ def _look_up(data, start, end, cache):
 def _key(data, start, size):
     """The first numbers of a row of the cache, of a run of ``size`` bytes."""
     return (
-        _bytes(data, start, size),
-        _bytes(data, start + 8, size - 8),
-        _bytes(data, start + 16, size - 16),
-        _bytes(data, start + 24, size - 24) | size << 56,
+        few_bytes(data, start, size),
+        few_bytes(data, start + 8, size - 8),
+        few_bytes(data, start + 16, size - 16),
+        few_bytes(data, start + 24, size - 24) | size << 56,
     )
 
 
 @lean_inline
-def _bytes(data, position, size):
+def few_bytes(data, position, size):
     """The first ``size`` of eight bytes as one number, the first one lowest; all of them if there are more."""
     if size <= 0:
         return _ZERO
