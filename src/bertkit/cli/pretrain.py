@@ -1,5 +1,7 @@
 """bertkit pretrain"""
 
+import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -65,6 +67,8 @@ def command(
     tensorboard
         Write metrics for TensorBoard too.
     """
+    from tqdm import tqdm
+
     from bertkit.pretraining import Inputs, Pretraining, read_recipe, with_length
     from bertkit.training import Ranks, stop_signals
 
@@ -74,8 +78,9 @@ def command(
     inputs = Inputs(tuple(corpus), tuple(held_out or ()), vocab, model, new_head, column)
     with stop_signals() as should_stop:
         ranks = Ranks.from_environment()
+        tell = partial(tqdm.write, file=sys.stderr)  # above the bar
         run = Pretraining(
-            out, read, inputs, ranks=ranks, tell=note, device=device, shard=shard, tensorboard=tensorboard
+            out, read, inputs, ranks=ranks, tell=tell, device=device, shard=shard, tensorboard=tensorboard
         )
         reason = run.start(resume=resume, should_stop=should_stop)
         ranks.leave()
