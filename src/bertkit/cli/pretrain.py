@@ -1,5 +1,6 @@
 """bertkit pretrain"""
 
+import os
 import sys
 from functools import partial
 from pathlib import Path
@@ -84,9 +85,20 @@ def command(
         )
         reason = run.start(resume=resume, should_stop=should_stop)
         ranks.leave()
-    if not ranks.is_first:
-        return
-    if reason == "stopped":
-        note(f"stopped and saved; go on with: bertkit pretrain ... --out {out} --resume")
-    emit([{"run": str(out), "reason": reason, "step": run.state.step, "tokens": run.state.num_tokens,
-           "masked_lm_loss": run.state.best}])  # fmt: skip
+    if ranks.is_first:
+        if reason == "stopped":
+            note(f"stopped and saved; go on with: bertkit pretrain ... --out {out} --resume")
+        emit(
+            [
+                {
+                    "run": str(out),
+                    "reason": reason,
+                    "step": run.state.step,
+                    "tokens": run.state.num_tokens,
+                    "masked_lm_loss": run.state.best,
+                }
+            ]
+        )
+    if ranks.num_ranks > 1:  # torch's threads of communication now and then abort a process that ends by itself
+        sys.stdout.flush()
+        os._exit(0)
