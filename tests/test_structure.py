@@ -37,6 +37,8 @@ ROOMS = [  # each imports only rooms above it
     "model",
     "evidence",
     "pretraining",
+    "finetuning",
+    "estimators",
     "cli",
 ]
 FILES = sorted(SOURCE.rglob("*.py"))

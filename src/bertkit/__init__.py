@@ -17,6 +17,8 @@ _HOMES = {
     "HEADS": "bertkit.heads",
     "Model": "bertkit.model",
     "ModernConfig": "bertkit.transformer",
+    "SequenceClassifier": "bertkit.estimators",
+    "SequenceRegressor": "bertkit.estimators",
     "Tokenizer": "bertkit.tokenizer",
     "TransformerConfig": "bertkit.transformer",
     "Vocabulary": "bertkit.tokenizer",
@@ -34,6 +36,8 @@ __all__ = [
     "Encoding",
     "Model",
     "ModernConfig",
+    "SequenceClassifier",
+    "SequenceRegressor",
     "Tokenizer",
     "TransformerConfig",
     "Vocabulary",
@@ -46,6 +50,7 @@ __all__ = [
 if TYPE_CHECKING:
     from bertkit.batch import Batch, collate
     from bertkit.errors import BertkitError
+    from bertkit.estimators import SequenceClassifier, SequenceRegressor
     from bertkit.heads import HEADS
     from bertkit.inference import EmbedOptions, EmbedReport
     from bertkit.model import Model, load

@@ -1,8 +1,9 @@
 """A model: encoder, heads and tokenizer of one directory, and what it can do.
 
 Takes: a path, a hub name or an installed model package.
-Gives: Model: embed, fill_mask, next_sentence_probability, pseudo_log_likelihood, and the network itself.
-May import: errors, device, locate, tokenizer, batch, transformer, heads, checkpoint, inference.
+Gives: Model: embed, fill_mask, next_sentence_probability, pseudo_log_likelihood, predict, evaluate, the network itself.
+May import: errors, device, locate, tokenizer, batch, transformer, heads, tasks, checkpoint,
+inference.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -12,19 +13,22 @@ from typing import Any, overload
 import numpy as np
 
 from bertkit.checkpoint import Checkpoint, SentenceSettings, open_checkpoint, save_checkpoint
-from bertkit.checkpoint.checkpoint import Provenance
+from bertkit.checkpoint.checkpoint import Provenance, TrainedTask
 from bertkit.checkpoint.names import module_of, names_of
 from bertkit.device import resolve_device, weights_dtype
 from bertkit.errors import MissingHeadError, UsageError
-from bertkit.heads import Bert, extend_embeddings
+from bertkit.heads import HEADS, Bert, extend_embeddings
 from bertkit.inference import (
     EmbedOptions,
     EmbedReport,
     FilledMask,
+    PredictReport,
     Runner,
     embed,
     fill_mask,
     next_sentence_probability,
+    predict,
+    score,
     token_log_probs,
 )
 from bertkit.inference.auto_precision import choose_precision
@@ -286,6 +290,68 @@ class Model:
         """
         self.require_trained("masked_lm")
         return token_log_probs(self._runner, texts, method=method, progress=progress)
+
+    @property
+    def trained(self) -> TrainedTask:
+        """The task that this model was trained for.
+
+        Raises:
+            MissingHeadError: none, or none that its directory tells of.
+        """
+        if self.checkpoint.trained is None:
+            has = ", ".join(self.network.heads) or "none"
+            raise MissingHeadError(f"this model was not trained for a task (its heads: {has}): fine-tune it first")
+        return self.checkpoint.trained
+
+    def predict(self, examples: Iterable[Any], *, report: PredictReport | None = None) -> list[Any]:
+        """What the model's task says of each example: typed predictions, in order.
+
+        Args:
+            examples: whatever the task reads: texts, pairs of texts, examples. Labels are not looked at.
+            report: filled with what happened to them. Without it, examples that were cut raise a TruncationWarning.
+
+        Raises:
+            MissingHeadError: no task, or a head that was never trained.
+            OverLengthError: an example is too long for a model that does not cut.
+        """
+        counts = PredictReport() if report is None else report
+        found = [prediction for _, part in self.predict_stream(examples, report=counts) for prediction in part]
+        if report is None:
+            remedy = "shorten them, or pass report= to have the counts"
+            warn_of_truncation(counts.num_examples, counts.num_cut, counts.num_tokens_cut, remedy, stacklevel=2)
+        return found
+
+    def predict_stream(
+        self, examples: Iterable[Any], *, report: PredictReport, progress: bool | None = None
+    ) -> Iterator[tuple[list[Any], list[Any]]]:
+        """The same in bounded memory: yields some thousand examples and their predictions, in order."""
+        trained = self.trained
+        self._require_trained_task(trained)
+        given = map(trained.task.example, examples)
+        return predict(self._runner, trained.task, given, trained.layout, report, progress=progress)
+
+    def evaluate(self, examples: Iterable[Any], *, report: PredictReport | None = None) -> dict[str, float]:
+        """The metrics of the model's task over examples with labels, whose names are matched with the model's.
+
+        Raises:
+            DataError: a label that is missing, or not one of the model's.
+            MissingHeadError: as `predict`.
+        """
+        trained = self.trained
+        self._require_trained_task(trained)
+        counts = PredictReport() if report is None else report
+        return score(self._runner, trained.task, examples, trained.layout, counts)
+
+    def _require_trained_task(self, trained: TrainedTask) -> None:
+        self.require_trained(trained.task.head)
+        if HEADS[trained.task.head]:
+            self.require_trained("pooler")
+
+    def mark_trained(self) -> None:
+        """Say of every tensor that is not frozen that its values come from training, so that its head may predict."""
+        for name, parameter in self.network.named_parameters():
+            if parameter.requires_grad:
+                self.checkpoint.provenance[names_of(self.config).published(name)] = Provenance("trained")
 
     def require_trained(self, part: str) -> None:
         """Check that a head, or "pooler", is there and that its weights are not the initial ones.

@@ -94,6 +94,19 @@ class Batch:
         """(B,) positions of each sequence's [CLS] in the packed row."""
         return self.cu_seqlens[:-1].long()
 
+    def between(self, start: int, end: int) -> "Batch":
+        """The sequences from ``start`` to ``end`` (exclusive), without copying; not of a batch that came padded."""
+        first, last = int(self.cu_seqlens[start]), int(self.cu_seqlens[end])
+        tokens, max_seqlen = slice(first, last), int(self.cu_seqlens[start : end + 1].diff().max())
+        return Batch(
+            input_ids=self.input_ids[tokens],
+            token_type_ids=self.token_type_ids[tokens],
+            position_ids=self.position_ids[tokens],
+            cu_seqlens=self.cu_seqlens[start : end + 1] - first,
+            max_seqlen=max_seqlen,
+            num_positions=max_seqlen,
+        )
+
     def attention_mask(self) -> Tensor:
         """(B, L) bool, True = real token: the layout it came from, else padded on the right."""
         if self.padded_mask is not None:

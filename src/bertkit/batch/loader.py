@@ -4,9 +4,8 @@ What stands at a position is a function of seed, epoch and index alone: nothing 
 middle, and it is the same for any number of workers and ranks.
 """
 
-import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -15,6 +14,7 @@ from torch import Tensor
 from bertkit.batch.batch import Batch
 from bertkit.batch.masking import Masked, Masking
 from bertkit.batch.sequences import Sequences, Source
+from bertkit.batch.token_budget import even_parts
 from bertkit.corpus.order import in_random_order
 from bertkit.errors import DataError
 
@@ -40,27 +40,14 @@ class PretrainingBatch:
 
     def split(self, num_parts: int) -> "list[PretrainingBatch]":
         """At most ``num_parts`` batches of neighbouring sequences and about as many tokens each."""
-        cu_seqlens = self.batch.cu_seqlens.numpy()
-        wanted = np.arange(1, num_parts) * (cu_seqlens[-1] / num_parts)
-        nearest = np.abs(cu_seqlens[:, None] - wanted).argmin(axis=0)
-        bounds = np.unique([0, *nearest, len(self)])
-        return [self._between(int(start), int(end)) for start, end in itertools.pairwise(bounds)]
+        parts = even_parts(self.batch.cu_seqlens.numpy(), num_parts)
+        return [self._between(start, end) for start, end in parts]
 
     def _between(self, start: int, end: int) -> "PretrainingBatch":
-        cu_seqlens = self.batch.cu_seqlens
-        first, last = int(cu_seqlens[start]), int(cu_seqlens[end])
-        tokens, seqlens = slice(first, last), cu_seqlens[start : end + 1].diff()
-        masked = slice(*torch.searchsorted(self.masked_positions, torch.tensor([first, last])).tolist())
+        first, last = self.batch.cu_seqlens[[start, end]]
+        masked = slice(*torch.searchsorted(self.masked_positions, torch.stack([first, last])).tolist())
         return PretrainingBatch(
-            replace(
-                self.batch,
-                input_ids=self.batch.input_ids[tokens],
-                token_type_ids=self.batch.token_type_ids[tokens],
-                position_ids=self.batch.position_ids[tokens],
-                cu_seqlens=cu_seqlens[start : end + 1] - first,
-                max_seqlen=int(seqlens.max()),
-                num_positions=int(seqlens.max()),
-            ),
+            self.batch.between(start, end),
             self.masked_positions[masked] - first,
             self.labels[masked],
             None if self.next_sentence_label is None else self.next_sentence_label[start:end],

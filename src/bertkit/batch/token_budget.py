@@ -1,5 +1,6 @@
-"""Group sequences of like length, so many tokens at a time."""
+"""Group sequences of like length, so many tokens at a time; part a batch evenly."""
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -29,3 +30,18 @@ def length_sorted_batches(seqlens: Sequence[int] | np.ndarray, tokens_per_batch:
         batches.append(order[start:end])
         start, tokens = end, ends[end - 1]
     return batches
+
+
+def even_parts(cu_lengths: np.ndarray, num_parts: int) -> list[tuple[int, int]]:
+    """Start and end of at most ``num_parts`` runs of neighbours with about as many tokens each.
+
+    >>> even_parts(np.array([0, 2, 11, 15, 17]), num_parts=2)
+    [(0, 2), (2, 4)]
+
+    Args:
+        cu_lengths: (N + 1,) cumulative lengths from 0.
+    """
+    wanted = np.arange(1, num_parts) * (cu_lengths[-1] / num_parts)
+    nearest = np.abs(cu_lengths[:, None] - wanted).argmin(axis=0)
+    bounds = np.unique([0, *nearest, len(cu_lengths) - 1]).tolist()
+    return list(itertools.pairwise(bounds))

@@ -5,7 +5,9 @@ from typing import Literal
 
 from bertkit.checkpoint.sentence import SentenceSettings
 from bertkit.heads import Bert
+from bertkit.tasks import TextTask
 from bertkit.tokenizer import Tokenizer
+from bertkit.tokenizer.layout import Layout
 
 
 @dataclass(frozen=True)
@@ -14,6 +16,15 @@ class Provenance:
 
     origin: Literal["loaded", "initialised", "trained"]
     source: str = ""  # file for "loaded", seed for "initialised"
+
+
+@dataclass(frozen=True)
+class TrainedTask:
+    """The task a model was trained for."""
+
+    task: TextTask
+    layout: Layout  # how long sequences are and what happens to longer ones
+    metrics: dict[str, float] = field(default_factory=dict)  # on held-out examples
 
 
 @dataclass
@@ -25,4 +36,5 @@ class Checkpoint:
     sentence: SentenceSettings | None = None  # None: not published as a sentence encoder
     label_names: tuple[str, ...] | None = None  # in id order
     problem_type: str | None = None
+    trained: TrainedTask | None = None
     provenance: dict[str, Provenance] = field(default_factory=dict)

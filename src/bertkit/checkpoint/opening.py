@@ -9,6 +9,7 @@ from bertkit.checkpoint.checkpoint import Checkpoint, Provenance
 from bertkit.checkpoint.config_file import PublishedConfig, read_config
 from bertkit.checkpoint.names import Names, module_of, names_of
 from bertkit.checkpoint.sentence import read_sentence_settings
+from bertkit.checkpoint.trained_task import read_task
 from bertkit.checkpoint.weights import StoredTensor, read_tensors, stored_tensors
 from bertkit.errors import CheckpointError, MissingHeadError, UsageError
 from bertkit.heads import HEADS, Bert
@@ -113,6 +114,13 @@ def open_checkpoint(
         sentence=settings,
         label_names=tuple(label_names) if label_names else None,
         problem_type=config.problem_type,
+        trained=read_task(
+            folder,
+            [head for head in heads if head not in new],
+            label_names,
+            config.problem_type,
+            config.transformer.max_position_embeddings,
+        ),
         provenance=_with_history(provenance, folder),
     )
 

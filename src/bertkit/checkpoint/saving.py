@@ -11,6 +11,7 @@ from bertkit.checkpoint.checkpoint import Checkpoint
 from bertkit.checkpoint.config_file import PublishedConfig, config_json
 from bertkit.checkpoint.names import names_of
 from bertkit.checkpoint.sentence import write_sentence_settings
+from bertkit.checkpoint.trained_task import task_json
 from bertkit.errors import CheckpointError
 from bertkit.heads import KINDS
 from bertkit.json_files import write_json
@@ -64,4 +65,7 @@ def save_checkpoint(
         if checkpoint.sentence is not None:
             write_sentence_settings(folder, checkpoint.sentence, network.config.hidden_size)
         record = {name: asdict(origin) for name, origin in sorted(checkpoint.provenance.items())}
-        write_json(folder / "bertkit.json", {"provenance": record})
+        content = {"provenance": record}
+        if checkpoint.trained is not None:
+            content["task"] = task_json(checkpoint.trained)
+        write_json(folder / "bertkit.json", content)

@@ -5,25 +5,20 @@
 be read ends it.
 """
 
-import csv
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
 from bertkit.corpus.python_docs import Passage, python_docs
+from bertkit.corpus.rows import Fields, Line, csv_rows, json_rows, read_lines
 from bertkit.errors import DataError, DependencyError, UsageError
 
 FORMATS = (".txt", ".jsonl", ".csv", ".tsv", ".parquet")
 PYTHON_DOCS = "python-docs"
 """The name under which the documentation of the running Python is read like a file."""
-
-_LARGEST_FIELD = 1 << 26  # characters; a quote that is never closed makes no field larger than that
-
-_Line = tuple[int, str, str]
-"""Number from 1; text with its line end; as ``Row.invalid``."""
 
 
 class Row(NamedTuple):
@@ -100,14 +95,14 @@ def read_rows(path: str | Path, column: str | None = None) -> Iterator[Row]:
     if str(path) == "-":
         if column is not None:
             raise UsageError(f"standard input holds a text on each line and has no column {column!r}; leave it out")
-        yield from map(_row_of_line, _lines(sys.stdin.buffer))
+        yield from map(_row_of_line, read_lines(sys.stdin.buffer))
     elif str(path) == PYTHON_DOCS:
         yield from _python_docs()
     elif path.suffix == ".parquet":
         yield from _parquet(path, column)
     else:
         with open(path, "rb") as file:
-            lines = _lines(file)
+            lines = read_lines(file)
             if path.suffix == ".txt":
                 yield from map(_row_of_line, lines)
             elif path.suffix == ".jsonl":
@@ -126,88 +121,39 @@ def _is_hidden(path: Path) -> bool:
     return any(part.startswith(".") for part in path.parts)
 
 
-def _lines(file: Iterable[bytes]) -> Iterator[_Line]:
-    for number, line in enumerate(file, start=1):
-        codec = "utf-8-sig" if number == 1 else "utf-8"
-        try:
-            yield number, line.decode(codec), ""
-        except UnicodeDecodeError as error:
-            advice = "convert the file (iconv -f latin1 -t utf-8)"
-            yield number, line.decode(codec, "replace"), f": byte {error.start} is not UTF-8; {advice}"
+def _row_of_line(line: Line) -> Row:
+    return Row(line.number, line.text.removesuffix("\n").removesuffix("\r"), invalid=line.invalid)
 
 
-def _row_of_line(line: _Line) -> Row:
-    number, text, invalid = line
-    return Row(number, text.removesuffix("\n").removesuffix("\r"), invalid=invalid)
-
-
-def _jsonl(lines: Iterator[_Line], column: str | None) -> Iterator[Row]:
-    blank = 0  # number of the first blank line: they may stand at the end of a file, nowhere else
+def _jsonl(lines: Iterator[Line], column: str | None) -> Iterator[Row]:
     chosen = column  # as the first object has it
-    for number, line, invalid in lines:
-        if not line.strip():
-            blank = blank or number
-            continue
-        if blank:
-            yield Row(blank, "", " is not JSON: ")
-            blank = 0
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            yield Row(number, line.strip(), f" is not JSON: {line.strip():.60}")
-            continue
-        if isinstance(row, str) and column is None:
+    for number, row, problem, invalid in json_rows(lines):
+        if problem:
+            yield Row(number, row, problem)
+        elif isinstance(row, str) and column is None:
             yield Row(number, row, invalid=invalid)
         elif not isinstance(row, dict):
-            yield Row(number, line.strip(), f" is a JSON {type(row).__name__}: expected an object or a string")
+            yield Row(number, json.dumps(row), f" is a JSON {type(row).__name__}: expected an object or a string")
         else:
             name, problem = _column(list(row), chosen)
             if problem:
-                yield Row(number, line.strip(), problem)
+                yield Row(number, json.dumps(row), problem)
             else:
                 chosen = name
                 yield Row(number, *_text(row[name], name), invalid)
 
 
-def _csv(lines: Iterator[_Line], path: Path, column: str | None, delimiter: str) -> Iterator[Row]:
-    csv.field_size_limit(_LARGEST_FIELD)
-    invalid: list[str] = []  # of the lines that the reader has taken for the row at hand
-
-    def texts() -> Iterator[str]:
-        for _, text, wrong in lines:
-            if wrong:
-                invalid.append(wrong)
-            yield text
-
-    reader = csv.reader(texts(), delimiter=delimiter, strict=True)
-    try:
-        header = next(reader, [])
-    except csv.Error as error:
-        raise DataError(f"{place(path, 1)}: {error}") from None
-    name, problem = _column(header, column)
+def _csv(lines: Iterator[Line], path: Path, column: str | None, delimiter: str) -> Iterator[Row]:
+    rows = csv_rows(lines, delimiter)
+    header = next(rows, Fields(1, []))
+    if header.problem:
+        raise DataError(place(path, header.line) + header.problem)
+    name, problem = _column(header.fields, column)
     if problem:
         raise DataError(f"{path}{problem}")
-    blank = 0
-    while True:
-        first = reader.line_num + 1
-        invalid.clear()
-        try:
-            row = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:  # the reader goes on with the next line
-            yield Row(first, "", f": {error}")
-            continue
-        if not row:
-            blank = blank or first
-            continue
-        if blank:
-            yield Row(blank, "", f" has 0 fields, the header {len(header)}")
-            blank = 0
-        if len(row) != len(header):
-            yield Row(first, delimiter.join(row), f" has {len(row)} fields, the header {len(header)}")
-        else:
-            yield Row(first, row[header.index(name)], invalid=invalid[0] if invalid else "")
+    index = header.fields.index(name)
+    for line, fields, problem, invalid in rows:
+        yield Row(line, delimiter.join(fields) if problem else fields[index], problem, invalid)
 
 
 def _parquet(path: Path, column: str | None) -> Iterator[Row]:

@@ -100,17 +100,24 @@ class Bert(nn.Module):
             masked_positions: (P,) positions in the packed row that the masked LM head predicts; None: all.
         """
         encoded = self.encoder(batch, with_hidden_states=with_hidden_states, with_attention_probs=with_attention_probs)
-        logits = {}
-        for name, head in self.heads.items():
-            states = self._one_each(encoded, batch) if HEADS[name] else encoded.last_hidden_state
-            if name == "masked_lm":
-                chosen = states if masked_positions is None else states[masked_positions]
-                logits[name] = head(chosen, self.encoder.embeddings.word.weight)
-            elif name == "multiple_choice":
-                logits[name] = head(states, num_choices)
-            else:
-                logits[name] = head(states)
-        return BertOutput(encoded, logits)
+        options = {"num_choices": num_choices, "masked_positions": masked_positions}
+        return BertOutput(encoded, {name: self.head_logits(name, encoded, batch, **options) for name in self.heads})
+
+    def head_logits(
+        self,
+        name: str,
+        encoded: EncoderOutput,
+        batch: Batch,
+        *,
+        num_choices: int = 1,
+        masked_positions: Tensor | None = None,
+    ) -> Tensor:
+        """The logits of one head, over what the encoder gave for a Batch; as `forward`."""
+        head, states = self.heads[name], self._one_each(encoded, batch) if HEADS[name] else encoded.last_hidden_state
+        if name == "masked_lm":
+            chosen = states if masked_positions is None else states[masked_positions]
+            return head(chosen, self.encoder.embeddings.word.weight)
+        return head(states, num_choices) if name == "multiple_choice" else head(states)
 
     def _one_each(self, encoded: EncoderOutput, batch: Batch) -> Tensor:
         """(B, D): the vector of each sequence that heads read."""

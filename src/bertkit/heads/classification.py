@@ -4,6 +4,7 @@ from torch import Tensor, nn
 
 from bertkit.errors import UsageError
 from bertkit.transformer import TransformerConfig
+from bertkit.transformer.kernels import dropout
 
 
 class ClassificationHead(nn.Module):
@@ -19,7 +20,7 @@ class ClassificationHead(nn.Module):
 
     def forward(self, vectors: Tensor) -> Tensor:
         """(N, D) to (N, num_labels) logits; N sequences or tokens."""
-        return self.dense(self.dropout(vectors))
+        return self.dense(dropout(vectors, self.dropout))
 
 
 class MultipleChoiceHead(nn.Module):
@@ -41,4 +42,4 @@ class MultipleChoiceHead(nn.Module):
         """
         if num_choices < 1 or len(pooled) % num_choices:
             raise UsageError(f"{len(pooled)} sequences do not divide into questions of num_choices={num_choices}")
-        return self.dense(self.dropout(pooled)).view(-1, num_choices)
+        return self.dense(dropout(pooled, self.dropout)).view(-1, num_choices)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from bertkit.batch import Batch
 from bertkit.transformer import ModernConfig
-from bertkit.transformer.kernels import activate, linear
+from bertkit.transformer.kernels import activate, dropout, linear
 
 
 class PredictionHead(nn.Module):
@@ -48,7 +48,7 @@ class ModernClassificationHead(PredictionHead):
 
     def forward(self, vectors: Tensor) -> Tensor:
         """(N, D) to (N, num_labels)."""
-        return self.classifier(self.dropout(self.transform(vectors)))
+        return self.classifier(dropout(self.transform(vectors), self.dropout))
 
 
 def pool_sequences(hidden_states: Tensor, batch: Batch, pooling: str) -> Tensor:

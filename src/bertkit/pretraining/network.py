@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from bertkit.checkpoint.checkpoint import Provenance
 from bertkit.errors import MissingHeadError, UsageError
 from bertkit.model import Model, load
 from bertkit.pretraining.recipe import Recipe
@@ -42,11 +41,6 @@ def new_model(recipe: Recipe, checkpoint: str | None, tokenizer: Tokenizer | Non
     if longest > model.config.max_position_embeddings:
         raise UsageError(f"max_seqlen={longest}: the model has {model.config.max_position_embeddings} positions")
     return model
-
-
-def mark_as_trained(model: Model) -> None:
-    """Say of every tensor that its values come from training, so that the heads may predict."""
-    model.checkpoint.provenance = {name: Provenance("trained") for name in model.checkpoint.provenance}
 
 
 def _open(name: str, heads: list[str], new_head: bool, seed: int) -> Model:

@@ -1,8 +1,7 @@
 """A pre-training run, from files of text to a model directory; a run that stopped goes on from its last checkpoint."""
 
-import json
 import platform
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -18,10 +17,9 @@ from bertkit.checkpoint import save_checkpoint
 from bertkit.corpus.shards import TokenShard
 from bertkit.device import cpu_name, resolve_device
 from bertkit.errors import UsageError
-from bertkit.json_files import read_json, write_json
 from bertkit.model import Model, load
 from bertkit.pretraining.feed import held_out_batches, make_feed
-from bertkit.pretraining.network import mark_as_trained, new_model
+from bertkit.pretraining.network import new_model
 from bertkit.pretraining.recipe import Recipe
 from bertkit.pretraining.text import corpus_facts, learn_vocabulary, texts_of, write_shards
 from bertkit.tasks import PretrainingTask
@@ -33,6 +31,7 @@ from bertkit.training import (
     Trainer,
     TrainingState,
     checkpoints,
+    claim_run_folder,
     evaluate,
     load_state,
     make_optimizer,
@@ -97,7 +96,7 @@ class Pretraining:
             shard, tokenizer, self.recipe.data, batch_size=settings.batch_size, seed=settings.seed,
             rank=self.ranks.rank, num_ranks=self.ranks.num_ranks,
         )  # fmt: skip
-        mark_as_trained(model)
+        model.mark_trained()
         network = model.network.to(resolve_device(self.device))
         network.encoder.gradient_checkpointing = settings.gradient_checkpointing  # pyrefly: ignore
         if self.shard:
@@ -140,21 +139,8 @@ class Pretraining:
     def _claim_folder(self, resume: bool) -> None:
         """The run's folder, new or this very run's."""
         if self.ranks.is_first:
-            path = self.run / "recipe.json"
             content = {"recipe": self.recipe.facts(), "inputs": self.inputs.facts()}
-            before = read_json(path)
-            if before is None:
-                if self.run.is_dir() and any(self.run.iterdir()) and not resume:
-                    raise UsageError(f"{self.run} exists and is not a run: choose another folder")
-                self.run.mkdir(parents=True, exist_ok=True)
-                write_json(path, content)
-            elif not resume:
-                raise UsageError(f"{self.run} holds a run: go on with it by --resume, or choose another folder")
-            elif differing := _differing(before, content):
-                raise UsageError(
-                    f"{self.run} was started with other settings ({', '.join(differing)}): go on with those, or choose "
-                    "another folder"
-                )
+            claim_run_folder(self.run, self.run / "recipe.json", content, resume=resume)
         self.ranks.wait()
 
     def _model(self) -> Model:
@@ -235,17 +221,3 @@ def _samples(model: Model, texts: Sequence[str], tell: Callable[[str], None]) ->
             filled.append({"text": text, "candidates": candidates})
             tell(f"    {text}  {', '.join(one.token for one in mask.candidates)}")
     return {"samples": filled}
-
-
-def _differing(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """Names of settings that differ, as section.name."""
-    flat_before, flat_now = dict(_flat(before)), dict(_flat(json.loads(json.dumps(now))))
-    return sorted(name for name in flat_before.keys() | flat_now.keys() if flat_before.get(name) != flat_now.get(name))
-
-
-def _flat(content: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in content.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value

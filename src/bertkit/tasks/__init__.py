@@ -1,11 +1,48 @@
 """Logits to loss, prediction and metric: what a network is trained for, one file a task.
 
-Takes: a network's output for a batch, and the batch's labels.
-Gives: the loss, and sums from which the metrics come.
-May import: errors, batch, transformer, heads.
+Takes: examples; a network's output for a batch, and the batch's labels.
+Gives: encodings with labels; the loss, and sums from which the metrics come; typed predictions and their metrics.
+May import: errors, compiled, tokenizer, corpus, batch, transformer, heads.
 """
 
+from bertkit.tasks.examples import ChoiceQuestion, Question, TaggedText
+from bertkit.tasks.kinds import TASKS, published_task, stored_task, task_kind, task_settings
 from bertkit.tasks.pretraining import PretrainingTask
-from bertkit.tasks.task import Loss, Task
+from bertkit.tasks.regression import LevelPrediction, OrdinalRegression, Regression, ScorePrediction
+from bertkit.tasks.sequence_classification import (
+    LabelPrediction,
+    LabelsPrediction,
+    MultiLabelClassification,
+    SequenceClassification,
+)
+from bertkit.tasks.task import Loss, Scorer, Task, TextTask
+from bertkit.tasks.texts import TextExample
+from bertkit.tasks.token_classification import EntityFound, TagsPrediction, TokenClassification
 
-__all__ = ["Loss", "PretrainingTask", "Task"]
+__all__ = [
+    "TASKS",
+    "ChoiceQuestion",
+    "EntityFound",
+    "LabelPrediction",
+    "LabelsPrediction",
+    "LevelPrediction",
+    "Loss",
+    "MultiLabelClassification",
+    "OrdinalRegression",
+    "PretrainingTask",
+    "Question",
+    "Regression",
+    "ScorePrediction",
+    "Scorer",
+    "SequenceClassification",
+    "TaggedText",
+    "TagsPrediction",
+    "Task",
+    "TextExample",
+    "TextTask",
+    "TokenClassification",
+    "published_task",
+    "stored_task",
+    "task_kind",
+    "task_settings",
+]

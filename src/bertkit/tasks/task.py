@@ -1,8 +1,16 @@
-"""What the training loop knows of a task."""
+"""What the training loop knows of a task, and what evaluation and prediction know of one over texts."""
 
-from typing import Any, NamedTuple, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
+import numpy as np
 from torch import Tensor, nn
+
+from bertkit.batch import LabelledBatch, LabelledEncodings
+from bertkit.tokenizer import Encodings, Tokenizer
+from bertkit.tokenizer.layout import Layout
 
 
 class Loss(NamedTuple):
@@ -26,3 +34,118 @@ class Task(Protocol):
     def metrics(self, sums: Tensor) -> dict[str, float]:
         """The metrics that sums stand for, "loss" among them."""
         ...
+
+
+class Scorer(Protocol):
+    """Metrics of examples that come a few at a time."""
+
+    def add(self, examples: Sequence[Any], predictions: Sequence[Any]) -> None:
+        """Count predictions of examples whose labels are known, in the same order.
+
+        Raises:
+            DataError: an example without a label, or with one that this task does not know.
+        """
+        ...
+
+    def results(self) -> dict[str, float]:
+        """The metrics of all that was counted, by name. Of "loss" and names that end in "_error" less is better."""
+        ...
+
+
+@dataclass(frozen=True)
+class TextTask(ABC):
+    """A task over texts, from examples to predictions: a frozen dataclass whose fields are its settings.
+
+    The settings are JSON values (tuples for lists) and are kept in the model directory, but for ``label_names``, which
+    ``config.json`` holds. An example has its texts, its label where it is known, ``place``, the file and line that
+    errors name, and ``num_characters``.
+    """
+
+    name: ClassVar[str]  # its key in TASKS
+    head: ClassVar[str]  # the head of HEADS that it trains and reads
+    of_tokens: ClassVar[bool]  # whether a row of logits belongs to a token; else to a sequence
+    best_by: ClassVar[str]  # the metric that decides which weights are the best
+    problem_type: ClassVar[str | None] = None  # what config.json calls the kind of labels, where published models do
+
+    label_names: tuple[str, ...] | None = None  # of the head's outputs, in order; None: their meaning is fixed
+
+    @property
+    def known_labels(self) -> tuple[str, ...] | None:
+        """The names that examples may have as labels; None: they have none."""
+        return self.label_names
+
+    @classmethod
+    def unlearnable(cls, examples: Sequence[Any]) -> list[tuple[Any, str]]:
+        """Training examples of which nothing can be learned, and why: for those who set them aside."""
+        return []
+
+    @classmethod
+    @abstractmethod
+    def of_examples(cls, examples: Sequence[Any], options: Mapping[str, Any]) -> Self:
+        """The task that training examples show: their labels, and settings that depend on them.
+
+        Args:
+            options: how to train it, as the user asks: "class_weights", "label_smoothing" and the like.
+
+        Raises:
+            DataError: no examples, or labels that cannot be learned.
+            UsageError: an option that this task does not have.
+        """
+
+    @classmethod
+    @abstractmethod
+    def example(cls, item: Any, label: Any = None, place: str = "") -> Any:
+        """The example of what a caller has: a str, a tuple of them, or an example already."""
+
+    @abstractmethod
+    def totals(self, batch: LabelledBatch) -> Tensor:
+        """As `Task.totals`."""
+
+    @abstractmethod
+    def loss(self, network: nn.Module, part: LabelledBatch, totals: Tensor) -> Loss:
+        """As `Task.loss`."""
+
+    @abstractmethod
+    def metrics(self, sums: Tensor) -> dict[str, float]:
+        """As `Task.metrics`."""
+
+    @abstractmethod
+    def encode(self, tokenizer: Tokenizer, examples: Sequence[Any], layout: Layout, first_index: int = 0) -> Encodings:
+        """The sequences of examples, in order, one or more for each.
+
+        Args:
+            first_index: the number that errors give the first example, for examples that come in parts.
+
+        Raises:
+            OverLengthError: an example is too long under ``on_long="error"``.
+            UsageError: an over-length policy that this task cannot follow.
+        """
+
+    @abstractmethod
+    def labelled(self, examples: Sequence[Any], encodings: Encodings) -> LabelledEncodings:
+        """The same with what is to be learned of them.
+
+        Raises:
+            DataError: a label that is missing, unknown, or does not fit the text.
+        """
+
+    @abstractmethod
+    def decode(self, examples: Sequence[Any], encodings: Encodings, logits: np.ndarray) -> list[Any]:
+        """A typed prediction for each example, a frozen dataclass of JSON values; labels are not looked at.
+
+        Args:
+            encodings: as ``encode`` gave them for these examples.
+            logits: float32, (S, ...) a row for each sequence, or (T, ...) for each token.
+        """
+
+    @abstractmethod
+    def scorer(self) -> Scorer:
+        """An empty count of predictions."""
+
+    def tuned(self, examples: Sequence[Any], predictions: Sequence[Any]) -> Self:
+        """The task with what is set on held-out examples after training, such as a threshold."""
+        return self
+
+    def finished(self, network: nn.Module) -> Self:
+        """The task once training is over; it may change the head, to give what published heads of its kind give."""
+        return self

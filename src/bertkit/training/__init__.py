@@ -9,10 +9,11 @@ from bertkit.training.gradients import compute_gradients, evaluate
 from bertkit.training.metrics_log import MetricsLog
 from bertkit.training.optimizers import OPTIMIZERS, AdamW2018, Together, make_optimizer
 from bertkit.training.ranks import Ranks, whole
+from bertkit.training.run_folder import claim_run_folder
 from bertkit.training.schedules import SCHEDULES, learning_rate_factor
 from bertkit.training.settings import TrainingSettings
 from bertkit.training.signals import stop_signals
-from bertkit.training.state import TrainingState, checkpoints, load_state, same_bits_threads
+from bertkit.training.state import TrainingState, checkpoint_folder, checkpoints, load_state, same_bits_threads
 from bertkit.training.trainer import Feed, Trainer
 
 __all__ = [
@@ -26,7 +27,9 @@ __all__ = [
     "Trainer",
     "TrainingSettings",
     "TrainingState",
+    "checkpoint_folder",
     "checkpoints",
+    "claim_run_folder",
     "compute_gradients",
     "evaluate",
     "learning_rate_factor",

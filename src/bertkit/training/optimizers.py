@@ -3,11 +3,12 @@
 Weight decay keeps off biases and layer normalization, as published (google-research/bert, optimization.py).
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import increment_version
 
 from bertkit.errors import UsageError
 from bertkit.training.cores import on_every_core
@@ -72,6 +73,8 @@ class Together:
     def step(self) -> None:
         for _ in on_every_core(lambda optimizer: optimizer.step(), self.optimizers, self._device):
             pass
+        # Fused optimizers write past torch's count of changes, by which a prepared encoder sees that it is out of date.
+        increment_version([parameter for group in self.param_groups for parameter in group["params"]])
 
 
 def make_optimizer(
@@ -82,13 +85,15 @@ def make_optimizer(
     weight_decay: float,
     betas: tuple[float, float],
     eps: float,
-    matrix_learning_rate: float,
+    matrix_learning_rate: float = 0.02,
+    rate_factor: Callable[[str], float] = lambda name: 1.0,
 ) -> Together:
     """The optimizer of a network's trainable parameters. Each group keeps its peak rate as "peak_lr".
 
     Args:
         name: one of OPTIMIZERS. "muon" moves the matrices of the layers by orthogonalized momentum (Jordan et al.
             2024) at ``matrix_learning_rate``, and embeddings, heads, norms and biases by AdamW.
+        rate_factor: of a parameter's name: its share of ``learning_rate``.
 
     Raises:
         UsageError: an unknown name.
@@ -100,15 +105,12 @@ def make_optimizer(
     optimizers: list[torch.optim.Optimizer] = []
     for share in _shares(network):
         matrices = [p for key, p in share if name == "muon" and p.dim() == 2 and ".layers." in key]
-        others = [p for _, p in share if not any(p is matrix for matrix in matrices)]
-        groups = [
-            {"params": chosen, "weight_decay": decay}
-            for chosen, decay in (
-                ([p for p in others if p.dim() >= 2], weight_decay),
-                ([p for p in others if p.dim() < 2], 0.0),
-            )
-            if chosen
-        ]
+        alike: dict[tuple[float, float], list[nn.Parameter]] = {}  # by weight decay and learning rate
+        for key, parameter in share:
+            if not any(parameter is matrix for matrix in matrices):
+                decay = weight_decay if parameter.dim() >= 2 else 0.0
+                alike.setdefault((decay, learning_rate * rate_factor(key)), []).append(parameter)
+        groups = [{"params": chosen, "weight_decay": decay, "lr": rate} for (decay, rate), chosen in alike.items()]
         if groups and name == "adamw-2018":
             optimizers.append(AdamW2018(groups, learning_rate, betas, eps))
         elif groups:

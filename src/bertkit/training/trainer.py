@@ -82,7 +82,7 @@ class Trainer:
         self._started = time.monotonic() - self.state.seconds
         self._log = MetricsLog(self.run, tensorboard=self.tensorboard) if self.ranks.is_first else None
         self._sums, self._tokens_logged, self._seconds_logged = None, self.state.num_tokens, self.state.seconds
-        self._step_evaluated = -1
+        self._step_evaluated = self.state.step
         self.network.train()
         with ThreadPoolExecutor(1) as ahead, self._progress() as progress:
             try:
@@ -104,9 +104,8 @@ class Trainer:
             before, (stops, done) = done, self._agree()
             self._after_step(before, done, progress)
         reason = "stopped" if done < 1 else "finished"
-        if state.step and not checkpoint_folder(self.run, state.step).is_dir():
-            if reason == "finished" and self._step_evaluated != state.step:
-                self._evaluate()
+        improved = reason == "finished" and self._step_evaluated != state.step and self._evaluate()
+        if improved or (state.step and not checkpoint_folder(self.run, state.step).is_dir()):
             self._save()
         self._write("end", seconds=state.seconds, reason=reason)
         return reason
@@ -197,7 +196,10 @@ class Trainer:
         self._step_evaluated = state.step
         self._write("evaluation", seconds=state.seconds, tokens=state.num_tokens, **metrics)
         value = metrics[self.best_by]
-        improved = state.best is None or (value > state.best if self.higher_is_better else value < state.best)
+        if state.best is None or math.isnan(state.best):
+            improved = True
+        else:
+            improved = value > state.best if self.higher_is_better else value < state.best
         if improved:
             state.best, state.best_step = value, state.step
         if self.ranks.is_first:

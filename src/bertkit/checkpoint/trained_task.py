@@ -1,0 +1,55 @@
+"""The task of a model directory: what ``bertkit.json`` says of it, or where it says nothing, what the config tells."""
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+from bertkit.checkpoint.checkpoint import TrainedTask
+from bertkit.errors import CheckpointError, UsageError
+from bertkit.json_files import member, read_json
+from bertkit.tasks import published_task, stored_task, task_settings
+from bertkit.tokenizer.layout import Layout
+
+
+def read_task(
+    folder: Path, heads: Collection[str], label_names: Sequence[str] | None, problem_type: str | None, longest: int
+) -> TrainedTask | None:
+    """The task that one of the stored ``heads`` was trained for.
+
+    Args:
+        longest: sequence that the model takes; where no length is stored it is the limit.
+
+    Raises:
+        CheckpointError: a record of another form, or a task that is not known.
+    """
+    path, names = folder / "bertkit.json", None if label_names is None else tuple(label_names)
+    record = member(read_json(path) or {}, "task", dict, path)
+    if record is None:
+        tasks = [published_task(head, names, problem_type) for head in heads]
+        found = next((task for task in tasks if task is not None), None)
+        return None if found is None else TrainedTask(found, Layout(longest, "truncate"))
+    task = stored_task(
+        member(record, "name", str, path, ""), names, member(record, "settings", dict, path, {}), where=path
+    )
+    if task.head not in heads:
+        return None
+    metrics = member(record, "metrics", dict, path, {})
+    on_long: Any = member(record, "on_long", str, path, "truncate")
+    try:
+        layout = Layout(member(record, "max_length", int, path, longest), on_long, member(record, "stride", int, path))
+    except UsageError as error:
+        raise CheckpointError(f"{path}: {error}") from None
+    return TrainedTask(task, layout, {str(name): float(member(metrics, name, float, path, 0.0)) for name in metrics})
+
+
+def task_json(trained: TrainedTask) -> dict[str, Any]:
+    """What ``bertkit.json`` says of a task."""
+    layout = trained.layout
+    return {
+        "name": trained.task.name,
+        "settings": task_settings(trained.task),
+        "max_length": layout.max_length,
+        "on_long": layout.on_long,
+        "stride": layout.stride,
+        "metrics": trained.metrics,
+    }

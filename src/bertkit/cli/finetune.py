@@ -1,0 +1,130 @@
+"""bertkit finetune"""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from bertkit.cli.models import EMBEDDING_MODEL
+from bertkit.cli.output import emit, note
+from bertkit.tokenizer.layout import OnLong
+
+
+def command(
+    task: str,
+    /,
+    *,
+    train: Path,
+    out: Path,
+    model: str = EMBEDDING_MODEL,
+    dev: Path | None = None,
+    columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    skip_bad: bool = False,
+    sweep: Literal["paper"] | None = None,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    learning_rate: float | None = None,
+    max_length: int | None = None,
+    on_long: OnLong | None = None,
+    stride: int | None = None,
+    class_weights: str | None = None,
+    label_smoothing: float | None = None,
+    levels: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    layer_decay: float | None = None,
+    frozen_layers: int | None = None,
+    evaluations_per_epoch: int | None = None,
+    best_by: str | None = None,
+    patience: int | None = None,
+    precision: Literal["float32", "bfloat16"] | None = None,
+    seed: int | None = None,
+    resume: bool = False,
+    device: str = "auto",
+) -> None:
+    """Train a model for a task, from labelled examples.
+
+    What is not given is as in the BERT paper: batches of 32, learning rate 2e-5, 3 epochs. Ctrl-C or SIGTERM finishes
+    the step, saves and leaves; --resume goes on.
+
+    Parameters
+    ----------
+    task
+        sequence-classification, multi-label-classification, regression, ordinal-regression, token-classification,
+        question-answering, multiple-choice.
+    train
+        Examples with labels: csv, tsv or jsonl; for some tasks CoNLL or SQuAD json.
+    out
+        The folder that becomes the model's directory.
+    model
+        The model to start from: a folder, a hub name, or the import name of an installed model package.
+    dev
+        Examples by which the best weights are kept; without it the last are.
+    columns
+        Which column is what, such as text=sentence label=polarity, where the names do not tell.
+    skip_bad
+        Set rows aside that cannot be used, and count them.
+    sweep
+        paper: batches of 16 and 32, learning rates 5e-5, 3e-5, 2e-5, epochs 2, 3, 4; the best on dev is kept.
+    epochs
+        How often every example is read.
+    batch_size
+        Examples of an optimizer step.
+    learning_rate
+        At its peak.
+    max_length
+        Longest sequence in tokens; by default what the model takes.
+    on_long
+        What to do with a longer one: truncate, error, window.
+    stride
+        Tokens from one window's start to the next.
+    class_weights
+        balanced, or label=weight,label=weight.
+    label_smoothing
+        Share of the target that all labels get alike.
+    levels
+        Of ordinal regression, from the lowest to the highest.
+    layer_decay
+        Learning rate of a layer as a share of that of the layer above.
+    frozen_layers
+        So many layers from below, and the embeddings, keep their weights.
+    evaluations_per_epoch
+        On the dev examples.
+    best_by
+        The metric by which the best weights are kept.
+    patience
+        Evaluations without improvement after which the run stops.
+    precision
+        Of the products in training.
+    seed
+        Of the new head, order and dropout.
+    resume
+        Go on with the run in the folder, or start it where there is none.
+    device
+        auto, cpu, cuda.
+    """
+    from bertkit.cli.labelled_files import columns_of, read_both, tell_of, weights_of
+    from bertkit.finetuning import SWEEPS, Finetuning, FinetuningSettings
+    from bertkit.finetuning import sweep as run_sweep
+    from bertkit.tasks import task_kind
+    from bertkit.training import stop_signals
+
+    given: dict[str, Any] = {
+        "num_epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate, "max_length": max_length,
+        "on_long": on_long, "stride": stride, "layer_decay": layer_decay, "frozen_layers": frozen_layers,
+        "evaluations_per_epoch": evaluations_per_epoch, "best_by": best_by, "patience": patience,
+        "precision": precision, "seed": seed,
+    }  # fmt: skip
+    asked = {"class_weights": weights_of(class_weights), "label_smoothing": label_smoothing, "levels": levels}
+    options = {name: value for name, value in asked.items() if value is not None}
+    settings = FinetuningSettings(**{name: value for name, value in given.items() if value is not None})
+    *examples, set_aside = read_both(task_kind(task), train, dev, columns_of(columns), options, skip_bad)
+    tell_of(set_aside)
+    run = Finetuning(out, model, task, settings, options, device=device, tell=note)
+    with stop_signals() as should_stop:
+        if sweep is None:
+            outcome = run.start(*examples, resume=resume, should_stop=should_stop)
+        else:
+            outcome = run_sweep(run, SWEEPS[sweep], *examples, resume=resume, should_stop=should_stop)
+    if outcome.reason == "stopped":
+        note(f"stopped and saved; go on with: bertkit finetune ... --out {out} --resume")
+    emit([{"model": str(out), "reason": outcome.reason, "step": outcome.step, "best_step": outcome.best_step,
+           "rows_set_aside": len(set_aside), **outcome.metrics}])  # fmt: skip

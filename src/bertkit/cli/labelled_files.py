@@ -1,0 +1,77 @@
+"""Files of examples on the command line: which column is what, and what becomes of bad rows."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bertkit.cli.output import note
+from bertkit.errors import UsageError
+from bertkit.tasks import TextTask
+from bertkit.tasks.reading import BadRows, read_examples
+
+_SHOWN = 3
+
+
+def columns_of(given: Sequence[str] | None) -> dict[str, str]:
+    """``["text=sentence", "label=polarity"]`` as a dict.
+
+    Raises:
+        UsageError: an entry without "=", or a role named twice.
+    """
+    columns: dict[str, str] = {}
+    for entry in given or ():
+        role, equals, name = entry.partition("=")
+        if not equals or not role or not name or role in columns:
+            raise UsageError(f"--columns {entry!r}: expected role=name, each role once, such as text=sentence")
+        columns[role] = name
+    return columns
+
+
+def weights_of(given: str | None) -> Any:
+    """``"balanced"``, or ``"a=1,b=2.5"`` as a dict.
+
+    Raises:
+        UsageError: something else.
+    """
+    if given is None or given == "balanced":
+        return given
+    try:
+        return {name: float(weight) for name, weight in (entry.rsplit("=", 1) for entry in given.split(","))}
+    except ValueError:
+        raise UsageError(f"--class-weights {given!r}: expected 'balanced', or label=weight,label=weight") from None
+
+
+def read_both(
+    kind: type[TextTask],
+    train: Path,
+    dev: Path | None,
+    columns: Mapping[str, str],
+    options: Mapping[str, Any],
+    skip: bool,
+) -> tuple[list[Any], list[Any], list[str]]:
+    """Training and dev examples, and with ``skip`` what was set aside, and why.
+
+    Raises:
+        DataError: a row that cannot be used, unless ``skip``; or nothing is left.
+    """
+    bad_rows, set_aside = BadRows(skip=skip), []
+    examples = list(read_examples(kind.name, train, columns=columns, bad_rows=bad_rows))
+    if skip:
+        hopeless = kind.unlearnable(examples)
+        set_aside = [str(example.error(why)) for example, why in hopeless]
+        examples = [one for one in examples if not any(one is other for other, _ in hopeless)]
+    held_out = []
+    if dev is not None:
+        names = kind.of_examples(examples, options).known_labels
+        held_out = list(read_examples(kind.name, dev, columns=columns, label_names=names, bad_rows=bad_rows))
+    return examples, held_out, [*map(str, bad_rows.rows), *set_aside]
+
+
+def tell_of(set_aside: Sequence[object]) -> None:
+    """Say on stderr how many rows were set aside, and why the first were."""
+    if set_aside:
+        note(f"{len(set_aside)} rows were set aside:")
+        for row in set_aside[:_SHOWN]:
+            note(f"  {row}")
+        if len(set_aside) > _SHOWN:
+            note("  ...")

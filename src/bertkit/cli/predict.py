@@ -1,0 +1,72 @@
+"""bertkit predict"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from bertkit.cli.models import EXACT, Compute, open_model
+from bertkit.cli.output import emit, note
+from bertkit.whole_files import check_place, whole_file
+
+if TYPE_CHECKING:
+    from bertkit.inference import PredictReport
+    from bertkit.model import Model
+
+_ECHOED = ("id", "text", "pair", "question", "choices")
+"""What a row of results repeats of its example; a context may be as long as a book."""
+
+
+def command(
+    *,
+    model: str,
+    input: Annotated[str, Parameter(name=["--input", "-i"], allow_leading_hyphen=True)],
+    output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
+    columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    skip_bad: bool = False,
+    compute: Compute = EXACT,
+) -> None:
+    """What a trained model says of every row of a file, in the order of the rows.
+
+    Parameters
+    ----------
+    model
+        A model that was trained for a task: a folder, a hub name, or the import name of an installed model package.
+    input
+        csv, tsv or jsonl, or txt with a text on each line; "-" is standard input.
+    output
+        A jsonl file, which appears whole; without it the rows go to stdout.
+    columns
+        Which column is what, such as text=sentence, where the names do not tell.
+    skip_bad
+        Set rows aside that cannot be read, and count them.
+    """
+    from bertkit.cli.labelled_files import columns_of, tell_of
+    from bertkit.inference import PredictReport
+    from bertkit.tasks.reading import BadRows, read_examples
+
+    if output is not None:
+        check_place(output)
+    opened, report, bad_rows = open_model(model, compute), PredictReport(), BadRows(skip=skip_bad)
+    task = opened.trained.task.name
+    examples = read_examples(task, input, labelled=False, columns=columns_of(columns), bad_rows=bad_rows)
+    rows = _rows(opened, examples, report)
+    if output is None:
+        emit(rows)
+    else:
+        with whole_file(output) as temporary, open(temporary, "w", encoding="utf-8") as file:
+            file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        note(f"{output}: {report.num_examples} rows")
+    tell_of(bad_rows.rows)
+    if report.num_cut:
+        note(f"{report.num_cut} rows were longer than the model reads and lost {report.num_tokens_cut} tokens")
+
+
+def _rows(model: "Model", examples: Iterator[Any], report: "PredictReport") -> Iterator[dict[str, Any]]:
+    for part, predictions in model.predict_stream(examples, report=report):
+        for example, prediction in zip(part, predictions, strict=True):
+            echoed = {name: getattr(example, name, None) for name in _ECHOED}
+            yield {name: value for name, value in echoed.items() if value not in (None, "")} | asdict(prediction)

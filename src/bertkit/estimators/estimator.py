@@ -1,0 +1,184 @@
+"""What all estimators have in common: parameters, a fine-tuning run in ``fit``, directories, pickles."""
+
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from bertkit.errors import CheckpointError, UsageError
+from bertkit.finetuning import Finetuning, FinetuningSettings
+from bertkit.json_files import member, read_json, write_json
+from bertkit.model import Model, load
+from bertkit.whole_files import whole_folder
+
+_SETTINGS = {part.name: part.default for part in fields(FinetuningSettings) if part.default is not MISSING}
+_RECORD = "estimator.json"
+
+
+class TextEstimator(BaseEstimator):
+    """A published model that ``fit`` trains for a task.
+
+    Args:
+        model: a folder, a hub name, or the import name of an installed model package.
+        device: "auto", "cpu", "cuda".
+        settings: the fields of `FinetuningSettings`, and the options of the task: each is a parameter of the
+            estimator, for ``set_params`` and grid search.
+
+    Attributes:
+        model_: the trained `Model`.
+    """
+
+    _options: ClassVar[Mapping[str, Any]] = {}  # of the task, with what they are where they are not given
+
+    def __init__(self, model: str | Path, *, device: str = "auto", **settings: Any) -> None:
+        known = {**_SETTINGS, **self._options}
+        for name in settings:
+            if name not in known:
+                raise UsageError(
+                    f"{type(self).__name__} has no parameter {name!r}: expected some of {', '.join(known)}"
+                )
+        self.model, self.device = model, device
+        for name, value in (known | settings).items():
+            setattr(self, name, value)
+
+    @classmethod
+    def _get_param_names(cls) -> list[str]:
+        return sorted({"model", "device", *_SETTINGS, *cls._options})
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()  # pyrefly: ignore
+        tags.input_tags.string, tags.input_tags.one_d_array = True, True
+        return tags
+
+    def _train(self, task: str, train: Sequence[Any], dev: Sequence[Any], options: Mapping[str, Any]) -> None:
+        """Set ``model_``; nothing of the run stays on disk."""
+        settings = FinetuningSettings(**{name: getattr(self, name) for name in _SETTINGS})
+        with tempfile.TemporaryDirectory(prefix="bertkit-") as folder:
+            run = Finetuning(
+                Path(folder) / "model", self.model, task, settings, options,
+                device=self.device, tell=lambda line: None, resumable=False,
+            )  # fmt: skip
+            run.start(train, dev)
+            self.model_ = load(run.out, device=self.device)
+
+    def _task_options(self) -> dict[str, Any]:
+        """The options that were given."""
+        return {name: getattr(self, name) for name, absent in self._options.items() if getattr(self, name) != absent}
+
+    def _predictions(self, X: Any) -> list[Any]:
+        check_is_fitted(self, "model_")
+        return self.model_.predict(items_of(X))
+
+    def save(self, directory: str | Path, *, overwrite: bool = False) -> None:
+        """Write the trained model's directory, which every other part of bertkit opens too; whole or not at all.
+
+        Raises:
+            UsageError: it exists and is not empty, unless ``overwrite``.
+        """
+        check_is_fitted(self, "model_")
+        with whole_folder(directory, overwrite=overwrite) as folder:
+            self.model_.save(folder)
+            parameters = self.get_params(deep=False)
+            content = {"parameters": parameters | {"model": str(self.model)}, **self._facts()}
+            write_json(folder / _RECORD, {"estimator": type(self).__name__, **content})
+
+    @classmethod
+    def load(cls, directory: str | Path, *, device: str = "auto") -> Self:
+        """The estimator of a directory that `save` or ``bertkit finetune`` wrote.
+
+        Raises:
+            CheckpointError: no such directory, or one of another kind of estimator.
+        """
+        path = Path(directory) / _RECORD
+        record, model = read_json(path) or {}, load(directory, device=device)
+        kind = member(record, "estimator", str, path, cls.__name__)
+        if kind != cls.__name__:
+            raise CheckpointError(f"{directory} holds a {kind}: open it with {kind}.load")
+        parameters = member(record, "parameters", dict, path, {})
+        try:
+            estimator = cls(**({"model": str(directory)} | parameters | {"device": device}))
+        except UsageError as error:
+            raise CheckpointError(f"{path}: {error}") from None
+        estimator.model_ = model
+        estimator._take_facts(record, path)
+        return estimator
+
+    def _facts(self) -> dict[str, Any]:
+        """What else is known after ``fit``, as JSON."""
+        return {}
+
+    def _take_facts(self, record: Mapping[str, Any], path: Path) -> None:
+        """The same back, and from a directory that says nothing of it.
+
+        Raises:
+            CheckpointError: the directory's task is not this estimator's.
+        """
+
+    def __getstate__(self) -> dict[str, Any]:
+        """With the files of the model's directory in place of the model."""
+        state = dict(super().__getstate__())
+        model: Model | None = state.pop("model_", None)
+        if model is not None:
+            with tempfile.TemporaryDirectory(prefix="bertkit-") as folder:
+                model.save(folder)
+                state["_files"] = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        state = dict(state)
+        files: dict[str, bytes] | None = state.pop("_files", None)
+        super().__setstate__(state)
+        if files is not None:
+            with tempfile.TemporaryDirectory(prefix="bertkit-") as folder:
+                for name, content in files.items():
+                    (Path(folder) / name).write_bytes(content)
+                self.model_ = load(folder, device=self.device)
+
+
+def items_of(X: Any) -> list[Any]:
+    """Texts, or pairs of texts, from a list, an array of one or two columns, or a table of pandas.
+
+    Raises:
+        UsageError: something else.
+    """
+    if isinstance(X, str):
+        raise UsageError("expected a list of texts, got one str: put it in a list")
+    values = X.to_numpy() if hasattr(X, "to_numpy") else X
+    if isinstance(values, np.ndarray):
+        if values.ndim == 2 and values.shape[1] == 1:
+            values = values[:, 0]
+        if values.ndim > 2 or (values.ndim == 2 and values.shape[1] != 2):
+            raise UsageError(f"texts of shape {values.shape}: expected (n,), or (n, 2) for pairs")
+        values = values.tolist()
+    return [tuple(value) if isinstance(value, list) else value for value in values]
+
+
+def check_lengths(items: Sequence[Any], labels: Sequence[Any]) -> None:
+    """Check that every item has its label.
+
+    Raises:
+        UsageError: they are of unequal number, or there are none.
+    """
+    if len(items) != len(labels) or not items:
+        raise UsageError(f"{len(items)} texts and {len(labels)} labels: each text needs its label")
+
+
+def list_of(y: Any) -> list[Any]:
+    """Labels from a list, an array, or a column of pandas, as Python's own values."""
+    values = y.to_numpy() if hasattr(y, "to_numpy") else y
+    return values.tolist() if isinstance(values, np.ndarray) else [_plain(value) for value in _iterable(values)]
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _iterable(values: Any) -> Iterable[Any]:
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise UsageError(f"labels are {values!r:.60}: expected a list or an array")
+    return values

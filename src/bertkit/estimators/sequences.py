@@ -1,0 +1,132 @@
+"""Classifier and regressor of texts and pairs of texts. Shape letters: N texts, C classes."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import ClassifierMixin, RegressorMixin
+
+from bertkit.errors import CheckpointError, UsageError
+from bertkit.estimators.estimator import TextEstimator, check_lengths, items_of, list_of
+from bertkit.json_files import member
+from bertkit.tasks import MultiLabelClassification, Regression, SequenceClassification, TextExample
+
+
+class SequenceClassifier(ClassifierMixin, TextEstimator):
+    """Which class has a text or a pair of texts; or which classes, where ``y`` is an (N, C) array of 0 and 1.
+
+    Parameters are those of `TextEstimator` with ``class_weights``, None, "balanced", or a weight for each class, and
+    ``label_smoothing``.
+
+    Attributes:
+        classes_: (C,) the classes, in the order of ``predict_proba``.
+    """
+
+    _options: ClassVar[Mapping[str, Any]] = {"class_weights": None, "label_smoothing": 0.0}
+
+    def fit(self, X: Any, y: Any, *, dev: tuple[Any, Any] | None = None) -> Self:
+        """Train.
+
+        Args:
+            X: texts, or pairs of texts.
+            y: (N,) classes; (N, C) 0 and 1.
+            dev: texts and classes by which the best weights are kept; None: the last are.
+
+        Raises:
+            UsageError: lengths that differ, a parameter that cannot be.
+            DataError: fewer than two classes, or one that only one text has.
+        """
+        labels = list_of(y)
+        self._has_several = bool(labels) and isinstance(labels[0], list | tuple)
+        self.classes_ = np.arange(len(labels[0])) if self._has_several else np.unique(np.asarray(labels))
+        task = MultiLabelClassification if self._has_several else SequenceClassification
+        train = self._examples(X, labels)
+        options = self._task_options()
+        if isinstance(options.get("class_weights"), Mapping):
+            options["class_weights"] = {str(name): weight for name, weight in options["class_weights"].items()}
+        self._train(task.name, train, [] if dev is None else self._examples(dev[0], list_of(dev[1])), options)
+        missing = {str(name) for name in self.classes_.tolist()} - set(self.model_.trained.task.label_names or ())
+        if missing:
+            raise UsageError(f"no text has the class {', '.join(sorted(missing))}: take its column out")
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """(N,) the likeliest classes; (N, C) 0 and 1."""
+        found = self._predictions(X)
+        if self._has_several:
+            names = [str(name) for name in self.classes_.tolist()]
+            return np.array([[int(name in one.labels) for name in names] for one in found]).reshape(-1, len(names))
+        places = {str(name): place for place, name in enumerate(self.classes_.tolist())}
+        return self.classes_[[places[one.label] for one in found]]
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """(N, C) float64, the probability of each class."""
+        names = [str(name) for name in self.classes_.tolist()]
+        found = [[one.probabilities[name] for name in names] for one in self._predictions(X)]
+        return np.array(found, np.float64).reshape(-1, len(names))
+
+    def _examples(self, X: Any, labels: Sequence[Any]) -> list[TextExample]:
+        items = items_of(X)
+        check_lengths(items, labels)
+        names = self.classes_.tolist()
+        return [
+            SequenceClassification.example(
+                item,
+                tuple(str(name) for name, has in zip(names, label, strict=True) if has)
+                if self._has_several
+                else str(label),
+                place=f"text {place}",
+            )
+            for place, (item, label) in enumerate(zip(items, labels, strict=True))
+        ]
+
+    def _facts(self) -> dict[str, Any]:
+        return {"classes": self.classes_.tolist()}
+
+    def _take_facts(self, record: Mapping[str, Any], path: Path) -> None:
+        task = self.model_.trained.task
+        if not isinstance(task, SequenceClassification | MultiLabelClassification):
+            raise CheckpointError(f"{path.parent} holds a model for {task.name}: it is no classifier of texts")
+        self._has_several = isinstance(task, MultiLabelClassification)
+        classes = member(dict(record), "classes", list, path, list(task.label_names))
+        if {str(name) for name in classes} != set(task.label_names):
+            raise CheckpointError(f"{path}: its classes are not those of the model, {', '.join(task.label_names)}")
+        self.classes_ = np.array(classes)
+
+
+class SequenceRegressor(RegressorMixin, TextEstimator):
+    """How much of something has a text or a pair of texts. Parameters are those of `TextEstimator`."""
+
+    def fit(self, X: Any, y: Any, *, dev: tuple[Any, Any] | None = None) -> Self:
+        """Train.
+
+        Args:
+            X: texts, or pairs of texts.
+            y: (N,) numbers, of any unit.
+            dev: texts and numbers by which the best weights are kept; None: the last are.
+
+        Raises:
+            UsageError: lengths that differ, a parameter that cannot be.
+            DataError: a number that is not finite, or all the same.
+        """
+        held_out = [] if dev is None else self._examples(*dev)
+        self._train(Regression.name, self._examples(X, y), held_out, self._task_options())
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """(N,) float64."""
+        return np.array([one.score for one in self._predictions(X)], np.float64)
+
+    def _examples(self, X: Any, y: Any) -> list[TextExample]:
+        items, labels = items_of(X), list_of(y)
+        check_lengths(items, labels)
+        return [
+            Regression.example(item, label, place=f"text {place}")
+            for place, (item, label) in enumerate(zip(items, labels, strict=True))
+        ]
+
+    def _take_facts(self, record: Mapping[str, Any], path: Path) -> None:
+        task = self.model_.trained.task
+        if not isinstance(task, Regression):
+            raise CheckpointError(f"{path.parent} holds a model for {task.name}: it is no regressor of texts")

@@ -1,0 +1,14 @@
+"""Labelled examples to a model for a task.
+
+Takes: a published model, the name of a task, training and dev examples, settings.
+Gives: a model directory with its task, labels and metrics; a run that stopped goes on to the bit.
+May import: errors, whole_files, json_files, device, tokenizer, corpus, batch, tasks, checkpoint, training, inference,
+model.
+"""
+
+from bertkit.finetuning.feed import LabelledFeed
+from bertkit.finetuning.run import Finetuning, Outcome, higher_is_better
+from bertkit.finetuning.settings import FinetuningSettings
+from bertkit.finetuning.sweep import SWEEPS, sweep
+
+__all__ = ["SWEEPS", "Finetuning", "FinetuningSettings", "LabelledFeed", "Outcome", "higher_is_better", "sweep"]

@@ -1,0 +1,237 @@
+"""A fine-tuning run, from examples to a model directory; a run that stopped goes on from its last checkpoint.
+
+The directory is the model: ``run`` in it holds settings and metrics, and until the model is there its checkpoints.
+"""
+
+import hashlib
+import platform
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from bertkit.batch import LabelledEncodings
+from bertkit.device import cpu_name, resolve_device
+from bertkit.errors import UsageError
+from bertkit.finetuning.feed import LabelledFeed
+from bertkit.finetuning.network import freeze, model_to_train, rate_factor
+from bertkit.finetuning.settings import FinetuningSettings
+from bertkit.inference import PredictReport
+from bertkit.inference.truncation import warn_of_truncation
+from bertkit.model import Model, load
+from bertkit.tasks import task_kind
+from bertkit.training import (
+    MetricsLog,
+    Together,
+    Trainer,
+    TrainingState,
+    checkpoint_folder,
+    checkpoints,
+    claim_run_folder,
+    load_state,
+    make_optimizer,
+    same_bits_threads,
+)
+from bertkit.whole_files import whole_folder
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended."""
+
+    reason: str  # "finished", "stopped early" for want of improvement, "stopped" when told to
+    step: int  # optimizer steps done
+    best_step: int | None  # the step whose weights were kept; None: the last
+    metrics: dict[str, float]  # of the model on the dev examples; none without them
+
+
+@dataclass
+class Finetuning:
+    """One run: ``out`` becomes the model directory; ``options`` are those of the task (`TextTask.of_examples`)."""
+
+    out: Path
+    model: str | Path  # the published model to start from
+    task: str  # a name of TASKS
+    settings: FinetuningSettings = field(default_factory=FinetuningSettings)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    device: str = "auto"
+    tell: Callable[[str], None] = tqdm.write  # gets lines for a person
+    resumable: bool = True  # keep a checkpoint for each epoch; else only of the best
+
+    def start(
+        self,
+        train: Sequence[Any],
+        dev: Sequence[Any] = (),
+        *,
+        resume: bool = False,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> Outcome:
+        """Train on examples and keep the weights that are best on ``dev``, without it the last.
+
+        Raises:
+            UsageError: settings that cannot be; or ``out`` holds something else, or another run.
+            DataError: examples that cannot be learned from, or a dev label that none of them has.
+            TrainingError: a loss that is no longer a number.
+        """
+        if self.settings.patience is not None and not dev:
+            raise UsageError(f"patience={self.settings.patience} needs dev examples, by which to see improvement")
+        claim = partial(claim_run_folder, self.out, self._run / "settings.json", self.facts(train, dev), resume=resume)
+        is_there = self.out.is_dir() and any(self.out.iterdir())
+        if is_there:
+            claim()
+        if (self.out / "config.json").is_file():
+            return self._outcome_of_before()
+        model = self._model(train)
+        data = self._encoded(model, train)
+        if dev:
+            self._encoded(model, dev)  # what is wrong with them shows before hours of training
+        if not is_there:
+            claim()  # only now, as everything that may be wrong with the examples was seen
+        freeze(model, self.settings.frozen_layers)
+        model.mark_trained()
+        model.network.to(resolve_device(self.device))
+        trainer = self._trainer(model, data, dev, should_stop)
+        self._log_start(model, trainer.state)
+        reason = trainer.train()
+        if reason == "stopped" and self._is_worn_out(trainer):
+            reason = "stopped early"
+        outcome = Outcome(reason, trainer.state.step, trainer.state.best_step, {})
+        return outcome if reason == "stopped" else self._save(model, dev, outcome)
+
+    @property
+    def _run(self) -> Path:
+        return self.out / "run"
+
+    def facts(self, train: Sequence[Any], dev: Sequence[Any]) -> dict[str, Any]:
+        """What a run must have alike to be gone on with."""
+        return {
+            "model": str(self.model),
+            "task": self.task,
+            "settings": asdict(self.settings),
+            "options": dict(self.options),
+            "num_examples": {"training": len(train), "dev": len(dev)},
+            "digests": {"training": _digest(train), "dev": _digest(dev)},
+        }
+
+    def _model(self, train: Sequence[Any]) -> Model:
+        """The model as it is at the start, or in the last checkpoint."""
+        found = checkpoints(self._run)
+        if found:
+            return load(found[-1] / "model", device="cpu")
+        task = task_kind(self.task).of_examples(train, self.options)
+        return model_to_train(str(self.model), task, self.settings, self.tell)
+
+    def _encoded(self, model: Model, examples: Sequence[Any]) -> LabelledEncodings:
+        task, layout = model.trained.task, model.trained.layout
+        encodings = task.encode(model.tokenizer, examples, layout)
+        cut, remedy = encodings.num_tokens_cut, "raise max_length, or choose on_long='window'"
+        warn_of_truncation(len(examples), int((cut > 0).sum()), int(cut.sum()), remedy, stacklevel=3)
+        return task.labelled(examples, encodings)
+
+    def _trainer(
+        self, model: Model, data: LabelledEncodings, dev: Sequence[Any], should_stop: Callable[[], bool]
+    ) -> Trainer:
+        feed, task = LabelledFeed(data, self.settings.batch_size, self.settings.seed), model.trained.task
+        settings = self.settings.training(feed.batches_per_epoch)
+        if not self.resumable:
+            settings = replace(settings, save_every=settings.num_steps)
+        optimizer = make_optimizer(
+            settings.optimizer, model.network, learning_rate=settings.learning_rate,
+            weight_decay=settings.weight_decay, betas=settings.betas, eps=settings.eps,
+            rate_factor=rate_factor(model.config.num_hidden_layers, self.settings.layer_decay),
+        )  # fmt: skip
+        best_by, known = self.settings.best_by or task.best_by, task.scorer().results()
+        if best_by not in known:
+            raise UsageError(f"best_by={best_by!r}: expected one of {', '.join(known)}")
+        trainer = Trainer(
+            model.network, task, feed, settings, optimizer, self._run,
+            save_model=model.save, state=self._state(model, optimizer), best_by=best_by,
+            evaluate=partial(_evaluate, model, dev) if dev else None,
+            higher_is_better=higher_is_better(best_by), tell=self.tell,
+        )  # fmt: skip
+        trainer.should_stop = lambda: should_stop() or self._is_worn_out(trainer)
+        return trainer
+
+    def _state(self, model: Model, optimizer: Together) -> TrainingState:
+        found = checkpoints(self._run)
+        if not found:
+            return TrainingState()
+        state = load_state(found[-1], model.network, optimizer)
+        self.tell(f"going on after step {state.step}")
+        if warning := same_bits_threads(state):
+            self.tell(warning)
+        return state
+
+    def _is_worn_out(self, trainer: Trainer) -> bool:
+        """Whether so many evaluations did not improve on the best."""
+        patience, state, every = self.settings.patience, trainer.state, trainer.settings.evaluate_every
+        if patience is None or state.best_step is None or every is None:
+            return False
+        return state.step - state.best_step >= patience * every
+
+    def _save(self, model: Model, dev: Sequence[Any], outcome: Outcome) -> Outcome:
+        """Write the model directory, with the best weights."""
+        best_step = outcome.best_step
+        if best_step is not None and best_step != outcome.step:
+            best = load(checkpoint_folder(self._run, best_step) / "model", device="cpu")
+            model.network.load_state_dict(best.network.state_dict())
+        model.network.eval()
+        trained = model.trained
+        trained = replace(trained, task=trained.task.finished(model.network))
+        model.checkpoint.trained = trained
+        if dev:
+            task = trained.task.tuned(dev, model.predict(dev, report=PredictReport()))
+            model.checkpoint.trained = trained = replace(trained, task=task)
+            outcome = replace(outcome, metrics=model.evaluate(dev, report=PredictReport()))
+        model.checkpoint.trained = replace(trained, metrics=outcome.metrics)
+        with whole_folder(self.out, overwrite=True) as folder:
+            model.save(folder)
+            (folder / "run").mkdir()
+            for name in ("settings.json", "metrics.jsonl"):
+                shutil.copy(self._run / name, folder / "run" / name)
+        return outcome
+
+    def _outcome_of_before(self) -> Outcome:
+        self.tell(f"{self.out} is finished")
+        return Outcome("finished", 0, None, load(self.out, device="cpu").trained.metrics)
+
+    def _log_start(self, model: Model, state: TrainingState) -> None:
+        log = MetricsLog(self._run)
+        log.write(
+            "start", state.step, time=datetime.now(UTC).isoformat(timespec="seconds"), resumed=state.step > 0,
+            settings=asdict(self.settings), model=str(self.model), task=self.task,
+            num_parameters=sum(parameter.numel() for parameter in model.network.parameters()),
+            processor=cpu_name(),
+            versions={"python": platform.python_version(), "bertkit": version("bertkit"), "torch": torch.__version__},
+        )  # fmt: skip
+        log.close()
+
+
+def _evaluate(model: Model, dev: Sequence[Any]) -> dict[str, float]:
+    """The metrics on dev examples during training, without dropout."""
+    was_training = model.network.training
+    model.network.eval()
+    try:
+        return model.evaluate(dev, report=PredictReport())
+    finally:
+        model.network.train(was_training)
+
+
+def higher_is_better(metric: str) -> bool:
+    """Whether more of a metric is better: of losses and errors it is not."""
+    return metric != "loss" and not metric.endswith("_error")
+
+
+def _digest(examples: Sequence[Any]) -> str:
+    """Tells whether examples are the same, wherever they were read from."""
+    digest = hashlib.sha256()
+    for example in examples:
+        digest.update(repr(replace(example, place="")).encode())
+    return digest.hexdigest()[:16]

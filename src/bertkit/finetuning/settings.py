@@ -1,0 +1,60 @@
+"""How a model is fine-tuned."""
+
+from dataclasses import dataclass
+
+from bertkit.errors import UsageError
+from bertkit.tokenizer.layout import Layout, OnLong
+from bertkit.training import TrainingSettings
+
+
+@dataclass(frozen=True)
+class FinetuningSettings:
+    """The defaults are those of the BERT paper (Devlin et al. 2018, appendix A.3), with Adam's bias correction, without
+    which runs on small data fail at times (Mosbach et al. 2021)."""
+
+    num_epochs: int = 3  # how often every example is read
+    batch_size: int = 32  # examples of an optimizer step
+    learning_rate: float = 2e-5  # at its peak
+    warmup: float = 0.1  # share of the run in which the learning rate rises to its peak; then it falls to 0 in a line
+    weight_decay: float = 0.01  # of matrices and embeddings
+    clip_norm: float | None = 1.0  # largest norm of all gradients together
+    layer_decay: float = 1.0  # learning rate of a layer as a share of that of the layer above
+    frozen_layers: int | None = None  # so many layers from below, and the embeddings, keep their weights; None: nothing
+    max_length: int | None = None  # longest sequence in tokens; None: what the model takes
+    on_long: OnLong = "truncate"  # what to do with a longer one
+    stride: int | None = None  # tokens from one window's start to the next, with on_long="window"
+    evaluations_per_epoch: int = 1  # on the dev examples
+    best_by: str | None = None  # metric by which the best weights are kept; None: the task's
+    patience: int | None = None  # evaluations without improvement after which the run stops; None: never
+    precision: str = "float32"  # of the products in training: float32 or bfloat16
+    tokens_per_part: int = 8_192  # most tokens of a forward and backward pass
+    seed: int = 0  # of the new head, order and dropout
+
+    def __post_init__(self) -> None:
+        for name in ("num_epochs", "evaluations_per_epoch", "patience"):
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or value < 1):
+                raise UsageError(f"{name}={value!r}: expected an integer of at least 1")
+        if not 0 < self.layer_decay <= 1:
+            raise UsageError(f"layer_decay={self.layer_decay!r}: expected a share above 0, at most 1")
+        if self.frozen_layers is not None and self.frozen_layers < 0:
+            raise UsageError(f"frozen_layers={self.frozen_layers}: expected at least 0, which freezes the embeddings")
+        Layout(self.max_length, self.on_long, self.stride)
+        self.training(steps_per_epoch=1)
+
+    def training(self, steps_per_epoch: int) -> TrainingSettings:
+        """What the training loop is told."""
+        return TrainingSettings(
+            num_steps=steps_per_epoch * self.num_epochs,
+            batch_size=self.batch_size,
+            tokens_per_part=self.tokens_per_part,
+            learning_rate=self.learning_rate,
+            weight_decay=self.weight_decay,
+            warmup=self.warmup,
+            clip_norm=self.clip_norm,
+            precision=self.precision,
+            evaluate_every=-(-steps_per_epoch // self.evaluations_per_epoch),
+            save_every=steps_per_epoch,
+            keep_last=1,
+            seed=self.seed,
+        )

@@ -1,0 +1,82 @@
+"""Several runs that differ in a few settings, of which the best on the dev examples is kept."""
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+from bertkit.errors import UsageError
+from bertkit.finetuning.run import Finetuning, Outcome, higher_is_better
+from bertkit.json_files import read_json, write_json
+from bertkit.tasks import task_kind
+from bertkit.training import claim_run_folder
+from bertkit.whole_files import whole_folder
+
+SWEEPS: Mapping[str, Mapping[str, Sequence[Any]]] = {
+    # Devlin et al. 2018, appendix A.3
+    "paper": {"batch_size": (16, 32), "learning_rate": (5e-5, 3e-5, 2e-5), "num_epochs": (2, 3, 4)},
+}
+
+
+def sweep(
+    run: Finetuning,
+    grid: Mapping[str, Sequence[Any]],
+    train: Sequence[Any],
+    dev: Sequence[Any],
+    *,
+    resume: bool = False,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Outcome:
+    """A run with every combination of the settings in ``grid``; ``run.out`` becomes the model of the best.
+
+    ``run/sweep.json`` in it tells the settings and metrics of each run. A sweep that stopped goes on with the run that
+    it was in.
+
+    Raises:
+        UsageError: no dev examples to choose by; else as `Finetuning.start`.
+    """
+    if not dev:
+        raise UsageError("a sweep needs dev examples, by which to choose")
+    folder = run.out / "run"
+    record, best_by = folder / "sweep.json", run.settings.best_by or task_kind(run.task).best_by
+    grid = {name: list(values) for name, values in grid.items()}
+    claim_run_folder(run.out, folder / "grid.json", {"grid": grid, **run.facts(train, dev)}, resume=resume)
+    results: dict[str, Any] = read_json(record) or {}
+    points = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
+    if (run.out / "config.json").is_file():
+        return _outcome(results[_best(results, best_by)])
+    for number, point in enumerate(points, start=1):
+        name = _name(point)
+        if name in results:
+            continue
+        run.tell(f"run {number} of {len(points)}: {name.replace('_', ' ')}")
+        one = replace(run, out=folder / "runs" / name, settings=replace(run.settings, **point))
+        outcome = one.start(train, dev, resume=one.out.exists(), should_stop=should_stop)
+        if outcome.reason == "stopped":
+            return outcome
+        results[name] = {"settings": point, "reason": outcome.reason, "step": outcome.step,
+                         "best_step": outcome.best_step, "metrics": outcome.metrics}  # fmt: skip
+        write_json(record, results)
+        for other in results.keys() - {_best(results, best_by)}:
+            shutil.rmtree(folder / "runs" / other, ignore_errors=True)
+    best = _best(results, best_by)
+    with whole_folder(run.out, overwrite=True) as whole:
+        shutil.copytree(folder / "runs" / best, whole, dirs_exist_ok=True)
+        for name in ("grid.json", "sweep.json"):
+            shutil.copy(folder / name, whole / "run" / name)
+    run.tell(f"the best by {best_by}: {best.replace('_', ' ')}")
+    return _outcome(results[best])
+
+
+def _name(point: Mapping[str, Any]) -> str:
+    return "_".join(f"{name}={value}" for name, value in point.items())
+
+
+def _best(results: Mapping[str, Any], best_by: str) -> str:
+    sign = 1 if higher_is_better(best_by) else -1
+    return max(results, key=lambda name: sign * results[name]["metrics"][best_by])
+
+
+def _outcome(result: Mapping[str, Any]) -> Outcome:
+    return Outcome(result["reason"], result["step"], result["best_step"], result["metrics"])

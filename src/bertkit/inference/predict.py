@@ -1,0 +1,90 @@
+"""Examples to typed predictions of a task, and to its metrics."""
+
+from collections.abc import Iterable, Iterator, Sized
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from bertkit.batch import Batch
+from bertkit.heads import HEADS
+from bertkit.inference.runner import Runner, chunks
+from bertkit.tasks import TextTask
+from bertkit.tokenizer import Encodings
+from bertkit.tokenizer.layout import Layout
+
+
+@dataclass
+class PredictReport:
+    """What happened to the examples on the way."""
+
+    num_examples: int = 0
+    num_tokens: int = 0  # run through the network, special tokens and windows' overlaps included
+    num_cut: int = 0  # examples longer than the limit, and cut there
+    num_tokens_cut: int = 0
+
+
+def predict(
+    runner: Runner,
+    task: TextTask,
+    examples: Iterable[Any],
+    layout: Layout,
+    report: PredictReport,
+    *,
+    progress: bool | None = None,
+) -> Iterator[tuple[list[Any], list[Any]]]:
+    """Predict in bounded memory.
+
+    Yields:
+        Some thousand examples and their predictions, in order; ``report`` is kept up to date.
+
+    Raises:
+        OverLengthError: an example is too long under ``on_long="error"``.
+        DataError: an example that this task cannot read.
+    """
+    total = len(examples) if isinstance(examples, Sized) else None
+    hidden = None if progress is None else not progress
+    with tqdm(total=total, desc="predicting", unit=" examples", delay=2, disable=hidden, leave=False) as bar:
+        for chunk in chunks(examples, num_characters=lambda example: example.num_characters):
+            encodings = task.encode(runner.tokenizer, chunk, layout, report.num_examples)
+            report.num_examples += len(chunk)
+            report.num_tokens += len(encodings.input_ids)
+            report.num_cut += int((encodings.num_tokens_cut > 0).sum())
+            report.num_tokens_cut += int(encodings.num_tokens_cut.sum())
+            yield chunk, task.decode(chunk, encodings, head_logits(runner, task, encodings))
+            bar.update(len(chunk))
+
+
+def score(
+    runner: Runner, task: TextTask, examples: Iterable[Any], layout: Layout, report: PredictReport
+) -> dict[str, float]:
+    """The metrics of a task over examples whose labels are known; as `predict`.
+
+    Raises:
+        DataError: a label that is missing, or not one of the task's.
+    """
+    scorer = task.scorer()
+    for chunk, predictions in predict(runner, task, examples, layout, report):
+        scorer.add(chunk, predictions)
+    return scorer.results()
+
+
+def head_logits(runner: Runner, task: TextTask, encodings: Encodings) -> np.ndarray:
+    """The logits of a task's head: float32, (S, ...) for each sequence, or (T, ...) for each token."""
+    network, head = runner.network, task.head
+
+    def forward(batch: Batch, indices: np.ndarray) -> np.ndarray:
+        encoded = runner.encoder(batch, with_pooled=HEADS[head])
+        return network.head_logits(head, encoded, batch).float().cpu().numpy()
+
+    found = np.empty((0, 0), np.float32)
+    for indices, logits in runner.run(encodings, forward):
+        if not len(found):
+            found = np.empty((len(encodings.input_ids if task.of_tokens else encodings), *logits.shape[1:]), np.float32)
+        if task.of_tokens:
+            seqlens = encodings.seqlens[indices]
+            shifts = encodings.cu_seqlens[:-1][indices] - (np.cumsum(seqlens) - seqlens)
+            indices = np.arange(len(logits)) + np.repeat(shifts, seqlens)
+        found[indices] = logits
+    return found

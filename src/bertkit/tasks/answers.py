@@ -1,0 +1,108 @@
+"""Exact match and F1 of answers, as the scripts that come with SQuAD 1.1 and 2.0 count them.
+
+Rules of evaluate-v1.1.py and evaluate-v2.0.py (Rajpurkar et al. 2016, 2018): answers are compared in small letters,
+without punctuation (ASCII) and without the words a, an, the; F1 is that of their words, each as often as it stands
+there; of several true answers the best counts.
+"""
+
+import re
+import string
+from array import array
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+_WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def normalized(answer: str) -> str:
+    """An answer as it is compared."""
+    return " ".join(_ARTICLES.sub(" ", answer.lower().translate(_WITHOUT_PUNCTUATION)).split())
+
+
+def exact_match(answer: str, true: str) -> float:
+    """1.0 if both are the same once normalized."""
+    return float(normalized(answer) == normalized(true))
+
+
+def answer_f1(answer: str, true: str) -> float:
+    """F1 of the words of an answer. Without any words on either side it is 1.0 if there are none on both, else 0.0."""
+    words, true_words = normalized(answer).split(), normalized(true).split()
+    if not words or not true_words:
+        return float(words == true_words)
+    shared = (Counter(words) & Counter(true_words)).total()
+    return 2 * shared / (len(words) + len(true_words))
+
+
+class AnswerScores:
+    """Answers to questions, some of which may have none; kept are 32 bytes a question, to choose a threshold by.
+
+    A question whose true answers are empty has no answer. Equal to the script of SQuAD 2.0, and where every question
+    has an answer to that of 1.1, which counts an answer of nothing but articles and punctuation differently.
+    """
+
+    def __init__(self) -> None:
+        self._numbers = array("d")  # of each question: exact match, F1, whether it has an answer, margin
+
+    def add(self, answer: str, true_answers: Sequence[str], no_answer_margin: float = float("-inf")) -> None:
+        """One question.
+
+        Args:
+            answer: the best answer, whatever the threshold; "" if there is none at all.
+            true_answers: none, or only such as are empty once normalized, where the question has no answer.
+            no_answer_margin: by how much "no answer" scored above it.
+        """
+        true_answers = [true for true in true_answers if normalized(true)]
+        compared = true_answers or [""]
+        exact = max(exact_match(answer, true) for true in compared)
+        f1 = max(answer_f1(answer, true) for true in compared)
+        self._numbers.extend((exact, f1, float(bool(true_answers)), no_answer_margin))
+
+    def merge(self, other: "AnswerScores") -> None:
+        """Take over what another has added up."""
+        self._numbers += other._numbers
+
+    def results(self, no_answer_threshold: float = float("inf")) -> dict[str, float]:
+        """``exact_match`` and ``f1`` where "no answer" is given for margins above a threshold.
+
+        With questions that have no answer also ``answerable_exact_match`` and ``answerable_f1`` of those that have one
+        and ``unanswerable_accuracy`` of the others.
+        """
+        exact, f1, has_answer, margins = self._columns()
+        empty = margins > no_answer_threshold
+        exact, f1 = (np.where(empty, 1.0 - has_answer, scores) for scores in (exact, f1))
+        results = {"exact_match": _mean(exact), "f1": _mean(f1)}
+        answerable = has_answer > 0
+        if not answerable.all():
+            results["answerable_exact_match"] = _mean(exact[answerable])
+            results["answerable_f1"] = _mean(f1[answerable])
+            results["unanswerable_accuracy"] = _mean(exact[~answerable])
+        return results
+
+    def best_threshold(self) -> float:
+        """The threshold with the highest F1 (Devlin et al. 2018, section 4.3), of several the highest.
+
+        It is the middle between two margins, or 1 beyond the outermost. Without a question it is 0.
+        """
+        _, f1, has_answer, margins = self._columns()
+        if not len(margins):
+            return 0.0
+        order = np.argsort(margins)
+        gains = f1[order] - (1.0 - has_answer[order])
+        f1_with = np.concatenate([[0.0], np.cumsum(gains)])  # of all, less a constant, if the k lowest are answered
+        margins = margins[order]
+        apart = np.flatnonzero(np.diff(margins) > 0) + 1  # equal margins are answered together
+        counts = np.concatenate([[0], apart, [len(margins)]])[::-1]
+        best = int(counts[np.argmax(f1_with[counts])])
+        around = np.concatenate([[margins[0] - 2.0], margins, [margins[-1] + 2.0]])
+        return float(around[best : best + 2].mean())
+
+    def _columns(self) -> np.ndarray:
+        """(4, n) exact match, F1, has an answer, margin."""
+        return np.array(self._numbers, np.float64).reshape(-1, 4).T
+
+
+def _mean(values: np.ndarray) -> float:
+    return float(values.mean()) if len(values) else 0.0

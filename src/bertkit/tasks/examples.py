@@ -1,0 +1,63 @@
+"""Examples in which places count: words with tags, questions about a text, choices.
+
+``place`` is the file and line that errors name, such as "train.conll, line 17"; what is not known is None.
+"""
+
+from dataclasses import dataclass
+
+from bertkit.errors import DataError
+from bertkit.tokenizer.encoding import Span
+
+
+@dataclass(frozen=True, slots=True)
+class TaggedText:
+    """A text, its words as characters of it, and a tag for each word."""
+
+    text: str
+    words: tuple[Span, ...] | None = None  # None: as the task finds them
+    tags: tuple[str, ...] | None = None
+    place: str = ""
+
+    @property
+    def num_characters(self) -> int:
+        return len(self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question about a text, and its true answers as characters of the text, () where it has none."""
+
+    question: str
+    context: str
+    answers: tuple[Span, ...] | None = None
+    id: str = ""
+    place: str = ""
+
+    @property
+    def num_characters(self) -> int:
+        return len(self.question) + len(self.context)
+
+    @property
+    def answer_texts(self) -> list[str]:
+        """The true answers as they stand in the text."""
+        return [self.context[start:end] for start, end in self.answers or ()]
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceQuestion:
+    """A question, or how a text begins, and its choices; ``label`` is the number of the right one."""
+
+    context: str
+    choices: tuple[str, ...]
+    label: int | None = None
+    id: str = ""
+    place: str = ""
+
+    @property
+    def num_characters(self) -> int:
+        return sum(len(self.context) + len(choice) for choice in self.choices)
+
+
+def error_in(place: str, text: str, problem: str) -> DataError:
+    """The error of an example, which names its place, or else its text."""
+    return DataError(f"{place or repr(text[:60])}: {problem}")

@@ -1,0 +1,68 @@
+"""The tasks by name, and back from what a model directory says of them."""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from bertkit.errors import CheckpointError, UsageError
+from bertkit.tasks.regression import OrdinalRegression, Regression
+from bertkit.tasks.sequence_classification import MultiLabelClassification, SequenceClassification
+from bertkit.tasks.tags import guess_scheme
+from bertkit.tasks.task import TextTask
+from bertkit.tasks.token_classification import TokenClassification
+
+_KINDS: tuple[type[TextTask], ...] = (
+    SequenceClassification,
+    MultiLabelClassification,
+    Regression,
+    OrdinalRegression,
+    TokenClassification,
+)
+
+TASKS: dict[str, type[TextTask]] = {task.name: task for task in _KINDS}
+
+
+def task_kind(name: str) -> type[TextTask]:
+    """The task of a name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if name not in TASKS:
+        raise UsageError(f"task {name!r}: expected one of {', '.join(TASKS)}")
+    return TASKS[name]
+
+
+def task_settings(task: TextTask) -> dict[str, Any]:
+    """The fields of a task but for its label names, which ``config.json`` holds."""
+    names = [part.name for part in fields(task)]  # pyrefly: ignore
+    return {name: getattr(task, name) for name in names if name != "label_names"}
+
+
+def stored_task(name: str, label_names: tuple[str, ...] | None, settings: Mapping[str, Any], where: object) -> TextTask:
+    """The task that a model directory names.
+
+    Raises:
+        CheckpointError: no such task, or settings that it does not have.
+    """
+    if name not in TASKS:
+        raise CheckpointError(f"{where}: task {name!r} is not one of {', '.join(TASKS)}")
+    make: Any = TASKS[name]
+    values = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
+    try:
+        return make(label_names=label_names, **values)
+    except (TypeError, UsageError) as error:
+        raise CheckpointError(f"{where}: the settings of task {name!r} do not fit it: {error}") from None
+
+
+def published_task(head: str, label_names: tuple[str, ...] | None, problem_type: str | None) -> TextTask | None:
+    """The task of a head that was published without one, as far as its config tells."""
+    if head == "token_classification" and label_names is not None:
+        return TokenClassification(label_names, guess_scheme(label_names), "spaces")
+    if head != "sequence_classification" or label_names is None:
+        return None
+    if problem_type == "regression" or (problem_type is None and len(label_names) == 1):
+        return Regression(label_names)
+    if problem_type == "multi_label_classification":
+        return MultiLabelClassification(label_names)
+    return SequenceClassification(label_names)

@@ -1,0 +1,271 @@
+"""How good predictions are, batch by batch: what adds up is kept as sums, the rest as pairs, as each class says.
+
+Each has ``add`` for a batch, ``merge`` for what another thread or rank has added up, and ``results``, which gives them
+by name. They equal scikit-learn's and scipy's, by convention too where there is nothing to divide by: an F1 or a
+Matthews coefficient is 0 there, a correlation with a constant not a number.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bertkit.errors import UsageError
+from bertkit.tasks.tags import Tags
+
+
+class LabelScore(NamedTuple):
+    """The scores of one label, or of one type of entity."""
+
+    label: str
+    precision: float
+    recall: float
+    f1: float
+    support: int  # how often it is the true one
+
+
+class ClassificationScores:
+    """One label of C for each example; kept is their confusion matrix, 8 C^2 bytes."""
+
+    def __init__(self, num_labels: int) -> None:
+        self.counts = np.zeros((num_labels, num_labels), np.int64)  # (C, C): true label, predicted label
+
+    def add(self, labels: ArrayLike, predictions: ArrayLike) -> None:
+        """(n,) true and predicted labels, 0 to C - 1.
+
+        Raises:
+            UsageError: numbers that differ, or a label that is none.
+        """
+        labels, predictions = _alike(labels, predictions, np.int64)
+        num_labels = len(self.counts)
+        for named, values in (("a label", labels), ("a prediction", predictions)):
+            if len(values) and not 0 <= values.min() <= values.max() < num_labels:
+                wrong = values[(values < 0) | (values >= num_labels)][0]
+                raise UsageError(f"{named} is {wrong}: expected 0 to {num_labels - 1}, for {num_labels} labels")
+        self.counts += np.bincount(labels * num_labels + predictions, minlength=num_labels**2).reshape(num_labels, -1)
+
+    def merge(self, other: "ClassificationScores") -> None:
+        """Take over what another has added up."""
+        self.counts += other.counts
+
+    def results(self) -> dict[str, float]:
+        """``accuracy``, which is the micro F1 too; ``macro_f1``, the mean over the labels that occur; ``matthews``;
+        of two labels also ``f1``, that of the second."""
+        correct, true, predicted = self._totals()
+        f1 = ratio(2 * correct, true + predicted)
+        occurs = true + predicted > 0
+        results = {
+            "accuracy": float(ratio(correct.sum(), true.sum())),
+            "macro_f1": float(f1[occurs].mean()) if occurs.any() else 0.0,
+            "matthews": self._matthews(),
+        }
+        if len(self.counts) == 2:
+            results["f1"] = float(f1[1])
+        return results
+
+    def per_label(self, label_names: Sequence[str]) -> list[LabelScore]:
+        """The scores of each label, named in the order of their numbers."""
+        return label_scores(label_names, *self._totals())
+
+    def _totals(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return self.counts.diagonal(), self.counts.sum(axis=1), self.counts.sum(axis=0)
+
+    def _matthews(self) -> float:
+        """The correlation of C labels (Gorodkin 2004)."""
+        correct, true, predicted = (total.astype(np.float64) for total in self._totals())
+        number = true.sum()
+        spread_true, spread_predicted = number**2 - true @ true, number**2 - predicted @ predicted
+        shared = correct.sum() * number - true @ predicted
+        return float(ratio(shared, np.sqrt(spread_true) * np.sqrt(spread_predicted)))
+
+
+class MultiLabelScores:
+    """Any number of C labels for each example; kept are counts, 24 C bytes."""
+
+    def __init__(self, num_labels: int) -> None:
+        self.correct = np.zeros(num_labels, np.int64)
+        self.true = np.zeros(num_labels, np.int64)
+        self.predicted = np.zeros(num_labels, np.int64)
+        self.num_examples = 0
+        self.num_exact = 0
+
+    def add(self, labels: ArrayLike, predictions: ArrayLike) -> None:
+        """(n, C) which labels are true and which are predicted, 0 or 1.
+
+        Raises:
+            UsageError: numbers that differ.
+        """
+        labels, predictions = _alike(labels, predictions, np.bool_)
+        if labels.shape[1:] != self.true.shape:
+            raise UsageError(
+                f"labels have shape {labels.shape}: expected (number of examples, {len(self.true)} labels)"
+            )
+        self.correct += (labels & predictions).sum(axis=0)
+        self.true += labels.sum(axis=0)
+        self.predicted += predictions.sum(axis=0)
+        self.num_examples += len(labels)
+        self.num_exact += int((labels == predictions).all(axis=1).sum())
+
+    def merge(self, other: "MultiLabelScores") -> None:
+        """Take over what another has added up."""
+        self.correct += other.correct
+        self.true += other.true
+        self.predicted += other.predicted
+        self.num_examples += other.num_examples
+        self.num_exact += other.num_exact
+
+    def results(self) -> dict[str, float]:
+        """``accuracy``, the share of examples whose labels are all right; ``micro_f1``, over all decisions;
+        ``macro_f1``, the mean over all labels."""
+        f1 = ratio(2 * self.correct, self.true + self.predicted)
+        return {
+            "accuracy": float(ratio(self.num_exact, self.num_examples)),
+            "micro_f1": float(ratio(2 * self.correct.sum(), self.true.sum() + self.predicted.sum())),
+            "macro_f1": float(f1.mean()),
+        }
+
+    def per_label(self, label_names: Sequence[str]) -> list[LabelScore]:
+        """The scores of each label, named in the order of their numbers."""
+        return label_scores(label_names, self.correct, self.true, self.predicted)
+
+
+class RegressionScores:
+    """A number for each example.
+
+    The errors and Pearson's correlation are made of 56 bytes of sums. Spearman's is of ranks, which need all examples:
+    16 bytes each.
+    """
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._mean = np.zeros(2)  # of targets and of predictions
+        self._moments = np.zeros((2, 2))  # sums of products of the distances from the means
+        self._absolute = 0.0
+        self._pairs: list[np.ndarray] = []  # each (n, 2)
+
+    def add(self, targets: ArrayLike, predictions: ArrayLike) -> None:
+        """(n,) true and predicted numbers.
+
+        Raises:
+            UsageError: numbers that differ, or that are not finite.
+        """
+        pairs = np.stack(_alike(targets, predictions, np.float64), axis=-1)
+        if not len(pairs):
+            return
+        if not np.isfinite(pairs).all():
+            raise UsageError(f"example {int((~np.isfinite(pairs)).any(axis=1).argmax())} of a batch is not finite")
+        part = RegressionScores()
+        part._count = len(pairs)
+        part._mean = pairs.mean(axis=0)
+        part._moments = (pairs - part._mean).T @ (pairs - part._mean)
+        part._absolute = float(np.abs(pairs[:, 0] - pairs[:, 1]).sum())
+        part._pairs = [pairs]
+        self.merge(part)
+
+    def merge(self, other: "RegressionScores") -> None:
+        """Take over what another has added up (Chan, Golub & LeVeque 1983)."""
+        count = self._count + other._count
+        if not other._count:
+            return
+        apart = other._mean - self._mean
+        self._moments = self._moments + other._moments + np.outer(apart, apart) * (self._count * other._count / count)
+        self._mean = self._mean + apart * (other._count / count)
+        self._count = count
+        self._absolute += other._absolute
+        self._pairs += other._pairs
+
+    def results(self) -> dict[str, float]:
+        """``pearson``, ``spearman``, ``mean_squared_error``, ``mean_absolute_error``."""
+        pairs = np.concatenate(self._pairs) if self._pairs else np.zeros((0, 2))
+        ranks = np.stack([_ranks(pairs[:, 0]), _ranks(pairs[:, 1])], axis=-1)
+        ranks -= ranks.mean(axis=0) if len(ranks) else 0.0
+        (targets, both), (_, predictions) = self._moments
+        shift = self._mean[0] - self._mean[1]
+        count = max(1, self._count)
+        return {
+            "pearson": _correlation(self._moments),
+            "spearman": _correlation(ranks.T @ ranks),
+            "mean_squared_error": float((targets - 2 * both + predictions) / count + shift**2),
+            "mean_absolute_error": self._absolute / count,
+        }
+
+
+class EntityScores:
+    """Entities spelled by the tags of words: right if first word, last word and type are; kept are counts, 24 bytes a
+    type, and the confusion matrix of the tags."""
+
+    def __init__(self, tags: Tags) -> None:
+        self.tags = tags
+        self.words = ClassificationScores(len(tags.names))
+        self.counts = np.zeros((3, len(tags.types)), np.int64)  # correct, true, predicted
+
+    def add(self, labels: ArrayLike, predictions: ArrayLike, cu_words: ArrayLike) -> None:
+        """(W,) true and predicted tags, as numbers, of N texts end to end; (N + 1,) first word of each text, and W."""
+        self.words.add(labels, predictions)
+        true, predicted = (self.tags.entities(tags, cu_words) for tags in (labels, predictions))
+        both, times = np.unique(np.concatenate([true, predicted]), axis=0, return_counts=True)
+        for place, found in enumerate((both[times == 2], true, predicted)):
+            self.counts[place] += np.bincount(found[:, 2], minlength=len(self.tags.types))
+
+    def merge(self, other: "EntityScores") -> None:
+        """Take over what another has added up."""
+        self.words.merge(other.words)
+        self.counts += other.counts
+
+    def results(self) -> dict[str, float]:
+        """``f1``, ``precision`` and ``recall`` over all entities; ``macro_f1``, the mean over the types that occur;
+        ``accuracy``, of the tags."""
+        correct, true, predicted = self.counts
+        num_correct, num_true, num_predicted = self.counts.sum(axis=1)
+        occurs = true + predicted > 0
+        return {
+            "f1": float(ratio(2 * num_correct, num_true + num_predicted)),
+            "precision": float(ratio(num_correct, num_predicted)),
+            "recall": float(ratio(num_correct, num_true)),
+            "macro_f1": float(ratio(2 * correct, true + predicted)[occurs].mean()) if occurs.any() else 0.0,
+            "accuracy": self.words.results()["accuracy"],
+        }
+
+    def per_type(self) -> list[LabelScore]:
+        """The scores of each type of entity."""
+        return label_scores(self.tags.types, *self.counts)
+
+
+def _correlation(moments: np.ndarray) -> float:
+    spread = float(np.sqrt(moments[0, 0]) * np.sqrt(moments[1, 1]))
+    return float(np.clip(moments[0, 1] / spread, -1.0, 1.0)) if spread else float("nan")
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    """From 1; those of equal values are their mean."""
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[place]
+
+
+def _alike(labels: ArrayLike, predictions: ArrayLike, dtype: type) -> tuple[np.ndarray, np.ndarray]:
+    labels, predictions = np.asarray(labels, dtype), np.asarray(predictions, dtype)
+    if labels.shape != predictions.shape:
+        raise UsageError(f"labels have shape {labels.shape}, predictions {predictions.shape}: expected the same")
+    return labels, predictions
+
+
+def ratio(part: ArrayLike, whole: ArrayLike) -> np.ndarray:
+    """``part / whole``, 0 where there is nothing to divide by."""
+    part, whole = np.asarray(part, np.float64), np.asarray(whole, np.float64)
+    return np.divide(part, whole, out=np.zeros_like(part), where=whole != 0)
+
+
+def label_scores(
+    names: Sequence[str], correct: np.ndarray, true: np.ndarray, predicted: np.ndarray
+) -> list[LabelScore]:
+    """Of (n,) counts for each label."""
+    rows = zip(
+        names,
+        ratio(correct, predicted).tolist(),
+        ratio(correct, true).tolist(),
+        ratio(2 * correct, true + predicted).tolist(),
+        true.tolist(),
+        strict=True,
+    )
+    return [LabelScore(*row) for row in rows]

@@ -1,0 +1,140 @@
+"""Questions with choices: SWAG's csv, OpenBookQA's tsv and jsonl, and jsonl with a list of choices."""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from bertkit.corpus.texts import place
+from bertkit.errors import DataError
+from bertkit.tasks.examples import ChoiceQuestion
+from bertkit.tasks.reading.tables import BadRows, Table, open_table, text_of
+
+_SWAG = ("sent1", "sent2", "ending0", "ending1")
+_OPEN_BOOK = ("Question Stem", "Choices")
+_LETTERS = "ABCDEFGHIJ"
+_CHOICE = re.compile(r"(?:^|\s)\(([A-J])\)(?=\s|$)")
+
+
+def read_choices(
+    path: str | Path, *, labelled: bool = True, bad_rows: BadRows | None = None
+) -> Iterator[ChoiceQuestion]:
+    """The questions of a file, one at a time.
+
+    Args:
+        path: csv or tsv with SWAG's columns (sent1, sent2, ending0 and so on, label) or OpenBookQA's (Question Stem,
+            Choices, Answer Key); jsonl with OpenBookQA's keys (question.stem, question.choices, answerKey), or with
+            "context" or "question", "choices", a list of texts, and "label", the number of one from 0.
+        labelled: False: which choice is right is not read.
+        bad_rows: takes the questions that cannot be used; None: such a question is an error.
+
+    Raises:
+        DataError: no such file, other columns, a bad question, no question at all.
+        UsageError: a parquet file.
+    """
+    bad_rows = bad_rows or BadRows()
+    found = False
+    with open_table(path, (), (*_SWAG, *_OPEN_BOOK)) as table:
+        read = _reader(table, Path(path))
+        for row in table.rows:
+            values, problem = dict(row.values), row.problem
+            question = ChoiceQuestion("", ())
+            if not problem:
+                question, label, problem = read(values)
+                if not problem:
+                    problem = _wrong(question, label, labelled)
+                if not problem:
+                    name = str(values.get("id") or values.get("ID") or "")
+                    number = label if labelled else None
+                    question = ChoiceQuestion(question.context, question.choices, number, name, place(path, row.line))
+            if problem:
+                bad_rows.add(path, row.line, problem, values)
+                continue
+            found = True
+            yield question
+    if not found:
+        raise bad_rows.none_left(path)
+
+
+_Read = tuple[ChoiceQuestion, Any, str]
+"""Context and choices, the number of the right one, and what is wrong."""
+
+
+def _reader(table: Table, path: Path) -> Any:
+    names = set(table.names)
+    if names >= set(_SWAG):
+        return _of_swag
+    if names >= set(_OPEN_BOOK):
+        return _of_packed
+    if path.suffix == ".jsonl":
+        return _of_object
+    raise DataError(
+        f"{path} has the columns {', '.join(table.names)}: expected {', '.join(_SWAG)} as in SWAG, or "
+        f"{', '.join(_OPEN_BOOK)} as in OpenBookQA"
+    )
+
+
+def _wrong(question: ChoiceQuestion, label: Any, labelled: bool) -> str:
+    if len(question.choices) < 2:
+        return f" has {len(question.choices)} choices: expected at least 2"
+    if labelled and not (type(label) is int and 0 <= label < len(question.choices)):
+        return f": the right choice is {label!r:.40}, expected one of {len(question.choices)} choices"
+    if labelled and not all(choice.strip() for choice in question.choices):
+        return " has an empty choice: fill it in, or take the question out"
+    return ""
+
+
+def _of_swag(values: Mapping[str, Any]) -> _Read:
+    """Sentence A is the first sentence; sentence B how the second begins and one of its endings."""
+    endings = sorted((name for name in values if re.fullmatch(r"ending\d", name)), key=lambda name: name[-1])
+    texts = []
+    for name in ("sent1", "sent2", *endings):
+        text, problem = text_of(values, name)
+        if problem:
+            return ChoiceQuestion("", ()), None, problem
+        texts.append(text)
+    label = values.get("label")
+    if isinstance(label, str) and label.strip().isdecimal():
+        label = int(label)
+    first, second, *rest = texts
+    return ChoiceQuestion(first, tuple(f"{second} {ending}".strip() for ending in rest)), label, ""
+
+
+def _of_packed(values: Mapping[str, Any]) -> _Read:
+    """Choices in one field: (A) the first (B) the second."""
+    text, problem = text_of(values, "Choices")
+    stem, wrong = text_of(values, "Question Stem")
+    marks = []
+    for found in _CHOICE.finditer(text):
+        if found[1] == _LETTERS[len(marks)]:  # another letter is part of a choice
+            marks.append(found)
+    if not problem and (not marks or text[: marks[0].start()].strip()):
+        problem = f": the choices {text:.60} do not begin with (A)"
+    ends = [*(mark.start() for mark in marks), len(text)][1:]
+    choices = tuple(text[mark.end() : end].strip() for mark, end in zip(marks, ends, strict=True))
+    letter = str(values.get("Answer Key", "")).strip()
+    label = _LETTERS.index(letter) if letter and letter in _LETTERS else letter
+    return ChoiceQuestion(stem, choices), label, problem or wrong
+
+
+def _of_object(values: Mapping[str, Any]) -> _Read:
+    stem, choices, label = values.get("question"), values.get("choices"), values.get("label")
+    if isinstance(stem, dict):  # OpenBookQA's and ARC's own
+        choices, stem = stem.get("choices"), stem.get("stem")
+    elif stem is None:
+        stem = values.get("context", values.get("question_stem"))
+    letters = None
+    if isinstance(choices, dict):  # the hub's
+        letters, choices = choices.get("label"), choices.get("text")
+    if isinstance(choices, list) and choices and all(isinstance(choice, dict) for choice in choices):
+        letters, choices = [choice.get("label") for choice in choices], [choice.get("text") for choice in choices]
+    if "answerKey" in values and isinstance(letters, list):
+        key = values["answerKey"]
+        label = letters.index(key) if key in letters else key
+    if not isinstance(stem, str) or not isinstance(choices, list):
+        return ChoiceQuestion("", ()), None, ": expected 'context' or 'question', and 'choices', a list of texts"
+    for text in (stem, *choices):
+        _, problem = text_of({"choices": text}, "choices")
+        if problem:
+            return ChoiceQuestion("", ()), None, problem
+    return ChoiceQuestion(stem, tuple(choices)), label, ""

@@ -1,0 +1,180 @@
+"""Questions with their answers: SQuAD 1.1 and 2.0 json, jsonl, and tables with a column for the answer.
+
+The answers of a file are characters of its texts. What a table or a jsonl file gives without a place stands where it
+stands first.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bertkit.corpus.texts import place
+from bertkit.errors import DataError
+from bertkit.tasks.examples import Question
+from bertkit.tasks.reading.tables import BadRows, Table, check_roles, open_table, text_of
+from bertkit.tokenizer.encoding import Span
+
+QUESTION_ROLES = ("question", "context", "answer", "answer_start", "id")
+
+_KNOWN: Mapping[str, tuple[str, ...]] = {
+    "question": ("question", "sentiment"),
+    "context": ("context", "text"),
+    "answer": ("answers", "answer", "selected_text"),
+    "answer_start": ("answer_start",),
+    "id": ("id", "textID"),
+}
+_NO_ANSWER = " is_impossible is false, but there is no answer: add one, or set it"
+_SQUAD = {"question": "question", "context": "context", "answer": "answers"}
+
+
+def read_questions(
+    path: str | Path,
+    *,
+    labelled: bool = True,
+    columns: Mapping[str, str] = {},
+    bad_rows: BadRows | None = None,
+) -> Iterator[Question]:
+    """The questions of a file, one at a time.
+
+    Args:
+        path: .json: SQuAD 1.1 or 2.0, read as a whole; .jsonl: an object for each question, "answers" as in SQuAD, or
+            as {"text": [...], "answer_start": [...]}, or one answer as text; csv and tsv files.
+        labelled: False: answers are not read.
+        columns: names by role, "question", "context", "answer", "answer_start" and "id", where they cannot be told
+            from the names. An empty answer means that there is none.
+        bad_rows: takes the questions that cannot be used; None: such a question is an error.
+
+    Raises:
+        DataError: no such file, no column for question, context or answer, a bad question, no question at all.
+        UsageError: a parquet file, or a role that there is none of.
+    """
+    bad_rows = bad_rows or BadRows()
+    check_roles(columns, QUESTION_ROLES)
+    found = False
+    rows = _of_squad(path, labelled) if Path(path).suffix == ".json" else _of_table(path, labelled, columns)
+    for line, question, problem in rows:
+        problem = problem or _empty(question, labelled)
+        if problem:
+            bad_rows.add(path, line, problem, question.question)
+            continue
+        found = True
+        yield question
+    if not found:
+        raise bad_rows.none_left(path)
+
+
+def _empty(question: Question, labelled: bool) -> str:
+    for what in ("question", "context"):
+        if labelled and not getattr(question, what).strip():
+            return f" has an empty {what}: fill it in, or take the question out"
+    return ""
+
+
+def _of_squad(path: str | Path, labelled: bool) -> Iterator[tuple[int, Question, str]]:
+    """The questions of a SQuAD file, each with its line."""
+    if not Path(path).is_file():
+        raise DataError(f"{path}: no such file")
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig")
+        articles = json.loads(text)["data"]
+        paragraphs = [(part["context"], part["qas"]) for article in articles for part in article["paragraphs"]]
+        questions = [(context, question) for context, found in paragraphs for question in found]
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} is not JSON: {error}") from None
+    except (KeyError, TypeError) as error:
+        raise DataError(
+            f"{path} is not in SQuAD's format, data / paragraphs / context, qas: {type(error).__name__} {error}"
+        ) from None
+    position, line = 0, 1
+    for context, content in questions:
+        values = {**content, "context": context} if isinstance(content, dict) else {}
+        name = str(values.get("id") or "")
+        at = text.find(json.dumps(name, ensure_ascii=False), position) if name else -1
+        if at >= 0:
+            line, position = line + text.count("\n", position, at), at
+        question, problem = _question(values, _SQUAD, labelled)
+        has_answer, impossible = bool(question.answers), values.get("is_impossible")
+        if labelled and not problem and impossible is has_answer:  # SQuAD 1.1 does not say
+            problem = " has is_impossible where it has an answer: correct one of them" if has_answer else _NO_ANSWER
+        yield line, replace(question, id=name, place=f"{place(path, line)}, question {name}"), problem
+
+
+def _of_table(path: str | Path, labelled: bool, columns: Mapping[str, str]) -> Iterator[tuple[int, Question, str]]:
+    known = [name for names in _KNOWN.values() for name in names]
+    with open_table(path, columns.values(), known) as table:
+        chosen = _choose(table, labelled, columns)
+        for row in table.rows:
+            question, problem = Question("", ""), row.problem
+            if not problem:
+                question, problem = _question(row.values, chosen, labelled)
+            name = str(row.values.get(chosen.get("id", ""), ""))
+            yield (
+                row.line,
+                Question(question.question, question.context, question.answers, name, place(path, row.line)),
+                problem,
+            )
+
+
+def _choose(table: Table, labelled: bool, columns: Mapping[str, str]) -> dict[str, str]:
+    chosen = {}
+    for role in QUESTION_ROLES:
+        if role.startswith("answer") and not labelled:
+            continue
+        find = table.column if role in ("answer_start", "id") else table.require
+        name = find(role, columns.get(role), _KNOWN[role])
+        if name is not None:
+            chosen[role] = name
+    return chosen
+
+
+def _question(values: Mapping[str, Any], chosen: Mapping[str, str], labelled: bool) -> tuple[Question, str]:
+    """A question, and what is wrong with it."""
+    question, problem = text_of(values, chosen["question"])
+    context, wrong = text_of(values, chosen["context"])
+    problem = problem or wrong
+    if problem or not labelled:
+        return Question(question, context), problem
+    given, problem = _given_answers(values, chosen)
+    answers: list[Span] = []
+    for text, start in given:
+        if not problem:
+            start, problem = _place_of(text, start, context)
+            answers.append((start, start + len(text)))
+    return Question(question, context, tuple(answers)), problem
+
+
+def _given_answers(values: Mapping[str, Any], chosen: Mapping[str, str]) -> tuple[list[tuple[str, Any]], str]:
+    """The texts and starts of the answers, a start that is not given as None; and what is wrong with them."""
+    key = chosen["answer"]
+    value = values.get(key)
+    if isinstance(value, str):
+        start = values.get(chosen.get("answer_start", ""))
+        if not value:
+            return [], ""
+        return [(value, int(start) if isinstance(start, str) and start.strip().isdecimal() else start or None)], ""
+    if isinstance(value, dict):
+        texts, starts = value.get("text"), value.get("answer_start")
+        value = None
+        if isinstance(texts, list) and isinstance(starts, list) and len(texts) == len(starts):
+            value = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
+    if not isinstance(value, list) or not all(
+        isinstance(answer, dict) and isinstance(answer.get("text"), str) and answer["text"] for answer in value
+    ):
+        return [], f": {key!r} is {values.get(key)!r:.60}, expected answers as in SQuAD, [] if there are none"
+    return [(answer["text"], answer.get("answer_start")) for answer in value], ""
+
+
+def _place_of(text: str, start: Any, context: str) -> tuple[int, str]:
+    """Where an answer stands in its context, and what is wrong if it does not."""
+    if start is not None and (type(start) is not int or start < 0):
+        return 0, f": answer_start is {start!r:.40}, expected the number of a character"
+    if start is not None and context.startswith(text, start):
+        return start, ""
+    first = context.find(text)
+    if first < 0:
+        return 0, f": the answer {text!r:.60} does not stand in its context: correct it, or take the question out"
+    if start is None:
+        return first, ""
+    return 0, f": the answer {text!r:.60} does not stand at {start} of its context but at {first}: correct answer_start"

@@ -1,0 +1,243 @@
+"""Words with tags: CoNLL files, CoNLL-U, and jsonl files with words or with character spans.
+
+The tags of a file may be BIO, IOB1, BIOES (also with L- and U- for E- and S-), IO, or plain labels: which is told by
+all of them together. They are given as BIO, BIOES, IO or plain labels.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bertkit.corpus.rows import Line
+from bertkit.corpus.texts import place
+from bertkit.errors import DataError, UsageError
+from bertkit.tasks.examples import TaggedText
+from bertkit.tasks.reading.tables import (
+    BadRows,
+    Row,
+    check_roles,
+    open_lines,
+    open_table,
+    text_of,
+    text_row,
+    unknown_label,
+)
+from bertkit.tasks.tags import Entity, FileScheme, Scheme, entities_in, guess_file_scheme, misspelled, spell
+from bertkit.tasks.words import Words, entities_of_spans, spaced, words_of
+from bertkit.tokenizer.encoding import Span
+
+CONLL_ROLES = ("word", "tag")
+JSONL_ROLES = ("text", "spans", "words", "tags")
+CONLLU_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+
+_KNOWN: Mapping[str, tuple[str, ...]] = {
+    "text": ("text", "sentence"),
+    "spans": ("spans", "entities", "label", "labels"),
+    "words": ("words", "tokens"),
+    "tags": ("tags", "ner_tags", "pos_tags", "labels"),
+}
+_DOCUMENT_START = "-DOCSTART-"
+
+
+@dataclass(frozen=True)
+class _Item:
+    """A text as it stands in a file."""
+
+    line: int
+    text: str = ""
+    words: tuple[Span, ...] | None = None
+    tags: Sequence[str] | None = None  # of a file with tags
+    entities: Sequence[Entity] | None = None  # of one with spans
+    problem: str = ""
+
+
+def read_tagged(
+    path: str | Path,
+    *,
+    labelled: bool = True,
+    columns: Mapping[str, str] = {},
+    scheme: Scheme | None = None,
+    label_names: Sequence[str] | None = None,
+    words: Words = "punctuation",
+    bad_rows: BadRows | None = None,
+) -> Iterator[TaggedText]:
+    """The texts of a file with their words and tags, one at a time; those of CoNLL files have a space between words.
+
+    Args:
+        path: .jsonl; .conllu; any other is a CoNLL file, but without labels a .txt file that has no ".conll" in its
+            name, and "-", standard input, hold a text on each line.
+        labelled: False: no tags are read, and words only where they are given.
+        columns: of a CoNLL file the numbers, from 1, of "word" (the first) and "tag" (the last); of CoNLL-U the name
+            of the column "tag" (upos); of a jsonl file the keys of "text" and "spans", or of "words" and "tags".
+        scheme: of the tags that are wanted; None: that of the file, as BIO if it is IOB1 or has spans.
+        label_names: the tags there may be; None: any.
+        words: what separates the words of a text with spans.
+        bad_rows: takes the texts that cannot be used; None: such a text is an error.
+
+    Raises:
+        DataError: no such file, no column for text or tags, a bad text, no text at all.
+        UsageError: a csv or parquet file, or a role that there is none of.
+    """
+    bad_rows = bad_rows or BadRows()
+    found_scheme: FileScheme = "plain"
+    if labelled and scheme != "plain":
+        found_scheme = guess_file_scheme(
+            item.tags for item in _items(path, labelled, columns, words) if item.tags is not None
+        )
+    found = False
+    for item in _items(path, labelled, columns, words):
+        tags, problem = None, item.problem
+        if labelled and not problem:
+            tags, problem = _tags(item, found_scheme, scheme, label_names)
+        if problem:
+            bad_rows.add(path, item.line, problem, item.text)
+            continue
+        found = True
+        yield TaggedText(item.text, item.words, tags, place(path, item.line))
+    if not found:
+        raise bad_rows.none_left(path)
+
+
+def _tags(
+    item: _Item, found: FileScheme, wanted: Scheme | None, label_names: Sequence[str] | None
+) -> tuple[tuple[str, ...] | None, str]:
+    """The tags of a text in the scheme that is wanted, and what is wrong with them."""
+    assert item.words is not None
+    tags = list(item.tags or ())
+    scheme: Scheme = wanted or ("BIO" if item.tags is None or found == "IOB1" else found)
+    if item.tags is not None:
+        wrong = misspelled(tags, found)
+        if found == "plain" and scheme != "plain":
+            wrong = next((number for number, tag in enumerate(tags) if tag != "O"), None)
+        if wrong is not None:
+            word = item.text[slice(*item.words[wrong])]
+            return None, (
+                f": the tag {tags[wrong]!r} of word {wrong + 1}, {word!r}, is part of no entity as "
+                f"{scheme if found == 'plain' else found} spells them: correct it, or read the tags as plain labels"
+            )
+    if scheme != "plain":
+        entities = entities_in(tags, found) if item.entities is None else list(item.entities)
+        tags = spell(entities, len(item.words), scheme)
+        if entities_in(tags, scheme) != entities:
+            return None, ": two entities of one type stand side by side, which IO tags cannot tell: use BIO"
+    if label_names is not None:
+        for tag in tags:
+            if tag not in label_names:
+                return None, unknown_label(tag, label_names)
+    return tuple(tags), ""
+
+
+def _items(path: str | Path, labelled: bool, columns: Mapping[str, str], words: Words) -> Iterator[_Item]:
+    name = Path(path)
+    if name.suffix in (".csv", ".parquet"):
+        raise UsageError(f"{path}: words with tags are read from CoNLL and jsonl files: write it as jsonl")
+    if name.suffix == ".jsonl":
+        yield from _of_jsonl(path, labelled, columns, words)
+    elif not labelled and (str(path) == "-" or (name.suffix == ".txt" and ".conll" not in name.suffixes)):
+        with open_lines(path) as lines:
+            for row in map(text_row, lines):
+                yield _Item(row.line, row.values["text"], problem=row.problem)
+    else:
+        yield from _of_conll(path, labelled, columns)
+
+
+def _of_conll(path: str | Path, labelled: bool, columns: Mapping[str, str]) -> Iterator[_Item]:
+    check_roles(columns, CONLL_ROLES)
+    is_conllu = Path(path).suffix == ".conllu"
+    width = 0  # of the first line
+    with open_lines(path) as lines:
+        for block in _blocks(lines, is_conllu):
+            words: list[str] = []
+            tags: list[str] = []
+            line, problem = block[0].number, ""
+            for number, text, invalid in block:
+                fields = text.rstrip("\r\n").split("\t") if "\t" in text else text.split()
+                if is_conllu and not fields[0].isdecimal():
+                    continue  # 8-9 is a word of several parts, which follow; 8.1 one that is not said
+                width = width or len(fields)
+                problem = invalid or _wrong_fields(fields, width, labelled)
+                if problem:
+                    line = number
+                    break
+                word, tag = _places(columns, is_conllu, width)
+                words.append(fields[word])
+                tags.append(fields[tag])
+                if not fields[word].strip() or (labelled and not fields[tag].strip()):
+                    line, problem = number, f" has an empty field: {text.strip():.60}"
+                    break
+            yield _Item(
+                line, " ".join(words), spaced(words), tags if labelled and not problem else None, problem=problem
+            )
+
+
+def _blocks(lines: Iterator[Line], is_conllu: bool) -> Iterator[list[Line]]:
+    """The lines between empty ones, without comments and marks of documents."""
+    block: list[Line] = []
+    for line in lines:
+        if not line.text.strip():
+            if block:
+                yield block
+            block = []
+        elif not (line.text.startswith("#") if is_conllu else line.text.startswith(_DOCUMENT_START)):
+            block.append(line)
+    if block:
+        yield block
+
+
+def _wrong_fields(fields: Sequence[str], width: int, labelled: bool) -> str:
+    if len(fields) != width:
+        return f" has {len(fields)} fields, the first line {width}: each word has one line, with as many fields"
+    if labelled and width < 2:
+        return " has no tag: expected a word and its tag on each line, with a tab or a space between them"
+    return ""
+
+
+def _places(columns: Mapping[str, str], is_conllu: bool, width: int) -> tuple[int, int]:
+    """Where in a line the word and its tag stand."""
+    places = {"word": 1, "tag": CONLLU_COLUMNS.index("upos")} if is_conllu else {"word": 0, "tag": width - 1}
+    for role, column in columns.items():
+        if is_conllu and column in CONLLU_COLUMNS:
+            places[role] = CONLLU_COLUMNS.index(column)
+        elif column.isdecimal() and 1 <= int(column) <= width:
+            places[role] = int(column) - 1
+        else:
+            known = ", ".join(CONLLU_COLUMNS) if is_conllu else "a number"
+            raise DataError(f"there is no column {column!r} for the {role}: expected {known}, of {width} columns")
+    return places["word"], places["tag"]
+
+
+def _of_jsonl(path: str | Path, labelled: bool, columns: Mapping[str, str], words: Words) -> Iterator[_Item]:
+    check_roles(columns, JSONL_ROLES)
+    with open_table(path, columns.values(), ()) as table:
+
+        def key(role: str) -> str | None:
+            return table.column(role, columns.get(role), _KNOWN[role])
+
+        words_key = key("words")
+        if words_key is not None:
+            tags_key = table.require("tags", columns.get("tags"), _KNOWN["tags"]) if labelled else ""
+            for row in table.rows:
+                yield _Item(row.line, problem=row.problem) if row.problem else _of_words(row, words_key, tags_key)
+            return
+        text_key = table.require("text", columns.get("text"), _KNOWN["text"])
+        spans_key = table.require("spans", columns.get("spans"), _KNOWN["spans"]) if labelled else ""
+        for row in table.rows:
+            text, problem = ("", row.problem) if row.problem else text_of(row.values, text_key)
+            if problem or not labelled:
+                yield _Item(row.line, text, problem=problem)
+            else:
+                spans = words_of(text, words)
+                entities, problem = entities_of_spans(row.values.get(spans_key), text, spans)
+                yield _Item(row.line, text, spans, entities=entities, problem=problem)
+
+
+def _of_words(row: Row, words_key: str, tags_key: str) -> _Item:
+    words, tags = row.values.get(words_key), row.values.get(tags_key) if tags_key else None
+    for key, value in ((words_key, words), (tags_key, tags)):
+        if key and not (isinstance(value, list) and value and all(isinstance(part, str) and part for part in value)):
+            return _Item(row.line, problem=f": {key!r} is {value!r:.60}, expected a list of strings, none empty")
+    assert isinstance(words, list)
+    if tags is not None and len(words) != len(tags):
+        return _Item(row.line, problem=f" has {len(words)} words and {len(tags)} tags: each word needs its tag")
+    text, problem = text_of({"text": " ".join(words)}, "text")
+    return _Item(row.line, text, spaced(words), tags, problem=problem)

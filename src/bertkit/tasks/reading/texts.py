@@ -1,0 +1,177 @@
+"""Texts and pairs with their labels, for classification and regression: csv, tsv and jsonl files.
+
+Which column is which is told by its name, where the caller does not say. Without a line of names the shapes of three
+published files are known: STS benchmark (number in column 5 of 7, texts in 6 and 7), the yearly STS files (1 of 3; 2
+and 3) and CoLA (2 of 4; 4).
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from bertkit.corpus.texts import place
+from bertkit.tasks.reading.tables import BadRows, Table, check_roles, open_table, text_of, unknown_label
+from bertkit.tasks.texts import TextExample
+
+LabelKind = Literal["class", "set", "number"]
+"""What a label is: one name, any number of names, or a real number."""
+
+TEXT_ROLES = ("text", "pair", "label")
+
+TEXT_PAIRS = (
+    ("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2"), ("question", "sentence"),
+    ("sentence_A", "sentence_B"), ("#1 String", "#2 String"), ("text_a", "text_b"), ("text", "pair"),
+)  # fmt: skip
+"""Names by which a text and its pair are known when both are there."""
+
+TEXTS = ("text", "sentence", "content", "tweet", "review")
+"""Names by which a single text is known."""
+
+LABELS: Mapping[LabelKind, tuple[str, ...]] = {
+    "class": ("label", "category", "sentiment", "class", "intent", "gold_label", "entailment_judgment", "Quality"),
+    "set": ("labels", "label"),
+    "number": ("score", "similarity", "relatedness_score", "label", "target", "rating"),
+}
+"""Names by which a label is known."""
+
+_SHAPES = {7: 5, 9: 5, 3: 1, 4: 2}
+_SHAPED = {7: ("6", "7", "5"), 9: ("6", "7", "5"), 3: ("2", "3", "1"), 4: ("4", None, "2")}
+_KNOWN = {*TEXTS, *(name for pair in TEXT_PAIRS for name in pair), *(name for kind in LABELS.values() for name in kind)}
+_SEPARATOR = "|"  # between the names of a set in one column
+
+
+def read_labelled_texts(
+    path: str | Path,
+    kind: LabelKind | None,
+    *,
+    columns: Mapping[str, str] = {},
+    label_names: Sequence[str] | None = None,
+    bad_rows: BadRows | None = None,
+) -> Iterator[TextExample]:
+    """The rows of a file as examples, one at a time.
+
+    Args:
+        path: csv, tsv or jsonl; also txt and "-", standard input, for texts without labels, one on each line.
+        kind: what the labels are; None: they are not read, and a text may be empty.
+        columns: names by role, "text", "pair" and "label", where they cannot be told from the names. A set may stand
+            in one column, "a|b", in jsonl also in a list; or in several columns of 0 and 1, label="a,b,c".
+        label_names: the labels there may be; None: any.
+        bad_rows: takes the rows that cannot be used; None: such a row is an error.
+
+    Raises:
+        DataError: no such file, no column for text or label, a bad row, no row at all.
+        UsageError: a parquet file, or a role that there is none of.
+    """
+    bad_rows = bad_rows or BadRows()
+    check_roles(columns, TEXT_ROLES)
+    if kind is None:
+        columns = {role: name for role, name in columns.items() if role != "label"}
+    found = False
+    asked = ",".join(columns.values()).split(",") if columns else []
+    with open_table(path, asked, _KNOWN, _SHAPES) as table:
+        chosen = choose_columns(table, kind, columns)
+        for row in table.rows:
+            example, problem = _example(row.values, chosen, kind, label_names) if not row.problem else (None, "")
+            if example is None:
+                bad_rows.add(path, row.line, row.problem or problem, dict(row.values))
+                continue
+            text, pair, label = example
+            found = True
+            yield TextExample(text, pair, label, place(path, row.line))
+    if not found:
+        raise bad_rows.none_left(path)
+
+
+def choose_columns(table: Table, kind: LabelKind | None, columns: Mapping[str, str]) -> dict[str, str]:
+    """The columns by role, "pair" only where there is one, "label" only where a kind is given.
+
+    Raises:
+        DataError: no column for text or label, or several.
+    """
+    chosen = dict(columns)
+    if not columns and table.names[0] == "1" and len(table.names) in _SHAPED:
+        text, pair, label = _SHAPED[len(table.names)]
+        chosen = {"text": text, "label": label} | ({"pair": pair} if pair else {})
+    for text, pair in TEXT_PAIRS:
+        if not {"text", "pair"} & set(chosen) and {text, pair} <= set(table.names):
+            chosen |= {"text": text, "pair": pair}
+    chosen["text"] = table.require("text", chosen.get("text"), TEXTS)
+    if "pair" in chosen:
+        table.require("pair", chosen["pair"], ())
+    if kind is None:
+        chosen.pop("label", None)
+        return chosen
+    if kind == "set" and "," in chosen.get("label", ""):
+        for name in chosen["label"].split(","):
+            table.require("label", name, ())
+    else:
+        chosen["label"] = table.require("label", chosen.get("label"), LABELS[kind])
+    return chosen
+
+
+def _example(
+    values: Mapping[str, Any], chosen: Mapping[str, str], kind: LabelKind | None, label_names: Sequence[str] | None
+) -> tuple[tuple[str, str | None, str | tuple[str, ...] | float | None] | None, str]:
+    """Text, pair and label of a row; or None and why not."""
+    text, problem = text_of(values, chosen["text"])
+    pair = None
+    if "pair" in chosen and not problem:
+        pair, problem = text_of(values, chosen["pair"])
+    if problem or kind is None:
+        return (None, problem) if problem else ((text, pair, None), "")
+    if not text.strip():
+        return None, f" has an empty text in {chosen['text']!r}: fill it in, or take the row out"
+    if pair is not None and not pair.strip():
+        return None, f" has an empty text in {chosen['pair']!r}: fill it in, or take the row out"
+    if kind == "set" and "," in chosen["label"]:
+        label, problem = _set_of_columns(values, chosen["label"].split(","))
+    else:
+        label, problem = _READ[kind](values.get(chosen["label"]), chosen["label"])
+    if problem:
+        return None, problem
+    if label_names is not None and not isinstance(label, float):
+        for name in (label,) if isinstance(label, str) else label or ():
+            if name not in label_names:
+                return None, unknown_label(name, label_names)
+    return (text, pair, label), ""
+
+
+def _class(value: Any, name: str) -> tuple[str, str]:
+    if isinstance(value, str):
+        value = value.strip()
+    elif isinstance(value, int):  # true and false too, in JSON
+        value = str(value)
+    if not isinstance(value, str) or not value:
+        return "", f" has the label {value!r:.40} in {name!r}: expected a name; fill it in, or take the row out"
+    return value, ""
+
+
+def _number(value: Any, name: str) -> tuple[float, str]:
+    try:
+        number = float("nan" if value is None or isinstance(value, bool) else value)
+    except (TypeError, ValueError):
+        number = float("nan")
+    if not math.isfinite(number):
+        return 0.0, f" has the target {value!r:.40} in {name!r}: expected a number; fill it in, or take the row out"
+    return number, ""
+
+
+def _set(value: Any, name: str) -> tuple[tuple[str, ...], str]:
+    if isinstance(value, str):
+        value = [part.strip() for part in value.split(_SEPARATOR)] if value.strip() else []
+    if not isinstance(value, list) or not all(isinstance(part, str) and part for part in value):
+        return (), f" has the labels {value!r:.40} in {name!r}: expected names, as a|b or in a list"
+    if len(set(value)) < len(value):
+        return (), f" has a label twice in {name!r}: {value!r:.60}"
+    return tuple(value), ""
+
+
+def _set_of_columns(values: Mapping[str, Any], names: Sequence[str]) -> tuple[tuple[str, ...], str]:
+    for name in names:
+        if str(values.get(name)) not in ("0", "1"):
+            return (), f" has {values.get(name)!r:.40} in {name!r}: expected 0 or 1"
+    return tuple(name for name in names if str(values[name]) == "1"), ""
+
+
+_READ = {"class": _class, "set": _set, "number": _number}

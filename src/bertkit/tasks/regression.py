@@ -1,0 +1,227 @@
+"""How much of something has a text or a pair: a real number, or one of levels in an order.
+
+Shape letters: B sequences, N examples.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from bertkit.batch import LabelledBatch
+from bertkit.errors import DataError
+from bertkit.heads import Bert
+from bertkit.tasks.metrics import ClassificationScores, RegressionScores
+from bertkit.tasks.task import Loss
+from bertkit.tasks.texts import OfTexts, TextExample, check_options, mean_over_windows, names_of, place_of_name
+from bertkit.tokenizer import Encodings
+
+
+@dataclass(frozen=True)
+class ScorePrediction:
+    """A number for a text."""
+
+    score: float
+
+
+@dataclass(frozen=True)
+class LevelPrediction:
+    """The level nearest to the number for a text."""
+
+    label: str
+    score: float  # 0 at the lowest level, 1 at the next, ...
+
+
+@dataclass(frozen=True)
+class _OneNumber(OfTexts):
+    """One output, trained by squared error.
+
+    During training the head gives the number less ``center`` in units of ``scale``, so that any unit of the targets can
+    be learned at the usual learning rates; ``finished`` puts both into the head.
+    """
+
+    label_names: tuple[str, ...] = ("score",)
+    center: float = 0.0  # the number at which the head gives 0
+    scale: float = 1.0  # the number's change for 1 of the head
+
+    best_by: ClassVar[str] = "spearman"
+    problem_type: ClassVar[str | None] = "regression"
+
+    def totals(self, batch: LabelledBatch) -> Tensor:
+        """(1,) sequences."""
+        return torch.tensor([len(batch.labels)], dtype=torch.float64)
+
+    def loss(self, network: nn.Module, part: LabelledBatch, totals: Tensor) -> Loss:
+        """Mean squared error in units of ``scale``."""
+        assert isinstance(network, Bert)
+        outputs = network(part.batch).logits[self.head].float().squeeze(-1)
+        loss = (outputs - (part.labels - self.center) / self.scale).square().sum()
+        return Loss(loss / float(totals[0]), torch.stack([loss.detach().double().cpu(), self.totals(part)[0]]))
+
+    def metrics(self, sums: Tensor) -> dict[str, float]:
+        """The loss."""
+        loss, number = sums.tolist()
+        return {"loss": loss / max(number, 1)}
+
+    def finished(self, network: nn.Module) -> Self:
+        """With ``center`` and ``scale`` in the head's weights, which then gives the number itself."""
+        assert isinstance(network, Bert)
+        *_, last = (part for part in network.heads[self.head].modules() if isinstance(part, nn.Linear))
+        with torch.no_grad():
+            last.weight.mul_(self.scale)
+            last.bias.mul_(self.scale).add_(self.center)
+        return replace(self, center=0.0, scale=1.0)
+
+    def _scores(self, encodings: Encodings, logits: np.ndarray) -> list[float]:
+        return (mean_over_windows(encodings, logits)[:, 0] * self.scale + self.center).tolist()
+
+
+@dataclass(frozen=True)
+class Regression(_OneNumber):
+    """A real number for each text."""
+
+    name: ClassVar[str] = "regression"
+
+    @property
+    def known_labels(self) -> None:
+        """Numbers have no names."""
+        return None
+
+    @classmethod
+    def of_examples(cls, examples: Sequence[TextExample], options: Mapping[str, Any]) -> Self:
+        """As `TextTask.of_examples`; there are no options."""
+        check_options(options, (), cls.name)
+        if not examples:
+            raise DataError("there are no examples to learn from")
+        targets = cls().targets(examples).astype(np.float64)
+        if np.ptp(targets) == 0:
+            raise DataError(f"every example has the score {targets[0]:g}: there is nothing to learn")
+        return cls(center=float(targets.mean()), scale=float(targets.std()))
+
+    def targets(self, examples: Sequence[TextExample]) -> np.ndarray:
+        """(N,) float32."""
+        found = np.empty(len(examples), np.float32)
+        for i, example in enumerate(examples):
+            if isinstance(example.label, tuple) or example.label is None:
+                raise example.error(f"its score is {example.label!r}: expected a number")
+            try:
+                found[i] = float(example.label)
+            except ValueError:
+                raise example.error(f"its score is {example.label!r}: expected a number") from None
+            if not math.isfinite(found[i]):
+                raise example.error(f"its score is {example.label}: expected a finite number, or take the row out")
+        return found
+
+    def decode(
+        self, examples: Sequence[TextExample], encodings: Encodings, logits: np.ndarray
+    ) -> list[ScorePrediction]:
+        """The mean number of a text's windows."""
+        return [ScorePrediction(score) for score in self._scores(encodings, logits)]
+
+    def scorer(self) -> "RegressionScorer":
+        return RegressionScorer(self)
+
+
+class RegressionScorer:
+    """Pearson, Spearman, mean squared and absolute error; the "loss" is the mean squared error."""
+
+    def __init__(self, task: Regression) -> None:
+        self.task, self.scores = task, RegressionScores()
+
+    def add(self, examples: Sequence[TextExample], predictions: Sequence[ScorePrediction]) -> None:
+        """As `Scorer.add`."""
+        self.scores.add(self.task.targets(examples), [prediction.score for prediction in predictions])
+
+    def results(self) -> dict[str, float]:
+        """As `Scorer.results`."""
+        results = self.scores.results()
+        return {"loss": results["mean_squared_error"], **results}
+
+
+@dataclass(frozen=True)
+class OrdinalRegression(_OneNumber):
+    """One of levels in an order, such as stars: a number whose distance to the true level counts."""
+
+    levels: tuple[str, ...] = ()  # from the lowest to the highest
+
+    name: ClassVar[str] = "ordinal-regression"
+
+    @property
+    def known_labels(self) -> tuple[str, ...]:
+        """The levels."""
+        return self.levels
+
+    @classmethod
+    def of_examples(cls, examples: Sequence[TextExample], options: Mapping[str, Any]) -> Self:
+        """As `TextTask.of_examples`.
+
+        Args:
+            options: "levels", from the lowest to the highest; without it the examples' labels, in the order of the
+                numbers that they are.
+
+        Raises:
+            DataError: labels that are no numbers, without "levels"; or fewer than two.
+        """
+        check_options(options, ("levels",), cls.name)
+        found = names_of(examples)
+        levels = tuple(options.get("levels") or found)
+        if not options.get("levels"):
+            for name, having in found.items():
+                if not _is_number(name):
+                    raise having[0].error(
+                        f"the level {name!r} is no number: give the levels in their order, from the lowest"
+                    )
+        task = cls(levels=levels)
+        targets = task.targets(examples)
+        if np.ptp(targets) == 0:
+            raise DataError(f"every example has the level {levels[int(targets[0])]!r}: there is nothing to learn")
+        return replace(task, center=float(targets.mean()), scale=float(targets.std()))
+
+    def targets(self, examples: Sequence[TextExample]) -> np.ndarray:
+        """(N,) float32, 0 for the lowest level, 1 for the next, ..."""
+        numbers, found = {name: number for number, name in enumerate(self.levels)}, np.empty(len(examples), np.float32)
+        for i, example in enumerate(examples):
+            if not isinstance(example.label, str):
+                raise example.error(f"its level is {example.label!r}: expected one of {', '.join(self.levels)}")
+            found[i] = place_of_name(numbers, example.label, example)
+        return found
+
+    def decode(
+        self, examples: Sequence[TextExample], encodings: Encodings, logits: np.ndarray
+    ) -> list[LevelPrediction]:
+        """The level nearest to the mean number of a text's windows."""
+        scores = self._scores(encodings, logits)
+        places = np.clip(np.rint(scores), 0, len(self.levels) - 1).astype(int).tolist()
+        return [LevelPrediction(self.levels[place], score) for place, score in zip(places, scores, strict=True)]
+
+    def scorer(self) -> "OrdinalScorer":
+        return OrdinalScorer(self)
+
+
+class OrdinalScorer:
+    """What `RegressionScorer` gives of the numbers; and of the levels accuracy, macro F1 and Matthews."""
+
+    def __init__(self, task: OrdinalRegression) -> None:
+        self.task, self.numbers, self.levels = task, RegressionScores(), ClassificationScores(len(task.levels))
+
+    def add(self, examples: Sequence[TextExample], predictions: Sequence[LevelPrediction]) -> None:
+        """As `Scorer.add`."""
+        targets = self.task.targets(examples)
+        self.numbers.add(targets, [prediction.score for prediction in predictions])
+        self.levels.add(targets, [self.task.levels.index(prediction.label) for prediction in predictions])
+
+    def results(self) -> dict[str, float]:
+        """As `Scorer.results`."""
+        results = self.numbers.results()
+        return {"loss": results["mean_squared_error"], **self.levels.results(), **results}
+
+
+def _is_number(name: str) -> bool:
+    try:
+        return math.isfinite(float(name))
+    except ValueError:
+        return False

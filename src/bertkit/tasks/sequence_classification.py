@@ -1,0 +1,320 @@
+"""Which label has a text or a pair: one of two or more, or any number of them.
+
+Devlin et al. 2018, section 4.1. Shape letters: B sequences, N examples, C labels.
+"""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bertkit.batch import LabelledBatch
+from bertkit.errors import DataError, UsageError
+from bertkit.heads import Bert
+from bertkit.tasks.metrics import ClassificationScores, MultiLabelScores
+from bertkit.tasks.task import Loss
+from bertkit.tasks.texts import OfTexts, TextExample, check_options, mean_over_windows, names_of, place_of_name
+from bertkit.tokenizer import Encodings
+
+_SMALLEST = 1e-16  # probability, in the loss of predictions
+
+
+@dataclass(frozen=True)
+class LabelPrediction:
+    """The likeliest label of a text."""
+
+    label: str
+    probabilities: dict[str, float]  # of every label, together 1
+
+
+@dataclass(frozen=True)
+class LabelsPrediction:
+    """The labels of a text whose probability reaches their threshold."""
+
+    labels: tuple[str, ...]
+    probabilities: dict[str, float]  # of every label, each 0 to 1
+
+
+@dataclass(frozen=True)
+class _Classification(OfTexts):
+    """What one label and several have in common."""
+
+    label_names: tuple[str, ...] = ()
+    class_weights: tuple[float, ...] = ()  # of each label in the loss; (): all the same
+    label_smoothing: float = 0.0  # share of the target that all labels get alike (Szegedy et al. 2016, section 7)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.label_smoothing < 1:
+            raise UsageError(f"label_smoothing={self.label_smoothing}: expected a share from 0 to below 1")
+        if self.class_weights and len(self.class_weights) != len(self.label_names):
+            raise UsageError(f"{len(self.class_weights)} class_weights for {len(self.label_names)} labels")
+        if any(not 0 < weight < float("inf") for weight in self.class_weights):
+            raise UsageError(f"class_weights={self.class_weights}: expected numbers above 0")
+
+    @classmethod
+    def of_examples(cls, examples: Sequence[TextExample], options: Mapping[str, Any]) -> Self:
+        """As `TextTask.of_examples`.
+
+        Args:
+            options: "class_weights", "balanced" or a weight for each label name; "label_smoothing", 0 to below 1.
+
+        Raises:
+            DataError: fewer than two labels, or one that only one example has.
+        """
+        check_options(options, ("class_weights", "label_smoothing"), cls.name)
+        found = names_of(examples)
+        for example, why in cls.unlearnable(examples):
+            raise example.error(why)
+        cls._check_names(found)
+        weights = options.get("class_weights") or ()
+        if weights == "balanced":
+            weights = cls._balanced(np.array([len(having) for having in found.values()]), len(examples))
+        elif weights:
+            if not isinstance(weights, Mapping) or set(weights) != set(found):
+                raise UsageError(
+                    f"class_weights={weights!r}: expected 'balanced' or a weight for each of {list(found)}"
+                )
+            weights = tuple(float(weights[name]) for name in found)
+        settings = {"class_weights": weights, "label_smoothing": options.get("label_smoothing", 0.0)}
+        return cls(label_names=tuple(found), **settings)
+
+    @classmethod
+    def unlearnable(cls, examples: Sequence[TextExample]) -> list[tuple[TextExample, str]]:
+        """Those with a label that no other example has."""
+        alone = {name: having[0] for name, having in names_of(examples).items() if len(having) == 1}
+        return [
+            (example, f"no other example has the label {name!r}: add examples of it, or take this one out")
+            for name, example in alone.items()
+        ]
+
+    @classmethod
+    @abstractmethod
+    def _check_names(cls, found: Mapping[str, Sequence[TextExample]]) -> None: ...
+
+    @classmethod
+    @abstractmethod
+    def _balanced(cls, counts: np.ndarray, num_examples: int) -> tuple[float, ...]: ...
+
+    @property
+    def _numbers(self) -> dict[str, int]:
+        return {name: number for number, name in enumerate(self.label_names)}
+
+    def _weights(self, logits: Tensor) -> Tensor | None:
+        return logits.new_tensor(self.class_weights) if self.class_weights else None
+
+
+@dataclass(frozen=True)
+class SequenceClassification(_Classification):
+    """One label of C for each text."""
+
+    name: ClassVar[str] = "sequence-classification"
+    best_by: ClassVar[str] = "accuracy"
+    problem_type: ClassVar[str | None] = "single_label_classification"
+
+    @classmethod
+    def _check_names(cls, found: Mapping[str, Sequence[TextExample]]) -> None:
+        if len(found) < 2:
+            raise DataError(f"every example has the label {next(iter(found))!r}: expected two labels or more")
+
+    @classmethod
+    def _balanced(cls, counts: np.ndarray, num_examples: int) -> tuple[float, ...]:
+        """Every label counts alike, and all together as much as before (scikit-learn's "balanced")."""
+        return tuple((num_examples / (len(counts) * counts)).tolist())
+
+    def targets(self, examples: Sequence[TextExample]) -> np.ndarray:
+        """(N,) int64."""
+        numbers, found = self._numbers, np.empty(len(examples), np.int64)
+        for i, example in enumerate(examples):
+            if not isinstance(example.label, str):
+                raise example.error(f"its label is {example.label!r}: expected one of {', '.join(numbers)}")
+            found[i] = place_of_name(numbers, example.label, example)
+        return found
+
+    def totals(self, batch: LabelledBatch) -> Tensor:
+        """(1,) the weights of the sequences' labels."""
+        if not self.class_weights:
+            return torch.tensor([len(batch.labels)], dtype=torch.float64)
+        weights = torch.tensor(self.class_weights, dtype=torch.float64)
+        return weights[batch.labels.cpu()].sum()[None]
+
+    def loss(self, network: nn.Module, part: LabelledBatch, totals: Tensor) -> Loss:
+        """Cross-entropy in nats, the mean by weight."""
+        assert isinstance(network, Bert)
+        logits, labels = network(part.batch).logits[self.head].float(), part.labels
+        weights, smoothing = self._weights(logits), self.label_smoothing
+        loss = F.cross_entropy(logits, labels, weights, reduction="sum", label_smoothing=smoothing)
+        correct = (logits.detach().argmax(dim=-1) == labels).sum()
+        sums = torch.stack([loss.detach().double().cpu(), self.totals(part)[0], correct.double().cpu()])
+        return Loss(loss / float(totals[0]), torch.cat([sums, torch.tensor([float(len(labels))])]).double())
+
+    def metrics(self, sums: Tensor) -> dict[str, float]:
+        """Loss and accuracy."""
+        loss, weights, correct, number = sums.tolist()
+        return {"loss": loss / max(weights, 1e-30), "accuracy": correct / max(number, 1)}
+
+    def decode(
+        self, examples: Sequence[TextExample], encodings: Encodings, logits: np.ndarray
+    ) -> list[LabelPrediction]:
+        """The likeliest label, by the mean logits of a text's windows."""
+        probabilities = torch.from_numpy(mean_over_windows(encodings, logits)).double().softmax(-1).numpy()
+        best = probabilities.argmax(axis=1).tolist()
+        return [
+            LabelPrediction(self.label_names[place], dict(zip(self.label_names, row, strict=True)))
+            for place, row in zip(best, probabilities.tolist(), strict=True)
+        ]
+
+    def scorer(self) -> "ClassificationScorer":
+        return ClassificationScorer(self)
+
+
+class ClassificationScorer:
+    """Loss, accuracy, macro F1, Matthews; of two labels the F1 of the second."""
+
+    def __init__(self, task: SequenceClassification) -> None:
+        self.task, self.scores = task, ClassificationScores(len(task.label_names))
+        self._loss = self._number = 0.0
+
+    def add(self, examples: Sequence[TextExample], predictions: Sequence[LabelPrediction]) -> None:
+        """As `Scorer.add`."""
+        names, labels = self.task.label_names, self.task.targets(examples)
+        found = [prediction.probabilities[names[label]] for label, prediction in zip(labels, predictions, strict=True)]
+        self._loss -= float(np.log(np.maximum(found, _SMALLEST)).sum())
+        self._number += len(labels)
+        self.scores.add(labels, [self.task._numbers[prediction.label] for prediction in predictions])
+
+    def results(self) -> dict[str, float]:
+        """As `Scorer.results`."""
+        return {"loss": self._loss / max(self._number, 1), **self.scores.results()}
+
+
+@dataclass(frozen=True)
+class MultiLabelClassification(_Classification):
+    """Any number of C labels for each text, each decided for itself.
+
+    ``class_weights`` are those of the examples that have a label, in its loss; ``label_smoothing`` moves targets by
+    half of it away from 0 and 1.
+    """
+
+    thresholds: tuple[float, ...] = ()  # probability from which on a text has a label; (): 0.5
+
+    name: ClassVar[str] = "multi-label-classification"
+    best_by: ClassVar[str] = "micro_f1"
+    problem_type: ClassVar[str | None] = "multi_label_classification"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.thresholds and len(self.thresholds) != len(self.label_names):
+            raise UsageError(f"{len(self.thresholds)} thresholds for {len(self.label_names)} labels")
+
+    @classmethod
+    def _check_names(cls, found: Mapping[str, Sequence[TextExample]]) -> None:
+        if not found:
+            raise DataError("no example has a label: expected one label or more")
+
+    @classmethod
+    def _balanced(cls, counts: np.ndarray, num_examples: int) -> tuple[float, ...]:
+        """Those that have a label count together as much as those that lack it."""
+        return tuple((np.maximum(num_examples - counts, 1) / counts).tolist())
+
+    def targets(self, examples: Sequence[TextExample]) -> np.ndarray:
+        """(N, C) float32, 1 for each label that an example has."""
+        numbers, found = self._numbers, np.zeros((len(examples), len(self.label_names)), np.float32)
+        for i, example in enumerate(examples):
+            names = (example.label,) if isinstance(example.label, str) else example.label
+            if not isinstance(names, tuple):
+                raise example.error(f"its labels are {names!r}: expected any of {', '.join(numbers)}")
+            found[i, [place_of_name(numbers, name, example) for name in names]] = 1
+        return found
+
+    def totals(self, batch: LabelledBatch) -> Tensor:
+        """(1,) sequences times labels."""
+        return torch.tensor([batch.labels.numel()], dtype=torch.float64)
+
+    def loss(self, network: nn.Module, part: LabelledBatch, totals: Tensor) -> Loss:
+        """Binary cross-entropy in nats, the mean over sequences and labels."""
+        assert isinstance(network, Bert)
+        logits = network(part.batch).logits[self.head].float()
+        targets = part.labels * (1 - self.label_smoothing) + self.label_smoothing / 2
+        weights = self._weights(logits)
+        loss = F.binary_cross_entropy_with_logits(logits, targets, pos_weight=weights, reduction="sum")
+        correct = ((logits.detach() > 0) == (part.labels > 0.5)).sum()
+        sums = torch.stack([loss.detach().double(), correct.double(), correct.new_tensor(targets.numel()).double()])
+        return Loss(loss / float(totals[0]), sums.cpu())
+
+    def metrics(self, sums: Tensor) -> dict[str, float]:
+        """Loss, and the share of decisions that are right."""
+        loss, correct, number = sums.tolist()
+        return {"loss": loss / max(number, 1), "decision_accuracy": correct / max(number, 1)}
+
+    def decode(
+        self, examples: Sequence[TextExample], encodings: Encodings, logits: np.ndarray
+    ) -> list[LabelsPrediction]:
+        """The labels from their thresholds on, by the mean logits of a text's windows."""
+        probabilities = torch.from_numpy(mean_over_windows(encodings, logits)).double().sigmoid().numpy()
+        thresholds = self.thresholds or (0.5,) * len(self.label_names)
+        has = probabilities >= np.array(thresholds)
+        return [
+            LabelsPrediction(
+                tuple(self.label_names[place] for place in np.flatnonzero(decided)),
+                dict(zip(self.label_names, row, strict=True)),
+            )
+            for decided, row in zip(has, probabilities.tolist(), strict=True)
+        ]
+
+    def scorer(self) -> "MultiLabelScorer":
+        return MultiLabelScorer(self)
+
+    def tuned(self, examples: Sequence[TextExample], predictions: Sequence[LabelsPrediction]) -> Self:
+        """Of each label the threshold with the best F1 on these examples, halfway between two probabilities; 0.5 where
+        none or all of them have it."""
+        targets = self.targets(examples) > 0
+        found = _probabilities(predictions, self.label_names)
+        best = [best_threshold(targets[:, i], found[:, i]) for i in range(len(self.label_names))]
+        return replace(self, thresholds=tuple(best))
+
+
+class MultiLabelScorer:
+    """Loss, the share of texts whose labels are all right ("accuracy"), micro and macro F1."""
+
+    def __init__(self, task: MultiLabelClassification) -> None:
+        self.task, self.scores = task, MultiLabelScores(len(task.label_names))
+        self._loss = self._number = 0.0
+
+    def add(self, examples: Sequence[TextExample], predictions: Sequence[LabelsPrediction]) -> None:
+        """As `Scorer.add`."""
+        names, targets = self.task.label_names, self.task.targets(examples)
+        found = _probabilities(predictions, names)
+        self._loss -= float(np.log(np.maximum(np.where(targets > 0, found, 1 - found), _SMALLEST)).sum())
+        self._number += targets.size
+        self.scores.add(targets, [[name in prediction.labels for name in names] for prediction in predictions])
+
+    def results(self) -> dict[str, float]:
+        """As `Scorer.results`."""
+        return {"loss": self._loss / max(self._number, 1), **self.scores.results()}
+
+
+def best_threshold(targets: np.ndarray, probabilities: np.ndarray) -> float:
+    """The threshold of the best F1, for (N,) bool targets; of several the one nearest to 0.5.
+
+    >>> best_threshold(np.array([True, False, True, False]), np.array([0.4, 0.1, 0.3, 0.2]))
+    0.25
+    """
+    if targets.all() or not targets.any():
+        return 0.5
+    order = np.argsort(-probabilities, kind="stable")
+    falling = probabilities[order]
+    correct = np.cumsum(targets[order])
+    f1 = 2 * correct / (np.arange(1, len(order) + 1) + targets.sum())
+    may_end = np.append(falling[:-1] > falling[1:], True)  # equal probabilities are not parted
+    middles = np.append((falling[:-1] + falling[1:]) / 2, falling[-1] / 2)
+    candidates = middles[may_end & (f1 == f1[may_end].max())]
+    return float(candidates[np.abs(candidates - 0.5).argmin()])
+
+
+def _probabilities(predictions: Sequence[LabelsPrediction], names: Sequence[str]) -> np.ndarray:
+    return np.array([[prediction.probabilities[name] for name in names] for prediction in predictions])

@@ -1,0 +1,310 @@
+"""Which label has each word of a text: entities as characters of the text, or plain labels such as parts of speech.
+
+Devlin et al. 2018, section 5.3: the first piece of a word is labelled, the others are not. A text of any length is read
+in windows; each word is answered for by the one window that owns its first piece. Shape letters: S sequences, T tokens,
+W words, C labels.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self, get_args
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bertkit.batch import IGNORED, LabelledBatch, LabelledEncodings
+from bertkit.errors import DataError, UsageError
+from bertkit.heads import Bert
+from bertkit.tasks.examples import TaggedText, error_in
+from bertkit.tasks.metrics import ClassificationScores, EntityScores
+from bertkit.tasks.tags import OUTSIDE, Scheme, Tags, complete_names, guess_scheme, misspelled, spell
+from bertkit.tasks.task import Loss, TextTask
+from bertkit.tasks.texts import check_options
+from bertkit.tasks.words import Words, entities_of_spans, spaced, words_of
+from bertkit.tokenizer import Encodings, Tokenizer
+from bertkit.tokenizer.encoding import Span
+from bertkit.tokenizer.layout import Layout
+
+
+@dataclass(frozen=True)
+class EntityFound:
+    """An entity in a text: ``text[start:end]``."""
+
+    start: int
+    end: int
+    text: str
+    label: str
+    probability: float  # that all its words have their tags
+
+
+@dataclass(frozen=True)
+class TagsPrediction:
+    """The likeliest labels of a text's words such that every tag is part of an entity or outside all.
+
+    A word that was cut off, or of which the tokenizer keeps nothing, has probability 0 and the label O, where there is
+    none the model's first.
+    """
+
+    words: tuple[Span, ...]  # characters of the text
+    labels: tuple[str, ...]
+    probabilities: tuple[float, ...]  # of each label
+    entities: tuple[EntityFound, ...]  # none of plain labels
+
+
+@dataclass(frozen=True)
+class TokenClassification(TextTask):
+    """One label of C for each word."""
+
+    label_names: tuple[str, ...] = ()
+    scheme: Scheme = "BIO"  # how the labels spell entities
+    words: Words = "punctuation"  # what separates the words of a text that comes without them
+
+    name: ClassVar[str] = "token-classification"
+    head: ClassVar[str] = "token_classification"
+    of_tokens: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.words not in get_args(Words):
+            raise UsageError(f"words={self.words!r}: expected one of {', '.join(get_args(Words))}")
+        self._tags()
+
+    @property
+    def best_by(self) -> str:  # pyrefly: ignore
+        """The F1 of entities, or of plain labels the accuracy."""
+        return "accuracy" if self.scheme == "plain" else "f1"
+
+    @classmethod
+    def of_examples(cls, examples: Sequence[TaggedText], options: Mapping[str, Any]) -> Self:
+        """As `TextTask.of_examples`: every type of entity has all tags of the scheme."""
+        check_options(options, (), cls.name)
+        if not examples:
+            raise DataError("there are no examples to learn from")
+        names: set[str] = set()
+        for example in examples:
+            names.update(_tags_of(example))
+        scheme = guess_scheme(names)
+        if scheme == "plain" and len(names) < 2:
+            raise DataError(f"every word has the label {next(iter(names), None)!r}: expected two labels or more")
+        as_found = all(example.words == words_of(example.text, "punctuation") for example in examples)
+        return cls(complete_names(names, scheme), scheme, "punctuation" if as_found else "spaces")
+
+    @classmethod
+    def example(cls, item: str | Sequence[str] | TaggedText, label: Any = None, place: str = "") -> TaggedText:
+        """As `TextTask.example`: a text, with character spans as its label, or a list of words, with tags as theirs."""
+        if isinstance(item, TaggedText):
+            return item
+        if isinstance(item, str):
+            if label is None:
+                return TaggedText(item, place=place)
+            words = words_of(item, "punctuation")
+            entities, problem = entities_of_spans(label, item, words)
+            if problem:
+                raise error_in(place, item, problem.removeprefix(": "))
+            return TaggedText(item, words, tuple(spell(entities, len(words), "BIO")), place)
+        if not isinstance(item, Sequence) or not all(isinstance(word, str) and word for word in item):
+            raise UsageError(f"an example is {item!r:.80}: expected a str, or a list of words")
+        return TaggedText(" ".join(item), spaced(item), None if label is None else tuple(label), place)
+
+    def encode(
+        self, tokenizer: Tokenizer, examples: Sequence[TaggedText], layout: Layout, first_index: int = 0
+    ) -> Encodings:
+        """As `TextTask.encode`."""
+        return tokenizer.encode_batch(
+            [example.text for example in examples],
+            max_length=layout.max_length,
+            on_long=layout.on_long,
+            stride=layout.stride,
+            first_index=first_index,
+        )
+
+    def labelled(self, examples: Sequence[TaggedText], encodings: Encodings) -> LabelledEncodings:
+        """As `TextTask.labelled`: (T,) the label of a word at its first piece, in the window that owns it."""
+        labels = np.full(len(encodings.input_ids), IGNORED, np.int64)
+        tokens = first_pieces([self._words(example) for example in examples], encodings)
+        numbers = self._numbers(examples)
+        labels[tokens[tokens >= 0]] = numbers[tokens >= 0]
+        return LabelledEncodings(encodings, labels, of_tokens=True)
+
+    def totals(self, batch: LabelledBatch) -> Tensor:
+        """(1,) labelled words."""
+        return (batch.labels != IGNORED).sum().double().cpu()[None]
+
+    def loss(self, network: nn.Module, part: LabelledBatch, totals: Tensor) -> Loss:
+        """Cross-entropy in nats, the mean over words."""
+        assert isinstance(network, Bert)
+        logits, labels = network(part.batch).logits[self.head].float(), part.labels
+        loss = F.cross_entropy(logits, labels, reduction="sum", ignore_index=IGNORED)
+        correct = (logits.detach().argmax(dim=-1) == labels).sum()
+        sums = torch.stack([loss.detach().double().cpu(), correct.double().cpu(), self.totals(part)[0]])
+        return Loss(loss / max(1.0, float(totals[0])), sums)
+
+    def metrics(self, sums: Tensor) -> dict[str, float]:
+        """Loss and accuracy."""
+        loss, correct, number = sums.tolist()
+        return {"loss": loss / max(number, 1), "accuracy": correct / max(number, 1)}
+
+    def decode(self, examples: Sequence[TaggedText], encodings: Encodings, logits: np.ndarray) -> list[TagsPrediction]:
+        """As `TextTask.decode`."""
+        words = [self._words(example) for example in examples]
+        tokens = first_pieces(words, encodings)
+        scores = torch.from_numpy(logits[np.maximum(tokens, 0)]).double().log_softmax(-1).numpy()
+        scores[tokens < 0] = -np.inf
+        scores[tokens < 0, self.label_names.index(OUTSIDE) if OUTSIDE in self.label_names else 0] = 0.0
+        cu_words = np.cumsum([0, *map(len, words)])
+        labels = self._likeliest(scores, cu_words)
+        probabilities = np.exp(scores[np.arange(len(labels)), labels])
+        probabilities[tokens < 0] = 0.0
+        return self._predictions(examples, words, labels, probabilities, cu_words)
+
+    def scorer(self) -> "TagScorer":
+        return TagScorer(self)
+
+    def _likeliest(self, scores: np.ndarray, cu_words: np.ndarray) -> np.ndarray:
+        """(W,) the labels of words, from (W, C) log probabilities: well-formed in each text."""
+        labels, may_follow = scores.argmax(axis=1), self._tags().may_follow
+        edge = len(self.label_names)
+        ends = cu_words[1:][np.diff(cu_words) > 0] - 1
+        after = np.append(labels[1:], edge)
+        after[ends] = edge
+        starts = cu_words[:-1][np.diff(cu_words) > 0]
+        wrong = ~may_follow[labels, after]
+        wrong[starts] |= ~may_follow[edge, labels[starts]]
+        for text in np.unique(np.searchsorted(cu_words, np.flatnonzero(wrong), "right") - 1):
+            part = slice(cu_words[text], cu_words[text + 1])
+            labels[part] = likeliest_path(scores[part], may_follow)
+        return labels
+
+    def _predictions(
+        self,
+        examples: Sequence[TaggedText],
+        words: Sequence[Sequence[Span]],
+        labels: np.ndarray,
+        probabilities: np.ndarray,
+        cu_words: np.ndarray,
+    ) -> list[TagsPrediction]:
+        tags = self._tags()
+        entities: list[list[EntityFound]] = [[] for _ in examples]
+        found = tags.entities(labels, cu_words)
+        texts = np.searchsorted(cu_words, found[:, 0], "right") - 1
+        for (first, end, kind), number in zip(found.tolist(), texts.tolist(), strict=True):
+            spans, text, before = words[number], examples[number].text, int(cu_words[number])
+            start, stop = spans[first - before][0], spans[end - before - 1][1]
+            probability = float(np.prod(probabilities[first:end]))
+            entities[number].append(EntityFound(start, stop, text[start:stop], tags.types[kind], probability))
+        names = np.array(self.label_names, object)[labels].tolist()
+        chances = probabilities.tolist()
+        return [
+            TagsPrediction(tuple(spans), tuple(names[start:end]), tuple(chances[start:end]), tuple(in_text))
+            for spans, start, end, in_text in zip(words, cu_words[:-1], cu_words[1:], entities, strict=True)
+        ]
+
+    def _words(self, example: TaggedText) -> tuple[Span, ...]:
+        return words_of(example.text, self.words) if example.words is None else example.words
+
+    def _tags(self) -> Tags:
+        return Tags(self.label_names, self.scheme)
+
+    def _numbers(self, examples: Sequence[TaggedText]) -> np.ndarray:
+        """(W,) int64 the labels of all words.
+
+        Raises:
+            DataError: a text without tags, or with another number of them than words; one with a tag that is not the
+                model's, or is part of no entity.
+        """
+        tags, found = self._tags(), []
+        for example in examples:
+            names = _tags_of(example)
+            wrong = misspelled(names, self.scheme)
+            for place, name in enumerate(names):
+                number = tags.numbers.get(name)
+                if number is None:
+                    shown = ", ".join(self.label_names[:10]) + (", ..." if len(self.label_names) > 10 else "")
+                    problem = f"is not one of the model's ({shown}): correct it, or train with it"
+                elif place == wrong:
+                    problem = f"is part of no entity as {self.scheme} spells them: correct it, or read its file anew"
+                else:
+                    found.append(number)
+                    continue
+                assert example.words is not None
+                word = example.text[slice(*example.words[place])]
+                raise error_in(
+                    example.place, example.text, f"the tag {name!r} of word {place + 1}, {word!r}, {problem}"
+                )
+        return np.array(found, np.int64)
+
+
+class TagScorer:
+    """Of entities F1, precision, recall, macro F1 and the accuracy of the tags; of plain labels accuracy, macro F1 and
+    Matthews."""
+
+    def __init__(self, task: TokenClassification) -> None:
+        tags = task._tags()
+        self.task = task
+        self.scores = ClassificationScores(len(tags.names)) if task.scheme == "plain" else EntityScores(tags)
+
+    def add(self, examples: Sequence[TaggedText], predictions: Sequence[TagsPrediction]) -> None:
+        """As `Scorer.add`."""
+        labels = self.task._numbers(examples)
+        numbers = self.task._tags().numbers
+        found = [numbers[label] for prediction in predictions for label in prediction.labels]
+        if isinstance(self.scores, EntityScores):
+            self.scores.add(labels, found, np.cumsum([0, *(len(prediction.words) for prediction in predictions)]))
+        else:
+            self.scores.add(labels, found)
+
+    def results(self) -> dict[str, float]:
+        """As `Scorer.results`."""
+        return self.scores.results()
+
+
+def first_pieces(words: Sequence[Sequence[Span]], encodings: Encodings) -> np.ndarray:
+    """(W,) int64 for each word of N texts the place of its first token among the T of all sequences, in the window
+    that owns it; -1 for a word without one."""
+    lengths = encodings.owned[:, 1] - encodings.owned[:, 0]
+    first = encodings.cu_seqlens[:-1] + encodings.owned[:, 0]
+    before = np.cumsum(lengths) - lengths
+    tokens = np.arange(lengths.sum()) + np.repeat(first - before, lengths)  # each token of a text once
+    texts = np.repeat(encodings.text_index, lengths)
+    real = ~encodings.special_tokens_mask[tokens]
+    tokens, texts = tokens[real], texts[real]
+    starts = encodings.offsets[tokens, 0]
+    spans = np.array([span for of_text in words for span in of_text], np.int64).reshape(-1, 2)
+    width = max(int(spans.max(initial=0)), int(starts.max(initial=0))) + 1
+    order = np.argsort(keys := texts * width + starts, kind="stable")
+    keys = np.append(keys[order], np.iinfo(np.int64).max)
+    of_word = np.repeat(np.arange(len(words)), [len(of_text) for of_text in words]) * width
+    places = np.searchsorted(keys, of_word + spans[:, 0])
+    found = keys[places] < of_word + spans[:, 1]
+    return np.where(found, np.append(tokens[order], -1)[places], -1)
+
+
+def likeliest_path(scores: np.ndarray, may_follow: np.ndarray) -> np.ndarray:
+    """(n,) the labels with the highest sum of (n, C) scores in which each may follow the one before.
+
+    Args:
+        may_follow: (C + 1, C + 1) bool; row C is the start, column C the end (Viterbi 1967).
+    """
+    edge = scores.shape[1]
+    allowed = np.where(may_follow, 0.0, -np.inf)
+    best = scores[0] + allowed[edge, :edge]
+    before = np.empty(scores.shape, np.int64)
+    for place in range(1, len(scores)):
+        total = best[:, None] + allowed[:edge, :edge]
+        before[place] = total.argmax(axis=0)
+        best = total.max(axis=0) + scores[place]
+    path = np.empty(len(scores), np.int64)
+    path[-1] = (best + allowed[:edge, edge]).argmax()
+    for place in range(len(scores) - 1, 0, -1):
+        path[place - 1] = before[place, path[place]]
+    return path
+
+
+def _tags_of(example: TaggedText) -> tuple[str, ...]:
+    if example.tags is None or example.words is None:
+        raise error_in(example.place, example.text, "has no tags: expected one for each word")
+    if len(example.tags) != len(example.words):
+        problem = f"has {len(example.words)} words and {len(example.tags)} tags: each word needs its tag"
+        raise error_in(example.place, example.text, problem)
+    return example.tags

@@ -1,0 +1,124 @@
+"""The words of a text that comes without them, and entities that come as characters of it."""
+
+import re
+import sys
+import unicodedata
+from collections.abc import Sequence
+from functools import cache
+from itertools import accumulate, pairwise
+from typing import Any, Literal
+
+from bertkit.tasks.tags import Entity
+from bertkit.tokenizer.encoding import Span
+
+Words = Literal["punctuation", "spaces"]
+"""What separates words:
+
+- punctuation: each punctuation mark is a word, as BERT's tokenizer has it (U . S . - based)
+- spaces: only what stands around a word is set apart, as in CoNLL's files (U.S.-based ,)
+"""
+
+_CJK = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002ebef\U0002f800-\U0002fa1f"
+_OPENING = "\"'“‘«([{<¿¡"
+_CLOSING = "\"'”’»)]}>.,;:!?…"
+_POSSESSIVE = re.compile(r"['’][sS]")
+
+
+def words_of(text: str, words: Words) -> tuple[Span, ...]:
+    """The words in order; none overlap, and only white space stands between them."""
+    if words == "punctuation":
+        return tuple(found.span() for found in _between_punctuation().finditer(text))
+    spans: list[Span] = []
+    for found in re.finditer(r"\S+", text):
+        spans += _set_apart(text, *found.span())
+    return tuple(spans)
+
+
+def spaced(words: Sequence[str]) -> tuple[Span, ...]:
+    """Where words stand that have one space between them."""
+    ends = list(accumulate(len(word) + 1 for word in words))
+    return tuple((end - len(word) - 1, end - 1) for word, end in zip(words, ends, strict=True))
+
+
+@cache
+def _between_punctuation() -> re.Pattern[str]:
+    marks = [
+        character
+        for character in map(chr, range(sys.maxunicode + 1))
+        if unicodedata.category(character)[0] == "P" or ("!" <= character <= "~" and not character.isalnum())
+    ]
+    alone = "".join(map(re.escape, marks)) + _CJK
+    return re.compile(rf"[{alone}]|[^\s{alone}]+")
+
+
+def _set_apart(text: str, start: int, end: int) -> list[Span]:
+    """The marks before a run without spaces, the run, a possessive 's, and the marks after it."""
+    before: list[Span] = []
+    after: list[Span] = []
+    while end - start > 1 and text[start] in _OPENING:
+        before.append((start, start + 1))
+        start += 1
+    while end - start > 1 and text[end - 1] in _CLOSING and not _is_abbreviation(text, start, end):
+        length = 1
+        while text[end - 1] == "." and length < end - start and text[end - length - 1] == ".":
+            length += 1  # an ellipsis is one word
+        if length == end - start:
+            break
+        after.append((end - length, end))
+        end -= length
+    if end - start > 2 and _POSSESSIVE.match(text, end - 2, end):
+        after.append((end - 2, end))
+        end -= 2
+    return [*before, (start, end), *reversed(after)]
+
+
+def _is_abbreviation(text: str, start: int, end: int) -> bool:
+    """Whether a dot at the end is the last of several, as in U.S."""
+    return text[end - 1] == "." and text[end - 2] != "." and "." in text[start : end - 2]
+
+
+def entities_of_spans(spans: Any, text: str, words: Sequence[Span]) -> tuple[list[Entity], str]:
+    """Character spans, [start, end, label] or {start, end, label}, as entities of words; and what is wrong with them,
+    what an error says after the place."""
+    if not isinstance(spans, list | tuple):
+        return [], f": the spans are {spans!r:.60}, expected a list of them, [] if there are none"
+    first_at = {start: number for number, (start, _) in enumerate(words)}
+    end_at = {end: number for number, (_, end) in enumerate(words, start=1)}
+    found: list[Entity] = []
+    for span in spans:
+        parts = _start_end_label(span)
+        if parts is None:
+            return [], f": the span {span!r:.60} is not [start, end, label], nor {{start, end, label}}"
+        start, end, label = parts
+        if not 0 <= start < end <= len(text):
+            return [], f": the span {start}-{end} is not within the text, which has {len(text)} characters"
+        if start not in first_at or end not in end_at:
+            side = "starts" if start not in first_at else "ends"
+            return [], (
+                f": the span {start}-{end}, {text[start:end]!r:.60}, {side} inside a word or at white space: move it "
+                f"to the words' borders, {_nearest(words, start, end)}"
+            )
+        found.append((first_at[start], end_at[end], label))
+    found.sort()
+    for (_, end, label), (first, _, next_label) in pairwise(found):
+        if first < end:
+            shown = text[words[first][0] : words[end - 1][1]]
+            return [], f": a {label} and a {next_label} span overlap in {shown!r:.60}: each word is in one entity"
+    return found, ""
+
+
+def _start_end_label(span: Any) -> tuple[int, int, str] | None:
+    if isinstance(span, dict):
+        span = [span.get(name) for name in ("start", "end", "label")]
+    if not isinstance(span, list | tuple) or len(span) != 3:
+        return None
+    start, end, label = span
+    if type(start) is int and type(end) is int and isinstance(label, str) and label:
+        return start, end, label
+    return None
+
+
+def _nearest(words: Sequence[Span], start: int, end: int) -> str:
+    """The words that a span touches, as a span."""
+    touched = [(first, last) for first, last in words if first < end and last > start]
+    return f"{touched[0][0]}-{touched[-1][1]}" if touched else "or take it out"

@@ -1,0 +1,48 @@
+"""The folder of a run is new, or this very run's."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bertkit.errors import UsageError
+from bertkit.json_files import read_json, write_json
+
+
+def claim_run_folder(folder: Path, record: Path, settings: dict[str, Any], *, resume: bool) -> None:
+    """Take a folder for a run, and write down its settings.
+
+    Args:
+        record: the file of the settings, in the folder.
+        resume: whether a run that is there may be gone on with.
+
+    Raises:
+        UsageError: the folder holds something else, another run, or this one and ``resume`` is false.
+    """
+    before = read_json(record)
+    if before is None:
+        if folder.is_dir() and any(folder.iterdir()) and not resume:
+            raise UsageError(f"{folder} exists and is not a run: choose another folder")
+        record.parent.mkdir(parents=True, exist_ok=True)
+        write_json(record, settings)
+    elif not resume:
+        raise UsageError(f"{folder} holds a run: go on with it by --resume, or choose another folder")
+    elif differing := _differing(before, settings):
+        raise UsageError(
+            f"{folder} was started with other settings ({', '.join(differing)}): go on with those, or choose another "
+            "folder"
+        )
+
+
+def _differing(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Names of settings that differ, as section.name."""
+    flat_before, flat_now = dict(_flat(before)), dict(_flat(json.loads(json.dumps(now))))
+    return sorted(name for name in flat_before.keys() | flat_now.keys() if flat_before.get(name) != flat_now.get(name))
+
+
+def _flat(content: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in content.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value

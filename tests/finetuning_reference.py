@@ -1,0 +1,62 @@
+"""Fine-tuning by transformers and torch: the same model, batches and schedule, written out."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+import transformers
+from torch import nn
+
+from bertkit import Model
+from bertkit.finetuning import FinetuningSettings, LabelledFeed
+from bertkit.tasks import TextExample
+
+
+@contextmanager
+def with_every_loss() -> Iterator[None]:
+    """Runs of fine-tuning log every step."""
+    original = FinetuningSettings.training
+    FinetuningSettings.training = lambda self, steps: replace(original(self, steps), log_every=1)
+    try:
+        yield
+    finally:
+        FinetuningSettings.training = original
+
+
+def losses_of_transformers(
+    model: Model, train: Sequence[TextExample], settings: FinetuningSettings, folder: Path, num_steps: int
+) -> list[float]:
+    """The losses of a run of ``num_steps``: BertForSequenceClassification, torch's AdamW, linear with warm-up."""
+    model.save(folder)
+    theirs = transformers.BertForSequenceClassification.from_pretrained(folder).train()
+    decays = [p for name, p in theirs.named_parameters() if not name.endswith("bias") and "LayerNorm" not in name]
+    others = [p for name, p in theirs.named_parameters() if name.endswith("bias") or "LayerNorm" in name]
+    optimizer = torch.optim.AdamW(
+        [{"params": decays, "weight_decay": 0.01}, {"params": others, "weight_decay": 0.0}],
+        lr=settings.learning_rate,
+        eps=1e-6,
+    )
+    schedule = transformers.get_linear_schedule_with_warmup(optimizer, round(0.1 * num_steps), num_steps)
+    task = model.trained.task
+    data = task.labelled(train, task.encode(model.tokenizer, train, model.trained.layout))
+    feed, found = LabelledFeed(data, settings.batch_size, settings.seed), []
+    for step in range(num_steps):
+        given = feed.batch(step, 0.0)
+        batch, labels = given.batch, given.labels
+        if task.name == "regression":
+            labels = (labels - task.center) / task.scale
+        loss = theirs(
+            input_ids=batch.pad(batch.input_ids),
+            attention_mask=batch.attention_mask().long(),
+            token_type_ids=batch.pad(batch.token_type_ids),
+            labels=labels,
+        ).loss
+        found.append(loss.item())
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(theirs.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+    return found

@@ -1,0 +1,173 @@
+"""Estimators do what scikit-learn asks of estimators: search, cross-validation, pipelines, clones, pickles."""
+
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from random_models import our_model, vocabulary_tokens
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+import bertkit
+from bertkit import Model, SequenceClassifier, SequenceRegressor, Tokenizer, TransformerConfig
+from bertkit.errors import CheckpointError, DataError, UsageError
+
+WORDS = "the of and sat un run walk talk blue red green one two three four".split()
+FAST = {"num_epochs": 5, "batch_size": 4, "learning_rate": 1e-2, "warmup": 0.0}
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("encoder") / "model"
+    config = TransformerConfig(
+        vocab_size=99, hidden_size=20, num_attention_heads=4, intermediate_size=44, num_hidden_layers=1,
+        max_position_embeddings=24, initializer_range=0.1, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+    )  # fmt: skip
+    Model.create(config, Tokenizer.from_vocab(vocabulary_tokens(99)), seed=3).save(folder)
+    return folder
+
+
+def data(number: int = 80, seed: int = 1) -> tuple[list[str], np.ndarray]:
+    """Whether a text has the word cat."""
+    draw = np.random.default_rng(seed)
+    texts = [" ".join(draw.choice(WORDS, 3)) + (" cat" if place % 2 else " dog") for place in range(number)]
+    return texts, np.array(["cat" in text.split() for text in texts])
+
+
+@pytest.fixture(scope="module")
+def fitted(encoder: Path) -> SequenceClassifier:
+    return SequenceClassifier(encoder, **FAST).fit(*data())
+
+
+def test_classes_keep_their_type_and_probabilities_their_order(encoder: Path) -> None:
+    texts, has = data()
+    for classes in (np.array(["yes", "no"]), np.array([7, -2]), np.array([False, True]), np.array([2.0, 1.0])):
+        y = classes[has.astype(int)]
+        found = SequenceClassifier(encoder, **FAST).fit(texts, y)
+        assert found.classes_.tolist() == np.unique(y).tolist()
+        predicted, probabilities = found.predict(texts), found.predict_proba(texts)
+        assert predicted.dtype == y.dtype and (predicted == y).mean() > 0.9
+        assert probabilities.shape == (80, 2) and np.allclose(probabilities.sum(axis=1), 1)
+        assert (found.classes_[probabilities.argmax(axis=1)] == predicted).all()
+        assert found.score(texts, y) == pytest.approx((predicted == y).mean())
+
+
+def test_search_validation_and_pipelines(encoder: Path) -> None:
+    texts, has = data()
+    scores = cross_val_score(SequenceClassifier(encoder, **FAST), texts, has, cv=3)
+    assert scores.shape == (3,) and scores.mean() > 0.7
+    lower = FunctionTransformer(lambda texts: [text.lower() for text in texts])
+    pipeline = Pipeline([("lower", lower), ("classifier", SequenceClassifier(encoder, **FAST))])
+    grid = {"classifier__learning_rate": [1e-6, 1e-2], "classifier__class_weights": [None, "balanced"]}
+    search = GridSearchCV(pipeline, grid, cv=2).fit(np.array(texts), has)
+    assert search.best_params_["classifier__learning_rate"] == 1e-2
+    assert search.predict(np.array(texts[:3])).shape == (3,)
+
+
+def test_clones_and_parameters(fitted: SequenceClassifier, encoder: Path) -> None:
+    copied = clone(fitted)
+    assert copied.get_params() == fitted.get_params() and not hasattr(copied, "model_")
+    assert copied.get_params()["batch_size"] == 4 and copied.get_params()["label_smoothing"] == 0.0
+    assert copied.set_params(batch_size=16).batch_size == 16
+    with pytest.raises(NotFittedError):
+        copied.predict(["a"])
+    with pytest.raises(ValueError, match="no_such"):
+        copied.set_params(no_such=1)
+    with pytest.raises(UsageError, match="no parameter 'no_such'"):
+        SequenceClassifier(encoder, no_such=1)
+    with pytest.raises(UsageError, match="class_weights"):
+        SequenceRegressor(encoder, class_weights="balanced")
+    assert "learning_rate=0.01" in repr(fitted)
+
+
+def test_pickled_and_saved_it_predicts_the_same(fitted: SequenceClassifier, tmp_path: Path) -> None:
+    texts, _ = data(seed=5)
+    expected = fitted.predict_proba(texts)
+    again = pickle.loads(pickle.dumps(fitted))
+    assert np.allclose(again.predict_proba(texts), expected, atol=1e-6)
+    fitted.save(tmp_path / "saved")
+    with pytest.raises(UsageError, match="not empty"):
+        fitted.save(tmp_path / "saved")
+    loaded = SequenceClassifier.load(tmp_path / "saved")
+    assert np.allclose(loaded.predict_proba(texts), expected, atol=1e-6)
+    assert loaded.predict(texts).dtype == bool and loaded.get_params() | {"model": 0} == fitted.get_params() | {
+        "model": 0
+    }
+    assert bertkit.load(tmp_path / "saved").predict(texts[:1])[0].label in ("True", "False")
+    assert pickle.loads(pickle.dumps(SequenceClassifier("anything"))).model == "anything"
+    (tmp_path / "saved" / "estimator.json").unlink()
+    plain = SequenceClassifier.load(tmp_path / "saved")
+    assert plain.classes_.tolist() == ["False", "True"] and np.allclose(plain.predict_proba(texts), expected, atol=1e-6)
+    with pytest.raises(CheckpointError, match="no regressor"):
+        SequenceRegressor.load(tmp_path / "saved")
+
+
+def test_other_directories_are_refused(fitted: SequenceClassifier, tmp_path: Path) -> None:
+    fitted.save(tmp_path / "saved")
+    path = tmp_path / "saved" / "estimator.json"
+    record = json.loads(path.read_text())
+    for change, message in (
+        ({"estimator": "TokenClassifier"}, "holds a TokenClassifier"),
+        ({"classes": ["a", "b"]}, "not those of the model"),
+        ({"parameters": {"depth": 3}}, "no parameter 'depth'"),
+    ):
+        path.write_text(json.dumps(record | change))
+        with pytest.raises(CheckpointError, match=message):
+            SequenceClassifier.load(tmp_path / "saved")
+    our_model("masked_lm", 3).save(tmp_path / "other")
+    with pytest.raises(CheckpointError, match="not trained for a task"):
+        SequenceClassifier.load(tmp_path / "other")
+
+
+def test_several_classes_for_a_text(encoder: Path) -> None:
+    texts, _ = data(80)
+    y = np.array([[word in text.split() for word in ("cat", "dog", "the")] for text in texts]).astype(int)
+    found = SequenceClassifier(encoder, **FAST | {"num_epochs": 8}).fit(texts, y)
+    assert found.predict(texts).shape == (80, 3) == found.predict_proba(texts).shape
+    assert (found.predict(texts)[:, :2] == y[:, :2]).mean() > 0.9
+    assert found.predict([]).shape == (0, 3)
+    with pytest.raises(UsageError, match="no text has the class 3"):
+        SequenceClassifier(encoder, **FAST).fit(texts, np.hstack([y, np.zeros((80, 1), int)]))
+
+
+def test_pairs_and_weights(encoder: Path) -> None:
+    texts, has = data()
+    pairs = list(zip(texts, reversed(texts), strict=True))
+    as_list = SequenceClassifier(encoder, **FAST, class_weights={True: 2.0, False: 1.0}).fit(pairs, has)
+    as_array = SequenceClassifier(encoder, **FAST, class_weights={True: 2.0, False: 1.0}).fit(np.array(pairs), has)
+    assert np.allclose(as_list.predict_proba(pairs), as_array.predict_proba(np.array(pairs)), atol=1e-5)
+    assert as_list.model_.trained.task.class_weights == (1.0, 2.0)
+
+
+def test_a_regressor_of_any_unit(encoder: Path, tmp_path: Path) -> None:
+    texts, has = data()
+    y = 5_000.0 + 700.0 * has
+    found = SequenceRegressor(encoder, **FAST | {"num_epochs": 8}).fit(texts, y, dev=(texts, y))
+    assert found.score(texts, y) > 0.7
+    assert found.predict(texts).dtype == np.float64 and abs(found.predict(texts).mean() - y.mean()) < 200
+    found.save(tmp_path / "saved")
+    assert np.allclose(SequenceRegressor.load(tmp_path / "saved").predict(texts), found.predict(texts), rtol=1e-5)
+
+
+def test_bad_input(encoder: Path) -> None:
+    classifier, regressor = SequenceClassifier(encoder, **FAST), SequenceRegressor(encoder, **FAST)
+    for X, y, message in (
+        ("a text", [1], "got one str"), (["a", "b"], [1], "2 texts and 1 labels"), ([], [], "0 texts"),
+        (np.zeros((2, 3)), [1, 2], r"shape \(2, 3\)"), ([3, 4], [0, 1], "expected a str"), 
+        (["a"], "b", "expected a list"),
+    ):  # fmt: skip
+        with pytest.raises(UsageError, match=message):
+            classifier.fit(X, y)
+    with pytest.raises(DataError, match=r"text 1: its score is nan"):
+        regressor.fit(["a", "b"], [1.0, float("nan")])
+    with pytest.raises(DataError, match="no other example has the label"):
+        classifier.fit(["a", "b", "c"], [1, 1, 2])
+    with pytest.raises(DataError, match="text 1: the label 'c' is not one"):
+        classifier.fit(["a", "b", "c", "d"], list("abab"), dev=(["x", "y"], ["a", "c"]))

@@ -1,0 +1,147 @@
+"""``bertkit finetune`` and ``bertkit predict`` as a stranger uses them."""
+
+import json
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from random_models import vocabulary_tokens
+
+from bertkit import Model, Tokenizer, TransformerConfig, load
+from bertkit.cli import run
+
+WORDS = "the of and sat un run walk talk blue red green one two three four".split()
+FAST = ["--epochs", "5", "--batch-size", "4", "--learning-rate", "0.01"]
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory) -> str:
+    folder = tmp_path_factory.mktemp("encoder") / "model"
+    config = TransformerConfig(
+        vocab_size=99, hidden_size=20, num_attention_heads=4, intermediate_size=44, num_hidden_layers=1,
+        max_position_embeddings=24, initializer_range=0.1, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+    )  # fmt: skip
+    Model.create(config, Tokenizer.from_vocab(vocabulary_tokens(99)), seed=3).save(folder)
+    return str(folder)
+
+
+def rows(number: int = 80, seed: int = 1) -> list[tuple[str, str]]:
+    draw = np.random.default_rng(seed)
+    return [
+        (" ".join(draw.choice(WORDS, 3)) + (" cat" if place % 2 else " dog"), "cats" if place % 2 else "dogs")
+        for place in range(number)
+    ]
+
+
+def write(path: Path, labelled: list[tuple[str, str]], header: str = "text,label") -> Path:
+    path.write_text(header + "\n" + "".join(f"{text},{label}\n" for text, label in labelled))
+    return path
+
+
+def call(capsys, *arguments: str) -> tuple[int, list[dict], str]:
+    code = run(list(arguments))
+    captured = capsys.readouterr()
+    return code, [json.loads(line) for line in captured.out.splitlines()], captured.err
+
+
+def test_from_files_to_predictions(tmp_path: Path, encoder: str, capsys) -> None:
+    train, dev = write(tmp_path / "train.csv", rows()), write(tmp_path / "dev.csv", rows(30, 2))
+    out = str(tmp_path / "out")
+    arguments = ["finetune", "sequence-classification", "--model", encoder, "--train", str(train), "--dev", str(dev),
+                 "--out", out, *FAST]  # fmt: skip
+    code, (result,), error = call(capsys, *arguments)
+    assert code == 0, error
+    assert result["reason"] == "finished" and result["accuracy"] > 0.8 and result["rows_set_aside"] == 0
+    assert call(capsys, *arguments)[0] == 2
+    assert call(capsys, *arguments, "--resume")[1][0]["accuracy"] == result["accuracy"]
+    texts = tmp_path / "texts.txt"
+    texts.write_text("".join(text + "\n" for text, _ in rows(30, 2)))
+    code, found, error = call(capsys, "predict", "--model", out, "--input", str(texts))
+    assert code == 0 and [row["text"] for row in found] == [text for text, _ in rows(30, 2)]
+    right = np.mean([row["label"] == label for row, (_, label) in zip(found, rows(30, 2), strict=True)])
+    assert right == pytest.approx(result["accuracy"])
+    assert list(found[0]["probabilities"]) == ["cats", "dogs"]
+    written = tmp_path / "predictions.jsonl"
+    assert call(capsys, "predict", "--model", out, "--input", str(dev), "--output", str(written))[0] == 0
+    assert [json.loads(line) for line in written.read_text().splitlines()] == found
+
+
+def test_options_reach_the_run(tmp_path: Path, encoder: str, capsys) -> None:
+    train = write(tmp_path / "train.csv", [(text, str(text.count("e"))) for text, _ in rows()], "sentence,stars")
+    code, (result,), _ = call(
+        capsys, "finetune", "ordinal-regression", "--model", encoder, "--train", str(train), "--dev", str(train),
+        "--out", str(tmp_path / "out"), "--columns", "text=sentence", "label=stars", "--epochs", "1", "--seed", "3",
+        "--layer-decay", "0.9", "--frozen-layers", "0", "--best-by", "loss", "--patience", "2", "--max-length", "16",
+        "--evaluations-per-epoch", "2", "--precision", "bfloat16", "--on-long", "error",
+    )  # fmt: skip
+    assert code == 0 and 0 <= result["accuracy"] <= 1
+    settings = json.loads((tmp_path / "out" / "run" / "settings.json").read_text())["settings"]
+    expected = {"seed": 3, "layer_decay": 0.9, "frozen_layers": 0, "best_by": "loss", "patience": 2, "max_length": 16,
+                "evaluations_per_epoch": 2, "precision": "bfloat16", "on_long": "error", "num_epochs": 1,
+                "batch_size": 32, "learning_rate": 2e-5, "warmup": 0.1}  # fmt: skip
+    assert settings == settings | expected
+    weighted = ["finetune", "sequence-classification", "--model", encoder, "--train", str(train), "--columns",
+                "text=sentence", "label=stars", "--epochs", "1", "--out", str(tmp_path / "other"),
+                "--skip-bad"]  # fmt: skip
+    assert call(capsys, *weighted, "--class-weights", "balanced", "--label-smoothing", "0.1")[0] == 0
+    assert load(tmp_path / "other").trained.task.label_smoothing == 0.1
+
+
+def test_bad_input_is_one_line(tmp_path: Path, encoder: str, capsys) -> None:
+    train = write(tmp_path / "train.csv", rows())
+    base = ["finetune", "sequence-classification", "--model", encoder, "--train", str(train),
+            "--out", str(tmp_path / "out")]  # fmt: skip
+    strange = write(tmp_path / "strange.csv", [*rows(4), ("a cat", "cast")])
+    (tmp_path / "empty.csv").write_text("")
+    for arguments, message in (
+        (["finetune", "poetry", *base[2:]], "task 'poetry'"),
+        ([*base, "--dev", str(strange)], "strange.csv, line 6 has the label 'cast'"),
+        ([*base[:4], "--train", str(tmp_path / "empty.csv"), *base[6:]], "empty"),
+        ([*base, "--columns", "text"], "role=name"),
+        ([*base, "--class-weights", "heavy"], "expected 'balanced'"),
+        ([*base, "--levels", "1", "2"], "has no levels"),
+        ([*base, "--patience", "2"], "needs dev"),
+        ([*base, "--sweep", "paper"], "needs dev"),
+        (["predict", "--model", encoder, "--input", str(train)], "was not trained for a task"),
+    ):
+        code, found, error = call(capsys, *arguments)
+        assert code == 2 and not found and message in error.splitlines()[-1], (arguments, error)
+
+
+def test_rows_are_set_aside_on_request(tmp_path: Path, encoder: str, capsys) -> None:
+    train = write(tmp_path / "train.csv", [*rows(), ("", "cats"), ("a cat", ""), ("the only one", "mouse")])
+    base = ["finetune", "sequence-classification", "--model", encoder, "--train", str(train), "--epochs", "1",
+            "--out", str(tmp_path / "out")]  # fmt: skip
+    assert "train.csv, line 82" in call(capsys, *base)[2]
+    dev = write(tmp_path / "dev.csv", [*rows(10), ("a cat", "cast")])
+    code, (result,), error = call(capsys, *base, "--dev", str(dev), "--skip-bad")
+    assert code == 0 and result["rows_set_aside"] == 4, error
+    assert "4 rows were set aside" in error and "train.csv, line 82" in error
+
+
+def test_predicting_many_rows_takes_no_more_memory(tmp_path: Path, encoder: str, capsys) -> None:
+    train = write(tmp_path / "train.csv", rows(8))
+    assert call(capsys, "finetune", "sequence-classification", "--model", encoder, "--train", str(train), "--epochs",
+                "1", "--out", str(tmp_path / "out"))[0] == 0  # fmt: skip
+    peaks = []
+    for number in (20_000, 100_000):
+        path = tmp_path / f"{number}.txt"
+        path.write_text("".join(f"{text}\n" for text, _ in rows(1_000)) * (number // 1_000))
+        code = (
+            "import sys, resource; from bertkit.cli import run; code = run(sys.argv[1:]); "
+            "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr); sys.exit(code)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code, "predict", "--model", str(tmp_path / "out"), "--input", str(path)],
+            capture_output=True, text=True,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.count("\n") == number
+        peaks.append(int(done.stderr.splitlines()[-1]))
+    assert peaks[1] < peaks[0] + 40_000  # kB
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > 0

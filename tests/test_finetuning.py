@@ -1,0 +1,292 @@
+"""Fine-tuning: the losses of transformers, resumes to the bit, the best weights, what learns and how fast."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from finetuning_reference import losses_of_transformers, with_every_loss
+from random_models import our_model, vocabulary_tokens
+
+from bertkit import Model, Tokenizer, TransformerConfig, load
+from bertkit.batch import LabelledEncodings
+from bertkit.errors import DataError, MissingHeadError, UsageError
+from bertkit.finetuning import SWEEPS, Finetuning, FinetuningSettings, LabelledFeed, sweep
+from bertkit.finetuning.network import freeze, model_to_train, rate_factor
+from bertkit.tasks import SequenceClassification, TextExample, task_kind
+from bertkit.training import make_optimizer
+
+SHAPE = {
+    "vocab_size": 99, "hidden_size": 20, "num_attention_heads": 4, "intermediate_size": 44, "num_hidden_layers": 2,
+    "max_position_embeddings": 24, "hidden_act": "gelu", "type_vocab_size": 2,
+    "initializer_range": 0.1,
+}  # fmt: skip
+WORDS = "the of and cat dog sat mat un run walk talk blue red green one two three four".split()
+SETTINGS = FinetuningSettings(num_epochs=4, batch_size=8, learning_rate=3e-3, tokens_per_part=150, seed=5)
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def texts(number: int, seed: int = 1) -> list[str]:
+    draw = np.random.default_rng(seed)
+    return [" ".join(draw.choice(WORDS, int(draw.integers(2, 9)))) for _ in range(number)]
+
+
+def examples(number: int = 37, seed: int = 1) -> list[TextExample]:
+    """Whether a text speaks of animals more than of colours: to be learned from its words."""
+    found = []
+    for place, text in enumerate(texts(number, seed)):
+        words = text.split()
+        animals = sum(word in ("cat", "dog", "mat", "sat") for word in words)
+        label = "animal" if animals > sum(word in ("blue", "red", "green") for word in words) else "other"
+        found.append(TextExample(text, label=label, place=f"line {place + 1}"))
+    return found
+
+
+def scores(number: int = 37) -> list[TextExample]:
+    return [replace(one, label=1_000.0 + 300.0 * one.text.split().count("cat")) for one in examples(number)]
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory) -> Path:
+    """Small encoders with initial weights, without dropout and with it."""
+    folder = tmp_path_factory.mktemp("encoder")
+    for name, dropout in (("still", 0.0), ("dropping", 0.1)):
+        config = TransformerConfig(**SHAPE, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
+        Model.create(config, Tokenizer.from_vocab(vocabulary_tokens(99)), seed=3).save(folder / name)
+    return folder
+
+
+def run_of(out: Path, encoder: Path, settings=SETTINGS, *, dropout: bool = True, **options) -> Finetuning:
+    options = {"task": "sequence-classification", "tell": lambda line: None} | options
+    return Finetuning(out, encoder / ("dropping" if dropout else "still"), settings=settings, **options)
+
+
+def events(out: Path, kind: str) -> list[dict]:
+    lines = [json.loads(line) for line in (out / "run" / "metrics.jsonl").read_text().splitlines()]
+    return [line for line in lines if line["event"] == kind]
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return dict(load(folder).network.named_parameters())
+
+
+# ---- the loss
+
+
+@pytest.mark.parametrize("task", ["sequence-classification", "regression"])
+def test_twenty_losses_of_transformers(tmp_path: Path, encoder: Path, task: str) -> None:
+    train = examples(37) if task == "sequence-classification" else [
+        replace(one, label=float(len(one.text))) for one in examples(37)
+    ]  # fmt: skip
+    settings = replace(SETTINGS, num_epochs=4, learning_rate=5e-3)  # 5 steps an epoch, the last of them of 5 examples
+    run = run_of(tmp_path / "out", encoder, settings, dropout=False, task=task)
+    with with_every_loss():
+        assert run.start(train).step == 20
+    ours = [event["loss"] for event in events(tmp_path / "out", "step")]
+
+    model = model_to_train(str(encoder / "still"), task_kind(task).of_examples(train, {}), settings, print)
+    found = losses_of_transformers(model, train, settings, tmp_path / "start", num_steps=20)
+    assert len(ours) == 20 and np.mean(found[-5:]) < np.mean(found[:5]) - 0.02
+    assert np.abs(np.array(ours) - np.array(found)).max() < 1e-4
+
+
+def test_the_feed_reads_every_example_once_in_an_epoch(encoder: Path) -> None:
+    train = examples(37)
+    task = SequenceClassification(("animal", "other"))
+    tokenizer = load(encoder / "still").tokenizer
+    encodings = task.encode(
+        tokenizer, train, model_to_train(str(encoder / "still"), task, SETTINGS, print).trained.layout
+    )
+    feed = LabelledFeed(LabelledEncodings(encodings, np.arange(37)), 8, 5)
+    epochs = []
+    for epoch in range(2):
+        batches = [feed.batch(epoch * 5 + number, 0.0) for number in range(5)]
+        assert [len(batch) for batch in batches] == [8, 8, 8, 8, 5]
+        epochs.append([label for batch in batches for label in batch.labels.tolist()])
+        for batch in batches:
+            for place, label in enumerate(batch.labels.tolist()):
+                part = batch.batch.between(place, place + 1)
+                assert part.input_ids.tolist() == encodings.between(label, label + 1).input_ids.tolist()
+    assert sorted(epochs[0]) == sorted(epochs[1]) == list(range(37)) and epochs[0] != epochs[1]
+    assert feed.next_position(4, 0.0) == 5 and feed.facts(5, 0.0) == {"epoch": 1.0}
+
+
+# ---- what comes out
+
+
+def test_what_is_learned_is_kept_and_found_again(tmp_path: Path, encoder: Path) -> None:
+    train, dev = examples(160), examples(40, seed=2)
+    out = tmp_path / "out"
+    outcome = run_of(out, encoder, replace(SETTINGS, num_epochs=8)).start(train, dev)
+    assert outcome.reason == "finished" and outcome.step == 20 * 8
+    assert outcome.metrics["accuracy"] > 0.85
+    model = load(out)
+    assert model.trained.metrics == outcome.metrics and model.trained.task.label_names == ("animal", "other")
+    assert model.evaluate(dev) == pytest.approx(outcome.metrics, rel=1e-4)
+    evaluations = events(out, "evaluation")
+    assert len(evaluations) == 8
+    best = max(event["accuracy"] for event in evaluations)
+    assert outcome.metrics["accuracy"] == pytest.approx(best)
+    assert evaluations[outcome.best_step // 20 - 1]["accuracy"] == best
+    assert sorted(path.name for path in (out / "run").iterdir()) == ["metrics.jsonl", "settings.json"]
+    theirs = transformers.BertForSequenceClassification.from_pretrained(out)
+    assert theirs.config.id2label == {0: "animal", 1: "other"}
+    assert "modules.json" not in {path.name for path in out.iterdir()}
+
+
+def test_scores_of_any_size_are_learned_and_given_by_the_published_head(tmp_path: Path, encoder: Path) -> None:
+    train, out = scores(150), tmp_path / "out"
+    outcome = run_of(out, encoder, replace(SETTINGS, num_epochs=8), task="regression").start(train, train[:50])
+    assert outcome.metrics["pearson"] > 0.7
+    model = load(out)
+    assert model.trained.task.center == 0 and model.trained.task.scale == 1
+    found = [prediction.score for prediction in model.predict(train[:5])]
+    theirs = transformers.BertForSequenceClassification.from_pretrained(out).eval()
+    for example, score in zip(train, found, strict=False):
+        ids = torch.from_numpy(model.tokenizer.encode(example.text).input_ids.astype(np.int64))[None]
+        assert score == pytest.approx(theirs(ids).logits.item(), rel=1e-4) and 900 < score < 2_500
+
+
+def test_bfloat16_learns_too(tmp_path: Path, encoder: Path) -> None:
+    settings = replace(SETTINGS, num_epochs=8, precision="bfloat16")
+    assert run_of(tmp_path / "out", encoder, settings).start(examples(160), examples(40, 2)).metrics["accuracy"] > 0.85
+
+
+# ---- going on
+
+
+def test_a_run_that_stopped_ends_with_the_same_bits(tmp_path: Path, encoder: Path) -> None:
+    train, dev = examples(), examples(20, seed=2)
+    whole = run_of(tmp_path / "whole", encoder).start(train, dev)
+    for stop_after in (1, 5, 13):
+        out, steps = tmp_path / f"stopped after {stop_after}", []
+
+        def should_stop(steps=steps, last=stop_after) -> bool:
+            steps.append(1)
+            return len(steps) > last
+
+        assert run_of(out, encoder).start(train, dev, should_stop=should_stop).reason == "stopped"
+        with pytest.raises(UsageError, match="--resume"):
+            run_of(out, encoder).start(train, dev)
+        with pytest.raises(UsageError, match=r"settings\.seed"):
+            run_of(out, encoder, replace(SETTINGS, seed=6)).start(train, dev, resume=True)
+        with pytest.raises(UsageError, match=r"digests\.dev"):
+            run_of(out, encoder).start(train, dev[::-1], resume=True)
+        with pytest.raises(Exception, match="not a model folder"):
+            load(out)
+        outcome = run_of(out, encoder).start(train, dev, resume=True)
+        assert (outcome.reason, outcome.best_step) == ("finished", whole.best_step)
+        ours, theirs = weights(out), weights(tmp_path / "whole")
+        assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+        assert run_of(out, encoder).start(train, dev, resume=True).metrics == outcome.metrics
+
+
+def test_other_folders_are_left_alone(tmp_path: Path, encoder: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "thesis.txt").write_text("all of it")
+    with pytest.raises(UsageError, match="not a run"):
+        run_of(tmp_path / "out", encoder).start(examples())
+    assert (tmp_path / "out" / "thesis.txt").read_text() == "all of it"
+
+
+def test_early_stopping_keeps_the_best(tmp_path: Path, encoder: Path) -> None:
+    settings = replace(SETTINGS, num_epochs=60, patience=3, best_by="loss", evaluations_per_epoch=2)
+    outcome = run_of(tmp_path / "out", encoder, settings).start(examples(), examples(20, seed=2))
+    assert outcome.reason == "stopped early" and outcome.step < 60 * 5
+    assert outcome.step - outcome.best_step == 3 * 3
+    losses = {event["step"]: event["loss"] for event in events(tmp_path / "out", "evaluation")}
+    assert min(losses, key=lambda step: losses[step]) == outcome.best_step
+    assert outcome.metrics["loss"] == pytest.approx(losses[outcome.best_step], rel=1e-5)
+    with pytest.raises(UsageError, match="patience=3 needs dev"):
+        run_of(tmp_path / "other", encoder, settings).start(examples())
+
+
+def test_a_sweep_keeps_the_best_and_goes_on_where_it_stopped(tmp_path: Path, encoder: Path) -> None:
+    train, dev, out = examples(60), examples(30, seed=2), tmp_path / "out"
+    grid = {"learning_rate": (1e-6, 1e-2), "num_epochs": (1, 6)}
+    calls = []
+
+    def should_stop() -> bool:
+        calls.append(1)
+        return len(calls) == 12  # in the second run
+
+    assert sweep(run_of(out, encoder), grid, train, dev, should_stop=should_stop).reason == "stopped"
+    results = json.loads((out / "run" / "sweep.json").read_text())
+    assert list(results) == ["learning_rate=1e-06_num_epochs=1"]
+    outcome = sweep(run_of(out, encoder), grid, train, dev, resume=True)
+    results = json.loads((out / "run" / "sweep.json").read_text())
+    assert len(results) == 4
+    best = max(results.values(), key=lambda result: result["metrics"]["accuracy"])
+    assert best["settings"] == {"learning_rate": 1e-2, "num_epochs": 6}
+    assert outcome.metrics == best["metrics"] == load(out).trained.metrics
+    assert not (out / "run" / "runs").exists()
+    assert sweep(run_of(out, encoder), grid, train, dev, resume=True) == outcome
+    with pytest.raises(UsageError, match="needs dev"):
+        sweep(run_of(tmp_path / "other", encoder), grid, train, [])
+    assert [len(values) for values in SWEEPS["paper"].values()] == [2, 3, 3]
+
+
+# ---- what learns, and how fast
+
+
+def test_layers_learn_the_slower_the_deeper_they_are(encoder: Path) -> None:
+    task = SequenceClassification(("animal", "other"))
+    model = model_to_train(str(encoder / "still"), task, SETTINGS, print)
+    optimizer = make_optimizer(
+        "adamw", model.network, learning_rate=1.0, weight_decay=0.01, betas=(0.9, 0.999), eps=1e-6,
+        rate_factor=rate_factor(2, 0.5),
+    )  # fmt: skip
+    rates = {p: group["peak_lr"] for group in optimizer.param_groups for p in group["params"]}
+    for name, parameter in model.network.named_parameters():
+        expected = {"encoder.embeddings": 0.125, "encoder.layers.0": 0.25, "encoder.layers.1": 0.5}
+        assert rates[parameter] == next((rate for start, rate in expected.items() if name.startswith(start)), 1.0)
+
+
+@pytest.mark.parametrize("frozen", [0, 1, 2])
+def test_frozen_layers_keep_their_weights(tmp_path: Path, encoder: Path, frozen: int) -> None:
+    run_of(tmp_path / "out", encoder, replace(SETTINGS, num_epochs=1, frozen_layers=frozen)).start(examples())
+    before, after = weights(encoder / "dropping"), load(tmp_path / "out")
+    for name, parameter in after.network.named_parameters():
+        kept = name.startswith(("encoder.embeddings", *(f"encoder.layers.{layer}." for layer in range(frozen))))
+        assert name not in before or torch.equal(before[name], parameter) == kept, name
+    with pytest.raises(UsageError, match="frozen_layers=3: this model has 2"):
+        freeze(after, 3)
+
+
+def test_a_model_without_pooler_gets_a_new_one(tmp_path: Path, encoder: Path) -> None:
+    model = our_model("masked_lm", 3, **SHAPE)
+    model.save(tmp_path / "bare")
+    told: list[str] = []
+    run = replace(run_of(tmp_path / "out", encoder, replace(SETTINGS, num_epochs=1)), model=tmp_path / "bare")
+    run.tell = told.append
+    run.start(examples())
+    assert any("has no pooler" in line for line in told)
+    assert len(load(tmp_path / "out").predict(texts(3))) == 3
+
+
+# ---- refused
+
+
+def test_what_cannot_be_is_refused_before_training(tmp_path: Path, encoder: Path) -> None:
+    strange = [*examples(5), TextExample("a cat", label="Animal", place="dev.csv, line 7")]
+    with pytest.raises(DataError, match=r"dev.csv, line 7: the label 'Animal' is not one of"):
+        run_of(tmp_path / "1", encoder).start(examples(), strange)
+    with pytest.raises(UsageError, match="best_by='f2'"):
+        run_of(tmp_path / "2", encoder, replace(SETTINGS, best_by="f2")).start(examples(), examples())
+    with pytest.raises(UsageError, match="max_length=25: this model has 24"):
+        run_of(tmp_path / "3", encoder, replace(SETTINGS, max_length=25)).start(examples())
+    with pytest.raises(UsageError, match="task 'poetry'"):
+        run_of(tmp_path / "4", encoder, task="poetry").start(examples())
+    for change, message in (
+        ({"num_epochs": 0}, "num_epochs=0"), ({"layer_decay": 0.0}, "layer_decay"), ({"frozen_layers": -1}, "frozen"),
+        ({"batch_size": 0}, "batch_size"), ({"warmup": 1.0}, "warmup"), ({"on_long": "sing"}, "on_long"),
+        ({"precision": "int8"}, "precision"), ({"learning_rate": -1.0}, "learning_rate"), ({"patience": 0}, "patience"),
+    ):  # fmt: skip
+        with pytest.raises(UsageError, match=message):
+            replace(SETTINGS, **change)
+    with pytest.raises(MissingHeadError, match="was not trained for a task"):
+        load(encoder / "still").predict(["a"])

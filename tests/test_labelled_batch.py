@@ -1,0 +1,67 @@
+"""Labels stay with their sequences, tokens and groups, however a batch is taken and split."""
+
+import numpy as np
+import pytest
+import torch
+from random_models import vocabulary_tokens
+
+from bertkit import Tokenizer
+from bertkit.batch import LabelledBatch, LabelledEncodings, even_parts
+
+TEXTS = ["a", "cat sat", "the dog ran", "b c d e f g h", "mat", "un one two three"]
+TOKENIZER = Tokenizer.from_vocab(vocabulary_tokens(99))
+
+
+def encodings():
+    return TOKENIZER.encode_batch(TEXTS)
+
+
+def together(parts: list[LabelledBatch]) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.cat([part.batch.input_ids for part in parts]), torch.cat([part.labels for part in parts])
+
+
+def test_labels_of_tokens_follow_their_tokens() -> None:
+    given = encodings()
+    labels = given.input_ids * 3 + 1  # each token's label tells its token
+    batch = LabelledEncodings(given, labels.astype(np.int64), of_tokens=True).take(np.array([3, 0, 3, 5]))
+    assert batch.batch.seqlens == [9, 3, 9, 6]
+    for part in [batch, *batch.split(3)]:
+        assert torch.equal(part.labels, part.batch.input_ids * 3 + 1)
+        assert part.batch.position_ids[part.batch.first_tokens].eq(0).all()
+    assert torch.equal(together(batch.split(3))[1], batch.labels)
+
+
+@pytest.mark.parametrize("group_size", [1, 2, 3])
+def test_groups_are_never_parted(group_size: int) -> None:
+    given = encodings()
+    labels = np.arange(len(given) // group_size) + 10
+    data = LabelledEncodings(given, labels, group_size)
+    batch = data.take(np.arange(len(data))[::-1].copy())
+    assert len(batch) == len(data) == 6 // group_size
+    for num_parts in range(1, 8):
+        parts = batch.split(num_parts)
+        assert 1 <= len(parts) <= num_parts
+        tokens, found = together(parts)
+        assert torch.equal(tokens, batch.batch.input_ids) and torch.equal(found, batch.labels)
+        for part in parts:
+            assert len(part.batch) == len(part) * group_size == len(part.labels) * group_size
+            first = 6 // group_size + 9 - int(part.labels[0])  # the place of its first group in the batch
+            assert part.batch.seqlens == batch.batch.seqlens[first * group_size :][: len(part.batch)]
+
+
+def test_rows_of_labels_must_fit() -> None:
+    with pytest.raises(ValueError, match="5 rows of labels for 6 sequences"):
+        LabelledEncodings(encodings(), np.zeros(5))
+    with pytest.raises(ValueError, match="6 rows of labels"):
+        LabelledEncodings(encodings(), np.zeros(6), of_tokens=True)
+
+
+def test_even_parts_cover_all_once() -> None:
+    draw = np.random.default_rng(3)
+    for _ in range(50):
+        lengths = draw.integers(1, 30, draw.integers(1, 20))
+        num_parts = int(draw.integers(1, 9))
+        parts = even_parts(np.cumsum([0, *lengths]), num_parts)
+        assert [place for start, end in parts for place in range(start, end)] == list(range(len(lengths)))
+        assert len(parts) <= num_parts
+        assert max(lengths[start:end].sum() for start, end in parts) <= lengths.sum() / num_parts + 2 * lengths.max()
