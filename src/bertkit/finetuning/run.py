@@ -18,6 +18,7 @@ import torch
 from tqdm import tqdm
 
 from bertkit.batch import LabelledEncodings
+from bertkit.checkpoint import save_checkpoint
 from bertkit.device import cpu_name, resolve_device
 from bertkit.errors import UsageError
 from bertkit.finetuning.feed import LabelledFeed
@@ -152,7 +153,7 @@ class Finetuning:
             raise UsageError(f"best_by={best_by!r}: expected one of {', '.join(known)}")
         trainer = Trainer(
             model.network, task, feed, settings, optimizer, self._run,
-            save_model=model.save, state=self._state(model, optimizer), best_by=best_by,
+            save_model=partial(save_checkpoint, model.checkpoint), state=self._state(model, optimizer), best_by=best_by,
             evaluate=partial(_evaluate, model, dev) if dev else None,
             higher_is_better=higher_is_better(best_by), tell=self.tell,
         )  # fmt: skip

@@ -93,8 +93,9 @@ class Trainer:
 
     def _loop(self, ahead: ThreadPoolExecutor, progress: tqdm) -> str:
         state, coming = self.state, None
-        if not state.step:  # what the initial weights know
+        if not state.step:  # what the initial weights know; they are not kept
             self._evaluate()
+            state.best = state.best_step = None
         stops, done = self._agree()
         while not stops and done < 1:
             batch = coming.result() if coming is not None else self.feed.batch(state.position, done)
