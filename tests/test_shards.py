@@ -199,7 +199,7 @@ def test_duplicates_are_reported_and_dropped_on_request(tmp_path: Path, small_pa
     ]
     assert documents_of(dropped) == [document for document in expected if document]
     assert len(documents_of(dropped)) == 3  # that of "yes." alone is gone
-    assert dropped.manifest["num_duplicates"] == manifest["num_duplicates"]
+    assert all(dropped.manifest[name] == manifest[name] for name in ("num_duplicates", "duplicate_share"))
 
 
 def test_hashes_of_sentences() -> None:
@@ -333,8 +333,8 @@ def test_interrupted_work_goes_on_where_it_stopped(
             with open(folder / name, "ab") as file:  # written, and not committed
                 file.write(bytes(rng.randrange(9)))
     assert len(begun) > 3 and digest(folder) == digest(tmp_path / "whole")
-    done_once = sum(len(parts) for parts in begun[:-1]) - 3 * (len(begun) - 1) + len(begun[-1])
-    assert done_once <= len(all_parts)  # at most those at work when it stopped are done again
+    num_again = 5 * (len(begun) - 1)  # those that were at work when it stopped
+    assert sum(map(len, begun)) - num_again <= len(all_parts) and len(begun[-1]) < len(all_parts)
 
 
 def test_killed_at_any_moment(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def train(
     Parameters
     ----------
     files
-        txt, jsonl, csv, tsv or parquet files.
+        txt, jsonl, csv, tsv or parquet files, folders of them, or "python-docs": the documentation of this Python.
     out
         The vocab.txt to write.
     vocab_size

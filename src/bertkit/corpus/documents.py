@@ -107,11 +107,10 @@ class Part:
             return self.lines[np.searchsorted(self.texts, places, "right") - 1]
         return self.lines[0] + np.searchsorted(np.flatnonzero(self.data == _LINE_END), places)
 
-    def invalid(self, start: int, end: int) -> SetAside:
+    def invalid(self, start: int, end: int, line: int) -> SetAside:
         """The account of a sentence that holds bytes that are not UTF-8."""
-        line = int(self.lines_of(np.array([start]))[0])
         beginning = sentence_text(self.data[start:end].tobytes())[:_CHARACTERS_SHOWN]
-        return SetAside(str(self.path), line, ": the sentence holds bytes that are not UTF-8", beginning)
+        return SetAside(str(self.path), int(line), ": the sentence holds bytes that are not UTF-8", beginning)
 
 
 def read_sentences(
@@ -136,7 +135,7 @@ def read_sentences(
                 data = part.data[start:end].tobytes()
                 text = sentence_text(data)
                 if reading.on_invalid != "replace" and text.count("\ufffd") > data.count(_REPLACEMENT):
-                    found.append(part.invalid(start, end))
+                    found.append(part.invalid(start, end, line))
                 elif text:
                     yield Sentence(text, starts_document, str(path), int(line))
                     starts_document = False

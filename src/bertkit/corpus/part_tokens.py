@@ -42,7 +42,11 @@ def tokenize_part(part: Part, tokenizer: Tokenizer, on_invalid: OnInvalid, dtype
     bounds, starts_document = part.sentences()
     pieces, num_invalid = _encode(tokenizer, part.data, bounds)
     wrong = num_invalid > 0 if on_invalid != "replace" else np.zeros(len(num_invalid), np.bool_)
-    invalid = [part.invalid(bounds[place], bounds[place + 1]) for place in np.flatnonzero(wrong)]
+    places = np.flatnonzero(wrong)
+    lines = part.lines_of(bounds[places]) if len(places) else places
+    invalid = [
+        part.invalid(bounds[place], bounds[place + 1], line) for place, line in zip(places, lines.tolist(), strict=True)
+    ]
     if on_invalid == "error" and invalid:
         raise DataError(f"{invalid[0]}; convert the file (iconv -f latin1 -t utf-8), or choose 'replace' or 'skip'")
     tokens = np.empty(len(pieces.input_ids), dtype)

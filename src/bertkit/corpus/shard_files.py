@@ -45,7 +45,7 @@ class ShardFiles:
             counts[name] for name in ("num_tokens", "num_sentences", "num_documents")
         )
         folder.mkdir(exist_ok=True)
-        self._folder, self._dtype = folder, dtype
+        self.folder, self._dtype = folder, dtype
         self._tokens = open_at(folder / "tokens.bin", self.num_tokens * dtype.itemsize)
         self._sentences = open_at(folder / "sentences.bin", self.num_sentences * 8)
         self._documents = open_at(folder / "documents.bin", self.num_documents * 8)
@@ -70,7 +70,7 @@ class ShardFiles:
     def sentences(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """What is committed, some sentences at a time: their tokens and lengths."""
         for first in range(0, self.num_sentences, _SENTENCES_AT_A_TIME):
-            starts = np.fromfile(self._folder / "sentences.bin", np.int64, _SENTENCES_AT_A_TIME + 1, offset=8 * first)
+            starts = np.fromfile(self.folder / "sentences.bin", np.int64, _SENTENCES_AT_A_TIME + 1, offset=8 * first)
             starts = starts[: self.num_sentences - first]
             if first + len(starts) == self.num_sentences:
                 starts = np.append(starts, self.num_tokens)
@@ -90,7 +90,7 @@ class ShardFiles:
         with ThreadPoolExecutor(num_threads) as pool:
             list(pool.map(count, range(num_threads)))
         total = counts.sum(axis=0)
-        with whole_file(self._folder / "counts.bin") as temporary:
+        with whole_file(self.folder / "counts.bin") as temporary:
             total.tofile(temporary)
         return total
 
@@ -100,7 +100,7 @@ class ShardFiles:
 
     def _read_tokens(self, first: int, last: int) -> np.ndarray:
         return np.fromfile(
-            self._folder / "tokens.bin", self._dtype, int(last - first), offset=int(first) * self._dtype.itemsize
+            self.folder / "tokens.bin", self._dtype, int(last - first), offset=int(first) * self._dtype.itemsize
         )
 
 

@@ -168,10 +168,10 @@ class _Writing:
             dtype=token_dtype(self._tokenizer),
         )
         last_commit = time.monotonic()
-        with tqdm(desc="tokens", total=sum(sizes), unit="B", unit_scale=True, delay=2, disable=None) as bar:
+        with tqdm(desc="tokenizing", total=sum(sizes), unit="B", unit_scale=True, delay=2, disable=None) as bar:
             bar.update(sum(sizes[: self._progress["source"]]))
             try:
-                for part, result in _ahead(self._parts(), partial(tokenizing.submit, work), num_threads + 1):
+                for part, result in _ahead(self._parts(), partial(tokenizing.submit, work), 4 * num_threads):
                     if part is None:
                         self._finish_source(result)
                         bar.update(sum(sizes[: self._progress["source"]]) - bar.n)
@@ -286,15 +286,12 @@ class _Writing:
                 "layout='lines' if empty lines stand between documents"
             )
         del self._manifest["progress"]
-        self._manifest["duplicate_share"] = self._manifest["num_duplicates"] / num_sentences
-        self._manifest["finished"] = True
-        vocab_size = self._manifest["vocab_size"]
-        for files, folder in reversed(
-            list(zip(self._all_files(), (self._folder, self._folder / HELD_OUT), strict=False))
-        ):
-            manifest = self._manifest | files.counts()
-            manifest["unigram_entropy"] = _entropy(files.finish(vocab_size, num_threads))  # nats
-            write_json(folder / MANIFEST, manifest)
+        num_duplicates = self._manifest["num_duplicates"]
+        num_read = num_sentences + (num_duplicates if self._settings.drop_duplicates else 0)
+        self._manifest |= {"finished": True, "duplicate_share": num_duplicates / num_read}
+        for files in reversed(self._all_files()):
+            entropy = _entropy(files.finish(self._manifest["vocab_size"], num_threads))  # nats
+            write_json(files.folder / MANIFEST, self._manifest | files.counts() | {"unigram_entropy": entropy})
 
 
 def _ahead(

@@ -168,7 +168,7 @@ def _parquet(path: Path, column: str | None) -> Iterator[Row]:
         if problem:
             raise DataError(f"{path}{problem}")
         number = 0
-        for batch in file.iter_batches(batch_size=1_024, columns=[name]):
+        for batch in file.iter_batches(batch_size=128, columns=[name]):
             for value in batch.column(0).to_pylist():
                 number += 1
                 yield Row(number, *_text(value, name))
