@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 export QUESTION
 
-.PHONY: install demo demo-pretrain test test-slow check format bench clean
+.PHONY: install demo demo-pretrain test test-slow check format bench bench-quality clean
 
 install: $(VENV)/.core
 
@@ -54,6 +54,11 @@ bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/query.py
 	$(BIN)/python benchmarks/tokenization.py
 	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/pretrain.py --speed
+
+# Over two hours; stopped, it goes on with the next run.
+bench-quality: $(VENV)/.bench
+	$(BIN)/python benchmarks/pretrain.py --quality
 
 clean:
 	rm -rf $(VENV) .demo dist build

@@ -34,11 +34,13 @@ def begin(benchmark: str, parser: argparse.ArgumentParser) -> tuple[dict, argpar
     return results, options
 
 
-def finish(results: dict, text: str, out: Path) -> None:
-    """Print the text and write it, with the results, to a folder."""
+def finish(results: dict, text: str, out: Path) -> Path:
+    """Print the text and write it, with the results, to a folder; returns the text's file."""
     text = text.rstrip() + "\n"
     print(text)
-    say(f"written: {write(results, text, out)}")
+    path = write(results, text, out)
+    say(f"written: {path}")
+    return path
 
 
 def skipped_lines(results: dict) -> list[str]:

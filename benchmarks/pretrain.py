@@ -1,0 +1,70 @@
+"""Whole pre-training on real text: bertkit beside transformers.
+
+    python benchmarks/pretrain.py --speed [--rounds 3]
+    python benchmarks/pretrain.py --quality [--list] [--only NAME] [--scale 1.0]
+    and both: [--threads 2] [--work FOLDER] [--out benchmarks/results]
+
+Speed: real tokens per second of the whole loop. Quality: held-out loss after twenty minutes on two cores; ten runs, in
+two hours, each of which is kept in the work folder when it is finished, so that the same command goes on.
+"""
+
+import argparse
+import os
+from pathlib import Path
+
+import pretrain_curves
+import pretrain_speed
+import report
+from pretrain_quality import Quality
+
+_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bertkit-benchmarks"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    kind = parser.add_mutually_exclusive_group(required=True)
+    kind.add_argument("--speed", action="store_true", help="real tokens per second")
+    kind.add_argument("--quality", action="store_true", help="held-out loss after the same time")
+    parser.add_argument("--work", type=Path, default=_CACHE, help="folder of what is prepared, and of finished runs")
+    parser.add_argument("--list", action="store_true", help="of --quality: tell which runs are finished")
+    parser.add_argument("--only", metavar="NAME", help="of --quality: this run alone")
+    parser.add_argument("--scale", type=float, default=1.0, help="of all times of --quality, at most 1")
+    results, options = report.begin("pretrain-speed", parser)
+    if not 0 < options.scale <= 1:
+        parser.error("expected a scale above 0 and at most 1")
+    results["skipped"] = {}
+    try:
+        if options.speed:
+            _speed(results, options)
+        else:
+            _quality(results, options)
+    except RuntimeError as error:
+        raise SystemExit(f"pretrain: {error}") from None
+
+
+def _speed(results: dict, options: argparse.Namespace) -> None:
+    results["tables"] = pretrain_speed.measure(options.work, options.threads, options.rounds, results["skipped"])
+    _finish(results, pretrain_speed.describe(results["tables"]), options.out)
+
+
+def _quality(results: dict, options: argparse.Namespace) -> None:
+    quality = Quality(options.work, options.scale, options.threads)
+    if options.list:
+        print("\n".join(quality.states()))
+        return
+    for name in [options.only] if options.only else quality.names():
+        quality.do(name)
+    if options.only:
+        return
+    found = pretrain_curves.gather(quality)
+    path = _finish(results | {"benchmark": "pretrain-quality"} | found, pretrain_curves.describe(found), options.out)
+    pretrain_curves.write_curves(found, path.with_suffix(".html"))
+
+
+def _finish(results: dict, lines: list[str], out: Path) -> Path:
+    title = [f"# Pre-training, {results['date']}", "", report.machine(results), ""]
+    return report.finish(results, "\n".join([*title, *lines, *report.skipped_lines(results)]), out)
+
+
+if __name__ == "__main__":
+    main()
