@@ -13,8 +13,9 @@ from random_models import our_model, vocabulary_tokens
 
 from bertkit import Model, Tokenizer, TransformerConfig, load
 from bertkit.batch import LabelledEncodings
-from bertkit.errors import DataError, MissingHeadError, UsageError
-from bertkit.finetuning import SWEEPS, Finetuning, FinetuningSettings, LabelledFeed, sweep
+from bertkit.checkpoint.names import names_of
+from bertkit.errors import CheckpointError, DataError, MissingHeadError, UsageError
+from bertkit.finetuning import SWEEPS, Finetuning, FinetuningSettings, LabelledFeed, load_with_adapter, sweep
 from bertkit.finetuning.network import freeze, model_to_train, rate_factor
 from bertkit.tasks import SequenceClassification, TextExample, task_kind
 from bertkit.training import make_optimizer
@@ -255,6 +256,46 @@ def test_frozen_layers_keep_their_weights(tmp_path: Path, encoder: Path, frozen:
         assert name not in before or torch.equal(before[name], parameter) == kept, name
     with pytest.raises(UsageError, match="frozen_layers=3: this model has 2"):
         freeze(after, 3)
+
+
+def test_adapters_alone_learn_and_are_merged(tmp_path: Path, encoder: Path) -> None:
+    settings = replace(SETTINGS, num_epochs=10, lora_rank=3, lora_alpha=6.0, learning_rate=1e-2)
+    train, dev, out = examples(160), examples(40, seed=2), tmp_path / "out"
+    outcome = run_of(out, encoder, settings).start(train, dev)
+    assert outcome.metrics["accuracy"] > 0.75 and outcome.best_step < 200
+    before, merged = weights(encoder / "dropping"), load(out)
+    for name, parameter in merged.network.named_parameters():
+        changed = name.startswith(("heads.", "encoder.pooler.")) or name.endswith(("query.weight", "value.weight"))
+        assert name not in before or torch.equal(before[name], parameter) != changed, name
+        if name.endswith(("query.weight", "value.weight")):
+            assert torch.linalg.matrix_rank(parameter - before[name], atol=1e-5) == 3
+        record = json.loads((out / "bertkit.json").read_text())["provenance"]
+        assert (record[names_of(merged.config).published(name)]["origin"] == "trained") == changed
+    alone = load_with_adapter(out / "adapter", encoder / "dropping")
+    assert alone.trained == merged.trained
+    for one, other in zip(alone.predict(texts(20)), merged.predict(texts(20)), strict=True):
+        assert one.probabilities == pytest.approx(other.probabilities, abs=1e-5)
+    size = (out / "adapter" / "adapter_model.safetensors").stat().st_size
+    assert size < 0.5 * (out / "model.safetensors").stat().st_size
+    config = json.loads((out / "adapter" / "adapter_config.json").read_text())
+    assert config["target_modules"] == ["query", "value"] and config["modules_to_save"] == ["classifier", "pooler"]
+    with pytest.raises(CheckpointError, match="no adapter"):
+        load_with_adapter(encoder / "still")
+    our_model("encoder", 3, **SHAPE | {"hidden_size": 24}).save(tmp_path / "wider")
+    with pytest.raises(CheckpointError, match=r"expected base_model\.model"):
+        load_with_adapter(out / "adapter", tmp_path / "wider")
+    with pytest.raises(UsageError, match="leave frozen_layers out"):
+        replace(settings, frozen_layers=1)
+
+
+def test_adapters_go_on_to_the_same_bits(tmp_path: Path, encoder: Path) -> None:
+    settings, train, steps = replace(SETTINGS, lora_rank=2), examples(), []
+    run_of(tmp_path / "whole", encoder, settings).start(train)
+    stopped = run_of(tmp_path / "stopped", encoder, settings)
+    assert stopped.start(train, should_stop=lambda: steps.append(1) or len(steps) > 7).reason == "stopped"
+    assert stopped.start(train, resume=True).reason == "finished"
+    ours, theirs = weights(tmp_path / "stopped"), weights(tmp_path / "whole")
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 
 def test_a_model_without_pooler_gets_a_new_one(tmp_path: Path, encoder: Path) -> None:

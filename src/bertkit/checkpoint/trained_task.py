@@ -28,11 +28,23 @@ def read_task(
         tasks = [published_task(head, names, problem_type) for head in heads]
         found = next((task for task in tasks if task is not None), None)
         return None if found is None else TrainedTask(found, Layout(longest, "truncate"))
-    task = stored_task(
-        member(record, "name", str, path, ""), names, member(record, "settings", dict, path, {}), where=path
-    )
-    if task.head not in heads:
-        return None
+    trained = task_of_record(record, path, names, longest)
+    return trained if trained.task.head in heads else None
+
+
+def task_of_record(
+    record: dict[str, Any], path: Path, label_names: tuple[str, ...] | None, longest: int | None
+) -> TrainedTask:
+    """What `task_json` wrote, read from ``path``.
+
+    Args:
+        longest: the limit where no length is stored.
+
+    Raises:
+        CheckpointError: a record of another form, or a task that is not known.
+    """
+    settings = member(record, "settings", dict, path, {})
+    task = stored_task(member(record, "name", str, path, ""), label_names, settings, where=path)
     metrics = member(record, "metrics", dict, path, {})
     on_long: Any = member(record, "on_long", str, path, "truncate")
     try:

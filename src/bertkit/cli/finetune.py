@@ -32,6 +32,8 @@ def command(
     levels: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     layer_decay: float | None = None,
     frozen_layers: int | None = None,
+    lora_rank: int | None = None,
+    lora_alpha: float | None = None,
     evaluations_per_epoch: int | None = None,
     best_by: str | None = None,
     patience: int | None = None,
@@ -86,6 +88,10 @@ def command(
         Learning rate of a layer as a share of that of the layer above.
     frozen_layers
         So many layers from below, and the embeddings, keep their weights.
+    lora_rank
+        Learn updates of this rank instead of the encoder's weights; they are saved alone too, and merged.
+    lora_alpha
+        An update counts by this over its rank.
     evaluations_per_epoch
         On the dev examples.
     best_by
@@ -110,6 +116,7 @@ def command(
     given: dict[str, Any] = {
         "num_epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate, "max_length": max_length,
         "on_long": on_long, "stride": stride, "layer_decay": layer_decay, "frozen_layers": frozen_layers,
+        "lora_rank": lora_rank, "lora_alpha": lora_alpha,
         "evaluations_per_epoch": evaluations_per_epoch, "best_by": best_by, "patience": patience,
         "precision": precision, "seed": seed,
     }  # fmt: skip

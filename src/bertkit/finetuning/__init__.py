@@ -6,9 +6,19 @@ May import: errors, whole_files, json_files, device, tokenizer, corpus, batch, t
 model.
 """
 
+from bertkit.finetuning.adapters import load_with_adapter
 from bertkit.finetuning.feed import LabelledFeed
 from bertkit.finetuning.run import Finetuning, Outcome, higher_is_better
 from bertkit.finetuning.settings import FinetuningSettings
 from bertkit.finetuning.sweep import SWEEPS, sweep
 
-__all__ = ["SWEEPS", "Finetuning", "FinetuningSettings", "LabelledFeed", "Outcome", "higher_is_better", "sweep"]
+__all__ = [
+    "SWEEPS",
+    "Finetuning",
+    "FinetuningSettings",
+    "LabelledFeed",
+    "Outcome",
+    "higher_is_better",
+    "load_with_adapter",
+    "sweep",
+]

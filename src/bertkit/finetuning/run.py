@@ -18,9 +18,9 @@ import torch
 from tqdm import tqdm
 
 from bertkit.batch import LabelledEncodings
-from bertkit.checkpoint import save_checkpoint
 from bertkit.device import cpu_name, resolve_device
 from bertkit.errors import UsageError
+from bertkit.finetuning.adapters import add_adapters, read_adapter, without_adapters, write_adapter
 from bertkit.finetuning.feed import LabelledFeed
 from bertkit.finetuning.network import freeze, model_to_train, rate_factor
 from bertkit.finetuning.settings import FinetuningSettings
@@ -95,9 +95,8 @@ class Finetuning:
             self._encoded(model, dev)  # what is wrong with them shows before hours of training
         if not is_there:
             claim()  # only now, as everything that may be wrong with the examples was seen
-        freeze(model, self.settings.frozen_layers)
-        model.mark_trained()
         model.network.to(resolve_device(self.device))
+        self._choose_what_learns(model)
         trainer = self._trainer(model, data, dev, should_stop)
         self._log_start(model, trainer.state)
         reason = trainer.train()
@@ -124,10 +123,28 @@ class Finetuning:
     def _model(self, train: Sequence[Any]) -> Model:
         """The model as it is at the start, or in the last checkpoint."""
         found = checkpoints(self._run)
-        if found:
+        if found and self.settings.lora_rank is None:
             return load(found[-1] / "model", device="cpu")
         task = task_kind(self.task).of_examples(train, self.options)
         return model_to_train(str(self.model), task, self.settings, self.tell)
+
+    def _choose_what_learns(self, model: Model) -> None:
+        settings, found = self.settings, checkpoints(self._run)
+        if settings.lora_rank is None:
+            freeze(model, settings.frozen_layers)
+            model.mark_trained()
+            return
+        add_adapters(model, settings.lora_rank, settings.lora_alpha, settings.seed)
+        if found:
+            read_adapter(model, found[-1] / "model" / "adapter")
+
+    def _write(self, model: Model, folder: Path) -> None:
+        """Write the model's directory; with adapters the merged model, and beside it the adapters alone."""
+        if self.settings.lora_rank is None:
+            model.save(folder)
+        else:
+            without_adapters(model).save(folder)
+            write_adapter(model, folder / "adapter", str(self.model))
 
     def _encoded(self, model: Model, examples: Sequence[Any]) -> LabelledEncodings:
         task, layout = model.trained.task, model.trained.layout
@@ -153,7 +170,8 @@ class Finetuning:
             raise UsageError(f"best_by={best_by!r}: expected one of {', '.join(known)}")
         trainer = Trainer(
             model.network, task, feed, settings, optimizer, self._run,
-            save_model=partial(save_checkpoint, model.checkpoint), state=self._state(model, optimizer), best_by=best_by,
+            save_model=lambda folder, parameters: self._write(model, folder),
+            state=self._state(model, optimizer), best_by=best_by,
             evaluate=partial(_evaluate, model, dev) if dev else None,
             higher_is_better=higher_is_better(best_by), tell=self.tell,
         )  # fmt: skip
@@ -181,8 +199,11 @@ class Finetuning:
         """Write the model directory, with the best weights."""
         best_step = outcome.best_step
         if best_step is not None and best_step != outcome.step:
-            best = load(checkpoint_folder(self._run, best_step) / "model", device="cpu")
-            model.network.load_state_dict(best.network.state_dict())
+            best = checkpoint_folder(self._run, best_step) / "model"
+            if self.settings.lora_rank is None:
+                model.network.load_state_dict(load(best, device="cpu").network.state_dict())
+            else:
+                read_adapter(model, best / "adapter")
         model.network.eval()
         trained = model.trained
         trained = replace(trained, task=trained.task.finished(model.network))
@@ -193,7 +214,7 @@ class Finetuning:
             outcome = replace(outcome, metrics=model.evaluate(dev, report=PredictReport()))
         model.checkpoint.trained = replace(trained, metrics=outcome.metrics)
         with whole_folder(self.out, overwrite=True) as folder:
-            model.save(folder)
+            self._write(model, folder)
             (folder / "run").mkdir()
             for name in ("settings.json", "metrics.jsonl"):
                 shutil.copy(self._run / name, folder / "run" / name)

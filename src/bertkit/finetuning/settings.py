@@ -20,6 +20,8 @@ class FinetuningSettings:
     clip_norm: float | None = 1.0  # largest norm of all gradients together
     layer_decay: float = 1.0  # learning rate of a layer as a share of that of the layer above
     frozen_layers: int | None = None  # so many layers from below, and the embeddings, keep their weights; None: nothing
+    lora_rank: int | None = None  # learn low-rank updates of so many rows instead of the encoder's weights; None: no
+    lora_alpha: float = 16.0  # an update counts by this over its rank
     max_length: int | None = None  # longest sequence in tokens; None: what the model takes
     on_long: OnLong = "truncate"  # what to do with a longer one
     stride: int | None = None  # tokens from one window's start to the next, with on_long="window"
@@ -31,7 +33,7 @@ class FinetuningSettings:
     seed: int = 0  # of the new head, order and dropout
 
     def __post_init__(self) -> None:
-        for name in ("num_epochs", "evaluations_per_epoch", "patience"):
+        for name in ("num_epochs", "evaluations_per_epoch", "patience", "lora_rank"):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 1):
                 raise UsageError(f"{name}={value!r}: expected an integer of at least 1")
@@ -39,6 +41,10 @@ class FinetuningSettings:
             raise UsageError(f"layer_decay={self.layer_decay!r}: expected a share above 0, at most 1")
         if self.frozen_layers is not None and self.frozen_layers < 0:
             raise UsageError(f"frozen_layers={self.frozen_layers}: expected at least 0, which freezes the embeddings")
+        if self.lora_rank is not None and self.frozen_layers is not None:
+            raise UsageError("lora_rank freezes the encoder already: leave frozen_layers out")
+        if not 0 < self.lora_alpha < float("inf"):
+            raise UsageError(f"lora_alpha={self.lora_alpha!r}: expected a number above 0")
         Layout(self.max_length, self.on_long, self.stride)
         self.training(steps_per_epoch=1)
 

@@ -1,0 +1,210 @@
+"""Low-rank adapters: of each query and value projection only an update of low rank is learned, beside the head.
+
+Hu et al. 2021, "LoRA: low-rank adaptation of large language models": ``W + alpha / rank B A``. On disk they are as the
+PEFT library has them, ``adapter_config.json`` and ``adapter_model.safetensors``. Shape letters: N outputs, D inputs.
+"""
+
+import copy
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from bertkit.checkpoint.checkpoint import Provenance
+from bertkit.checkpoint.names import names_of
+from bertkit.checkpoint.trained_task import task_json, task_of_record
+from bertkit.errors import CheckpointError
+from bertkit.finetuning.network import model_to_train
+from bertkit.finetuning.settings import FinetuningSettings
+from bertkit.json_files import member, read_json, write_json
+from bertkit.model import Model
+
+_ADAPTED = {
+    "query": "query",
+    "value": "value",
+    "query_key_value": "Wqkv",
+}  # projections, as ours and as PEFT names them
+_TASK_TYPES = {
+    "sequence_classification": "SEQ_CLS",
+    "token_classification": "TOKEN_CLS",
+    "question_answering": "QUESTION_ANS",
+}
+_CONFIG, _WEIGHTS, _TASK = "adapter_config.json", "adapter_model.safetensors", "bertkit.json"
+_PREFIX = "base_model.model."
+
+
+class LowRankUpdate(nn.Module):
+    """What is added to a weight (N, D): nothing at first, as B starts at 0."""
+
+    def __init__(self, weight: Tensor, rank: int, alpha: float, generator: torch.Generator) -> None:
+        super().__init__()
+        num_outputs, num_inputs = weight.shape
+        bound = 1 / math.sqrt(num_inputs)
+        a = torch.empty(rank, num_inputs).uniform_(-bound, bound, generator=generator)
+        self.a = nn.Parameter(a.to(weight))  # (rank, D)
+        self.b = nn.Parameter(weight.new_zeros(num_outputs, rank))  # (N, rank)
+        self.rank, self.alpha = rank, alpha
+
+    def forward(self, weight: Tensor) -> Tensor:
+        """(N, D), the weight with its update."""
+        return weight + (self.alpha / self.rank) * (self.b @ self.a)
+
+
+def add_adapters(model: Model, rank: int, alpha: float, seed: int) -> None:
+    """Freeze the encoder but for its pooler, and give every query and value projection an update to learn."""
+    model.network.encoder.requires_grad_(False)
+    for parameter in _beside(model).values():
+        parameter.requires_grad = True
+    _mark_trained(model)
+    generator = torch.Generator().manual_seed(seed)
+    for module in _projections(model).values():
+        update = LowRankUpdate(module.weight, rank, alpha, generator)
+        parametrize.register_parametrization(module, "weight", update)
+
+
+def without_adapters(model: Model) -> Model:
+    """A copy of a model with the updates added to its weights."""
+    checkpoint = copy.copy(model.checkpoint)
+    checkpoint.network = copy.deepcopy(model.network)
+    merged = Model(checkpoint)
+    for name, module in _projections(merged).items():
+        plain = nn.Linear(module.in_features, module.out_features, bias=module.bias is not None, device="meta")
+        plain.weight, plain.bias = nn.Parameter(module.weight.detach()), module.bias
+        checkpoint.network.set_submodule(name, plain)
+    return merged
+
+
+def write_adapter(model: Model, folder: Path, source: str) -> None:
+    """Write the updates, the head and the pooler of a model with adapters into a folder, which is made.
+
+    Args:
+        source: the model that they belong to, by name.
+    """
+    folder.mkdir()
+    names, adapted = names_of(model.config), _projections(model)
+    published, tensors = names.published, {}
+    for name, module in adapted.items():
+        update = _update_of(module)
+        key = _PREFIX + published(f"{name}.weight").removesuffix(".weight")
+        tensors |= {f"{key}.lora_A.weight": update.a, f"{key}.lora_B.weight": update.b}
+    trained = _beside(model)
+    tensors |= {_PREFIX + published(name): parameter for name, parameter in trained.items()}
+    update = _update_of(next(iter(adapted.values())))
+    content = {
+        "peft_type": "LORA",
+        "task_type": _TASK_TYPES.get(model.trained.task.head),
+        "base_model_name_or_path": source,
+        "r": update.rank,
+        "lora_alpha": update.alpha,
+        "lora_dropout": 0.0,
+        "bias": "none",
+        "fan_in_fan_out": False,
+        "inference_mode": True,
+        "target_modules": sorted({_ADAPTED[name.rpartition(".")[2]] for name in adapted}),
+        "modules_to_save": sorted({published(name).removeprefix(names.prefix).partition(".")[0] for name in trained}),
+    }
+    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, folder / _WEIGHTS)
+    write_json(folder / _CONFIG, content)
+    write_json(folder / _TASK, {"label_names": model.trained.task.label_names, "task": task_json(model.trained)})
+
+
+def load_with_adapter(folder: str | Path, model: str | Path | None = None) -> Model:
+    """The model that `write_adapter` wrote, with the updates added to the weights of the model that it started from.
+
+    Args:
+        model: that model, where it is no longer found by the name it had.
+
+    Raises:
+        CheckpointError: a folder without an adapter, or a model that it does not belong to.
+    """
+    folder = Path(folder)
+    config, record = read_json(folder / _CONFIG) or {}, read_json(folder / _TASK) or {}
+    names = member(record, "label_names", list, folder / _TASK)
+    source = model or member(config, "base_model_name_or_path", str, folder / _CONFIG)
+    if source is None or "task" not in record:
+        raise CheckpointError(f"{folder} holds no adapter of a model: expected {_CONFIG} and {_TASK}")
+    trained = task_of_record(
+        member(record, "task", dict, folder / _TASK, {}),
+        folder / _TASK,
+        None if names is None else tuple(names),
+        longest=None,
+    )
+    opened = model_to_train(str(source), trained.task, FinetuningSettings(), tell=lambda line: None)
+    opened.checkpoint.trained = trained
+    read_adapter(opened, folder)
+    _mark_trained(opened)
+    return opened
+
+
+def read_adapter(model: Model, folder: Path) -> None:
+    """Fill the updates, the head and the pooler of a model with adapters, or merge them into one without.
+
+    Raises:
+        CheckpointError: files that are missing or damaged, or are not of such a model.
+    """
+    config: dict[str, Any] | None = read_json(folder / _CONFIG)
+    if config is None or config.get("peft_type") != "LORA":
+        raise CheckpointError(f"{folder} holds no LoRA adapter: expected {_CONFIG} with peft_type LORA")
+    try:
+        tensors = load_file(str(folder / _WEIGHTS))
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{folder / _WEIGHTS} cannot be read: {error}") from None
+    rank = member(config, "r", int, folder / _CONFIG, 0)
+    scale = member(config, "lora_alpha", float, folder / _CONFIG, 0.0) / max(rank, 1)
+    published = names_of(model.config).published
+    with torch.no_grad():
+        for name, module in _projections(model).items():
+            key = _PREFIX + published(f"{name}.weight").removesuffix(".weight")
+            a = _taken(tensors, f"{key}.lora_A.weight", (rank, module.in_features), folder)
+            b = _taken(tensors, f"{key}.lora_B.weight", (module.out_features, rank), folder)
+            if parametrize.is_parametrized(module, "weight"):
+                _update_of(module).a.copy_(a)
+                _update_of(module).b.copy_(b)
+            else:
+                module.weight.add_(scale * (b @ a).to(module.weight))
+        for name, parameter in _beside(model).items():
+            parameter.copy_(_taken(tensors, _PREFIX + published(name), tuple(parameter.shape), folder))
+    if tensors:
+        raise CheckpointError(f"{folder / _WEIGHTS} holds {min(tensors)}, which this model has no place for")
+
+
+def _mark_trained(model: Model) -> None:
+    """The weights that an adapter changes."""
+    names = [*(f"{name}.weight" for name in _projections(model)), *_beside(model)]
+    published = names_of(model.config).published
+    model.checkpoint.provenance |= {published(name): Provenance("trained") for name in names}
+
+
+def _projections(model: Model) -> dict[str, nn.Linear]:
+    return {
+        f"encoder.{name}": module
+        for name, module in model.network.encoder.named_modules()
+        if name.rpartition(".")[2] in _ADAPTED and isinstance(module, nn.Linear)
+    }
+
+
+def _beside(model: Model) -> dict[str, nn.Parameter]:
+    """The parameters of head and pooler."""
+    return {
+        name: parameter
+        for name, parameter in model.network.named_parameters()
+        if name.startswith(("heads.", "encoder.pooler."))
+    }
+
+
+def _update_of(module: nn.Linear) -> LowRankUpdate:
+    parametrizations: Any = module.parametrizations
+    return parametrizations.weight[0]
+
+
+def _taken(tensors: dict[str, Tensor], name: str, shape: tuple[int, ...], folder: Path) -> Tensor:
+    found = tensors.pop(name, None)
+    if found is None or tuple(found.shape) != shape:
+        has = "lacks it" if found is None else f"has {list(found.shape)}"
+        raise CheckpointError(f"{folder / _WEIGHTS}: expected {name} of shape {list(shape)}, it {has}")
+    return found
