@@ -49,6 +49,8 @@ def gather(quality: Quality) -> dict[str, Any]:
         if len(seen) > 1:
             raise RuntimeError(f"the runs were evaluated on different inputs of length {length}")
         differences[length] = difference(*([last[length]["by_sequence"] for last in lasts[s]] for s in RATES))
+    for last in (last[str(length)] for of_system in lasts.values() for last in of_system for length in LENGTHS):
+        del last["by_sequence"]  # it stays in the runs' own files
     pairs = {system: [result["minimal_pairs"] for result in results] for system, results in runs.items()}
     if all(found for of_system in pairs.values() for found in of_system):
         differences["zorro"] = difference(*([list(found["by_paradigm"].values()) for found in pairs[s]] for s in RATES))

@@ -12,6 +12,7 @@ from turns import say, start
 from worker import Turn, Worker
 
 NUM_STEPS = {"4 layers x 256": 8, "BERT-base": 1}  # of a turn
+MOST_ROUNDS = {"BERT-base": 2}  # a step takes up to half a minute
 EXPLANATION = (
     "tokens/s: real tokens, padding not counted, of the whole loop; median of the turns. Masked language modelling at "
     f"15 %, {BATCH_SIZE} sequences of at most {MAX_LENGTH} tokens a step, dropout 0.1, AdamW, gradients clipped. "
@@ -35,14 +36,18 @@ def measure(work: Path, threads: int, rounds: int, skipped: dict[str, str]) -> l
     """One table for each shape; why a system is missing goes to ``skipped``."""
     tables = []
     for shape, num_steps in NUM_STEPS.items():
-        folder = prepare(work, shape)
         say(shape)
+        try:
+            folder = prepare(work, shape)
+        except RuntimeError as error:
+            skipped[shape] = str(error)
+            continue
         workers = start(SYSTEMS, lambda system, at=folder: _worker(system, at, threads), skipped)
         turns: dict[_Row, list[Turn]] = {row: [] for row in _ROWS if row[0] in workers}
-        for number_of_round in range(rounds + 1):
+        for number_of_round in range(min(rounds, MOST_ROUNDS.get(shape, rounds)) + 1):
             for (system, sequences), taken in turns.items():
-                workers[system].forget_peak()
                 taken.append(workers[system].turn("steps", num_steps, sequences))
+                workers[system].forget_peak()  # and make room for the others
                 name = f"round {number_of_round}" if number_of_round else "warm-up"
                 say(f"{name}: {system.name}, {sequences}, {taken[-1].seconds:.2f} s")
         for worker in workers.values():

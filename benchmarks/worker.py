@@ -1,5 +1,6 @@
 """One system in a process of its own, which stays alive between its turns: what it holds is its own."""
 
+import ctypes
 import importlib
 import multiprocessing
 import os
@@ -55,7 +56,8 @@ class Worker:
         return turn
 
     def forget_peak(self) -> None:
-        """Count the most memory held anew from here on; where the system cannot, it stays as it is."""
+        """Count the most memory held anew from here on, and hand back what is free, which others may need; where the
+        system cannot, it stays as it is."""
         self._connection.send(None)
         self._receive()
 
@@ -102,8 +104,9 @@ def _serve(connection: Connection, module: str, function: str, arguments: tuple)
 
 def _forget_peak() -> None:
     try:
+        ctypes.CDLL(None).malloc_trim(0)
         Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
+    except (OSError, AttributeError):
         return
 
 
