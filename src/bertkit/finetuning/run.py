@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 from tqdm import tqdm
 
 from bertkit.batch import LabelledEncodings
+from bertkit.checkpoint import save_checkpoint
 from bertkit.device import cpu_name, resolve_device
 from bertkit.errors import UsageError
 from bertkit.finetuning.adapters import add_adapters, read_adapter, without_adapters, write_adapter
@@ -138,10 +140,14 @@ class Finetuning:
         if found:
             read_adapter(model, found[-1] / "model" / "adapter")
 
-    def _write(self, model: Model, folder: Path) -> None:
-        """Write the model's directory; with adapters the merged model, and beside it the adapters alone."""
+    def _write(self, model: Model, folder: Path, parameters: Mapping[str, Tensor] | None = None) -> None:
+        """Write the model's directory; with adapters the merged model, and in it the adapters alone.
+
+        Args:
+            parameters: as the training loop has them, instead of the network's own.
+        """
         if self.settings.lora_rank is None:
-            model.save(folder)
+            save_checkpoint(model.checkpoint, folder, parameters=parameters)
         else:
             without_adapters(model).save(folder)
             write_adapter(model, folder / "adapter", str(self.model))
