@@ -7,7 +7,9 @@ May import: errors, compiled, tokenizer, corpus, batch, transformer, heads.
 
 from bertkit.tasks.examples import ChoiceQuestion, Question, TaggedText
 from bertkit.tasks.kinds import TASKS, published_task, stored_task, task_kind, task_settings
+from bertkit.tasks.multiple_choice import ChoicePrediction, MultipleChoice
 from bertkit.tasks.pretraining import PretrainingTask
+from bertkit.tasks.question_answering import Answer, AnswerPrediction, QuestionAnswering
 from bertkit.tasks.regression import LevelPrediction, OrdinalRegression, Regression, ScorePrediction
 from bertkit.tasks.sequence_classification import (
     LabelPrediction,
@@ -21,6 +23,9 @@ from bertkit.tasks.token_classification import EntityFound, TagsPrediction, Toke
 
 __all__ = [
     "TASKS",
+    "Answer",
+    "AnswerPrediction",
+    "ChoicePrediction",
     "ChoiceQuestion",
     "EntityFound",
     "LabelPrediction",
@@ -28,9 +33,11 @@ __all__ = [
     "LevelPrediction",
     "Loss",
     "MultiLabelClassification",
+    "MultipleChoice",
     "OrdinalRegression",
     "PretrainingTask",
     "Question",
+    "QuestionAnswering",
     "Regression",
     "ScorePrediction",
     "Scorer",

@@ -5,6 +5,8 @@ from dataclasses import fields
 from typing import Any
 
 from bertkit.errors import CheckpointError, UsageError
+from bertkit.tasks.multiple_choice import MultipleChoice
+from bertkit.tasks.question_answering import QuestionAnswering
 from bertkit.tasks.regression import OrdinalRegression, Regression
 from bertkit.tasks.sequence_classification import MultiLabelClassification, SequenceClassification
 from bertkit.tasks.tags import guess_scheme
@@ -17,6 +19,8 @@ _KINDS: tuple[type[TextTask], ...] = (
     Regression,
     OrdinalRegression,
     TokenClassification,
+    QuestionAnswering,
+    MultipleChoice,
 )
 
 TASKS: dict[str, type[TextTask]] = {task.name: task for task in _KINDS}
@@ -59,6 +63,10 @@ def published_task(head: str, label_names: tuple[str, ...] | None, problem_type:
     """The task of a head that was published without one, as far as its config tells."""
     if head == "token_classification" and label_names is not None:
         return TokenClassification(label_names, guess_scheme(label_names), "spaces")
+    if head == "question_answering":
+        return QuestionAnswering()
+    if head == "multiple_choice":
+        return MultipleChoice()
     if head != "sequence_classification" or label_names is None:
         return None
     if problem_type == "regression" or (problem_type is None and len(label_names) == 1):

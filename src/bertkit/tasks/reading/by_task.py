@@ -10,6 +10,7 @@ from bertkit.tasks.reading.questions import read_questions
 from bertkit.tasks.reading.tables import BadRows
 from bertkit.tasks.reading.tagged import read_tagged
 from bertkit.tasks.reading.texts import LabelKind, read_labelled_texts
+from bertkit.tasks.tags import guess_scheme
 
 _LABEL_KINDS: Mapping[str, LabelKind] = {
     "sequence-classification": "class",
@@ -44,7 +45,10 @@ def read_examples(
         kind = _LABEL_KINDS[task] if labelled else None
         return read_labelled_texts(path, kind, columns=columns, label_names=label_names, bad_rows=bad_rows)
     if task == "token-classification":
-        return read_tagged(path, labelled=labelled, columns=columns, label_names=label_names, bad_rows=bad_rows)
+        scheme = None if label_names is None else guess_scheme(label_names)
+        return read_tagged(
+            path, labelled=labelled, columns=columns, scheme=scheme, label_names=label_names, bad_rows=bad_rows
+        )
     if task == "question-answering":
         return read_questions(path, labelled=labelled, columns=columns, bad_rows=bad_rows)
     if task == "multiple-choice":

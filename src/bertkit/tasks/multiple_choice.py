@@ -1,0 +1,162 @@
+"""Which of several choices goes on with a text, or answers a question.
+
+Devlin et al. 2018, section 4.4: each choice is the second text of a pair of its own and gets one score; the choices of
+a question stand next to each other. Shape letters: S sequences, N questions, C choices.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bertkit.batch import LabelledBatch, LabelledEncodings
+from bertkit.errors import DataError, UsageError
+from bertkit.heads import Bert
+from bertkit.tasks.examples import ChoiceQuestion, error_in
+from bertkit.tasks.task import Loss, TextTask
+from bertkit.tasks.texts import check_options
+from bertkit.tokenizer import Encodings, Tokenizer
+from bertkit.tokenizer.layout import Layout
+
+_SMALLEST = 1e-16  # probability, in the loss of predictions
+
+
+@dataclass(frozen=True)
+class ChoicePrediction:
+    """The likeliest choice of a question."""
+
+    choice: int  # from 0
+    text: str
+    probabilities: tuple[float, ...]  # of every choice, together 1
+
+
+@dataclass(frozen=True)
+class MultipleChoice(TextTask):
+    """One of C choices."""
+
+    name: ClassVar[str] = "multiple-choice"
+    head: ClassVar[str] = "multiple_choice"
+    of_tokens: ClassVar[bool] = False
+    best_by: ClassVar[str] = "accuracy"
+
+    @classmethod
+    def of_examples(cls, examples: Sequence[ChoiceQuestion], options: Mapping[str, Any]) -> Self:
+        """As `TextTask.of_examples`."""
+        check_options(options, (), cls.name)
+        if not examples:
+            raise DataError("there are no examples to learn from")
+        return cls()
+
+    @classmethod
+    def example(
+        cls, item: tuple[str, Sequence[str]] | ChoiceQuestion, label: Any = None, place: str = ""
+    ) -> ChoiceQuestion:
+        """As `TextTask.example`: a question, or how a text begins, and its choices; the label is the number of one."""
+        if isinstance(item, ChoiceQuestion):
+            return item
+        if not (isinstance(item, tuple | list) and len(item) == 2 and isinstance(item[0], str)):
+            raise UsageError(f"an example is {item!r:.80}: expected a question and its choices")
+        context, choices = item
+        if isinstance(choices, str) or not choices or not all(isinstance(choice, str) for choice in choices):
+            raise UsageError(f"choices are {choices!r:.80}: expected a list of strs")
+        return ChoiceQuestion(context, tuple(choices), label if label is None else int(label), place=place)
+
+    def encode(
+        self, tokenizer: Tokenizer, examples: Sequence[ChoiceQuestion], layout: Layout, first_index: int = 0
+    ) -> Encodings:
+        """As `TextTask.encode`: a sequence for each choice."""
+        if layout.on_long == "window":
+            raise UsageError("a choice is read as a whole: use on_long='truncate' or 'error'")
+        return tokenizer.encode_batch(
+            [example.context for example in examples for _ in example.choices],
+            [choice for example in examples for choice in example.choices],
+            max_length=layout.max_length,
+            on_long=layout.on_long,
+            first_index=first_index,
+            with_offsets=False,
+        )
+
+    def labelled(self, examples: Sequence[ChoiceQuestion], encodings: Encodings) -> LabelledEncodings:
+        """As `TextTask.labelled`: (N,) the numbers of the right choices.
+
+        Raises:
+            DataError: a question without a label, or with another number of choices than the first.
+        """
+        num_choices = len(examples[0].choices)
+        for example in examples:
+            if len(example.choices) != num_choices:
+                problem = f"has {len(example.choices)} choices, the first question {num_choices}: expected as many"
+                raise error_in(example.place, example.context, problem)
+        return LabelledEncodings(encodings, _labels(examples), group_size=num_choices)
+
+    def totals(self, batch: LabelledBatch) -> Tensor:
+        """(1,) questions."""
+        return torch.tensor([len(batch.labels)], dtype=torch.float64)
+
+    def loss(self, network: nn.Module, part: LabelledBatch, totals: Tensor) -> Loss:
+        """Cross-entropy in nats over the choices, the mean over questions."""
+        assert isinstance(network, Bert)
+        logits = network(part.batch, num_choices=part.group_size).logits[self.head].float()  # (N, C)
+        loss = F.cross_entropy(logits, part.labels, reduction="sum")
+        correct = (logits.detach().argmax(dim=-1) == part.labels).sum()
+        sums = torch.stack([loss.detach().double(), correct.double(), correct.new_tensor(len(logits)).double()])
+        return Loss(loss / float(totals[0]), sums.cpu())
+
+    def metrics(self, sums: Tensor) -> dict[str, float]:
+        """Loss and accuracy."""
+        loss, correct, number = sums.tolist()
+        return {"loss": loss / max(number, 1), "accuracy": correct / max(number, 1)}
+
+    def decode(
+        self, examples: Sequence[ChoiceQuestion], encodings: Encodings, logits: np.ndarray
+    ) -> list[ChoicePrediction]:
+        """As `TextTask.decode`; questions may differ in their number of choices."""
+        predictions, start = [], 0
+        for example in examples:
+            scores = torch.from_numpy(logits[start : start + len(example.choices), 0])
+            start += len(example.choices)
+            probabilities = scores.double().softmax(-1).tolist()
+            best = int(scores.argmax())
+            predictions.append(ChoicePrediction(best, example.choices[best], tuple(probabilities)))
+        return predictions
+
+    def scorer(self) -> "ChoiceScorer":
+        return ChoiceScorer()
+
+
+class ChoiceScorer:
+    """Loss and accuracy."""
+
+    def __init__(self) -> None:
+        self._loss = 0.0
+        self._num_right = self._number = 0
+
+    def add(self, examples: Sequence[ChoiceQuestion], predictions: Sequence[ChoicePrediction]) -> None:
+        """As `Scorer.add`."""
+        for label, prediction in zip(_labels(examples).tolist(), predictions, strict=True):
+            self._loss -= float(np.log(max(prediction.probabilities[label], _SMALLEST)))
+            self._num_right += prediction.choice == label
+            self._number += 1
+
+    def results(self) -> dict[str, float]:
+        """As `Scorer.results`."""
+        number = max(self._number, 1)
+        return {"loss": self._loss / number, "accuracy": self._num_right / number}
+
+
+def _labels(examples: Sequence[ChoiceQuestion]) -> np.ndarray:
+    """(N,) int64.
+
+    Raises:
+        DataError: a question without a label, or with one that is none of its choices.
+    """
+    for example in examples:
+        label, number = example.label, len(example.choices)
+        if label is None or not 0 <= label < number:
+            problem = f"the right choice is {label}: expected a number from 0 to {number - 1}"
+            raise error_in(example.place, example.context, problem)
+    return np.array([example.label for example in examples], np.int64)

@@ -1,0 +1,262 @@
+"""Where in a text is the answer to a question: a span of it, or none.
+
+Devlin et al. 2018, sections 4.2 and 4.3. A long text is read in windows, the question before each. In a window without
+the whole answer the right start and end are [CLS], which also stands for "no answer". Shape letters: S sequences,
+T tokens, N questions.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bertkit.batch import LabelledBatch, LabelledEncodings
+from bertkit.errors import DataError, UsageError
+from bertkit.heads import Bert
+from bertkit.tasks.answers import AnswerScores
+from bertkit.tasks.examples import Question, error_in
+from bertkit.tasks.spans import BestSpans, Windows, best_spans, windows_of
+from bertkit.tasks.task import Loss, TextTask
+from bertkit.tasks.texts import check_options
+from bertkit.tasks.words import words_of
+from bertkit.tokenizer import Encodings, Tokenizer
+from bertkit.tokenizer.encoding import Span
+from bertkit.tokenizer.layout import Layout
+
+_SHORTEST_LIMIT = 30
+"""Tokens of an answer that are always allowed, as in google-research/bert ``run_squad.py``."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A span of the context: ``context[start:end]``."""
+
+    start: int
+    end: int
+    text: str
+    probability: float  # among all spans of the context, and "no answer" if the model has learned of it
+
+
+@dataclass(frozen=True)
+class AnswerPrediction:
+    """The answer to a question, and the likeliest candidates."""
+
+    answer: Answer | None  # None: there is none
+    candidates: tuple[Answer, ...]  # best first
+    no_answer_probability: float  # 0 for a model that has learned of no question without an answer
+    no_answer_margin: float  # by how much "no answer" scores above the best candidate
+
+
+@dataclass(frozen=True)
+class QuestionAnswering(TextTask):
+    """The span of a context that answers a question."""
+
+    no_answer: bool = False  # whether a question may have none
+    no_answer_threshold: float = 0.0  # margin above which there is none; set on dev examples
+    max_answer_length: int = _SHORTEST_LIMIT  # tokens
+    num_candidates: int = 20
+
+    name: ClassVar[str] = "question-answering"
+    head: ClassVar[str] = "question_answering"
+    of_tokens: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        for name in ("max_answer_length", "num_candidates"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 1:
+                raise UsageError(f"{name}={value!r}: expected an integer of at least 1")
+
+    @property
+    def best_by(self) -> str:  # pyrefly: ignore
+        """The F1; where questions may have no answer that with the best threshold."""
+        return "best_f1" if self.no_answer else "f1"
+
+    @classmethod
+    def of_examples(cls, examples: Sequence[Question], options: Mapping[str, Any]) -> Self:
+        """As `TextTask.of_examples`.
+
+        Args:
+            options: "max_answer_length", tokens; without it 30, or twice the words of the longest answers but 1 %.
+                "num_candidates".
+        """
+        check_options(options, ("max_answer_length", "num_candidates"), cls.name)
+        if not examples:
+            raise DataError("there are no examples to learn from")
+        no_answer, lengths = False, [0]
+        for example in examples:
+            no_answer |= not _answers_of(example)
+            lengths += [len(words_of(text, "punctuation")) for text in example.answer_texts[:1]]
+        longest = max(_SHORTEST_LIMIT, 2 * int(np.quantile(lengths, 0.99, method="higher")))
+        settings: dict[str, Any] = {"max_answer_length": longest, **options}
+        return cls(no_answer=no_answer, **settings)
+
+    @classmethod
+    def example(cls, item: tuple[str, str] | Question, label: Any = None, place: str = "") -> Question:
+        """As `TextTask.example`: question and context; the label is a span (start, end) of the context, or a text that
+        stands in it, first where it stands first; "" or () if there is no answer."""
+        if isinstance(item, Question):
+            return item
+        if not (isinstance(item, tuple | list) and len(item) == 2 and all(isinstance(text, str) for text in item)):
+            raise UsageError(f"an example is {item!r:.80}: expected a question and its context, two strs")
+        question, context = item
+        answers: tuple[Span, ...] | None = None if label is None else ()
+        if isinstance(label, str) and label:
+            start = context.find(label)
+            if start < 0:
+                raise error_in(place, question, f"the answer {label!r:.60} does not stand in its context: correct it")
+            answers = ((start, start + len(label)),)
+        elif label:
+            start, end = label
+            if not 0 <= start < end <= len(context):
+                raise error_in(place, question, f"the answer {start}-{end} is no span of its context: correct it")
+            answers = ((start, end),)
+        return Question(question, context, answers, place=place)
+
+    def encode(
+        self, tokenizer: Tokenizer, examples: Sequence[Question], layout: Layout, first_index: int = 0
+    ) -> Encodings:
+        """As `TextTask.encode`."""
+        return tokenizer.encode_batch(
+            [example.question for example in examples],
+            [example.context for example in examples],
+            max_length=layout.max_length,
+            on_long=layout.on_long,
+            stride=layout.stride,
+            first_index=first_index,
+        )
+
+    def labelled(self, examples: Sequence[Question], encodings: Encodings) -> LabelledEncodings:
+        """As `TextTask.labelled`: (S, 2) places of the first answer's first and last token in each sequence that holds
+        it whole, else 0 and 0."""
+        windows = windows_of(encodings, len(examples))
+        labels = np.zeros((len(encodings), 2), np.int64)
+        for number, example in enumerate(examples):
+            own = slice(windows.cu_windows[number], windows.cu_windows[number + 1])
+            answers = _answers_of(example)
+            found = _tokens_of(example, answers[0], encodings, windows, own) if answers else None
+            if found is not None:
+                first, last = found
+                begins, length = windows.begins[own], windows.length[own]
+                whole = (begins <= first) & (last < begins + length)
+                shift = windows.first[own] - encodings.cu_seqlens[:-1][own] - begins
+                labels[own] = np.where(whole[:, None], np.stack([first + shift, last + shift], axis=1), 0)
+        return LabelledEncodings(encodings, labels)
+
+    def totals(self, batch: LabelledBatch) -> Tensor:
+        """(1,) sequences."""
+        return torch.tensor([len(batch.labels)], dtype=torch.float64)
+
+    def loss(self, network: nn.Module, part: LabelledBatch, totals: Tensor) -> Loss:
+        """Cross-entropy in nats over the tokens of a sequence, the mean of start and end and over sequences."""
+        assert isinstance(network, Bert)
+        logits = network(part.batch).logits[self.head].float()  # (T, 2)
+        logits, labels = part.batch.pad(logits, float("-inf")).transpose(1, 2), part.labels  # (S, 2, L)
+        loss = F.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1), reduction="sum") / 2
+        correct = (logits.detach().argmax(dim=-1) == labels).all(dim=-1).sum()
+        sums = torch.stack([loss.detach().double(), correct.double(), correct.new_tensor(len(labels)).double()])
+        return Loss(loss / float(totals[0]), sums.cpu())
+
+    def metrics(self, sums: Tensor) -> dict[str, float]:
+        """Loss, and the share of sequences of which start and end are right."""
+        loss, correct, number = sums.tolist()
+        return {"loss": loss / max(number, 1), "accuracy": correct / max(number, 1)}
+
+    def decode(self, examples: Sequence[Question], encodings: Encodings, logits: np.ndarray) -> list[AnswerPrediction]:
+        """As `TextTask.decode`."""
+        windows = windows_of(encodings, len(examples))
+        found = best_spans(logits[:, 0], logits[:, 1], windows, self.max_answer_length, self.num_candidates)
+        none = logits[encodings.cu_seqlens[:-1]].astype(np.float64).sum(axis=1)  # of [CLS]
+        none = np.minimum.reduceat(none, windows.cu_windows[:-1]) if len(examples) else none
+        totals = np.logaddexp(found.totals, none) if self.no_answer else found.totals
+        predictions = []
+        for number, example in enumerate(examples):
+            candidates = _candidates(example, number, found, float(totals[number]), encodings)
+            margin = float(none[number] - found.scores[number, 0]) if candidates else 0.0
+            answered = candidates and not (self.no_answer and margin > self.no_answer_threshold)
+            probability = float(np.exp(none[number] - totals[number])) if self.no_answer else 0.0
+            predictions.append(AnswerPrediction(candidates[0] if answered else None, candidates, probability, margin))
+        return predictions
+
+    def scorer(self) -> "AnswerScorer":
+        return AnswerScorer(self)
+
+    def tuned(self, examples: Sequence[Question], predictions: Sequence[AnswerPrediction]) -> Self:
+        """With the threshold of the best F1 on these examples, where questions may have no answer."""
+        if not self.no_answer:
+            return self
+        return replace(self, no_answer_threshold=_scores(examples, predictions).best_threshold())
+
+
+class AnswerScorer:
+    """Exact match and F1 as the SQuAD scripts count them; where questions may have no answer also of those that have
+    one, the accuracy of the others, and the best F1 that a threshold can give."""
+
+    def __init__(self, task: QuestionAnswering) -> None:
+        self.task, self.scores = task, AnswerScores()
+
+    def add(self, examples: Sequence[Question], predictions: Sequence[AnswerPrediction]) -> None:
+        """As `Scorer.add`."""
+        self.scores.merge(_scores(examples, predictions))
+
+    def results(self) -> dict[str, float]:
+        """As `Scorer.results`."""
+        if not self.task.no_answer:
+            return self.scores.results()
+        best = self.scores.results(self.scores.best_threshold())["f1"]
+        return {**self.scores.results(self.task.no_answer_threshold), "best_f1": best}
+
+
+def _scores(examples: Sequence[Question], predictions: Sequence[AnswerPrediction]) -> AnswerScores:
+    scores = AnswerScores()
+    for example, prediction in zip(examples, predictions, strict=True):
+        _answers_of(example)
+        best = prediction.candidates[0].text if prediction.candidates else ""
+        scores.add(best, example.answer_texts, prediction.no_answer_margin)
+    return scores
+
+
+def _candidates(
+    example: Question, number: int, found: BestSpans, total: float, encodings: Encodings
+) -> tuple[Answer, ...]:
+    """The best spans of one question, best first."""
+    scores = found.scores[number]
+    count = int(np.isfinite(scores).sum())
+    starts = encodings.offsets[found.starts[number, :count], 0].tolist()
+    ends = encodings.offsets[found.ends[number, :count], 1].tolist()
+    probabilities = np.exp(scores[:count] - total).tolist()
+    return tuple(
+        Answer(start, end, example.context[start:end], probability)
+        for start, end, probability in zip(starts, ends, probabilities, strict=True)
+    )
+
+
+def _answers_of(example: Question) -> tuple[Span, ...]:
+    if example.answers is None:
+        raise error_in(example.place, example.question, "has no answers: expected some, or () if there are none")
+    return example.answers
+
+
+def _tokens_of(
+    example: Question, answer: Span, encodings: Encodings, windows: Windows, own: slice
+) -> tuple[int, int] | None:
+    """The first and the last token of an answer, counted in its context; None if it is cut off.
+
+    Raises:
+        DataError: the tokenizer keeps nothing of it.
+    """
+    start, end = answer
+    cut_from = int(encodings.cut_spans[own.start, 1, 0])
+    if 0 <= cut_from < end:
+        return None
+    spans = np.zeros((int((windows.begins + windows.length)[own].max()), 2), np.int64)
+    for first, length, begins in zip(windows.first[own], windows.length[own], windows.begins[own], strict=True):
+        spans[begins : begins + length] = encodings.offsets[first : first + length]
+    touched = np.flatnonzero((spans[:, 1] > start) & (spans[:, 0] < end))
+    if not len(touched):
+        shown = example.context[start:end]
+        raise error_in(example.place, example.question, f"the tokenizer keeps nothing of the answer {shown!r:.60}")
+    return int(touched[0]), int(touched[-1])

@@ -1,0 +1,117 @@
+"""The best spans of a text that is read in windows, each span answered for by one of them.
+
+Several windows may hold a span. It counts in the one in which the side with less context has most of it, the first of
+equals: the "max context" rule of google-research/bert ``run_squad.py``, here for the span as a whole. So no span is
+counted twice, and none is lost that any window holds. Shape letters: S windows, N texts, T tokens, K candidates.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from bertkit.compiled import lean, lean_part
+from bertkit.tokenizer import Encodings
+
+
+class Windows(NamedTuple):
+    """Where the second texts of pairs stand in their sequences, and which part of them."""
+
+    first: np.ndarray  # (S,) int64 place of their first token among all T
+    length: np.ndarray  # (S,) int64 tokens of them
+    begins: np.ndarray  # (S,) int64 tokens of the same text before those of this window
+    cu_windows: np.ndarray  # (N + 1,) int64 windows of each text
+
+
+class BestSpans(NamedTuple):
+    """The candidates of each text by score, best first; where there are fewer, scores are minus infinity."""
+
+    scores: np.ndarray  # (N, K) float64
+    starts: np.ndarray  # (N, K) int64 places among all T tokens
+    ends: np.ndarray  # (N, K) int64, of the last token
+    totals: np.ndarray  # (N,) float64 logarithm of the sum of exp(score) of all spans there are
+
+
+def windows_of(encodings: Encodings, num_texts: int) -> Windows:
+    """Where the second texts of ``num_texts`` pairs stand."""
+    before = np.concatenate([np.zeros(1, np.int64), np.cumsum(encodings.token_type_ids, dtype=np.int64)])
+    length = np.diff(before[encodings.cu_seqlens]) - 1  # without [SEP]
+    start = encodings.seqlens - 1 - length
+    own_start = np.maximum(encodings.owned[:, 0], start)
+    num_owned = np.minimum(encodings.owned[:, 1], encodings.seqlens - 1) - own_start
+    cu_windows = np.searchsorted(encodings.text_index, np.arange(num_texts + 1))
+    owned_before = np.cumsum(num_owned) - num_owned
+    owned_before -= owned_before[cu_windows[:-1]][encodings.text_index]
+    return Windows(encodings.cu_seqlens[:-1] + start, length, owned_before - (own_start - start), cu_windows)
+
+
+def best_spans(
+    start_logits: np.ndarray, end_logits: np.ndarray, windows: Windows, max_length: int, num: int
+) -> BestSpans:
+    """The ``num`` spans of at most ``max_length`` tokens with the highest sum of start and end logit.
+
+    Args:
+        start_logits, end_logits: (T,) float32.
+    """
+    num_texts = len(windows.cu_windows) - 1
+    found = BestSpans(
+        np.full((num_texts, num), -np.inf),
+        np.zeros((num_texts, num), np.int64),
+        np.zeros((num_texts, num), np.int64),
+        np.full(num_texts, -np.inf),
+    )
+    starts, ends = (np.ascontiguousarray(logits, np.float32) for logits in (start_logits, end_logits))
+    _find(starts, ends, *windows, np.int64(max_length), *found)
+    return found
+
+
+@lean
+def _find(starts, ends, first, length, begins, cu_windows, max_length, scores, start_tokens, end_tokens, totals):
+    for text in range(len(cu_windows) - 1):
+        highest, total = -np.inf, 0.0
+        for window in range(cu_windows[text], cu_windows[text + 1]):
+            for i in range(length[window]):
+                start = first[window] + i
+                for j in range(i, min(length[window], i + max_length)):
+                    left, right = begins[window] + i, begins[window] + j
+                    if not _answers_for(window, left, right, cu_windows[text], cu_windows[text + 1], length, begins):
+                        continue
+                    end = first[window] + j
+                    score = np.float64(starts[start]) + np.float64(ends[end])
+                    if score > highest:
+                        total = total * np.exp(highest - score) + 1.0
+                        highest = score
+                    else:
+                        total += np.exp(score - highest)
+                    if score > scores[text, -1]:
+                        _insert(scores[text], start_tokens[text], end_tokens[text], score, start, end)
+        if total > 0.0:
+            totals[text] = highest + np.log(total)
+
+
+@lean_part
+def _answers_for(window, left, right, first_window, end_window, length, begins):
+    """Whether a span, from token ``left`` to ``right`` of its text, counts in this window."""
+    context = min(left - begins[window], begins[window] + length[window] - 1 - right)
+    other = window - 1
+    while other >= first_window and begins[other] + length[other] > right:
+        if min(left - begins[other], begins[other] + length[other] - 1 - right) >= context:
+            return False
+        other -= 1
+    other = window + 1
+    while other < end_window and begins[other] <= left:
+        if min(left - begins[other], begins[other] + length[other] - 1 - right) > context:
+            return False
+        other += 1
+    return True
+
+
+@lean_part
+def _insert(scores, start_tokens, end_tokens, score, start, end):
+    """Put a span in its place among the best, and drop the last of them."""
+    place = len(scores) - 1
+    while place > 0 and scores[place - 1] < score:
+        scores[place] = scores[place - 1]
+        start_tokens[place] = start_tokens[place - 1]
+        end_tokens[place] = end_tokens[place - 1]
+        place -= 1
+    scores[place], start_tokens[place], end_tokens[place] = score, start, end

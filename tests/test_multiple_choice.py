@@ -1,0 +1,144 @@
+"""Multiple choice: transformers' loss, groups that stay together, predictions of any number of choices."""
+
+import json
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+import torch
+from random_models import our_model, published_model, save_published
+
+from bertkit import Model, load
+from bertkit.checkpoint.checkpoint import TrainedTask
+from bertkit.errors import DataError, UsageError
+from bertkit.inference import PredictReport
+from bertkit.tasks import ChoiceQuestion, MultipleChoice, stored_task, task_settings
+from bertkit.tokenizer.layout import Layout
+
+SHAPE = {
+    "vocab_size": 99, "hidden_size": 20, "num_attention_heads": 4, "intermediate_size": 44, "num_hidden_layers": 2,
+    "max_position_embeddings": 24, "hidden_act": "gelu", "type_vocab_size": 2,
+}  # fmt: skip
+WORDS = "the cat dog sat unable walking blue one two".split()
+TASK = MultipleChoice()
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def questions(number: int, num_choices: int = 3, seed: int = 1) -> list[ChoiceQuestion]:
+    draw = np.random.default_rng(seed)
+
+    def text(longest: int) -> str:
+        return " ".join(str(word) for word in draw.choice(WORDS, int(draw.integers(1, longest))))
+
+    def question(line: int) -> ChoiceQuestion:
+        choices = tuple(text(9) for _ in range(num_choices))
+        return ChoiceQuestion(text(6), choices, int(draw.integers(num_choices)), str(line), f"line {line}")
+
+    return [question(line) for line in range(number)]
+
+
+def model_of(**layout) -> Model:
+    model = our_model("multiple_choice", 3, **SHAPE)
+    model.checkpoint.trained = TrainedTask(TASK, Layout(**{"max_length": 24, "on_long": "truncate"} | layout))
+    return model
+
+
+def test_loss_equals_transformers(tmp_path):
+    reference = published_model("multiple_choice", 7, **SHAPE)
+    model = load(save_published(reference, tmp_path), device="cpu")
+    examples = questions(11)
+    encodings = TASK.encode(model.tokenizer, examples, Layout(24, "truncate"))
+    batch = TASK.labelled(examples, encodings).take(np.arange(11))
+    length = batch.batch.max_seqlen
+    padded = {
+        name: batch.batch.pad(values).view(11, 3, length)
+        for name, values in (
+            ("input_ids", batch.batch.input_ids),
+            ("token_type_ids", batch.batch.token_type_ids),
+            ("attention_mask", torch.ones_like(batch.batch.input_ids)),
+        )
+    }
+    expected = reference(**padded, labels=batch.labels)
+    totals = TASK.totals(batch)
+    for num_parts in (1, 4):
+        losses = [TASK.loss(model.network, part, totals) for part in batch.split(num_parts)]
+        assert len(losses) == num_parts
+        assert sum(loss.value.detach() for loss in losses).item() == pytest.approx(expected.loss.item(), rel=1e-6)
+    metrics = TASK.metrics(torch.stack([loss.sums for loss in losses]).sum(0))
+    assert metrics["loss"] == pytest.approx(expected.loss.item(), rel=1e-6)
+    right = (expected.logits.argmax(-1) == batch.labels).double().mean().item()
+    assert metrics["accuracy"] == pytest.approx(right)
+    predictions = model.predict(examples)
+    probabilities = expected.logits.softmax(-1)
+    found = torch.tensor([prediction.probabilities for prediction in predictions])
+    assert torch.allclose(found, probabilities.detach(), atol=1e-5)
+    assert model.evaluate(examples) == pytest.approx({"loss": expected.loss.item(), "accuracy": right}, abs=1e-5)
+
+
+def test_predictions_of_any_number_of_choices():
+    model, examples = model_of(), [*questions(5, 2), *questions(7, 5), *questions(3, 3)]
+    predictions = model.predict(examples)
+    for example, prediction in zip(examples, predictions, strict=True):
+        assert prediction.probabilities == pytest.approx(model.predict([example])[0].probabilities, abs=1e-5)
+    for example, prediction in zip(examples, predictions, strict=True):
+        assert len(prediction.probabilities) == len(example.choices) and sum(prediction.probabilities) == pytest.approx(
+            1
+        )
+        assert prediction.choice == int(np.argmax(prediction.probabilities))
+        assert prediction.text == example.choices[prediction.choice]
+    found = model.evaluate(examples)
+    assert found["accuracy"] == np.mean([e.label == p.choice for e, p in zip(examples, predictions, strict=True)])
+    json.dumps(asdict(predictions[0]))
+
+
+def test_the_order_of_choices_does_not_matter():
+    model, examples = model_of(), questions(9)
+    turned = [ChoiceQuestion(one.context, one.choices[::-1]) for one in examples]
+    for one, two in zip(model.predict(examples), model.predict(turned), strict=True):
+        assert one.probabilities == pytest.approx(two.probabilities[::-1], abs=1e-6) and one.text == two.text
+
+
+def test_what_cannot_be_learned_or_predicted():
+    examples = questions(3)
+    with pytest.raises(DataError, match="line 0: has 2 choices, the first question 3: expected as many"):
+        both = [*examples, *questions(1, 2)]
+        TASK.labelled(both, TASK.encode(model_of().tokenizer, both, Layout()))
+    for label in (None, 3, -1):
+        wrong = [ChoiceQuestion("a", ("b", "c", "d"), label, place="x.csv, line 2")]
+        with pytest.raises(
+            DataError, match=rf"x.csv, line 2: the right choice is {label}: expected a number from 0 to 2"
+        ):
+            TASK.labelled(wrong, TASK.encode(model_of().tokenizer, wrong, Layout()))
+        with pytest.raises(DataError, match="the right choice is"):
+            model_of().evaluate(wrong)
+    with pytest.raises(UsageError, match="a choice is read as a whole"):
+        model_of(on_long="window").predict(examples)
+    with pytest.raises(DataError, match="no examples"):
+        MultipleChoice.of_examples([], {})
+    for item, message in (
+        ("a", "a question and its choices"),
+        (("a", "b"), "a list of strs"),
+        (("a", []), "a list of strs"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            MultipleChoice.example(item)
+
+
+def test_the_task_of_examples(tmp_path):
+    examples = questions(3)
+    assert MultipleChoice.of_examples(examples, {}) == TASK == stored_task(TASK.name, None, task_settings(TASK), "here")
+    assert MultipleChoice.example(("a", ["b", "c"]), 1) == ChoiceQuestion("a", ("b", "c"), 1)
+    assert TASK.best_by in TASK.scorer().results()
+    reference = published_model("multiple_choice", 7, **SHAPE)
+    model = load(save_published(reference, tmp_path / "published"), device="cpu")
+    assert model.trained.task == TASK
+    model.save(tmp_path / "ours")
+    again = load(tmp_path / "ours", device="cpu")
+    assert again.trained.task == TASK and again.predict(examples) == model.predict(examples)
+
+
+def test_long_choices_are_cut_with_counts():
+    report = PredictReport()
+    model_of().predict([ChoiceQuestion("cat " * 20, ("dog " * 20, "sat"))], report=report)
+    assert report.num_examples == 1 and report.num_cut == 1 and report.num_tokens_cut > 10
