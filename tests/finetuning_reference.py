@@ -4,14 +4,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 import transformers
-from torch import nn
+from random_models import PUBLISHED_CLASSES
+from torch import Tensor, nn
 
 from bertkit import Model
+from bertkit.batch import IGNORED, LabelledBatch
 from bertkit.finetuning import FinetuningSettings, LabelledFeed
-from bertkit.tasks import TextExample
+from bertkit.tasks import TextTask
 
 
 @contextmanager
@@ -26,11 +29,12 @@ def with_every_loss() -> Iterator[None]:
 
 
 def losses_of_transformers(
-    model: Model, train: Sequence[TextExample], settings: FinetuningSettings, folder: Path, num_steps: int
+    model: Model, train: Sequence[Any], settings: FinetuningSettings, folder: Path, num_steps: int
 ) -> list[float]:
-    """The losses of a run of ``num_steps``: BertForSequenceClassification, torch's AdamW, linear with warm-up."""
+    """The losses of a run of ``num_steps``: BertForSequenceClassification and its like, torch's AdamW, linear with
+    warm-up."""
     model.save(folder)
-    theirs = transformers.BertForSequenceClassification.from_pretrained(folder).train()
+    theirs = PUBLISHED_CLASSES[model.trained.task.head].from_pretrained(folder).train()
     decays = [p for name, p in theirs.named_parameters() if not name.endswith("bias") and "LayerNorm" not in name]
     others = [p for name, p in theirs.named_parameters() if name.endswith("bias") or "LayerNorm" in name]
     optimizer = torch.optim.AdamW(
@@ -43,16 +47,7 @@ def losses_of_transformers(
     data = task.labelled(train, task.encode(model.tokenizer, train, model.trained.layout))
     feed, found = LabelledFeed(data, settings.batch_size, settings.seed), []
     for step in range(num_steps):
-        given = feed.batch(step, 0.0)
-        batch, labels = given.batch, given.labels
-        if task.name == "regression":
-            labels = (labels - task.center) / task.scale
-        loss = theirs(
-            input_ids=batch.pad(batch.input_ids),
-            attention_mask=batch.attention_mask().long(),
-            token_type_ids=batch.pad(batch.token_type_ids),
-            labels=labels,
-        ).loss
+        loss = _loss_of_transformers(theirs, task, feed.batch(step, 0.0))
         found.append(loss.item())
         optimizer.zero_grad()
         loss.backward()
@@ -60,3 +55,24 @@ def losses_of_transformers(
         optimizer.step()
         schedule.step()
     return found
+
+
+def _loss_of_transformers(theirs: nn.Module, task: TextTask, given: LabelledBatch) -> Tensor:
+    batch, labels = given.batch, given.labels
+    inputs = {
+        "input_ids": batch.pad(batch.input_ids),
+        "attention_mask": batch.attention_mask().long(),
+        "token_type_ids": batch.pad(batch.token_type_ids),
+    }
+    if task.name == "regression":
+        labels = (labels - task.center) / task.scale
+    elif task.name == "token-classification":
+        labels = batch.pad(labels, IGNORED)
+    elif task.name == "multiple-choice":
+        inputs = {name: values.view(len(labels), -1, batch.max_seqlen) for name, values in inputs.items()}
+    elif task.name == "question-answering":  # whose loss counts padding among the tokens an answer may start at
+        output = theirs(**inputs)
+        logits = torch.stack([output.start_logits, output.end_logits], dim=1)
+        logits = logits.masked_fill(~batch.attention_mask()[:, None], float("-inf"))
+        return nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+    return theirs(**inputs, labels=labels).loss

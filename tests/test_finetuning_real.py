@@ -12,8 +12,8 @@ from random_models import edit_json
 from bertkit import load
 from bertkit.finetuning import Finetuning, FinetuningSettings
 from bertkit.finetuning.network import model_to_train
-from bertkit.tasks import SequenceClassification, TextExample
-from bertkit.tasks.reading import read_labelled_texts
+from bertkit.tasks import TextExample, task_kind
+from bertkit.tasks.reading import read_examples, read_labelled_texts
 
 pytestmark = pytest.mark.slow
 
@@ -29,17 +29,28 @@ def sst2(shared_data: Path, name: str, number: int) -> list[TextExample]:
     return list(islice(read_labelled_texts(shared_data / "glue_sst2" / f"{name}.tsv", "class"), number))
 
 
-def test_twenty_losses_of_transformers_on_real_sentences(tmp_path: Path, shared_data: Path) -> None:
+@pytest.mark.parametrize(
+    ("task", "file", "number", "batch_size"),
+    [
+        ("sequence-classification", "glue_sst2/train.tsv", 160, 8),
+        ("token-classification", "ner_wnut17/CONLL-format/data/train/wnut17train.conll", 160, 8),
+        ("question-answering", "xquad/xquad.en.json", 40, 11),  # some 200 windows
+        ("multiple-choice", "openbookqa/Main/train.tsv", 80, 4),
+    ],
+)
+def test_twenty_losses_of_transformers_on_real_sentences(
+    tmp_path: Path, shared_data: Path, task: str, file: str, number: int, batch_size: int
+) -> None:
     load(MODEL).save(tmp_path / "still")
     edit_json(tmp_path / "still" / "config.json", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    train = sst2(shared_data, "train", 160)
-    settings = FinetuningSettings(num_epochs=1, batch_size=8, learning_rate=5e-5)
-    run = Finetuning(tmp_path / "out", tmp_path / "still", "sequence-classification", settings, tell=print)
+    train = list(islice(read_examples(task, shared_data / file), number))
+    settings = FinetuningSettings(num_epochs=1, batch_size=batch_size, learning_rate=5e-5, max_length=64)
+    run = Finetuning(tmp_path / "out", tmp_path / "still", task, settings, tell=print)
     with with_every_loss():
         run.start(train)
     events = [json.loads(line) for line in (tmp_path / "out" / "run" / "metrics.jsonl").read_text().splitlines()]
     ours = [event["loss"] for event in events if event["event"] == "step"]
-    model = model_to_train(str(tmp_path / "still"), SequenceClassification.of_examples(train, {}), settings, print)
+    model = model_to_train(str(tmp_path / "still"), task_kind(task).of_examples(train, {}), settings, print)
     theirs = losses_of_transformers(model, train, settings, tmp_path / "start", num_steps=20)
     assert len(ours) == len(theirs) == 20
     assert np.abs(np.array(ours) - np.array(theirs)).max() < 1e-4

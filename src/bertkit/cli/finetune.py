@@ -75,7 +75,7 @@ def command(
     max_length
         Longest sequence in tokens; by default what the model takes.
     on_long
-        What to do with a longer one: truncate, error, window.
+        What to do with a longer one: truncate, error, window; by default windows for tags and answers, else truncate.
     stride
         Tokens from one window's start to the next.
     class_weights

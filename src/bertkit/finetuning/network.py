@@ -29,7 +29,7 @@ def model_to_train(name: str, task: TextTask, settings: FinetuningSettings, tell
     longest = model.config.max_position_embeddings
     if settings.max_length is not None and settings.max_length > longest:
         raise UsageError(f"max_length={settings.max_length}: this model has {longest} positions")
-    layout = Layout(settings.max_length or longest, settings.on_long, settings.stride)
+    layout = Layout(settings.max_length or longest, settings.on_long or task.on_long, settings.stride)
     model.checkpoint.trained = TrainedTask(task, layout)
     return model
 

@@ -23,7 +23,7 @@ class FinetuningSettings:
     lora_rank: int | None = None  # learn low-rank updates of so many rows instead of the encoder's weights; None: no
     lora_alpha: float = 16.0  # an update counts by this over its rank
     max_length: int | None = None  # longest sequence in tokens; None: what the model takes
-    on_long: OnLong = "truncate"  # what to do with a longer one
+    on_long: OnLong | None = None  # what to do with a longer one; None: windows for tags and answers, else truncate
     stride: int | None = None  # tokens from one window's start to the next, with on_long="window"
     evaluations_per_epoch: int = 1  # on the dev examples
     best_by: str | None = None  # metric by which the best weights are kept; None: the task's
@@ -45,7 +45,7 @@ class FinetuningSettings:
             raise UsageError("lora_rank freezes the encoder already: leave frozen_layers out")
         if not 0 < self.lora_alpha < float("inf"):
             raise UsageError(f"lora_alpha={self.lora_alpha!r}: expected a number above 0")
-        Layout(self.max_length, self.on_long, self.stride)
+        Layout(self.max_length, self.on_long or "window", self.stride)
         self.training(steps_per_epoch=1)
 
     def training(self, steps_per_epoch: int) -> TrainingSettings:

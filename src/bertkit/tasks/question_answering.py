@@ -25,7 +25,7 @@ from bertkit.tasks.texts import check_options
 from bertkit.tasks.words import words_of
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.encoding import Span
-from bertkit.tokenizer.layout import Layout
+from bertkit.tokenizer.layout import Layout, OnLong
 
 _SHORTEST_LIMIT = 30
 """Tokens of an answer that are always allowed, as in google-research/bert ``run_squad.py``."""
@@ -63,6 +63,7 @@ class QuestionAnswering(TextTask):
     name: ClassVar[str] = "question-answering"
     head: ClassVar[str] = "question_answering"
     of_tokens: ClassVar[bool] = True
+    on_long: ClassVar[OnLong] = "window"
 
     def __post_init__(self) -> None:
         for name in ("max_answer_length", "num_candidates"):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from bertkit.batch import LabelledBatch, LabelledEncodings
 from bertkit.tokenizer import Encodings, Tokenizer
-from bertkit.tokenizer.layout import Layout
+from bertkit.tokenizer.layout import Layout, OnLong
 
 
 class Loss(NamedTuple):
@@ -65,6 +65,7 @@ class TextTask(ABC):
     head: ClassVar[str]  # the head of HEADS that it trains and reads
     of_tokens: ClassVar[bool]  # whether a row of logits belongs to a token; else to a sequence
     best_by: ClassVar[str]  # the metric that decides which weights are the best
+    on_long: ClassVar[OnLong] = "truncate"  # what is done with examples that are too long, unless asked otherwise
     problem_type: ClassVar[str | None] = None  # what config.json calls the kind of labels, where published models do
 
     label_names: tuple[str, ...] | None = None  # of the head's outputs, in order; None: their meaning is fixed

@@ -25,7 +25,7 @@ from bertkit.tasks.texts import check_options
 from bertkit.tasks.words import Words, entities_of_spans, spaced, words_of
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.encoding import Span
-from bertkit.tokenizer.layout import Layout
+from bertkit.tokenizer.layout import Layout, OnLong
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,7 @@ class TokenClassification(TextTask):
     name: ClassVar[str] = "token-classification"
     head: ClassVar[str] = "token_classification"
     of_tokens: ClassVar[bool] = True
+    on_long: ClassVar[OnLong] = "window"
 
     def __post_init__(self) -> None:
         if self.words not in get_args(Words):
