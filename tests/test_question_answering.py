@@ -323,7 +323,7 @@ def test_scores_and_the_threshold():
     model, examples = model_of(task), questions(80, share_without=0.4)
     predictions = model.predict(examples)
     tuned = task.tuned(examples, predictions)
-    scores = AnswerScores()
+    scores = AnswerScores(no_answer=True)
     for example, prediction in zip(examples, predictions, strict=True):
         scores.add(prediction.candidates[0].text, example.answer_texts, prediction.no_answer_margin)
     assert tuned.no_answer_threshold == scores.best_threshold() != 0.0

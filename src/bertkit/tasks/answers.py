@@ -39,11 +39,13 @@ def answer_f1(answer: str, true: str) -> float:
 class AnswerScores:
     """Answers to questions, some of which may have none; kept are 32 bytes a question, to choose a threshold by.
 
-    A question whose true answers are empty has no answer. Equal to the script of SQuAD 2.0, and where every question
-    has an answer to that of 1.1, which counts an answer of nothing but articles and punctuation differently.
+    Args:
+        no_answer: whether a question may have none, as in SQuAD 2.0; there one has none whose true answers are nothing
+            but articles and punctuation. In 1.1, without, the F1 of such an answer is 0.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, no_answer: bool) -> None:
+        self.no_answer = no_answer
         self._numbers = array("d")  # of each question: exact match, F1, whether it has an answer, margin
 
     def add(self, answer: str, true_answers: Sequence[str], no_answer_margin: float = float("-inf")) -> None:
@@ -51,13 +53,16 @@ class AnswerScores:
 
         Args:
             answer: the best answer, whatever the threshold; "" if there is none at all.
-            true_answers: none, or only such as are empty once normalized, where the question has no answer.
+            true_answers: none where the question has no answer.
             no_answer_margin: by how much "no answer" scored above it.
         """
-        true_answers = [true for true in true_answers if normalized(true)]
-        compared = true_answers or [""]
-        exact = max(exact_match(answer, true) for true in compared)
-        f1 = max(answer_f1(answer, true) for true in compared)
+        worded = [true for true in true_answers if normalized(true)]
+        if self.no_answer:
+            true_answers = worded
+        exact = max(exact_match(answer, true) for true in true_answers or [""])
+        f1 = max((answer_f1(answer, true) for true in worded), default=0.0)
+        if self.no_answer and not worded:
+            f1 = exact
         self._numbers.extend((exact, f1, float(bool(true_answers)), no_answer_margin))
 
     def merge(self, other: "AnswerScores") -> None:

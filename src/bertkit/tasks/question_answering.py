@@ -189,7 +189,9 @@ class QuestionAnswering(TextTask):
         """With the threshold of the best F1 on these examples, where questions may have no answer."""
         if not self.no_answer:
             return self
-        return replace(self, no_answer_threshold=_scores(examples, predictions).best_threshold())
+        scores = AnswerScores(no_answer=True)
+        _add(scores, examples, predictions)
+        return replace(self, no_answer_threshold=scores.best_threshold())
 
 
 class AnswerScorer:
@@ -197,11 +199,11 @@ class AnswerScorer:
     one, the accuracy of the others, and the best F1 that a threshold can give."""
 
     def __init__(self, task: QuestionAnswering) -> None:
-        self.task, self.scores = task, AnswerScores()
+        self.task, self.scores = task, AnswerScores(no_answer=task.no_answer)
 
     def add(self, examples: Sequence[Question], predictions: Sequence[AnswerPrediction]) -> None:
         """As `Scorer.add`."""
-        self.scores.merge(_scores(examples, predictions))
+        _add(self.scores, examples, predictions)
 
     def results(self) -> dict[str, float]:
         """As `Scorer.results`."""
@@ -211,13 +213,11 @@ class AnswerScorer:
         return {**self.scores.results(self.task.no_answer_threshold), "best_f1": best}
 
 
-def _scores(examples: Sequence[Question], predictions: Sequence[AnswerPrediction]) -> AnswerScores:
-    scores = AnswerScores()
+def _add(scores: AnswerScores, examples: Sequence[Question], predictions: Sequence[AnswerPrediction]) -> None:
     for example, prediction in zip(examples, predictions, strict=True):
         _answers_of(example)
         best = prediction.candidates[0].text if prediction.candidates else ""
         scores.add(best, example.answer_texts, prediction.no_answer_margin)
-    return scores
 
 
 def _candidates(
