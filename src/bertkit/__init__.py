@@ -14,7 +14,9 @@ _HOMES = {
     "EmbedOptions": "bertkit.inference",
     "EmbedReport": "bertkit.inference",
     "Encoding": "bertkit.tokenizer",
+    "Features": "bertkit.estimators",
     "HEADS": "bertkit.heads",
+    "LayerMixClassifier": "bertkit.estimators",
     "Model": "bertkit.model",
     "ModernConfig": "bertkit.transformer",
     "SequenceClassifier": "bertkit.estimators",
@@ -34,6 +36,8 @@ __all__ = [
     "EmbedOptions",
     "EmbedReport",
     "Encoding",
+    "Features",
+    "LayerMixClassifier",
     "Model",
     "ModernConfig",
     "SequenceClassifier",
@@ -50,7 +54,7 @@ __all__ = [
 if TYPE_CHECKING:
     from bertkit.batch import Batch, collate
     from bertkit.errors import BertkitError
-    from bertkit.estimators import SequenceClassifier, SequenceRegressor
+    from bertkit.estimators import Features, LayerMixClassifier, SequenceClassifier, SequenceRegressor
     from bertkit.heads import HEADS
     from bertkit.inference import EmbedOptions, EmbedReport
     from bertkit.model import Model, load

@@ -1,8 +1,9 @@
 """Tasks behind scikit-learn's methods: fit, predict, predict_proba, score.
 
 Takes: texts or pairs of texts, and labels, as lists or arrays.
-Gives: estimators that work in cross_val_score, GridSearchCV and Pipeline; arrays of labels, probabilities, numbers.
-May import: errors, whole_files, json_files, tasks, finetuning, model.
+Gives: estimators that work in cross_val_score, GridSearchCV and Pipeline; arrays of labels, probabilities, numbers;
+    features of a frozen encoder for other estimators.
+May import: errors, whole_files, json_files, locate, tokenizer, tasks, checkpoint, inference, finetuning, model.
 """
 
 from bertkit.errors import DependencyError
@@ -13,6 +14,8 @@ except ImportError:
     raise DependencyError("scikit-learn is not installed: pip install 'bertkit[sklearn]'") from None
 
 from bertkit.estimators.estimator import TextEstimator
+from bertkit.estimators.features import Features
+from bertkit.estimators.layer_mix import LayerMixClassifier
 from bertkit.estimators.sequences import SequenceClassifier, SequenceRegressor
 
-__all__ = ["SequenceClassifier", "SequenceRegressor", "TextEstimator"]
+__all__ = ["Features", "LayerMixClassifier", "SequenceClassifier", "SequenceRegressor", "TextEstimator"]

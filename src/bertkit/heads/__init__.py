@@ -6,7 +6,17 @@ May import: errors, tokenizer, batch, transformer.
 """
 
 from bertkit.heads.bert import HEADS, KINDS, Bert, BertOutput
+from bertkit.heads.layer_selection import NAMED_LAYERS, LayerSelection
 from bertkit.heads.new_words import extend_embeddings
-from bertkit.heads.pooling import POOLINGS, LayerSelection
+from bertkit.heads.pooling import POOLINGS
 
-__all__ = ["HEADS", "KINDS", "POOLINGS", "Bert", "BertOutput", "LayerSelection", "extend_embeddings"]
+__all__ = [
+    "HEADS",
+    "KINDS",
+    "NAMED_LAYERS",
+    "POOLINGS",
+    "Bert",
+    "BertOutput",
+    "LayerSelection",
+    "extend_embeddings",
+]
