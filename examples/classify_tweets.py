@@ -15,6 +15,8 @@ from pathlib import Path
 import numpy as np
 import torch
 from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer
 
 from bertkit import Features
 
@@ -43,7 +45,7 @@ def main() -> None:
     unseen_texts, unseen_labels = read_tweets(options.data / "test.csv")
 
     started = time.perf_counter()
-    features = Features(options.model, cache=ROOT / ".demo" / "features")
+    features = Features(options.model, normalize=False, cache=ROOT / ".demo" / "features")
     vectors = torch.from_numpy(features.fit_transform(texts))
     seconds = time.perf_counter() - started
     print(f"{len(texts):,} tweets -> vectors of {vectors.shape[1]} by {options.model}: {seconds:.1f} s, once\n")
@@ -65,7 +67,7 @@ def main() -> None:
 
     unseen = features.transform(unseen_texts)
     right = (head(torch.from_numpy(unseen)).argmax(1).numpy() == unseen_labels).mean()
-    logistic = LogisticRegression(max_iter=1_000).fit(vectors.numpy(), labels)
+    logistic = make_pipeline(Normalizer(), LogisticRegression()).fit(vectors.numpy(), labels)
     print(f"\nRight about {len(unseen):,} unseen tweets: {right:.1%}")
     print(f"Logistic regression on the same vectors: {logistic.score(unseen, unseen_labels):.1%}")
 

@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import torch
 from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer
 from trainers import ByName
 
 from bertkit import Features
@@ -18,7 +20,7 @@ class Job(ByName):
 
     def __init__(self, folder: Path, precision: str, texts: list[str], label_ids: list[int], threads: int) -> None:
         torch.set_num_threads(threads)
-        options = {"pooling": "mean", "max_length": MAX_LENGTH, "on_long": "truncate"}
+        options = {"pooling": "mean", "max_length": MAX_LENGTH, "on_long": "truncate", "normalize": False}
         self.features = Features(folder, precision=precision, device="cpu", **options).fit(texts)
         self.texts, self.label_ids = texts, np.array(label_ids)
 
@@ -33,7 +35,7 @@ class Job(ByName):
                 steps = [self.head.step(vectors[batch], labels[batch]) for batch in batches(len(vectors), epoch)]
                 losses.append(float(np.mean(steps)))
             trained = time.perf_counter()
-            self.logistic = LogisticRegression(max_iter=1_000).fit(vectors.numpy(), self.label_ids)
+            self.logistic = make_pipeline(Normalizer(), LogisticRegression()).fit(vectors.numpy(), self.label_ids)
             fitted = time.perf_counter()
             self.features.transform(self.texts)
             read_again = time.perf_counter()

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bertkit import __version__
 from bertkit.checkpoint.content_hash import content_hash
-from bertkit.errors import CheckpointError, UsageError
+from bertkit.errors import CheckpointError, OverLengthError, UsageError
 from bertkit.estimators.estimator import items_of
 from bertkit.inference import EmbedOptions, EmbedReport
 from bertkit.inference.kept_vectors import kept_vectors
@@ -33,7 +33,7 @@ class Features(TransformerMixin, BaseEstimator):
         model: a folder, a hub name, or the import name of an installed model package. A pickle holds its name alone.
         layers: which hidden states: a name from `NAMED_LAYERS`, as "concat-last-4", or spelled out, as "mean:1,-1".
         pooling: how the tokens of a text become one vector, a name from `POOLINGS`; None: as the model says.
-        normalize: scale vectors to length 1.
+        normalize: scale vectors to length 1; None: as the model says.
         max_length: longest sequence in tokens; None: as the model says.
         on_long: what to do with longer texts: "window" reads them whole.
         cache: folder where vectors are kept; None: nowhere.
@@ -50,7 +50,7 @@ class Features(TransformerMixin, BaseEstimator):
         *,
         layers: str = "last",
         pooling: str | None = None,
-        normalize: bool = False,
+        normalize: bool | None = None,
         max_length: int | None = None,
         on_long: OnLong = "window",
         cache: str | Path | None = None,
@@ -82,6 +82,7 @@ class Features(TransformerMixin, BaseEstimator):
         """(N, E) float32, the vectors of N texts.
 
         Raises:
+            OverLengthError: a text is too long under ``on_long="error"``.
             CheckpointError: a text has to be read, and the model is no longer that of ``fit``.
             UsageError: something that is no text, layers that the model has not.
         """
@@ -92,7 +93,10 @@ class Features(TransformerMixin, BaseEstimator):
                 raise UsageError(f"a text is {type(text).__name__} ({text!r:.40}): expected str")
         if self.cache is None or not texts:
             return self._model().embed(texts, **self._options())
-        return kept_vectors(Path(self.cache).expanduser() / self._selection(), texts, self._vectors)
+        try:
+            return kept_vectors(Path(self.cache).expanduser() / self._selection(), texts, self._vectors)
+        except OverLengthError as error:  # it counts the texts that it was given
+            raise OverLengthError(f"of the different texts that are not kept yet, {error}") from None
 
     def _options(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("layers", "pooling", "normalize", "max_length", "on_long")}

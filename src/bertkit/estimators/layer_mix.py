@@ -54,7 +54,7 @@ class LayerMixClassifier(ClassifierMixin, BaseEstimator):
         self.classes_, label_ids = np.unique(y, return_inverse=True)
         num_classes, width = len(self.classes_), layers.shape[2]
         if num_classes < 2:
-            raise UsageError(f"every text has the class {self.classes_[0]!r}: expected two classes or more")
+            raise UsageError(f"every text has the class {self.classes_.tolist()[0]!r}: expected two classes or more")
         share = 1 / (self.C * len(layers))
 
         def loss_and_slopes(parameters: np.ndarray) -> tuple[float, np.ndarray]:

@@ -62,10 +62,9 @@ def _whole_parts(folder: Path) -> Iterator[np.ndarray]:
     for path in sorted(folder.glob("[0-9a-f]" * (2 * _HASH_BYTES) + ".npy")):
         try:
             rows = np.load(path, mmap_mode="r", allow_pickle=False)
-            is_whole = _name(rows) == path.stem
         except Exception:  # a damaged header can make numpy raise anything
-            is_whole = False
-        if is_whole:
+            rows = None
+        if rows is not None and _name(rows) == path.stem:
             yield rows
         else:
             path.unlink(missing_ok=True)
@@ -73,7 +72,7 @@ def _whole_parts(folder: Path) -> Iterator[np.ndarray]:
 
 def _name(rows: np.ndarray) -> str:
     digest = hashlib.blake2b(f"{rows.dtype.descr} {rows.shape}".encode(), digest_size=_HASH_BYTES)
-    digest.update(rows.view(np.uint8))
+    digest.update(memoryview(rows.view(np.uint8)))
     return digest.hexdigest()
 
 
