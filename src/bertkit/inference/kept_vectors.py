@@ -72,7 +72,7 @@ def _whole_parts(folder: Path) -> Iterator[np.ndarray]:
 
 def _name(rows: np.ndarray) -> str:
     digest = hashlib.blake2b(f"{rows.dtype.descr} {rows.shape}".encode(), digest_size=_HASH_BYTES)
-    digest.update(memoryview(rows.view(np.uint8)))
+    digest.update(rows.view(np.uint8).data)
     return digest.hexdigest()
 
 
