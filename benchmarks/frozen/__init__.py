@@ -1,6 +1,6 @@
 """The tutorial's job, compared: one file for each way to do it, both with the same faces.
 
-Each module here has a class ``Job(folder, precision, texts, label_ids, threads)``; calling it with the name of a method
+Each module here has a class ``Job(folder, setting, texts, label_ids, threads)``; calling it with the name of a method
 calls that:
 
     run        () -> what it did: an epoch of the usual loop, or the whole job
@@ -27,10 +27,11 @@ class System:
 
     name: str
     module: str  # file of this folder
-    precision: str  # "float32", "bfloat16" or "int8"
+    setting: str  # a precision, or to the longest of what the loop pads: "batch", "all"
 
 
-LOOP = System("transformers, each epoch anew", "transformers", "float32")
+LOOP = System("transformers, padded by batch", "transformers", "batch")
+ALL_PADDED = System("transformers, padded at once", "transformers", "all")
 OURS = tuple(
     System(f"bertkit {short}", "bertkit", precision)
     for short, precision in (("fp32", "float32"), ("bf16", "bfloat16"), ("int8", "int8"))
