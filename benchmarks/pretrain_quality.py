@@ -1,7 +1,8 @@
 """Quality per minute: runs by the clock of both libraries, each in a process and with a result file of its own.
 
-Three short runs choose each library's learning rate, on novels that the comparison does not read; then it trains with
-two seeds. A run that has its result is not repeated, unless what it was told has changed since.
+Three short runs choose transformers' learning rate, on novels that the comparison does not read; bertkit's is its
+recipe's. Then each trains with two seeds. A run that has its result is not repeated, unless what it was told has
+changed since.
 """
 
 import json
@@ -27,10 +28,8 @@ from bertkit.pretraining import read_recipe, with_length
 SHAPE = "4 layers x 256"
 MINUTES, CHOOSING_MINUTES = 20.0, 5.0
 SEEDS = (0, 1)
-RATES = {  # to choose from: times those of cpu-minutes; and AdamW's peak
-    "bertkit": (0.5, 1.0, 2.0),
-    "transformers": (5e-4, 1e-3, 2e-3),
-}
+SYSTEMS = ("bertkit", "transformers")
+RATES = (5e-4, 1e-3, 2e-3)  # AdamW's peak in transformers, to choose from
 NUM_SEQUENCES = 1_000  # of an evaluation
 PAIRS_PER_PARADIGM = 500  # of 2,000
 
@@ -59,23 +58,20 @@ class Quality:
         self._folder = work / f"quality-{scale:g}"
         self._folder.mkdir(exist_ok=True)
 
-    def choosing(self, system: str) -> list[Run]:
-        """The runs that choose a system's learning rate."""
+    def choosing(self) -> list[Run]:
+        """The runs that choose transformers' learning rate."""
         minutes = CHOOSING_MINUTES * self.scale
-        return [
-            Run(f"{system}-rate-{rate:g}", system, _settings(system, rate, 0), minutes, "choose")
-            for rate in RATES[system]
-        ]
+        return [Run(f"rate-{rate:g}", "transformers", _published(rate, 0), minutes, "choose") for rate in RATES]
 
-    def chosen_rate(self, system: str) -> float | None:
+    def chosen_rate(self) -> float | None:
         """The rate that led to the lowest loss; None: not all runs are finished."""
-        losses = [self.choosing_loss(run) for run in self.choosing(system)]
+        losses = [self.last_loss(run) for run in self.choosing()]
         if None in losses:
             return None
-        return min(zip(losses, RATES[system], strict=True))[1]
+        return min(zip(losses, RATES, strict=True))[1]
 
-    def choosing_loss(self, run: Run) -> float | None:
-        """What decides: the last loss at the longest length; infinite where the run broke down, None: no result yet."""
+    def last_loss(self, run: Run) -> float | None:
+        """At the end and the longest length; infinite where the run broke down, None: no result yet."""
         result = self.result(run)
         if result is None:
             return None
@@ -83,12 +79,15 @@ class Quality:
         return loss if math.isfinite(loss) else math.inf
 
     def compared(self, system: str) -> list[Run]:
-        """The long runs; none until the learning rate is chosen."""
-        rate, minutes = self.chosen_rate(system), MINUTES * self.scale
-        if rate is None:
-            return []
+        """The long runs; none of transformers until its learning rate is chosen."""
+        rate, minutes = self.chosen_rate(), MINUTES * self.scale
+        if system == "bertkit":
+            settings = [_recipe(seed) for seed in SEEDS]
+        else:
+            settings = [_published(rate, seed) for seed in SEEDS] if rate is not None else []
         return [
-            Run(_long_name(system, seed), system, _settings(system, rate, seed), minutes, "decide") for seed in SEEDS
+            Run(_long_name(system, seed), system, told, minutes, "decide")
+            for seed, told in zip(SEEDS, settings, strict=False)
         ]
 
     def result(self, run: Run) -> dict[str, Any] | None:
@@ -98,8 +97,8 @@ class Quality:
 
     def names(self) -> list[str]:
         """Of all runs, in the order in which they can be done."""
-        choosing = [run.name for system in RATES for run in self.choosing(system)]
-        return [*choosing, *(_long_name(system, seed) for seed in SEEDS for system in RATES)]
+        choosing = [run.name for run in self.choosing()]
+        return [*choosing, *(_long_name(system, seed) for seed in SEEDS for system in SYSTEMS)]
 
     def states(self) -> Iterator[str]:
         """A line for each run."""
@@ -110,7 +109,7 @@ class Quality:
             elif (result := self.result(run)) is None:
                 yield f"{name}: open, {run.minutes:g} minutes"
             else:
-                yield f"{name}: finished {result['date']}, loss {self.choosing_loss(run):.4f}"
+                yield f"{name}: finished {result['date']}, loss {self.last_loss(run):.4f}"
 
     def do(self, name: str) -> None:
         """Train and evaluate, unless that is done.
@@ -171,7 +170,7 @@ class Quality:
                 del losses["by_sequence"]
 
     def _find(self, name: str) -> Run | None:
-        runs = [run for system in RATES for run in (*self.choosing(system), *self.compared(system))]
+        runs = [*self.choosing(), *(run for system in SYSTEMS for run in self.compared(system))]
         return next((run for run in runs if run.name == name), None)
 
     def _facts(self, run: Run) -> dict[str, Any]:
@@ -182,18 +181,13 @@ class Quality:
         return json.loads(json.dumps({**asdict(run), "num_threads": self._threads, "texts": texts}))
 
 
-def _settings(system: str, rate: float, seed: int) -> dict[str, Any]:
-    if system == "transformers":
-        return PUBLISHED | {"learning_rate": rate, "seed": seed}
+def _published(rate: float, seed: int) -> dict[str, Any]:
+    return PUBLISHED | {"learning_rate": rate, "seed": seed}
+
+
+def _recipe(seed: int) -> dict[str, Any]:
     recipe = with_length(read_recipe("cpu-minutes"), minutes=MINUTES)  # which decides the size
-    training = recipe.training
-    changed = replace(
-        training,
-        learning_rate=rate * training.learning_rate,
-        matrix_learning_rate=rate * training.matrix_learning_rate,
-        seed=seed,
-    )
-    facts = replace(recipe, training=changed).facts()
+    facts = replace(recipe, training=replace(recipe.training, seed=seed)).facts()
     return {name: facts[name] for name in ("training", "model", "vocabulary", "data")}
 
 
