@@ -54,7 +54,7 @@ class _PartLibrary(JITCodeLibrary):
         self._finalized = True
 
     @property
-    def codegen(self) -> "_PartLibrary":
+    def codegen(self) -> Any:
         return self
 
     def set_env(self, name: str, environment: Any) -> None:
