@@ -36,11 +36,15 @@ def gather(quality: Quality) -> dict[str, Any]:
     """The results of all runs, and how the systems differ.
 
     Raises:
-        RuntimeError: a run is not finished, or the runs did not see the same held-out inputs.
+        RuntimeError: a run is not finished, those of a seed were made on different processors, or the runs did not see
+            the same held-out inputs.
     """
     runs = {system: [quality.result(run) for run in quality.compared(system)] for system in SYSTEMS}
     if any(len(results) < len(SEEDS) or None in results for results in runs.values()):
         raise RuntimeError("not all runs are finished: --list tells which")
+    for seed, of_seed in zip(SEEDS, zip(*runs.values(), strict=True), strict=True):
+        if len({result["cpu"] for result in of_seed}) > 1:
+            raise RuntimeError(f"the runs of seed {seed} were made on different processors: repeat one of them")
     lasts = {system: [result["points"][-1]["losses"] for result in results] for system, results in runs.items()}
     differences = {}
     for length in map(str, LENGTHS):
@@ -66,6 +70,8 @@ def gather(quality: Quality) -> dict[str, Any]:
 
 def describe(found: dict[str, Any]) -> list[str]:
     lines = [f"## {SHAPE}, {MINUTES * found['scale']:g} minutes", "", _table_of_runs(found), ""]
+    for seed, result in zip(SEEDS, found["runs"]["bertkit"], strict=True):
+        lines.append(f"- Seed {seed}: {result['date']}, {result['cpu']}.")
     for name, one in found["differences"].items():
         what = "Zorro" if name == "zorro" else f"Loss at {name}"
         (a, b), (c, d) = one["over_runs"], one["over_items"]

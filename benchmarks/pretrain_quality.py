@@ -7,14 +7,13 @@ changed since.
 
 import json
 import math
-import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from datetime import date
 from pathlib import Path
 from typing import Any
 
+import report
 from pretrain_evaluation import LENGTHS
 from pretrain_texts import prepare
 from pretrainers import PUBLISHED
@@ -46,17 +45,22 @@ class Run:
 
 
 class Quality:
-    """All runs, in a folder for each ``scale``, the factor of all times and of the size of evaluations.
+    """All runs at one ``scale``, the factor of all times and of the size of evaluations.
+
+    Args:
+        work: folder of texts and models.
+        out: folder of the runs' results, a file each.
 
     Raises:
         RuntimeError: the novels are not on this machine.
     """
 
-    def __init__(self, work: Path, scale: float, threads: int) -> None:
+    def __init__(self, work: Path, out: Path, scale: float, threads: int) -> None:
         self.scale, self._threads = scale, threads
         self._texts = prepare(work, SHAPE)
-        self._folder = work / f"quality-{scale:g}"
-        self._folder.mkdir(exist_ok=True)
+        self._models, self._results = work / f"quality-{scale:g}", out / f"pretrain-quality-runs-{scale:g}"
+        for folder in (self._models, self._results):
+            folder.mkdir(parents=True, exist_ok=True)
 
     def choosing(self) -> list[Run]:
         """The runs that choose transformers' learning rate."""
@@ -92,7 +96,7 @@ class Quality:
 
     def result(self, run: Run) -> dict[str, Any] | None:
         """What a run left, if it was told the same."""
-        result = read_json(self._folder / f"{run.name}.json")
+        result = read_json(self._results / f"{run.name}.json")
         return result if result is not None and result["run"] == self._facts(run) else None
 
     def names(self) -> list[str]:
@@ -126,14 +130,10 @@ class Quality:
             say(f"{name}: finished before")
             return
         say(f"{name}: {run.minutes:g} minutes of training")
-        out = self._folder / name
+        out = self._models / name
         shutil.rmtree(out, ignore_errors=True)  # of a run that was interrupted
         out.mkdir()
-        result: dict[str, Any] = {
-            "run": self._facts(run),
-            "date": date.today().isoformat(),
-            "load_average_before": round(os.getloadavg()[0], 2),
-        }
+        result: dict[str, Any] = {"run": self._facts(run)} | report.circumstances(self._threads)
         trainer = Worker(f"pretrainers.{run.system}", "Pretrainer", self._threads)
         try:
             turn = trainer.turn("train", self._texts, run.settings, run.minutes, out)
@@ -145,7 +145,7 @@ class Quality:
         trainer.close()
         if result["points"]:
             self._evaluate(run, result, out)
-        write_json(self._folder / f"{name}.json", result)
+        write_json(self._results / f"{name}.json", result)
 
     def _evaluate(self, run: Run, result: dict[str, Any], out: Path) -> None:
         """Add what the model knew at the end, of the long runs at every moment; all folders but the last go."""
