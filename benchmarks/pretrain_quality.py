@@ -28,7 +28,7 @@ SHAPE = "4 layers x 256"
 MINUTES, CHOOSING_MINUTES = 20.0, 5.0
 SEEDS = (0, 1)
 SYSTEMS = ("bertkit", "transformers")
-RATES = (5e-4, 1e-3, 2e-3)  # AdamW's peak in transformers, to choose from
+RATES = (2.5e-4, 5e-4, 1e-3)  # AdamW's peak in transformers, to choose from
 NUM_SEQUENCES = 1_000  # of an evaluation
 PAIRS_PER_PARADIGM = 500  # of 2,000
 
@@ -166,8 +166,9 @@ class Quality:
         evaluator.close()
         for point in early:
             shutil.rmtree(out / point["folder"])
-            for losses in point.get("losses", {}).values():
-                del losses["by_sequence"]
+        for point in early if run.text == "decide" else [last]:
+            for losses in point["losses"].values():
+                del losses["by_sequence"]  # only what is compared needs it
 
     def _find(self, name: str) -> Run | None:
         runs = [*self.choosing(), *(run for system in SYSTEMS for run in self.compared(system))]
