@@ -2,34 +2,83 @@
 
 import sys
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
 
 from bertkit.cli.models import EXACT, PRETRAINED_MODEL, Compute, open_model
 from bertkit.cli.output import emit, note
+from bertkit.errors import UsageError
 
 
 def command(
     *,
-    suite: Path,
-    model: str = PRETRAINED_MODEL,
-    method: Literal["plain", "l2r"] = "plain",
+    data: Path | None = None,
+    suite: Path | None = None,
+    model: str | None = None,
+    columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    skip_bad: bool = False,
+    method: Literal["plain", "l2r"] | None = None,
     limit: int | None = None,
     compute: Compute = EXACT,
 ) -> None:
-    """Measure what a model knows.
+    """Measure what a model knows: its task, on labelled data, or grammar, on minimal pairs.
 
     Parameters
     ----------
+    data
+        Examples with labels for the task that the model was trained for: csv, tsv or jsonl; for some tasks CoNLL or
+        SQuAD json. Labels are matched by name; one that the model does not know is an error.
     suite
         Grammatical minimal pairs, a file or a folder: jsonl as of BLiMP, txt as of Zorro. The score is the share of
         pairs in which the good sentence is the more likely one.
     model
-        A model with a masked LM head: a folder, a hub name, or the import name of an installed model package.
+        A folder, a hub name, or the import name of an installed model package. With --suite it needs a masked LM head;
+        bert-base-uncased if none is named.
+    columns
+        With --data: which column is what, such as text=sentence label=polarity, where the names do not tell.
+    skip_bad
+        With --data: set rows aside that cannot be used, and count them.
     method
-        How likelihood is measured: plain, each token from all others; l2r, without the later pieces of its own word.
+        With --suite, how likelihood is measured: plain, each token from all others; l2r, without the later pieces of
+        its own word. By default plain.
     limit
-        Only the first so many pairs of each paradigm.
+        With --suite: only the first so many pairs of each paradigm.
     """
+    if (data is None) == (suite is None):
+        raise UsageError("evaluate takes one of --data, labelled examples of a task, and --suite, minimal pairs")
+    if data is not None:
+        if method is not None or limit is not None:
+            raise UsageError("--method and --limit go with --suite")
+        if model is None:
+            raise UsageError("--data needs --model: a model that was trained for a task")
+        _evaluate_task(model, data, columns, skip_bad, compute)
+    elif suite is not None:
+        if columns or skip_bad:
+            raise UsageError("--columns and --skip-bad go with --data")
+        _evaluate_grammar(model or PRETRAINED_MODEL, suite, method or "plain", limit, compute)
+
+
+def _evaluate_task(model: str, data: Path, columns: list[str] | None, skip_bad: bool, compute: Compute) -> None:
+    from bertkit.cli.labelled_files import columns_of, tell_of, tell_of_cut
+    from bertkit.inference import PredictReport
+    from bertkit.tasks.reading import BadRows, read_examples
+
+    opened, report, bad_rows = open_model(model, compute), PredictReport(), BadRows(skip=skip_bad)
+    task = opened.trained.task
+    examples = read_examples(
+        task.name, data, columns=columns_of(columns), label_names=task.known_labels, bad_rows=bad_rows
+    )
+    metrics = opened.evaluate(examples, report=report)
+    tell_of(bad_rows.rows)
+    tell_of_cut(report)
+    row: dict[str, Any] = {"task": task.name, "num_examples": report.num_examples, "rows_set_aside": len(bad_rows.rows)}
+    emit([row | metrics])
+
+
+def _evaluate_grammar(
+    model: str, suite: Path, method: Literal["plain", "l2r"], limit: int | None, compute: Compute
+) -> None:
     from bertkit.evidence import read_suite, score_minimal_pairs
 
     paradigms = read_suite(suite, limit)

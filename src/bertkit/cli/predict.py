@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from bertkit.inference import PredictReport
     from bertkit.model import Model
 
-_ECHOED = ("id", "text", "pair", "question", "choices")
-"""What a row of results repeats of its example; a context may be as long as a book."""
+_ECHOED = ("id", "text", "pair", "question", "context", "choices")
+"""What a row of results repeats of its example, but for the context of a question, which may be as long as a book."""
 
 
 def command(
@@ -44,7 +44,7 @@ def command(
     skip_bad
         Set rows aside that cannot be read, and count them.
     """
-    from bertkit.cli.labelled_files import columns_of, tell_of
+    from bertkit.cli.labelled_files import columns_of, tell_of, tell_of_cut
     from bertkit.inference import PredictReport
     from bertkit.tasks.reading import BadRows, read_examples
 
@@ -61,12 +61,13 @@ def command(
             file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         note(f"{output}: {report.num_examples} rows")
     tell_of(bad_rows.rows)
-    if report.num_cut:
-        note(f"{report.num_cut} rows were longer than the model reads and lost {report.num_tokens_cut} tokens")
+    tell_of_cut(report)
 
 
 def _rows(model: "Model", examples: Iterator[Any], report: "PredictReport") -> Iterator[dict[str, Any]]:
     for part, predictions in model.predict_stream(examples, report=report):
         for example, prediction in zip(part, predictions, strict=True):
             echoed = {name: getattr(example, name, None) for name in _ECHOED}
+            if echoed["question"] is not None:
+                del echoed["context"]
             yield {name: value for name, value in echoed.items() if value not in (None, "")} | asdict(prediction)
