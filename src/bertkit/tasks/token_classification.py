@@ -5,22 +5,20 @@ in windows; each word is answered for by the one window that owns its first piec
 W words, C labels.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self, get_args
 
 import numpy as np
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
 
-from bertkit.batch import IGNORED, LabelledBatch, LabelledEncodings
+from bertkit.batch import IGNORED, LabelledEncodings
 from bertkit.errors import DataError, UsageError
-from bertkit.heads import Bert
+from bertkit.tasks.class_weights import WEIGHT_OPTIONS, OneOfClasses, balanced_weights, weights_asked_for
 from bertkit.tasks.examples import TaggedText, error_in
 from bertkit.tasks.metrics import ClassificationScores, EntityScores
 from bertkit.tasks.tags import OUTSIDE, Scheme, Tags, complete_names, guess_scheme, misspelled, spell
-from bertkit.tasks.task import Loss, TextTask
 from bertkit.tasks.texts import check_options
 from bertkit.tasks.words import Words, entities_of_spans, spaced, words_of
 from bertkit.tokenizer import Encodings, Tokenizer
@@ -54,10 +52,9 @@ class TagsPrediction:
 
 
 @dataclass(frozen=True)
-class TokenClassification(TextTask):
+class TokenClassification(OneOfClasses):
     """One label of C for each word."""
 
-    label_names: tuple[str, ...] = ()
     scheme: Scheme = "BIO"  # how the labels spell entities
     words: Words = "punctuation"  # what separates the words of a text that comes without them
 
@@ -67,6 +64,7 @@ class TokenClassification(TextTask):
     on_long: ClassVar[OnLong] = "window"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.words not in get_args(Words):
             raise UsageError(f"words={self.words!r}: expected one of {', '.join(get_args(Words))}")
         self._tags()
@@ -78,18 +76,23 @@ class TokenClassification(TextTask):
 
     @classmethod
     def of_examples(cls, examples: Sequence[TaggedText], options: Mapping[str, Any]) -> Self:
-        """As `TextTask.of_examples`: every type of entity has all tags of the scheme."""
-        check_options(options, (), cls.name)
+        """As `TextTask.of_examples`: every type of entity has all tags of the scheme.
+
+        Args:
+            options: "class_weights", "balanced" or a weight for each tag, those of types completed included;
+                "label_smoothing", 0 to below 1.
+        """
+        check_options(options, WEIGHT_OPTIONS, cls.name)
         if not examples:
             raise DataError("there are no examples to learn from")
-        names: set[str] = set()
-        for example in examples:
-            names.update(_tags_of(example))
-        scheme = guess_scheme(names)
-        if scheme == "plain" and len(names) < 2:
-            raise DataError(f"every word has the label {next(iter(names), None)!r}: expected two labels or more")
+        counts = Counter(tag for example in examples for tag in _tags_of(example))
+        scheme = guess_scheme(counts)
+        if scheme == "plain" and len(counts) < 2:
+            raise DataError(f"every word has the label {next(iter(counts), None)!r}: expected two labels or more")
         as_found = all(example.words == words_of(example.text, "punctuation") for example in examples)
-        return cls(complete_names(names, scheme), scheme, "punctuation" if as_found else "spaces")
+        names = complete_names(counts, scheme)
+        weights = weights_asked_for(options, names, balanced_weights(np.array([counts[name] for name in names])))
+        return cls(label_names=names, scheme=scheme, words="punctuation" if as_found else "spaces", **weights)
 
     @classmethod
     def example(cls, item: str | Sequence[str] | TaggedText, label: Any = None, place: str = "") -> TaggedText:
@@ -127,24 +130,6 @@ class TokenClassification(TextTask):
         numbers = self._numbers(examples)
         labels[tokens[tokens >= 0]] = numbers[tokens >= 0]
         return LabelledEncodings(encodings, labels, of_tokens=True)
-
-    def totals(self, batch: LabelledBatch) -> Tensor:
-        """(1,) labelled words."""
-        return (batch.labels != IGNORED).sum().double().cpu()[None]
-
-    def loss(self, network: nn.Module, part: LabelledBatch, totals: Tensor) -> Loss:
-        """Cross-entropy in nats, the mean over words."""
-        assert isinstance(network, Bert)
-        logits, labels = network(part.batch).logits[self.head].float(), part.labels
-        loss = F.cross_entropy(logits, labels, reduction="sum", ignore_index=IGNORED)
-        correct = (logits.detach().argmax(dim=-1) == labels).sum()
-        sums = torch.stack([loss.detach().double().cpu(), correct.double().cpu(), self.totals(part)[0]])
-        return Loss(loss / max(1.0, float(totals[0])), sums)
-
-    def metrics(self, sums: Tensor) -> dict[str, float]:
-        """Loss and accuracy."""
-        loss, correct, number = sums.tolist()
-        return {"loss": loss / max(number, 1), "accuracy": correct / max(number, 1)}
 
     def decode(self, examples: Sequence[TaggedText], encodings: Encodings, logits: np.ndarray) -> list[TagsPrediction]:
         """As `TextTask.decode`."""
