@@ -17,8 +17,11 @@ _HOMES = {
     "HEADS": "bertkit.heads",
     "Model": "bertkit.model",
     "ModernConfig": "bertkit.transformer",
+    "MultipleChooser": "bertkit.estimators",
+    "QuestionAnswerer": "bertkit.estimators",
     "SequenceClassifier": "bertkit.estimators",
     "SequenceRegressor": "bertkit.estimators",
+    "TokenClassifier": "bertkit.estimators",
     "Tokenizer": "bertkit.tokenizer",
     "TransformerConfig": "bertkit.transformer",
     "Vocabulary": "bertkit.tokenizer",
@@ -36,8 +39,11 @@ __all__ = [
     "Encoding",
     "Model",
     "ModernConfig",
+    "MultipleChooser",
+    "QuestionAnswerer",
     "SequenceClassifier",
     "SequenceRegressor",
+    "TokenClassifier",
     "Tokenizer",
     "TransformerConfig",
     "Vocabulary",
@@ -50,7 +56,13 @@ __all__ = [
 if TYPE_CHECKING:
     from bertkit.batch import Batch, collate
     from bertkit.errors import BertkitError
-    from bertkit.estimators import SequenceClassifier, SequenceRegressor
+    from bertkit.estimators import (
+        MultipleChooser,
+        QuestionAnswerer,
+        SequenceClassifier,
+        SequenceRegressor,
+        TokenClassifier,
+    )
     from bertkit.heads import HEADS
     from bertkit.inference import EmbedOptions, EmbedReport
     from bertkit.model import Model, load
