@@ -10,9 +10,10 @@ import sklearn.metrics
 import torch
 from random_models import our_model
 
-from bertkit import Model
+from bertkit import Model, load
 from bertkit.checkpoint.checkpoint import Provenance, TrainedTask
 from bertkit.cli import run
+from bertkit.errors import UsageError
 from bertkit.tasks import (
     MultiLabelClassification,
     MultipleChoice,
@@ -222,3 +223,37 @@ def test_arguments_that_do_not_go_together(models: Path, tmp_path: Path, capsys)
         assert code == 2 and not found and message in error, (arguments, error)
     code, _, error = call(capsys, "evaluate", "--data", long, "--model", model)
     assert code == 0 and "3 rows were longer than the model reads and lost 54 tokens" in error
+
+
+def test_a_model_that_always_answers_may_be_told_not_to(models: Path, tmp_path: Path, capsys) -> None:
+    """A published model of SQuAD 2.0 does not say that it is one."""
+    rows = examples("question-answering")
+    for row in rows[::3]:
+        row |= {"answers": "", "answer_start": None}
+    base = ["--model", str(models / "question-answering")]
+    data = write(tmp_path / "data.jsonl", rows)
+    code, (plain,), error = call(capsys, "evaluate", *base, "--data", data)
+    assert code == 0 and plain["unanswerable_accuracy"] == 0 and "--no-answer-threshold 0" in error
+    _, (first,), error = call(capsys, "evaluate", *base, "--data", data, "--no-answer-threshold", "0")
+    assert not error and first["best_f1"] >= max(first["f1"], plain["f1"])
+    tuned = str(first["best_f1_threshold"])
+    _, (best,), _ = call(capsys, "evaluate", *base, "--data", data, "--no-answer-threshold", tuned)
+    assert best["f1"] == pytest.approx(first["best_f1"])
+    for threshold, number in (("-1000", NUM_ROWS), ("1000", 0)):
+        _, found, _ = call(capsys, "predict", *base, "--input", data, "--no-answer-threshold", threshold)
+        assert sum(row["answer"] is None for row in found) == number
+    model = load(models / "question-answering")
+    model.change_task(no_answer=True, no_answer_threshold=-1000.0)
+    model.save(tmp_path / "told")
+    assert load(tmp_path / "told").predict([("un", "a cat")])[0].answer is None
+    for settings, message in (
+        ({"levels": 3}, "no setting 'levels'"),
+        ({"no_answer_threshold": float("nan")}, "finite"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            model.change_task(**settings)
+    for arguments, message in (
+        (["evaluate", "--model", str(models / "regression"), "--data", data], "regression has no setting 'no_answer'"),
+        (["evaluate", "--model", "any", "--suite", data], "go with --data"),
+    ):
+        assert message in call(capsys, *arguments, "--no-answer-threshold", "0")[2]

@@ -303,6 +303,18 @@ class Model:
             raise MissingHeadError(f"this model was not trained for a task (its heads: {has}): fine-tune it first")
         return self.checkpoint.trained
 
+    def change_task(self, **settings: Any) -> None:
+        """Set what the model's directory does not tell of its task; ``save`` keeps it.
+
+        A published model of SQuAD 2.0, for one, looks like one of SQuAD 1.1: with ``no_answer=True`` it may say that a
+        question has no answer, where its margin is above ``no_answer_threshold``.
+
+        Raises:
+            MissingHeadError: no task.
+            UsageError: a setting that the task does not have, or a value that it cannot have.
+        """
+        self.checkpoint.trained = self.trained.with_settings(**settings)
+
     def predict(self, examples: Iterable[Any], *, report: PredictReport | None = None) -> list[Any]:
         """What the model's task says of each example: typed predictions, in order.
 

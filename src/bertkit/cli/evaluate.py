@@ -2,13 +2,16 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from bertkit.cli.models import EXACT, PRETRAINED_MODEL, Compute, open_model
+from bertkit.cli.models import EXACT, PRETRAINED_MODEL, Compute, open_model, open_trained
 from bertkit.cli.output import emit, note
 from bertkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from bertkit.model import Model
 
 
 def command(
@@ -18,6 +21,7 @@ def command(
     model: str | None = None,
     columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     skip_bad: bool = False,
+    no_answer_threshold: float | None = None,
     method: Literal["plain", "l2r"] | None = None,
     limit: int | None = None,
     compute: Compute = EXACT,
@@ -39,6 +43,9 @@ def command(
         With --data: which column is what, such as text=sentence label=polarity, where the names do not tell.
     skip_bad
         With --data: set rows aside that cannot be used, and count them.
+    no_answer_threshold
+        With --data: a question has no answer where that scores higher than the best one by more than so much; by
+        default as the model's folder says. The threshold with the best F1 is among the metrics.
     method
         With --suite, how likelihood is measured: plain, each token from all others; l2r, without the later pieces of
         its own word. By default plain.
@@ -52,26 +59,29 @@ def command(
             raise UsageError("--method and --limit go with --suite")
         if model is None:
             raise UsageError("--data needs --model: a model that was trained for a task")
-        _evaluate_task(model, data, columns, skip_bad, compute)
+        _evaluate_task(open_trained(model, compute, no_answer_threshold), data, columns, skip_bad)
     elif suite is not None:
-        if columns or skip_bad:
-            raise UsageError("--columns and --skip-bad go with --data")
+        if columns or skip_bad or no_answer_threshold is not None:
+            raise UsageError("--columns, --skip-bad and --no-answer-threshold go with --data")
         _evaluate_grammar(model or PRETRAINED_MODEL, suite, method or "plain", limit, compute)
 
 
-def _evaluate_task(model: str, data: Path, columns: list[str] | None, skip_bad: bool, compute: Compute) -> None:
+def _evaluate_task(model: "Model", data: Path, columns: list[str] | None, skip_bad: bool) -> None:
     from bertkit.cli.labelled_files import columns_of, tell_of, tell_of_cut
     from bertkit.inference import PredictReport
     from bertkit.tasks.reading import BadRows, read_examples
 
-    opened, report, bad_rows = open_model(model, compute), PredictReport(), BadRows(skip=skip_bad)
-    task = opened.trained.task
+    task, report, bad_rows = model.trained.task, PredictReport(), BadRows(skip=skip_bad)
     examples = read_examples(
         task.name, data, columns=columns_of(columns), label_names=task.known_labels, bad_rows=bad_rows
     )
-    metrics = opened.evaluate(examples, report=report)
+    metrics = model.evaluate(examples, report=report)
     tell_of(bad_rows.rows)
     tell_of_cut(report)
+    if "unanswerable_accuracy" in metrics and "best_f1_threshold" not in metrics:
+        note(
+            "some questions have no answer, and this model always gives one: --no-answer-threshold 0 lets it give none"
+        )
     row: dict[str, Any] = {"task": task.name, "num_examples": report.num_examples, "rows_set_aside": len(bad_rows.rows)}
     emit([row | metrics])
 

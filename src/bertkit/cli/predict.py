@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from bertkit.cli.models import EXACT, Compute, open_model
+from bertkit.cli.models import EXACT, Compute, open_trained
 from bertkit.cli.output import emit, note
 from bertkit.whole_files import check_place, whole_file
 
@@ -27,6 +27,7 @@ def command(
     output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
     columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     skip_bad: bool = False,
+    no_answer_threshold: float | None = None,
     compute: Compute = EXACT,
 ) -> None:
     """What a trained model says of every row of a file, in the order of the rows.
@@ -43,6 +44,9 @@ def command(
         Which column is what, such as text=sentence, where the names do not tell.
     skip_bad
         Set rows aside that cannot be read, and count them.
+    no_answer_threshold
+        A question has no answer where that scores higher than the best one by more than so much; by default as the
+        model's folder says.
     """
     from bertkit.cli.labelled_files import columns_of, tell_of, tell_of_cut
     from bertkit.inference import PredictReport
@@ -50,7 +54,8 @@ def command(
 
     if output is not None:
         check_place(output)
-    opened, report, bad_rows = open_model(model, compute), PredictReport(), BadRows(skip=skip_bad)
+    opened = open_trained(model, compute, no_answer_threshold)
+    report, bad_rows = PredictReport(), BadRows(skip=skip_bad)
     task = opened.trained.task.name
     examples = read_examples(task, input, labelled=False, columns=columns_of(columns), bad_rows=bad_rows)
     rows = _rows(opened, examples, report)
