@@ -9,6 +9,7 @@ from cyclopts import Parameter
 from bertkit.cli.models import EXACT, PRETRAINED_MODEL, Compute, open_model, open_trained
 from bertkit.cli.output import emit, note
 from bertkit.errors import UsageError
+from bertkit.whole_files import whole_file
 
 if TYPE_CHECKING:
     from bertkit.model import Model
@@ -22,6 +23,7 @@ def command(
     columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     skip_bad: bool = False,
     no_answer_threshold: float | None = None,
+    card: bool = False,
     method: Literal["plain", "l2r"] | None = None,
     limit: int | None = None,
     compute: Compute = EXACT,
@@ -46,6 +48,8 @@ def command(
     no_answer_threshold
         With --data: a question has no answer where that scores higher than the best one by more than so much; by
         default as the model's folder says. The threshold with the best F1 is among the metrics.
+    card
+        With --data: write the scores into the README.md of the model's folder, as a section of its own.
     method
         With --suite, how likelihood is measured: plain, each token from all others; l2r, without the later pieces of
         its own word. By default plain.
@@ -59,14 +63,18 @@ def command(
             raise UsageError("--method and --limit go with --suite")
         if model is None:
             raise UsageError("--data needs --model: a model that was trained for a task")
-        _evaluate_task(open_trained(model, compute, no_answer_threshold), data, columns, skip_bad)
+        folder = Path(model).expanduser()
+        if card and not folder.is_dir():
+            raise UsageError(f"--card writes into the model's folder, and {model} is none")
+        opened = open_trained(model, compute, no_answer_threshold)
+        _evaluate_task(opened, data, columns, skip_bad, folder / "README.md" if card else None)
     elif suite is not None:
-        if columns or skip_bad or no_answer_threshold is not None:
-            raise UsageError("--columns, --skip-bad and --no-answer-threshold go with --data")
+        if columns or skip_bad or no_answer_threshold is not None or card:
+            raise UsageError("--columns, --skip-bad, --no-answer-threshold and --card go with --data")
         _evaluate_grammar(model or PRETRAINED_MODEL, suite, method or "plain", limit, compute)
 
 
-def _evaluate_task(model: "Model", data: Path, columns: list[str] | None, skip_bad: bool) -> None:
+def _evaluate_task(model: "Model", data: Path, columns: list[str] | None, skip_bad: bool, card: Path | None) -> None:
     from bertkit.cli.labelled_files import columns_of, tell_of, tell_of_cut
     from bertkit.inference import PredictReport
     from bertkit.tasks.reading import BadRows, read_examples
@@ -84,6 +92,14 @@ def _evaluate_task(model: "Model", data: Path, columns: list[str] | None, skip_b
         )
     row: dict[str, Any] = {"task": task.name, "num_examples": report.num_examples, "rows_set_aside": len(bad_rows.rows)}
     emit([row | metrics])
+    if card is not None:
+        from bertkit.finetuning import scores_section, with_section
+
+        section = scores_section(data, task.name, report.num_examples, len(bad_rows.rows), metrics)
+        text = card.read_text(encoding="utf-8") if card.is_file() else ""
+        with whole_file(card) as temporary:
+            temporary.write_text(with_section(text, *section), encoding="utf-8")
+        note(f"{card}: the section '{section[0]}' is new")
 
 
 def _evaluate_grammar(
