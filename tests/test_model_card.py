@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from examples_of_tasks import NUM_ROWS, TASKS, call, examples, write
 from huggingface_hub import ModelCard
 from random_models import vocabulary_tokens
-from test_evaluate_cli import NUM_ROWS, TASKS, call, examples, write
 
 from bertkit import Model, SequenceClassifier, Tokenizer, TransformerConfig, load
 from bertkit.locate import hub_name
