@@ -123,7 +123,7 @@ def test_rows_are_set_aside_on_request(tmp_path: Path, encoder: str, capsys) -> 
     assert "4 rows were set aside" in error and "train.csv, line 82" in error
 
 
-@pytest.mark.parametrize("few, many", [(20_000, 100_000), pytest.param(100_000, 1_000_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("few, many", [(10_000, 100_000), pytest.param(100_000, 1_000_000, marks=pytest.mark.slow)])
 def test_predicting_many_rows_takes_no_more_memory(tmp_path: Path, encoder: str, capsys, few: int, many: int) -> None:
     train, peaks = write(tmp_path / "train.csv", rows(8)), []
     assert call(capsys, "finetune", "sequence-classification", "--model", encoder, "--train", str(train), "--epochs",

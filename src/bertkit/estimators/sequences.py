@@ -1,6 +1,6 @@
 """Classifier and regressor of texts and pairs of texts. Shape letters: N texts, C classes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -45,7 +45,7 @@ class SequenceClassifier(ClassifierMixin, TextEstimator):
         options = self._task_options()
         if isinstance(options.get("class_weights"), Mapping):
             options["class_weights"] = {str(name): weight for name, weight in options["class_weights"].items()}
-        self._train(task.name, train, [] if dev is None else self._examples(dev[0], list_of(dev[1])), options)
+        self._train(task.name, train, [] if dev is None else self._examples(*dev), options)
         missing = {str(name) for name in self.classes_.tolist()} - set(self.model_.trained.task.label_names or ())
         if missing:
             raise UsageError(f"no text has the class {', '.join(sorted(missing))}: take its column out")
@@ -66,8 +66,8 @@ class SequenceClassifier(ClassifierMixin, TextEstimator):
         found = [[one.probabilities[name] for name in names] for one in self._predictions(X)]
         return np.array(found, np.float64).reshape(-1, len(names))
 
-    def _examples(self, X: Any, labels: Sequence[Any]) -> list[TextExample]:
-        items = items_of(X)
+    def _examples(self, X: Any, y: Any) -> list[TextExample]:
+        items, labels = items_of(X), list_of(y)
         check_lengths(items, labels)
         names = self.classes_.tolist()
         return [

@@ -79,7 +79,7 @@ def model_card(
         "## Use\n\nIn this folder; transformers opens it too.\n\n```python\nimport bertkit\n\n"
         f'model = bertkit.load(".")\nprint(model.predict([{example}]))\n```\n',
         "## Data\n\n" + _data_table(data) + (f"\n{num_set_aside} rows could not be used.\n" if num_set_aside else ""),
-        "## Training\n\n" + _table(("", ""), (steps | settings).items()),
+        "## Training\n\n" + _table(("", ""), {**steps, **settings}.items()),
     ]
     if trained.metrics:
         parts.append("## Scores\n\n" + _table(("metric", "dev"), trained.metrics.items()) + chosen_by)
