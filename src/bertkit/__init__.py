@@ -14,6 +14,7 @@ _HOMES = {
     "EmbedOptions": "bertkit.inference",
     "EmbedReport": "bertkit.inference",
     "Encoding": "bertkit.tokenizer",
+    "Evidence": "bertkit.evidence",
     "HEADS": "bertkit.heads",
     "Model": "bertkit.model",
     "ModernConfig": "bertkit.transformer",
@@ -23,8 +24,10 @@ _HOMES = {
     "TransformerConfig": "bertkit.transformer",
     "Vocabulary": "bertkit.tokenizer",
     "collate": "bertkit.batch",
+    "gather_evidence": "bertkit.evidence",
     "load": "bertkit.model",
     "train_vocabulary": "bertkit.tokenizer",
+    "write_evidence_report": "bertkit.evidence",
 }
 
 __all__ = [
@@ -34,6 +37,7 @@ __all__ = [
     "EmbedOptions",
     "EmbedReport",
     "Encoding",
+    "Evidence",
     "Model",
     "ModernConfig",
     "SequenceClassifier",
@@ -43,14 +47,17 @@ __all__ = [
     "Vocabulary",
     "__version__",
     "collate",
+    "gather_evidence",
     "load",
     "train_vocabulary",
+    "write_evidence_report",
 ]
 
 if TYPE_CHECKING:
     from bertkit.batch import Batch, collate
     from bertkit.errors import BertkitError
     from bertkit.estimators import SequenceClassifier, SequenceRegressor
+    from bertkit.evidence import Evidence, gather_evidence, write_evidence_report
     from bertkit.heads import HEADS
     from bertkit.inference import EmbedOptions, EmbedReport
     from bertkit.model import Model, load
