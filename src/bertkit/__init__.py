@@ -14,6 +14,7 @@ _HOMES = {
     "EmbedOptions": "bertkit.inference",
     "EmbedReport": "bertkit.inference",
     "Encoding": "bertkit.tokenizer",
+    "Evidence": "bertkit.evidence",
     "HEADS": "bertkit.heads",
     "Model": "bertkit.model",
     "ModernConfig": "bertkit.transformer",
@@ -26,8 +27,10 @@ _HOMES = {
     "TransformerConfig": "bertkit.transformer",
     "Vocabulary": "bertkit.tokenizer",
     "collate": "bertkit.batch",
+    "gather_evidence": "bertkit.evidence",
     "load": "bertkit.model",
     "train_vocabulary": "bertkit.tokenizer",
+    "write_evidence_report": "bertkit.evidence",
 }
 
 __all__ = [
@@ -37,6 +40,7 @@ __all__ = [
     "EmbedOptions",
     "EmbedReport",
     "Encoding",
+    "Evidence",
     "Model",
     "ModernConfig",
     "MultipleChooser",
@@ -49,8 +53,10 @@ __all__ = [
     "Vocabulary",
     "__version__",
     "collate",
+    "gather_evidence",
     "load",
     "train_vocabulary",
+    "write_evidence_report",
 ]
 
 if TYPE_CHECKING:
@@ -63,6 +69,7 @@ if TYPE_CHECKING:
         SequenceRegressor,
         TokenClassifier,
     )
+    from bertkit.evidence import Evidence, gather_evidence, write_evidence_report
     from bertkit.heads import HEADS
     from bertkit.inference import EmbedOptions, EmbedReport
     from bertkit.model import Model, load

@@ -127,22 +127,30 @@ class TokenClassification(OneOfClasses):
         """As `TextTask.labelled`: (T,) the label of a word at its first piece, in the window that owns it."""
         labels = np.full(len(encodings.input_ids), IGNORED, np.int64)
         tokens = first_pieces([self._words(example) for example in examples], encodings)
-        numbers = self._numbers(examples)
+        numbers = self.targets(examples)
         labels[tokens[tokens >= 0]] = numbers[tokens >= 0]
         return LabelledEncodings(encodings, labels, of_tokens=True)
 
     def decode(self, examples: Sequence[TaggedText], encodings: Encodings, logits: np.ndarray) -> list[TagsPrediction]:
         """As `TextTask.decode`."""
         words = [self._words(example) for example in examples]
+        scores, was_read = self.word_scores(words, encodings, logits)
+        cu_words = np.cumsum([0, *map(len, words)])
+        labels = self._likeliest(scores, cu_words)
+        probabilities = np.exp(scores[np.arange(len(labels)), labels])
+        probabilities[~was_read] = 0.0
+        return self._predictions(examples, words, labels, probabilities, cu_words)
+
+    def word_scores(
+        self, words: Sequence[Sequence[Span]], encodings: Encodings, logits: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(W, C) float64 log probabilities of the labels of each word, and (W,) bool whether the model has read it; of
+        one that it has not, the label of `TagsPrediction` is certain."""
         tokens = first_pieces(words, encodings)
         scores = torch.from_numpy(logits[np.maximum(tokens, 0)]).double().log_softmax(-1).numpy()
         scores[tokens < 0] = -np.inf
         scores[tokens < 0, self.label_names.index(OUTSIDE) if OUTSIDE in self.label_names else 0] = 0.0
-        cu_words = np.cumsum([0, *map(len, words)])
-        labels = self._likeliest(scores, cu_words)
-        probabilities = np.exp(scores[np.arange(len(labels)), labels])
-        probabilities[tokens < 0] = 0.0
-        return self._predictions(examples, words, labels, probabilities, cu_words)
+        return scores, tokens >= 0
 
     def scorer(self) -> "TagScorer":
         return TagScorer(self)
@@ -192,7 +200,7 @@ class TokenClassification(OneOfClasses):
     def _tags(self) -> Tags:
         return Tags(self.label_names, self.scheme)
 
-    def _numbers(self, examples: Sequence[TaggedText]) -> np.ndarray:
+    def targets(self, examples: Sequence[TaggedText]) -> np.ndarray:
         """(W,) int64 the labels of all words.
 
         Raises:
@@ -232,7 +240,7 @@ class TagScorer:
 
     def add(self, examples: Sequence[TaggedText], predictions: Sequence[TagsPrediction]) -> None:
         """As `Scorer.add`."""
-        labels = self.task._numbers(examples)
+        labels = self.task.targets(examples)
         numbers = self.task._tags().numbers
         found = [numbers[label] for prediction in predictions for label in prediction.labels]
         if isinstance(self.scores, EntityScores):
