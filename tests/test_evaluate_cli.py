@@ -1,5 +1,6 @@
 """``bertkit evaluate`` and ``bertkit predict`` for every kind of task: scores of what is predicted, labels by name."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -183,3 +184,32 @@ def test_a_model_that_always_answers_may_be_told_not_to(models: Path, tmp_path: 
         (["evaluate", "--model", "any", "--suite", data], "go with --data"),
     ):
         assert message in call(capsys, *arguments, "--no-answer-threshold", "0")[2]
+
+
+@pytest.mark.parametrize("task", [name for name, task in TASKS.items() if task.known_labels or name == "regression"])
+def test_the_report_has_the_same_metrics_with_their_intervals(models: Path, tmp_path: Path, capsys, task: str) -> None:
+    data, page = write(tmp_path / "data.jsonl", examples(task)), tmp_path / "report.html"
+    base = ["evaluate", "--model", str(models / task), "--data", data]
+    _, (expected,), _ = call(capsys, *base)
+    code, (found,), error = call(capsys, *base, "--report", str(page), "--train", data)
+    assert code == 0, error
+    intervals = found.pop("intervals")
+    assert found.pop("task") == expected.pop("task")
+    for name, value in found.items():
+        assert value == pytest.approx(expected[name], rel=1e-4)
+        low, high = intervals.get(name, (value, value))
+        assert low <= value <= high
+    assert set(intervals) >= set(expected) - {"loss", "num_examples", "rows_set_aside"}
+    assert f"{task} on data.jsonl" in page.read_text()
+    assert json.loads(page.with_suffix(".json").read_text())["leakage"]["num_exact"] == NUM_ROWS
+
+
+def test_reports_that_cannot_be(models: Path, tmp_path: Path, capsys) -> None:
+    data = write(tmp_path / "data.jsonl", examples("question-answering"))
+    base = ["evaluate", "--model", str(models / "question-answering"), "--data", data]
+    for arguments, message in (
+        (["--report", str(tmp_path / "out.html")], "evidence is for classifiers and taggers"),
+        (["--report", str(tmp_path / "no" / "out.html")], "does not exist"), (["--train", data], "goes with --report"),
+    ):  # fmt: skip
+        code, found, error = call(capsys, *base, *arguments)
+        assert code == 2 and not found and message in error

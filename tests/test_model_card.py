@@ -62,6 +62,10 @@ def test_a_card_of_every_task(encoder: str, tmp_path: Path, capsys, monkeypatch,
         assert f"`{name}`" in text
     for name in load(out).trained.metrics:
         assert f"| {name} | {result[name]:.6g} |" in text
+    if task not in ("question-answering", "multiple-choice"):
+        value, low, high = (float(number) for number in re.findall(
+            r"^\| (?:accuracy|pearson) \| (.*) \| (.*) to (.*) \|$", text, re.MULTILINE)[0])  # fmt: skip
+        assert low <= value <= high
     monkeypatch.chdir(out)
     (code_block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     exec(compile(code_block, "README.md", "exec"), {})

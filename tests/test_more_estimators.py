@@ -115,6 +115,13 @@ def test_tags_of_words_and_entities_of_texts(fitted, encoder: Path) -> None:
     tagger, texts = fitted[TokenClassifier], [" ".join(one) for one in words]
     found = tagger.predict(words)
     assert all(type(one) is list and len(one) == len(of_text) for one, of_text in zip(found, words, strict=True))
+    probabilities = tagger.predict_proba(words)
+    assert tagger.classes_.tolist() == ["O", "B-ANIMAL", "I-ANIMAL"]
+    for of_text, one, chosen in zip(words, probabilities, found, strict=True):
+        assert one.shape == (len(of_text), 3) and np.allclose(one.sum(axis=1), 1)
+        if "I-ANIMAL" not in tagger.classes_[one.argmax(axis=1)]:  # the likeliest of each may spell no entity
+            assert tagger.classes_[one.argmax(axis=1)].tolist() == chosen
+    assert tagger.predict_proba([]) == []
     spans = [
         [(text.index(word), text.index(word) + 3, "ANIMAL") for word in one if word in ("cat", "dog")]
         for text, one in zip(texts, words, strict=True)

@@ -1,6 +1,8 @@
 """bertkit evaluate"""
 
 import sys
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -9,9 +11,10 @@ from cyclopts import Parameter
 from bertkit.cli.models import EXACT, PRETRAINED_MODEL, Compute, open_model, open_trained
 from bertkit.cli.output import emit, note
 from bertkit.errors import UsageError
-from bertkit.whole_files import whole_file
+from bertkit.whole_files import check_place, whole_file
 
 if TYPE_CHECKING:
+    from bertkit.evidence import Measured
     from bertkit.model import Model
 
 
@@ -23,6 +26,8 @@ def command(
     columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     skip_bad: bool = False,
     no_answer_threshold: float | None = None,
+    report: Path | None = None,
+    train: Path | None = None,
     card: bool = False,
     method: Literal["plain", "l2r"] | None = None,
     limit: int | None = None,
@@ -48,6 +53,12 @@ def command(
     no_answer_threshold
         With --data: a question has no answer where that scores higher than the best one by more than so much; by
         default as the model's folder says. The threshold with the best F1 is among the metrics.
+    report
+        With --data, for classifiers and taggers: an HTML file for the evidence on the model, with JSON beside it:
+        intervals, each label, confusions, calibration, likely label errors, lengths; with --train also texts that stand
+        in the training data, and a baseline.
+    train
+        With --report: the examples that the model was trained on.
     card
         With --data: write the scores into the README.md of the model's folder, as a section of its own.
     method
@@ -63,43 +74,93 @@ def command(
             raise UsageError("--method and --limit go with --suite")
         if model is None:
             raise UsageError("--data needs --model: a model that was trained for a task")
+        if train is not None and report is None:
+            raise UsageError("--train goes with --report, which shows leakage and a baseline")
         folder = Path(model).expanduser()
         if card and not folder.is_dir():
             raise UsageError(f"--card writes into the model's folder, and {model} is none")
-        opened = open_trained(model, compute, no_answer_threshold)
-        _evaluate_task(opened, data, columns, skip_bad, folder / "README.md" if card else None)
+        if report is not None:
+            check_place(report)
+        opened, title = open_trained(model, compute, no_answer_threshold), f"{folder.name} on {data.name}"
+        done = _evaluate_task(opened, data, columns, skip_bad, report, train, title)
+        if card:
+            _add_to_card(folder / "README.md", data, done)
     elif suite is not None:
-        if columns or skip_bad or no_answer_threshold is not None or card:
-            raise UsageError("--columns, --skip-bad, --no-answer-threshold and --card go with --data")
+        if columns or skip_bad or card or {no_answer_threshold, report, train} != {None}:
+            raise UsageError(
+                "--columns, --skip-bad, --no-answer-threshold, --report, --train and --card go with --data"
+            )
         _evaluate_grammar(model or PRETRAINED_MODEL, suite, method or "plain", limit, compute)
 
 
-def _evaluate_task(model: "Model", data: Path, columns: list[str] | None, skip_bad: bool, card: Path | None) -> None:
+@dataclass(frozen=True)
+class _Done:
+    """What came of an evaluation."""
+
+    task: str
+    num_examples: int
+    num_set_aside: int
+    metrics: dict[str, float]
+    measured: "dict[str, Measured]"  # the same with their intervals, where they were asked for
+
+
+def _evaluate_task(
+    model: "Model",
+    data: Path,
+    columns: list[str] | None,
+    skip_bad: bool,
+    report: Path | None,
+    train: Path | None,
+    title: str,
+) -> _Done:
+    """Print the metrics, and write the report that was asked for."""
     from bertkit.cli.labelled_files import columns_of, tell_of, tell_of_cut
     from bertkit.inference import PredictReport
     from bertkit.tasks.reading import BadRows, read_examples
 
-    task, report, bad_rows = model.trained.task, PredictReport(), BadRows(skip=skip_bad)
-    examples = read_examples(
-        task.name, data, columns=columns_of(columns), label_names=task.known_labels, bad_rows=bad_rows
+    task, counts, bad_rows = model.trained.task, PredictReport(), BadRows(skip=skip_bad)
+    read = partial(
+        read_examples, task.name, columns=columns_of(columns), label_names=task.known_labels, bad_rows=bad_rows
     )
-    metrics = model.evaluate(examples, report=report)
-    tell_of(bad_rows.rows)
-    tell_of_cut(report)
-    if "unanswerable_accuracy" in metrics and "best_f1_threshold" not in metrics:
-        note(
-            "some questions have no answer, and this model always gives one: --no-answer-threshold 0 lets it give none"
-        )
-    row: dict[str, Any] = {"task": task.name, "num_examples": report.num_examples, "rows_set_aside": len(bad_rows.rows)}
-    emit([row | metrics])
-    if card is not None:
-        from bertkit.finetuning import scores_section, with_section
+    measured: dict[str, Measured] = {}
+    if report is None:
+        metrics = model.evaluate(read(data), report=counts)
+    else:
+        from bertkit.evidence import gather_evidence, write_evidence_report
 
-        section = scores_section(data, task.name, report.num_examples, len(bad_rows.rows), metrics)
-        text = card.read_text(encoding="utf-8") if card.is_file() else ""
-        with whole_file(card) as temporary:
-            temporary.write_text(with_section(text, *section), encoding="utf-8")
-        note(f"{card}: the section '{section[0]}' is new")
+        evidence = gather_evidence(model, list(read(data)), None if train is None else list(read(train)))
+        write_evidence_report(evidence, report, title=title)
+        measured, lengths = evidence.scores, evidence.lengths
+        metrics = {name: score.value for name, score in measured.items()}
+        counts = PredictReport(evidence.num_examples, num_cut=lengths.num_cut, num_tokens_cut=lengths.num_tokens_cut)
+    tell_of(bad_rows.rows)
+    tell_of_cut(counts)
+    if "unanswerable_accuracy" in metrics and "best_f1_threshold" not in metrics:
+        note("some questions have no answer, which this model never says: --no-answer-threshold 0 lets it")
+    done = _Done(task.name, counts.num_examples, len(bad_rows.rows), metrics, measured)
+    _print(done)
+    return done
+
+
+def _print(done: _Done) -> None:
+    if sys.stdout.isatty():
+        note(f"{done.task}: {done.num_examples} examples")
+        intervals = {name: {"low": found.low, "high": found.high} for name, found in done.measured.items()}
+        emit({"metric": name, "value": value, **intervals.get(name, {})} for name, value in done.metrics.items())
+        return
+    row: dict[str, Any] = {"task": done.task, "num_examples": done.num_examples, "rows_set_aside": done.num_set_aside}
+    intervals = {name: [found.low, found.high] for name, found in done.measured.items()}
+    emit([row | done.metrics | ({"intervals": intervals} if intervals else {})])
+
+
+def _add_to_card(card: Path, data: Path, done: _Done) -> None:
+    from bertkit.finetuning import scores_section, with_section
+
+    heading, body = scores_section(data, done.num_examples, done.num_set_aside, done.metrics, done.measured)
+    text = card.read_text(encoding="utf-8") if card.is_file() else ""
+    with whole_file(card) as temporary:
+        temporary.write_text(with_section(text, heading, body), encoding="utf-8")
+    note(f"{card}: {heading}")
 
 
 def _evaluate_grammar(

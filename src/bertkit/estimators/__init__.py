@@ -2,7 +2,7 @@
 
 Takes: texts, pairs, lists of words, questions, and labels, as lists or arrays.
 Gives: estimators that work in cross_val_score, GridSearchCV and Pipeline; labels, probabilities, numbers, answers.
-May import: errors, whole_files, json_files, tasks, finetuning, model.
+May import: errors, whole_files, json_files, tokenizer, tasks, inference, finetuning, model.
 """
 
 from bertkit.errors import DependencyError

@@ -11,6 +11,7 @@ from bertkit.evidence.intervals import Measured, bootstrap_interval, wilson_inte
 from bertkit.evidence.minimal_pairs import PairScore, SuiteScore, score_minimal_pairs
 from bertkit.evidence.next_sentence import NextSentenceScore, score_next_sentence
 from bertkit.evidence.report import write_evidence_report
+from bertkit.evidence.scores import measured_scores
 from bertkit.evidence.suites import MinimalPair, Paradigm, read_suite
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "SuiteScore",
     "bootstrap_interval",
     "gather_evidence",
+    "measured_scores",
     "read_suite",
     "score_minimal_pairs",
     "score_next_sentence",

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.checkpoint.checkpoint import TrainedTask
+from bertkit.evidence import Measured
 from bertkit.locate import hub_name
 from bertkit.tasks import TextTask, task_settings
 
@@ -46,6 +47,7 @@ def model_card(
     *,
     settings: Mapping[str, Any],
     steps: Mapping[str, Any],
+    intervals: Mapping[str, Measured],
     num_set_aside: int = 0,
     takes_pairs: bool = False,
 ) -> str:
@@ -56,6 +58,7 @@ def model_card(
         data: of "training", and of "dev" where there are dev examples.
         settings: how it was trained.
         steps: what happened then, by name.
+        intervals: of the metrics on the dev examples.
         num_set_aside: rows of the files that could not be used.
     """
     task, layout = trained.task, trained.layout
@@ -82,7 +85,7 @@ def model_card(
         "## Training\n\n" + _table(("", ""), {**steps, **settings}.items()),
     ]
     if trained.metrics:
-        parts.append("## Scores\n\n" + _table(("metric", "dev"), trained.metrics.items()) + chosen_by)
+        parts.append("## Scores\n\n" + _score_table(trained.metrics, intervals) + chosen_by)
     parts.append("## Limits\n\n" + "".join(f"- {limit}\n" for limit in _limits(trained)))
     return "\n".join(parts)
 
@@ -104,12 +107,15 @@ def with_section(card: str, heading: str, body: str) -> str:
 
 
 def scores_section(
-    data: Path, task: str, num_examples: int, num_set_aside: int, metrics: Mapping[str, float]
+    data: Path,
+    num_examples: int,
+    num_set_aside: int,
+    metrics: Mapping[str, float],
+    intervals: Mapping[str, Measured],
 ) -> tuple[str, str]:
     """Heading and body of what an evaluation adds to a card."""
-    facts = {"file": data.name, "sha256": _sha256(data), "examples": num_examples, "rows that could not be used":
-             num_set_aside}  # fmt: skip
-    return f"Scores on {data.name}", _table((task, ""), (facts | dict(metrics)).items())
+    facts = {"file": data.name, "sha256": _sha256(data), "examples": num_examples, "rows not used": num_set_aside}
+    return f"Scores on {data.name}", _table(("", ""), facts.items()) + "\n" + _score_table(metrics, intervals)
 
 
 def _front_matter(task: str, base: str | None) -> str:
@@ -133,6 +139,16 @@ def _data_table(data: Mapping[str, DataFacts]) -> str:
     return _table(
         ("", *data), ([name, *values] for name, values in rows.items() if any(value is not None for value in values))
     )
+
+
+def _score_table(metrics: Mapping[str, float], intervals: Mapping[str, Measured]) -> str:
+    if not intervals:
+        return _table(("metric", "value"), metrics.items())
+    rows = []
+    for name, value in metrics.items():
+        found = intervals.get(name)
+        rows.append((name, value, "" if found is None else f"{found.low:.4g} to {found.high:.4g}"))
+    return _table(("metric", "value", "95 % interval"), rows)
 
 
 def _other_settings(task: TextTask) -> dict[str, Any]:

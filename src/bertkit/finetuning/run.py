@@ -22,6 +22,7 @@ from bertkit.batch import LabelledEncodings
 from bertkit.checkpoint import save_checkpoint
 from bertkit.device import cpu_name, resolve_device
 from bertkit.errors import UsageError
+from bertkit.evidence import measured_scores
 from bertkit.finetuning.adapters import add_adapters, read_adapter, without_adapters, write_adapter
 from bertkit.finetuning.card import DataFacts, model_card
 from bertkit.finetuning.feed import LabelledFeed
@@ -111,7 +112,7 @@ class Finetuning:
         if reason == "stopped":
             return outcome
         outcome, of_dev = self._finish(model, dev, outcome)
-        self._write_card(model, train, data, of_dev, outcome)
+        self._write_card(model, train, data, dev, of_dev, outcome)
         self._save(model)
         return outcome
 
@@ -230,18 +231,25 @@ class Finetuning:
         return outcome, report
 
     def _write_card(
-        self, model: Model, train: Sequence[Any], data: LabelledEncodings, of_dev: PredictReport, outcome: Outcome
+        self,
+        model: Model,
+        train: Sequence[Any],
+        data: LabelledEncodings,
+        dev: Sequence[Any],
+        of_dev: PredictReport,
+        outcome: Outcome,
     ) -> None:
         """Give the model its card."""
         cut = data.encodings.num_tokens_cut
         facts = {"training": DataFacts(len(train), int((cut > 0).sum()), int(cut.sum()), self.files.get("training"))}
-        if of_dev.num_examples:
+        if dev:
             num_cut = of_dev.num_cut, of_dev.num_tokens_cut
-            facts["dev"] = DataFacts(of_dev.num_examples, *num_cut, self.files.get("dev"))
+            facts["dev"] = DataFacts(len(dev), *num_cut, self.files.get("dev"))
         steps = {"end": outcome.reason, "steps": outcome.step, "step of the weights kept": outcome.best_step}
         card = model_card(
             str(self.model), model.trained, facts, settings=asdict(self.settings) | dict(self.options), steps=steps,
-            num_set_aside=self.num_set_aside, takes_pairs=getattr(train[0], "pair", None) is not None,
+            intervals=measured_scores(model, dev) if dev else {}, num_set_aside=self.num_set_aside,
+            takes_pairs=getattr(train[0], "pair", None) is not None,
         )  # fmt: skip
         model.checkpoint.trained = replace(model.trained, card=card)
 
