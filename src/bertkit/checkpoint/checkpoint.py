@@ -26,7 +26,7 @@ class TrainedTask:
     task: TextTask
     layout: Layout  # how long sequences are and what happens to longer ones
     metrics: dict[str, float] = field(default_factory=dict)  # on held-out examples
-    card: str = ""  # README.md of its directory
+    card: str = field(default="", compare=False)  # README.md of its directory
 
     def with_settings(self, **settings: Any) -> Self:
         """With other settings of the task, such as its ``no_answer_threshold``.
