@@ -14,17 +14,23 @@ _HOMES = {
     "EmbedOptions": "bertkit.inference",
     "EmbedReport": "bertkit.inference",
     "Encoding": "bertkit.tokenizer",
+    "Evidence": "bertkit.evidence",
     "HEADS": "bertkit.heads",
     "Model": "bertkit.model",
     "ModernConfig": "bertkit.transformer",
+    "MultipleChooser": "bertkit.estimators",
+    "QuestionAnswerer": "bertkit.estimators",
     "SequenceClassifier": "bertkit.estimators",
     "SequenceRegressor": "bertkit.estimators",
+    "TokenClassifier": "bertkit.estimators",
     "Tokenizer": "bertkit.tokenizer",
     "TransformerConfig": "bertkit.transformer",
     "Vocabulary": "bertkit.tokenizer",
     "collate": "bertkit.batch",
+    "gather_evidence": "bertkit.evidence",
     "load": "bertkit.model",
     "train_vocabulary": "bertkit.tokenizer",
+    "write_evidence_report": "bertkit.evidence",
 }
 
 __all__ = [
@@ -34,23 +40,36 @@ __all__ = [
     "EmbedOptions",
     "EmbedReport",
     "Encoding",
+    "Evidence",
     "Model",
     "ModernConfig",
+    "MultipleChooser",
+    "QuestionAnswerer",
     "SequenceClassifier",
     "SequenceRegressor",
+    "TokenClassifier",
     "Tokenizer",
     "TransformerConfig",
     "Vocabulary",
     "__version__",
     "collate",
+    "gather_evidence",
     "load",
     "train_vocabulary",
+    "write_evidence_report",
 ]
 
 if TYPE_CHECKING:
     from bertkit.batch import Batch, collate
     from bertkit.errors import BertkitError
-    from bertkit.estimators import SequenceClassifier, SequenceRegressor
+    from bertkit.estimators import (
+        MultipleChooser,
+        QuestionAnswerer,
+        SequenceClassifier,
+        SequenceRegressor,
+        TokenClassifier,
+    )
+    from bertkit.evidence import Evidence, gather_evidence, write_evidence_report
     from bertkit.heads import HEADS
     from bertkit.inference import EmbedOptions, EmbedReport
     from bertkit.model import Model, load

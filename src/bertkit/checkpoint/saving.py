@@ -68,4 +68,6 @@ def save_checkpoint(
         content = {"provenance": record}
         if checkpoint.trained is not None:
             content["task"] = task_json(checkpoint.trained)
+            if checkpoint.trained.card:
+                (folder / "README.md").write_text(checkpoint.trained.card, encoding="utf-8")
         write_json(folder / "bertkit.json", content)

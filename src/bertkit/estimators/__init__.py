@@ -1,8 +1,8 @@
 """Tasks behind scikit-learn's methods: fit, predict, predict_proba, score.
 
-Takes: texts or pairs of texts, and labels, as lists or arrays.
-Gives: estimators that work in cross_val_score, GridSearchCV and Pipeline; arrays of labels, probabilities, numbers.
-May import: errors, whole_files, json_files, tasks, finetuning, model.
+Takes: texts, pairs, lists of words, questions, and labels, as lists or arrays.
+Gives: estimators that work in cross_val_score, GridSearchCV and Pipeline; labels, probabilities, numbers, answers.
+May import: errors, whole_files, json_files, tokenizer, tasks, inference, finetuning, model.
 """
 
 from bertkit.errors import DependencyError
@@ -13,6 +13,15 @@ except ImportError:
     raise DependencyError("scikit-learn is not installed: pip install 'bertkit[sklearn]'") from None
 
 from bertkit.estimators.estimator import TextEstimator
+from bertkit.estimators.questions import MultipleChooser, QuestionAnswerer
 from bertkit.estimators.sequences import SequenceClassifier, SequenceRegressor
+from bertkit.estimators.words import TokenClassifier
 
-__all__ = ["SequenceClassifier", "SequenceRegressor", "TextEstimator"]
+__all__ = [
+    "MultipleChooser",
+    "QuestionAnswerer",
+    "SequenceClassifier",
+    "SequenceRegressor",
+    "TextEstimator",
+    "TokenClassifier",
+]

@@ -22,7 +22,9 @@ from bertkit.batch import LabelledEncodings
 from bertkit.checkpoint import save_checkpoint
 from bertkit.device import cpu_name, resolve_device
 from bertkit.errors import UsageError
+from bertkit.evidence import measured_scores
 from bertkit.finetuning.adapters import add_adapters, read_adapter, without_adapters, write_adapter
+from bertkit.finetuning.card import DataFacts, model_card
 from bertkit.finetuning.feed import LabelledFeed
 from bertkit.finetuning.network import freeze, model_to_train, rate_factor
 from bertkit.finetuning.settings import FinetuningSettings
@@ -66,6 +68,8 @@ class Finetuning:
     options: Mapping[str, Any] = field(default_factory=dict)
     device: str = "auto"
     tell: Callable[[str], None] = tqdm.write  # gets lines for a person
+    files: Mapping[str, Path] = field(default_factory=dict)  # of "training" and "dev" examples, for the model's card
+    num_set_aside: int = 0  # rows of them that could not be used, for the card too
     resumable: bool = True  # keep a checkpoint for each epoch; else only of the best
 
     def start(
@@ -105,7 +109,12 @@ class Finetuning:
         if reason == "stopped" and self._is_worn_out(trainer):
             reason = "stopped early"
         outcome = Outcome(reason, trainer.state.step, trainer.state.best_step, {})
-        return outcome if reason == "stopped" else self._save(model, dev, outcome)
+        if reason == "stopped":
+            return outcome
+        outcome, of_dev = self._finish(model, dev, outcome)
+        self._write_card(model, train, data, dev, of_dev, outcome)
+        self._save(model)
+        return outcome
 
     @property
     def _run(self) -> Path:
@@ -201,9 +210,9 @@ class Finetuning:
             return False
         return state.step - state.best_step >= patience * every
 
-    def _save(self, model: Model, dev: Sequence[Any], outcome: Outcome) -> Outcome:
-        """Write the model directory, with the best weights."""
-        best_step = outcome.best_step
+    def _finish(self, model: Model, dev: Sequence[Any], outcome: Outcome) -> tuple[Outcome, PredictReport]:
+        """Give the model its best weights, its thresholds and its metrics; also how the dev examples were read."""
+        best_step, report = outcome.best_step, PredictReport()
         if best_step is not None and best_step != outcome.step:
             best = checkpoint_folder(self._run, best_step) / "model"
             if self.settings.lora_rank is None:
@@ -217,14 +226,40 @@ class Finetuning:
         if dev:
             task = trained.task.tuned(dev, model.predict(dev, report=PredictReport()))
             model.checkpoint.trained = trained = replace(trained, task=task)
-            outcome = replace(outcome, metrics=model.evaluate(dev, report=PredictReport()))
+            outcome = replace(outcome, metrics=model.evaluate(dev, report=report))
         model.checkpoint.trained = replace(trained, metrics=outcome.metrics)
+        return outcome, report
+
+    def _write_card(
+        self,
+        model: Model,
+        train: Sequence[Any],
+        data: LabelledEncodings,
+        dev: Sequence[Any],
+        of_dev: PredictReport,
+        outcome: Outcome,
+    ) -> None:
+        """Give the model its card."""
+        cut = data.encodings.num_tokens_cut
+        facts = {"training": DataFacts(len(train), int((cut > 0).sum()), int(cut.sum()), self.files.get("training"))}
+        if dev:
+            num_cut = of_dev.num_cut, of_dev.num_tokens_cut
+            facts["dev"] = DataFacts(len(dev), *num_cut, self.files.get("dev"))
+        steps = {"end": outcome.reason, "steps": outcome.step, "step of the weights kept": outcome.best_step}
+        card = model_card(
+            str(self.model), model.trained, facts, settings=asdict(self.settings) | dict(self.options), steps=steps,
+            intervals=measured_scores(model, dev) if dev else {}, num_set_aside=self.num_set_aside,
+            takes_pairs=getattr(train[0], "pair", None) is not None,
+        )  # fmt: skip
+        model.checkpoint.trained = replace(model.trained, card=card)
+
+    def _save(self, model: Model) -> None:
+        """Write the model directory."""
         with whole_folder(self.out, overwrite=True) as folder:
             self._write(model, folder)
             (folder / "run").mkdir()
             for name in ("settings.json", "metrics.jsonl"):
                 shutil.copy(self._run / name, folder / "run" / name)
-        return outcome
 
     def _outcome_of_before(self) -> Outcome:
         self.tell(f"{self.out} is finished")

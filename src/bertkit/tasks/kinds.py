@@ -62,7 +62,7 @@ def stored_task(name: str, label_names: tuple[str, ...] | None, settings: Mappin
 def published_task(head: str, label_names: tuple[str, ...] | None, problem_type: str | None) -> TextTask | None:
     """The task of a head that was published without one, as far as its config tells."""
     if head == "token_classification" and label_names is not None:
-        return TokenClassification(label_names, guess_scheme(label_names), "spaces")
+        return TokenClassification(label_names, scheme=guess_scheme(label_names), words="spaces")
     if head == "question_answering":
         return QuestionAnswering()
     if head == "multiple_choice":
