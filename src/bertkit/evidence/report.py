@@ -88,7 +88,7 @@ def _subtitle(evidence: Evidence) -> Markup:
     unread = f", {evidence.num_unread_words:,} of them not read" if evidence.num_unread_words else ""
     return join([
         data(f"{evidence.task} · {evidence.num_examples:,} {evidence.unit}{words}{unread} · "),
-        f"Intervals hold 95 %: percentiles of {evidence.num_resamples:,} draws of the {evidence.unit} with replacement.",
+        f"Intervals hold 95 %, by {evidence.num_resamples:,} draws of the {evidence.unit} with replacement.",
     ])  # fmt: skip
 
 
@@ -146,8 +146,7 @@ def _labels(evidence: Evidence) -> Iterator[Markup]:
         yield table(
             ["label", "precision", "recall", "F1", "from", "to", "true", "predicted"],
             [
-                (row.label, *map(_number, (row.precision, row.recall, row.f1, *row.f1_interval)), row.support,
-                 row.num_predicted)
+                (row.label, row.precision, row.recall, row.f1, *row.f1_interval, row.support, row.num_predicted)
                 for row in evidence.labels
             ],
         )  # fmt: skip
@@ -162,16 +161,12 @@ def _labels(evidence: Evidence) -> Iterator[Markup]:
 def _thresholds(evidence: Evidence) -> Iterator[Markup]:
     if evidence.thresholds:
         yield paragraph(
-            "The best threshold is the one with the highest F1 on these examples. What it is worth on others is told by "
-            "the last column: the F1 of thresholds chosen on one half of the examples and measured on the other, both "
-            "ways."
+            "The best threshold is the one with the highest F1 on these examples. What it is worth on others, the last "
+            "column tells: the F1 of thresholds chosen on one half of them and measured on the other, both ways."
         )
         yield table(
             ["label", "in use", "its F1", "best", "F1 held out"],
-            [
-                (one.label, *map(_number, (one.in_use, one.f1_in_use, one.best, one.f1_held_out)))
-                for one in evidence.thresholds
-            ],
+            [(one.label, one.in_use, one.f1_in_use, one.best, one.f1_held_out) for one in evidence.thresholds],
         )
 
 
@@ -187,15 +182,15 @@ def _calibration(evidence: Evidence) -> Iterator[Markup]:
         high=np.array(columns["high"]),
         note=f"Over {found.judgements}.",
     )
-    rows = [("as it is", None, _number(found.expected_calibration_error), _number(found.loss))]
+    rows: list[Sequence[Any]] = [("as it is", None, found.expected_calibration_error, found.loss)]
     if (scaled := found.scaled) is not None:
         of_halves = " and ".join(map(_number, scaled.of_halves))
-        rows.append(("scaled", of_halves, _number(scaled.expected_calibration_error), _number(scaled.loss)))
+        rows.append(("scaled", of_halves, scaled.expected_calibration_error, scaled.loss))
     yield table(["", "temperature", "calibration error", "loss"], rows)
     if scaled is not None:
         yield paragraph(
-            "Scaled: each half of the examples is divided by the temperature with the lowest loss on the other half, so "
-            f"no example is judged by a temperature that it helped to find. On all of them it is "
+            "Scaled: the logits of each half of the examples are divided by the temperature with the lowest loss on "
+            "the other half, so that none is judged by a temperature that it helped to find. On all of them it is "
             f"{_number(scaled.temperature)}; above 1 the model is too sure."
         )
 
@@ -251,10 +246,10 @@ def _leakage(evidence: Evidence) -> Iterator[Markup]:
     if found is None:
         return
     yield paragraph(
-        f"Of {evidence.num_examples:,} examples {found.num_exact:,} stand among the {found.num_train:,} of training word "
-        f"for word, but for case, white space and punctuation; {found.num_near:,} nearly: a cosine of at least "
-        f"{_number(found.least_cosine)} between the model's own vectors, and at least {_number(found.least_shared_words)} "
-        f"of the words shared. {found.num_other_label:,} of them have another label there."
+        f"Of {evidence.num_examples:,} examples {found.num_exact:,} stand among the {found.num_train:,} of training "
+        f"word for word, but for case, white space and punctuation; {found.num_near:,} nearly: the model's own vectors "
+        f"have a cosine of at least {_number(found.least_cosine)}, and at least {_number(found.least_shared_words)} of "
+        f"the words are in both. {found.num_other_label:,} of them have another label there."
     )
     if found.scores_without is not None:
         yield _score_table(evidence.scores, {"without them": found.scores_without})
@@ -264,7 +259,7 @@ def _leakage(evidence: Evidence) -> Iterator[Markup]:
         rows = [
             (
                 _place(one.number, one.place), one.text, _place(one.train_number, one.train_place), one.train_text,
-                _number(one.cosine), _number(one.shared_words), "same" if one.same_label else "another",
+                one.cosine, one.shared_words, "same" if one.same_label else "another",
             )
             for one in found.shown
         ]  # fmt: skip
@@ -302,7 +297,7 @@ def _learning_curve(evidence: Evidence) -> Iterator[Markup]:
         references=references,
     )  # fmt: skip
     rows = [
-        (who, point.num_train, *map(_number, (point.score.value, point.score.low, point.score.high)))
+        (who, point.num_train, point.score.value, point.score.low, point.score.high)
         for who, points, _ in curves
         for point in points or ()
     ]
@@ -320,7 +315,7 @@ def _seeds(evidence: Evidence) -> Iterator[Markup]:
     if found is None:
         return
     rows = [
-        (_readable(name), *map(_number, (one.mean, one.standard_deviation, one.lowest, one.highest)))
+        (_readable(name), one.mean, one.standard_deviation, one.lowest, one.highest)
         for name, one in found.spread.items()
     ]
     yield table(
@@ -328,7 +323,7 @@ def _seeds(evidence: Evidence) -> Iterator[Markup]:
     )
     columns = [_readable(name) for name in found.scores]
     of_models = zip(*found.scores.values(), strict=True)
-    rows = [(name, *map(_number, values)) for name, values in zip(found.names, of_models, strict=True)]
+    rows = [(name, *values) for name, values in zip(found.names, of_models, strict=True)]
     yield details("Each model", table(["model", *columns], rows))
 
 
@@ -341,7 +336,7 @@ def _score_table(scores: Mapping[str, Measured], others: Mapping[str, Mapping[st
         row: list[Any] = [_readable(name)]
         for column in columns.values():
             measured = column.get(name)
-            row += [None, None] if measured is None else [_number(measured.value), _interval(measured)]
+            row += [None, None] if measured is None else [measured.value, _interval(measured)]
         rows.append(row)
     return table(["score", *heads], rows)
 

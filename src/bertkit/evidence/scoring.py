@@ -24,10 +24,11 @@ _CONSTANT = 1e-28
 """Of squares: a spread that rounding makes of numbers that are all the same."""
 
 
+@dataclass(frozen=True)
 class Scoring(ABC):
     """Rows, and the scores that they make; the scores are named as those of the task's scorer."""
 
-    labels: tuple[str, ...] = ()  # that have scores of their own
+    labels: tuple[str, ...]  # that have scores of their own
 
     @abstractmethod
     def rows(self, targets: np.ndarray, predicted: np.ndarray, example_of: np.ndarray, num_examples: int) -> np.ndarray:
@@ -51,8 +52,6 @@ class Scoring(ABC):
 class OneLabel(Scoring):
     """One of C labels; a row is the true and the predicted one."""
 
-    labels: tuple[str, ...]
-
     def rows(self, targets, predicted, example_of, num_examples):
         return np.stack([targets, predicted], axis=1)
 
@@ -67,8 +66,6 @@ class OneLabel(Scoring):
 @dataclass(frozen=True)
 class SeveralLabels(Scoring):
     """Any of C labels; a row is which are true and which are predicted."""
-
-    labels: tuple[str, ...]
 
     def rows(self, targets, predicted, example_of, num_examples):
         return np.concatenate([targets, predicted], axis=1)
@@ -86,8 +83,6 @@ class SeveralLabels(Scoring):
 @dataclass(frozen=True)
 class Numbers(Scoring):
     """A number; a row is the true and the predicted one. Of levels also which one is nearest."""
-
-    labels: tuple[str, ...] = ()
 
     def rows(self, targets, predicted, example_of, num_examples):
         return np.stack([targets, predicted], axis=1)
@@ -112,8 +107,6 @@ class Numbers(Scoring):
 class WordLabels(Scoring):
     """A plain label for each word; a row is how often each label was right, true, predicted in a text."""
 
-    labels: tuple[str, ...]
-
     def rows(self, targets, predicted, example_of, num_examples):
         parts = (targets[targets == predicted], example_of[targets == predicted]), (targets, example_of)
         return np.concatenate(
@@ -133,10 +126,6 @@ class EntityLabels(Scoring):
     of these have the right tag."""
 
     tags: Tags
-
-    @property
-    def labels(self) -> tuple[str, ...]:  # pyrefly: ignore
-        return self.tags.types
 
     def rows(self, targets, predicted, example_of, num_examples):
         words = np.bincount(example_of, minlength=num_examples)
@@ -168,11 +157,12 @@ def scoring_of(task: JudgedTask) -> Scoring:
         case OrdinalRegression():
             return Numbers(task.levels)
         case Regression():
-            return Numbers()
+            return Numbers(())
         case TokenClassification(scheme="plain"):
             return WordLabels(task.label_names)
         case TokenClassification():
-            return EntityLabels(Tags(task.label_names, task.scheme))
+            tags = Tags(task.label_names, task.scheme)
+            return EntityLabels(tags.types, tags)
 
 
 def _per_example(labels: np.ndarray, example_of: np.ndarray, num_examples: int, num_labels: int) -> np.ndarray:
