@@ -4,7 +4,7 @@ For texts: TF-IDF of words and pairs of words with logistic regression, of numbe
 For words: the tag that a word has most often in the training data, for an unknown word the most frequent of all.
 """
 
-from collections import Counter, defaultdict
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +21,9 @@ from bertkit.tasks import MultiLabelClassification, OrdinalRegression, Regressio
 _SHARES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1)
 _INVERSE_REGULARIZATION = 10.0
 """Of the logistic regression: TF-IDF vectors have length 1, so that scikit-learn's 1.0 holds back more than helps."""
+
+_UNSEEN = 1e-6
+"""Share of a tag that a word never has in training."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,7 @@ def predict_plainly(task: JudgedTask, train: Sequence[Any], examples: Sequence[A
     """
     targets = targets_of(task, train)
     if isinstance(task, TokenClassification):
-        return _most_frequent_tags(train, targets, examples)
+        return _most_frequent_tags(task, train, targets, examples)
     vectors, train_vectors = _vectors(train, examples)
     if isinstance(task, Regression | OrdinalRegression):
         from sklearn.linear_model import Ridge
@@ -102,18 +105,24 @@ def _classes(train_vectors: Any, targets: np.ndarray, vectors: Any) -> np.ndarra
 
     if (targets == targets[0]).all():
         return np.full(vectors.shape[0], targets[0])
-    found = LogisticRegression(C=_INVERSE_REGULARIZATION, max_iter=300).fit(train_vectors, targets)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of few examples for many labels, which the curve begins with
+        found = LogisticRegression(C=_INVERSE_REGULARIZATION, max_iter=300).fit(train_vectors, targets)
     return found.predict(vectors)
 
 
-def _most_frequent_tags(train: Sequence[TaggedText], targets: np.ndarray, examples: Sequence[TaggedText]) -> np.ndarray:
-    """(W,) int64; of several tags that are as frequent the one met first."""
-    counts: dict[str, Counter[int]] = defaultdict(Counter)
-    for word, tag in zip(_words(train), targets.tolist(), strict=True):
-        counts[word][tag] += 1
-    ((of_unknown, _),) = Counter(targets.tolist()).most_common(1)
-    best = {word: tags.most_common(1)[0][0] for word, tags in counts.items()}
-    return np.array([best.get(word, of_unknown) for word in _words(examples)], np.int64)
+def _most_frequent_tags(
+    task: TokenClassification, train: Sequence[TaggedText], targets: np.ndarray, examples: Sequence[TaggedText]
+) -> np.ndarray:
+    """(W,) int64, well-formed as the model's; the more frequent a tag is with a word, the likelier."""
+    numbers: dict[str, int] = {}
+    places = np.array([numbers.setdefault(word, len(numbers)) for word in _words(train)], np.int64)
+    shape = len(numbers) + 1, len(task.label_names)
+    counts = np.bincount(places * shape[1] + targets, minlength=shape[0] * shape[1]).reshape(shape)
+    counts[-1] = counts.sum(axis=0)  # of words that training does not have
+    shares = counts / counts.sum(axis=1, keepdims=True)
+    scores = np.log(shares + _UNSEEN)[[numbers.get(word, -1) for word in _words(examples)]]
+    return task.likeliest(scores, np.cumsum([0, *(len(example.words or ()) for example in examples)]))
 
 
 def _words(examples: Sequence[TaggedText]) -> list[str]:
@@ -122,7 +131,7 @@ def _words(examples: Sequence[TaggedText]) -> list[str]:
 
 def _method(task: JudgedTask) -> str:
     if isinstance(task, TokenClassification):
-        return "the most frequent tag of each word"
+        return "the tag that each word has most often in training"
     if isinstance(task, Regression | OrdinalRegression):
         return "TF-IDF of words and pairs of words, ridge regression"
     return f"TF-IDF of words and pairs of words, logistic regression (C={_INVERSE_REGULARIZATION:g})"

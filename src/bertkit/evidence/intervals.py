@@ -100,10 +100,12 @@ def _different(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _weights(times: np.ndarray, seed: int) -> Iterator[np.ndarray]:
-    """(R, G) how often each row is drawn: drawing N examples is drawing from a multinomial distribution of rows."""
-    random, number = np.random.default_rng(seed), int(times.sum())
-    for size in _portions(NUM_SCORE_RESAMPLES, len(times)):
-        yield random.multinomial(number, times / number, size=size).astype(np.float64)
+    """(R, G) float64 how often each row is drawn, when as many are drawn as there are."""
+    random, row_of = np.random.default_rng(seed), np.repeat(np.arange(len(times)), times.astype(np.int64))
+    for size in _portions(NUM_SCORE_RESAMPLES, len(row_of)):
+        drawn = row_of[random.integers(len(row_of), size=(size, len(row_of)))]
+        drawn += np.arange(size)[:, None] * len(times)
+        yield np.bincount(drawn.ravel(), minlength=size * len(times)).reshape(size, -1).astype(np.float64)
 
 
 def _portions(num_draws: int, size: int) -> Iterator[int]:

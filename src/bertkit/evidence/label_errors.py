@@ -39,7 +39,7 @@ class LabelErrors:
 
     num_judged: int
     num_likely: int | None  # None: numbers, which are only listed by their distance
-    shown: list[LabelError]  # the likeliest first
+    shown: list[LabelError]  # the likeliest first; of a text no more than one word
 
 
 def confident_labels(probabilities: np.ndarray, given: np.ndarray) -> np.ndarray:
@@ -86,12 +86,13 @@ def label_errors_of(outcomes: Outcomes) -> LabelErrors:
     known, given = probabilities[read], targets[read]
     likely = confident_labels(known, given)
     order = _likeliest(_margins(known, given, likely))
+    _, first = np.unique(outcomes.example_of[read[order]], return_index=True)  # of each text one word
     shown = [
         _error(
             outcomes, int(read[place]), names[given[place]], names[likely[place]],
             known[place, given[place]], known[place, likely[place]],
         )
-        for place in order[:NUM_SHOWN]
+        for place in order[np.sort(first)][:NUM_SHOWN]
     ]  # fmt: skip
     return LabelErrors(len(read), len(order), shown)
 

@@ -23,7 +23,7 @@ from bertkit.neighbours import top_k
 from bertkit.tasks import MultiLabelClassification, TaggedText, TextExample
 
 LEAST_COSINE = 0.9
-LEAST_SHARED = 0.8  # words in both, as a share of the words of one text; the mean of both texts' shares (Dice 1945)
+LEAST_SHARED = 0.9  # words in both, as a share of the words of one text; the mean of both texts' shares (Dice 1945)
 _NUM_NEIGHBOURS = 10
 _NUM_SHOWN = 25
 _WORD = re.compile(r"\w+")

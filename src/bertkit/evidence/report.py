@@ -37,6 +37,7 @@ from bertkit.whole_files import check_place
 
 _MODEL, _BASELINE = 1, 2  # colours
 _MOST_LABELS_DRAWN = 40
+_FEW_LABELS = 4  # whose confusions are seen at a glance
 _DIGITS = 3
 
 
@@ -94,8 +95,8 @@ def _subtitle(evidence: Evidence) -> Markup:
 
 def _headline(evidence: Evidence) -> Iterator[tuple[str, object, object]]:
     names = [evidence.metric, *(name for name in evidence.scores if name not in (evidence.metric, "loss"))]
-    for name in names[:3]:
-        yield _readable(name), _number(evidence.scores[name].value), _interval(evidence.scores[name])
+    for name in names[: 3 if evidence.baseline is None else 2]:
+        yield _capital(_readable(name)), _number(evidence.scores[name].value), _interval(evidence.scores[name])
     if evidence.baseline is not None:
         found = evidence.baseline.difference[evidence.metric]
         yield "Above the baseline", _number(found.value), f"{_readable(evidence.metric)}, {_interval(found)}"
@@ -126,12 +127,12 @@ def findings_of(evidence: Evidence) -> Iterator[tuple[str, str]]:
     if lengths.num_cut:
         yield "warning", f"{lengths.num_cut:,} texts were cut and lost {lengths.num_tokens_cut:,} tokens."
     if errors.num_likely:
-        yield "note", f"{errors.num_likely:,} of {errors.num_judged:,} given labels are likely wrong: look at them."
+        yield "note", f"{errors.num_likely:,} of {errors.num_judged:,} given labels may be wrong: look at them."
     if (seeds := evidence.seeds) is not None:
         spread = seeds.spread[evidence.metric]
         yield "note", f"With other seeds {name} is between {_number(spread.lowest)} and {_number(spread.highest)}."
     if "other_labels" in evidence.missing:
-        yield "warning", evidence.missing["other_labels"].capitalize() + "."
+        yield "warning", _capital(evidence.missing["other_labels"]) + "."
 
 
 def _scores(evidence: Evidence) -> Iterator[Markup]:
@@ -153,7 +154,7 @@ def _labels(evidence: Evidence) -> Iterator[Markup]:
     if (found := evidence.confusions) is not None:
         title = f"Confusions, in {found.of}"
         yield confusion_matrix(title, np.array(found.counts), found.labels, note="Shaded by the share of the row.")
-        if found.most_frequent:
+        if found.most_frequent and len(found.labels) > _FEW_LABELS:
             rows = [(one.true, one.predicted, one.count) for one in found.most_frequent]
             yield table(["true", "predicted", found.of], rows, caption="The most frequent")
 
@@ -214,7 +215,11 @@ def _lengths(evidence: Evidence) -> Iterator[Markup]:
         Reference(f"all {_number(evidence.scores[evidence.metric].value)}", evidence.scores[evidence.metric].value)
     ]
     yield interval_chart(
-        f"{name} by length", scores, x_name=name, references=overall, note=f"Number of {evidence.unit}."
+        f"{_capital(name)} by length",
+        scores,
+        x_name=name,
+        references=overall,
+        note=f"In brackets the number of {evidence.unit}.",
     )
 
 
@@ -224,21 +229,23 @@ def _label_errors(evidence: Evidence) -> Iterator[Markup]:
         yield paragraph("Those that lie farthest from what the model predicts.")
     else:
         yield paragraph(
-            f"{found.num_likely:,} of {found.num_judged:,} given labels are likely wrong by confident learning "
-            "(Northcutt et al. 2021): another label reaches the probability that it has on average where it is given. "
+            f"{found.num_likely:,} of {found.num_judged:,} given labels may be wrong by confident learning (Northcutt "
+            "et al. 2021): another label reaches the probability that it has on average where it is given. The weaker "
+            "the model, the more of these are errors of its own. "
             f"The {len(found.shown):,} that the model contradicts most surely:"
         )
     if not found.shown:
         return
     has_words = any(one.word is not None for one in found.shown)
     numbers = found.num_likely is not None
-    columns = ["example", *(["word"] if has_words else []), "given", "likely", *(["probabilities"] if numbers else [])]
     rows = []
     for one in found.shown:
         probabilities = [f"{_number(one.given_probability)}, {_number(one.likely_probability)}"] if numbers else []
         words = [one.word] if has_words else []
-        rows.append([_place(one.number, one.place), *words, one.given, one.likely, *probabilities, _both(one)])
-    yield table([*columns, "text"], rows)
+        texts = [data(one.text), *([element("br"), data(one.pair)] if one.pair else [])]
+        rows.append([*words, one.given, one.likely, *probabilities, _placed(texts, one.number, one.place)])
+    columns = [*(["word"] if has_words else []), "given", "likely", *(["probabilities"] if numbers else []), "text"]
+    yield table(columns, rows)
 
 
 def _leakage(evidence: Evidence) -> Iterator[Markup]:
@@ -249,7 +256,8 @@ def _leakage(evidence: Evidence) -> Iterator[Markup]:
         f"Of {evidence.num_examples:,} examples {found.num_exact:,} stand among the {found.num_train:,} of training "
         f"word for word, but for case, white space and punctuation; {found.num_near:,} nearly: the model's own vectors "
         f"have a cosine of at least {_number(found.least_cosine)}, and at least {_number(found.least_shared_words)} of "
-        f"the words are in both. {found.num_other_label:,} of them have another label there."
+        f"the words are in both."
+        + (f" {found.num_other_label:,} of them have another label there." if found.shown else "")
     )
     if found.scores_without is not None:
         yield _score_table(evidence.scores, {"without them": found.scores_without})
@@ -258,12 +266,13 @@ def _leakage(evidence: Evidence) -> Iterator[Markup]:
     if found.shown:
         rows = [
             (
-                _place(one.number, one.place), one.text, _place(one.train_number, one.train_place), one.train_text,
+                _placed(data(one.text), one.number, one.place),
+                _placed(data(one.train_text), one.train_number, one.train_place),
                 one.cosine, one.shared_words, "same" if one.same_label else "another",
             )
             for one in found.shown
         ]  # fmt: skip
-        columns = ["example", "text", "in training", "text", "cosine", "words shared", "label"]
+        columns = ["example", "in training", "cosine", "words shared", "label"]
         listed = table(columns, rows)
         yield details(f"{len(found.shown):,} of them, those first that are not the same word for word", listed)
 
@@ -273,7 +282,7 @@ def _baseline(evidence: Evidence) -> Iterator[Markup]:
     if found is None:
         return
     yield paragraph(
-        data(found.method[0].upper() + found.method[1:]),
+        data(_capital(found.method)),
         f", trained on the same {found.num_train:,} examples. Both are judged by the same draws of examples.",
     )
     others = {"baseline": found.scores, "difference": found.difference}
@@ -293,7 +302,7 @@ def _learning_curve(evidence: Evidence) -> Iterator[Markup]:
         references = [Reference(f"the model: {_number(value)}", value)]
     name = _readable(evidence.metric)
     yield line_chart(
-        f"{name} by the number of training examples", lines, x_name="examples", y_name=name, x_kind="log",
+        f"{_capital(name)} by the number of training examples", lines, x_name="examples", y_name=name, x_kind="log",
         references=references,
     )  # fmt: skip
     rows = [
@@ -341,17 +350,26 @@ def _score_table(scores: Mapping[str, Measured], others: Mapping[str, Mapping[st
     return table(["score", *heads], rows)
 
 
-def _both(one: Any) -> Markup:
-    return join([data(one.text), [element("br"), data(one.pair)] if one.pair else []])
-
-
-def _place(number: int, place: str) -> str:
-    return place or f"number {number:,}"
+def _placed(texts: object, number: int, place: str) -> Markup:
+    """An example and below it where it stands: the file's name and the line, else its number."""
+    where = place.replace("\\", "/").rpartition("/")[2] or f"number {number:,}"
+    return join([texts, element("br"), element("span", data(where), class_="figures")])
 
 
 def _readable(name: str) -> str:
-    known = {"f1": "F1", "macro_f1": "macro F1", "micro_f1": "micro F1"}
+    known = {
+        "matthews": "Matthews",
+        "pearson": "Pearson",
+        "spearman": "Spearman",
+        "f1": "F1",
+        "macro_f1": "macro F1",
+        "micro_f1": "micro F1",
+    }
     return known.get(name, name.replace("_", " "))
+
+
+def _capital(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]
 
 
 def _number(value: float | None) -> str:

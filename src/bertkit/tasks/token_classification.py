@@ -136,7 +136,7 @@ class TokenClassification(OneOfClasses):
         words = [self._words(example) for example in examples]
         scores, was_read = self.word_scores(words, encodings, logits)
         cu_words = np.cumsum([0, *map(len, words)])
-        labels = self._likeliest(scores, cu_words)
+        labels = self.likeliest(scores, cu_words)
         probabilities = np.exp(scores[np.arange(len(labels)), labels])
         probabilities[~was_read] = 0.0
         return self._predictions(examples, words, labels, probabilities, cu_words)
@@ -155,7 +155,7 @@ class TokenClassification(OneOfClasses):
     def scorer(self) -> "TagScorer":
         return TagScorer(self)
 
-    def _likeliest(self, scores: np.ndarray, cu_words: np.ndarray) -> np.ndarray:
+    def likeliest(self, scores: np.ndarray, cu_words: np.ndarray) -> np.ndarray:
         """(W,) the labels of words, from (W, C) log probabilities: well-formed in each text."""
         labels, may_follow = scores.argmax(axis=1), self._tags().may_follow
         edge = len(self.label_names)
