@@ -14,6 +14,7 @@ _HOMES = {
     "EmbedOptions": "bertkit.inference",
     "EmbedReport": "bertkit.inference",
     "Encoding": "bertkit.tokenizer",
+    "FewShotClassifier": "bertkit.estimators",
     "HEADS": "bertkit.heads",
     "Model": "bertkit.model",
     "ModernConfig": "bertkit.transformer",
@@ -34,6 +35,7 @@ __all__ = [
     "EmbedOptions",
     "EmbedReport",
     "Encoding",
+    "FewShotClassifier",
     "Model",
     "ModernConfig",
     "SequenceClassifier",
@@ -50,7 +52,7 @@ __all__ = [
 if TYPE_CHECKING:
     from bertkit.batch import Batch, collate
     from bertkit.errors import BertkitError
-    from bertkit.estimators import SequenceClassifier, SequenceRegressor
+    from bertkit.estimators import FewShotClassifier, SequenceClassifier, SequenceRegressor
     from bertkit.heads import HEADS
     from bertkit.inference import EmbedOptions, EmbedReport
     from bertkit.model import Model, load

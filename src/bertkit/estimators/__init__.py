@@ -13,6 +13,6 @@ except ImportError:
     raise DependencyError("scikit-learn is not installed: pip install 'bertkit[sklearn]'") from None
 
 from bertkit.estimators.estimator import TextEstimator
-from bertkit.estimators.sequences import SequenceClassifier, SequenceRegressor
+from bertkit.estimators.sequences import FewShotClassifier, SequenceClassifier, SequenceRegressor
 
-__all__ = ["SequenceClassifier", "SequenceRegressor", "TextEstimator"]
+__all__ = ["FewShotClassifier", "SequenceClassifier", "SequenceRegressor", "TextEstimator"]
