@@ -109,9 +109,7 @@ class FewLabels:
         system, seed = self._find(name)
         drawn = self.examples(seed)
         worker = Worker(f"classifiers.{system.module}", "Classifier", self._threads)
-        worker.turn(
-            "learn", *zip(*drawn[: 2 * NUM_EXAMPLES], strict=True), seed, system.settings
-        )  # machine code is made
+        worker.turn("warm_up", *zip(*drawn[: 2 * NUM_EXAMPLES], strict=True), system.settings)
         learned = worker.turn("learn", *zip(*drawn, strict=True), seed, system.settings)
         predicted = worker.turn("predict", [text for text, _ in self._test])
         worker.close()

@@ -3,6 +3,7 @@
 Each module here has a class ``Classifier(threads)``; calling it with the name of a method calls that:
 
     learn     (texts, labels, seed, settings): from a published sentence encoder
+    warm_up   (texts, labels, settings): the same in small
     predict   (texts) -> the labels
 """
 

@@ -41,6 +41,9 @@ class Classifier(ByName):
             )
         self._head = LogisticRegression().fit(self._model.encode(list(texts)), labels)
 
+    def warm_up(self, texts: Sequence[str], labels: Sequence[str], settings: dict[str, Any]) -> None:
+        self.learn(texts, labels, 0, {"iterations": min(1, settings["iterations"])})
+
     def predict(self, texts: Sequence[str]) -> list[str]:
         return self._head.predict(self._model.encode(list(texts))).tolist()
 
