@@ -15,6 +15,7 @@ _HOMES = {
     "EmbedReport": "bertkit.inference",
     "Encoding": "bertkit.tokenizer",
     "Evidence": "bertkit.evidence",
+    "FewShotClassifier": "bertkit.estimators",
     "HEADS": "bertkit.heads",
     "Model": "bertkit.model",
     "ModernConfig": "bertkit.transformer",
@@ -41,6 +42,7 @@ __all__ = [
     "EmbedReport",
     "Encoding",
     "Evidence",
+    "FewShotClassifier",
     "Model",
     "ModernConfig",
     "MultipleChooser",
@@ -63,6 +65,7 @@ if TYPE_CHECKING:
     from bertkit.batch import Batch, collate
     from bertkit.errors import BertkitError
     from bertkit.estimators import (
+        FewShotClassifier,
         MultipleChooser,
         QuestionAnswerer,
         SequenceClassifier,

@@ -50,8 +50,8 @@ def command(
     Parameters
     ----------
     task
-        sequence-classification, multi-label-classification, regression, ordinal-regression, token-classification,
-        question-answering, multiple-choice.
+        sequence-classification, few-shot-classification, multi-label-classification, regression,
+        ordinal-regression, token-classification, question-answering, multiple-choice.
     train
         Examples with labels: csv, tsv or jsonl; for some tasks CoNLL or SQuAD json.
     out

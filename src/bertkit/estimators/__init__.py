@@ -14,10 +14,11 @@ except ImportError:
 
 from bertkit.estimators.estimator import TextEstimator
 from bertkit.estimators.questions import MultipleChooser, QuestionAnswerer
-from bertkit.estimators.sequences import SequenceClassifier, SequenceRegressor
+from bertkit.estimators.sequences import FewShotClassifier, SequenceClassifier, SequenceRegressor
 from bertkit.estimators.words import TokenClassifier
 
 __all__ = [
+    "FewShotClassifier",
     "MultipleChooser",
     "QuestionAnswerer",
     "SequenceClassifier",

@@ -169,7 +169,8 @@ class TextEstimator(BaseEstimator):
         if model is not None:
             with tempfile.TemporaryDirectory(prefix="bertkit-") as folder:
                 model.save(folder)
-                state["_files"] = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+                files = [path for path in Path(folder).rglob("*") if path.is_file()]
+                state["_files"] = {str(path.relative_to(folder)): path.read_bytes() for path in files}
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -179,6 +180,7 @@ class TextEstimator(BaseEstimator):
         if files is not None:
             with tempfile.TemporaryDirectory(prefix="bertkit-") as folder:
                 for name, content in files.items():
+                    (Path(folder) / name).parent.mkdir(exist_ok=True)
                     (Path(folder) / name).write_bytes(content)
                 self.model_ = load(folder, device=self.device)
 

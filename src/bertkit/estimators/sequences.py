@@ -10,7 +10,14 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from bertkit.errors import CheckpointError, UsageError
 from bertkit.estimators.estimator import TextEstimator, check_lengths, items_of, list_of
 from bertkit.json_files import member
-from bertkit.tasks import MultiLabelClassification, Regression, SequenceClassification, TextExample, TextTask
+from bertkit.tasks import (
+    FewShotClassification,
+    MultiLabelClassification,
+    Regression,
+    SequenceClassification,
+    TextExample,
+    TextTask,
+)
 
 
 class SequenceClassifier(ClassifierMixin, TextEstimator):
@@ -24,6 +31,7 @@ class SequenceClassifier(ClassifierMixin, TextEstimator):
     """
 
     _options: ClassVar[Mapping[str, Any]] = {"class_weights": None, "label_smoothing": 0.0}
+    _task: ClassVar[type[SequenceClassification]] = SequenceClassification  # where a text has one class
 
     def fit(self, X: Any, y: Any, *, dev: tuple[Any, Any] | None = None) -> Self:
         """Train.
@@ -40,7 +48,7 @@ class SequenceClassifier(ClassifierMixin, TextEstimator):
         labels = list_of(y)
         self._has_several = bool(labels) and isinstance(labels[0], list | tuple)
         self.classes_ = np.arange(len(labels[0])) if self._has_several else np.unique(np.asarray(labels))
-        task = MultiLabelClassification if self._has_several else SequenceClassification
+        task = MultiLabelClassification if self._has_several else self._task
         train = self._examples(X, labels)
         options = self._task_options()
         if isinstance(options.get("class_weights"), Mapping):
@@ -93,6 +101,40 @@ class SequenceClassifier(ClassifierMixin, TextEstimator):
         if {str(name) for name in classes} != set(task.label_names):
             raise CheckpointError(f"{path}: its classes are not those of the model, {', '.join(task.label_names)}")
         self.classes_ = np.array(classes)
+
+
+class FewShotClassifier(SequenceClassifier):
+    """Which class has a text or a pair of texts, learned from few of each class, such as eight.
+
+    First the encoder learns vectors that tell the classes apart, then a linear layer is fitted to them
+    (`FewShotClassification`). Best with a sentence encoder. Parameters are those of `TextEstimator`.
+    """
+
+    _options: ClassVar[Mapping[str, Any]] = {}
+    _task: ClassVar[type[SequenceClassification]] = FewShotClassification
+
+    def fit(self, X: Any, y: Any, *, dev: tuple[Any, Any] | None = None) -> Self:
+        """Train.
+
+        Args:
+            X: texts, or pairs of texts.
+            y: (N,) classes.
+            dev: texts and classes by which the best weights are kept; None: the last are.
+
+        Raises:
+            UsageError: lengths that differ, a parameter that cannot be, several classes for a text.
+            DataError: fewer than two classes, or one that only one text has.
+        """
+        labels = list_of(y)
+        if any(isinstance(label, list | tuple) for label in labels):
+            raise UsageError("few-shot classification has one class for each text: expected labels of shape (n,)")
+        return super().fit(X, labels, dev=dev)
+
+    def _take_facts(self, record: Mapping[str, Any], path: Path) -> None:
+        task = self.model_.trained.task
+        if not isinstance(task, FewShotClassification):
+            raise CheckpointError(f"{path.parent} holds a model for {task.name}: open it with SequenceClassifier.load")
+        super()._take_facts(record, path)
 
 
 class SequenceRegressor(RegressorMixin, TextEstimator):

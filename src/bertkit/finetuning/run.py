@@ -25,13 +25,14 @@ from bertkit.errors import UsageError
 from bertkit.evidence import measured_scores
 from bertkit.finetuning.adapters import add_adapters, read_adapter, without_adapters, write_adapter
 from bertkit.finetuning.card import DataFacts, model_card
+from bertkit.finetuning.contrast import ContrastFeed, fit_head
 from bertkit.finetuning.feed import LabelledFeed
 from bertkit.finetuning.network import freeze, model_to_train, rate_factor
 from bertkit.finetuning.settings import FinetuningSettings
 from bertkit.inference import PredictReport
 from bertkit.inference.truncation import warn_of_truncation
 from bertkit.model import Model, load
-from bertkit.tasks import task_kind
+from bertkit.tasks import FewShotClassification, task_kind
 from bertkit.training import (
     MetricsLog,
     Together,
@@ -111,7 +112,7 @@ class Finetuning:
         outcome = Outcome(reason, trainer.state.step, trainer.state.best_step, {})
         if reason == "stopped":
             return outcome
-        outcome, of_dev = self._finish(model, dev, outcome)
+        outcome, of_dev = self._finish(model, data, dev, outcome)
         self._write_card(model, train, data, dev, of_dev, outcome)
         self._save(model)
         return outcome
@@ -171,7 +172,9 @@ class Finetuning:
     def _trainer(
         self, model: Model, data: LabelledEncodings, dev: Sequence[Any], should_stop: Callable[[], bool]
     ) -> Trainer:
-        feed, task = LabelledFeed(data, self.settings.batch_size, self.settings.seed), model.trained.task
+        task = model.trained.task
+        is_few_shot = isinstance(task, FewShotClassification)
+        feed = (ContrastFeed if is_few_shot else LabelledFeed)(data, self.settings.batch_size, self.settings.seed)
         settings = self.settings.training(feed.batches_per_epoch)
         if not self.resumable:
             settings = replace(settings, save_every=settings.num_steps)
@@ -187,7 +190,7 @@ class Finetuning:
             model.network, task, feed, settings, optimizer, self._run,
             save_model=lambda folder, parameters: self._write(model, folder),
             state=self._state(model, optimizer), best_by=best_by,
-            evaluate=partial(_evaluate, model, dev) if dev else None,
+            evaluate=partial(_evaluate, model, data, dev) if dev else None,
             higher_is_better=higher_is_better(best_by), tell=self.tell,
         )  # fmt: skip
         trainer.should_stop = lambda: should_stop() or self._is_worn_out(trainer)
@@ -210,7 +213,9 @@ class Finetuning:
             return False
         return state.step - state.best_step >= patience * every
 
-    def _finish(self, model: Model, dev: Sequence[Any], outcome: Outcome) -> tuple[Outcome, PredictReport]:
+    def _finish(
+        self, model: Model, data: LabelledEncodings, dev: Sequence[Any], outcome: Outcome
+    ) -> tuple[Outcome, PredictReport]:
         """Give the model its best weights, its thresholds and its metrics; also how the dev examples were read."""
         best_step, report = outcome.best_step, PredictReport()
         if best_step is not None and best_step != outcome.step:
@@ -219,6 +224,7 @@ class Finetuning:
                 model.network.load_state_dict(load(best, device="cpu").network.state_dict())
             else:
                 read_adapter(model, best / "adapter")
+        _settle(model, data)
         model.network.eval()
         trained = model.trained
         trained = replace(trained, task=trained.task.finished(model.network))
@@ -277,8 +283,15 @@ class Finetuning:
         log.close()
 
 
-def _evaluate(model: Model, dev: Sequence[Any]) -> dict[str, float]:
+def _settle(model: Model, data: LabelledEncodings) -> None:
+    """Make the head fit the encoder as it is, where gradients do not."""
+    if isinstance(model.trained.task, FewShotClassification):
+        fit_head(model, data)
+
+
+def _evaluate(model: Model, data: LabelledEncodings, dev: Sequence[Any]) -> dict[str, float]:
     """The metrics on dev examples during training, without dropout."""
+    _settle(model, data)
     was_training = model.network.training
     model.network.eval()
     try:

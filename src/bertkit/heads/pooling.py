@@ -10,6 +10,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from bertkit.batch import Batch
 from bertkit.errors import MissingHeadError, UsageError
 from bertkit.transformer import EncoderOutput
 
@@ -101,3 +102,10 @@ def finish(pooling: str, values: Tensor, weights: Tensor) -> Tensor:
         return values
     divisor = weights.sqrt() if pooling == "mean-sqrt-len" else weights
     return values / divisor[:, None]
+
+
+def sequence_vectors(pooling: str, encoded: EncoderOutput, batch: Batch) -> Tensor:
+    """(W, D): the vector of each sequence, from the last layer; as `pool_windows`."""
+    bounds = batch.cu_seqlens.long()
+    owned = torch.stack([bounds[:-1], bounds[1:]], dim=1)
+    return finish(pooling, *pool_windows(pooling, "last", encoded, bounds[:-1], owned, torch.zeros_like(bounds[:-1])))

@@ -5,6 +5,7 @@ from dataclasses import fields
 from typing import Any
 
 from bertkit.errors import CheckpointError, UsageError
+from bertkit.tasks.few_shot import FewShotClassification
 from bertkit.tasks.multiple_choice import MultipleChoice
 from bertkit.tasks.question_answering import QuestionAnswering
 from bertkit.tasks.regression import OrdinalRegression, Regression
@@ -15,6 +16,7 @@ from bertkit.tasks.token_classification import TokenClassification
 
 _KINDS: tuple[type[TextTask], ...] = (
     SequenceClassification,
+    FewShotClassification,
     MultiLabelClassification,
     Regression,
     OrdinalRegression,
