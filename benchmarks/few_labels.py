@@ -23,7 +23,6 @@ import numpy as np
 import report
 import texts
 from classifiers import SYSTEMS, System
-from pretrain import CACHE
 from turns import say
 from worker import Worker
 
@@ -40,7 +39,7 @@ Rows = list[tuple[str, str]]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--work", type=Path, default=CACHE, help="folder of finished runs")
+    parser.add_argument("--work", type=Path, default=report.CACHE, help="folder of finished runs")
     parser.add_argument("--list", action="store_true", help="tell which runs are finished")
     parser.add_argument("--only", metavar="NAME", help="this run alone")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the classes, above 0 and at most 1")

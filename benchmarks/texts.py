@@ -27,7 +27,7 @@ def documentation() -> list[str]:
 @cache
 def wikitext() -> list[str]:
     """Paragraphs of Wikipedia articles: long."""
-    lines = [line.strip() for line in _open("wikitext2/wiki.test.raw").read_text(encoding="utf-8").split("\n")]
+    lines = [line.strip() for line in open_data("wikitext2/wiki.test.raw").read_text(encoding="utf-8").split("\n")]
     for written, mark in ((" @-@ ", "-"), (" @,@ ", ","), (" @.@ ", ".")):
         lines = [line.replace(written, mark) for line in lines]
     return [line for line in lines if line and not line.startswith("= ")]
@@ -36,7 +36,7 @@ def wikitext() -> list[str]:
 @cache
 def tweets() -> list[str]:
     """Tweets: short."""
-    with _open("tweet_sentiment_extraction/train.csv").open(encoding="utf-8", newline="") as file:
+    with open_data("tweet_sentiment_extraction/train.csv").open(encoding="utf-8", newline="") as file:
         return [row["text"].strip() for row in csv.DictReader(file) if row["text"].strip()]
 
 
@@ -70,7 +70,8 @@ def description(texts: Sequence[str], published: Path) -> dict:
     }
 
 
-def _open(file: str) -> Path:
+def open_data(file: str) -> Path:
+    """A file of ``../shared/data``."""
     path = DATA / file
     if not path.is_file():
         raise RuntimeError(f"../shared/data/{file} is not there")
