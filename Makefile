@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 export QUESTION
 
-.PHONY: install demo demo-pretrain test test-slow check format bench bench-quality clean
+.PHONY: install demo demo-pretrain test test-slow check format bench bench-quality bench-finetune clean
 
 install: $(VENV)/.core
 
@@ -60,6 +60,10 @@ bench: $(VENV)/.bench
 # Over two hours; stopped, it goes on with the next run.
 bench-quality: $(VENV)/.bench
 	$(BIN)/python benchmarks/pretrain.py --quality
+
+# As long; so is this one.
+bench-finetune: $(VENV)/.bench
+	$(BIN)/python benchmarks/finetune.py
 
 clean:
 	rm -rf $(VENV) .demo dist build

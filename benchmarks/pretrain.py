@@ -4,12 +4,11 @@
     python benchmarks/pretrain.py --quality [--list] [--only NAME] [--scale 1.0]
     and both: [--threads 2] [--work FOLDER] [--out benchmarks/results]
 
-Speed: real tokens per second of the whole loop. Quality: held-out loss after twenty minutes on two cores; ten runs, in
-two hours, each of which is kept in the work folder when it is finished, so that the same command goes on.
+Speed: real tokens per second of the whole loop. Quality: held-out loss after twenty minutes on two cores; seven runs in
+two hours, each of which leaves a file of results when it is finished, so that the same command goes on.
 """
 
 import argparse
-import os
 from pathlib import Path
 
 import pretrain_curves
@@ -17,15 +16,13 @@ import pretrain_speed
 import report
 from pretrain_quality import Quality
 
-_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bertkit-benchmarks"
-
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     kind = parser.add_mutually_exclusive_group(required=True)
     kind.add_argument("--speed", action="store_true", help="real tokens per second")
     kind.add_argument("--quality", action="store_true", help="held-out loss after the same time")
-    parser.add_argument("--work", type=Path, default=_CACHE, help="folder of what is prepared, and of finished runs")
+    parser.add_argument("--work", type=Path, default=report.CACHE, help="folder of what is prepared, and of models")
     parser.add_argument("--list", action="store_true", help="of --quality: tell which runs are finished")
     parser.add_argument("--only", metavar="NAME", help="of --quality: this run alone")
     parser.add_argument("--scale", type=float, default=1.0, help="of all times of --quality, at most 1")
@@ -48,7 +45,7 @@ def _speed(results: dict, options: argparse.Namespace) -> None:
 
 
 def _quality(results: dict, options: argparse.Namespace) -> None:
-    quality = Quality(options.work, options.scale, options.threads)
+    quality = Quality(options.work, options.out, options.scale, options.threads)
     if options.list:
         print("\n".join(quality.states()))
         return

@@ -15,6 +15,7 @@ from pretrain_quality import (
     RATES,
     SEEDS,
     SHAPE,
+    SYSTEMS,
     Quality,
 )
 
@@ -35,29 +36,33 @@ def gather(quality: Quality) -> dict[str, Any]:
     """The results of all runs, and how the systems differ.
 
     Raises:
-        RuntimeError: a run is not finished, or the runs did not see the same held-out inputs.
+        RuntimeError: a run is not finished, those of a seed were made on different processors, or the runs did not see
+            the same held-out inputs.
     """
-    rates = {system: {run.name: quality.choosing_loss(run) for run in quality.choosing(system)} for system in RATES}
-    chosen = {system: quality.chosen_rate(system) for system in RATES}
-    runs = {system: [quality.result(run) for run in quality.compared(system)] for system in RATES}
+    runs = {system: [quality.result(run) for run in quality.compared(system)] for system in SYSTEMS}
     if any(len(results) < len(SEEDS) or None in results for results in runs.values()):
         raise RuntimeError("not all runs are finished: --list tells which")
+    for seed, of_seed in zip(SEEDS, zip(*runs.values(), strict=True), strict=True):
+        if len({result["cpu"] for result in of_seed}) > 1:
+            raise RuntimeError(f"the runs of seed {seed} were made on different processors: repeat one of them")
     lasts = {system: [result["points"][-1]["losses"] for result in results] for system, results in runs.items()}
     differences = {}
     for length in map(str, LENGTHS):
         seen = {(last[length]["inputs"], last[length]["labels"]) for of_system in lasts.values() for last in of_system}
         if len(seen) > 1:
             raise RuntimeError(f"the runs were evaluated on different inputs of length {length}")
-        differences[length] = difference(*([last[length]["by_sequence"] for last in lasts[s]] for s in RATES))
+        differences[length] = difference(*([last[length]["by_sequence"] for last in lasts[s]] for s in SYSTEMS))
     for last in (last[str(length)] for of_system in lasts.values() for last in of_system for length in LENGTHS):
         del last["by_sequence"]  # it stays in the runs' own files
     pairs = {system: [result["minimal_pairs"] for result in results] for system, results in runs.items()}
     if all(found for of_system in pairs.values() for found in of_system):
-        differences["zorro"] = difference(*([list(found["by_paradigm"].values()) for found in pairs[s]] for s in RATES))
+        differences["zorro"] = difference(
+            *([list(found["by_paradigm"].values()) for found in pairs[s]] for s in SYSTEMS)
+        )
     return {
         "scale": quality.scale,
-        "rates": rates,
-        "chosen_rates": chosen,
+        "rates": {run.settings["learning_rate"]: quality.last_loss(run) for run in quality.choosing()},
+        "chosen_rate": quality.chosen_rate(),
         "runs": runs,
         "differences": differences,
     }
@@ -65,6 +70,8 @@ def gather(quality: Quality) -> dict[str, Any]:
 
 def describe(found: dict[str, Any]) -> list[str]:
     lines = [f"## {SHAPE}, {MINUTES * found['scale']:g} minutes", "", _table_of_runs(found), ""]
+    for seed, result in zip(SEEDS, found["runs"]["bertkit"], strict=True):
+        lines.append(f"- Seed {seed}: {result['date']}, {result['cpu']}.")
     for name, one in found["differences"].items():
         what = "Zorro" if name == "zorro" else f"Loss at {name}"
         (a, b), (c, d) = one["over_runs"], one["over_items"]
@@ -73,8 +80,8 @@ def describe(found: dict[str, Any]) -> list[str]:
             f"- {what}, bertkit less transformers: {one['difference']:+.4f}; {a:+.4f} to {b:+.4f} over runs, {c:+.4f} "
             f"to {d:+.4f} over {'paradigms' if name == 'zorro' else 'sequences'}: {verdict}."
         )
-    header = ["minutes", *(f"{system}, {length}" for length in LENGTHS for system in RATES)]
-    curves = [curve(found, system, length) for length in LENGTHS for system in RATES]
+    header = ["minutes", *(f"{system}, {length}" for length in LENGTHS for system in SYSTEMS)]
+    curves = [curve(found, system, length) for length in LENGTHS for system in SYSTEMS]
     rows = [
         [f"{seconds / 60:.2f}", *(f"{loss:.3f}" for loss in losses)]
         for seconds, *losses in zip(curves[0][0], *(losses for _, losses in curves), strict=False)
@@ -102,7 +109,7 @@ def write_curves(found: dict[str, Any], path: Path) -> None:
             f"Held-out loss at {length} tokens",
             [
                 Line(system, *curve(found, system, length), color=number + 1, look="dots")
-                for number, system in enumerate(RATES)
+                for number, system in enumerate(SYSTEMS)
             ],
             x_name="time",
             y_name="nats",
@@ -136,13 +143,7 @@ def _table_of_runs(found: dict[str, Any]) -> str:
 
 
 def _rates(found: dict[str, Any]) -> list[str]:
-    lines = []
-    for system, losses in found["rates"].items():
-        chosen = found["chosen_rates"][system]
-        tried = ", ".join(f"{rate:g}: {loss:.4f}" for rate, loss in zip(RATES[system], losses.values(), strict=True))
-        edge = ", an end of the range: a better one may lie beyond" if chosen != RATES[system][1] else ""
-        lines.append(f"- {system}: {tried}; chosen {chosen:g}{edge}")
-    explanation = (
-        "Of bertkit the factor of its recipe's rates, of transformers AdamW's peak; loss at the longer length."
-    )
-    return [*lines, "", explanation]
+    tried = ", ".join(f"{rate:g}: {loss:.4f}" for rate, loss in found["rates"].items())
+    chosen = found["chosen_rate"]
+    edge = ", an end of the range: a better one may lie beyond" if chosen in (RATES[0], RATES[-1]) else ""
+    return [f"AdamW's peak in transformers: loss at the longer length. {tried}; chosen {chosen:g}{edge}."]

@@ -1,19 +1,19 @@
 """Quality per minute: runs by the clock of both libraries, each in a process and with a result file of its own.
 
-Three short runs choose each library's learning rate, on novels that the comparison does not read; then it trains with
-two seeds. A run that has its result is not repeated, unless what it was told has changed since.
+Three short runs choose transformers' learning rate, on novels that the comparison does not read; bertkit's is its
+recipe's. Then each trains with two seeds. A run that has its result is not repeated, unless what it was told has
+changed since.
 """
 
 import json
 import math
-import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from datetime import date
 from pathlib import Path
 from typing import Any
 
+import report
 from pretrain_evaluation import LENGTHS
 from pretrain_texts import prepare
 from pretrainers import PUBLISHED
@@ -27,10 +27,8 @@ from bertkit.pretraining import read_recipe, with_length
 SHAPE = "4 layers x 256"
 MINUTES, CHOOSING_MINUTES = 20.0, 5.0
 SEEDS = (0, 1)
-RATES = {  # to choose from: times those of cpu-minutes; and AdamW's peak
-    "bertkit": (0.5, 1.0, 2.0),
-    "transformers": (5e-4, 1e-3, 2e-3),
-}
+SYSTEMS = ("bertkit", "transformers")
+RATES = (2.5e-4, 5e-4, 1e-3)  # AdamW's peak in transformers, to choose from
 NUM_SEQUENCES = 1_000  # of an evaluation
 PAIRS_PER_PARADIGM = 500  # of 2,000
 
@@ -47,35 +45,37 @@ class Run:
 
 
 class Quality:
-    """All runs, in a folder for each ``scale``, the factor of all times and of the size of evaluations.
+    """All runs at one ``scale``, the factor of all times and of the size of evaluations.
+
+    Args:
+        work: folder of texts and models.
+        out: folder of the runs' results, a file each.
 
     Raises:
         RuntimeError: the novels are not on this machine.
     """
 
-    def __init__(self, work: Path, scale: float, threads: int) -> None:
+    def __init__(self, work: Path, out: Path, scale: float, threads: int) -> None:
         self.scale, self._threads = scale, threads
         self._texts = prepare(work, SHAPE)
-        self._folder = work / f"quality-{scale:g}"
-        self._folder.mkdir(exist_ok=True)
+        self._models, self._results = work / f"quality-{scale:g}", out / f"pretrain-quality-runs-{scale:g}"
+        for folder in (self._models, self._results):
+            folder.mkdir(parents=True, exist_ok=True)
 
-    def choosing(self, system: str) -> list[Run]:
-        """The runs that choose a system's learning rate."""
+    def choosing(self) -> list[Run]:
+        """The runs that choose transformers' learning rate."""
         minutes = CHOOSING_MINUTES * self.scale
-        return [
-            Run(f"{system}-rate-{rate:g}", system, _settings(system, rate, 0), minutes, "choose")
-            for rate in RATES[system]
-        ]
+        return [Run(f"rate-{rate:g}", "transformers", _published(rate, 0), minutes, "choose") for rate in RATES]
 
-    def chosen_rate(self, system: str) -> float | None:
+    def chosen_rate(self) -> float | None:
         """The rate that led to the lowest loss; None: not all runs are finished."""
-        losses = [self.choosing_loss(run) for run in self.choosing(system)]
+        losses = [self.last_loss(run) for run in self.choosing()]
         if None in losses:
             return None
-        return min(zip(losses, RATES[system], strict=True))[1]
+        return min(zip(losses, RATES, strict=True))[1]
 
-    def choosing_loss(self, run: Run) -> float | None:
-        """What decides: the last loss at the longest length; infinite where the run broke down, None: no result yet."""
+    def last_loss(self, run: Run) -> float | None:
+        """At the end and the longest length; infinite where the run broke down, None: no result yet."""
         result = self.result(run)
         if result is None:
             return None
@@ -83,23 +83,26 @@ class Quality:
         return loss if math.isfinite(loss) else math.inf
 
     def compared(self, system: str) -> list[Run]:
-        """The long runs; none until the learning rate is chosen."""
-        rate, minutes = self.chosen_rate(system), MINUTES * self.scale
-        if rate is None:
-            return []
+        """The long runs; none of transformers until its learning rate is chosen."""
+        rate, minutes = self.chosen_rate(), MINUTES * self.scale
+        if system == "bertkit":
+            settings = [_recipe(seed) for seed in SEEDS]
+        else:
+            settings = [_published(rate, seed) for seed in SEEDS] if rate is not None else []
         return [
-            Run(_long_name(system, seed), system, _settings(system, rate, seed), minutes, "decide") for seed in SEEDS
+            Run(_long_name(system, seed), system, told, minutes, "decide")
+            for seed, told in zip(SEEDS, settings, strict=False)
         ]
 
     def result(self, run: Run) -> dict[str, Any] | None:
         """What a run left, if it was told the same."""
-        result = read_json(self._folder / f"{run.name}.json")
+        result = read_json(self._results / f"{run.name}.json")
         return result if result is not None and result["run"] == self._facts(run) else None
 
     def names(self) -> list[str]:
         """Of all runs, in the order in which they can be done."""
-        choosing = [run.name for system in RATES for run in self.choosing(system)]
-        return [*choosing, *(_long_name(system, seed) for seed in SEEDS for system in RATES)]
+        choosing = [run.name for run in self.choosing()]
+        return [*choosing, *(_long_name(system, seed) for seed in SEEDS for system in SYSTEMS)]
 
     def states(self) -> Iterator[str]:
         """A line for each run."""
@@ -110,7 +113,7 @@ class Quality:
             elif (result := self.result(run)) is None:
                 yield f"{name}: open, {run.minutes:g} minutes"
             else:
-                yield f"{name}: finished {result['date']}, loss {self.choosing_loss(run):.4f}"
+                yield f"{name}: finished {result['date']}, loss {self.last_loss(run):.4f}"
 
     def do(self, name: str) -> None:
         """Train and evaluate, unless that is done.
@@ -127,14 +130,10 @@ class Quality:
             say(f"{name}: finished before")
             return
         say(f"{name}: {run.minutes:g} minutes of training")
-        out = self._folder / name
+        out = self._models / name
         shutil.rmtree(out, ignore_errors=True)  # of a run that was interrupted
         out.mkdir()
-        result: dict[str, Any] = {
-            "run": self._facts(run),
-            "date": date.today().isoformat(),
-            "load_average_before": round(os.getloadavg()[0], 2),
-        }
+        result: dict[str, Any] = {"run": self._facts(run)} | report.circumstances(self._threads)
         trainer = Worker(f"pretrainers.{run.system}", "Pretrainer", self._threads)
         try:
             turn = trainer.turn("train", self._texts, run.settings, run.minutes, out)
@@ -146,7 +145,7 @@ class Quality:
         trainer.close()
         if result["points"]:
             self._evaluate(run, result, out)
-        write_json(self._folder / f"{name}.json", result)
+        write_json(self._results / f"{name}.json", result)
 
     def _evaluate(self, run: Run, result: dict[str, Any], out: Path) -> None:
         """Add what the model knew at the end, of the long runs at every moment; all folders but the last go."""
@@ -167,11 +166,12 @@ class Quality:
         evaluator.close()
         for point in early:
             shutil.rmtree(out / point["folder"])
-            for losses in point.get("losses", {}).values():
-                del losses["by_sequence"]
+        for point in early if run.text == "decide" else [last]:
+            for losses in point["losses"].values():
+                del losses["by_sequence"]  # only what is compared needs it
 
     def _find(self, name: str) -> Run | None:
-        runs = [run for system in RATES for run in (*self.choosing(system), *self.compared(system))]
+        runs = [*self.choosing(), *(run for system in SYSTEMS for run in self.compared(system))]
         return next((run for run in runs if run.name == name), None)
 
     def _facts(self, run: Run) -> dict[str, Any]:
@@ -182,18 +182,13 @@ class Quality:
         return json.loads(json.dumps({**asdict(run), "num_threads": self._threads, "texts": texts}))
 
 
-def _settings(system: str, rate: float, seed: int) -> dict[str, Any]:
-    if system == "transformers":
-        return PUBLISHED | {"learning_rate": rate, "seed": seed}
+def _published(rate: float, seed: int) -> dict[str, Any]:
+    return PUBLISHED | {"learning_rate": rate, "seed": seed}
+
+
+def _recipe(seed: int) -> dict[str, Any]:
     recipe = with_length(read_recipe("cpu-minutes"), minutes=MINUTES)  # which decides the size
-    training = recipe.training
-    changed = replace(
-        training,
-        learning_rate=rate * training.learning_rate,
-        matrix_learning_rate=rate * training.matrix_learning_rate,
-        seed=seed,
-    )
-    facts = replace(recipe, training=changed).facts()
+    facts = replace(recipe, training=replace(recipe.training, seed=seed)).facts()
     return {name: facts[name] for name in ("training", "model", "vocabulary", "data")}
 
 

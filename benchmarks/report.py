@@ -12,9 +12,12 @@ from pathlib import Path
 from turns import say
 from worker import limit_threads
 
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bertkit-benchmarks"
+"""Folder of what takes long to make: what is prepared, and runs that are finished."""
+
 _PACKAGES = (
     *("bertkit", "torch", "numpy", "numba", "tokenizers"),
-    *("transformers", "sentence-transformers", "ctranslate2", "openvino", "nncf"),
+    *("transformers", "accelerate", "sentence-transformers", "ctranslate2", "openvino", "nncf"),
 )
 _CPU_FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8")
 

@@ -27,7 +27,7 @@ def documentation() -> list[str]:
 @cache
 def wikitext() -> list[str]:
     """Paragraphs of Wikipedia articles: long."""
-    lines = [line.strip() for line in _open("wikitext2/wiki.test.raw").read_text(encoding="utf-8").split("\n")]
+    lines = [line.strip() for line in open_data("wikitext2/wiki.test.raw").read_text(encoding="utf-8").split("\n")]
     for written, mark in ((" @-@ ", "-"), (" @,@ ", ","), (" @.@ ", ".")):
         lines = [line.replace(written, mark) for line in lines]
     return [line for line in lines if line and not line.startswith("= ")]
@@ -41,7 +41,7 @@ def tweets() -> list[str]:
 @cache
 def labelled_tweets(split: str) -> list[tuple[str, str]]:
     """Tweets of "train" or "test", each with its sentiment: negative, neutral or positive."""
-    with _open(f"tweet_sentiment_extraction/{split}.csv").open(encoding="utf-8", newline="") as file:
+    with open_data(f"tweet_sentiment_extraction/{split}.csv").open(encoding="utf-8", newline="") as file:
         rows = [(row["text"].strip(), row["sentiment"]) for row in csv.DictReader(file)]
     return [(text, label) for text, label in rows if text]
 
@@ -76,7 +76,8 @@ def description(texts: Sequence[str], published: Path) -> dict:
     }
 
 
-def _open(file: str) -> Path:
+def open_data(file: str) -> Path:
+    """A file of ``../shared/data``."""
     path = DATA / file
     if not path.is_file():
         raise RuntimeError(f"../shared/data/{file} is not there")

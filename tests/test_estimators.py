@@ -105,7 +105,7 @@ def test_pickled_and_saved_it_predicts_the_same(fitted: SequenceClassifier, tmp_
     (tmp_path / "saved" / "estimator.json").unlink()
     plain = SequenceClassifier.load(tmp_path / "saved")
     assert plain.classes_.tolist() == ["False", "True"] and np.allclose(plain.predict_proba(texts), expected, atol=1e-6)
-    with pytest.raises(CheckpointError, match="no regressor"):
+    with pytest.raises(CheckpointError, match="SequenceRegressor is for regression"):
         SequenceRegressor.load(tmp_path / "saved")
 
 

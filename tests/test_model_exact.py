@@ -120,7 +120,7 @@ def published_outputs(model: transformers.PreTrainedModel, padded: Padded, num_c
             return outputs | {
                 "question_answering": torch.stack([found.start_logits[mask], found.end_logits[mask]], dim=-1)
             }
-    (head,) = (head for head in HEADS if PUBLISHED_CLASSES[head] is type(model))
+    (head,) = (head for head in HEADS if PUBLISHED_CLASSES.get(head) is type(model))
     return outputs | {head: found.logits if HEADS[head] else found.logits[mask]}
 
 

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_models import our_model, published_model, save_published, vocabulary_tokens
+from sklearn.utils.class_weight import compute_class_weight
 
 from bertkit import Batch, Model, Tokenizer, load
 from bertkit.batch import IGNORED
@@ -59,7 +60,7 @@ def model_of(task, num_positions: int = 24, **layout) -> Model:
     return model
 
 
-TASK = TokenClassification(NAMES, "BIO", "spaces")
+TASK = TokenClassification(NAMES, scheme="BIO", words="spaces")
 
 
 # Which token answers for a word
@@ -147,11 +148,46 @@ def test_loss_equals_transformers(tmp_path):
     assert metrics["accuracy"] == pytest.approx(float(right.double().mean()))
 
 
-def test_a_batch_without_a_word_has_no_loss():
+def test_weights_and_smoothing_of_torch():
+    weights, examples = (0.1, 2.0, 1.25, 0.5, 3.0), texts(13)
+    task = TokenClassification(NAMES, class_weights=weights, label_smoothing=0.2, words="spaces")
+    model = model_of(task)
+    batch = task.labelled(examples, task.encode(TOKENIZER, examples, Layout(24, "truncate"))).take(np.arange(13))
+    logits, real = model.network(batch.batch).logits[task.head], batch.labels != IGNORED
+    expected = torch.nn.functional.cross_entropy(
+        logits[real], batch.labels[real], torch.tensor(weights), label_smoothing=0.2
+    )
+    totals = task.totals(batch)
+    for num_parts in (1, 4):
+        losses = [task.loss(model.network, part, totals) for part in batch.split(num_parts)]
+        assert float(sum(loss.value.detach() for loss in losses)) == pytest.approx(expected.item(), rel=1e-5)
+        metrics = task.metrics(torch.stack([loss.sums for loss in losses]).sum(0))
+        assert metrics["loss"] == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_balanced_weights_are_scikit_learns():
+    tags = np.array(["O", "B-x", "O", "O", "I-x", "B-y", "O"])
+    example = TokenClassification.example([f"w{number}" for number in range(7)], tags.tolist())
+    task = TokenClassification.of_examples([example], {"class_weights": "balanced", "label_smoothing": 0.1})
+    classes = np.unique(tags)
+    expected = dict(zip(classes, compute_class_weight("balanced", classes=classes, y=tags), strict=True))
+    assert task.label_names == ("O", "B-x", "I-x", "B-y", "I-y") and task.label_smoothing == 0.1
+    assert task.class_weights == pytest.approx([expected.get(name, 1.0) for name in task.label_names])
+    weights = dict.fromkeys(task.label_names, 2.0)
+    assert TokenClassification.of_examples([example], {"class_weights": weights}).class_weights == (2.0,) * 5
+    with pytest.raises(UsageError, match="a weight for each of"):
+        TokenClassification.of_examples([example], {"class_weights": {"O": 1.0}})
+    with pytest.raises(UsageError, match="label_smoothing=1"):
+        TokenClassification.of_examples([example], {"label_smoothing": 1})
+
+
+@pytest.mark.parametrize("weights", [(), (0.1, 2.0, 1.25, 0.5, 3.0)])
+def test_a_batch_without_a_word_has_no_loss(weights):
+    task = TokenClassification(NAMES, class_weights=weights, words="spaces")
     example = TokenClassification.example(["\u200b"], ["O"])
-    batch = TASK.labelled([example], TASK.encode(TOKENIZER, [example], Layout())).take(np.arange(1))
-    loss = TASK.loss(model_of(TASK).network, batch, TASK.totals(batch))
-    assert float(loss.value.detach()) == 0.0 and TASK.metrics(loss.sums) == {"loss": 0.0, "accuracy": 0.0}
+    batch = task.labelled([example], task.encode(TOKENIZER, [example], Layout())).take(np.arange(1))
+    loss = task.loss(model_of(task).network, batch, task.totals(batch))
+    assert float(loss.value.detach()) == 0.0 and task.metrics(loss.sums) == {"loss": 0.0, "accuracy": 0.0}
 
 
 # Predictions
@@ -222,7 +258,7 @@ def test_likeliest_paths_of_all(scheme):
 
 
 def test_a_prediction_in_small():
-    task = TokenClassification(("O", "B-P", "I-P"), "BIO", "punctuation")
+    task = TokenClassification(("O", "B-P", "I-P"), scheme="BIO", words="punctuation")
     example = TokenClassification.example("Cat-dog sat")
     encodings = task.encode(TOKENIZER, [example], Layout())
     high = {"cat": 1, "[UNK]": 2, "dog": 2, "sat": 2}  # [UNK] is the hyphen
@@ -248,7 +284,7 @@ def test_words_that_cannot_be_read():
     assert min(prediction.probabilities[:22]) > 0
     empty, nothing = model_of(TASK).predict(["", TaggedText("\u200b", ((0, 1),))])
     assert empty == TagsPrediction((), (), (), ()) and nothing == TagsPrediction(((0, 1),), ("O",), (0.0,), ())
-    plain = TokenClassification(("NOUN", "VERB"), "plain")
+    plain = TokenClassification(("NOUN", "VERB"), scheme="plain")
     assert model_of(plain).predict([["\u200b"]])[0].labels == ("NOUN",)
 
 
@@ -302,14 +338,19 @@ def test_a_long_document_is_tagged_as_its_parts():
 
 def test_the_task_of_examples():
     task = TokenClassification.of_examples(texts(40), {})
-    assert task == TokenClassification(NAMES, "BIO", "spaces")
+    assert task == TokenClassification(NAMES, scheme="BIO", words="spaces")
     spans = [TokenClassification.example("In New-York!", [[3, 11, "L"]]), TokenClassification.example("x", [])]
-    assert TokenClassification.of_examples(spans, {}) == TokenClassification(("O", "B-L", "I-L"), "BIO", "punctuation")
+    assert TokenClassification.of_examples(spans, {}) == TokenClassification(
+        ("O", "B-L", "I-L"), scheme="BIO", words="punctuation"
+    )
     single = TokenClassification.example(["a", "b"], ["O", "S-x"])
     assert TokenClassification.of_examples([single], {}).label_names == ("O", "B-x", "I-x", "E-x", "S-x")
     nouns = TokenClassification.example(["a", "b"], ["NOUN", "DET"])
     plain = TokenClassification.of_examples([nouns], {})
-    assert plain == TokenClassification(("DET", "NOUN"), "plain", "punctuation") and plain.best_by == "accuracy"
+    assert (
+        plain == TokenClassification(("DET", "NOUN"), scheme="plain", words="punctuation")
+        and plain.best_by == "accuracy"
+    )
     assert stored_task(plain.name, plain.label_names, task_settings(plain), "here") == plain
     for one in (task, plain):
         assert one.best_by in one.scorer().results()
@@ -344,9 +385,9 @@ def test_what_is_no_example():
     with pytest.raises(DataError, match="line 7: the span 1-3, 'bc', starts inside a word"):
         TokenClassification.example("abc", [[1, 3, "P"]], "line 7")
     with pytest.raises(UsageError, match="words='commas'"):
-        TokenClassification(NAMES, "BIO", "commas")
+        TokenClassification(NAMES, scheme="BIO", words="commas")
     with pytest.raises(UsageError, match="no IO tag"):
-        TokenClassification(NAMES, "IO")
+        TokenClassification(NAMES, scheme="IO")
 
 
 def test_scores_of_entities_and_of_plain_labels():
@@ -368,7 +409,7 @@ def test_scores_of_entities_and_of_plain_labels():
             predicted.add((number, *place, ("LOC", "PER").index(entity.label)))
     assert found["precision"] == pytest.approx(len(true & predicted) / len(predicted))
     assert found["recall"] == pytest.approx(len(true & predicted) / len(true))
-    plain = TokenClassification(NAMES, "plain")
+    plain = TokenClassification(NAMES, scheme="plain")
     model = model_of(plain)
     tags = np.concatenate([example.tags for example in examples])
     labels = np.concatenate([prediction.labels for prediction in model.predict(examples)])
@@ -380,7 +421,7 @@ def test_a_published_tagger_has_its_task(tmp_path):
     reference.config.id2label = dict(enumerate(["O", "B-PER", "I-PER"]))
     reference.config.label2id = {name: number for number, name in reference.config.id2label.items()}
     model = load(save_published(reference, tmp_path / "published"), device="cpu")
-    assert model.trained.task == TokenClassification(("O", "B-PER", "I-PER"), "BIO", "spaces")
+    assert model.trained.task == TokenClassification(("O", "B-PER", "I-PER"), scheme="BIO", words="spaces")
     model.save(tmp_path / "ours")
     again = load(tmp_path / "ours", device="cpu")
     assert again.trained.task == model.trained.task

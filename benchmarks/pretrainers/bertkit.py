@@ -14,7 +14,7 @@ from bertkit import Model, Tokenizer, load
 from bertkit.batch import PretrainingBatch
 from bertkit.corpus.shards import open_shard
 from bertkit.pretraining import DataSettings, PretrainingFeed, make_feed
-from bertkit.pretraining.network import mark_as_trained, new_model
+from bertkit.pretraining.network import new_model
 from bertkit.pretraining.recipe import recipe_of
 from bertkit.tasks import PretrainingTask
 from bertkit.training import Trainer, TrainingSettings, make_optimizer
@@ -58,7 +58,7 @@ class Pretrainer(ByName):
         loop.feed = _Watched(loop.feed, look)
         loop.train()
         look(1.0)
-        mark_as_trained(model)
+        model.mark_trained()
         num_parameters = sum(parameter.numel() for parameter in model.network.parameters())
         return {
             "num_parameters": num_parameters,

@@ -14,19 +14,26 @@ _HOMES = {
     "EmbedOptions": "bertkit.inference",
     "EmbedReport": "bertkit.inference",
     "Encoding": "bertkit.tokenizer",
+    "Evidence": "bertkit.evidence",
     "Features": "bertkit.estimators",
+    "FewShotClassifier": "bertkit.estimators",
     "HEADS": "bertkit.heads",
     "LayerMixClassifier": "bertkit.estimators",
     "Model": "bertkit.model",
     "ModernConfig": "bertkit.transformer",
+    "MultipleChooser": "bertkit.estimators",
+    "QuestionAnswerer": "bertkit.estimators",
     "SequenceClassifier": "bertkit.estimators",
     "SequenceRegressor": "bertkit.estimators",
+    "TokenClassifier": "bertkit.estimators",
     "Tokenizer": "bertkit.tokenizer",
     "TransformerConfig": "bertkit.transformer",
     "Vocabulary": "bertkit.tokenizer",
     "collate": "bertkit.batch",
+    "gather_evidence": "bertkit.evidence",
     "load": "bertkit.model",
     "train_vocabulary": "bertkit.tokenizer",
+    "write_evidence_report": "bertkit.evidence",
 }
 
 __all__ = [
@@ -36,25 +43,42 @@ __all__ = [
     "EmbedOptions",
     "EmbedReport",
     "Encoding",
+    "Evidence",
     "Features",
+    "FewShotClassifier",
     "LayerMixClassifier",
     "Model",
     "ModernConfig",
+    "MultipleChooser",
+    "QuestionAnswerer",
     "SequenceClassifier",
     "SequenceRegressor",
+    "TokenClassifier",
     "Tokenizer",
     "TransformerConfig",
     "Vocabulary",
     "__version__",
     "collate",
+    "gather_evidence",
     "load",
     "train_vocabulary",
+    "write_evidence_report",
 ]
 
 if TYPE_CHECKING:
     from bertkit.batch import Batch, collate
     from bertkit.errors import BertkitError
-    from bertkit.estimators import Features, LayerMixClassifier, SequenceClassifier, SequenceRegressor
+    from bertkit.estimators import (
+        Features,
+        FewShotClassifier,
+        LayerMixClassifier,
+        MultipleChooser,
+        QuestionAnswerer,
+        SequenceClassifier,
+        SequenceRegressor,
+        TokenClassifier,
+    )
+    from bertkit.evidence import Evidence, gather_evidence, write_evidence_report
     from bertkit.heads import HEADS
     from bertkit.inference import EmbedOptions, EmbedReport
     from bertkit.model import Model, load

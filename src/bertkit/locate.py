@@ -79,6 +79,15 @@ def locate(name: str | Path) -> Path:
     )
 
 
+def hub_name(name: str | Path) -> str | None:
+    """The name of a model on the hub; None for one that is a folder, or has no name of that form."""
+    if Path(name).expanduser().is_dir():
+        return None
+    if str(name) in KNOWN_MODELS:
+        return KNOWN_MODELS[str(name)].hub_name
+    return str(name) if "/" in str(name) and _HUB_NAME.fullmatch(str(name)) else None
+
+
 def transformer_folder(directory: Path) -> Path:
     """The folder of config, weights and tokenizer: ``directory``, or the sub-folder that its modules.json names."""
     for module in sentence_modules(directory):

@@ -33,6 +33,7 @@ from bertkit.inference import (
 )
 from bertkit.inference.auto_precision import choose_precision
 from bertkit.inference.embed import embed_one, embedding_dim
+from bertkit.inference.predict import Decode
 from bertkit.inference.pseudo_likelihood import Method
 from bertkit.inference.truncation import warn_of_truncation
 from bertkit.locate import locate
@@ -303,6 +304,18 @@ class Model:
             raise MissingHeadError(f"this model was not trained for a task (its heads: {has}): fine-tune it first")
         return self.checkpoint.trained
 
+    def change_task(self, **settings: Any) -> None:
+        """Set what the model's directory does not tell of its task; ``save`` keeps it.
+
+        A published model of SQuAD 2.0, for one, looks like one of SQuAD 1.1: with ``no_answer=True`` it may say that a
+        question has no answer, where its margin is above ``no_answer_threshold``.
+
+        Raises:
+            MissingHeadError: no task.
+            UsageError: a setting that the task does not have, or a value that it cannot have.
+        """
+        self.checkpoint.trained = self.trained.with_settings(**settings)
+
     def predict(self, examples: Iterable[Any], *, report: PredictReport | None = None) -> list[Any]:
         """What the model's task says of each example: typed predictions, in order.
 
@@ -322,13 +335,19 @@ class Model:
         return found
 
     def predict_stream(
-        self, examples: Iterable[Any], *, report: PredictReport, progress: bool | None = None
+        self,
+        examples: Iterable[Any],
+        *,
+        report: PredictReport,
+        decode: Decode | None = None,
+        progress: bool | None = None,
     ) -> Iterator[tuple[list[Any], list[Any]]]:
-        """The same in bounded memory: yields some thousand examples and their predictions, in order."""
+        """The same in bounded memory: yields some thousand examples and their predictions, in order, as ``decode`` or
+        else the task makes them of the logits."""
         trained = self.trained
         self._require_trained_task(trained)
         given = map(trained.task.example, examples)
-        return predict(self._runner, trained.task, given, trained.layout, report, progress=progress)
+        return predict(self._runner, trained.task, given, trained.layout, report, decode=decode, progress=progress)
 
     def evaluate(self, examples: Iterable[Any], *, report: PredictReport | None = None) -> dict[str, float]:
         """The metrics of the model's task over examples with labels, whose names are matched with the model's.

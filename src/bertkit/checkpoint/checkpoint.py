@@ -1,11 +1,12 @@
 """What a model directory holds, as objects."""
 
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Self
 
 from bertkit.checkpoint.sentence import SentenceSettings
+from bertkit.errors import UsageError
 from bertkit.heads import Bert
-from bertkit.tasks import TextTask
+from bertkit.tasks import TextTask, task_settings
 from bertkit.tokenizer import Tokenizer
 from bertkit.tokenizer.layout import Layout
 
@@ -25,6 +26,19 @@ class TrainedTask:
     task: TextTask
     layout: Layout  # how long sequences are and what happens to longer ones
     metrics: dict[str, float] = field(default_factory=dict)  # on held-out examples
+    card: str = field(default="", compare=False)  # README.md of its directory
+
+    def with_settings(self, **settings: Any) -> Self:
+        """With other settings of the task, such as its ``no_answer_threshold``.
+
+        Raises:
+            UsageError: a setting that the task does not have, or a value that it cannot have.
+        """
+        known = task_settings(self.task)
+        for name in settings:
+            if name not in known:
+                raise UsageError(f"{self.task.name} has no setting {name!r}: expected some of {', '.join(known)}")
+        return replace(self, task=replace(self.task, **settings))
 
 
 @dataclass

@@ -56,10 +56,11 @@ BERT = Names(
         "BertForTokenClassification": "token_classification",
         "BertForQuestionAnswering": "question_answering",
         "BertForMultipleChoice": "multiple_choice",
+        "BertForVectorClassification": "vector_classification",  # our own: no published class computes it
     },
     prefix="bert.",
     encoder_parts=("embeddings.", "encoder.", "pooler."),
-    head_parts=("cls.", "classifier.", "qa_outputs."),
+    head_parts=("cls.", "classifier.", "qa_outputs.", "vector_classifier."),
     rules=[
         (r"encoder\.embeddings\.norm\.", "bert.embeddings.LayerNorm."),
         (r"encoder\.embeddings\.(word|position|token_type)\.", r"bert.embeddings.\1_embeddings."),
@@ -75,12 +76,14 @@ BERT = Names(
         (r"heads\.masked_lm\.bias$", "cls.predictions.bias"),
         (r"heads\.next_sentence\.dense\.", "cls.seq_relationship."),
         (r"heads\.question_answering\.dense\.", "qa_outputs."),
+        (r"heads\.vector_classification\.dense\.", "vector_classifier."),
         (r"heads\.(sequence_classification|token_classification|multiple_choice)\.dense\.", "classifier."),
     ],
     marks={
         "masked_lm": "cls.predictions.transform.dense.weight",
         "next_sentence": "cls.seq_relationship.weight",
         "question_answering": "qa_outputs.weight",
+        "vector_classification": "vector_classifier.weight",
     },
     tied={
         "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
@@ -98,10 +101,11 @@ MODERNBERT = Names(
         "ModernBertForMaskedLM": "masked_lm",
         "ModernBertForSequenceClassification": "sequence_classification",
         "ModernBertForTokenClassification": "token_classification",
+        "ModernBertForVectorClassification": "vector_classification",  # our own
     },
     prefix="model.",
     encoder_parts=("embeddings.", "layers.", "final_norm."),
-    head_parts=("head.", "decoder.", "classifier."),
+    head_parts=("head.", "decoder.", "classifier.", "vector_classifier."),
     rules=[
         (r"encoder\.embeddings\.word\.", "model.embeddings.tok_embeddings."),
         (r"encoder\.embeddings\.norm\.", "model.embeddings.norm."),
@@ -112,11 +116,12 @@ MODERNBERT = Names(
         (r"encoder\.layers\.(\d+)\.feed_forward\.expand\.", r"model.layers.\1.mlp.Wi."),
         (r"encoder\.layers\.(\d+)\.feed_forward\.project\.", r"model.layers.\1.mlp.Wo."),
         (r"encoder\.final_norm\.", "model.final_norm."),
+        (r"heads\.vector_classification\.dense\.", "vector_classifier."),
         (r"heads\.\w+\.(dense|norm)\.", r"head.\1."),
         (r"heads\.masked_lm\.bias$", "decoder.bias"),
         (r"heads\.\w+\.classifier\.", "classifier."),
     ],
-    marks={"masked_lm": "decoder.bias"},
+    marks={"masked_lm": "decoder.bias", "vector_classification": "vector_classifier.weight"},
     tied={"decoder.weight": "model.embeddings.tok_embeddings.weight"},
     shared_parts=("head.",),
 )

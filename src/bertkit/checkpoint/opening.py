@@ -8,11 +8,11 @@ import torch
 from bertkit.checkpoint.checkpoint import Checkpoint, Provenance
 from bertkit.checkpoint.config_file import PublishedConfig, read_config
 from bertkit.checkpoint.names import Names, module_of, names_of
-from bertkit.checkpoint.sentence import read_sentence_settings
+from bertkit.checkpoint.sentence import SentenceSettings, read_sentence_settings
 from bertkit.checkpoint.trained_task import read_task
 from bertkit.checkpoint.weights import StoredTensor, read_tensors, stored_tensors
 from bertkit.errors import CheckpointError, MissingHeadError, UsageError
-from bertkit.heads import HEADS, Bert
+from bertkit.heads import HEADS, HEADS_WITH_LABELS, Bert
 from bertkit.json_files import member, read_json
 from bertkit.locate import transformer_folder
 from bertkit.tokenizer import Tokenizer
@@ -72,7 +72,7 @@ def open_checkpoint(
         raise MissingHeadError(
             f"{directory} has no pooler, which {', '.join(heads)} reads: pass new=[..., 'pooler'] to start one"
         )
-    if not set(new) & {"sequence_classification", "token_classification"}:
+    if set(new).isdisjoint(HEADS_WITH_LABELS):
         if label_names is not None:
             raise UsageError("label_names goes with a new classification head: a stored one has the labels it has")
         label_names = _label_names(stored, names, config, folder)
@@ -90,6 +90,7 @@ def open_checkpoint(
             with_pooler=has_pooler,
             num_labels=len(label_names) if label_names else 2,
             classifier_dropout=config.classifier_dropout,
+            pooling=(settings or SentenceSettings()).pooling,
         )
     provenance = _initialise_new(network, names, new, seed)
     provenance |= _load(network, stored, names, new, set(new) - set(stored_heads), dtype, folder)
@@ -160,7 +161,7 @@ def _label_names(
     stored: dict[str, StoredTensor], names: Names, config: PublishedConfig, folder: Path
 ) -> tuple[str, ...] | None:
     """The labels of the stored classifier: as many as it has outputs, named by the config or LABEL_0, LABEL_1, ..."""
-    classifier = stored.get(names.classifier_mark)
+    classifier = stored.get(names.classifier_mark) or stored.get(names.marks["vector_classification"])
     if classifier is None or names.architectures.get(config.architecture or "") == "multiple_choice":
         return None
     num_labels = classifier.shape[0] if classifier.shape else 0

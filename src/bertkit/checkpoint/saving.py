@@ -13,7 +13,7 @@ from bertkit.checkpoint.names import names_of
 from bertkit.checkpoint.sentence import write_sentence_settings
 from bertkit.checkpoint.trained_task import task_json
 from bertkit.errors import CheckpointError
-from bertkit.heads import KINDS
+from bertkit.heads import HEADS_WITH_LABELS, KINDS
 from bertkit.json_files import write_json
 from bertkit.whole_files import whole_folder
 
@@ -41,7 +41,7 @@ def save_checkpoint(
         raise CheckpointError(
             f"no published model has exactly the heads {', '.join(sorted(heads))}: save with some of them"
         )
-    has_labels = bool(heads & {"sequence_classification", "token_classification"})
+    has_labels = not heads.isdisjoint(HEADS_WITH_LABELS)
     config = PublishedConfig(
         network.config,
         architecture=architectures[heads],
@@ -68,4 +68,6 @@ def save_checkpoint(
         content = {"provenance": record}
         if checkpoint.trained is not None:
             content["task"] = task_json(checkpoint.trained)
+            if checkpoint.trained.card:
+                (folder / "README.md").write_text(checkpoint.trained.card, encoding="utf-8")
         write_json(folder / "bertkit.json", content)

@@ -1,6 +1,7 @@
 """The task of a model directory: what ``bertkit.json`` says of it, or where it says nothing, what the config tells."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ def read_task(
         tasks = [published_task(head, names, problem_type) for head in heads]
         found = next((task for task in tasks if task is not None), None)
         return None if found is None else TrainedTask(found, Layout(longest, "truncate"))
-    trained = task_of_record(record, path, names, longest)
+    trained = replace(task_of_record(record, path, names, longest), card=_card(folder))
     return trained if trained.task.head in heads else None
 
 
@@ -54,8 +55,13 @@ def task_of_record(
     return TrainedTask(task, layout, {str(name): float(member(metrics, name, float, path, 0.0)) for name in metrics})
 
 
+def _card(folder: Path) -> str:
+    path = folder / "README.md"
+    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+
+
 def task_json(trained: TrainedTask) -> dict[str, Any]:
-    """What ``bertkit.json`` says of a task."""
+    """What ``bertkit.json`` says of a task; its card is a file of its own."""
     layout = trained.layout
     return {
         "name": trained.task.name,

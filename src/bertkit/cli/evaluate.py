@@ -1,35 +1,171 @@
 """bertkit evaluate"""
 
 import sys
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from bertkit.cli.models import EXACT, PRETRAINED_MODEL, Compute, open_model
+from cyclopts import Parameter
+
+from bertkit.cli.models import EXACT, PRETRAINED_MODEL, Compute, open_model, open_trained
 from bertkit.cli.output import emit, note
+from bertkit.errors import UsageError
+from bertkit.whole_files import check_place, whole_file
+
+if TYPE_CHECKING:
+    from bertkit.evidence import Measured
+    from bertkit.model import Model
 
 
 def command(
     *,
-    suite: Path,
-    model: str = PRETRAINED_MODEL,
-    method: Literal["plain", "l2r"] = "plain",
+    data: Path | None = None,
+    suite: Path | None = None,
+    model: str | None = None,
+    columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    skip_bad: bool = False,
+    no_answer_threshold: float | None = None,
+    report: Path | None = None,
+    train: Path | None = None,
+    card: bool = False,
+    method: Literal["plain", "l2r"] | None = None,
     limit: int | None = None,
     compute: Compute = EXACT,
 ) -> None:
-    """Measure what a model knows.
+    """Measure what a model knows: its task, on labelled data, or grammar, on minimal pairs.
 
     Parameters
     ----------
+    data
+        Examples with labels for the task that the model was trained for: csv, tsv or jsonl; for some tasks CoNLL or
+        SQuAD json. Labels are matched by name; one that the model does not know is an error.
     suite
         Grammatical minimal pairs, a file or a folder: jsonl as of BLiMP, txt as of Zorro. The score is the share of
         pairs in which the good sentence is the more likely one.
     model
-        A model with a masked LM head: a folder, a hub name, or the import name of an installed model package.
+        A folder, a hub name, or the import name of an installed model package. With --suite it needs a masked LM head;
+        bert-base-uncased if none is named.
+    columns
+        With --data: which column is what, such as text=sentence label=polarity, where the names do not tell.
+    skip_bad
+        With --data: set rows aside that cannot be used, and count them.
+    no_answer_threshold
+        With --data: a question has no answer where that scores higher than the best one by more than so much; by
+        default as the model's folder says. The threshold with the best F1 is among the metrics.
+    report
+        With --data, for classifiers and taggers: an HTML file for the evidence on the model, with JSON beside it:
+        intervals, each label, confusions, calibration, likely label errors, lengths; with --train also texts that stand
+        in the training data, and a baseline.
+    train
+        With --report: the examples that the model was trained on.
+    card
+        With --data: write the scores into the README.md of the model's folder, as a section of its own.
     method
-        How likelihood is measured: plain, each token from all others; l2r, without the later pieces of its own word.
+        With --suite, how likelihood is measured: plain, each token from all others; l2r, without the later pieces of
+        its own word. By default plain.
     limit
-        Only the first so many pairs of each paradigm.
+        With --suite: only the first so many pairs of each paradigm.
     """
+    if (data is None) == (suite is None):
+        raise UsageError("evaluate takes one of --data, labelled examples of a task, and --suite, minimal pairs")
+    if data is not None:
+        if method is not None or limit is not None:
+            raise UsageError("--method and --limit go with --suite")
+        if model is None:
+            raise UsageError("--data needs --model: a model that was trained for a task")
+        if train is not None and report is None:
+            raise UsageError("--train goes with --report, which shows leakage and a baseline")
+        folder = Path(model).expanduser()
+        if card and not folder.is_dir():
+            raise UsageError(f"--card writes into the model's folder, and {model} is none")
+        if report is not None:
+            check_place(report)
+        opened, title = open_trained(model, compute, no_answer_threshold), f"{folder.name} on {data.name}"
+        done = _evaluate_task(opened, data, columns, skip_bad, report, train, title)
+        if card:
+            _add_to_card(folder / "README.md", data, done)
+    elif suite is not None:
+        if columns or skip_bad or card or {no_answer_threshold, report, train} != {None}:
+            raise UsageError(
+                "--columns, --skip-bad, --no-answer-threshold, --report, --train and --card go with --data"
+            )
+        _evaluate_grammar(model or PRETRAINED_MODEL, suite, method or "plain", limit, compute)
+
+
+@dataclass(frozen=True)
+class _Done:
+    """What came of an evaluation."""
+
+    task: str
+    num_examples: int
+    num_set_aside: int
+    metrics: dict[str, float]
+    measured: "dict[str, Measured]"  # the same with their intervals, where they were asked for
+
+
+def _evaluate_task(
+    model: "Model",
+    data: Path,
+    columns: list[str] | None,
+    skip_bad: bool,
+    report: Path | None,
+    train: Path | None,
+    title: str,
+) -> _Done:
+    """Print the metrics, and write the report that was asked for."""
+    from bertkit.cli.labelled_files import columns_of, tell_of, tell_of_cut
+    from bertkit.inference import PredictReport
+    from bertkit.tasks.reading import BadRows, read_examples
+
+    task, counts, bad_rows = model.trained.task, PredictReport(), BadRows(skip=skip_bad)
+    read = partial(
+        read_examples, task.name, columns=columns_of(columns), label_names=task.known_labels, bad_rows=bad_rows
+    )
+    measured: dict[str, Measured] = {}
+    if report is None:
+        metrics = model.evaluate(read(data), report=counts)
+    else:
+        from bertkit.evidence import gather_evidence, write_evidence_report
+
+        evidence = gather_evidence(model, list(read(data)), None if train is None else list(read(train)))
+        write_evidence_report(evidence, report, title=title)
+        measured, lengths = evidence.scores, evidence.lengths
+        metrics = {name: score.value for name, score in measured.items()}
+        counts = PredictReport(evidence.num_examples, num_cut=lengths.num_cut, num_tokens_cut=lengths.num_tokens_cut)
+    tell_of(bad_rows.rows)
+    tell_of_cut(counts)
+    if "unanswerable_accuracy" in metrics and "best_f1_threshold" not in metrics:
+        note("some questions have no answer, which this model never says: --no-answer-threshold 0 lets it")
+    done = _Done(task.name, counts.num_examples, len(bad_rows.rows), metrics, measured)
+    _print(done)
+    return done
+
+
+def _print(done: _Done) -> None:
+    if sys.stdout.isatty():
+        note(f"{done.task}: {done.num_examples} examples")
+        intervals = {name: {"low": found.low, "high": found.high} for name, found in done.measured.items()}
+        emit({"metric": name, "value": value, **intervals.get(name, {})} for name, value in done.metrics.items())
+        return
+    row: dict[str, Any] = {"task": done.task, "num_examples": done.num_examples, "rows_set_aside": done.num_set_aside}
+    intervals = {name: [found.low, found.high] for name, found in done.measured.items()}
+    emit([row | done.metrics | ({"intervals": intervals} if intervals else {})])
+
+
+def _add_to_card(card: Path, data: Path, done: _Done) -> None:
+    from bertkit.finetuning import scores_section, with_section
+
+    heading, body = scores_section(data, done.num_examples, done.num_set_aside, done.metrics, done.measured)
+    text = card.read_text(encoding="utf-8") if card.is_file() else ""
+    with whole_file(card) as temporary:
+        temporary.write_text(with_section(text, heading, body), encoding="utf-8")
+    note(f"{card}: {heading}")
+
+
+def _evaluate_grammar(
+    model: str, suite: Path, method: Literal["plain", "l2r"], limit: int | None, compute: Compute
+) -> None:
     from bertkit.evidence import read_suite, score_minimal_pairs
 
     paradigms = read_suite(suite, limit)

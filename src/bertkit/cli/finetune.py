@@ -50,8 +50,8 @@ def command(
     Parameters
     ----------
     task
-        sequence-classification, multi-label-classification, regression, ordinal-regression, token-classification,
-        question-answering, multiple-choice.
+        sequence-classification, few-shot-classification, multi-label-classification, regression,
+        ordinal-regression, token-classification, question-answering, multiple-choice.
     train
         Examples with labels: csv, tsv or jsonl; for some tasks CoNLL or SQuAD json.
     out
@@ -125,7 +125,10 @@ def command(
     settings = FinetuningSettings(**{name: value for name, value in given.items() if value is not None})
     *examples, set_aside = read_both(task_kind(task), train, dev, columns_of(columns), options, skip_bad)
     tell_of(set_aside)
-    run = Finetuning(out, model, task, settings, options, device=device, tell=note)
+    files = {"training": train} | ({} if dev is None else {"dev": dev})
+    run = Finetuning(
+        out, model, task, settings, options, device=device, tell=note, files=files, num_set_aside=len(set_aside)
+    )
     with stop_signals() as should_stop:
         if sweep is None:
             outcome = run.start(*examples, resume=resume, should_stop=should_stop)

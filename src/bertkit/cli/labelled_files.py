@@ -2,12 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bertkit.cli.output import note
 from bertkit.errors import UsageError
 from bertkit.tasks import TextTask
 from bertkit.tasks.reading import BadRows, read_examples
+
+if TYPE_CHECKING:
+    from bertkit.inference import PredictReport
 
 _SHOWN = 3
 
@@ -75,3 +78,9 @@ def tell_of(set_aside: Sequence[object]) -> None:
             note(f"  {row}")
         if len(set_aside) > _SHOWN:
             note("  ...")
+
+
+def tell_of_cut(report: "PredictReport") -> None:
+    """Say on stderr what of the rows the model did not read."""
+    if report.num_cut:
+        note(f"{report.num_cut} rows were longer than the model reads and lost {report.num_tokens_cut} tokens")

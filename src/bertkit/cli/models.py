@@ -53,6 +53,19 @@ def open_model(model: str, compute: Compute) -> "Model":
     return opened
 
 
+def open_trained(model: str, compute: Compute, no_answer_threshold: float | None) -> "Model":
+    """The same for a model of a task, which with a threshold may say that a question has no answer.
+
+    Raises:
+        MissingHeadError: the model has no task.
+        UsageError: a threshold for one that answers no questions.
+    """
+    opened = open_model(model, compute)
+    if no_answer_threshold is not None:
+        opened.change_task(no_answer=True, no_answer_threshold=no_answer_threshold)
+    return opened
+
+
 def open_tokenizer(model: str, lowercase: bool | None) -> Tokenizer:
     """The tokenizer of a model, or of a vocab.txt, which does not say itself whether it is cased.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from bertkit.cli.models import EXACT, Compute, open_model
+from bertkit.cli.models import EXACT, Compute, open_trained
 from bertkit.cli.output import emit, note
 from bertkit.whole_files import check_place, whole_file
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from bertkit.inference import PredictReport
     from bertkit.model import Model
 
-_ECHOED = ("id", "text", "pair", "question", "choices")
-"""What a row of results repeats of its example; a context may be as long as a book."""
+_ECHOED = ("id", "text", "pair", "question", "context", "choices")
+"""What a row of results repeats of its example, but for the context of a question, which may be as long as a book."""
 
 
 def command(
@@ -27,6 +27,7 @@ def command(
     output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
     columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     skip_bad: bool = False,
+    no_answer_threshold: float | None = None,
     compute: Compute = EXACT,
 ) -> None:
     """What a trained model says of every row of a file, in the order of the rows.
@@ -43,14 +44,18 @@ def command(
         Which column is what, such as text=sentence, where the names do not tell.
     skip_bad
         Set rows aside that cannot be read, and count them.
+    no_answer_threshold
+        A question has no answer where that scores higher than the best one by more than so much; by default as the
+        model's folder says.
     """
-    from bertkit.cli.labelled_files import columns_of, tell_of
+    from bertkit.cli.labelled_files import columns_of, tell_of, tell_of_cut
     from bertkit.inference import PredictReport
     from bertkit.tasks.reading import BadRows, read_examples
 
     if output is not None:
         check_place(output)
-    opened, report, bad_rows = open_model(model, compute), PredictReport(), BadRows(skip=skip_bad)
+    opened = open_trained(model, compute, no_answer_threshold)
+    report, bad_rows = PredictReport(), BadRows(skip=skip_bad)
     task = opened.trained.task.name
     examples = read_examples(task, input, labelled=False, columns=columns_of(columns), bad_rows=bad_rows)
     rows = _rows(opened, examples, report)
@@ -61,12 +66,13 @@ def command(
             file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         note(f"{output}: {report.num_examples} rows")
     tell_of(bad_rows.rows)
-    if report.num_cut:
-        note(f"{report.num_cut} rows were longer than the model reads and lost {report.num_tokens_cut} tokens")
+    tell_of_cut(report)
 
 
 def _rows(model: "Model", examples: Iterator[Any], report: "PredictReport") -> Iterator[dict[str, Any]]:
     for part, predictions in model.predict_stream(examples, report=report):
         for example, prediction in zip(part, predictions, strict=True):
             echoed = {name: getattr(example, name, None) for name in _ECHOED}
+            if echoed["question"] is not None:
+                del echoed["context"]
             yield {name: value for name, value in echoed.items() if value not in (None, "")} | asdict(prediction)

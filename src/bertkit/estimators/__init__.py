@@ -1,7 +1,7 @@
 """Tasks behind scikit-learn's methods: fit, predict, predict_proba, score.
 
-Takes: texts or pairs of texts, and labels, as lists or arrays.
-Gives: estimators that work in cross_val_score, GridSearchCV and Pipeline; arrays of labels, probabilities, numbers;
+Takes: texts, pairs, lists of words, questions, and labels, as lists or arrays.
+Gives: estimators that work in cross_val_score, GridSearchCV and Pipeline; labels, probabilities, numbers, answers;
     features of a frozen encoder for other estimators.
 May import: errors, whole_files, json_files, locate, tokenizer, tasks, checkpoint, inference, finetuning, model.
 """
@@ -16,6 +16,18 @@ except ImportError:
 from bertkit.estimators.estimator import TextEstimator
 from bertkit.estimators.features import Features
 from bertkit.estimators.layer_mix import LayerMixClassifier
-from bertkit.estimators.sequences import SequenceClassifier, SequenceRegressor
+from bertkit.estimators.questions import MultipleChooser, QuestionAnswerer
+from bertkit.estimators.sequences import FewShotClassifier, SequenceClassifier, SequenceRegressor
+from bertkit.estimators.words import TokenClassifier
 
-__all__ = ["Features", "LayerMixClassifier", "SequenceClassifier", "SequenceRegressor", "TextEstimator"]
+__all__ = [
+    "Features",
+    "FewShotClassifier",
+    "LayerMixClassifier",
+    "MultipleChooser",
+    "QuestionAnswerer",
+    "SequenceClassifier",
+    "SequenceRegressor",
+    "TextEstimator",
+    "TokenClassifier",
+]

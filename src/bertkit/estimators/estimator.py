@@ -14,6 +14,7 @@ from bertkit.errors import CheckpointError, UsageError
 from bertkit.finetuning import Finetuning, FinetuningSettings
 from bertkit.json_files import member, read_json, write_json
 from bertkit.model import Model, load
+from bertkit.tasks import TextTask
 from bertkit.whole_files import whole_folder
 
 _SETTINGS = {part.name: part.default for part in fields(FinetuningSettings) if part.default is not MISSING}
@@ -33,6 +34,7 @@ class TextEstimator(BaseEstimator):
         model_: the trained `Model`.
     """
 
+    _task: ClassVar[type[TextTask]]
     _options: ClassVar[Mapping[str, Any]] = {}  # of the task, with what they are where they are not given
 
     def __init__(self, model: str | Path, *, device: str = "auto", **settings: Any) -> None:
@@ -55,6 +57,21 @@ class TextEstimator(BaseEstimator):
         tags.input_tags.string, tags.input_tags.one_d_array = True, True
         return tags
 
+    def fit(self, X: Any, y: Any, *, dev: tuple[Any, Any] | None = None) -> Self:
+        """Train.
+
+        Args:
+            X, y: as the class says.
+            dev: others of both, by which the best weights are kept; None: the last are.
+
+        Raises:
+            UsageError: lengths that differ, a parameter that cannot be.
+            DataError: labels that cannot be learned.
+        """
+        train = self._examples(X, y)
+        self._train(self._task.name, train, [] if dev is None else self._examples(*dev), self._task_options())
+        return self
+
     def _train(self, task: str, train: Sequence[Any], dev: Sequence[Any], options: Mapping[str, Any]) -> None:
         """Set ``model_``; nothing of the run stays on disk."""
         settings = FinetuningSettings(**{name: getattr(self, name) for name in _SETTINGS})
@@ -70,9 +87,31 @@ class TextEstimator(BaseEstimator):
         """The options that were given."""
         return {name: getattr(self, name) for name, absent in self._options.items() if getattr(self, name) != absent}
 
+    def _examples(self, X: Any, y: Any) -> list[Any]:
+        items, labels = items_of(X), list_of(y)
+        check_lengths(items, labels)
+        return [
+            self._example(item, label, f"text {place}")
+            for place, (item, label) in enumerate(zip(items, labels, strict=True))
+        ]
+
+    def _example(self, item: Any, label: Any, place: str) -> Any:
+        return self._task.example(item, label, place)
+
     def _predictions(self, X: Any) -> list[Any]:
         check_is_fitted(self, "model_")
         return self.model_.predict(items_of(X))
+
+    def _metrics(self, examples: Sequence[Any], task: TextTask) -> dict[str, float]:
+        """The metrics of what the model predicts, with the labels that ``task`` knows."""
+        scorer = task.scorer()
+        scorer.add(examples, self._predictions(examples))
+        return scorer.results()
+
+    @property
+    def _trained_task(self) -> Any:
+        check_is_fitted(self, "model_")
+        return self.model_.trained.task
 
     def save(self, directory: str | Path, *, overwrite: bool = False) -> None:
         """Write the trained model's directory, which every other part of bertkit opens too; whole or not at all.
@@ -118,6 +157,10 @@ class TextEstimator(BaseEstimator):
         Raises:
             CheckpointError: the directory's task is not this estimator's.
         """
+        task = self.model_.trained.task
+        if not isinstance(task, self._task):
+            kind = type(self).__name__
+            raise CheckpointError(f"{path.parent} holds a model for {task.name}: {kind} is for {self._task.name}")
 
     def __getstate__(self) -> dict[str, Any]:
         """With the files of the model's directory in place of the model."""
@@ -126,7 +169,8 @@ class TextEstimator(BaseEstimator):
         if model is not None:
             with tempfile.TemporaryDirectory(prefix="bertkit-") as folder:
                 model.save(folder)
-                state["_files"] = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+                files = [path for path in Path(folder).rglob("*") if path.is_file()]
+                state["_files"] = {str(path.relative_to(folder)): path.read_bytes() for path in files}
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -136,6 +180,7 @@ class TextEstimator(BaseEstimator):
         if files is not None:
             with tempfile.TemporaryDirectory(prefix="bertkit-") as folder:
                 for name, content in files.items():
+                    (Path(folder) / name).parent.mkdir(exist_ok=True)
                     (Path(folder) / name).write_bytes(content)
                 self.model_ = load(folder, device=self.device)
 

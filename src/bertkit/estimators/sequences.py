@@ -1,6 +1,6 @@
 """Classifier and regressor of texts and pairs of texts. Shape letters: N texts, C classes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -10,7 +10,14 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from bertkit.errors import CheckpointError, UsageError
 from bertkit.estimators.estimator import TextEstimator, check_lengths, items_of, list_of
 from bertkit.json_files import member
-from bertkit.tasks import MultiLabelClassification, Regression, SequenceClassification, TextExample
+from bertkit.tasks import (
+    FewShotClassification,
+    MultiLabelClassification,
+    Regression,
+    SequenceClassification,
+    TextExample,
+    TextTask,
+)
 
 
 class SequenceClassifier(ClassifierMixin, TextEstimator):
@@ -24,6 +31,7 @@ class SequenceClassifier(ClassifierMixin, TextEstimator):
     """
 
     _options: ClassVar[Mapping[str, Any]] = {"class_weights": None, "label_smoothing": 0.0}
+    _task: ClassVar[type[SequenceClassification]] = SequenceClassification  # where a text has one class
 
     def fit(self, X: Any, y: Any, *, dev: tuple[Any, Any] | None = None) -> Self:
         """Train.
@@ -40,12 +48,12 @@ class SequenceClassifier(ClassifierMixin, TextEstimator):
         labels = list_of(y)
         self._has_several = bool(labels) and isinstance(labels[0], list | tuple)
         self.classes_ = np.arange(len(labels[0])) if self._has_several else np.unique(np.asarray(labels))
-        task = MultiLabelClassification if self._has_several else SequenceClassification
+        task = MultiLabelClassification if self._has_several else self._task
         train = self._examples(X, labels)
         options = self._task_options()
         if isinstance(options.get("class_weights"), Mapping):
             options["class_weights"] = {str(name): weight for name, weight in options["class_weights"].items()}
-        self._train(task.name, train, [] if dev is None else self._examples(dev[0], list_of(dev[1])), options)
+        self._train(task.name, train, [] if dev is None else self._examples(*dev), options)
         missing = {str(name) for name in self.classes_.tolist()} - set(self.model_.trained.task.label_names or ())
         if missing:
             raise UsageError(f"no text has the class {', '.join(sorted(missing))}: take its column out")
@@ -66,8 +74,8 @@ class SequenceClassifier(ClassifierMixin, TextEstimator):
         found = [[one.probabilities[name] for name in names] for one in self._predictions(X)]
         return np.array(found, np.float64).reshape(-1, len(names))
 
-    def _examples(self, X: Any, labels: Sequence[Any]) -> list[TextExample]:
-        items = items_of(X)
+    def _examples(self, X: Any, y: Any) -> list[TextExample]:
+        items, labels = items_of(X), list_of(y)
         check_lengths(items, labels)
         names = self.classes_.tolist()
         return [
@@ -95,38 +103,48 @@ class SequenceClassifier(ClassifierMixin, TextEstimator):
         self.classes_ = np.array(classes)
 
 
-class SequenceRegressor(RegressorMixin, TextEstimator):
-    """How much of something has a text or a pair of texts. Parameters are those of `TextEstimator`."""
+class FewShotClassifier(SequenceClassifier):
+    """Which class has a text or a pair of texts, learned from few of each class, such as eight.
+
+    First the encoder learns vectors that tell the classes apart, then a linear layer is fitted to them
+    (`FewShotClassification`). Best with a sentence encoder. Parameters are those of `TextEstimator`.
+    """
+
+    _options: ClassVar[Mapping[str, Any]] = {}
+    _task: ClassVar[type[SequenceClassification]] = FewShotClassification
 
     def fit(self, X: Any, y: Any, *, dev: tuple[Any, Any] | None = None) -> Self:
         """Train.
 
         Args:
             X: texts, or pairs of texts.
-            y: (N,) numbers, of any unit.
-            dev: texts and numbers by which the best weights are kept; None: the last are.
+            y: (N,) classes.
+            dev: texts and classes by which the best weights are kept; None: the last are.
 
         Raises:
-            UsageError: lengths that differ, a parameter that cannot be.
-            DataError: a number that is not finite, or all the same.
+            UsageError: lengths that differ, a parameter that cannot be, several classes for a text.
+            DataError: fewer than two classes, or one that only one text has.
         """
-        held_out = [] if dev is None else self._examples(*dev)
-        self._train(Regression.name, self._examples(X, y), held_out, self._task_options())
-        return self
+        labels = list_of(y)
+        if any(isinstance(label, list | tuple) for label in labels):
+            raise UsageError("few-shot classification has one class for each text: expected labels of shape (n,)")
+        return super().fit(X, labels, dev=dev)
+
+    def _take_facts(self, record: Mapping[str, Any], path: Path) -> None:
+        task = self.model_.trained.task
+        if not isinstance(task, FewShotClassification):
+            raise CheckpointError(f"{path.parent} holds a model for {task.name}: open it with SequenceClassifier.load")
+        super()._take_facts(record, path)
+
+
+class SequenceRegressor(RegressorMixin, TextEstimator):
+    """How much of something has a text or a pair of texts.
+
+    X are texts or pairs of texts, y (N,) numbers of any unit. Parameters are those of `TextEstimator`.
+    """
+
+    _task: ClassVar[type[TextTask]] = Regression
 
     def predict(self, X: Any) -> np.ndarray:
         """(N,) float64."""
         return np.array([one.score for one in self._predictions(X)], np.float64)
-
-    def _examples(self, X: Any, y: Any) -> list[TextExample]:
-        items, labels = items_of(X), list_of(y)
-        check_lengths(items, labels)
-        return [
-            Regression.example(item, label, place=f"text {place}")
-            for place, (item, label) in enumerate(zip(items, labels, strict=True))
-        ]
-
-    def _take_facts(self, record: Mapping[str, Any], path: Path) -> None:
-        task = self.model_.trained.task
-        if not isinstance(task, Regression):
-            raise CheckpointError(f"{path.parent} holds a model for {task.name}: it is no regressor of texts")

@@ -1,24 +1,33 @@
 """What a model knows, measured: scores with the range that chance alone would give them.
 
-Takes: a model, and texts whose right answers are known.
-Gives: scores with 95 % intervals, and an account of what could not be judged.
-May import: errors, tokenizer, corpus, model, inference.
+Takes: a model, and texts whose right answers are known; where they are at hand the texts it learned from.
+Gives: scores with 95 % intervals, and an account of what could not be judged; of classifiers and taggers also
+calibration, thresholds, likely label errors, leakage, a baseline, and a report of it all.
+May import: errors, whole_files, json_files, tokenizer, corpus, tasks, inference, neighbours, pages, model.
 """
 
-from bertkit.evidence.intervals import bootstrap_interval, wilson_interval
+from bertkit.evidence.gather import Evidence, gather_evidence
+from bertkit.evidence.intervals import Measured, bootstrap_interval, wilson_interval
 from bertkit.evidence.minimal_pairs import PairScore, SuiteScore, score_minimal_pairs
 from bertkit.evidence.next_sentence import NextSentenceScore, score_next_sentence
+from bertkit.evidence.report import write_evidence_report
+from bertkit.evidence.scores import measured_scores
 from bertkit.evidence.suites import MinimalPair, Paradigm, read_suite
 
 __all__ = [
+    "Evidence",
+    "Measured",
     "MinimalPair",
     "NextSentenceScore",
     "PairScore",
     "Paradigm",
     "SuiteScore",
     "bootstrap_interval",
+    "gather_evidence",
+    "measured_scores",
     "read_suite",
     "score_minimal_pairs",
     "score_next_sentence",
     "wilson_interval",
+    "write_evidence_report",
 ]

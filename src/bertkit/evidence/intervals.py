@@ -1,9 +1,12 @@
 """95 % intervals: how far a score may be off by the chance of which examples were drawn."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+
+from bertkit.evidence.scoring import Scoring
 
 Interval = tuple[float, float]
 """Low and high end."""
@@ -12,6 +15,20 @@ _Z = 1.959963984540054
 """Standard deviations that hold 95 % of a normal distribution."""
 
 NUM_RESAMPLES = 10_000
+NUM_SCORE_RESAMPLES = 2_000
+"""Of scores that are no means, and take longer."""
+
+_ENDS = (2.5, 97.5)
+_DRAWS_AT_ONCE = 2**22
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A score and its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
 
 
 def wilson_interval(num_correct: int, num_examples: int) -> Interval:
@@ -32,7 +49,78 @@ def bootstrap_interval(values: Sequence[float] | np.ndarray, seed: int = 0) -> I
 
     For the difference of two models give the differences, example by example: the interval of a real one leaves out 0.
     """
-    given = np.asarray(values, np.float64)
-    draws = np.random.default_rng(seed).integers(len(given), size=(NUM_RESAMPLES, len(given)))
-    low, high = np.percentile(given[draws].mean(axis=1), [2.5, 97.5])
+    given, random = np.asarray(values, np.float64), np.random.default_rng(seed)
+    means = [
+        given[random.integers(len(given), size=(number, len(given)))].mean(axis=1)
+        for number in _portions(NUM_RESAMPLES, len(given))
+    ]
+    low, high = np.percentile(np.concatenate(means), _ENDS)
     return float(low), float(high)
+
+
+def bootstrap_scores(scoring: Scoring, rows: np.ndarray, seed: int = 0) -> dict[str, Measured]:
+    """Percentile bootstrap of scores: the examples are drawn again, NUM_SCORE_RESAMPLES times.
+
+    Args:
+        rows: (N, K) of the examples, as ``scoring`` makes them.
+    """
+    different, times = _different(rows)
+    draws = [scoring.results(different, weights) for weights in _weights(times, seed)]
+    return _measured(scoring.results(different, times[None]), draws)
+
+
+def bootstrap_difference(
+    scoring: Scoring, rows: np.ndarray, other_rows: np.ndarray, seed: int = 0
+) -> dict[str, Measured]:
+    """The same of the scores of one model less those of another on the same examples: both are judged by the same
+    draws, so the interval of a real difference leaves out 0."""
+    both, times = _different(np.concatenate([rows, other_rows], axis=1))
+
+    def difference(weights: np.ndarray) -> dict[str, np.ndarray]:
+        first, second = (scoring.results(part, weights) for part in np.split(both, 2, axis=1))
+        return {name: first[name] - second[name] for name in first}
+
+    return _measured(difference(times[None]), [difference(weights) for weights in _weights(times, seed)])
+
+
+def bootstrap_f1(scoring: Scoring, rows: np.ndarray, seed: int = 0) -> np.ndarray:
+    """(2, C) low and high end of the F1 of each label."""
+    different, times = _different(rows)
+    draws = []
+    for weights in _weights(times, seed):
+        correct, true, predicted = scoring.counts(different, weights)
+        draws.append(2 * correct / np.maximum(true + predicted, 1))
+    return np.percentile(np.concatenate(draws), _ENDS, axis=0)
+
+
+def _different(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(G, K) the rows that are different, and (G,) float64 how often each stands there."""
+    different, times = np.unique(rows, axis=0, return_counts=True)
+    return different, times.astype(np.float64)
+
+
+def _weights(times: np.ndarray, seed: int) -> Iterator[np.ndarray]:
+    """(R, G) float64 how often each row is drawn, when as many are drawn as there are."""
+    random, row_of = np.random.default_rng(seed), np.repeat(np.arange(len(times)), times.astype(np.int64))
+    for size in _portions(NUM_SCORE_RESAMPLES, len(row_of)):
+        drawn = row_of[random.integers(len(row_of), size=(size, len(row_of)))]
+        drawn += np.arange(size)[:, None] * len(times)
+        yield np.bincount(drawn.ravel(), minlength=size * len(times)).reshape(size, -1).astype(np.float64)
+
+
+def _portions(num_draws: int, size: int) -> Iterator[int]:
+    """How many draws of so many numbers to make at once, in bounded memory."""
+    most = max(1, _DRAWS_AT_ONCE // size)
+    while num_draws:
+        yield min(most, num_draws)
+        num_draws -= min(most, num_draws)
+
+
+def _measured(values: dict[str, np.ndarray], draws: list[dict[str, np.ndarray]]) -> dict[str, Measured]:
+    found = {}
+    for name, value in values.items():
+        drawn = np.concatenate([draw[name] for draw in draws])
+        drawn = drawn[~np.isnan(drawn)]  # such as the correlation of a draw in which all numbers are one
+        low, high = np.percentile(drawn, _ENDS) if len(drawn) else (math.nan, math.nan)
+        found[name] = Measured(float(value[0]), float(low), float(high))
+    return found

@@ -1,12 +1,13 @@
 """Labelled examples to a model for a task.
 
 Takes: a published model, the name of a task, training and dev examples, settings.
-Gives: a model directory with its task, labels and metrics; a run that stopped goes on to the bit.
-May import: errors, whole_files, json_files, device, tokenizer, corpus, batch, tasks, checkpoint, training, inference,
-model.
+Gives: a model directory with its task, labels, metrics and card; a run that stopped goes on to the bit.
+May import: errors, whole_files, json_files, locate, device, compiled, randomness, tokenizer, corpus, batch, heads,
+tasks, checkpoint, training, inference, model, evidence.
 """
 
 from bertkit.finetuning.adapters import load_with_adapter
+from bertkit.finetuning.card import scores_section, with_section
 from bertkit.finetuning.feed import LabelledFeed
 from bertkit.finetuning.run import Finetuning, Outcome, higher_is_better
 from bertkit.finetuning.settings import FinetuningSettings
@@ -20,5 +21,7 @@ __all__ = [
     "Outcome",
     "higher_is_better",
     "load_with_adapter",
+    "scores_section",
     "sweep",
+    "with_section",
 ]

@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 from bertkit.checkpoint.checkpoint import TrainedTask
 from bertkit.errors import MissingHeadError, UsageError
 from bertkit.finetuning.settings import FinetuningSettings
 from bertkit.model import Model, load
-from bertkit.tasks import TextTask
+from bertkit.tasks import FewShotClassification, TextTask
 from bertkit.tokenizer.layout import Layout
 
 
@@ -25,7 +26,8 @@ def model_to_train(name: str, task: TextTask, settings: FinetuningSettings, tell
         new.append("pooler")
         model = load(name, heads=new[:1], new=new, label_names=task.label_names, device="cpu", seed=settings.seed)
         tell(f"{name} has no pooler: a new one is trained")
-    model.checkpoint.sentence, model.checkpoint.problem_type = None, task.problem_type
+    vectors = replace(model.sentence_settings, normalize=True) if isinstance(task, FewShotClassification) else None
+    model.checkpoint.sentence, model.checkpoint.problem_type = vectors, task.problem_type
     longest = model.config.max_position_embeddings
     if settings.max_length is not None and settings.max_length > longest:
         raise UsageError(f"max_length={settings.max_length}: this model has {longest} positions")

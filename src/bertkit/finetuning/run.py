@@ -22,14 +22,17 @@ from bertkit.batch import LabelledEncodings
 from bertkit.checkpoint import save_checkpoint
 from bertkit.device import cpu_name, resolve_device
 from bertkit.errors import UsageError
+from bertkit.evidence import measured_scores
 from bertkit.finetuning.adapters import add_adapters, read_adapter, without_adapters, write_adapter
+from bertkit.finetuning.card import DataFacts, model_card
+from bertkit.finetuning.contrast import ContrastFeed, fit_head
 from bertkit.finetuning.feed import LabelledFeed
 from bertkit.finetuning.network import freeze, model_to_train, rate_factor
 from bertkit.finetuning.settings import FinetuningSettings
 from bertkit.inference import PredictReport
 from bertkit.inference.truncation import warn_of_truncation
 from bertkit.model import Model, load
-from bertkit.tasks import task_kind
+from bertkit.tasks import FewShotClassification, task_kind
 from bertkit.training import (
     MetricsLog,
     Together,
@@ -66,6 +69,8 @@ class Finetuning:
     options: Mapping[str, Any] = field(default_factory=dict)
     device: str = "auto"
     tell: Callable[[str], None] = tqdm.write  # gets lines for a person
+    files: Mapping[str, Path] = field(default_factory=dict)  # of "training" and "dev" examples, for the model's card
+    num_set_aside: int = 0  # rows of them that could not be used, for the card too
     resumable: bool = True  # keep a checkpoint for each epoch; else only of the best
 
     def start(
@@ -105,7 +110,12 @@ class Finetuning:
         if reason == "stopped" and self._is_worn_out(trainer):
             reason = "stopped early"
         outcome = Outcome(reason, trainer.state.step, trainer.state.best_step, {})
-        return outcome if reason == "stopped" else self._save(model, dev, outcome)
+        if reason == "stopped":
+            return outcome
+        outcome, of_dev = self._finish(model, data, dev, outcome)
+        self._write_card(model, train, data, dev, of_dev, outcome)
+        self._save(model)
+        return outcome
 
     @property
     def _run(self) -> Path:
@@ -162,7 +172,9 @@ class Finetuning:
     def _trainer(
         self, model: Model, data: LabelledEncodings, dev: Sequence[Any], should_stop: Callable[[], bool]
     ) -> Trainer:
-        feed, task = LabelledFeed(data, self.settings.batch_size, self.settings.seed), model.trained.task
+        task = model.trained.task
+        is_few_shot = isinstance(task, FewShotClassification)
+        feed = (ContrastFeed if is_few_shot else LabelledFeed)(data, self.settings.batch_size, self.settings.seed)
         settings = self.settings.training(feed.batches_per_epoch)
         if not self.resumable:
             settings = replace(settings, save_every=settings.num_steps)
@@ -178,7 +190,7 @@ class Finetuning:
             model.network, task, feed, settings, optimizer, self._run,
             save_model=lambda folder, parameters: self._write(model, folder),
             state=self._state(model, optimizer), best_by=best_by,
-            evaluate=partial(_evaluate, model, dev) if dev else None,
+            evaluate=partial(_evaluate, model, data, dev) if dev else None,
             higher_is_better=higher_is_better(best_by), tell=self.tell,
         )  # fmt: skip
         trainer.should_stop = lambda: should_stop() or self._is_worn_out(trainer)
@@ -201,15 +213,18 @@ class Finetuning:
             return False
         return state.step - state.best_step >= patience * every
 
-    def _save(self, model: Model, dev: Sequence[Any], outcome: Outcome) -> Outcome:
-        """Write the model directory, with the best weights."""
-        best_step = outcome.best_step
+    def _finish(
+        self, model: Model, data: LabelledEncodings, dev: Sequence[Any], outcome: Outcome
+    ) -> tuple[Outcome, PredictReport]:
+        """Give the model its best weights, its thresholds and its metrics; also how the dev examples were read."""
+        best_step, report = outcome.best_step, PredictReport()
         if best_step is not None and best_step != outcome.step:
             best = checkpoint_folder(self._run, best_step) / "model"
             if self.settings.lora_rank is None:
                 model.network.load_state_dict(load(best, device="cpu").network.state_dict())
             else:
                 read_adapter(model, best / "adapter")
+        _settle(model, data)
         model.network.eval()
         trained = model.trained
         trained = replace(trained, task=trained.task.finished(model.network))
@@ -217,14 +232,40 @@ class Finetuning:
         if dev:
             task = trained.task.tuned(dev, model.predict(dev, report=PredictReport()))
             model.checkpoint.trained = trained = replace(trained, task=task)
-            outcome = replace(outcome, metrics=model.evaluate(dev, report=PredictReport()))
+            outcome = replace(outcome, metrics=model.evaluate(dev, report=report))
         model.checkpoint.trained = replace(trained, metrics=outcome.metrics)
+        return outcome, report
+
+    def _write_card(
+        self,
+        model: Model,
+        train: Sequence[Any],
+        data: LabelledEncodings,
+        dev: Sequence[Any],
+        of_dev: PredictReport,
+        outcome: Outcome,
+    ) -> None:
+        """Give the model its card."""
+        cut = data.encodings.num_tokens_cut
+        facts = {"training": DataFacts(len(train), int((cut > 0).sum()), int(cut.sum()), self.files.get("training"))}
+        if dev:
+            num_cut = of_dev.num_cut, of_dev.num_tokens_cut
+            facts["dev"] = DataFacts(len(dev), *num_cut, self.files.get("dev"))
+        steps = {"end": outcome.reason, "steps": outcome.step, "step of the weights kept": outcome.best_step}
+        card = model_card(
+            str(self.model), model.trained, facts, settings=asdict(self.settings) | dict(self.options), steps=steps,
+            intervals=measured_scores(model, dev) if dev else {}, num_set_aside=self.num_set_aside,
+            takes_pairs=getattr(train[0], "pair", None) is not None,
+        )  # fmt: skip
+        model.checkpoint.trained = replace(model.trained, card=card)
+
+    def _save(self, model: Model) -> None:
+        """Write the model directory."""
         with whole_folder(self.out, overwrite=True) as folder:
             self._write(model, folder)
             (folder / "run").mkdir()
             for name in ("settings.json", "metrics.jsonl"):
                 shutil.copy(self._run / name, folder / "run" / name)
-        return outcome
 
     def _outcome_of_before(self) -> Outcome:
         self.tell(f"{self.out} is finished")
@@ -242,8 +283,15 @@ class Finetuning:
         log.close()
 
 
-def _evaluate(model: Model, dev: Sequence[Any]) -> dict[str, float]:
+def _settle(model: Model, data: LabelledEncodings) -> None:
+    """Make the head fit the encoder as it is, where gradients do not."""
+    if isinstance(model.trained.task, FewShotClassification):
+        fit_head(model, data)
+
+
+def _evaluate(model: Model, data: LabelledEncodings, dev: Sequence[Any]) -> dict[str, float]:
     """The metrics on dev examples during training, without dropout."""
+    _settle(model, data)
     was_training = model.network.training
     model.network.eval()
     try:

@@ -7,21 +7,25 @@ from torch import Tensor, nn
 
 from bertkit.batch import Batch
 from bertkit.errors import MissingHeadError, UsageError
-from bertkit.heads.classification import ClassificationHead, MultipleChoiceHead
+from bertkit.heads.classification import ClassificationHead, MultipleChoiceHead, VectorClassificationHead
 from bertkit.heads.masked_lm import MaskedLMHead
-from bertkit.heads.modern import ModernClassificationHead, ModernMaskedLMHead, pool_sequences
+from bertkit.heads.modern import ModernClassificationHead, ModernMaskedLMHead
 from bertkit.heads.next_sentence import NextSentenceHead
+from bertkit.heads.pooling import sequence_vectors
 from bertkit.heads.question_answering import QuestionAnsweringHead
 from bertkit.transformer import AnyConfig, Encoder, EncoderOutput, ModernConfig, ModernEncoder, TransformerConfig
 
-HEADS = {  # head -> whether it reads one vector of each sequence (else the hidden state of every token)
+HEADS = {  # head -> whether it reads the pooled [CLS] of each sequence (else the hidden state of every token)
     "masked_lm": False,
     "next_sentence": True,
     "sequence_classification": True,
     "token_classification": False,
     "question_answering": False,
     "multiple_choice": True,
+    "vector_classification": False,
 }
+
+HEADS_WITH_LABELS = ("sequence_classification", "token_classification", "vector_classification")
 
 KINDS = {  # model kind -> its heads
     "encoder": (),
@@ -37,19 +41,21 @@ class BertOutput:
     encoded: EncoderOutput
     logits: dict[str, Tensor] = field(default_factory=dict)
     # masked_lm (P, vocab_size), next_sentence (B, 2), sequence_classification (B, num_labels),
-    # token_classification (T, num_labels), question_answering (T, 2), multiple_choice (B / num_choices, num_choices)
+    # token_classification (T, num_labels), question_answering (T, 2), multiple_choice (B / num_choices, num_choices),
+    # vector_classification (B, num_labels)
 
 
 class Bert(nn.Module):
     """An encoder, that of 2018 or the modern one as the config says, and any of the heads in HEADS.
 
     Args:
-        heads: names from HEADS; the modern encoder has masked_lm, sequence_classification, token_classification.
+        heads: names from HEADS; the modern encoder has masked_lm and those of classification.
         with_pooler: hold the pooler; None: exactly if a head reads it, as published models do. The modern encoder has
             none: its sequence classifier reads hidden states.
-        num_labels: outputs of the sequence or token classification head.
+        num_labels: outputs of a head of HEADS_WITH_LABELS.
         classifier_dropout: dropout before a classification head in training; None: ``hidden_dropout_prob``, for the
             modern encoder 0.
+        pooling: how the vectors are made that the vector_classification head reads.
 
     Raises:
         UsageError: an unknown head, one that needs the pooler without one, or one the modern encoder has not.
@@ -63,6 +69,7 @@ class Bert(nn.Module):
         with_pooler: bool | None = None,
         num_labels: int = 2,
         classifier_dropout: float | None = None,
+        pooling: str = "mean",
     ) -> None:
         super().__init__()
         heads = tuple(heads)
@@ -80,6 +87,7 @@ class Bert(nn.Module):
             self.encoder = Encoder(config, with_pooler=_has_pooler(heads, with_pooler))
             dropout_prob = config.hidden_dropout_prob if classifier_dropout is None else classifier_dropout
             makers = _heads(config, num_labels, dropout_prob)
+        makers["vector_classification"] = lambda: VectorClassificationHead(config, num_labels, pooling)
         if missing := set(heads) - makers.keys():
             raise UsageError(f"the modern encoder has no {', '.join(sorted(missing))} head: it has {', '.join(makers)}")
         self.heads = nn.ModuleDict({head: makers[head]() for head in heads})
@@ -114,6 +122,8 @@ class Bert(nn.Module):
     ) -> Tensor:
         """The logits of one head, over what the encoder gave for a Batch; as `forward`."""
         head, states = self.heads[name], self._one_each(encoded, batch) if HEADS[name] else encoded.last_hidden_state
+        if isinstance(head, VectorClassificationHead):
+            return head(head.vectors(encoded, batch))
         if name == "masked_lm":
             chosen = states if masked_positions is None else states[masked_positions]
             return head(chosen, self.encoder.embeddings.word.weight)
@@ -122,7 +132,7 @@ class Bert(nn.Module):
     def _one_each(self, encoded: EncoderOutput, batch: Batch) -> Tensor:
         """(B, D): the vector of each sequence that heads read."""
         if isinstance(self.config, ModernConfig):
-            return pool_sequences(encoded.last_hidden_state, batch, self.config.classifier_pooling)
+            return sequence_vectors(self.config.classifier_pooling, encoded, batch)
         assert encoded.pooled is not None  # with a head that reads it there is a pooler
         return encoded.pooled
 

@@ -1,9 +1,12 @@
 """Classification: one decision for a sequence, for each token, or among several choices."""
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bertkit.batch import Batch
 from bertkit.errors import UsageError
-from bertkit.transformer import TransformerConfig
+from bertkit.heads.pooling import sequence_vectors
+from bertkit.transformer import AnyConfig, EncoderOutput, TransformerConfig
 from bertkit.transformer.kernels import dropout
 
 
@@ -43,3 +46,26 @@ class MultipleChoiceHead(nn.Module):
         if num_choices < 1 or len(pooled) % num_choices:
             raise UsageError(f"{len(pooled)} sequences do not divide into questions of num_choices={num_choices}")
         return self.dense(dropout(pooled, self.dropout)).view(-1, num_choices)
+
+
+class VectorClassificationHead(nn.Module):
+    """One linear layer over the vectors of a sentence encoder, which are scaled to length 1.
+
+    Tunstall et al. 2022, "Efficient few-shot learning without prompts".
+
+    Args:
+        pooling: how tokens become a vector, a name from POOLINGS but "pooler".
+    """
+
+    def __init__(self, config: AnyConfig, num_labels: int, pooling: str) -> None:
+        super().__init__()
+        self.pooling = pooling
+        self.dense = nn.Linear(config.hidden_size, num_labels)
+
+    def vectors(self, encoded: EncoderOutput, batch: Batch) -> Tensor:
+        """(B, D): what the layer reads, a vector of length 1 for each sequence."""
+        return F.normalize(sequence_vectors(self.pooling, encoded, batch), dim=-1)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """(B, D) to (B, num_labels) logits."""
+        return self.dense(vectors)

@@ -1,12 +1,11 @@
 """The heads of the modern encoder, as ModernBERT publishes them (Warner et al. 2024).
 
-Shape letters: T total_tokens, B sequences, N sequences or tokens, P positions, D hidden_size, V vocab_size.
+Shape letters: N sequences or tokens, P positions, D hidden_size, V vocab_size.
 """
 
 import torch
 from torch import Tensor, nn
 
-from bertkit.batch import Batch
 from bertkit.transformer import ModernConfig
 from bertkit.transformer.kernels import activate, dropout, linear
 
@@ -49,10 +48,3 @@ class ModernClassificationHead(PredictionHead):
     def forward(self, vectors: Tensor) -> Tensor:
         """(N, D) to (N, num_labels)."""
         return self.classifier(dropout(self.transform(vectors), self.dropout))
-
-
-def pool_sequences(hidden_states: Tensor, batch: Batch, pooling: str) -> Tensor:
-    """(T, D) to (B, D): of each sequence the first token, "cls", or the "mean" of all."""
-    if pooling == "cls":
-        return hidden_states[batch.first_tokens]
-    return torch.segment_reduce(hidden_states, "mean", lengths=batch.cu_seqlens.diff().long())

@@ -8,6 +8,7 @@ Shape letters: T total_tokens, W windows (sequences of the batch), N texts, D wi
 import torch
 from torch import Tensor
 
+from bertkit.batch import Batch
 from bertkit.errors import MissingHeadError
 from bertkit.heads.layer_selection import LayerSelection
 from bertkit.transformer import EncoderOutput
@@ -71,3 +72,11 @@ def finish(pooling: str, values: Tensor, weights: Tensor) -> Tensor:
         return values
     divisor = weights.sqrt() if pooling == "mean-sqrt-len" else weights
     return values / divisor[:, None]
+
+
+def sequence_vectors(pooling: str, encoded: EncoderOutput, batch: Batch) -> Tensor:
+    """(W, D): the vector of each sequence, from the last layer; as `pool_windows`."""
+    bounds = batch.cu_seqlens.long()
+    owned = torch.stack([bounds[:-1], bounds[1:]], dim=1)
+    last, places = LayerSelection.parse("last"), torch.zeros_like(bounds[:-1])
+    return finish(pooling, *pool_windows(pooling, last, encoded, bounds[:-1], owned, places))

@@ -1,6 +1,6 @@
 """Examples to typed predictions of a task, and to its metrics."""
 
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,9 @@ from bertkit.inference.runner import Runner, chunks
 from bertkit.tasks import TextTask
 from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.layout import Layout
+
+Decode = Callable[[Sequence[Any], Encodings, np.ndarray], list[Any]]
+"""As `TextTask.decode`."""
 
 
 @dataclass
@@ -32,9 +35,13 @@ def predict(
     layout: Layout,
     report: PredictReport,
     *,
+    decode: Decode | None = None,
     progress: bool | None = None,
 ) -> Iterator[tuple[list[Any], list[Any]]]:
     """Predict in bounded memory.
+
+    Args:
+        decode: what makes predictions of logits; None: the task.
 
     Yields:
         Some thousand examples and their predictions, in order; ``report`` is kept up to date.
@@ -43,6 +50,7 @@ def predict(
         OverLengthError: an example is too long under ``on_long="error"``.
         DataError: an example that this task cannot read.
     """
+    decode = decode or task.decode
     total = len(examples) if isinstance(examples, Sized) else None
     hidden = None if progress is None else not progress
     with tqdm(total=total, desc="predicting", unit=" examples", delay=2, disable=hidden, leave=False) as bar:
@@ -52,7 +60,7 @@ def predict(
             report.num_tokens += len(encodings.input_ids)
             report.num_cut += int((encodings.num_tokens_cut > 0).sum())
             report.num_tokens_cut += int(encodings.num_tokens_cut.sum())
-            yield chunk, task.decode(chunk, encodings, head_logits(runner, task, encodings))
+            yield chunk, decode(chunk, encodings, head_logits(runner, task, encodings))
             bar.update(len(chunk))
 
 

@@ -6,6 +6,7 @@ May import: errors, compiled, tokenizer, corpus, batch, transformer, heads.
 """
 
 from bertkit.tasks.examples import ChoiceQuestion, Question, TaggedText
+from bertkit.tasks.few_shot import FewShotClassification
 from bertkit.tasks.kinds import TASKS, published_task, stored_task, task_kind, task_settings
 from bertkit.tasks.multiple_choice import ChoicePrediction, MultipleChoice
 from bertkit.tasks.pretraining import PretrainingTask
@@ -28,6 +29,7 @@ __all__ = [
     "ChoicePrediction",
     "ChoiceQuestion",
     "EntityFound",
+    "FewShotClassification",
     "LabelPrediction",
     "LabelsPrediction",
     "LevelPrediction",

@@ -5,6 +5,7 @@ from dataclasses import fields
 from typing import Any
 
 from bertkit.errors import CheckpointError, UsageError
+from bertkit.tasks.few_shot import FewShotClassification
 from bertkit.tasks.multiple_choice import MultipleChoice
 from bertkit.tasks.question_answering import QuestionAnswering
 from bertkit.tasks.regression import OrdinalRegression, Regression
@@ -15,6 +16,7 @@ from bertkit.tasks.token_classification import TokenClassification
 
 _KINDS: tuple[type[TextTask], ...] = (
     SequenceClassification,
+    FewShotClassification,
     MultiLabelClassification,
     Regression,
     OrdinalRegression,
@@ -62,7 +64,7 @@ def stored_task(name: str, label_names: tuple[str, ...] | None, settings: Mappin
 def published_task(head: str, label_names: tuple[str, ...] | None, problem_type: str | None) -> TextTask | None:
     """The task of a head that was published without one, as far as its config tells."""
     if head == "token_classification" and label_names is not None:
-        return TokenClassification(label_names, guess_scheme(label_names), "spaces")
+        return TokenClassification(label_names, scheme=guess_scheme(label_names), words="spaces")
     if head == "question_answering":
         return QuestionAnswering()
     if head == "multiple_choice":

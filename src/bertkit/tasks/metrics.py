@@ -52,17 +52,7 @@ class ClassificationScores:
     def results(self) -> dict[str, float]:
         """``accuracy``, which is the micro F1 too; ``macro_f1``, the mean over the labels that occur; ``matthews``;
         of two labels also ``f1``, that of the second."""
-        correct, true, predicted = self._totals()
-        f1 = ratio(2 * correct, true + predicted)
-        occurs = true + predicted > 0
-        results = {
-            "accuracy": float(ratio(correct.sum(), true.sum())),
-            "macro_f1": float(f1[occurs].mean()) if occurs.any() else 0.0,
-            "matthews": self._matthews(),
-        }
-        if len(self.counts) == 2:
-            results["f1"] = float(f1[1])
-        return results
+        return _as_floats(class_results(*self._totals()))
 
     def per_label(self, label_names: Sequence[str]) -> list[LabelScore]:
         """The scores of each label, named in the order of their numbers."""
@@ -70,14 +60,6 @@ class ClassificationScores:
 
     def _totals(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return self.counts.diagonal(), self.counts.sum(axis=1), self.counts.sum(axis=0)
-
-    def _matthews(self) -> float:
-        """The correlation of C labels (Gorodkin 2004)."""
-        correct, true, predicted = (total.astype(np.float64) for total in self._totals())
-        number = true.sum()
-        spread_true, spread_predicted = number**2 - true @ true, number**2 - predicted @ predicted
-        shared = correct.sum() * number - true @ predicted
-        return float(ratio(shared, np.sqrt(spread_true) * np.sqrt(spread_predicted)))
 
 
 class MultiLabelScores:
@@ -118,12 +100,8 @@ class MultiLabelScores:
     def results(self) -> dict[str, float]:
         """``accuracy``, the share of examples whose labels are all right; ``micro_f1``, over all decisions;
         ``macro_f1``, the mean over all labels."""
-        f1 = ratio(2 * self.correct, self.true + self.predicted)
-        return {
-            "accuracy": float(ratio(self.num_exact, self.num_examples)),
-            "micro_f1": float(ratio(2 * self.correct.sum(), self.true.sum() + self.predicted.sum())),
-            "macro_f1": float(f1.mean()),
-        }
+        accuracy = ratio(self.num_exact, self.num_examples)
+        return _as_floats({"accuracy": accuracy, **several_results(self.correct, self.true, self.predicted)})
 
     def per_label(self, label_names: Sequence[str]) -> list[LabelScore]:
         """The scores of each label, named in the order of their numbers."""
@@ -216,20 +194,62 @@ class EntityScores:
     def results(self) -> dict[str, float]:
         """``f1``, ``precision`` and ``recall`` over all entities; ``macro_f1``, the mean over the types that occur;
         ``accuracy``, of the tags."""
-        correct, true, predicted = self.counts
-        num_correct, num_true, num_predicted = self.counts.sum(axis=1)
-        occurs = true + predicted > 0
-        return {
-            "f1": float(ratio(2 * num_correct, num_true + num_predicted)),
-            "precision": float(ratio(num_correct, num_predicted)),
-            "recall": float(ratio(num_correct, num_true)),
-            "macro_f1": float(ratio(2 * correct, true + predicted)[occurs].mean()) if occurs.any() else 0.0,
-            "accuracy": self.words.results()["accuracy"],
-        }
+        return _as_floats(entity_results(*self.counts)) | {"accuracy": self.words.results()["accuracy"]}
 
     def per_type(self) -> list[LabelScore]:
         """The scores of each type of entity."""
         return label_scores(self.tags.types, *self.counts)
+
+
+def class_results(correct: np.ndarray, true: np.ndarray, predicted: np.ndarray) -> dict[str, np.ndarray]:
+    """(...) what `ClassificationScores.results` tells, from (..., C) counts for each label: how often it was rightly
+    predicted, was true, was predicted."""
+    f1 = ratio(2 * correct, true + predicted)
+    results = {
+        "accuracy": ratio(correct.sum(-1), true.sum(-1)),
+        "macro_f1": _mean_where(f1, true + predicted > 0),
+        "matthews": _matthews(correct, true, predicted),
+    }
+    if correct.shape[-1] == 2:
+        results["f1"] = f1[..., 1]
+    return results
+
+
+def several_results(correct: np.ndarray, true: np.ndarray, predicted: np.ndarray) -> dict[str, np.ndarray]:
+    """(...) ``micro_f1`` and ``macro_f1`` of `MultiLabelScores`, from counts as of `class_results`."""
+    return {
+        "micro_f1": ratio(2 * correct.sum(-1), true.sum(-1) + predicted.sum(-1)),
+        "macro_f1": ratio(2 * correct, true + predicted).mean(-1),
+    }
+
+
+def entity_results(correct: np.ndarray, true: np.ndarray, predicted: np.ndarray) -> dict[str, np.ndarray]:
+    """(...) what `EntityScores.results` tells of entities, from (..., types) counts as of `class_results`."""
+    num_correct, num_true, num_predicted = (counts.sum(-1) for counts in (correct, true, predicted))
+    return {
+        "f1": ratio(2 * num_correct, num_true + num_predicted),
+        "precision": ratio(num_correct, num_predicted),
+        "recall": ratio(num_correct, num_true),
+        "macro_f1": _mean_where(ratio(2 * correct, true + predicted), true + predicted > 0),
+    }
+
+
+def _matthews(correct: np.ndarray, true: np.ndarray, predicted: np.ndarray) -> np.ndarray:
+    """The correlation of C labels (Gorodkin 2004)."""
+    correct, true, predicted = (counts.astype(np.float64) for counts in (correct, true, predicted))
+    number = true.sum(-1)
+    spread_true, spread_predicted = number**2 - (true**2).sum(-1), number**2 - (predicted**2).sum(-1)
+    shared = correct.sum(-1) * number - (true * predicted).sum(-1)
+    return ratio(shared, np.sqrt(spread_true) * np.sqrt(spread_predicted))
+
+
+def _mean_where(values: np.ndarray, kept: np.ndarray) -> np.ndarray:
+    """The mean over the last axis of those that are kept, 0 where none is."""
+    return ratio((values * kept).sum(-1), kept.sum(-1))
+
+
+def _as_floats(results: dict[str, np.ndarray]) -> dict[str, float]:
+    return {name: float(value) for name, value in results.items()}
 
 
 def _correlation(moments: np.ndarray) -> float:

@@ -5,6 +5,7 @@ the whole answer the right start and end are [CLS], which also stands for "no an
 T tokens, N questions.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
@@ -70,6 +71,8 @@ class QuestionAnswering(TextTask):
             value = getattr(self, name)
             if type(value) is not int or value < 1:
                 raise UsageError(f"{name}={value!r}: expected an integer of at least 1")
+        if not math.isfinite(self.no_answer_threshold):
+            raise UsageError(f"no_answer_threshold={self.no_answer_threshold}: expected a finite number")
 
     @property
     def best_by(self) -> str:  # pyrefly: ignore
@@ -196,7 +199,7 @@ class QuestionAnswering(TextTask):
 
 class AnswerScorer:
     """Exact match and F1 as the SQuAD scripts count them; where questions may have no answer also of those that have
-    one, the accuracy of the others, and the best F1 that a threshold can give."""
+    one, the accuracy of the others, and the best F1 that a threshold can give, with that threshold."""
 
     def __init__(self, task: QuestionAnswering) -> None:
         self.task, self.scores = task, AnswerScores(no_answer=task.no_answer)
@@ -209,8 +212,9 @@ class AnswerScorer:
         """As `Scorer.results`."""
         if not self.task.no_answer:
             return self.scores.results()
-        best = self.scores.results(self.scores.best_threshold())["f1"]
-        return {**self.scores.results(self.task.no_answer_threshold), "best_f1": best}
+        threshold = self.scores.best_threshold()
+        best = {"best_f1": self.scores.results(threshold)["f1"], "best_f1_threshold": threshold}
+        return self.scores.results(self.task.no_answer_threshold) | best
 
 
 def _add(scores: AnswerScores, examples: Sequence[Question], predictions: Sequence[AnswerPrediction]) -> None:

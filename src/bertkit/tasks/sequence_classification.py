@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from bertkit.batch import LabelledBatch
 from bertkit.errors import DataError, UsageError
 from bertkit.heads import Bert
+from bertkit.tasks.class_weights import WEIGHT_OPTIONS, OneOfClasses, Weighted, balanced_weights, weights_asked_for
 from bertkit.tasks.metrics import ClassificationScores, MultiLabelScores
 from bertkit.tasks.task import Loss
 from bertkit.tasks.texts import OfTexts, TextExample, check_options, mean_over_windows, names_of, place_of_name
@@ -41,20 +42,10 @@ class LabelsPrediction:
 
 
 @dataclass(frozen=True)
-class _Classification(OfTexts):
+class _Classification(OfTexts, Weighted):
     """What one label and several have in common."""
 
-    label_names: tuple[str, ...] = ()
-    class_weights: tuple[float, ...] = ()  # of each label in the loss; (): all the same
-    label_smoothing: float = 0.0  # share of the target that all labels get alike (Szegedy et al. 2016, section 7)
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.label_smoothing < 1:
-            raise UsageError(f"label_smoothing={self.label_smoothing}: expected a share from 0 to below 1")
-        if self.class_weights and len(self.class_weights) != len(self.label_names):
-            raise UsageError(f"{len(self.class_weights)} class_weights for {len(self.label_names)} labels")
-        if any(not 0 < weight < float("inf") for weight in self.class_weights):
-            raise UsageError(f"class_weights={self.class_weights}: expected numbers above 0")
+    label_names: tuple[str, ...] = ()  # again, as `OfTexts` may have none
 
     @classmethod
     def of_examples(cls, examples: Sequence[TextExample], options: Mapping[str, Any]) -> Self:
@@ -66,22 +57,14 @@ class _Classification(OfTexts):
         Raises:
             DataError: fewer than two labels, or one that only one example has.
         """
-        check_options(options, ("class_weights", "label_smoothing"), cls.name)
+        check_options(options, WEIGHT_OPTIONS, cls.name)
         found = names_of(examples)
         for example, why in cls.unlearnable(examples):
             raise example.error(why)
         cls._check_names(found)
-        weights = options.get("class_weights") or ()
-        if weights == "balanced":
-            weights = cls._balanced(np.array([len(having) for having in found.values()]), len(examples))
-        elif weights:
-            if not isinstance(weights, Mapping) or set(weights) != set(found):
-                raise UsageError(
-                    f"class_weights={weights!r}: expected 'balanced' or a weight for each of {list(found)}"
-                )
-            weights = tuple(float(weights[name]) for name in found)
-        settings = {"class_weights": weights, "label_smoothing": options.get("label_smoothing", 0.0)}
-        return cls(label_names=tuple(found), **settings)
+        balanced = cls._balanced(np.array([len(having) for having in found.values()]), len(examples))
+        names = tuple(found)
+        return cls(label_names=names, **weights_asked_for(options, names, balanced))
 
     @classmethod
     def unlearnable(cls, examples: Sequence[TextExample]) -> list[tuple[TextExample, str]]:
@@ -98,18 +81,15 @@ class _Classification(OfTexts):
 
     @classmethod
     @abstractmethod
-    def _balanced(cls, counts: np.ndarray, num_examples: int) -> tuple[float, ...]: ...
+    def _balanced(cls, counts: np.ndarray, num_examples: int) -> np.ndarray: ...
 
     @property
     def _numbers(self) -> dict[str, int]:
         return {name: number for number, name in enumerate(self.label_names)}
 
-    def _weights(self, logits: Tensor) -> Tensor | None:
-        return logits.new_tensor(self.class_weights) if self.class_weights else None
-
 
 @dataclass(frozen=True)
-class SequenceClassification(_Classification):
+class SequenceClassification(OneOfClasses, _Classification):
     """One label of C for each text."""
 
     name: ClassVar[str] = "sequence-classification"
@@ -122,9 +102,8 @@ class SequenceClassification(_Classification):
             raise DataError(f"every example has the label {next(iter(found))!r}: expected two labels or more")
 
     @classmethod
-    def _balanced(cls, counts: np.ndarray, num_examples: int) -> tuple[float, ...]:
-        """Every label counts alike, and all together as much as before (scikit-learn's "balanced")."""
-        return tuple((num_examples / (len(counts) * counts)).tolist())
+    def _balanced(cls, counts: np.ndarray, num_examples: int) -> np.ndarray:
+        return balanced_weights(counts)
 
     def targets(self, examples: Sequence[TextExample]) -> np.ndarray:
         """(N,) int64."""
@@ -134,28 +113,6 @@ class SequenceClassification(_Classification):
                 raise example.error(f"its label is {example.label!r}: expected one of {', '.join(numbers)}")
             found[i] = place_of_name(numbers, example.label, example)
         return found
-
-    def totals(self, batch: LabelledBatch) -> Tensor:
-        """(1,) the weights of the sequences' labels."""
-        if not self.class_weights:
-            return torch.tensor([len(batch.labels)], dtype=torch.float64)
-        weights = torch.tensor(self.class_weights, dtype=torch.float64)
-        return weights[batch.labels.cpu()].sum()[None]
-
-    def loss(self, network: nn.Module, part: LabelledBatch, totals: Tensor) -> Loss:
-        """Cross-entropy in nats, the mean by weight."""
-        assert isinstance(network, Bert)
-        logits, labels = network(part.batch).logits[self.head].float(), part.labels
-        weights, smoothing = self._weights(logits), self.label_smoothing
-        loss = F.cross_entropy(logits, labels, weights, reduction="sum", label_smoothing=smoothing)
-        correct = (logits.detach().argmax(dim=-1) == labels).sum()
-        sums = torch.stack([loss.detach().double().cpu(), self.totals(part)[0], correct.double().cpu()])
-        return Loss(loss / float(totals[0]), torch.cat([sums, torch.tensor([float(len(labels))])]).double())
-
-    def metrics(self, sums: Tensor) -> dict[str, float]:
-        """Loss and accuracy."""
-        loss, weights, correct, number = sums.tolist()
-        return {"loss": loss / max(weights, 1e-30), "accuracy": correct / max(number, 1)}
 
     def decode(
         self, examples: Sequence[TextExample], encodings: Encodings, logits: np.ndarray
@@ -217,9 +174,9 @@ class MultiLabelClassification(_Classification):
             raise DataError("no example has a label: expected one label or more")
 
     @classmethod
-    def _balanced(cls, counts: np.ndarray, num_examples: int) -> tuple[float, ...]:
+    def _balanced(cls, counts: np.ndarray, num_examples: int) -> np.ndarray:
         """Those that have a label count together as much as those that lack it."""
-        return tuple((np.maximum(num_examples - counts, 1) / counts).tolist())
+        return np.maximum(num_examples - counts, 1) / counts
 
     def targets(self, examples: Sequence[TextExample]) -> np.ndarray:
         """(N, C) float32, 1 for each label that an example has."""

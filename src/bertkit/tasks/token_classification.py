@@ -5,22 +5,20 @@ in windows; each word is answered for by the one window that owns its first piec
 W words, C labels.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self, get_args
 
 import numpy as np
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
 
-from bertkit.batch import IGNORED, LabelledBatch, LabelledEncodings
+from bertkit.batch import IGNORED, LabelledEncodings
 from bertkit.errors import DataError, UsageError
-from bertkit.heads import Bert
+from bertkit.tasks.class_weights import WEIGHT_OPTIONS, OneOfClasses, balanced_weights, weights_asked_for
 from bertkit.tasks.examples import TaggedText, error_in
 from bertkit.tasks.metrics import ClassificationScores, EntityScores
 from bertkit.tasks.tags import OUTSIDE, Scheme, Tags, complete_names, guess_scheme, misspelled, spell
-from bertkit.tasks.task import Loss, TextTask
 from bertkit.tasks.texts import check_options
 from bertkit.tasks.words import Words, entities_of_spans, spaced, words_of
 from bertkit.tokenizer import Encodings, Tokenizer
@@ -54,10 +52,9 @@ class TagsPrediction:
 
 
 @dataclass(frozen=True)
-class TokenClassification(TextTask):
+class TokenClassification(OneOfClasses):
     """One label of C for each word."""
 
-    label_names: tuple[str, ...] = ()
     scheme: Scheme = "BIO"  # how the labels spell entities
     words: Words = "punctuation"  # what separates the words of a text that comes without them
 
@@ -67,6 +64,7 @@ class TokenClassification(TextTask):
     on_long: ClassVar[OnLong] = "window"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.words not in get_args(Words):
             raise UsageError(f"words={self.words!r}: expected one of {', '.join(get_args(Words))}")
         self._tags()
@@ -78,18 +76,23 @@ class TokenClassification(TextTask):
 
     @classmethod
     def of_examples(cls, examples: Sequence[TaggedText], options: Mapping[str, Any]) -> Self:
-        """As `TextTask.of_examples`: every type of entity has all tags of the scheme."""
-        check_options(options, (), cls.name)
+        """As `TextTask.of_examples`: every type of entity has all tags of the scheme.
+
+        Args:
+            options: "class_weights", "balanced" or a weight for each tag, those of types completed included;
+                "label_smoothing", 0 to below 1.
+        """
+        check_options(options, WEIGHT_OPTIONS, cls.name)
         if not examples:
             raise DataError("there are no examples to learn from")
-        names: set[str] = set()
-        for example in examples:
-            names.update(_tags_of(example))
-        scheme = guess_scheme(names)
-        if scheme == "plain" and len(names) < 2:
-            raise DataError(f"every word has the label {next(iter(names), None)!r}: expected two labels or more")
+        counts = Counter(tag for example in examples for tag in _tags_of(example))
+        scheme = guess_scheme(counts)
+        if scheme == "plain" and len(counts) < 2:
+            raise DataError(f"every word has the label {next(iter(counts), None)!r}: expected two labels or more")
         as_found = all(example.words == words_of(example.text, "punctuation") for example in examples)
-        return cls(complete_names(names, scheme), scheme, "punctuation" if as_found else "spaces")
+        names = complete_names(counts, scheme)
+        weights = weights_asked_for(options, names, balanced_weights(np.array([counts[name] for name in names])))
+        return cls(label_names=names, scheme=scheme, words="punctuation" if as_found else "spaces", **weights)
 
     @classmethod
     def example(cls, item: str | Sequence[str] | TaggedText, label: Any = None, place: str = "") -> TaggedText:
@@ -124,45 +127,35 @@ class TokenClassification(TextTask):
         """As `TextTask.labelled`: (T,) the label of a word at its first piece, in the window that owns it."""
         labels = np.full(len(encodings.input_ids), IGNORED, np.int64)
         tokens = first_pieces([self._words(example) for example in examples], encodings)
-        numbers = self._numbers(examples)
+        numbers = self.targets(examples)
         labels[tokens[tokens >= 0]] = numbers[tokens >= 0]
         return LabelledEncodings(encodings, labels, of_tokens=True)
-
-    def totals(self, batch: LabelledBatch) -> Tensor:
-        """(1,) labelled words."""
-        return (batch.labels != IGNORED).sum().double().cpu()[None]
-
-    def loss(self, network: nn.Module, part: LabelledBatch, totals: Tensor) -> Loss:
-        """Cross-entropy in nats, the mean over words."""
-        assert isinstance(network, Bert)
-        logits, labels = network(part.batch).logits[self.head].float(), part.labels
-        loss = F.cross_entropy(logits, labels, reduction="sum", ignore_index=IGNORED)
-        correct = (logits.detach().argmax(dim=-1) == labels).sum()
-        sums = torch.stack([loss.detach().double().cpu(), correct.double().cpu(), self.totals(part)[0]])
-        return Loss(loss / max(1.0, float(totals[0])), sums)
-
-    def metrics(self, sums: Tensor) -> dict[str, float]:
-        """Loss and accuracy."""
-        loss, correct, number = sums.tolist()
-        return {"loss": loss / max(number, 1), "accuracy": correct / max(number, 1)}
 
     def decode(self, examples: Sequence[TaggedText], encodings: Encodings, logits: np.ndarray) -> list[TagsPrediction]:
         """As `TextTask.decode`."""
         words = [self._words(example) for example in examples]
+        scores, was_read = self.word_scores(words, encodings, logits)
+        cu_words = np.cumsum([0, *map(len, words)])
+        labels = self.likeliest(scores, cu_words)
+        probabilities = np.exp(scores[np.arange(len(labels)), labels])
+        probabilities[~was_read] = 0.0
+        return self._predictions(examples, words, labels, probabilities, cu_words)
+
+    def word_scores(
+        self, words: Sequence[Sequence[Span]], encodings: Encodings, logits: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(W, C) float64 log probabilities of the labels of each word, and (W,) bool whether the model has read it; of
+        one that it has not, the label of `TagsPrediction` is certain."""
         tokens = first_pieces(words, encodings)
         scores = torch.from_numpy(logits[np.maximum(tokens, 0)]).double().log_softmax(-1).numpy()
         scores[tokens < 0] = -np.inf
         scores[tokens < 0, self.label_names.index(OUTSIDE) if OUTSIDE in self.label_names else 0] = 0.0
-        cu_words = np.cumsum([0, *map(len, words)])
-        labels = self._likeliest(scores, cu_words)
-        probabilities = np.exp(scores[np.arange(len(labels)), labels])
-        probabilities[tokens < 0] = 0.0
-        return self._predictions(examples, words, labels, probabilities, cu_words)
+        return scores, tokens >= 0
 
     def scorer(self) -> "TagScorer":
         return TagScorer(self)
 
-    def _likeliest(self, scores: np.ndarray, cu_words: np.ndarray) -> np.ndarray:
+    def likeliest(self, scores: np.ndarray, cu_words: np.ndarray) -> np.ndarray:
         """(W,) the labels of words, from (W, C) log probabilities: well-formed in each text."""
         labels, may_follow = scores.argmax(axis=1), self._tags().may_follow
         edge = len(self.label_names)
@@ -207,7 +200,7 @@ class TokenClassification(TextTask):
     def _tags(self) -> Tags:
         return Tags(self.label_names, self.scheme)
 
-    def _numbers(self, examples: Sequence[TaggedText]) -> np.ndarray:
+    def targets(self, examples: Sequence[TaggedText]) -> np.ndarray:
         """(W,) int64 the labels of all words.
 
         Raises:
@@ -247,7 +240,7 @@ class TagScorer:
 
     def add(self, examples: Sequence[TaggedText], predictions: Sequence[TagsPrediction]) -> None:
         """As `Scorer.add`."""
-        labels = self.task._numbers(examples)
+        labels = self.task.targets(examples)
         numbers = self.task._tags().numbers
         found = [numbers[label] for prediction in predictions for label in prediction.labels]
         if isinstance(self.scores, EntityScores):

@@ -14,6 +14,7 @@ from bertkit.tasks.tags import guess_scheme
 
 _LABEL_KINDS: Mapping[str, LabelKind] = {
     "sequence-classification": "class",
+    "few-shot-classification": "class",
     "multi-label-classification": "set",
     "regression": "number",
     "ordinal-regression": "class",

@@ -1,0 +1,199 @@
+"""Eight examples a class: bertkit's few-shot classifier beside SetFit's method, with the same encoder and examples.
+
+    python benchmarks/few_labels.py [--list] [--only NAME] [--scale 1.0] [--threads 2] [--work FOLDER]
+                                    [--out benchmarks/results]
+
+Banking77: of each of 77 classes eight texts of the training file, drawn anew for each seed; accuracy on the whole test
+file. Every run is a process of its own and is kept in the work folder when it is finished, so that the same command
+goes on. ``--scale`` is the share of the classes, to try it out.
+"""
+
+import argparse
+import csv
+import json
+import os
+import statistics
+from collections.abc import Iterator
+from dataclasses import asdict
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import report
+import texts
+from classifiers import SYSTEMS, System
+from turns import say
+from worker import Worker
+
+from bertkit.evidence import bootstrap_interval
+from bertkit.json_files import read_json, write_json
+
+NUM_EXAMPLES = 8
+SEEDS = (0, 1, 2, 3, 4)
+OURS, THEIRS = "bertkit", "setfit"
+_TIMES = ("learn", "predict")
+
+Rows = list[tuple[str, str]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--work", type=Path, default=report.CACHE, help="folder of finished runs")
+    parser.add_argument("--list", action="store_true", help="tell which runs are finished")
+    parser.add_argument("--only", metavar="NAME", help="this run alone")
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the classes, above 0 and at most 1")
+    results, options = report.begin("few-labels", parser)
+    if not 0 < options.scale <= 1:
+        parser.error("expected a scale above 0 and at most 1")
+    try:
+        runs = FewLabels(options.work, options.scale, options.threads)
+        if options.list:
+            print("\n".join(runs.states()))
+            return
+        for name in [options.only] if options.only else runs.names():
+            runs.do(name)
+        if not options.only:
+            results |= runs.gather()
+            title = [f"# Few labels, {results['date']}", "", report.machine(results), ""]
+            report.finish(results, "\n".join([*title, *describe(results)]), options.out)
+    except RuntimeError as error:
+        raise SystemExit(f"few_labels: {error}") from None
+
+
+class FewLabels:
+    """All runs, in a folder for each ``scale``.
+
+    Raises:
+        RuntimeError: Banking77 is not on this machine.
+    """
+
+    def __init__(self, work: Path, scale: float, threads: int) -> None:
+        self._train, self._test = _rows("train"), _rows("test")
+        names = sorted({label for _, label in self._train})
+        self._classes = set(names[: max(2, round(len(names) * scale))])
+        self._test = [row for row in self._test if row[1] in self._classes]
+        self._threads, self._folder = threads, work / f"few-labels-{scale:g}"
+        self._folder.mkdir(parents=True, exist_ok=True)
+
+    def names(self) -> list[str]:
+        """Of all runs, in order."""
+        return [f"{system.name}-seed-{seed}" for seed in SEEDS for system in SYSTEMS]
+
+    def result(self, name: str) -> dict[str, Any] | None:
+        """What a run left, if it was told the same."""
+        result = read_json(self._folder / f"{name}.json")
+        return result if result is not None and result["run"] == self._facts(*self._find(name)) else None
+
+    def states(self) -> Iterator[str]:
+        """A line for each run."""
+        for name in self.names():
+            result = self.result(name)
+            if result is None:
+                yield f"{name}: open"
+            else:
+                yield f"{name}: finished {result['date']}, accuracy {result['accuracy']:.4f}"
+
+    def do(self, name: str) -> None:
+        """Learn and predict, unless that is done.
+
+        Raises:
+            RuntimeError: no such run, or one that failed.
+        """
+        if name not in self.names():
+            raise RuntimeError(f"no run {name!r}: expected one of {', '.join(self.names())}")
+        if self.result(name) is not None:
+            say(f"{name}: finished before")
+            return
+        system, seed = self._find(name)
+        drawn = self.examples(seed)
+        worker = Worker(f"classifiers.{system.module}", "Classifier", self._threads)
+        worker.turn("warm_up", *zip(*drawn[: 2 * NUM_EXAMPLES], strict=True), system.settings)
+        learned = worker.turn("learn", *zip(*drawn, strict=True), seed, system.settings)
+        predicted = worker.turn("predict", [text for text, _ in self._test])
+        worker.close()
+        is_right = [label == found for (_, label), found in zip(self._test, predicted.result, strict=True)]
+        result = {
+            "run": self._facts(system, seed),
+            "date": date.today().isoformat(),
+            "load_average_before": round(os.getloadavg()[0], 2),
+            "accuracy": statistics.mean(is_right),
+            "seconds_to_learn": learned.seconds,
+            "seconds_to_predict": predicted.seconds,
+            "peak_bytes": learned.peak_bytes,
+            "is_right": [int(right) for right in is_right],
+        }
+        write_json(self._folder / f"{name}.json", result)
+        say(f"{name}: accuracy {result['accuracy']:.4f}, {learned.seconds:.1f} s to learn")
+
+    def examples(self, seed: int) -> Rows:
+        """NUM_EXAMPLES rows of each class, in order of the classes."""
+        draw = np.random.default_rng(seed)
+        chosen = []
+        for name in sorted(self._classes):
+            places = [place for place, (_, label) in enumerate(self._train) if label == name]
+            chosen += draw.choice(places, NUM_EXAMPLES, replace=False).tolist()
+        return [self._train[place] for place in chosen]
+
+    def gather(self) -> dict[str, Any]:
+        """The figures of all runs, and how the two systems differ over the same seeds and test rows."""
+        found = {system.name: [self.result(f"{system.name}-seed-{seed}") for seed in SEEDS] for system in SYSTEMS}
+        if any(result is None for results in found.values() for result in results):
+            raise RuntimeError("not all runs are finished: --list tells which")
+        right = {name: np.array([result.pop("is_right") for result in results]) for name, results in found.items()}
+        gaps = right[OURS] - right[THEIRS]  # (seeds, rows)
+        of_seeds = gaps.mean(axis=1)
+        difference = {
+            "mean": float(gaps.mean()),
+            "of_seeds": of_seeds.tolist(),
+            "standard_error_over_seeds": float(of_seeds.std(ddof=1) / len(of_seeds) ** 0.5),
+            "interval_over_rows": list(bootstrap_interval(gaps.mean(axis=0))),
+        }
+        return {"num_classes": len(self._classes), "num_test_rows": len(self._test), "runs": found, "gain": difference}
+
+    def _find(self, name: str) -> tuple[System, int]:
+        system, _, seed = name.rpartition("-seed-")
+        return next(one for one in SYSTEMS if one.name == system), int(seed)
+
+    def _facts(self, system: System, seed: int) -> dict[str, Any]:
+        """All that a run is told, as JSON has it."""
+        facts = {"system": asdict(system), "seed": seed, "num_examples": NUM_EXAMPLES, "num_threads": self._threads}
+        return json.loads(json.dumps(facts))
+
+
+def describe(found: dict[str, Any]) -> list[str]:
+    rows = []
+    for name, results in found["runs"].items():
+        shares = [100 * result["accuracy"] for result in results]
+        seconds = [statistics.median(result[f"seconds_to_{what}"] for result in results) for what in _TIMES]
+        each = ", ".join(f"{share:.1f}" for share in shares)
+        mean, deviation = statistics.mean(shares), statistics.stdev(shares)
+        rows.append([name, f"{mean:.2f}", f"{deviation:.2f}", each, *(f"{second:.1f}" for second in seconds)])
+    header = ["system", "accuracy", "deviation", "of each seed", "seconds to learn", "to predict"]
+    gain = found["gain"]
+    low, high = (100 * end for end in gain["interval_over_rows"])
+    return [
+        f"Banking77, {NUM_EXAMPLES} examples of each of {found['num_classes']} classes, {found['num_test_rows']} test "
+        "rows; all-MiniLM-L6-v2; the same examples for all systems of a seed.",
+        "",
+        report.markdown_table(header, *rows),
+        "",
+        f"{OURS} less {THEIRS}: {100 * gain['mean']:+.2f} points, standard error over seeds "
+        f"{100 * gain['standard_error_over_seeds']:.2f}, 95 % interval over test rows {low:+.2f} to {high:+.2f}.",
+        "",
+        "frozen: the vectors as published, and logistic regression. setfit: its published method, 20 iterations. "
+        "accuracy: in percent; deviation over seeds. seconds: median.",
+        "",
+    ]
+
+
+def _rows(split: str) -> Rows:
+    path = texts.DATA / "banking77" / f"{split}.csv"
+    if not path.is_file():
+        raise RuntimeError(f"../shared/data/banking77/{split}.csv is not there")
+    with path.open(encoding="utf-8", newline="") as file:
+        return [(row["text"], row["category"]) for row in csv.DictReader(file)]
+
+
+if __name__ == "__main__":
+    main()

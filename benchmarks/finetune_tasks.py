@@ -1,0 +1,194 @@
+"""What is learned: real data sets, what both libraries are told about each, and how predictions are scored.
+
+Examples are capped so that a run of transformers in float32 takes about three minutes on two cores.
+"""
+
+import json
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, islice
+from typing import Any
+
+import texts
+from finetuners import Settings
+
+from bertkit.tasks.answers import AnswerScores
+from bertkit.tasks.metrics import ClassificationScores, EntityScores, RegressionScores
+from bertkit.tasks.reading import BadRows, read_examples
+from bertkit.tasks.tags import Tags, complete_names, entities_in, guess_scheme, spell
+
+MAX_TEST = 2_000  # examples
+_FEWEST = 40  # examples of a trial
+Examples = list[Any]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One data set; ``read`` gives its training and its test examples."""
+
+    name: str
+    read: Callable[["Task"], tuple[Examples, Examples]]
+    num_train: int  # most examples to learn from
+    metric: str  # of `score`, that is compared
+    settings: Settings
+
+    def examples(self, scale: float) -> tuple[Examples, Examples]:
+        """The same for every run: the same examples, in the same order.
+
+        Raises:
+            RuntimeError: its data are not on this machine.
+        """
+        train, test = self.read(self)
+        limits = (max(_FEWEST, round(number * scale)) for number in (self.num_train, MAX_TEST))
+        train, test = (texts.shuffled(examples)[:limit] for examples, limit in zip((train, test), limits, strict=True))
+        return train, test
+
+
+def score(task: Task, train: Examples, test: Examples, predictions: Sequence[Any]) -> dict[str, float]:
+    """The metrics of predictions by name, whichever library made them."""
+    return _SCORES[task.settings.kind](train, test, predictions)
+
+
+def _of_classes(train: Examples, test: Examples, predictions: Sequence[str]) -> dict[str, float]:
+    names = sorted({example.label for example in (*train, *test)})
+    scores = ClassificationScores(len(names))
+    scores.add([names.index(example.label) for example in test], [names.index(name) for name in predictions])
+    return scores.results()
+
+
+def _of_numbers(train: Examples, test: Examples, predictions: Sequence[float]) -> dict[str, float]:
+    scores = RegressionScores()
+    scores.add([example.label for example in test], predictions)
+    return scores.results()
+
+
+def _of_tags(train: Examples, test: Examples, predictions: Sequence[Sequence[str]]) -> dict[str, float]:
+    found = {tag for example in (*train, *test) for tag in example.tags}
+    scheme = guess_scheme(found)
+    tags = Tags(complete_names(found, scheme), scheme)
+    true = [tags.numbers[tag] for example in test for tag in example.tags]
+    if scheme == "plain":
+        scores = ClassificationScores(len(tags.names))
+        scores.add(true, [tags.numbers[tag] for of_text in predictions for tag in of_text])
+        return scores.results()
+    # An I- that goes on from nothing begins an entity, as seqeval has it by default.
+    read = [spell(entities_in(of_text, "IOB1"), len(of_text), scheme) for of_text in predictions]
+    scores = EntityScores(tags)
+    cu_words = [0, *accumulate(map(len, read))]
+    scores.add(true, [tags.numbers[tag] for of_text in read for tag in of_text], cu_words)
+    return scores.results()
+
+
+def _of_answers(train: Examples, test: Examples, predictions: Sequence[str]) -> dict[str, float]:
+    scores = AnswerScores(no_answer=False)
+    for example, answer in zip(test, predictions, strict=True):
+        scores.add(answer, example.answer_texts)
+    jaccard = statistics.mean(
+        max(_jaccard(answer, true) for true in example.answer_texts)
+        for example, answer in zip(test, predictions, strict=True)
+    )
+    return {**scores.results(), "jaccard": jaccard}
+
+
+def _jaccard(answer: str, true: str) -> float:
+    """Of their words, as the tweet sentiment extraction competition counts it."""
+    a, b = (set(text.lower().split()) for text in (answer, true))
+    return len(a & b) / len(a | b) if a | b else 1.0
+
+
+def _of_choices(train: Examples, test: Examples, predictions: Sequence[int]) -> dict[str, float]:
+    scores = ClassificationScores(len(test[0].choices))
+    scores.add([example.label for example in test], predictions)
+    return scores.results()
+
+
+_SCORES: dict[str, Callable[[Examples, Examples, Any], dict[str, float]]] = {
+    "sequence-classification": _of_classes,
+    "regression": _of_numbers,
+    "token-classification": _of_tags,
+    "question-answering": _of_answers,
+    "multiple-choice": _of_choices,
+}
+
+
+_WNUT = "ner_wnut17/CONLL-format/data"
+
+
+def _files(train: str, test: str) -> Callable[[Task], tuple[Examples, Examples]]:
+    """Reads two files of ``../shared/data``."""
+
+    def read(task: Task) -> tuple[Examples, Examples]:
+        return _read(task, train), _read(task, test)
+
+    return read
+
+
+def _read(task: Task, file: str) -> Examples:
+    path = texts.open_data(file)
+    return list(read_examples(task.settings.kind, path, bad_rows=BadRows(skip=True)))
+
+
+def _parts(file: str) -> Callable[[Task], tuple[Examples, Examples]]:
+    """Reads one file, of which the last fifth is to test."""
+
+    def read(task: Task) -> tuple[Examples, Examples]:
+        examples = _read(task, file)
+        end = len(examples) * 4 // 5
+        return examples[:end], examples[end:]
+
+    return read
+
+
+def _articles(file: str) -> Callable[[Task], tuple[Examples, Examples]]:
+    """Reads one SQuAD file, of which every fourth article is to test."""
+
+    def read(task: Task) -> tuple[Examples, Examples]:
+        questions = iter(_read(task, file))
+        parts: tuple[Examples, Examples] = [], []
+        for number, article in enumerate(json.loads(texts.open_data(file).read_text(encoding="utf-8"))["data"]):
+            count = sum(len(paragraph["qas"]) for paragraph in article["paragraphs"])
+            parts[number % 4 == 3].extend(islice(questions, count))
+        return parts
+
+    return read
+
+
+TASKS = (
+    Task(
+        "sst2", _files("glue_sst2/train.tsv", "glue_sst2/test.tsv"), 5_000, "accuracy",
+        Settings("sequence-classification", num_epochs=2, learning_rate=1e-4, max_length=128),
+    ),
+    Task(
+        "tweets", _files("tweet_sentiment_extraction/train.csv", "tweet_sentiment_extraction/test.csv"), 5_000,
+        "accuracy", Settings("sequence-classification", num_epochs=2, learning_rate=1e-4, max_length=128),
+    ),
+    Task(
+        "stsb", _files("sts_benchmark/sts-train.csv", "sts_benchmark/sts-test.csv"), 3_000, "spearman",
+        Settings("regression", num_epochs=2, learning_rate=1e-4, max_length=128),
+    ),
+    Task(
+        "mrpc", _files("mrpc/msr-para-train.tsv", "mrpc/msr-para-test.tsv"), 2_400, "f1",
+        Settings("sequence-classification", num_epochs=2, learning_rate=1e-4, max_length=128),
+    ),
+    Task(
+        "wnut17", _files(f"{_WNUT}/train/wnut17train.conll", f"{_WNUT}/test/emerging.test.annotated"), 3_394, "f1",
+        Settings("token-classification", num_epochs=2, learning_rate=2e-4, max_length=128),
+    ),
+    Task(
+        "ewt", _files("ud_english_ewt/en_ewt-ud-train.conllu", "ud_english_ewt/en_ewt-ud-test.conllu"), 3_000,
+        "accuracy", Settings("token-classification", num_epochs=2, learning_rate=2e-4, max_length=128),
+    ),
+    Task(
+        "tweet-spans", _parts("tweet_sentiment_extraction/train.csv"), 5_000, "jaccard",
+        Settings("question-answering", num_epochs=2, learning_rate=2e-4, max_length=128, max_answer_length=100),
+    ),
+    Task(
+        "xquad", _articles("xquad/xquad.en.json"), 1_190, "f1",
+        Settings("question-answering", num_epochs=2, learning_rate=2e-4, max_length=384, max_answer_length=30),
+    ),
+    Task(
+        "openbookqa", _files("openbookqa/Main/train.tsv", "openbookqa/Main/test.tsv"), 1_200, "accuracy",
+        Settings("multiple-choice", num_epochs=2, learning_rate=1e-4, max_length=128),
+    ),
+)  # fmt: skip

@@ -1,0 +1,64 @@
+"""Finder of answers in texts, and chooser among several. Shape letters: N questions, C choices."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from bertkit.errors import DataError
+from bertkit.estimators.estimator import TextEstimator
+from bertkit.tasks import MultipleChoice, QuestionAnswering, TextTask
+
+
+class QuestionAnswerer(TextEstimator):
+    """Where in a text is the answer to a question.
+
+    X are pairs of question and context, y the answers: a text that stands in the context, first where it stands first;
+    (text, start) with the character at which it starts; or "" where there is none. Parameters are those of
+    `TextEstimator` with ``max_answer_length``, tokens, None: from the answers, and ``num_candidates``.
+    """
+
+    _task: ClassVar[type[TextTask]] = QuestionAnswering
+    _options: ClassVar[Mapping[str, Any]] = {"max_answer_length": None, "num_candidates": 20}
+
+    def predict(self, X: Any) -> np.ndarray:
+        """(N,) objects, the texts of the answers, "" where there is none."""
+        return np.array([one.answer.text if one.answer else "" for one in self._predictions(X)], object)
+
+    def score(self, X: Any, y: Any) -> float:
+        """SQuAD's F1."""
+        return self._metrics(self._examples(X, y), self._trained_task)["f1"]
+
+    def _example(self, item: Any, label: Any, place: str) -> Any:
+        match label:
+            case (str(text), start):
+                if not QuestionAnswering.example(item).context.startswith(text, start):
+                    raise DataError(f"{place}: the answer {text!r:.60} does not stand at {start} of its context")
+                label = (start, start + len(text)) if text else ""
+        return super()._example(item, label, place)
+
+
+class MultipleChooser(TextEstimator):
+    """Which of several choices goes on with a text, or answers a question.
+
+    X are pairs of a text and a list of choices, y the numbers of the right ones, from 0. Parameters are those of
+    `TextEstimator`.
+    """
+
+    _task: ClassVar[type[TextTask]] = MultipleChoice
+
+    def predict(self, X: Any) -> np.ndarray:
+        """(N,) int64, the numbers of the likeliest choices."""
+        return np.array([one.choice for one in self._predictions(X)], np.int64)
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """(N, C) float64, the probability of each choice; 0 beyond those of a question with fewer."""
+        found = [one.probabilities for one in self._predictions(X)]
+        probabilities = np.zeros((len(found), max(map(len, found), default=0)))
+        for row, values in zip(probabilities, found, strict=True):
+            row[: len(values)] = values
+        return probabilities
+
+    def score(self, X: Any, y: Any) -> float:
+        """Accuracy."""
+        return self._metrics(self._examples(X, y), self._trained_task)["accuracy"]

@@ -1,0 +1,62 @@
+"""Tagger of words. Shape letters: C labels."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from bertkit.estimators.estimator import TextEstimator, items_of
+from bertkit.inference import PredictReport
+from bertkit.tasks import TextTask, TokenClassification
+from bertkit.tokenizer import Encodings
+
+
+class TokenClassifier(TextEstimator):
+    """Which label has each word of a text: entities, or plain labels such as parts of speech.
+
+    X are lists of words, and y for each a list of tags; or X are texts, and y for each a list of its entities as
+    (start, end, label), characters of the text. Parameters are those of `TextEstimator` with ``class_weights``, None,
+    "balanced", or a weight for each tag, and ``label_smoothing``.
+    """
+
+    _task: ClassVar[type[TextTask]] = TokenClassification
+    _options: ClassVar[Mapping[str, Any]] = {"class_weights": None, "label_smoothing": 0.0}
+
+    def predict(self, X: Any) -> list[list[Any]]:
+        """For a list of words its tags; for a text its entities, of plain labels its words, as (start, end, label)."""
+        found = zip(items_of(X), self._predictions(X), strict=True)
+        return [self._spans(one) if isinstance(item, str) else list(one.labels) for item, one in found]
+
+    def predict_proba(self, X: Any) -> list[np.ndarray]:
+        """For each text (words, C) float64, the probability of each label of ``classes_``.
+
+        A word that was cut off, or of which the tokenizer keeps nothing, has its label for certain: O, of plain labels
+        the first.
+        """
+        task = self._trained_task
+
+        def decode(examples: Sequence[Any], encodings: Encodings, logits: np.ndarray) -> list[np.ndarray]:
+            words = [one.words for one in task.decode(examples, encodings, logits)]
+            scores, _ = task.word_scores(words, encodings, logits)
+            return np.split(np.exp(scores), np.cumsum([len(of_text) for of_text in words])[:-1])
+
+        parts = self.model_.predict_stream(items_of(X), report=PredictReport(), decode=decode)
+        return [found for _, of_part in parts for found in of_part]
+
+    def score(self, X: Any, y: Any) -> float:
+        """The F1 of entities, of plain labels the accuracy. A tag that was never learned is one that was not found."""
+        examples, task = self._examples(X, y), self._trained_task
+        strange = {tag for example in examples for tag in example.tags or ()} - {*task.label_names}
+        task = replace(task, label_names=(*task.label_names, *sorted(strange)), class_weights=())
+        return self._metrics(examples, task)[task.best_by]
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """(C,) the labels, in the order of ``predict_proba``."""
+        return np.array(self._trained_task.label_names)
+
+    def _spans(self, found: Any) -> list[tuple[int, int, str]]:
+        if self._trained_task.scheme == "plain":
+            return [(*span, label) for span, label in zip(found.words, found.labels, strict=True)]
+        return [(entity.start, entity.end, entity.label) for entity in found.entities]

@@ -1,0 +1,137 @@
+"""What plain means reach on the same examples, and how it grows with the training data.
+
+For texts: TF-IDF of words and pairs of words with logistic regression, of numbers with ridge regression (scikit-learn).
+For words: the tag that a word has most often in the training data, for an unknown word the most frequent of all.
+"""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bertkit.errors import DependencyError
+from bertkit.evidence.intervals import Measured, bootstrap_difference, bootstrap_scores
+from bertkit.evidence.leakage import whole_text
+from bertkit.evidence.outcomes import JudgedTask, Outcomes, targets_of
+from bertkit.evidence.scoring import Scoring
+from bertkit.tasks import MultiLabelClassification, OrdinalRegression, Regression, TaggedText, TokenClassification
+
+_SHARES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1)
+_INVERSE_REGULARIZATION = 10.0
+"""Of the logistic regression: TF-IDF vectors have length 1, so that scikit-learn's 1.0 holds back more than helps."""
+
+_UNSEEN = 1e-6
+"""Share of a tag that a word never has in training."""
+
+
+@dataclass(frozen=True)
+class SizeScore:
+    """A score after training on some of the examples."""
+
+    num_train: int
+    score: Measured
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """The scores of plain means, trained on the same examples."""
+
+    method: str
+    num_train: int
+    scores: dict[str, Measured]
+    difference: dict[str, Measured]  # the model's less these, by the same draws of examples
+    by_size: list[SizeScore]
+
+
+def baseline_of(outcomes: Outcomes, train: Sequence[Any], scoring: Scoring, rows: np.ndarray, metric: str) -> Baseline:
+    """Train the baseline on all and on parts of the training examples.
+
+    Args:
+        train: examples of the same task with labels.
+        rows: (N, K) of the model on the test examples, as ``scoring`` makes them.
+        metric: the score that is told of parts.
+
+    Raises:
+        DataError: a label of ``train`` that is missing, or not one of the model's.
+        DependencyError: no scikit-learn, where it is needed.
+    """
+    task, order = outcomes.task, np.random.default_rng(0).permutation(len(train))
+    by_size, plain_rows, scores = [], rows, {}
+    for size in sorted({max(1, round(share * len(train))) for share in _SHARES}):
+        predicted = predict_plainly(task, [train[number] for number in order[:size].tolist()], outcomes.examples)
+        plain_rows = scoring.rows(outcomes.targets, predicted, outcomes.example_of, len(outcomes.examples))
+        scores = bootstrap_scores(scoring, plain_rows)
+        by_size.append(SizeScore(size, scores[metric]))
+    difference = bootstrap_difference(scoring, rows, plain_rows)
+    return Baseline(_method(task), len(train), scores, difference, by_size)
+
+
+def predict_plainly(task: JudgedTask, train: Sequence[Any], examples: Sequence[Any]) -> np.ndarray:
+    """What the baseline predicts, as `Outcomes.predicted`.
+
+    Raises:
+        DataError: a label of ``train`` that is missing, or not one of the model's.
+        DependencyError: no scikit-learn, where it is needed.
+    """
+    targets = targets_of(task, train)
+    if isinstance(task, TokenClassification):
+        return _most_frequent_tags(task, train, targets, examples)
+    vectors, train_vectors = _vectors(train, examples)
+    if isinstance(task, Regression | OrdinalRegression):
+        from sklearn.linear_model import Ridge
+
+        return Ridge().fit(train_vectors, targets).predict(vectors)
+    if isinstance(task, MultiLabelClassification):
+        return np.stack([_classes(train_vectors, has, vectors) for has in targets.T], axis=1)
+    return _classes(train_vectors, targets, vectors)
+
+
+def _vectors(train: Sequence[Any], examples: Sequence[Any]) -> tuple[Any, Any]:
+    try:
+        from sklearn.feature_extraction.text import TfidfVectorizer
+    except ImportError:
+        raise DependencyError("scikit-learn is not installed: pip install 'bertkit[sklearn]'") from None
+    # every word counts, of one letter and punctuation too, so that no text is without any
+    vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"\w+|[^\w\s]", dtype=np.float32)
+    train_vectors = vectorizer.fit_transform(map(whole_text, train))
+    return vectorizer.transform(map(whole_text, examples)), train_vectors
+
+
+def _classes(train_vectors: Any, targets: np.ndarray, vectors: Any) -> np.ndarray:
+    """Logistic regression; where all targets are the same, these."""
+    from sklearn.linear_model import LogisticRegression
+
+    if (targets == targets[0]).all():
+        return np.full(vectors.shape[0], targets[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of few examples for many labels, which the curve begins with
+        found = LogisticRegression(C=_INVERSE_REGULARIZATION, max_iter=300).fit(train_vectors, targets)
+    return found.predict(vectors)
+
+
+def _most_frequent_tags(
+    task: TokenClassification, train: Sequence[TaggedText], targets: np.ndarray, examples: Sequence[TaggedText]
+) -> np.ndarray:
+    """(W,) int64, well-formed as the model's; the more frequent a tag is with a word, the likelier."""
+    numbers: dict[str, int] = {}
+    places = np.array([numbers.setdefault(word, len(numbers)) for word in _words(train)], np.int64)
+    shape = len(numbers) + 1, len(task.label_names)
+    counts = np.bincount(places * shape[1] + targets, minlength=shape[0] * shape[1]).reshape(shape)
+    counts[-1] = counts.sum(axis=0)  # of words that training does not have
+    shares = counts / counts.sum(axis=1, keepdims=True)
+    scores = np.log(shares + _UNSEEN)[[numbers.get(word, -1) for word in _words(examples)]]
+    return task.likeliest(scores, np.cumsum([0, *(len(example.words or ()) for example in examples)]))
+
+
+def _words(examples: Sequence[TaggedText]) -> list[str]:
+    return [example.text[start:end] for example in examples for start, end in example.words or ()]
+
+
+def _method(task: JudgedTask) -> str:
+    if isinstance(task, TokenClassification):
+        return "the tag that each word has most often in training"
+    if isinstance(task, Regression | OrdinalRegression):
+        return "TF-IDF of words and pairs of words, ridge regression"
+    return f"TF-IDF of words and pairs of words, logistic regression (C={_INVERSE_REGULARIZATION:g})"

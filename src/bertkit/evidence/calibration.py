@@ -1,0 +1,169 @@
+"""Is the model right as often as it says? Expected calibration error, and a temperature that mends it.
+
+Guo et al. 2017, "On Calibration of Modern Neural Networks": ECE in section 2, temperature scaling in section 4.2. The
+temperature is the one with the lowest mean negative log-likelihood. Shape letters: U judgements, C labels.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bertkit.evidence.intervals import wilson_interval
+from bertkit.evidence.outcomes import Outcomes
+from bertkit.tasks import MultiLabelClassification, TokenClassification
+
+NUM_BINS = 15
+FEWEST_EXAMPLES = 20
+"""For which a temperature is fitted on half of them."""
+
+_SMALLEST = 1e-12  # probability
+_RANGE = 0.02, 50.0  # of 1 / temperature
+_HALVINGS = 50
+
+
+@dataclass(frozen=True)
+class Bin:
+    """The judgements whose confidence lies in one of NUM_BINS equal parts of 0 to 1."""
+
+    confidence: float  # their mean
+    accuracy: float
+    low: float  # Wilson's 95 % interval of the accuracy
+    high: float
+    num_judgements: int
+
+
+@dataclass(frozen=True)
+class Temperature:
+    """What logits are divided by, and what that does to judgements on which it was not fitted.
+
+    Each half of the examples is scaled by the temperature that was fitted on the other.
+    """
+
+    temperature: float  # fitted on all examples, to be used from now on
+    of_halves: tuple[float, float]
+    expected_calibration_error: float
+    loss: float
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How far confidence and accuracy are apart."""
+
+    judgements: str  # what they are
+    num_judgements: int
+    bins: list[Bin]  # but for empty ones
+    expected_calibration_error: float
+    loss: float  # mean negative log-likelihood, nats
+    scaled: Temperature | None  # None: too few examples
+
+
+def calibration_of(outcomes: Outcomes) -> Calibration | None:
+    """None for a task without probabilities, or where no word was read."""
+    found = _judgements(outcomes)
+    if found is None or not len(found.targets):
+        return None
+    confidence, right = found.confidence(found.logits), found.right
+    return Calibration(
+        found.name,
+        len(found.targets),
+        _bins(confidence, right),
+        expected_calibration_error(confidence, right),
+        mean_loss(found.logits, found.targets),
+        _scaled(found) if len(outcomes.examples) >= FEWEST_EXAMPLES else None,
+    )
+
+
+@dataclass(frozen=True)
+class _Judgements:
+    name: str
+    logits: np.ndarray  # (U, C)
+    targets: np.ndarray  # (U,) int64
+    said: np.ndarray  # (U,) int64, the label whose probability is the confidence
+    right: np.ndarray  # (U,) bool
+    in_first_half: np.ndarray  # (U,) bool
+
+    def confidence(self, logits: np.ndarray) -> np.ndarray:
+        """(U,)"""
+        return _softmax(logits)[np.arange(len(logits)), self.said]
+
+
+def _judgements(outcomes: Outcomes) -> _Judgements | None:
+    probabilities, targets, first = outcomes.probabilities, outcomes.targets, outcomes.in_first_half
+    if probabilities is None:
+        return None
+    if isinstance(outcomes.task, MultiLabelClassification):
+        has, known = targets.ravel().astype(np.int64), np.clip(probabilities.ravel(), _SMALLEST, 1 - _SMALLEST)
+        logits = np.stack([np.log1p(-known), np.log(known)], axis=1)
+        halves = np.repeat(first, targets.shape[1])
+        name = "each label of each example: how often an example has a label of that probability"
+        return _Judgements(name, logits, has, np.ones_like(has), has == 1, halves)
+    logits, said, halves = np.log(np.maximum(probabilities, _SMALLEST)), outcomes.predicted, first
+    if not isinstance(outcomes.task, TokenClassification):
+        return _Judgements("the label of each example", logits, targets, said, said == targets, halves)
+    read, halves = outcomes.was_read, halves[outcomes.example_of]
+    assert read is not None
+    logits, targets, said = logits[read], targets[read], said[read]
+    return _Judgements("the label of each word", logits, targets, said, said == targets, halves[read])
+
+
+def expected_calibration_error(confidence: np.ndarray, right: np.ndarray) -> float:
+    """The mean distance of a bin's accuracy from its confidence, each bin counting by its judgements."""
+    places = _places(confidence)
+    apart = np.bincount(places, right, NUM_BINS) - np.bincount(places, confidence, NUM_BINS)
+    return float(np.abs(apart).sum() / len(confidence))
+
+
+def mean_loss(logits: np.ndarray, targets: np.ndarray) -> float:
+    """Mean negative log-likelihood, nats."""
+    found = _softmax(logits)[np.arange(len(targets)), targets]
+    return float(-np.log(np.maximum(found, _SMALLEST)).mean())
+
+
+def fitted_temperature(logits: np.ndarray, targets: np.ndarray) -> float:
+    """The temperature with the lowest loss, within 1/50 to 50.
+
+    The loss is convex in 1 / temperature; where its derivative, the mean of what logits are expected to be less what
+    those of the targets are, changes its sign, it is lowest.
+    """
+    low, high = np.log(_RANGE)
+    of_targets = logits[np.arange(len(targets)), targets]
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        expected = (_softmax(logits * np.exp(middle)) * logits).sum(axis=1)
+        low, high = (low, middle) if (expected - of_targets).mean() > 0 else (middle, high)
+    return float(np.exp(-(low + high) / 2))
+
+
+def _scaled(found: _Judgements) -> Temperature | None:
+    first = found.in_first_half
+    if first.all() or not first.any():
+        return None
+    logits, of_halves = found.logits.astype(np.float64), []
+    for half in (first, ~first):
+        of_halves.append(fitted_temperature(found.logits[half], found.targets[half]))
+        logits[~half] /= of_halves[-1]
+    return Temperature(
+        fitted_temperature(found.logits, found.targets),
+        (of_halves[0], of_halves[1]),
+        expected_calibration_error(found.confidence(logits), found.right),
+        mean_loss(logits, found.targets),
+    )
+
+
+def _bins(confidence: np.ndarray, right: np.ndarray) -> list[Bin]:
+    places, bins = _places(confidence), []
+    for place in np.unique(places):
+        inside = places == place
+        number, num_right = int(inside.sum()), int(right[inside].sum())
+        interval = wilson_interval(num_right, number)
+        bins.append(Bin(float(confidence[inside].mean()), num_right / number, *interval, number))
+    return bins
+
+
+def _places(confidence: np.ndarray) -> np.ndarray:
+    return np.minimum((confidence * NUM_BINS).astype(np.int64), NUM_BINS - 1)
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return powers / powers.sum(axis=1, keepdims=True)

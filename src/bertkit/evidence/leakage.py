@@ -1,0 +1,160 @@
+"""Which test examples the model may know from training: texts that stand in both files, word for word or nearly.
+
+Word for word: equal once case, white space and punctuation are left out. Nearly: the training text is among the nearest
+by the cosine of the model's own vectors, and both share most of their words. The second condition is there because the
+vectors of a classifier lie close together for all texts of a label.
+"""
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bertkit.evidence.intervals import Measured, bootstrap_scores
+from bertkit.evidence.outcomes import Outcomes, excerpt
+from bertkit.evidence.scoring import Scoring
+from bertkit.inference import EmbedReport
+from bertkit.model import Model
+from bertkit.neighbours import top_k
+from bertkit.tasks import MultiLabelClassification, TaggedText, TextExample
+
+LEAST_COSINE = 0.9
+LEAST_SHARED = 0.9  # words in both, as a share of the words of one text; the mean of both texts' shares (Dice 1945)
+_NUM_NEIGHBOURS = 10
+_NUM_SHOWN = 25
+_WORD = re.compile(r"\w+")
+
+
+@dataclass(frozen=True)
+class LeakedText:
+    """A test example and the training example that it resembles most."""
+
+    number: int  # of the test example, from 0
+    place: str  # file and line, where they are known
+    text: str
+    train_number: int
+    train_place: str
+    train_text: str
+    is_exact: bool
+    cosine: float
+    shared_words: float
+    same_label: bool
+
+
+@dataclass(frozen=True)
+class Leakage:
+    """What of the test examples stands in the training examples."""
+
+    num_train: int
+    num_exact: int
+    num_near: int
+    num_other_label: int  # of both, those whose training example has another label
+    least_cosine: float
+    least_shared_words: float
+    scores_without: dict[str, Measured] | None  # of the examples that are left; None: all stand there, or none
+    shown: list[LeakedText]  # the nearest that are not exact first, for the exact ones need no look
+
+
+def leakage_of(
+    model: Model,
+    outcomes: Outcomes,
+    train: Sequence[Any],
+    scoring: Scoring,
+    rows: np.ndarray,
+    *,
+    progress: bool | None = None,
+) -> Leakage:
+    """Look for every test example in the training examples.
+
+    Args:
+        train: examples of the same task.
+        rows: (N, K) of the test examples, as ``scoring`` makes them.
+    """
+    texts, train_texts = ([whole_text(example) for example in some] for some in (outcomes.examples, train))
+    words, train_words = ([normalized_words(text) for text in some] for some in (texts, train_texts))
+    embeddings, train_embeddings = (_embeddings(model, some, progress) for some in (texts, train_texts))
+    known: dict[tuple[str, ...], int] = {}
+    for number, of_text in enumerate(train_words):
+        known.setdefault(tuple(of_text), number)
+    cosines, nearest = top_k(embeddings, train_embeddings, _NUM_NEIGHBOURS)
+    found: list[LeakedText] = []
+    for number, of_text in enumerate(words):
+        exact = known.get(tuple(of_text)) if of_text else None
+        if exact is not None:
+            cosine = float(embeddings[number] @ train_embeddings[exact])
+            found.append(_leaked(outcomes, train, number, exact, True, cosine, 1.0))
+            continue
+        near = [
+            (shared_words(of_text, train_words[other]), float(cosine), other)
+            for cosine, other in zip(cosines[number], nearest[number].tolist(), strict=True)
+            if cosine >= LEAST_COSINE
+        ]
+        shared, cosine, other = max(near, default=(0.0, 0.0, -1))
+        if shared >= LEAST_SHARED:
+            found.append(_leaked(outcomes, train, number, other, False, cosine, shared))
+    kept = np.ones(len(texts), np.bool_)
+    kept[[one.number for one in found]] = False
+    num_exact = sum(one.is_exact for one in found)
+    return Leakage(
+        len(train),
+        num_exact,
+        len(found) - num_exact,
+        sum(not one.same_label for one in found),
+        LEAST_COSINE,
+        LEAST_SHARED,
+        bootstrap_scores(scoring, rows[kept]) if found and kept.any() else None,
+        sorted(found, key=lambda one: (one.is_exact, -one.shared_words, -one.cosine))[:_NUM_SHOWN],
+    )
+
+
+def whole_text(example: TextExample | TaggedText) -> str:
+    """The text, or both texts of a pair in one."""
+    return f"{example.text} {example.pair}" if isinstance(example, TextExample) and example.pair else example.text
+
+
+def normalized_words(text: str) -> list[str]:
+    """The words of a text, by which texts are compared.
+
+    >>> normalized_words("  The CAT, the ﬁsh!")
+    ['the', 'cat', 'the', 'fish']
+    """
+    return _WORD.findall(unicodedata.normalize("NFKC", text).casefold())
+
+
+def shared_words(words: Sequence[str], others: Sequence[str]) -> float:
+    """0 to 1: twice the words in both, each as often as it stands there, by the words of one and the other."""
+    if not words or not others:
+        return 0.0
+    return 2 * (Counter(words) & Counter(others)).total() / (len(words) + len(others))
+
+
+def _embeddings(model: Model, texts: Sequence[str], progress: bool | None) -> np.ndarray:
+    """(N, E) float32 of length 1."""
+    parts = model.embed_stream(
+        texts, report=EmbedReport(), pooling="mean", normalize=True, on_long="window", progress=progress
+    )
+    return np.concatenate(list(parts))
+
+
+def _leaked(
+    outcomes: Outcomes, train: Sequence[Any], number: int, other: int, is_exact: bool, cosine: float, shared: float
+) -> LeakedText:
+    example, known = outcomes.examples[number], train[other]
+    if isinstance(example, TaggedText):
+        same = example.tags == known.tags
+    elif isinstance(outcomes.task, MultiLabelClassification):
+        same = _names(example.label) == _names(known.label)
+    else:
+        same = example.label == known.label
+    return LeakedText(
+        number, example.place, excerpt(whole_text(example)), other, known.place, excerpt(whole_text(known)),
+        is_exact, cosine, shared, same,
+    )  # fmt: skip
+
+
+def _names(label: Any) -> set[str]:
+    return {label} if isinstance(label, str) else set(label)

@@ -1,0 +1,53 @@
+"""From which probability on a label should be given: the threshold with the best F1, and what it is worth.
+
+A threshold that is chosen on the same examples on which its F1 is measured looks better than it is. So the F1 that is
+told here is of thresholds chosen on one half of the examples and measured on the other, both ways.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bertkit.evidence.outcomes import Outcomes
+from bertkit.tasks import MultiLabelClassification, SequenceClassification
+from bertkit.tasks.metrics import ratio
+from bertkit.tasks.sequence_classification import best_threshold
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """The threshold of one label."""
+
+    label: str
+    in_use: float  # the model's own; of two labels 0.5
+    f1_in_use: float
+    best: float  # on all examples, to be used from now on
+    f1_held_out: float | None  # of thresholds chosen on the other half; None: a half that has no example of it
+
+
+def thresholds_of(outcomes: Outcomes) -> list[Threshold] | None:
+    """Of each label of several, or of the second of two; None for other tasks."""
+    task, probabilities = outcomes.task, outcomes.probabilities
+    if isinstance(task, MultiLabelClassification) and probabilities is not None:
+        in_use = task.thresholds or (0.5,) * len(task.label_names)
+        columns = zip(task.label_names, in_use, outcomes.targets.T, probabilities.T, strict=True)
+    elif isinstance(task, SequenceClassification) and len(task.label_names) == 2 and probabilities is not None:
+        columns = [(task.label_names[1], 0.5, outcomes.targets == 1, probabilities[:, 1])]
+    else:
+        return None
+    return [_threshold(*column, outcomes.in_first_half) for column in columns]
+
+
+def _threshold(label: str, in_use: float, has: np.ndarray, probability: np.ndarray, first: np.ndarray) -> Threshold:
+    held_out = None
+    if has[first].any() and has[~first].any():
+        decided = np.empty(len(has), np.bool_)
+        for half in (first, ~first):
+            decided[half] = probability[half] >= best_threshold(has[~half], probability[~half])
+        held_out = _f1(has, decided)
+    best = best_threshold(has, probability)
+    return Threshold(label, in_use, _f1(has, probability >= in_use), best, held_out)
+
+
+def _f1(has: np.ndarray, decided: np.ndarray) -> float:
+    return float(ratio(2 * (has & decided).sum(), has.sum() + decided.sum()))

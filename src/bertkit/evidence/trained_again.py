@@ -1,0 +1,88 @@
+"""The same task learned by other models: how much the random seed matters, and the amount of training data."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertkit.errors import UsageError
+from bertkit.evidence.baseline import SizeScore
+from bertkit.evidence.intervals import Measured, bootstrap_scores
+from bertkit.evidence.outcomes import Outcomes, judged_task, outcomes_of
+from bertkit.evidence.scoring import scoring_of
+from bertkit.model import Model, load
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A score over models that differ by their seed."""
+
+    mean: float
+    standard_deviation: float  # of the models, with n - 1
+    lowest: float
+    highest: float
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """The scores of several models of a task on the same examples."""
+
+    names: list[str]
+    scores: dict[str, list[float]]  # of each model
+    spread: dict[str, Spread]
+
+
+def seeds_of(
+    scores: Mapping[str, Measured], outcomes: Outcomes, others: Sequence[str | Path | Model], progress: bool | None
+) -> Seeds:
+    """The judged model beside others of the same task.
+
+    Args:
+        scores: of the judged model, which comes first.
+
+    Raises:
+        UsageError: a model of another task or with other labels.
+    """
+    names, of_models = ["this model"], [{name: score.value for name, score in scores.items()}]
+    for name, found in _judged(outcomes, others, progress):
+        names.append(name)
+        of_models.append({metric: score.value for metric, score in found.items()})
+    by_metric = {metric: [found[metric] for found in of_models] for metric in of_models[0]}
+    return Seeds(names, by_metric, {metric: _spread(values) for metric, values in by_metric.items()})
+
+
+def sizes_of(
+    metric: str, outcomes: Outcomes, smaller: Mapping[int, str | Path | Model], progress: bool | None
+) -> list[SizeScore]:
+    """A score of models that were trained on so many examples, by their number.
+
+    Raises:
+        UsageError: a model of another task or with other labels.
+    """
+    sizes = sorted(smaller)
+    judged = _judged(outcomes, [smaller[size] for size in sizes], progress)
+    return [SizeScore(size, found[metric]) for size, (_, found) in zip(sizes, judged, strict=True)]
+
+
+def _judged(
+    outcomes: Outcomes, models: Sequence[Any], progress: bool | None
+) -> Iterator[tuple[str, dict[str, Measured]]]:
+    """The name and the scores of each, opened one at a time."""
+    for number, given in enumerate(models, start=2):
+        model = given if isinstance(given, Model) else load(given)
+        name = f"model {number}" if isinstance(given, Model) else str(given)
+        task = judged_task(model.trained.task)
+        if type(task) is not type(outcomes.task) or task.known_labels != outcomes.task.known_labels:
+            raise UsageError(
+                f"{name} is a model for {task.name} with the labels {task.known_labels}, this one for "
+                f"{outcomes.task.name} with {outcomes.task.known_labels}: give models of one task"
+            )
+        scoring, found = scoring_of(task), outcomes_of(model, outcomes.examples, progress=progress)
+        rows = scoring.rows(found.targets, found.predicted, found.example_of, len(found.examples))
+        yield name, bootstrap_scores(scoring, rows)
+
+
+def _spread(values: Sequence[float]) -> Spread:
+    return Spread(float(np.mean(values)), float(np.std(values, ddof=1)), min(values), max(values))

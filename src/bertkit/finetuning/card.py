@@ -1,0 +1,196 @@
+"""The model card: what a fine-tuned model is, how it came about and how good it is, as README.md of its directory.
+
+Its first lines are those of a card on the Hugging Face hub (huggingface.co/docs/hub/model-cards).
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from bertkit.checkpoint.checkpoint import TrainedTask
+from bertkit.evidence import Measured
+from bertkit.locate import hub_name
+from bertkit.tasks import TextTask, task_settings
+
+_PIPELINES = {"token-classification", "question-answering", "multiple-choice"}
+_TEXTS = "text-classification"
+_EXAMPLES = {
+    "token-classification": '"Ada Lovelace was born in London."',
+    "question-answering": '("Who wrote it?", "It was written by Ada Lovelace.")',
+    "multiple-choice": '("The sky is", ["blue", "a table"])',
+}
+_TEXT, _PAIR = '"A good day."', '("A good day.", "The day is good.")'
+_LONG = {
+    "truncate": "what is beyond it is not read",
+    "window": "longer ones are read in windows",
+    "error": "longer ones are refused",
+}
+
+
+@dataclass(frozen=True)
+class DataFacts:
+    """What is known of the training or the dev examples."""
+
+    num_examples: int
+    num_cut: int  # examples longer than the model reads, and cut there
+    num_tokens_cut: int
+    file: Path | None = None
+
+
+def model_card(
+    source: str,
+    trained: TrainedTask,
+    data: Mapping[str, DataFacts],
+    *,
+    settings: Mapping[str, Any],
+    steps: Mapping[str, Any],
+    intervals: Mapping[str, Measured],
+    num_set_aside: int = 0,
+    takes_pairs: bool = False,
+) -> str:
+    """The card of a model.
+
+    Args:
+        source: the model that training started from, by name.
+        data: of "training", and of "dev" where there are dev examples.
+        settings: how it was trained.
+        steps: what happened then, by name.
+        intervals: of the metrics on the dev examples.
+        num_set_aside: rows of the files that could not be used.
+    """
+    task, layout = trained.task, trained.layout
+    base = hub_name(source) or Path(source).name
+    about = {
+        "task": task.name,
+        "labels": ", ".join(f"`{name}`" for name in task.known_labels or ()),
+        **_other_settings(task),
+        "base model": base,
+        "longest sequence": f"{layout.max_length} tokens; {_LONG[layout.on_long]}",
+    }
+    example = _EXAMPLES.get(task.name, _PAIR if takes_pairs else _TEXT)
+    chosen_by = "" if "dev" not in data else (
+        "\nThe scores are those of the dev examples, by which the weights kept"
+        f"{_tuned(task)} were chosen: on new texts expect a little less.\n"
+    )  # fmt: skip
+    parts = [
+        _front_matter(task.name, hub_name(source)),
+        f"# {base}, fine-tuned for {task.name}\n",
+        _table(("", ""), about.items()),
+        "## Use\n\nIn this folder; transformers opens it too.\n\n```python\nimport bertkit\n\n"
+        f'model = bertkit.load(".")\nprint(model.predict([{example}]))\n```\n',
+        "## Data\n\n" + _data_table(data) + (f"\n{num_set_aside} rows could not be used.\n" if num_set_aside else ""),
+        "## Training\n\n" + _table(("", ""), {**steps, **settings}.items()),
+    ]
+    if trained.metrics:
+        parts.append("## Scores\n\n" + _score_table(trained.metrics, intervals) + chosen_by)
+    parts.append("## Limits\n\n" + "".join(f"- {limit}\n" for limit in _limits(trained)))
+    return "\n".join(parts)
+
+
+def with_section(card: str, heading: str, body: str) -> str:
+    """A card with a section of that heading at its end, in place of an older one; all else stays as it is.
+
+    >>> with_section("# A\\n\\n## B\\n\\nold\\n\\n## C\\n\\nc\\n", "B", "new")
+    '# A\\n\\n## C\\n\\nc\\n\\n## B\\n\\nnew\\n'
+    """
+    kept, is_old = [], False
+    for line in card.splitlines():
+        if line.startswith(("# ", "## ")):
+            is_old = line == f"## {heading}"
+        if not is_old:
+            kept.append(line)
+    text = "\n".join(kept).rstrip()
+    return (f"{text}\n\n" if text else "") + f"## {heading}\n\n{body.strip()}\n"
+
+
+def scores_section(
+    data: Path,
+    num_examples: int,
+    num_set_aside: int,
+    metrics: Mapping[str, float],
+    intervals: Mapping[str, Measured],
+) -> tuple[str, str]:
+    """Heading and body of what an evaluation adds to a card."""
+    facts = {"file": data.name, "sha256": _sha256(data), "examples": num_examples, "rows not used": num_set_aside}
+    return f"Scores on {data.name}", _table(("", ""), facts.items()) + "\n" + _score_table(metrics, intervals)
+
+
+def _front_matter(task: str, base: str | None) -> str:
+    """YAML, of which JSON's strings are a part."""
+    lines = {"library_name": "transformers", "pipeline_tag": task if task in _PIPELINES else _TEXTS}
+    if base:
+        lines["base_model"] = base
+    return (
+        "---\n" + "".join(f"{key}: {json.dumps(value)}\n" for key, value in lines.items()) + "tags:\n- bertkit\n---\n"
+    )
+
+
+def _data_table(data: Mapping[str, DataFacts]) -> str:
+    rows: dict[str, list[Any]] = {
+        "file": [facts.file and facts.file.name for facts in data.values()],
+        "sha256": [facts.file and _sha256(facts.file) for facts in data.values()],
+        "examples": [facts.num_examples for facts in data.values()],
+        "texts cut": [facts.num_cut for facts in data.values()],
+        "tokens cut": [facts.num_tokens_cut for facts in data.values()],
+    }
+    return _table(
+        ("", *data), ([name, *values] for name, values in rows.items() if any(value is not None for value in values))
+    )
+
+
+def _score_table(metrics: Mapping[str, float], intervals: Mapping[str, Measured]) -> str:
+    if not intervals:
+        return _table(("metric", "value"), metrics.items())
+    rows = []
+    for name, value in metrics.items():
+        found = intervals.get(name)
+        rows.append((name, value, "" if found is None else f"{found.low:.4g} to {found.high:.4g}"))
+    return _table(("metric", "value", "95 % interval"), rows)
+
+
+def _other_settings(task: TextTask) -> dict[str, Any]:
+    """The settings of a task that are not as usual, by name."""
+    usual = {part.name: part.default for part in fields(task)}  # pyrefly: ignore
+    return {name.replace("_", " "): value for name, value in task_settings(task).items() if value != usual[name]}
+
+
+def _tuned(task: TextTask) -> str:
+    has_threshold = getattr(task, "thresholds", ()) or getattr(task, "no_answer", False)
+    return " and the thresholds" if has_threshold else ""
+
+
+def _limits(trained: TrainedTask) -> list[str]:
+    labels, found = trained.task.known_labels, []
+    if labels:
+        found.append("It knows the labels above and no others, whatever the text.")
+    if trained.layout.on_long == "truncate":
+        found.append(f"Of a text it reads the first {trained.layout.max_length} tokens.")
+    found.append("What the training data hold, in which languages, and whom they misrepresent was not looked into.")
+    found.append("No licence is stated here: see those of the base model and of the training data.")
+    return found
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    lines = [list(head), ["---"] * len(head)]
+    lines += [[*map(_cell, row)] for row in rows if any(cell not in (None, "", ()) for cell in row[1:])]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, Mapping):
+        value = [f"{name}={_cell(one)}" for name, one in value.items()]
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_cell, value))
+    return " ".join(str(value).replace("|", "\\|").split())
+
+
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,95 @@
+"""How much each label counts in the loss, and the loss of one label of C for each row of logits."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bertkit.batch import IGNORED, LabelledBatch
+from bertkit.errors import UsageError
+from bertkit.heads import Bert
+from bertkit.tasks.task import Loss, TextTask
+
+WEIGHT_OPTIONS = ("class_weights", "label_smoothing")
+
+
+@dataclass(frozen=True)
+class Weighted(TextTask):
+    """A task whose labels may count differently."""
+
+    label_names: tuple[str, ...] = ()
+    class_weights: tuple[float, ...] = ()  # of each label in the loss; (): all the same
+    label_smoothing: float = 0.0  # share of the target that all labels get alike (Szegedy et al. 2016, section 7)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.label_smoothing < 1:
+            raise UsageError(f"label_smoothing={self.label_smoothing}: expected a share from 0 to below 1")
+        if self.class_weights and len(self.class_weights) != len(self.label_names):
+            raise UsageError(f"{len(self.class_weights)} class_weights for {len(self.label_names)} labels")
+        if any(not 0 < weight < float("inf") for weight in self.class_weights):
+            raise UsageError(f"class_weights={self.class_weights}: expected numbers above 0")
+
+    def _weights(self, logits: Tensor) -> Tensor | None:
+        return logits.new_tensor(self.class_weights) if self.class_weights else None
+
+
+@dataclass(frozen=True)
+class OneOfClasses(Weighted):
+    """One label of C for each row of logits, a sequence's or a token's; rows with the label IGNORED do not count."""
+
+    def totals(self, batch: LabelledBatch) -> Tensor:
+        """(1,) the weights of the labels."""
+        labels = batch.labels[batch.labels != IGNORED].cpu()
+        if not self.class_weights:
+            return torch.tensor([len(labels)], dtype=torch.float64)
+        return torch.tensor(self.class_weights, dtype=torch.float64)[labels].sum()[None]
+
+    def loss(self, network: nn.Module, part: LabelledBatch, totals: Tensor) -> Loss:
+        """Cross-entropy in nats, the mean by weight."""
+        assert isinstance(network, Bert)
+        logits, labels = network(part.batch).logits[self.head].float(), part.labels
+        weights, smoothing = self._weights(logits), self.label_smoothing
+        loss = F.cross_entropy(
+            logits, labels, weights, reduction="sum", ignore_index=IGNORED, label_smoothing=smoothing
+        )
+        correct, number = (logits.detach().argmax(dim=-1) == labels).sum(), (labels != IGNORED).sum()
+        sums = torch.stack([loss.detach().double(), correct.double(), number.double()]).cpu()
+        return Loss(loss / (float(totals[0]) or 1.0), torch.cat([sums, self.totals(part)]))
+
+    def metrics(self, sums: Tensor) -> dict[str, float]:
+        """Loss and accuracy."""
+        loss, correct, number, weights = sums.tolist()
+        return {"loss": loss / (weights or 1.0), "accuracy": correct / max(number, 1)}
+
+
+def weights_asked_for(
+    options: Mapping[str, Any], names: Sequence[str], balanced: Sequence[float] | np.ndarray
+) -> dict[str, Any]:
+    """The fields of `Weighted` as a user asks for them.
+
+    Args:
+        options: "class_weights", "balanced" or a weight for each label name; "label_smoothing".
+        balanced: (C,) the weights that "balanced" stands for.
+
+    Raises:
+        UsageError: something else.
+    """
+    weights = options.get("class_weights") or ()
+    if weights == "balanced":
+        weights = tuple(float(weight) for weight in balanced)
+    elif weights:
+        if not isinstance(weights, Mapping) or set(weights) != set(names):
+            raise UsageError(f"class_weights={weights!r}: expected 'balanced' or a weight for each of {list(names)}")
+        weights = tuple(float(weights[name]) for name in names)
+    return {"class_weights": weights, "label_smoothing": options.get("label_smoothing", 0.0)}
+
+
+def balanced_weights(counts: np.ndarray) -> np.ndarray:
+    """(C,) weights by which every label counts alike, and all together as much as without (scikit-learn's "balanced");
+    1 for a label that does not occur."""
+    occurs = counts > 0
+    return np.where(occurs, counts.sum() / (occurs.sum() * np.maximum(counts, 1)), 1.0)

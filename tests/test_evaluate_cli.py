@@ -1,0 +1,215 @@
+"""``bertkit evaluate`` and ``bertkit predict`` for every kind of task: scores of what is predicted, labels by name."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sklearn.metrics
+import torch
+from examples_of_tasks import COLOURS, NUM_ROWS, TASKS, call, examples, model_of, write
+
+from bertkit import load
+from bertkit.checkpoint.checkpoint import Provenance, TrainedTask
+from bertkit.errors import UsageError
+from bertkit.tokenizer.layout import Layout
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    for name, task in TASKS.items():
+        model_of(task).save(folder / name)
+    return folder
+
+
+def scores(task: str, rows: list[dict], found: list[dict]) -> dict[str, float]:
+    """Metrics of what was predicted, by other code."""
+    match task:
+        case "sequence-classification" | "ordinal-regression" | "multiple-choice":
+            name = "choice" if task == "multiple-choice" else "label"
+            return {"accuracy": sklearn.metrics.accuracy_score([r["label"] for r in rows], [f[name] for f in found])}
+        case "multi-label-classification":
+            true, predicted = (
+                [[name in one["labels"] for name in COLOURS] for one in several] for several in (rows, found)
+            )
+            return {"micro_f1": sklearn.metrics.f1_score(np.array(true), np.array(predicted), average="micro")}
+        case "regression":
+            return {"pearson": np.corrcoef([r["score"] for r in rows], [f["score"] for f in found])[0, 1]}
+        case "token-classification":
+            tags = [tag for row in rows for tag in row["tags"]]
+            return {"accuracy": sklearn.metrics.accuracy_score(tags, [tag for one in found for tag in one["labels"]])}
+        case _:
+            right = [
+                words(row["answers"]) == words(one["answer"]["text"]) for row, one in zip(rows, found, strict=True)
+            ]
+            return {"exact_match": float(np.mean(right))}
+
+
+def words(answer: str) -> list[str]:
+    return [word for word in answer.split() if word not in ("a", "an", "the")]
+
+
+KEYS = {
+    "sequence-classification": ["text", "label", "probabilities"],
+    "multi-label-classification": ["text", "labels", "probabilities"],
+    "regression": ["text", "score"],
+    "ordinal-regression": ["text", "label", "score"],
+    "token-classification": ["text", "words", "labels", "probabilities", "entities"],
+    "question-answering": [
+        "id", "question", "answer", "candidates", "no_answer_probability", "no_answer_margin"],
+    "multiple-choice": ["context", "choices", "choice", "text", "probabilities"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_task_is_predicted_and_scored(models: Path, tmp_path: Path, capsys, task: str) -> None:
+    rows, model = examples(task), str(models / task)
+    data = write(tmp_path / "data.jsonl", rows)
+    code, found, error = call(capsys, "predict", "--model", model, "--input", data)
+    assert code == 0 and len(found) == NUM_ROWS, error
+    assert all(list(one) == KEYS[task] for one in found)
+    code, (result,), error = call(capsys, "evaluate", "--model", model, "--data", data)
+    assert code == 0 and not error
+    assert (result.pop("task"), result["num_examples"], result["rows_set_aside"]) == (task, NUM_ROWS, 0)
+    for name, value in scores(task, rows, found).items():
+        assert result[name] == pytest.approx(value) and result[name] == result[name]
+    turned = write(tmp_path / "turned.jsonl", rows[::-1])
+    _, (again,), _ = call(capsys, "evaluate", "--model", model, "--data", turned)
+    assert again.pop("task") == task and again == pytest.approx(result, rel=1e-4)
+
+
+@pytest.mark.parametrize("task", ["sequence-classification", "multi-label-classification", "token-classification"])
+def test_labels_are_matched_by_name(models: Path, tmp_path: Path, capsys, task: str) -> None:
+    """The same model with its outputs in another order has the same scores."""
+    data = write(tmp_path / "data.jsonl", examples(task))
+    model, order = model_of(TASKS[task]), [2, 0, 1]
+    names = tuple((model.checkpoint.label_names or ())[place] for place in order)
+    with torch.no_grad():
+        for parameter in model.network.heads[TASKS[task].head].parameters():
+            parameter.copy_(parameter[order])
+    model.checkpoint.label_names = names
+    model.checkpoint.trained = TrainedTask(type(TASKS[task])(label_names=names), Layout(24, TASKS[task].on_long))
+    model.save(tmp_path / "model")
+    _, (expected,), _ = call(capsys, "evaluate", "--model", str(models / task), "--data", data)
+    _, (found,), _ = call(capsys, "evaluate", "--model", str(tmp_path / "model"), "--data", data)
+    assert found.pop("task") == expected.pop("task") == task
+    assert found == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("task, changes, names", [
+    ("sequence-classification", {"label": "pink"}, "blue, green, red"),
+    ("multi-label-classification", {"labels": ["red", "pink"]}, "blue, green, red"),
+    ("ordinal-regression", {"label": "pink"}, "bad, fair, good"),
+    ("token-classification", {"words": ["Ada"], "tags": ["B-pink"]}, "O, B-PER, I-PER"),
+])  # fmt: skip
+def test_labels_that_the_model_does_not_know(
+    models: Path, tmp_path: Path, capsys, task: str, changes: dict, names: str
+) -> None:
+    rows = examples(task)
+    good = write(tmp_path / "good.jsonl", [*rows[:5], *rows[6:]])
+    rows[5] |= changes
+    data = write(tmp_path / "data.jsonl", rows)
+    arguments = ["evaluate", "--model", str(models / task)]
+    code, found, error = call(capsys, *arguments, "--data", data)
+    assert code == 2 and not found and len(error.splitlines()) == 1
+    for part in ("data.jsonl, line 6", "pink", names):
+        assert part in error
+    code, (result,), error = call(capsys, *arguments, "--data", data, "--skip-bad")
+    assert code == 0 and result["rows_set_aside"] == 1 and "line 6" in error
+    _, (expected,), _ = call(capsys, *arguments, "--data", good)
+    assert result == pytest.approx(expected | {"rows_set_aside": 1})
+
+
+def test_heads_that_were_never_trained_refuse(tmp_path: Path, capsys) -> None:
+    model = model_of(TASKS["sequence-classification"])
+    name = next(name for name in model.checkpoint.provenance if name.startswith("classifier"))
+    model.checkpoint.provenance[name] = Provenance("initialised")
+    model.save(tmp_path / "model")
+    data = write(tmp_path / "data.jsonl", examples("sequence-classification"))
+    for arguments in (["evaluate", "--data", data], ["predict", "--input", data]):
+        code, found, error = call(capsys, *arguments, "--model", str(tmp_path / "model"))
+        assert code == 2 and not found and "was never trained" in error
+
+
+def test_arguments_that_do_not_go_together(models: Path, tmp_path: Path, capsys) -> None:
+    model = str(models / "regression")
+    data = write(tmp_path / "data.jsonl", examples("regression"))
+    other = write(tmp_path / "other.jsonl", [{"text": "a", "label": "b"}])
+    long = write(tmp_path / "long.jsonl", [{"text": "cat " * 40, "score": 1}] * 3)
+    for arguments, message in (
+        ([], "one of --data"), (["--data", data, "--suite", data], "one of --data"),
+        (["--data", data], "needs --model"), (["--data", data, "--model", model, "--limit", "3"], "go with --suite"),
+        (["--suite", data, "--model", model, "--skip-bad"], "go with --data"),
+        (["--data", other, "--model", model], "line 1 has the target 'b'"),
+        (["--data", data, "--model", model, "--columns", "label=stars"], "no column 'stars'"),
+    ):  # fmt: skip
+        code, found, error = call(capsys, "evaluate", *arguments)
+        assert code == 2 and not found and message in error, (arguments, error)
+    code, _, error = call(capsys, "evaluate", "--data", long, "--model", model)
+    assert code == 0 and "3 rows were longer than the model reads and lost 54 tokens" in error
+
+
+def test_a_model_that_always_answers_may_be_told_not_to(models: Path, tmp_path: Path, capsys) -> None:
+    """A published model of SQuAD 2.0 does not say that it is one."""
+    rows = examples("question-answering")
+    for row in rows[::3]:
+        row |= {"answers": "", "answer_start": None}
+    base = ["--model", str(models / "question-answering")]
+    data = write(tmp_path / "data.jsonl", rows)
+    code, (plain,), error = call(capsys, "evaluate", *base, "--data", data)
+    assert code == 0 and plain["unanswerable_accuracy"] == 0 and "--no-answer-threshold 0" in error
+    _, (first,), error = call(capsys, "evaluate", *base, "--data", data, "--no-answer-threshold", "0")
+    assert not error and first["best_f1"] >= max(first["f1"], plain["f1"])
+    tuned = str(first["best_f1_threshold"])
+    _, (best,), _ = call(capsys, "evaluate", *base, "--data", data, "--no-answer-threshold", tuned)
+    assert best["f1"] == pytest.approx(first["best_f1"])
+    for threshold, number in (("-1000", NUM_ROWS), ("1000", 0)):
+        _, found, _ = call(capsys, "predict", *base, "--input", data, "--no-answer-threshold", threshold)
+        assert sum(row["answer"] is None for row in found) == number
+    model = load(models / "question-answering")
+    model.change_task(no_answer=True, no_answer_threshold=-1000.0)
+    model.save(tmp_path / "told")
+    assert load(tmp_path / "told").predict([("un", "a cat")])[0].answer is None
+    for settings, message in (
+        ({"levels": 3}, "no setting 'levels'"),
+        ({"no_answer_threshold": float("nan")}, "finite"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            model.change_task(**settings)
+    for arguments, message in (
+        (["evaluate", "--model", str(models / "regression"), "--data", data], "regression has no setting 'no_answer'"),
+        (["evaluate", "--model", "any", "--suite", data], "go with --data"),
+    ):
+        assert message in call(capsys, *arguments, "--no-answer-threshold", "0")[2]
+
+
+@pytest.mark.parametrize("task", [name for name, task in TASKS.items() if task.known_labels or name == "regression"])
+def test_the_report_has_the_same_metrics_with_their_intervals(models: Path, tmp_path: Path, capsys, task: str) -> None:
+    data, page = write(tmp_path / "data.jsonl", examples(task)), tmp_path / "report.html"
+    base = ["evaluate", "--model", str(models / task), "--data", data]
+    _, (expected,), _ = call(capsys, *base)
+    code, (found,), error = call(capsys, *base, "--report", str(page), "--train", data)
+    assert code == 0, error
+    intervals = found.pop("intervals")
+    assert found.pop("task") == expected.pop("task")
+    for name, value in found.items():
+        assert value == pytest.approx(expected[name], rel=1e-4)
+        low, high = intervals.get(name, (value, value))
+        assert low <= value <= high
+    assert set(intervals) >= set(expected) - {"loss", "num_examples", "rows_set_aside"}
+    assert f"{task} on data.jsonl" in page.read_text()
+    assert json.loads(page.with_suffix(".json").read_text())["leakage"]["num_exact"] == NUM_ROWS
+
+
+def test_reports_that_cannot_be(models: Path, tmp_path: Path, capsys) -> None:
+    data = write(tmp_path / "data.jsonl", examples("question-answering"))
+    base = ["evaluate", "--model", str(models / "question-answering"), "--data", data]
+    for arguments, message in (
+        (["--report", str(tmp_path / "out.html")], "evidence is for classifiers and taggers"),
+        (["--report", str(tmp_path / "no" / "out.html")], "does not exist"), (["--train", data], "goes with --report"),
+    ):  # fmt: skip
+        code, found, error = call(capsys, *base, *arguments)
+        assert code == 2 and not found and message in error

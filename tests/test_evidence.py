@@ -1,0 +1,587 @@
+"""Evidence on classifiers and taggers: scikit-learn's scores under any draw, plain transcriptions, what was planted."""
+
+import json
+import re
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from page_reader import drawings, read
+from random_models import our_model
+from scipy import stats
+from scipy.optimize import minimize_scalar
+from sklearn import metrics as sklearn_metrics
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+
+from bertkit import Model, gather_evidence, write_evidence_report
+from bertkit.checkpoint.checkpoint import TrainedTask
+from bertkit.errors import DataError, DependencyError, UsageError
+from bertkit.evidence import baseline as baselines
+from bertkit.evidence.baseline import predict_plainly
+from bertkit.evidence.calibration import (
+    NUM_BINS,
+    calibration_of,
+    expected_calibration_error,
+    fitted_temperature,
+    mean_loss,
+)
+from bertkit.evidence.intervals import bootstrap_difference, bootstrap_f1, bootstrap_interval, bootstrap_scores
+from bertkit.evidence.label_errors import confident_labels, label_errors_of
+from bertkit.evidence.leakage import shared_words
+from bertkit.evidence.outcomes import Outcomes
+from bertkit.evidence.scoring import scoring_of
+from bertkit.evidence.thresholds import thresholds_of
+from bertkit.pages import format_number
+from bertkit.tasks import (
+    MultiLabelClassification,
+    MultipleChoice,
+    OrdinalRegression,
+    Regression,
+    SequenceClassification,
+    TextExample,
+    TokenClassification,
+)
+from bertkit.tokenizer.layout import Layout
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+NAMES = ("blue", "green", "red")
+TAGS = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
+WORDS = "the of and sat un run walk talk cat dog mat one two three four blue green red".split()
+SHAPE = {
+    "vocab_size": 99, "hidden_size": 20, "num_attention_heads": 4, "intermediate_size": 44, "num_hidden_layers": 1,
+    "max_position_embeddings": 24, "hidden_act": "gelu", "type_vocab_size": 2,
+}  # fmt: skip
+TASKS = {
+    "one": SequenceClassification(NAMES),
+    "two": SequenceClassification(NAMES[:2]),
+    "several": MultiLabelClassification(NAMES, thresholds=(0.5, 0.3, 0.6)),
+    "levels": OrdinalRegression(levels=("low", "middle", "high")),
+    "number": Regression(),
+    "entities": TokenClassification(TAGS, "BIO", "spaces"),
+    "words": TokenClassification(("ADJ", "NOUN", "VERB"), "plain", "spaces"),
+}
+
+
+def model_of(kind: str, seed: int = 3, **layout) -> Model:
+    task, tagger = TASKS[kind], kind in ("entities", "words")
+    model = our_model(
+        "token_classification" if tagger else "sequence_classification", seed, len(task.label_names), **SHAPE
+    )
+    model.checkpoint.label_names = task.label_names
+    on_long = "window" if tagger else "truncate"
+    model.checkpoint.trained = TrainedTask(task, Layout(**{"max_length": 24, "on_long": on_long} | layout))
+    return model
+
+
+def random_text(draw: np.random.Generator, longest: int = 30) -> str:
+    return " ".join(draw.choice(WORDS, int(draw.integers(1, longest))))
+
+
+def examples_of(kind: str, number: int, seed: int = 1) -> list:
+    """Examples whose labels have nothing to do with the texts."""
+    draw, task, found = np.random.default_rng(seed), TASKS[kind], []
+    for line in range(number):
+        text, place = random_text(draw), f"test.csv, line {line + 2}"
+        if kind == "entities":
+            tags = [TAGS[i] for i in draw.choice([0, 0, 1, 3], len(text.split()))]
+            found.append(task.example(text.split(), tags, place))
+        elif kind == "words":
+            found.append(task.example(text.split(), draw.choice(task.label_names, len(text.split())).tolist(), place))
+        elif kind == "several":
+            found.append(TextExample(text, None, tuple(name for name in NAMES if draw.random() < 0.4), place))
+        elif kind == "number":
+            found.append(TextExample(text, None, float(draw.normal()), place))
+        else:
+            found.append(TextExample(text, None, str(draw.choice(task.known_labels)), place))
+    return found
+
+
+def outcomes_of_arrays(kind: str, number: int, seed: int = 1) -> Outcomes:
+    """Made up predictions that are right more often than not."""
+    draw, task, examples = np.random.default_rng(seed), TASKS[kind], examples_of(kind, number, seed)
+    targets = task.targets(examples)
+    probabilities, counts = None, np.ones(number, np.int64)
+    if kind == "several":
+        targets = targets > 0
+        probabilities = np.clip(np.where(targets, 0.6, 0.35) + draw.normal(0, 0.2, targets.shape), 0.001, 0.999)
+        predicted = probabilities >= 0.5
+    elif kind in ("levels", "number"):
+        predicted = targets + draw.normal(0, 0.7, number)
+    else:
+        logits = 2 * draw.normal(size=(len(targets), len(task.label_names)))
+        logits[np.arange(len(targets)), targets] += 2
+        probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+        predicted = probabilities.argmax(axis=1)
+    read_words = np.ones(len(targets), np.bool_) if kind in ("entities", "words") else None
+    return Outcomes(task, examples, targets, predicted, probabilities, counts, counts * 0, counts, read_words)
+
+
+def rows_of(outcomes: Outcomes) -> np.ndarray:
+    scoring = scoring_of(outcomes.task)
+    return scoring.rows(outcomes.targets, outcomes.predicted, outcomes.example_of, len(outcomes.examples))
+
+
+def drawn(outcomes: Outcomes, numbers: np.ndarray) -> dict[str, float]:
+    """The scores of some examples, each as often as it was drawn, by scikit-learn, scipy and the task's own scorer."""
+    task = outcomes.task
+    places = np.concatenate([np.flatnonzero(outcomes.example_of == number) for number in numbers])
+    targets, predicted = outcomes.targets[places], outcomes.predicted[places]
+    if isinstance(task, MultiLabelClassification):
+        return {
+            "accuracy": sklearn_metrics.accuracy_score(targets, predicted),
+            "micro_f1": sklearn_metrics.f1_score(targets, predicted, average="micro"),
+            "macro_f1": sklearn_metrics.f1_score(targets, predicted, average="macro", zero_division=0),
+        }
+    of_numbers = {}
+    if isinstance(task, Regression | OrdinalRegression):
+        of_numbers = {
+            "pearson": stats.pearsonr(targets, predicted).statistic,
+            "spearman": stats.spearmanr(targets, predicted).statistic,
+            "mean_squared_error": sklearn_metrics.mean_squared_error(targets, predicted),
+            "mean_absolute_error": sklearn_metrics.mean_absolute_error(targets, predicted),
+        }
+        if isinstance(task, Regression):
+            return of_numbers
+        predicted = np.clip(np.rint(predicted), 0, 2).astype(int)
+    if isinstance(task, TokenClassification) and task.scheme == "BIO":
+        scorer, cu_words = task.scorer(), np.cumsum([0, *(np.sum(outcomes.example_of == one) for one in numbers)])
+        scorer.scores.add(targets, predicted, cu_words)  # equal to seqeval's in test_metrics
+        return scorer.results()
+    scores = {
+        "accuracy": sklearn_metrics.accuracy_score(targets, predicted),
+        "macro_f1": sklearn_metrics.f1_score(targets, predicted, average="macro"),
+        "matthews": sklearn_metrics.matthews_corrcoef(targets, predicted),
+    }
+    if len(task.known_labels) == 2:
+        scores["f1"] = sklearn_metrics.f1_score(targets, predicted)
+    return scores | of_numbers
+
+
+# ---- scores and their intervals
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_scores_of_any_draw_of_the_examples(kind):
+    outcomes = outcomes_of_arrays(kind, 41)
+    scoring, rows, draw = scoring_of(outcomes.task), rows_of(outcomes), np.random.default_rng(5)
+    draws = [np.arange(41), *draw.integers(41, size=(4, 41))]
+    found = scoring.results(rows, np.stack([np.bincount(numbers, minlength=41) for numbers in draws]).astype(float))
+    for place, numbers in enumerate(draws):
+        assert {name: value[place] for name, value in found.items()} == pytest.approx(drawn(outcomes, numbers))
+    assert {name: one.value for name, one in bootstrap_scores(scoring, rows).items()} == pytest.approx(
+        drawn(outcomes, np.arange(41))
+    )
+
+
+@pytest.mark.parametrize("kind", ["one", "several", "number", "entities"])
+def test_intervals_of_a_plain_loop(kind):
+    outcomes, random = outcomes_of_arrays(kind, 60), np.random.default_rng(8)
+    found = bootstrap_scores(scoring_of(outcomes.task), rows_of(outcomes))
+    plain = [drawn(outcomes, random.integers(60, size=60)) for _ in range(300)]
+    for name, one in found.items():
+        low, high = np.percentile([scores[name] for scores in plain], [2.5, 97.5])
+        slack = 0.25 * (high - low) + 1e-9
+        assert (one.low, one.high) == (pytest.approx(low, abs=slack), pytest.approx(high, abs=slack))
+        assert one.low < one.value < one.high
+
+
+def test_differences_are_paired():
+    outcomes = outcomes_of_arrays("one", 200)
+    scoring, rows = scoring_of(outcomes.task), rows_of(outcomes)
+    none = bootstrap_difference(scoring, rows, rows)
+    assert {(one.value, one.low, one.high) for one in none.values()} == {(0.0, 0.0, 0.0)}
+    worse = rows.copy()
+    worse[:20, 1] = (worse[:20, 0] + 1) % 3
+    found = bootstrap_difference(scoring, rows, worse)["accuracy"]
+    each = (rows[:, 0] == rows[:, 1]).astype(float) - (worse[:, 0] == worse[:, 1])
+    assert found.value == pytest.approx(each.mean())
+    assert (found.low, found.high) == pytest.approx(bootstrap_interval(each), abs=0.01)
+
+
+def test_intervals_of_each_label():
+    outcomes = outcomes_of_arrays("one", 90)
+    low, high = bootstrap_f1(scoring_of(outcomes.task), rows_of(outcomes))
+    f1 = sklearn_metrics.f1_score(outcomes.targets, outcomes.predicted, average=None)
+    assert (low < f1).all() and (f1 < high).all() and (high - low < 0.4).all()
+
+
+def test_a_mean_of_many_is_drawn_in_portions(monkeypatch):
+    from bertkit.evidence import intervals
+
+    values = np.random.default_rng(3).normal(size=400)
+    at_once = bootstrap_interval(values)
+    monkeypatch.setattr(intervals, "_DRAWS_AT_ONCE", 1000)
+    assert bootstrap_interval(values) == pytest.approx(at_once, abs=1e-12)
+    assert at_once == pytest.approx(values.mean() + 1.96 * np.array([-1, 1]) * values.std() / 20, abs=0.005)
+
+
+# ---- calibration and thresholds
+
+
+def test_calibration_error_and_temperature_of_plain_loops():
+    random = np.random.default_rng(4)
+    logits = 3 * random.normal(size=(500, 4))
+    targets = np.array([random.choice(4, p=np.exp(row / 2) / np.exp(row / 2).sum()) for row in logits])
+    probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    confidence, right = probabilities.max(axis=1), probabilities.argmax(axis=1) == targets
+    expected = 0.0
+    for place in range(NUM_BINS):
+        inside = (confidence >= place / NUM_BINS) & (confidence < (place + 1) / NUM_BINS)
+        if inside.any():
+            expected += inside.mean() * abs(right[inside].mean() - confidence[inside].mean())
+    assert expected_calibration_error(confidence, right) == pytest.approx(expected)
+    assert mean_loss(logits, targets) == pytest.approx(sklearn_metrics.log_loss(targets, probabilities))
+    best = minimize_scalar(
+        lambda t: torch.nn.functional.cross_entropy(torch.from_numpy(logits / t), torch.from_numpy(targets)).item(),
+        bounds=(0.1, 10), method="bounded", options={"xatol": 1e-6},
+    )  # fmt: skip
+    assert fitted_temperature(logits, targets) == pytest.approx(best.x, rel=1e-3)
+    assert best.x == pytest.approx(2.0, rel=0.15)
+
+
+@pytest.mark.parametrize("kind", ["one", "several", "words"])
+def test_a_temperature_is_measured_where_it_was_not_fitted(kind):
+    outcomes = outcomes_of_arrays(kind, 100)
+    found = calibration_of(outcomes)
+    first = outcomes.in_first_half
+    assert first.sum() == 50
+    halves, unchanged = [first, ~first], np.log(outcomes.probabilities)
+    if kind == "several":
+        halves, targets = [np.repeat(half, 3) for half in halves], outcomes.targets.ravel().astype(int)
+        known = outcomes.probabilities.ravel()
+        unchanged, said = np.log(np.stack([1 - known, known], axis=1)), np.ones(300, int)
+    else:
+        targets, said = outcomes.targets, outcomes.predicted
+        halves = [half[outcomes.example_of] for half in halves]
+    temperatures = [fitted_temperature(unchanged[half], targets[half]) for half in halves]
+    scaled = unchanged.copy()
+    for half, other in zip(halves, temperatures[::-1], strict=True):
+        scaled[half] /= other
+    expected = np.exp(scaled) / np.exp(scaled).sum(axis=1, keepdims=True)
+    confidence = expected[np.arange(len(said)), said]
+    assert found.num_judgements == len(targets) == sum(one.num_judgements for one in found.bins)
+    assert found.scaled.of_halves == pytest.approx(temperatures)
+    assert found.scaled.loss == pytest.approx(sklearn_metrics.log_loss(targets, expected), rel=1e-6)
+    assert found.scaled.expected_calibration_error == pytest.approx(
+        expected_calibration_error(confidence, targets == said)
+    )
+    assert min(temperatures) <= found.scaled.temperature <= max(temperatures)
+
+
+def test_words_that_were_not_read_are_not_judged():
+    outcomes = outcomes_of_arrays("words", 40)
+    unread = np.zeros(len(outcomes.targets), np.bool_)
+    unread[::7] = True
+    found = replace(outcomes, was_read=~unread)
+    assert calibration_of(found).num_judgements == label_errors_of(found).num_judged == (~unread).sum()
+    assert calibration_of(replace(outcomes, was_read=unread & False)) is None
+
+
+def f1_at(threshold: float, has: np.ndarray, probability: np.ndarray) -> float:
+    decided = probability >= threshold
+    return 2 * (has & decided).sum() / (has.sum() + decided.sum())
+
+
+@pytest.mark.parametrize("kind", ["two", "several"])
+def test_thresholds_are_measured_where_they_were_not_chosen(kind):
+    outcomes = outcomes_of_arrays(kind, 80)
+    has = outcomes.targets.reshape(80, -1) > 0
+    known = outcomes.probabilities[:, 1:] if kind == "two" else outcomes.probabilities
+    found = thresholds_of(outcomes)
+    assert [one.label for one in found] == (["green"] if kind == "two" else list(NAMES))
+    for label, one in enumerate(found):
+        decided = np.empty(80, bool)
+        assert one.f1_in_use == pytest.approx(f1_at(one.in_use, has[:, label], known[:, label]))
+        best = max(f1_at(threshold, has[:, label], known[:, label]) for threshold in known[:, label])
+        assert f1_at(one.best, has[:, label], known[:, label]) == pytest.approx(best)
+        for half in (outcomes.in_first_half, ~outcomes.in_first_half):
+            of_others = {t: f1_at(t, has[~half, label], known[~half, label]) for t in np.linspace(0, 1, 2001).tolist()}
+            chosen = [t for t, f1 in of_others.items() if f1 == pytest.approx(max(of_others.values()))]
+            decided[half] = known[half, label] >= min(chosen, key=lambda t: abs(t - 0.5))
+        assert one.f1_held_out == pytest.approx(f1_at(0.5, has[:, label], decided), abs=0.06)
+        assert one.f1_held_out <= best + 1e-12
+    assert thresholds_of(outcomes_of_arrays("one", 10)) is None
+
+
+# ---- label errors
+
+
+def test_confident_labels_as_defined():
+    outcomes = outcomes_of_arrays("one", 150)
+    probabilities, given = outcomes.probabilities, outcomes.targets
+    found = confident_labels(probabilities, given)
+    thresholds = [
+        np.mean([row[j] for row, label in zip(probabilities, given, strict=True) if label == j]) for j in range(3)
+    ]
+    for row, label in zip(probabilities, found, strict=True):
+        above = [j for j in range(3) if row[j] >= thresholds[j]]
+        assert label == (max(above, key=lambda j: row[j]) if above else -1)
+    assert {-1, 0, 1, 2} == set(found.tolist())
+    assert set(confident_labels(probabilities, given * 0).tolist()) <= {-1, 0}  # labels that nobody gives
+
+
+@pytest.mark.parametrize("kind", ["one", "several", "words"])
+def test_planted_label_errors_come_first(kind):
+    outcomes = outcomes_of_arrays(kind, 120)
+    probabilities, draw = outcomes.probabilities, np.random.default_rng(2)
+    said = probabilities > 0.5 if kind == "several" else probabilities.argmax(axis=1)
+    sure = (
+        np.argwhere(np.abs(probabilities - 0.5) > 0.3)
+        if kind == "several"
+        else np.argwhere(probabilities.max(axis=1) > 0.8)
+    )
+    sure = draw.permutation(sure)
+    _, first = np.unique(outcomes.example_of[sure[:, 0]], return_index=True)  # one in a text
+    planted = [tuple(place) for place in sure[np.sort(first)][:8].tolist()]
+    for place in planted:
+        said[place] = not said[place] if kind == "several" else (said[place] + 1) % 3
+    found = label_errors_of(replace(outcomes, targets=said))
+    assert found.num_likely >= 8 and found.num_judged == said.size
+    names = outcomes.task.label_names
+    for place in planted:
+        number = int(outcomes.example_of[place[0]])
+        given = names[said[place]] if kind != "several" else ("" if said[place] else "not ") + names[place[1]]
+        (one,) = [error for error in found.shown[:10] if error.number == number and error.given == given][:1]
+        example = outcomes.examples[number]
+        assert (one.place, one.text) == (example.place, example.text)
+        assert one.given_probability < one.likely_probability
+        if kind == "words":
+            words = example.text.split()
+            assert one.word == words[place[0] - int(np.flatnonzero(outcomes.example_of == number)[0])]
+
+
+# ---- training data
+
+
+def test_planted_leaks_are_found_and_left_out():
+    model, test, draw = model_of("one"), examples_of("one", 40), np.random.default_rng(7)
+    train = [replace(one, place="") for one in examples_of("one", 60, seed=9)]
+    long = " ".join(WORDS)
+    test[5] = replace(test[5], text=f"{long}!", label="red")
+    train[17] = replace(train[17], text=f"  {long.upper()} ?", label="blue")  # word for word
+    test[11] = replace(test[11], text=" ".join(draw.permutation(WORDS)), label="green")
+    train[30] = replace(train[30], text=test[11].text.replace("cat", "dog"), label="green")  # nearly
+    found = gather_evidence(model, test, train).leakage
+    by_number = {one.number: one for one in found.shown}
+    assert by_number[5].is_exact and not by_number[5].same_label and by_number[5].train_number == 17
+    assert not by_number[11].is_exact and by_number[11].same_label and by_number[11].train_number == 30
+    assert by_number[11].shared_words == pytest.approx(17 / 18) and by_number[11].cosine > 0.9
+    assert found.num_exact + found.num_near == len(found.shown) < 25 and found.num_train == 60
+    rest = [example for number, example in enumerate(test) if number not in by_number]
+    expected = model.evaluate(rest)
+    assert {name: one.value for name, one in found.scores_without.items()} == pytest.approx(
+        {name: value for name, value in expected.items() if name != "loss"}
+    )
+    everything = gather_evidence(model, test[:9], test).leakage
+    assert (everything.num_exact, everything.scores_without) == (9, None)
+    apart = [replace(one, text="mat " * 20) for one in train[:1]]
+    assert gather_evidence(model, [replace(test[0], text="walk talk")], apart).leakage.shown == []
+
+
+def test_words_shared():
+    assert shared_words(["a", "b", "b"], ["b", "b", "c"]) == pytest.approx(2 / 3)
+    assert shared_words([], ["a"]) == 0.0
+
+
+def test_the_baseline_is_scikit_learns():
+    train, test = examples_of("one", 70, seed=2), examples_of("one", 30)
+    vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True)
+    vectors = vectorizer.fit_transform([one.text for one in train])
+    plain = LogisticRegression(C=10).fit(vectors, [one.label for one in train])
+    expected = plain.predict(vectorizer.transform([one.text for one in test]))
+    found = predict_plainly(TASKS["one"], train, test)
+    assert [NAMES[label] for label in found] == expected.tolist()
+    evidence = gather_evidence(model_of("one"), test, train)
+    right = np.mean(expected == np.array([one.label for one in test]))
+    assert evidence.baseline.scores["accuracy"].value == pytest.approx(right)
+    assert evidence.baseline.difference["accuracy"].value == pytest.approx(evidence.scores["accuracy"].value - right)
+    assert [point.num_train for point in evidence.baseline.by_size] == [4, 9, 18, 35, 70]
+    assert evidence.baseline.by_size[-1].score == evidence.baseline.scores["accuracy"]
+
+
+def test_the_baseline_spells_entities():
+    task = TASKS["entities"]
+    train = [task.example(["the", "cat", "run"], ["B-PER", "I-PER", "O"])] * 3
+    found = predict_plainly(task, train, [task.example(["cat", "run", "the", "cat"], ["O"] * 4)])
+    assert [TAGS[label] for label in found[1:]] == ["O", "B-PER", "I-PER"] and TAGS[found[0]] != "I-PER"
+
+
+def test_the_baseline_of_words():
+    task = TASKS["words"]
+    train = [task.example(*rows) for rows in ((["cat", "run", "run"], ["NOUN", "VERB", "NOUN"]), (["run"], ["VERB"]))]
+    found = predict_plainly(task, train, [task.example(["run", "dog", "cat"], ["ADJ", "ADJ", "ADJ"])])
+    assert [task.label_names[label] for label in found] == ["VERB", "NOUN", "NOUN"]  # of as frequent ones the first
+
+
+@pytest.mark.parametrize("kind", ["one", "several", "levels", "number", "entities", "words"])
+def test_a_baseline_learns_what_words_tell(kind):
+    def told(number, seed):
+        found = []
+        for one in examples_of(kind, number, seed):
+            words, task = one.text.split(), TASKS[kind]
+            if kind in ("entities", "words"):
+                names = {"entities": ("O", "B-PER"), "words": ("NOUN", "VERB")}[kind]
+                found.append(task.example(words, [names[word in ("run", "walk", "talk")] for word in words]))
+                continue
+            has = "cat" in words
+            label = {"one": "red" if has else "blue", "several": ("red",) if has else ("green", "blue"),
+                     "levels": "high" if has else "low", "number": 1.0 * has}[kind]  # fmt: skip
+            found.append(replace(one, label=label))
+        return found
+
+    task, test = TASKS[kind], told(60, 5)
+    predicted, targets = predict_plainly(task, told(300, 4), test), task.targets(test)
+    if kind in ("levels", "number"):
+        assert stats.pearsonr(targets, predicted).statistic > 0.7
+    else:
+        assert (targets == predicted).mean() > 0.85
+
+
+def test_without_scikit_learn_the_rest_is_there(monkeypatch):
+    def absent(*_):
+        raise DependencyError("scikit-learn is not installed")
+
+    monkeypatch.setattr(baselines, "_vectors", absent)
+    found = gather_evidence(model_of("one"), examples_of("one", 9), examples_of("one", 9, seed=2))
+    assert found.baseline is None and "not installed" in found.missing["baseline"] and found.leakage is not None
+
+
+# ---- all of it
+
+
+@pytest.fixture(scope="module")
+def gathered() -> dict:
+    return {
+        kind: gather_evidence(model_of(kind), examples_of(kind, 45), examples_of(kind, 40, seed=6)) for kind in TASKS
+    }
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_scores_are_those_of_the_model(kind, gathered):
+    found, expected = gathered[kind], model_of(kind).evaluate(examples_of(kind, 45))
+    scores = {name: one.value for name, one in found.scores.items()}
+    assert scores == pytest.approx({name: expected[name] for name in scores}, rel=1e-6, nan_ok=True)
+    assert set(expected) - set(scores) <= {"loss"} and ("loss" in scores) == (kind in ("one", "two", "several"))
+    assert found.metric in scores
+    tokens = model_of(kind).tokenizer.encode_batch([one.text for one in examples_of(kind, 45)]).seqlens
+    lengths, long = found.lengths, tokens > 24
+    assert (lengths.num_tokens, lengths.longest) == (tokens.sum(), tokens.max()) and long.any()
+    tagger = kind in ("entities", "words")
+    assert lengths.num_cut == (0 if tagger else long.sum()) and lengths.num_in_windows == long.sum() * tagger
+    assert lengths.num_tokens_cut == (0 if tagger else (tokens[long] - 24).sum())
+    assert sum(one.num_examples for one in lengths.slices) == 2 * 45  # by length, and by what became of long ones
+    assert sum(one.num_examples for one in lengths.slices[-2:]) == 45
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_the_page_and_the_json_tell_the_same(kind, gathered, tmp_path: Path):
+    found = replace(gathered[kind])
+    write_evidence_report(found, tmp_path / "report.html", title="A model")
+    page, told = read((tmp_path / "report.html").read_text()), json.loads((tmp_path / "report.json").read_text())
+    assert told.pop("title") == "A model" and told == json.loads(json.dumps(found.as_json(), allow_nan=False))
+    assert set(told) == set(asdict(found))
+    known = {"95", "1", "2021"} | {"0", "5", "10"}  # of sentences; C of the baseline
+
+    def gather(value):
+        if isinstance(value, dict | list):
+            known.add(f"{len(value):,}")
+            for part in value.values() if isinstance(value, dict) else value:
+                gather(part)
+        elif isinstance(value, str):
+            known.update(numbers_in(value))
+        elif isinstance(value, int | float):
+            known.update(format_number(value, digits) for digits in (3, 4, 5))
+
+    gather(told)
+    texts = [data for tag, data in page.texts if tag not in ("style", "script", "text", "title")]
+    written = {number for data in texts for number in numbers_in(data)}
+    assert len(written) > 40 and written <= known, written - known
+    for drawing in drawings((tmp_path / "report.html").read_text()):
+        assert drawing.texts
+
+
+def numbers_in(text: str) -> set[str]:
+    return set(re.findall(r"−?\d+(?:,\d{3})*(?:\.\d+)?(?:×10)?[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]*", text))
+
+
+def test_what_comes_from_data_is_escaped(tmp_path: Path):
+    bad = '<script>alert("&")</script>'
+    model = model_of("two")
+    task = SequenceClassification(("<b>", bad))
+    model.checkpoint.label_names = task.label_names
+    model.checkpoint.trained = TrainedTask(task, Layout(24, "truncate"))
+    draw = np.random.default_rng(2)
+    test = [TextExample(f"{bad} {random_text(draw)}", bad, task.label_names[i % 2], f"<i>{i}") for i in range(30)]
+    write_evidence_report(gather_evidence(model, test, test[:9]), tmp_path / "a.html", title=bad)
+    content = (tmp_path / "a.html").read_text()
+    page = read(content)
+    assert bad not in content and content.count("<script") == 1
+    assert {"b", "i"}.isdisjoint(tag for tag, _ in page.elements)
+    assert any(bad in data for data in page.text_of("bdi"))
+
+
+def test_what_cannot_be_said_is_said(tmp_path: Path):
+    for kind in TASKS:
+        few = gather_evidence(model_of(kind), examples_of(kind, 3))
+        assert {"leakage", "baseline", "by_size", "seeds"} <= set(few.missing)
+        assert few.leakage is few.baseline is few.seeds is None
+        write_evidence_report(few, tmp_path / f"{kind}.html")
+        assert "What is not here" in (tmp_path / f"{kind}.html").read_text()
+    assert few.calibration.scaled is None and "20 examples" in few.missing["temperature"]
+    same = [replace(one, label="red") for one in examples_of("one", 30)]
+    found = gather_evidence(model_of("one"), same, same[:1])
+    assert "same label" in found.missing["other_labels"] and found.label_errors.num_likely == 0
+    assert found.baseline.scores["accuracy"].value == 1.0 and found.leakage.num_exact >= 1
+    write_evidence_report(found, tmp_path / "same.html")
+    one = gather_evidence(model_of("one"), same[:1], [])
+    assert one.scores["accuracy"].low in (0.0, 1.0) and "none were given" in one.missing["baseline"]
+    constant = gather_evidence(
+        model_of("number"), [replace(example, label=2.0) for example in examples_of("number", 9)]
+    )
+    assert np.isnan(constant.scores["spearman"].value) and constant.as_json()["scores"]["spearman"]["low"] is None
+    write_evidence_report(constant, tmp_path / "constant.html")
+
+
+def test_what_is_wrong_is_refused(tmp_path: Path):
+    with pytest.raises(DataError, match="no examples"):
+        gather_evidence(model_of("one"), [])
+    with pytest.raises(DataError, match=r"test\.csv, line 2: the label 'pink'"):
+        gather_evidence(model_of("one"), [replace(examples_of("one", 1)[0], label="pink")])
+    with pytest.raises(DataError, match="line 2: the label 'pink'"):
+        gather_evidence(model_of("one"), examples_of("one", 4), [replace(examples_of("one", 1)[0], label="pink")])
+    model = model_of("one")
+    model.checkpoint.trained = TrainedTask(MultipleChoice(), Layout(24, "truncate"))
+    with pytest.raises(UsageError, match="classifiers and taggers"):
+        gather_evidence(model, examples_of("one", 4))
+    found = gather_evidence(model_of("one"), examples_of("one", 4))
+    for path, message in (("report.json", r"ends in \.html"), ("no/report.html", "does not exist")):
+        with pytest.raises(UsageError, match=message):
+            write_evidence_report(found, tmp_path / path)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(UsageError, match="one task"):
+        gather_evidence(model_of("one"), examples_of("one", 4), seeds=[model_of("two")])
+
+
+def test_seeds_and_sizes(tmp_path: Path):
+    examples, models = examples_of("one", 30), [model_of("one", seed) for seed in (3, 4, 5)]
+    models[2].save(tmp_path / "third")
+    found = gather_evidence(
+        models[0], examples, examples_of("one", 20, seed=2),
+        seeds=[models[1], tmp_path / "third"], smaller={10: tmp_path / "third", 5: models[1]},
+    )  # fmt: skip
+    accuracies = [model.evaluate(examples)["accuracy"] for model in models]
+    assert found.seeds.names == ["this model", "model 2", str(tmp_path / "third")]
+    assert found.seeds.scores["accuracy"] == pytest.approx(accuracies)
+    spread = found.seeds.spread["accuracy"]
+    assert (spread.mean, spread.standard_deviation) == pytest.approx((np.mean(accuracies), np.std(accuracies, ddof=1)))
+    assert (spread.lowest, spread.highest) == pytest.approx((min(accuracies), max(accuracies)))
+    assert [point.num_train for point in found.by_size] == [5, 10, 20]
+    assert [point.score.value for point in found.by_size] == pytest.approx(
+        [accuracies[1], accuracies[2], accuracies[0]]
+    )
+    write_evidence_report(found, tmp_path / "report.html")
+    assert {"by_size", "seeds"}.isdisjoint(found.missing)

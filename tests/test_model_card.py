@@ -1,0 +1,114 @@
+"""The model card: facts of the run, true and readable by the hub's own library, and code in it that runs."""
+
+import hashlib
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from examples_of_tasks import NUM_ROWS, TASKS, call, examples, write
+from huggingface_hub import ModelCard
+from random_models import vocabulary_tokens
+
+from bertkit import Model, SequenceClassifier, Tokenizer, TransformerConfig, load
+from bertkit.locate import hub_name
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory) -> str:
+    folder = tmp_path_factory.mktemp("encoder") / "tiny"
+    config = TransformerConfig(
+        vocab_size=99, hidden_size=20, num_attention_heads=4, intermediate_size=44, num_hidden_layers=1,
+        max_position_embeddings=24, initializer_range=0.1,
+    )  # fmt: skip
+    Model.create(config, Tokenizer.from_vocab(vocabulary_tokens(99)), seed=3).save(folder)
+    return str(folder)
+
+
+def rows_of(task: str) -> list[dict[str, Any]]:
+    rows = examples(task)
+    if task == "multiple-choice":  # as many choices for all
+        return [row | {"choices": row["choices"][:3]} for row in rows]
+    if task == "ordinal-regression":
+        return [row | {"label": str(len(row["label"]))} for row in rows]
+    return rows
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_card_of_every_task(encoder: str, tmp_path: Path, capsys, monkeypatch, task: str) -> None:
+    rows = rows_of(task)
+    train, dev = write(tmp_path / "train.jsonl", rows), write(tmp_path / "dev.jsonl", rows[:20])
+    out = tmp_path / "out"
+    code, (result,), error = call(
+        capsys, "finetune", task, "--model", encoder, "--train", train, "--dev", dev, "--out", str(out), "--epochs",
+        "1", "--learning-rate", "0.002",
+    )  # fmt: skip
+    assert code == 0, error
+    text = (out / "README.md").read_text()
+    card = ModelCard(text).data
+    assert card.library_name == "transformers" and card.tags == ["bertkit"] and card.license is None
+    assert card.base_model is None  # a folder is none that the hub knows
+    assert card.pipeline_tag == (task if task in ("token-classification", "question-answering", "multiple-choice")
+                                 else "text-classification")  # fmt: skip
+    sums = [hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in (train, dev)]
+    for fact in (
+        f"# tiny, fine-tuned for {task}", "| file | train.jsonl | dev.jsonl |", f"| sha256 | {sums[0]} | {sums[1]} |",
+        f"| examples | {NUM_ROWS} | 20 |", "| learning_rate | 0.002 |", "| base model | tiny |", "24 tokens",
+    ):  # fmt: skip
+        assert fact in text
+    for name in load(out).trained.task.known_labels or ():
+        assert f"`{name}`" in text
+    for name in load(out).trained.metrics:
+        assert f"| {name} | {result[name]:.6g} |" in text
+    if task not in ("question-answering", "multiple-choice"):
+        value, low, high = (float(number) for number in re.findall(
+            r"^\| (?:accuracy|pearson) \| (.*) \| (.*) to (.*) \|$", text, re.MULTILINE)[0])  # fmt: skip
+        assert low <= value <= high
+    monkeypatch.chdir(out)
+    (code_block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    exec(compile(code_block, "README.md", "exec"), {})
+    assert "Prediction(" in capsys.readouterr().out
+    load(out).save(tmp_path / "again")
+    assert (tmp_path / "again" / "README.md").read_text() == text
+
+
+def test_what_was_cut_and_left_out(encoder: str, tmp_path: Path, capsys) -> None:
+    rows = [{"text": "the cat " * (20 if place == 1 else 2), "label": "xy"[place % 2]} for place in range(12)]
+    train = write(tmp_path / "train.jsonl", [*rows, {"text": "", "label": "x"}, {"text": "a|b", "label": "p|q\nr"},
+                                             {"text": "a", "label": "p|q\nr"}])  # fmt: skip
+    code, _, error = call(
+        capsys, "finetune", "sequence-classification", "--model", encoder, "--train", train, "--out",
+        str(tmp_path / "out"), "--epochs", "1", "--skip-bad", "--class-weights", "balanced",
+    )  # fmt: skip
+    assert code == 0, error
+    text = (tmp_path / "out" / "README.md").read_text()
+    for fact in ("| texts cut | 1 |", "| tokens cut | 18 |", "1 rows could not be used", "`p\\|q r`", "class weights"):
+        assert fact in text
+    assert "## Scores" not in text and "dev" not in text
+
+
+def test_evaluation_adds_a_section_when_asked(encoder: str, tmp_path: Path, capsys) -> None:
+    texts = ["the cat", "the dog"] * 6
+    SequenceClassifier(encoder, num_epochs=1).fit(texts, ["x", "y"] * 6).save(tmp_path / "model")
+    path = tmp_path / "model" / "README.md"
+    made = path.read_text()
+    assert "# tiny, fine-tuned" in made and "| examples | 12 |" in made and "sha256" not in made
+    data = write(tmp_path / "test.jsonl", [{"text": text, "label": "x"} for text in texts])
+    base = ["evaluate", "--model", str(tmp_path / "model"), "--data", data]
+    (tmp_path / "model" / "README.md").write_text(by_hand := made + "\nby hand\n")
+    assert call(capsys, *base)[0] == 0 and path.read_text() == by_hand
+    for _ in range(2):
+        code, (result,), error = call(capsys, *base, "--card")
+        assert code == 0 and "README.md" in error
+        text = path.read_text()
+        assert text.startswith(by_hand) and text.count("## Scores on test.jsonl") == 1
+        assert f"| accuracy | {result['accuracy']:.6g} |" in text and "| examples | 12 |" in text[len(by_hand) :]
+    assert "is none" in call(capsys, "evaluate", "--model", "all-MiniLM-L6-v2", "--data", data, "--card")[2]
+
+
+def test_base_models_that_the_hub_knows(tmp_path: Path) -> None:
+    assert hub_name("all-MiniLM-L6-v2") == "sentence-transformers/all-MiniLM-L6-v2"
+    assert hub_name("someone/some-bert") == "someone/some-bert"
+    assert hub_name(tmp_path) is hub_name("no_such_package") is hub_name("../some/where") is None

@@ -1,0 +1,175 @@
+"""Estimators of words, answers and choices do what scikit-learn asks of estimators."""
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from random_models import vocabulary_tokens
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+from bertkit import (
+    Model,
+    MultipleChooser,
+    QuestionAnswerer,
+    SequenceClassifier,
+    TokenClassifier,
+    Tokenizer,
+    TransformerConfig,
+)
+from bertkit.errors import CheckpointError, DataError, UsageError
+from bertkit.tasks.answers import answer_f1
+
+WORDS = "the of and sat un run walk talk blue red green one two three four".split()
+FAST: dict[str, Any] = {"num_epochs": 4, "batch_size": 4, "learning_rate": 1e-2, "warmup": 0.0}
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("encoder") / "model"
+    config = TransformerConfig(
+        vocab_size=99, hidden_size=20, num_attention_heads=4, intermediate_size=44, num_hidden_layers=1,
+        max_position_embeddings=24, initializer_range=0.1, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+    )  # fmt: skip
+    Model.create(config, Tokenizer.from_vocab(vocabulary_tokens(99)), seed=3).save(folder)
+    return folder
+
+
+def sentences(number: int = 60, seed: int = 1) -> list[list[str]]:
+    """Some words, of different number, with one animal among them."""
+    draw = np.random.default_rng(seed)
+    found = [[str(word) for word in draw.choice(WORDS, int(draw.integers(3, 7)))] for _ in range(number)]
+    for words in found:
+        words[int(draw.integers(len(words)))] = str(draw.choice(["cat", "dog"]))
+    return found
+
+
+def data(kind: type, seed: int = 1, number: int = 60) -> tuple[list[Any], list[Any]]:
+    words = sentences(number, seed)
+    animals = [next(word for word in one if word in ("cat", "dog")) for one in words]
+    if kind is TokenClassifier:
+        return words, [["B-ANIMAL" if word in ("cat", "dog") else "O" for word in one] for one in words]
+    if kind is QuestionAnswerer:
+        return [("un", " ".join(one)) for one in words], animals
+    right = np.random.default_rng(seed + 1).integers(0, 3, len(words)).tolist()
+    choices = [["cat" if place == number else "red" for place in range(3)] for number in right]
+    return list(zip([" ".join(one) for one in words], choices, strict=True)), right
+
+
+KINDS = (TokenClassifier, QuestionAnswerer, MultipleChooser)
+
+
+@pytest.fixture(scope="module")
+def fitted(encoder: Path) -> dict[type, Any]:
+    return {kind: kind(encoder, **FAST).fit(*data(kind)) for kind in KINDS}
+
+
+def plain(found: Any) -> Any:
+    return found.tolist() if isinstance(found, np.ndarray) else found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_learned_is_scored_cloned_pickled_and_saved(fitted, kind, tmp_path: Path) -> None:
+    estimator, (X, y) = fitted[kind], data(kind, seed=5)
+    expected = plain(estimator.predict(X))
+    assert estimator.score(X, y) > 0.8
+    copied = clone(estimator)
+    assert copied.get_params() == estimator.get_params() and not hasattr(copied, "model_")
+    for method in (lambda: copied.predict(X), lambda: copied.score(X, y)):
+        with pytest.raises(NotFittedError):
+            method()
+    assert plain(pickle.loads(pickle.dumps(estimator)).predict(X)) == expected
+    estimator.save(tmp_path / "saved")
+    loaded = kind.load(tmp_path / "saved")
+    assert plain(loaded.predict(X)) == expected and loaded.score(X, y) == pytest.approx(estimator.score(X, y))
+    assert loaded.get_params() | {"model": 0} == estimator.get_params() | {"model": 0}
+    with pytest.raises(CheckpointError, match=f"holds a {kind.__name__}"):
+        SequenceClassifier.load(tmp_path / "saved")
+    (tmp_path / "saved" / "estimator.json").unlink()
+    assert plain(kind.load(tmp_path / "saved").predict(X)) == expected
+    other = KINDS[KINDS.index(kind) - 1]
+    with pytest.raises(CheckpointError, match=f"holds a model for .*: {other.__name__} is for"):
+        other.load(tmp_path / "saved")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_search_validation_and_pipelines(encoder: Path, kind) -> None:
+    X, y = data(kind, number=32)
+    scores = cross_val_score(kind(encoder, **FAST), X, y, cv=2)
+    assert scores.shape == (2,) and np.isfinite(scores).all()
+    pipeline = Pipeline([("same", FunctionTransformer()), ("last", kind(encoder, **FAST))])
+    search = GridSearchCV(pipeline, {"last__learning_rate": [1e-7, 1e-2]}, cv=2).fit(X, y)
+    assert search.best_params_ == {"last__learning_rate": 1e-2}
+    assert len(search.predict(X[:3])) == 3
+
+
+def test_tags_of_words_and_entities_of_texts(fitted, encoder: Path) -> None:
+    words, tags = data(TokenClassifier, seed=5)
+    tagger, texts = fitted[TokenClassifier], [" ".join(one) for one in words]
+    found = tagger.predict(words)
+    assert all(type(one) is list and len(one) == len(of_text) for one, of_text in zip(found, words, strict=True))
+    probabilities = tagger.predict_proba(words)
+    assert tagger.classes_.tolist() == ["O", "B-ANIMAL", "I-ANIMAL"]
+    for of_text, one, chosen in zip(words, probabilities, found, strict=True):
+        assert one.shape == (len(of_text), 3) and np.allclose(one.sum(axis=1), 1)
+        if "I-ANIMAL" not in tagger.classes_[one.argmax(axis=1)]:  # the likeliest of each may spell no entity
+            assert tagger.classes_[one.argmax(axis=1)].tolist() == chosen
+    assert tagger.predict_proba([]) == []
+    spans = [
+        [(text.index(word), text.index(word) + 3, "ANIMAL") for word in one if word in ("cat", "dog")]
+        for text, one in zip(texts, words, strict=True)
+    ]
+    of_texts = TokenClassifier(encoder, **FAST, class_weights="balanced", label_smoothing=0.1).fit(texts, spans)
+    assert of_texts.model_.trained.task.class_weights[0] < 1 < of_texts.model_.trained.task.class_weights[1]
+    assert np.mean([one == right for one, right in zip(of_texts.predict(texts), spans, strict=True)]) > 0.7
+    assert of_texts.score(texts, spans) > 0.7
+    speech = TokenClassifier(encoder, **FAST).fit(
+        words, [["X" if tag == "O" else "NOUN" for tag in of_text] for of_text in tags]
+    )
+    assert speech.predict(["a cat"]) == [[(0, 1, "X"), (2, 5, "NOUN")]]
+    # a tag that was never learned is not found, where evaluation would be refused
+    assert tagger.score([["cat", "sat"]] * 2, [["B-ANIMAL", "B-VERB"]] * 2) == pytest.approx(2 / 3)
+    with pytest.raises(DataError, match="text 1: has 2 words and 1 tags"):
+        tagger.fit([["a", "b"], ["a", "b"]], [["O", "B-x"], ["O"]])
+
+
+def test_answers_and_where_there_is_none(fitted, encoder: Path) -> None:
+    X, y = data(QuestionAnswerer, seed=5)
+    found = fitted[QuestionAnswerer].predict(X)
+    assert found.dtype == object and found.shape == (60,)
+    expected = np.mean([answer_f1(one, right) for one, right in zip(found, y, strict=True)])
+    assert fitted[QuestionAnswerer].score(X, y) == pytest.approx(expected)
+    without = [(question, context.replace("dog", "run")) for question, context in X]
+    answers = [
+        (answer, context.index("cat")) if answer == "cat" else "" for answer, (_, context) in zip(y, X, strict=True)
+    ]
+    some = QuestionAnswerer(encoder, **FAST | {"num_epochs": 8}, max_answer_length=2).fit(without, answers)
+    assert some.model_.trained.task.no_answer and some.model_.trained.task.max_answer_length == 2
+    assert set(some.predict(without)) == {"cat", ""} and some.score(without, answers) > 0.8
+    for X, y, message in (
+        ([("un", "a cat")], [("cat", 1)], "'cat' does not stand at 1"), ([("un", "a cat")], ["dog"], "does not stand"),
+        (["a cat"], ["cat"], "expected a question and its context"), ([("un", "a cat")], [None], "has no answers"),
+    ):  # fmt: skip
+        with pytest.raises((DataError, UsageError), match=message):
+            some.fit(X, y)
+
+
+def test_choices_and_their_probabilities(fitted) -> None:
+    chooser, (X, y) = fitted[MultipleChooser], data(MultipleChooser, seed=5)
+    found = chooser.predict_proba(X)
+    assert found.shape == (60, 3) and np.allclose(found.sum(axis=1), 1)
+    assert (found.argmax(axis=1) == chooser.predict(X)).all()
+    assert chooser.score(X, y) == pytest.approx((chooser.predict(X) == np.array(y)).mean())
+    table = np.empty((2, 2), object)
+    table[:] = [["a", ["cat", "red"]], ["b", ["red", "red", "cat"]]]
+    assert chooser.predict_proba(table).shape == (2, 3) and chooser.predict_proba(table)[0, 2] == 0
+    assert chooser.predict_proba([]).shape == (0, 0)
+    with pytest.raises(DataError, match="the right choice is 3"):
+        chooser.score(X[:1], [3])
