@@ -54,6 +54,7 @@ bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/query.py
 	$(BIN)/python benchmarks/tokenization.py
 	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/features.py
 	$(BIN)/python benchmarks/pretrain.py --speed
 
 # Over two hours; stopped, it goes on with the next run.

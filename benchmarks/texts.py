@@ -33,11 +33,17 @@ def wikitext() -> list[str]:
     return [line for line in lines if line and not line.startswith("= ")]
 
 
-@cache
 def tweets() -> list[str]:
     """Tweets: short."""
-    with open_data("tweet_sentiment_extraction/train.csv").open(encoding="utf-8", newline="") as file:
-        return [row["text"].strip() for row in csv.DictReader(file) if row["text"].strip()]
+    return [text for text, _ in labelled_tweets("train")]
+
+
+@cache
+def labelled_tweets(split: str) -> list[tuple[str, str]]:
+    """Tweets of "train" or "test", each with its sentiment: negative, neutral or positive."""
+    with open_data(f"tweet_sentiment_extraction/{split}.csv").open(encoding="utf-8", newline="") as file:
+        rows = [(row["text"].strip(), row["sentiment"]) for row in csv.DictReader(file)]
+    return [(text, label) for text, label in rows if text]
 
 
 SOURCES: dict[str, Callable[[], list[str]]] = {

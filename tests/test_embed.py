@@ -6,7 +6,6 @@ import sys
 import warnings
 from itertools import combinations, product
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import pytest
@@ -20,7 +19,7 @@ from bertkit import Batch, EmbedReport, Model, Tokenizer, collate
 from bertkit.checkpoint import SentenceSettings
 from bertkit.corpus.python_docs import python_docs
 from bertkit.errors import CheckpointError, MissingHeadError, OverLengthError, TruncationWarning, UsageError
-from bertkit.heads import POOLINGS, LayerSelection
+from bertkit.heads import NAMED_LAYERS, POOLINGS
 from bertkit.locate import locate
 
 TEXTS = [
@@ -135,7 +134,7 @@ def test_truncated_dimensions(tiny: Model, tmp_path: Path) -> None:
 
 POOLING_AND_LAYERS = [
     (pooling, layers)
-    for pooling, layers in product(POOLINGS, get_args(LayerSelection))
+    for pooling, layers in product(POOLINGS, [*NAMED_LAYERS, "mean:1,-2,0", "concat:4,2,3,1"])
     if pooling != "pooler" or layers == "last"
 ]
 
@@ -172,6 +171,10 @@ def layers_by_numpy(states: list[np.ndarray], layers: str) -> np.ndarray:
             return np.concatenate([states[2], states[3], states[4], states[5]], axis=1)
         case "sum-all":
             return states[1] + states[2] + states[3] + states[4] + states[5]
+        case "mean:1,-2,0":
+            return (states[1] + states[4] + states[0]) / 3
+        case "concat:4,2,3,1":
+            return np.concatenate([states[4], states[2], states[3], states[1]], axis=1)
     raise ValueError(layers)
 
 
@@ -365,6 +368,9 @@ def test_shapes_of_what_is_given(tiny: Model) -> None:
     assert tiny.embed(["the cat"]).shape == (1, 18)
     assert tiny.embed([]).shape == (0, 18)
     assert tiny.embed([], layers="concat-last-4").shape == (0, 72)
+    assert tiny.embed(["the cat"], layers="concat:all").shape == (1, 5 * 18)
+    assert tiny.embed([], layers="concat:-1,0").shape == (0, 2 * 18)
+    assert np.array_equal(tiny.embed(TEXTS, layers="sum:5"), tiny.embed(TEXTS))
     assert tiny.embed([], dimensions=5).shape == (0, 5)
     assert tiny.embed(iter([])).dtype == np.float32
     expected = tiny.embed(TEXTS)
@@ -431,6 +437,9 @@ def test_options_that_cannot_be_honoured(tiny: Model, options: dict, message: st
 def test_too_few_layers_for_a_selection() -> None:
     with pytest.raises(UsageError, match="needs 4 encoder layers, this model has 3"):
         our_model("encoder", 2).embed("the cat", layers="sum-last-4")
+    for layers in ("concat:0,4", "mean:-4", "sum:1,99"):
+        with pytest.raises(UsageError, match=f"'{layers}' needs .* encoder layers, this model has 3"):
+            our_model("encoder", 2).embed(["the cat"], layers=layers)
 
 
 def test_no_pooler_to_pool_with() -> None:

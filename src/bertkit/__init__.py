@@ -15,8 +15,10 @@ _HOMES = {
     "EmbedReport": "bertkit.inference",
     "Encoding": "bertkit.tokenizer",
     "Evidence": "bertkit.evidence",
+    "Features": "bertkit.estimators",
     "FewShotClassifier": "bertkit.estimators",
     "HEADS": "bertkit.heads",
+    "LayerMixClassifier": "bertkit.estimators",
     "Model": "bertkit.model",
     "ModernConfig": "bertkit.transformer",
     "MultipleChooser": "bertkit.estimators",
@@ -42,7 +44,9 @@ __all__ = [
     "EmbedReport",
     "Encoding",
     "Evidence",
+    "Features",
     "FewShotClassifier",
+    "LayerMixClassifier",
     "Model",
     "ModernConfig",
     "MultipleChooser",
@@ -65,7 +69,9 @@ if TYPE_CHECKING:
     from bertkit.batch import Batch, collate
     from bertkit.errors import BertkitError
     from bertkit.estimators import (
+        Features,
         FewShotClassifier,
+        LayerMixClassifier,
         MultipleChooser,
         QuestionAnswerer,
         SequenceClassifier,

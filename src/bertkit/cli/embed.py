@@ -45,7 +45,8 @@ def command(
     pooling
         mean, cls, max, mean-sqrt-len, weighted-mean or pooler; by default as the model says.
     layers
-        last, second-to-last, embedding, sum-last-4, concat-last-4 or sum-all.
+        last, second-to-last, embedding, sum-last-4, concat-last-4 or sum-all; or sum:, mean: or concat: with numbers
+        of layers, as in concat:0,-1, where 0 is the embedding and -1 the last layer, or with all.
     normalize
         Scale vectors to length 1; by default as the model says.
     dimensions

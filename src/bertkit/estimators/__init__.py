@@ -1,8 +1,9 @@
 """Tasks behind scikit-learn's methods: fit, predict, predict_proba, score.
 
 Takes: texts, pairs, lists of words, questions, and labels, as lists or arrays.
-Gives: estimators that work in cross_val_score, GridSearchCV and Pipeline; labels, probabilities, numbers, answers.
-May import: errors, whole_files, json_files, tokenizer, tasks, inference, finetuning, model.
+Gives: estimators that work in cross_val_score, GridSearchCV and Pipeline; labels, probabilities, numbers, answers;
+    features of a frozen encoder for other estimators.
+May import: errors, whole_files, json_files, locate, tokenizer, tasks, checkpoint, inference, finetuning, model.
 """
 
 from bertkit.errors import DependencyError
@@ -13,12 +14,16 @@ except ImportError:
     raise DependencyError("scikit-learn is not installed: pip install 'bertkit[sklearn]'") from None
 
 from bertkit.estimators.estimator import TextEstimator
+from bertkit.estimators.features import Features
+from bertkit.estimators.layer_mix import LayerMixClassifier
 from bertkit.estimators.questions import MultipleChooser, QuestionAnswerer
 from bertkit.estimators.sequences import FewShotClassifier, SequenceClassifier, SequenceRegressor
 from bertkit.estimators.words import TokenClassifier
 
 __all__ = [
+    "Features",
     "FewShotClassifier",
+    "LayerMixClassifier",
     "MultipleChooser",
     "QuestionAnswerer",
     "SequenceClassifier",

@@ -7,13 +7,15 @@ May import: errors, tokenizer, batch, transformer.
 
 from bertkit.heads.bert import HEADS, HEADS_WITH_LABELS, KINDS, Bert, BertOutput
 from bertkit.heads.classification import VectorClassificationHead
+from bertkit.heads.layer_selection import NAMED_LAYERS, LayerSelection
 from bertkit.heads.new_words import extend_embeddings
-from bertkit.heads.pooling import POOLINGS, LayerSelection
+from bertkit.heads.pooling import POOLINGS
 
 __all__ = [
     "HEADS",
     "HEADS_WITH_LABELS",
     "KINDS",
+    "NAMED_LAYERS",
     "POOLINGS",
     "Bert",
     "BertOutput",

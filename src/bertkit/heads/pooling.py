@@ -1,21 +1,17 @@
-"""Hidden states to one vector for each text: which layers, and how tokens are pooled.
+"""Hidden states to one vector for each text: how its tokens are pooled.
 
 A text may come as several windows. Pooling therefore has two steps: `pool_windows` sums up what each window owns, and
 `finish` turns the sums of all windows of a text into its vector, so that every token of a long text counts once.
 Shape letters: T total_tokens, W windows (sequences of the batch), N texts, D width of the selected layers.
 """
 
-from typing import Literal, get_args
-
 import torch
 from torch import Tensor
 
 from bertkit.batch import Batch
-from bertkit.errors import MissingHeadError, UsageError
+from bertkit.errors import MissingHeadError
+from bertkit.heads.layer_selection import LayerSelection
 from bertkit.transformer import EncoderOutput
-
-LayerSelection = Literal["last", "second-to-last", "embedding", "sum-last-4", "concat-last-4", "sum-all"]
-"""The rows of the feature table of the BERT paper (Devlin et al. 2018, table 7). "sum-all" sums the encoder layers."""
 
 POOLINGS = ("mean", "cls", "max", "mean-sqrt-len", "weighted-mean", "pooler")
 """How the tokens of a text become one vector:
@@ -30,32 +26,7 @@ POOLINGS = ("mean", "cls", "max", "mean-sqrt-len", "weighted-mean", "pooler")
 cls and pooler have one vector for each window of a long text: their mean is taken.
 """
 
-
-def select_layers(encoded: EncoderOutput, layers: LayerSelection) -> Tensor:
-    """(T, D): one layer, a sum or a concatenation (then D is 4 x hidden_size).
-
-    Raises:
-        UsageError: an unknown selection, or more layers than the encoder has.
-    """
-    if layers == "last":
-        return encoded.last_hidden_state
-    states = encoded.hidden_states
-    if layers not in get_args(LayerSelection) or states is None:
-        raise UsageError(f"layers={layers!r}: expected one of {', '.join(get_args(LayerSelection))}")
-    num_layers = len(states) - 1
-    if layers.endswith("last-4") and num_layers < 4:
-        raise UsageError(f"layers={layers!r} needs 4 encoder layers, this model has {num_layers}")
-    match layers:
-        case "embedding":
-            return states[0]
-        case "second-to-last":
-            return states[-2]
-        case "sum-last-4":
-            return torch.stack(states[-4:]).sum(0)
-        case "concat-last-4":
-            return torch.cat(states[-4:], dim=-1)
-        case "sum-all":
-            return torch.stack(states[1:]).sum(0)
+_LAST = LayerSelection.parse("last")
 
 
 def pool_windows(
@@ -64,7 +35,7 @@ def pool_windows(
     """What each window contributes to the vector of its text.
 
     Args:
-        encoded: the encoder's output for the W windows, with all hidden states unless ``layers`` is "last".
+        encoded: the encoder's output for the W windows, with all hidden states unless ``layers.is_last``.
         cls_positions: (W,) the token of each window that "cls" takes, as a position in the packed row.
         owned: (W, 2) start and end of the tokens that count, as positions in the packed row.
         places: (W,) how many tokens of the text stand before the first one that counts.
@@ -75,8 +46,9 @@ def pool_windows(
 
     Raises:
         MissingHeadError: "pooler" of an encoder without one.
+        UsageError: layers that the encoder has not.
     """
-    states = select_layers(encoded, layers)
+    states = layers.of(encoded)
     if pooling == "cls":
         return states[cls_positions], states.new_ones(len(owned))
     if pooling == "pooler":
@@ -108,4 +80,4 @@ def sequence_vectors(pooling: str, encoded: EncoderOutput, batch: Batch) -> Tens
     """(W, D): the vector of each sequence, from the last layer; as `pool_windows`."""
     bounds = batch.cu_seqlens.long()
     owned = torch.stack([bounds[:-1], bounds[1:]], dim=1)
-    return finish(pooling, *pool_windows(pooling, "last", encoded, bounds[:-1], owned, torch.zeros_like(bounds[:-1])))
+    return finish(pooling, *pool_windows(pooling, _LAST, encoded, bounds[:-1], owned, torch.zeros_like(bounds[:-1])))

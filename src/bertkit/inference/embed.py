@@ -24,7 +24,7 @@ class EmbedOptions:
     """How texts become vectors. None everywhere means: as the checkpoint says."""
 
     pooling: str | None = None  # a name from POOLINGS; without a checkpoint's word, "mean"
-    layers: LayerSelection = "last"  # which hidden states are pooled
+    layers: str = "last"  # which hidden states are pooled: a name from NAMED_LAYERS, or "mean:1,-1"
     normalize: bool | None = None  # scale vectors to length 1; without a checkpoint's word, no
     dimensions: int | None = None  # keep the first so many components, before normalising (Kusupati et al. 2022)
     prompt: str | None = None  # put before every text
@@ -40,7 +40,7 @@ class EmbedOptions:
     def __post_init__(self) -> None:
         if self.pooling is not None and self.pooling not in POOLINGS:
             raise UsageError(f"pooling={self.pooling!r}: expected one of {', '.join(POOLINGS)}")
-        if self.pooling == "pooler" and self.layers != "last":
+        if not LayerSelection.parse(self.layers).is_last and self.pooling == "pooler":
             raise UsageError("pooling='pooler' reads the last layer only: leave layers out")
         if self.dimensions is not None and self.dimensions < 1:
             raise UsageError(f"dimensions={self.dimensions}: expected at least 1")
@@ -105,6 +105,7 @@ class _Plan:
     """What the options come to for one model."""
 
     options: EmbedOptions
+    layers: LayerSelection
     pooling: str
     normalize: bool
     prompt: str
@@ -119,6 +120,7 @@ class _Plan:
         empty_length = len(runner.tokenizer.encode(prompt)) if prompt else 2  # [CLS] [SEP]
         return cls(
             options,
+            LayerSelection.parse(options.layers),
             options.pooling or settings.pooling,
             settings.normalize if options.normalize is None else options.normalize,
             prompt,
@@ -145,11 +147,11 @@ class _Plan:
         self, runner: Runner, batch: Batch, owned: Tensor, places: Tensor, skipped: Tensor
     ) -> tuple[Tensor, Tensor]:
         """What each window gives its text, from the tokens it owns; as `pool_windows`."""
-        device, layers = runner.device, self.options.layers
+        device = runner.device
         return pool_windows(
             self.pooling,
-            layers,
-            runner.encoder(batch, with_hidden_states=layers != "last", with_pooled=self.pooling == "pooler"),
+            self.layers,
+            runner.encoder(batch, with_hidden_states=not self.layers.is_last, with_pooled=self.pooling == "pooler"),
             batch.first_tokens + skipped.to(device),
             batch.first_tokens[:, None] + owned.to(device),
             places.to(device),
@@ -165,9 +167,10 @@ def embedding_dim(runner: Runner, options: EmbedOptions) -> int:
     """Components of a vector.
 
     Raises:
-        UsageError: more are asked for than there are.
+        UsageError: more are asked for than there are, or layers that there are not.
     """
-    full = runner.network.config.hidden_size * (4 if options.layers == "concat-last-4" else 1)
+    config = runner.network.config
+    full = config.hidden_size * LayerSelection.parse(options.layers).num_vectors(config.num_hidden_layers)
     if options.dimensions is not None and options.dimensions > full:
         raise UsageError(f"dimensions={options.dimensions}: this model's vectors have {full}")
     return options.dimensions or full

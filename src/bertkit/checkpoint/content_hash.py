@@ -1,0 +1,27 @@
+"""What a model's directory holds, as one hash: tells whether it is still the same model."""
+
+import hashlib
+from pathlib import Path
+
+from bertkit.errors import CheckpointError
+
+_READ = {".json", ".txt", ".safetensors"}  # of these alone weights, config, tokenizer and settings are read
+
+
+def content_hash(directory: Path) -> str:
+    """Hash of every file that opening the directory may read: 32 hexadecimal digits.
+
+    It changes with any weight, vocabulary entry or setting, and takes as long as reading the files.
+
+    Raises:
+        CheckpointError: nothing in it is part of a model.
+    """
+    total = hashlib.sha256()
+    files = sorted(path for path in directory.rglob("*") if path.suffix in _READ and path.is_file())
+    if not files:
+        raise CheckpointError(f"{directory} holds no model")
+    for path in files:
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        total.update(f"{path.relative_to(directory).as_posix()}\0{digest}\0".encode())
+    return total.hexdigest()[:32]

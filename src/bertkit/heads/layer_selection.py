@@ -1,0 +1,97 @@
+"""Which hidden states a vector is made of: one layer, or a sum, mean or concatenation of several.
+
+Shape letters: T total_tokens, D hidden_size, S selected layers.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Literal, Self, cast
+
+import torch
+from torch import Tensor
+
+from bertkit.errors import UsageError
+from bertkit.transformer import EncoderOutput
+
+NAMED_LAYERS = {
+    "last": "concat:-1",
+    "second-to-last": "concat:-2",
+    "embedding": "concat:0",
+    "sum-last-4": "sum:-4,-3,-2,-1",
+    "concat-last-4": "concat:-4,-3,-2,-1",
+    "sum-all": "sum:all",
+}
+"""The rows of the feature table of the BERT paper (Devlin et al. 2018, table 7), spelled out.
+
+Any other selection is spelled so too: "sum:", "mean:" or "concat:", then numbers of layers with commas between, or
+"all" for every encoder layer. 0 is the embedding, 1 the first encoder layer, -1 the last.
+"""
+
+_SPELLED_OUT = re.compile(r"(sum|mean|concat):(all|-?\d+(?:,-?\d+)*)")
+
+
+@dataclass(frozen=True)
+class LayerSelection:
+    """Layers, and how their hidden states become one vector for each token."""
+
+    text: str  # as it was asked for
+    way: Literal["sum", "mean", "concat"]
+    layers: tuple[int, ...] | None  # None: every encoder layer
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """A selection by one of NAMED_LAYERS or spelled out.
+
+        Raises:
+            UsageError: neither.
+        """
+        found = _SPELLED_OUT.fullmatch(NAMED_LAYERS.get(text, text)) if isinstance(text, str) else None
+        if found is None:
+            raise UsageError(
+                f"layers={text!r}: expected one of {', '.join(NAMED_LAYERS)}, or sum:, mean: or concat: with numbers "
+                "of layers, as in concat:-2,-1, or with all"
+            )
+        way, layers = found.groups()
+        numbers = None if layers == "all" else tuple(int(number) for number in layers.split(","))
+        return cls(text, cast(Literal["sum", "mean", "concat"], way), numbers)
+
+    @property
+    def is_last(self) -> bool:
+        """Whether it is the last layer alone, for which no others need be kept."""
+        return self.layers == (-1,)
+
+    def places(self, num_layers: int) -> list[int]:
+        """(S,) the layers' places in ``hidden_states`` of an encoder of so many layers.
+
+        Raises:
+            UsageError: it has no such layer.
+        """
+        if self.layers is None:
+            return list(range(1, num_layers + 1))
+        for layer in self.layers:
+            if not -num_layers <= layer <= num_layers:
+                raise UsageError(f"layers={self.text!r} needs {abs(layer)} encoder layers, this model has {num_layers}")
+        return [layer if layer >= 0 else num_layers + 1 + layer for layer in self.layers]
+
+    def num_vectors(self, num_layers: int) -> int:
+        """How many times the hidden size the selected vector is wide."""
+        places = self.places(num_layers)
+        return len(places) if self.way == "concat" else 1
+
+    def of(self, encoded: EncoderOutput) -> Tensor:
+        """(T, D), concatenated (T, S * D); ``encoded`` holds all hidden states unless `is_last`.
+
+        Raises:
+            UsageError: the encoder has no such layer.
+        """
+        if self.is_last:
+            return encoded.last_hidden_state
+        states = encoded.hidden_states
+        assert states is not None  # as the caller was told
+        chosen = [states[place] for place in self.places(len(states) - 1)]
+        if len(chosen) == 1:
+            return chosen[0]
+        if self.way == "concat":
+            return torch.cat(chosen, dim=-1)
+        stacked = torch.stack(chosen)  # (S, T, D)
+        return stacked.sum(0) if self.way == "sum" else stacked.mean(0)

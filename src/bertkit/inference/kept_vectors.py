@@ -1,0 +1,85 @@
+"""Vectors kept on disk: the vector of a text is computed once, whatever texts it is asked for with.
+
+A folder holds parts, each a npy file of rows (hash of the text, vector) whose name is the hash of its rows. A part
+appears whole and is never changed; one that does not hold what its name says is computed anew. Several processes may
+use a folder at once: at worst both compute what neither has written yet.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from bertkit.whole_files import whole_file
+
+_HASH_BYTES = 16
+
+
+def kept_vectors(
+    folder: Path, texts: Sequence[str], compute: Callable[[list[str]], Iterator[np.ndarray]]
+) -> np.ndarray:
+    """The vectors of texts: as the folder has them; what it has not is computed, and kept part by part.
+
+    Args:
+        folder: for vectors of one model and one way to make them; it is made where it is not.
+        texts: N of them, at least one.
+        compute: (n, E) float32 arrays for some texts after another; called once with all that are missing, if any are.
+
+    Returns:
+        (N, E) float32.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    keys = [_hash(text) for text in texts]
+    parts = list(_whole_parts(folder))
+    places = {key: (part, row) for part, rows in enumerate(parts) for row, key in enumerate(_keys(rows))}
+    missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in places}
+    if missing:
+        waiting = iter(missing)
+        for vectors in compute(list(missing.values())):
+            new = [next(waiting) for _ in vectors]
+            places |= {key: (len(parts), row) for row, key in enumerate(new)}
+            parts.append(_keep(folder, new, vectors))
+    found = np.empty((len(texts), parts[-1]["vector"].shape[1]), np.float32)
+    part_of, row_of = np.array([places[key] for key in keys]).T
+    for part in np.unique(part_of):
+        (here,) = np.nonzero(part_of == part)
+        found[here] = parts[part]["vector"][row_of[here]]
+    return found
+
+
+def _keep(folder: Path, keys: list[bytes], vectors: np.ndarray) -> np.ndarray:
+    """Write a part; returns its rows."""
+    rows = np.empty(len(keys), [("text", f"V{_HASH_BYTES}"), ("vector", "<f4", vectors.shape[1:])])
+    rows["text"], rows["vector"] = np.frombuffer(b"".join(keys), f"V{_HASH_BYTES}"), vectors
+    with whole_file(folder / f"{_name(rows)}.npy") as temporary, temporary.open("wb") as file:
+        np.save(file, rows)
+    return rows
+
+
+def _whole_parts(folder: Path) -> Iterator[np.ndarray]:
+    """The rows of every part, mapped into memory; damaged ones are taken away."""
+    for path in sorted(folder.glob("[0-9a-f]" * (2 * _HASH_BYTES) + ".npy")):
+        try:
+            rows = np.load(path, mmap_mode="r", allow_pickle=False)
+        except Exception:  # a damaged header can make numpy raise anything
+            rows = None
+        if rows is not None and _name(rows) == path.stem:
+            yield rows
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _name(rows: np.ndarray) -> str:
+    digest = hashlib.blake2b(f"{rows.dtype.descr} {rows.shape}".encode(), digest_size=_HASH_BYTES)
+    digest.update(rows.view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def _keys(rows: np.ndarray) -> list[bytes]:
+    joined = rows["text"].tobytes()
+    return [joined[start : start + _HASH_BYTES] for start in range(0, len(joined), _HASH_BYTES)]
+
+
+def _hash(text: str) -> bytes:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_HASH_BYTES).digest()

