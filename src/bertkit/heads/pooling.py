@@ -26,6 +26,8 @@ POOLINGS = ("mean", "cls", "max", "mean-sqrt-len", "weighted-mean", "pooler")
 cls and pooler have one vector for each window of a long text: their mean is taken.
 """
 
+_LAST = LayerSelection.parse("last")
+
 
 def pool_windows(
     pooling: str, layers: LayerSelection, encoded: EncoderOutput, cls_positions: Tensor, owned: Tensor, places: Tensor
@@ -78,5 +80,4 @@ def sequence_vectors(pooling: str, encoded: EncoderOutput, batch: Batch) -> Tens
     """(W, D): the vector of each sequence, from the last layer; as `pool_windows`."""
     bounds = batch.cu_seqlens.long()
     owned = torch.stack([bounds[:-1], bounds[1:]], dim=1)
-    last, places = LayerSelection.parse("last"), torch.zeros_like(bounds[:-1])
-    return finish(pooling, *pool_windows(pooling, last, encoded, bounds[:-1], owned, places))
+    return finish(pooling, *pool_windows(pooling, _LAST, encoded, bounds[:-1], owned, torch.zeros_like(bounds[:-1])))
