@@ -20,6 +20,7 @@ NUM_SCORE_RESAMPLES = 2_000
 
 _ENDS = (2.5, 97.5)
 _DRAWS_AT_ONCE = 2**22
+_MANY_ALIKE = 8  # examples for each different row
 
 
 @dataclass(frozen=True)
@@ -100,12 +101,19 @@ def _different(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _weights(times: np.ndarray, seed: int) -> Iterator[np.ndarray]:
-    """(R, G) float64 how often each row is drawn, when as many are drawn as there are."""
-    random, row_of = np.random.default_rng(seed), np.repeat(np.arange(len(times)), times.astype(np.int64))
-    for size in _portions(NUM_SCORE_RESAMPLES, len(row_of)):
-        drawn = row_of[random.integers(len(row_of), size=(size, len(row_of)))]
-        drawn += np.arange(size)[:, None] * len(times)
-        yield np.bincount(drawn.ravel(), minlength=size * len(times)).reshape(size, -1).astype(np.float64)
+    """(R, G) float64 how often each row is drawn, when as many are drawn as there are.
+
+    The numbers of draws are multinomial, which costs by different rows; where most are different it is quicker to draw
+    one by one.
+    """
+    random, number, num_rows = np.random.default_rng(seed), int(times.sum()), len(times)
+    row_of = np.repeat(np.arange(num_rows), times.astype(np.int64))
+    for size in _portions(NUM_SCORE_RESAMPLES, num_rows):
+        if _MANY_ALIKE * num_rows < number:
+            yield random.multinomial(number, times / number, size=size).astype(np.float64)
+        else:
+            draws = (row_of[random.integers(number, size=number)] for _ in range(size))
+            yield np.stack([np.bincount(drawn, minlength=num_rows) for drawn in draws]).astype(np.float64)
 
 
 def _portions(num_draws: int, size: int) -> Iterator[int]:

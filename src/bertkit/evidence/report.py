@@ -118,14 +118,13 @@ def findings_of(evidence: Evidence) -> Iterator[tuple[str, str]]:
         else:
             yield "warning", f"The model is not shown to be better than the baseline ({baseline.method})."
     if leakage is not None and (leakage.num_exact or leakage.num_near):
-        yield (
-            "warning",
-            (f"{leakage.num_exact:,} examples stand in the training data word for word, {leakage.num_near:,} nearly."),
-        )
+        found_there = f"{leakage.num_exact:,} of {evidence.num_examples:,} examples word for word"
+        yield "warning", f"Also in the training data: {found_there}, {leakage.num_near:,} nearly."
     elif leakage is not None:
         yield "good", "No example stands in the training data, word for word or nearly."
     if lengths.num_cut:
-        yield "warning", f"{lengths.num_cut:,} texts were cut and lost {lengths.num_tokens_cut:,} tokens."
+        lost = f"{lengths.num_tokens_cut:,} tokens lost"
+        yield "warning", f"Cut at the model's limit: {lengths.num_cut:,} of {evidence.num_examples:,} texts, {lost}."
     if errors.num_likely:
         yield "note", f"{errors.num_likely:,} of {errors.num_judged:,} given labels may be wrong: look at them."
     if (seeds := evidence.seeds) is not None:
@@ -144,13 +143,15 @@ def _labels(evidence: Evidence) -> Iterator[Markup]:
         scores = [Score(row.label, row.f1, *row.f1_interval) for row in evidence.labels]
         yield interval_chart("F1 of each label", scores, x_name="F1")
     if evidence.labels:
-        yield table(
+        listed = table(
             ["label", "precision", "recall", "F1", "from", "to", "true", "predicted"],
             [
                 (row.label, row.precision, row.recall, row.f1, *row.f1_interval, row.support, row.num_predicted)
                 for row in evidence.labels
             ],
-        )  # fmt: skip
+        )
+        many = len(evidence.labels) > _MOST_LABELS_DRAWN
+        yield details(f"The scores of {len(evidence.labels):,} labels", listed) if many else listed
     if (found := evidence.confusions) is not None:
         title = f"Confusions, in {found.of}"
         yield confusion_matrix(title, np.array(found.counts), found.labels, note="Shaded by the share of the row.")
@@ -203,8 +204,8 @@ def _lengths(evidence: Evidence) -> Iterator[Markup]:
     )  # fmt: skip
     yield paragraph(
         f"{found.num_tokens:,} tokens in all, a text has {found.shortest:,} to {found.longest:,}, the median is "
-        f"{_number(found.median)}. {limit} {found.num_cut:,} texts were cut and lost {found.num_tokens_cut:,} tokens; "
-        f"{found.num_in_windows:,} were read in several windows."
+        f"{_number(found.median)}. {limit} Texts cut: {found.num_cut:,}, tokens lost: {found.num_tokens_cut:,}; texts "
+        f"read in several windows: {found.num_in_windows:,}."
     )
     scores = [
         Score(f"{one.name} ({one.num_examples:,})", one.score.value, one.score.low, one.score.high)
@@ -236,16 +237,15 @@ def _label_errors(evidence: Evidence) -> Iterator[Markup]:
         )
     if not found.shown:
         return
-    has_words = any(one.word is not None for one in found.shown)
-    numbers = found.num_likely is not None
     rows = []
     for one in found.shown:
-        probabilities = [f"{_number(one.given_probability)}, {_number(one.likely_probability)}"] if numbers else []
-        words = [one.word] if has_words else []
         texts = [data(one.text), *([element("br"), data(one.pair)] if one.pair else [])]
-        rows.append([*words, one.given, one.likely, *probabilities, _placed(texts, one.number, one.place)])
-    columns = [*(["word"] if has_words else []), "given", "likely", *(["probabilities"] if numbers else []), "text"]
-    yield table(columns, rows)
+        cells: list[Any] = [_placed(texts, one.number, one.place), _stacked(one.given, one.likely)]
+        if found.num_likely is not None:
+            cells.append(_stacked(_number(one.given_probability), _number(one.likely_probability)))
+        rows.append([*([one.word] if evidence.num_words is not None else []), *cells])
+    columns = ["text", _stacked("given", "likely"), *(["probability"] if found.num_likely is not None else [])]
+    yield table([*(["word"] if evidence.num_words is not None else []), *columns], rows)
 
 
 def _leakage(evidence: Evidence) -> Iterator[Markup]:
@@ -354,6 +354,10 @@ def _placed(texts: object, number: int, place: str) -> Markup:
     """An example and below it where it stands: the file's name and the line, else its number."""
     where = place.replace("\\", "/").rpartition("/")[2] or f"number {number:,}"
     return join([texts, element("br"), element("span", data(where), class_="figures")])
+
+
+def _stacked(first: str, second: str) -> Markup:
+    return join([data(first), element("br"), data(second)])
 
 
 def _readable(name: str) -> str:
