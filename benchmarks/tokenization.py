@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import report
+from first_call import first_call_seconds
 from turns import say
 from worker import limit_threads
 
@@ -124,6 +125,7 @@ def main() -> None:
     results["workload"] = {
         name: {"num_texts": len(texts), "megabytes": round(megabytes(texts), 2)} for name, texts in corpora.items()
     } | {"num_rounds": options.rounds}
+    results["first_call_seconds"] = first_call_seconds(str(vocabulary), options.rounds)
     results["systems"] = measure(corpora, str(vocabulary), sorted({1, threads}), options.rounds)
     text = describe(results, list(corpora))
     print(text)
@@ -234,11 +236,13 @@ def describe(results: dict, corpora: list[str]) -> str:
     )
     unequal = [corpus for corpus, equal in summary["ids_equal"].items() if not equal]
     sizes = "; ".join(f"{c}: {work[c]['num_texts']} texts, {work[c]['megabytes']} MB" for c in corpora)
+    first = results["first_call_seconds"]
     return (
         f"# Tokenizing with the vocabulary of bert-base-uncased, {results['date']}\n\n"
         f"{sizes}. Each tokenizer is made anew, warmed up on one half and timed on the other; medians of "
         f"{work['num_rounds']} rounds. [CLS] and [SEP] included; the ids of all systems are "
-        f"{'equal' if not unequal else 'NOT EQUAL on ' + ', '.join(unequal)}.\n\n{report.machine(results)}\n\n{table}\n"
+        f"{'equal' if not unequal else 'NOT EQUAL on ' + ', '.join(unequal)}.\n\n{report.machine(results)}\n\n{table}\n\nThe first text of a new process takes {first['warm']:.2f} s, or "
+        f"where no machine code is kept yet {first['cold']:.2f} s.\n"
     )
 
 
