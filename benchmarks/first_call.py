@@ -17,7 +17,7 @@ print(time.perf_counter() - start)
 
 
 def first_call_seconds(vocabulary: str, rounds: int) -> dict[str, float]:
-    """Medians of so many pairs of processes: the first finds an empty folder, "cold", the second what it left, "warm"."""
+    """Medians of so many pairs of processes: one finds an empty folder, "cold", the next what it left, "warm"."""
     seconds: dict[str, list[float]] = {"cold": [], "warm": []}
     for _ in range(rounds):
         with tempfile.TemporaryDirectory() as folder:
