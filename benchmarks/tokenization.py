@@ -241,7 +241,8 @@ def describe(results: dict, corpora: list[str]) -> str:
         f"# Tokenizing with the vocabulary of bert-base-uncased, {results['date']}\n\n"
         f"{sizes}. Each tokenizer is made anew, warmed up on one half and timed on the other; medians of "
         f"{work['num_rounds']} rounds. [CLS] and [SEP] included; the ids of all systems are "
-        f"{'equal' if not unequal else 'NOT EQUAL on ' + ', '.join(unequal)}.\n\n{report.machine(results)}\n\n{table}\n\n"
+        f"{'equal' if not unequal else 'NOT EQUAL on ' + ', '.join(unequal)}.\n\n"
+        f"{report.machine(results)}\n\n{table}\n\n"
         f"The first text of a new process takes {first['warm']:.2f} s, or where no machine code is kept yet "
         f"{first['cold']:.2f} s.\n"
     )
