@@ -91,7 +91,7 @@ class TaggedWords(_Kind):
 
     def options(self, train: Sequence[Any]) -> dict[str, Any]:
         names = {tag for example in train for tag in example.tags}
-        self.names = sorted(names, key=lambda name: (name != "O", name))
+        self.names = sorted(names, key=lambda name: (name != "O", name.partition("-")[2], name))  # O, B-x, I-x, B-y
         return {"num_labels": len(self.names)}
 
     def features(self, examples: Sequence[Any]) -> list[dict[str, Any]]:
