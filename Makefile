@@ -61,7 +61,7 @@ bench: $(VENV)/.bench
 bench-quality: $(VENV)/.bench
 	$(BIN)/python benchmarks/pretrain.py --quality
 
-# As long; so is this one.
+# As long, and resumable in the same way.
 bench-finetune: $(VENV)/.bench
 	$(BIN)/python benchmarks/finetune.py
 
