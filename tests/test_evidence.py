@@ -61,8 +61,8 @@ TASKS = {
     "several": MultiLabelClassification(NAMES, thresholds=(0.5, 0.3, 0.6)),
     "levels": OrdinalRegression(levels=("low", "middle", "high")),
     "number": Regression(),
-    "entities": TokenClassification(TAGS, "BIO", "spaces"),
-    "words": TokenClassification(("ADJ", "NOUN", "VERB"), "plain", "spaces"),
+    "entities": TokenClassification(TAGS, scheme="BIO", words="spaces"),
+    "words": TokenClassification(("ADJ", "NOUN", "VERB"), scheme="plain", words="spaces"),
 }
 
 
