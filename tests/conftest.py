@@ -29,3 +29,19 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory) -> Path:
+    """The folder of a tiny encoder with initial weights and without dropout, for tasks to be trained on."""
+    from random_models import vocabulary_tokens
+
+    from bertkit import Model, Tokenizer, TransformerConfig
+
+    folder = tmp_path_factory.mktemp("encoder") / "model"
+    config = TransformerConfig(
+        vocab_size=99, hidden_size=20, num_attention_heads=4, intermediate_size=44, num_hidden_layers=1,
+        max_position_embeddings=24, initializer_range=0.1, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+    )  # fmt: skip
+    Model.create(config, Tokenizer.from_vocab(vocabulary_tokens(99)), seed=3).save(folder)
+    return folder

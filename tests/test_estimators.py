@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from random_models import our_model, vocabulary_tokens
+from random_models import our_model
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -14,24 +14,13 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 import bertkit
-from bertkit import Model, SequenceClassifier, SequenceRegressor, Tokenizer, TransformerConfig
+from bertkit import SequenceClassifier, SequenceRegressor
 from bertkit.errors import CheckpointError, DataError, UsageError
 
 WORDS = "the of and sat un run walk talk blue red green one two three four".split()
 FAST = {"num_epochs": 5, "batch_size": 4, "learning_rate": 1e-2, "warmup": 0.0}
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-@pytest.fixture(scope="module")
-def encoder(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("encoder") / "model"
-    config = TransformerConfig(
-        vocab_size=99, hidden_size=20, num_attention_heads=4, intermediate_size=44, num_hidden_layers=1,
-        max_position_embeddings=24, initializer_range=0.1, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
-    )  # fmt: skip
-    Model.create(config, Tokenizer.from_vocab(vocabulary_tokens(99)), seed=3).save(folder)
-    return folder
 
 
 def data(number: int = 80, seed: int = 1) -> tuple[list[str], np.ndarray]:

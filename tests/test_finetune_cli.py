@@ -7,9 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from random_models import vocabulary_tokens
 
-from bertkit import Model, Tokenizer, TransformerConfig, load
+from bertkit import load
 from bertkit.cli import run
 
 WORDS = "the of and sat un run walk talk blue red green one two three four".split()
@@ -19,14 +18,9 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")
-def encoder(tmp_path_factory) -> str:
-    folder = tmp_path_factory.mktemp("encoder") / "model"
-    config = TransformerConfig(
-        vocab_size=99, hidden_size=20, num_attention_heads=4, intermediate_size=44, num_hidden_layers=1,
-        max_position_embeddings=24, initializer_range=0.1, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
-    )  # fmt: skip
-    Model.create(config, Tokenizer.from_vocab(vocabulary_tokens(99)), seed=3).save(folder)
-    return str(folder)
+def encoder(encoder: Path) -> str:
+    """Its name, as arguments are."""
+    return str(encoder)
 
 
 def rows(number: int = 80, seed: int = 1) -> list[tuple[str, str]]:

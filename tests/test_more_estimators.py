@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from random_models import vocabulary_tokens
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -14,13 +13,10 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from bertkit import (
-    Model,
     MultipleChooser,
     QuestionAnswerer,
     SequenceClassifier,
     TokenClassifier,
-    Tokenizer,
-    TransformerConfig,
 )
 from bertkit.errors import CheckpointError, DataError, UsageError
 from bertkit.tasks.answers import answer_f1
@@ -29,17 +25,6 @@ WORDS = "the of and sat un run walk talk blue red green one two three four".spli
 FAST: dict[str, Any] = {"num_epochs": 4, "batch_size": 4, "learning_rate": 1e-2, "warmup": 0.0}
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-@pytest.fixture(scope="module")
-def encoder(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("encoder") / "model"
-    config = TransformerConfig(
-        vocab_size=99, hidden_size=20, num_attention_heads=4, intermediate_size=44, num_hidden_layers=1,
-        max_position_embeddings=24, initializer_range=0.1, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
-    )  # fmt: skip
-    Model.create(config, Tokenizer.from_vocab(vocabulary_tokens(99)), seed=3).save(folder)
-    return folder
 
 
 def sentences(number: int = 60, seed: int = 1) -> list[list[str]]:
