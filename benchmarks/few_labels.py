@@ -1,21 +1,16 @@
 """Eight examples a class: bertkit's few-shot classifier beside SetFit's method, with the same encoder and examples.
 
-    python benchmarks/few_labels.py [--list] [--only NAME] [--scale 1.0] [--threads 2] [--work FOLDER]
-                                    [--out benchmarks/results]
+    python benchmarks/few_labels.py [--list] [--only NAME] [--scale 1.0] [--threads 2] [--out FOLDER]
 
 Banking77: of each of 77 classes eight texts of the training file, drawn anew for each seed; accuracy on the whole test
-file. Every run is a process of its own and is kept in the work folder when it is finished, so that the same command
-goes on. ``--scale`` is the share of the classes, to try it out.
+file. Every run is a process of its own and leaves a file of results when it is finished, so that the same command goes
+on. ``--scale`` is the share of the classes, to try it out.
 """
 
 import argparse
 import csv
-import json
-import os
 import statistics
-from collections.abc import Iterator
 from dataclasses import asdict
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +18,10 @@ import numpy as np
 import report
 import texts
 from classifiers import SYSTEMS, System
-from turns import say
+from long_runs import LongRuns, add_options
 from worker import Worker
 
 from bertkit.evidence import bootstrap_interval
-from bertkit.json_files import read_json, write_json
 
 NUM_EXAMPLES = 8
 SEEDS = (0, 1, 2, 3, 4)
@@ -39,21 +33,11 @@ Rows = list[tuple[str, str]]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--work", type=Path, default=report.CACHE, help="folder of finished runs")
-    parser.add_argument("--list", action="store_true", help="tell which runs are finished")
-    parser.add_argument("--only", metavar="NAME", help="this run alone")
-    parser.add_argument("--scale", type=float, default=1.0, help="share of the classes, above 0 and at most 1")
+    add_options(parser)
     results, options = report.begin("few-labels", parser)
-    if not 0 < options.scale <= 1:
-        parser.error("expected a scale above 0 and at most 1")
     try:
-        runs = FewLabels(options.work, options.scale, options.threads)
-        if options.list:
-            print("\n".join(runs.states()))
-            return
-        for name in [options.only] if options.only else runs.names():
-            runs.do(name)
-        if not options.only:
+        runs = FewLabels(options.out, options.scale, options.threads)
+        if runs.carry_out(options):
             results |= runs.gather()
             title = [f"# Few labels, {results['date']}", "", report.machine(results), ""]
             report.finish(results, "\n".join([*title, *describe(results)]), options.out)
@@ -61,70 +45,47 @@ def main() -> None:
         raise SystemExit(f"few_labels: {error}") from None
 
 
-class FewLabels:
-    """All runs, in a folder for each ``scale``.
+class FewLabels(LongRuns):
+    """All runs; ``scale`` is the share of the classes.
 
     Raises:
         RuntimeError: Banking77 is not on this machine.
     """
 
-    def __init__(self, work: Path, scale: float, threads: int) -> None:
+    def __init__(self, out: Path, scale: float, threads: int) -> None:
+        super().__init__("few-labels", out, scale, threads)
         self._train, self._test = _rows("train"), _rows("test")
         names = sorted({label for _, label in self._train})
         self._classes = set(names[: max(2, round(len(names) * scale))])
         self._test = [row for row in self._test if row[1] in self._classes]
-        self._threads, self._folder = threads, work / f"few-labels-{scale:g}"
-        self._folder.mkdir(parents=True, exist_ok=True)
 
     def names(self) -> list[str]:
-        """Of all runs, in order."""
         return [f"{system.name}-seed-{seed}" for seed in SEEDS for system in SYSTEMS]
 
-    def result(self, name: str) -> dict[str, Any] | None:
-        """What a run left, if it was told the same."""
-        result = read_json(self._folder / f"{name}.json")
-        return result if result is not None and result["run"] == self._facts(*self._find(name)) else None
+    def told(self, name: str) -> dict[str, Any]:
+        system, seed = self._find(name)
+        return {"system": asdict(system), "seed": seed, "num_examples": NUM_EXAMPLES, "num_threads": self.threads}
 
-    def states(self) -> Iterator[str]:
-        """A line for each run."""
-        for name in self.names():
-            result = self.result(name)
-            if result is None:
-                yield f"{name}: open"
-            else:
-                yield f"{name}: finished {result['date']}, accuracy {result['accuracy']:.4f}"
+    def summary(self, result: dict[str, Any]) -> str:
+        return f"accuracy {result['accuracy']:.4f}, {result['seconds_to_learn']:.1f} s to learn"
 
-    def do(self, name: str) -> None:
-        """Learn and predict, unless that is done.
-
-        Raises:
-            RuntimeError: no such run, or one that failed.
-        """
-        if name not in self.names():
-            raise RuntimeError(f"no run {name!r}: expected one of {', '.join(self.names())}")
-        if self.result(name) is not None:
-            say(f"{name}: finished before")
-            return
+    def perform(self, name: str) -> dict[str, Any]:
+        """Learn, and predict the test rows."""
         system, seed = self._find(name)
         drawn = self.examples(seed)
-        worker = Worker(f"classifiers.{system.module}", "Classifier", self._threads)
+        worker = Worker(f"classifiers.{system.module}", "Classifier", self.threads)
         worker.turn("warm_up", *zip(*drawn[: 2 * NUM_EXAMPLES], strict=True), system.settings)
         learned = worker.turn("learn", *zip(*drawn, strict=True), seed, system.settings)
         predicted = worker.turn("predict", [text for text, _ in self._test])
         worker.close()
         is_right = [label == found for (_, label), found in zip(self._test, predicted.result, strict=True)]
-        result = {
-            "run": self._facts(system, seed),
-            "date": date.today().isoformat(),
-            "load_average_before": round(os.getloadavg()[0], 2),
+        return {
             "accuracy": statistics.mean(is_right),
             "seconds_to_learn": learned.seconds,
             "seconds_to_predict": predicted.seconds,
             "peak_bytes": learned.peak_bytes,
             "is_right": [int(right) for right in is_right],
         }
-        write_json(self._folder / f"{name}.json", result)
-        say(f"{name}: accuracy {result['accuracy']:.4f}, {learned.seconds:.1f} s to learn")
 
     def examples(self, seed: int) -> Rows:
         """NUM_EXAMPLES rows of each class, in order of the classes."""
@@ -137,9 +98,8 @@ class FewLabels:
 
     def gather(self) -> dict[str, Any]:
         """The figures of all runs, and how the two systems differ over the same seeds and test rows."""
-        found = {system.name: [self.result(f"{system.name}-seed-{seed}") for seed in SEEDS] for system in SYSTEMS}
-        if any(result is None for results in found.values() for result in results):
-            raise RuntimeError("not all runs are finished: --list tells which")
+        results = self.finished()
+        found = {system.name: [results[f"{system.name}-seed-{seed}"] for seed in SEEDS] for system in SYSTEMS}
         right = {name: np.array([result.pop("is_right") for result in results]) for name, results in found.items()}
         gaps = right[OURS] - right[THEIRS]  # (seeds, rows)
         of_seeds = gaps.mean(axis=1)
@@ -154,11 +114,6 @@ class FewLabels:
     def _find(self, name: str) -> tuple[System, int]:
         system, _, seed = name.rpartition("-seed-")
         return next(one for one in SYSTEMS if one.name == system), int(seed)
-
-    def _facts(self, system: System, seed: int) -> dict[str, Any]:
-        """All that a run is told, as JSON has it."""
-        facts = {"system": asdict(system), "seed": seed, "num_examples": NUM_EXAMPLES, "num_threads": self._threads}
-        return json.loads(json.dumps(facts))
 
 
 def describe(found: dict[str, Any]) -> list[str]:

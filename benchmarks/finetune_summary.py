@@ -25,19 +25,13 @@ def gather(runs: Runs) -> dict[str, Any]:
     Raises:
         RuntimeError: a run is not finished.
     """
-    results = {run: runs.result(run) for run in runs.all()}
-    if None in results.values():
-        raise RuntimeError("not all runs are finished: --list tells which")
+    results = runs.finished()
     tasks = []
     for task in TASKS:
         found: dict[str, Any] = {"task": task.name, "metric": task.metric, "num_epochs": task.settings.num_epochs}
         for precision in SEEDS:
             for system in SYSTEMS:
-                of_seeds = [
-                    result
-                    for run, result in results.items()
-                    if result is not None and (run.task, run.precision, run.system) == (task, precision, system)
-                ]
+                of_seeds = [results[name] for name in runs.of(task, system, precision)]
                 found["num_train"], found["num_test"] = of_seeds[0]["num_train"], of_seeds[0]["num_test"]
                 found[f"{system} {precision}"] = {
                     "scores": [100 * result["scores"][task.metric] for result in of_seeds],
@@ -48,7 +42,7 @@ def gather(runs: Runs) -> dict[str, Any]:
         "difference": statistics.mean(found["difference"] for found in tasks),
         "standard_error": math.hypot(*(found["standard_error"] for found in tasks)) / len(tasks),
     }
-    loads = [result["load_average_before"] for result in results.values() if result is not None]
+    loads = [result["load_average_before"] for result in results.values()]
     return {"scale": runs.scale, "tasks": tasks, "pooled": pooled, "most_load_average_before": max(loads)}
 
 

@@ -5,7 +5,8 @@
     and both: [--threads 2] [--work FOLDER] [--out benchmarks/results]
 
 Speed: real tokens per second of the whole loop. Quality: held-out loss after twenty minutes on two cores; seven runs in
-two hours, each of which leaves a file of results when it is finished, so that the same command goes on.
+two hours, each of which leaves a file of results when it is finished, so that the same command goes on; ``--scale`` is
+of all times.
 """
 
 import argparse
@@ -14,6 +15,7 @@ from pathlib import Path
 import pretrain_curves
 import pretrain_speed
 import report
+from long_runs import add_options
 from pretrain_quality import Quality
 
 
@@ -23,12 +25,8 @@ def main() -> None:
     kind.add_argument("--speed", action="store_true", help="real tokens per second")
     kind.add_argument("--quality", action="store_true", help="held-out loss after the same time")
     parser.add_argument("--work", type=Path, default=report.CACHE, help="folder of what is prepared, and of models")
-    parser.add_argument("--list", action="store_true", help="of --quality: tell which runs are finished")
-    parser.add_argument("--only", metavar="NAME", help="of --quality: this run alone")
-    parser.add_argument("--scale", type=float, default=1.0, help="of all times of --quality, at most 1")
+    add_options(parser)
     results, options = report.begin("pretrain-speed", parser)
-    if not 0 < options.scale <= 1:
-        parser.error("expected a scale above 0 and at most 1")
     results["skipped"] = {}
     try:
         if options.speed:
@@ -46,12 +44,7 @@ def _speed(results: dict, options: argparse.Namespace) -> None:
 
 def _quality(results: dict, options: argparse.Namespace) -> None:
     quality = Quality(options.work, options.out, options.scale, options.threads)
-    if options.list:
-        print("\n".join(quality.states()))
-        return
-    for name in [options.only] if options.only else quality.names():
-        quality.do(name)
-    if options.only:
+    if not quality.carry_out(options):
         return
     found = pretrain_curves.gather(quality)
     path = _finish(results | {"benchmark": "pretrain-quality"} | found, pretrain_curves.describe(found), options.out)

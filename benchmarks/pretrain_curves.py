@@ -17,6 +17,7 @@ from pretrain_quality import (
     SHAPE,
     SYSTEMS,
     Quality,
+    last_loss,
 )
 
 from bertkit.pages import Line, line_chart, paragraph, write_page
@@ -39,9 +40,8 @@ def gather(quality: Quality) -> dict[str, Any]:
         RuntimeError: a run is not finished, those of a seed were made on different processors, or the runs did not see
             the same held-out inputs.
     """
-    runs = {system: [quality.result(run) for run in quality.compared(system)] for system in SYSTEMS}
-    if any(len(results) < len(SEEDS) or None in results for results in runs.values()):
-        raise RuntimeError("not all runs are finished: --list tells which")
+    results = quality.finished()
+    runs = {system: [results[run.name] for run in quality.compared(system)] for system in SYSTEMS}
     for seed, of_seed in zip(SEEDS, zip(*runs.values(), strict=True), strict=True):
         if len({result["cpu"] for result in of_seed}) > 1:
             raise RuntimeError(f"the runs of seed {seed} were made on different processors: repeat one of them")
@@ -61,7 +61,7 @@ def gather(quality: Quality) -> dict[str, Any]:
         )
     return {
         "scale": quality.scale,
-        "rates": {run.settings["learning_rate"]: quality.last_loss(run) for run in quality.choosing()},
+        "rates": {run.settings["learning_rate"]: last_loss(results[run.name]) for run in quality.choosing()},
         "chosen_rate": quality.chosen_rate(),
         "runs": runs,
         "differences": differences,

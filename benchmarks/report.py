@@ -13,7 +13,7 @@ from turns import say
 from worker import limit_threads
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bertkit-benchmarks"
-"""Folder of what takes long to make: what is prepared, and runs that are finished."""
+"""Folder of what takes long to make."""
 
 _PACKAGES = (
     *("bertkit", "torch", "numpy", "numba", "tokenizers"),

@@ -1,0 +1,112 @@
+"""Benchmarks of many long runs: each run leaves a file when it is finished, and is not repeated unless what it is told
+has changed since."""
+
+import argparse
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import report
+from turns import say
+
+from bertkit.json_files import read_json, write_json
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What the command of such a benchmark is asked."""
+    parser.add_argument("--list", action="store_true", help="tell which runs are finished")
+    parser.add_argument("--only", metavar="NAME", help="this run alone")
+    parser.add_argument("--scale", type=_share, default=1.0, help="share of the full size, above 0 and at most 1")
+
+
+class LongRuns(ABC):
+    """All runs of a benchmark at one ``scale``; ``out`` gets a folder of their results."""
+
+    def __init__(self, benchmark: str, out: Path, scale: float, threads: int) -> None:
+        self.scale, self.threads = scale, threads
+        self._results = out / f"{benchmark}-runs-{scale:g}"
+        self._results.mkdir(parents=True, exist_ok=True)
+
+    @abstractmethod
+    def names(self) -> list[str]:
+        """Of all runs, in the order in which they can be done."""
+
+    @abstractmethod
+    def told(self, name: str) -> dict[str, Any] | None:
+        """All that a run is told; None: it depends on runs that are not finished."""
+
+    @abstractmethod
+    def perform(self, name: str) -> dict[str, Any]:
+        """Do a run: its figures.
+
+        Raises:
+            RuntimeError: it failed, or its data are not on this machine.
+        """
+
+    @abstractmethod
+    def summary(self, result: dict[str, Any]) -> str:
+        """A finished run in a few words."""
+
+    def result(self, name: str) -> dict[str, Any] | None:
+        """What a run left, if it was told the same: its figures, when and where they were made, what it was told."""
+        result = read_json(self._results / f"{name}.json")
+        return result if result is not None and result["run"] == _as_json(self.told(name)) else None
+
+    def carry_out(self, options: argparse.Namespace) -> bool:
+        """Do what the command asks for; whether that was all runs.
+
+        Raises:
+            RuntimeError: no such run, one that depends on others, or one that failed.
+        """
+        if options.list:
+            print("\n".join(self._states()))
+            return False
+        for name in [options.only] if options.only else self.names():
+            self._do(name)
+        return not options.only
+
+    def finished(self) -> dict[str, dict[str, Any]]:
+        """The results of all runs by their names.
+
+        Raises:
+            RuntimeError: a run is not finished.
+        """
+        results = {name: self.result(name) for name in self.names()}
+        if None in results.values():
+            raise RuntimeError("not all runs are finished: --list tells which")
+        return results  # pyrefly: ignore
+
+    def _states(self) -> Iterator[str]:
+        for name in self.names():
+            if (result := self.result(name)) is not None:
+                yield f"{name}: finished {result['date']}, {self.summary(result)}"
+            else:
+                yield f"{name}: open" + (", once the runs before it are finished" if self.told(name) is None else "")
+
+    def _do(self, name: str) -> None:
+        if name not in self.names():
+            raise RuntimeError(f"no run {name!r}: expected one of {', '.join(self.names())}")
+        told = self.told(name)
+        if told is None:
+            raise RuntimeError(f"{name}: what it is told depends on runs before it; finish those first")
+        if self.result(name) is not None:
+            say(f"{name}: finished before")
+            return
+        say(f"{name}: begins")
+        result = {"run": _as_json(told)} | report.circumstances(self.threads)
+        result |= self.perform(name)
+        write_json(self._results / f"{name}.json", result)
+        say(f"{name}: {self.summary(result)}")
+
+
+def _as_json(facts: dict[str, Any] | None) -> Any:
+    return json.loads(json.dumps(facts))
+
+
+def _share(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(f"expected a number above 0 and at most 1, got {text}")
+    return value
