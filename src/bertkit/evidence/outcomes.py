@@ -50,9 +50,7 @@ class Outcomes:
     @cached_property
     def example_of(self) -> np.ndarray:
         """The number of the example that each row of ``targets`` is of, int64."""
-        if not isinstance(self.task, TokenClassification):
-            return np.arange(len(self.examples))
-        return np.repeat(np.arange(len(self.examples)), [len(example.words or ()) for example in self.examples])
+        return examples_of_rows(self.task, self.examples)
 
     @cached_property
     def in_first_half(self) -> np.ndarray:
@@ -103,6 +101,28 @@ def targets_of(task: JudgedTask, examples: Sequence[Any]) -> np.ndarray:
     return targets.astype(np.float64) if isinstance(task, Regression | OrdinalRegression) else targets
 
 
+def predicted_of(task: JudgedTask, predictions: Sequence[Any]) -> np.ndarray:
+    """What typed predictions say, as `Outcomes` holds it."""
+    if isinstance(task, Regression | OrdinalRegression):
+        return np.array([prediction.score for prediction in predictions], np.float64)
+    names = task.label_names
+    if isinstance(task, MultiLabelClassification):
+        return np.array([[name in prediction.labels for name in names] for prediction in predictions], np.bool_)
+    numbers = {name: number for number, name in enumerate(names)}
+    if isinstance(task, TokenClassification):
+        labels = (label for prediction in predictions for label in prediction.labels)
+    else:
+        labels = (prediction.label for prediction in predictions)
+    return np.array([numbers[label] for label in labels], np.int64)
+
+
+def examples_of_rows(task: JudgedTask, examples: Sequence[Any]) -> np.ndarray:
+    """The number of the example that each row of targets is of, int64."""
+    if not isinstance(task, TokenClassification):
+        return np.arange(len(examples))
+    return np.repeat(np.arange(len(examples)), [len(example.words or ()) for example in examples])
+
+
 class _Taken:
     """Takes the place of a task's ``decode``, and keeps of each chunk the arrays alone."""
 
@@ -117,26 +137,24 @@ class _Taken:
             np.bincount(encodings.text_index, of_sequence, len(examples)).astype(np.int64)
             for of_sequence in (owned, encodings.num_tokens_cut, np.ones_like(owned))
         )
-        self._parts.append((*self._said(predictions, encodings, logits), lengths + cut, cut, windows))
+        was_read, probabilities = self._beside(predictions, encodings, logits)
+        said = predicted_of(self.task, predictions)
+        self._parts.append((was_read, said, probabilities, lengths + cut, cut, windows))
         return [None] * len(examples)
 
-    def _said(
+    def _beside(
         self, predictions: Sequence[Any], encodings: Encodings, logits: np.ndarray
-    ) -> tuple[np.ndarray | None, np.ndarray, np.ndarray | None]:
-        """Whether words were read; what was predicted; the probabilities."""
+    ) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """Whether words were read, and the probabilities."""
         task = self.task
         if isinstance(task, Regression | OrdinalRegression):
-            return None, np.array([prediction.score for prediction in predictions], np.float64), None
-        numbers = {name: number for number, name in enumerate(task.label_names)}
+            return None, None
         if isinstance(task, TokenClassification):
-            labels = [numbers[label] for prediction in predictions for label in prediction.labels]
             scores, was_read = task.word_scores([prediction.words for prediction in predictions], encodings, logits)
-            return was_read, np.array(labels, np.int64), np.exp(scores).astype(np.float32)
+            return was_read, np.exp(scores).astype(np.float32)
         probabilities = np.array([list(prediction.probabilities.values()) for prediction in predictions])
-        if isinstance(task, SequenceClassification):
-            labels = [numbers[prediction.label] for prediction in predictions]
-            return None, np.array(labels, np.int64), probabilities.astype(np.float32)
-        return None, probabilities >= np.array(task.thresholds or (0.5,) * len(numbers)), probabilities
+        is_one = isinstance(task, SequenceClassification)
+        return None, probabilities.astype(np.float32) if is_one else probabilities
 
     def arrays(self) -> tuple[Any, ...]:
         """The fields of `Outcomes` from ``predicted`` on."""

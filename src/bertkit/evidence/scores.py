@@ -1,23 +1,26 @@
-"""The scores of a model with their intervals, and nothing else."""
+"""The scores of predictions with their intervals, and nothing else."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from bertkit.evidence.intervals import Measured, bootstrap_scores
-from bertkit.evidence.outcomes import JudgedTask, outcomes_of
+from bertkit.evidence.outcomes import JudgedTask, examples_of_rows, predicted_of, targets_of
 from bertkit.evidence.scoring import scoring_of
-from bertkit.model import Model
+from bertkit.tasks import TextTask
 
 
-def measured_scores(model: Model, examples: Sequence[Any]) -> dict[str, Measured]:
+def measured_scores(task: TextTask, examples: Sequence[Any], predictions: Sequence[Any]) -> dict[str, Measured]:
     """Scores by name, as `Model.evaluate` names them; none of a task that is neither a classifier's nor a tagger's.
 
+    Args:
+        examples: with labels, at least one.
+        predictions: of them, as `Model.predict` gives them.
+
     Raises:
-        DataError: no examples; a label that is missing, or not one of the model's.
+        DataError: a label that is missing, or not one of the task's.
     """
-    if not isinstance(model.trained.task, JudgedTask):
+    if not isinstance(task, JudgedTask):
         return {}
-    outcomes = outcomes_of(model, examples)
-    scoring = scoring_of(outcomes.task)
-    rows = scoring.rows(outcomes.targets, outcomes.predicted, outcomes.example_of, len(examples))
+    scoring, targets = scoring_of(task), targets_of(task, examples)
+    rows = scoring.rows(targets, predicted_of(task, predictions), examples_of_rows(task, examples), len(examples))
     return bootstrap_scores(scoring, rows)

@@ -22,7 +22,7 @@ from bertkit.batch import LabelledEncodings
 from bertkit.checkpoint import save_checkpoint
 from bertkit.device import cpu_name, resolve_device
 from bertkit.errors import UsageError
-from bertkit.evidence import measured_scores
+from bertkit.evidence import Measured, measured_scores
 from bertkit.finetuning.adapters import add_adapters, read_adapter, without_adapters, write_adapter
 from bertkit.finetuning.card import DataFacts, model_card
 from bertkit.finetuning.contrast import ContrastFeed, fit_head
@@ -112,8 +112,11 @@ class Finetuning:
         outcome = Outcome(reason, trainer.state.step, trainer.state.best_step, {})
         if reason == "stopped":
             return outcome
-        outcome, of_dev = self._finish(model, data, dev, outcome)
-        self._write_card(model, train, data, dev, of_dev, outcome)
+        self._finish(model, data, outcome)
+        facts, intervals = {"training": self._data_facts("training", train, data)}, {}
+        if dev:
+            outcome, facts["dev"], intervals = self._judge(model, dev, outcome)
+        self._write_card(model, facts, intervals, outcome, takes_pairs=getattr(train[0], "pair", None) is not None)
         self._save(model)
         return outcome
 
@@ -213,11 +216,9 @@ class Finetuning:
             return False
         return state.step - state.best_step >= patience * every
 
-    def _finish(
-        self, model: Model, data: LabelledEncodings, dev: Sequence[Any], outcome: Outcome
-    ) -> tuple[Outcome, PredictReport]:
-        """Give the model its best weights, its thresholds and its metrics; also how the dev examples were read."""
-        best_step, report = outcome.best_step, PredictReport()
+    def _finish(self, model: Model, data: LabelledEncodings, outcome: Outcome) -> None:
+        """Give the model its best weights."""
+        best_step = outcome.best_step
         if best_step is not None and best_step != outcome.step:
             best = checkpoint_folder(self._run, best_step) / "model"
             if self.settings.lora_rank is None:
@@ -227,35 +228,44 @@ class Finetuning:
         _settle(model, data)
         model.network.eval()
         trained = model.trained
-        trained = replace(trained, task=trained.task.finished(model.network))
-        model.checkpoint.trained = trained
-        if dev:
-            task = trained.task.tuned(dev, model.predict(dev, report=PredictReport()))
+        model.checkpoint.trained = replace(trained, task=trained.task.finished(model.network))
+
+    def _judge(
+        self, model: Model, dev: Sequence[Any], outcome: Outcome
+    ) -> tuple[Outcome, DataFacts, dict[str, Measured]]:
+        """Give the model its thresholds and its metrics on dev examples: the outcome with them, how the examples were
+        read, and the metrics' intervals."""
+        report, trained = PredictReport(), model.trained
+        predictions = model.predict(dev, report=report)
+        task = trained.task.tuned(dev, predictions)
+        if task != trained.task:
             model.checkpoint.trained = trained = replace(trained, task=task)
-            outcome = replace(outcome, metrics=model.evaluate(dev, report=report))
-        model.checkpoint.trained = replace(trained, metrics=outcome.metrics)
-        return outcome, report
+            predictions = model.predict(dev, report=PredictReport())  # by its new thresholds
+        scorer = task.scorer()
+        scorer.add(dev, predictions)
+        metrics = scorer.results()
+        model.checkpoint.trained = replace(trained, metrics=metrics)
+        facts = DataFacts(len(dev), report.num_cut, report.num_tokens_cut, self.files.get("dev"))
+        return replace(outcome, metrics=metrics), facts, measured_scores(task, dev, predictions)
+
+    def _data_facts(self, name: str, examples: Sequence[Any], data: LabelledEncodings) -> DataFacts:
+        cut = data.encodings.num_tokens_cut
+        return DataFacts(len(examples), int((cut > 0).sum()), int(cut.sum()), self.files.get(name))
 
     def _write_card(
         self,
         model: Model,
-        train: Sequence[Any],
-        data: LabelledEncodings,
-        dev: Sequence[Any],
-        of_dev: PredictReport,
+        facts: Mapping[str, DataFacts],
+        intervals: Mapping[str, Measured],
         outcome: Outcome,
+        *,
+        takes_pairs: bool,
     ) -> None:
         """Give the model its card."""
-        cut = data.encodings.num_tokens_cut
-        facts = {"training": DataFacts(len(train), int((cut > 0).sum()), int(cut.sum()), self.files.get("training"))}
-        if dev:
-            num_cut = of_dev.num_cut, of_dev.num_tokens_cut
-            facts["dev"] = DataFacts(len(dev), *num_cut, self.files.get("dev"))
         steps = {"end": outcome.reason, "steps": outcome.step, "step of the weights kept": outcome.best_step}
         card = model_card(
             str(self.model), model.trained, facts, settings=asdict(self.settings) | dict(self.options), steps=steps,
-            intervals=measured_scores(model, dev) if dev else {}, num_set_aside=self.num_set_aside,
-            takes_pairs=getattr(train[0], "pair", None) is not None,
+            intervals=intervals, num_set_aside=self.num_set_aside, takes_pairs=takes_pairs,
         )  # fmt: skip
         model.checkpoint.trained = replace(model.trained, card=card)
 
