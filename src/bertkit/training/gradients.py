@@ -57,11 +57,19 @@ def compute_gradients(
         losses.append(found)
         for i, gradient in enumerate(gradients):
             if gradient is not None:
-                total = totals[i]
-                totals[i] = gradient if total is None else total.add_(gradient)
+                totals[i] = _added(totals[i], gradient, parameters[i])
     for parameter, total in zip(parameters, totals, strict=True):
         parameter.grad = total
     return losses
+
+
+def _added(total: Tensor | None, gradient: Tensor, parameter: Tensor) -> Tensor:
+    """The sum, dense; a sparse gradient's in the memory of the step before, which is quicker to clear than to get."""
+    if gradient.is_sparse:
+        if total is None:
+            total = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.zero_()
+        return total.index_add_(0, gradient._indices()[0], gradient._values())
+    return gradient if total is None else total.add_(gradient)
 
 
 def backward_sharded(

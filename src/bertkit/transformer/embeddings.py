@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from bertkit.batch import Batch
 from bertkit.errors import UsageError
 from bertkit.transformer.config import TransformerConfig
-from bertkit.transformer.kernels import dropout
+from bertkit.transformer.kernels import dropout, look_up
 
 
 class Embeddings(nn.Module):
@@ -27,7 +27,8 @@ class Embeddings(nn.Module):
             UsageError: as `check`.
         """
         self.check(batch)
-        summed = self.word(batch.input_ids) + self.token_type(batch.token_type_ids) + self.position(batch.position_ids)
+        word, token_type = look_up(self.word, batch.input_ids), look_up(self.token_type, batch.token_type_ids)
+        summed = word + token_type + look_up(self.position, batch.position_ids)
         return dropout(self.norm(summed), self.dropout)
 
     def check(self, batch: Batch) -> None:

@@ -23,7 +23,7 @@ from torch.utils.checkpoint import checkpoint
 from bertkit.transformer.activations import ACTIVATIONS, gated
 from bertkit.transformer.kernels.arrays import array, norm_arrays, turns_and_reach
 from bertkit.transformer.kernels.attention import packed_self_attention
-from bertkit.transformer.kernels.linear import OneDNNLinear, has_onednn
+from bertkit.transformer.kernels.linear import has_onednn
 from bertkit.transformer.kernels.modern_rows import (
     add_then_norm_backward,
     add_then_norm_forward,
@@ -86,6 +86,11 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """``x W^T + b``, or without b: (T, D) to (T, N)."""
     active = _active()
     return F.linear(x, weight, bias) if active is None else _Linear.apply(x, weight, bias, active.dtype)
+
+
+def look_up(table: nn.Embedding, ids: Tensor) -> Tensor:
+    """The rows of a table: (T,) to (T, D). Its gradient is sparse: most tokens of a vocabulary are not in a batch."""
+    return table(ids) if _active() is None else _LookUp.apply(table.weight, ids)
 
 
 def activate(x: Tensor, name: str) -> Tensor:
@@ -190,10 +195,27 @@ class _Linear(torch.autograd.Function):
 
 
 def _product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
-    """``a b^T + bias``, float32 by oneDNN: torch's own product of float32 takes twice as long on AMD."""
+    """``a b^T + bias``, float32 by oneDNN: torch's own product of float32 takes up to twice as long on AMD.
+
+    Both are read as they lie, transposed or not: of few rows, packing takes as long as it saves.
+    """
     if a.dtype == torch.float32 and has_onednn("mkldnn::_linear_pointwise"):
-        return OneDNNLinear(b, bias)(a.contiguous())
+        return torch.ops.mkldnn._linear_pointwise.default(a, b, bias, "none", [], "")
     return F.linear(a, b, bias)
+
+
+class _LookUp(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, ids: Tensor) -> Tensor:
+        ctx.save_for_backward(ids)
+        ctx.shape = weight.shape
+        return F.embedding(ids, weight)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (ids,) = ctx.saved_tensors
+        return torch.sparse_coo_tensor(ids[None], grad, ctx.shape, check_invariants=False), None
 
 
 class _Gelu(torch.autograd.Function):

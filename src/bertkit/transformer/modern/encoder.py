@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from bertkit.batch import Batch
 from bertkit.transformer.embeddings import check_positions, check_rows, table
 from bertkit.transformer.encoder import EncoderOutput
-from bertkit.transformer.kernels import dropout, recomputed
+from bertkit.transformer.kernels import dropout, look_up, recomputed
 from bertkit.transformer.modern.config import ModernConfig
 from bertkit.transformer.modern.layer import ModernLayer, norm_of
 from bertkit.transformer.rotary import Rotary, rotary_of
@@ -32,7 +32,7 @@ class ModernEmbeddings(nn.Module):
         """
         check_positions(batch, self.max_positions)
         check_rows("input_ids", batch.input_ids, self.word)
-        return dropout(self.norm(self.word(batch.input_ids)), self.dropout)
+        return dropout(self.norm(look_up(self.word, batch.input_ids)), self.dropout)
 
 
 class ModernEncoder(nn.Module):
