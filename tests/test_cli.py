@@ -15,6 +15,7 @@ import pytest
 from bertkit import Model, Tokenizer, TransformerConfig, load
 from bertkit.checkpoint.checkpoint import Provenance
 from bertkit.cli import COMMANDS, run
+from bertkit.cli.output import emit
 
 WORDS = ["the", "quick", "brown", "fox", "jump", "##s", "over", "a", "lazy", "dog", "i", "am", "your", "father", "."]
 
@@ -368,3 +369,8 @@ def test_a_reader_that_goes_away_is_not_an_error(tiny_model):
     result = subprocess.run(["bash", "-c", f"set -o pipefail; {command}"], capture_output=True, text=True)
     assert (result.stderr, result.returncode) == ("", 0)
     assert len(result.stdout.splitlines()) == 1
+
+
+def test_json_lines_have_no_numbers_that_json_has_not(capsys: pytest.CaptureFixture) -> None:
+    emit([{"pearson": float("nan"), "scores": [1.5, float("inf")], "text": "NaN"}])
+    assert capsys.readouterr().out == '{"pearson": null, "scores": [1.5, null], "text": "NaN"}\n'

@@ -228,8 +228,12 @@ def test_what_is_cut_is_counted_or_refused() -> None:
     report = PredictReport()
     model_of(SequenceClassification(NAMES), max_length=7).predict(["cat", long], report=report)
     assert (report.num_examples, report.num_cut, report.num_tokens_cut) == (2, 1, 7)
-    with pytest.warns(UserWarning, match="1 of 2 texts"):
-        model_of(SequenceClassification(NAMES), max_length=7).predict(["cat", long])
+    model = model_of(SequenceClassification(NAMES), max_length=7)
+    examples = [TextExample(text, label=NAMES[0]) for text in ("cat", long)]
+    for read in (model.predict, model.evaluate):
+        with pytest.warns(UserWarning, match="1 of 2 texts") as caught:
+            read(examples)
+        assert [warning.filename for warning in caught] == [__file__]
     with pytest.raises(OverLengthError, match="text 1"):
         model_of(SequenceClassification(NAMES), max_length=7, on_long="error").predict(["cat", long])
 

@@ -6,6 +6,7 @@ May import: errors, whole_files.
 """
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,15 @@ def member(content: dict[str, Any], key: str, kind: type, where: Path, default: 
     if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
         raise CheckpointError(f"{where}: {key} is {value!r:.60}, expected {kind.__name__}")
     return value
+
+
+def json_value(value: Any) -> Any:
+    """A value as JSON can hold it: what is not a finite number becomes null."""
+    if isinstance(value, dict):
+        return {name: json_value(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_value(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -35,7 +35,7 @@ from bertkit.inference.auto_precision import choose_precision
 from bertkit.inference.embed import embed_one, embedding_dim
 from bertkit.inference.predict import Decode
 from bertkit.inference.pseudo_likelihood import Method
-from bertkit.inference.truncation import warn_of_truncation
+from bertkit.inference.truncation import warn_of_cut_examples, warn_of_truncation
 from bertkit.locate import locate
 from bertkit.tokenizer import Tokenizer, extend_vocabulary
 from bertkit.tokenizer.layout import OnLong
@@ -330,8 +330,7 @@ class Model:
         counts = PredictReport() if report is None else report
         found = [prediction for _, part in self.predict_stream(examples, report=counts) for prediction in part]
         if report is None:
-            remedy = "shorten them, or pass report= to have the counts"
-            warn_of_truncation(counts.num_examples, counts.num_cut, counts.num_tokens_cut, remedy, stacklevel=2)
+            warn_of_cut_examples(counts)
         return found
 
     def predict_stream(
@@ -350,7 +349,7 @@ class Model:
         return predict(self._runner, trained.task, given, trained.layout, report, decode=decode, progress=progress)
 
     def evaluate(self, examples: Iterable[Any], *, report: PredictReport | None = None) -> dict[str, float]:
-        """The metrics of the model's task over examples with labels, whose names are matched with the model's.
+        """The metrics of the model's task over examples with labels, matched by name; ``report`` as of `predict`.
 
         Raises:
             DataError: a label that is missing, or not one of the model's.
@@ -359,7 +358,10 @@ class Model:
         trained = self.trained
         self._require_trained_task(trained)
         counts = PredictReport() if report is None else report
-        return score(self._runner, trained.task, examples, trained.layout, counts)
+        metrics = score(self._runner, trained.task, examples, trained.layout, counts)
+        if report is None:
+            warn_of_cut_examples(counts)
+        return metrics
 
     def _require_trained_task(self, trained: TrainedTask) -> None:
         self.require_trained(trained.task.head)

@@ -5,12 +5,14 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
+from bertkit.json_files import json_value
+
 
 def emit(rows: Iterable[dict[str, Any]]) -> None:
-    """Print rows as they come: JSON lines when piped, an aligned table on a terminal."""
+    """Print rows as they come: JSON lines when piped, in which NaN is null; an aligned table on a terminal."""
     if not sys.stdout.isatty():
         for row in rows:
-            print(json.dumps(row, ensure_ascii=False))
+            print(json.dumps(json_value(row), ensure_ascii=False))
         return
     rows = list(rows)
     if not rows:

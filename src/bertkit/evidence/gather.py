@@ -1,6 +1,5 @@
 """All evidence on a classifier or a tagger, from one run over labelled examples."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -26,6 +25,7 @@ from bertkit.evidence.outcomes import Outcomes, outcomes_of
 from bertkit.evidence.scoring import EntityLabels, Scoring, scoring_of
 from bertkit.evidence.thresholds import Threshold, thresholds_of
 from bertkit.evidence.trained_again import Seeds, seeds_of, sizes_of
+from bertkit.json_files import json_value
 from bertkit.model import Model
 from bertkit.tasks import MultiLabelClassification, OrdinalRegression, Regression, SequenceClassification
 from bertkit.tasks.metrics import label_scores
@@ -95,7 +95,7 @@ class Evidence:
 
     def as_json(self) -> dict[str, Any]:
         """JSON values: what is not a finite number is null."""
-        return _json_value(asdict(self))
+        return json_value(asdict(self))
 
 
 def gather_evidence(
@@ -249,11 +249,3 @@ def _say_what_is_missing(evidence: Evidence, outcomes: Outcomes) -> None:
     num_seen = sum(row.support > 0 for row in evidence.labels)
     if num_seen == 1 and not isinstance(scoring_of(task), EntityLabels):
         missing["other_labels"] = "all examples have the same label: of telling labels apart these scores say nothing"
-
-
-def _json_value(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _json_value(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_json_value(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
