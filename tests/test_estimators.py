@@ -160,3 +160,37 @@ def test_bad_input(encoder: Path) -> None:
         classifier.fit(["a", "b", "c"], [1, 1, 2])
     with pytest.raises(DataError, match="text 1: the label 'c' is not one"):
         classifier.fit(["a", "b", "c", "d"], list("abab"), dev=(["x", "y"], ["a", "c"]))
+
+
+def test_labels_that_are_none(encoder: Path) -> None:
+    texts, nan, classifier = ["a", "b", "c", "d"], float("nan"), SequenceClassifier(encoder, **FAST)
+    for y, message in (
+        (["a", nan, "a", nan], "text 1: its label is nan"), (["a", "b", None, "a"], "text 2: its label is None"),
+        (np.array([1.0, 2.0, 1.0, nan]), "text 3: its label is nan"), (["a", ["b"], "a", "b"], "text 1: its label is"),
+        (np.array(["a", object(), "a", "b"], object), "text 1: its label is <object"),
+        ([["sport", "uk"], ["art", "us"], ["art", "uk"], ["art", "us"]], r"text 0: its labels are \['sport', 'uk'\]"),
+        ([[0, 1], [1, nan], [1, 0], [0, 1]], r"text 1: its labels are \[1, nan\]: expected 2 numbers"),
+        (np.array([[0, 1], [1, 1], [1, 0.3], [0, 1]]), r"text 2: its labels are \[1.0, 0.3\]"),
+        ([[0, 1], [1, 1], [1], [0, 1]], r"text 2: its labels are \[1\]"),
+        ([[0, 1], 1, [1, 0], [0, 1]], "text 1: its labels are 1:"),
+    ):  # fmt: skip
+        with pytest.raises(DataError, match=message):
+            classifier.fit(texts, y)
+    with pytest.raises(DataError, match="text 1: its label is nan"):
+        classifier.fit(texts, ["a", "b", "a", "b"], dev=(["x", "y"], ["a", nan]))
+    several = SequenceClassifier(encoder, **FAST)
+    with pytest.raises(DataError, match=r"text 1: its labels are \[1\]: expected 2"):
+        several.fit(texts, np.array([[0, 1], [1, 0]] * 2), dev=(["x", "y"], [[0, 1], [1]]))
+    regressor = SequenceRegressor(encoder, **FAST)
+    for y, message in (
+        ([1.0, None, 2.0, 3.0], "text 1: its score is None"), ([[1.0, 2.0]] * 4, r"text 0: its score is \[1.0, 2.0\]"),
+        ([1.0, 2.0, object(), 3.0], "text 2: its score is <object"),
+    ):  # fmt: skip
+        with pytest.raises(DataError, match=message):
+            regressor.fit(texts, y)
+
+
+def test_a_column_of_numbers_is_as_good_as_a_row(encoder: Path) -> None:
+    texts, has = data(20)
+    fit = [SequenceRegressor(encoder, **FAST).fit(texts, y) for y in (has.astype(float), has[:, None].astype(float))]
+    assert np.allclose(fit[0].predict(texts), fit[1].predict(texts), atol=1e-6)

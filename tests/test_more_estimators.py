@@ -158,3 +158,21 @@ def test_choices_and_their_probabilities(fitted) -> None:
     assert chooser.predict_proba([]).shape == (0, 0)
     with pytest.raises(DataError, match="the right choice is 3"):
         chooser.score(X[:1], [3])
+    assert chooser.score(X, np.array(y, np.float64)) == chooser.score(X, y)
+
+
+@pytest.mark.parametrize("kind, item, bad", [
+    (MultipleChooser, ("a", ["cat", "red"]), {
+        "nan": float("nan"), "inf": float("inf"), "1.7": 1.7, "'1'": "1", "None": None}),
+    (QuestionAnswerer, ("un", "a cat"), {
+        "nan": float("nan"), "0": 0, r"\(2, nan\)": (2, float("nan")), r"\[2, 3, 5\]": [2, 3, 5],
+        r"\('cat', nan\)": ("cat", float("nan"))}),
+    (TokenClassifier, ["a", "cat"], {"nan": float("nan"), "'OO'": "OO", r"\['O', None\]": ["O", None]}),
+])  # fmt: skip
+def test_labels_that_are_none(encoder: Path, kind, item, bad) -> None:
+    good = {MultipleChooser: 1, QuestionAnswerer: "cat", TokenClassifier: ["O", "B-x"]}[kind]
+    for shown, label in bad.items():
+        with pytest.raises(
+            DataError, match=f"text 1: (the right choice is|the answer is|its tags are) {shown}: expected"
+        ):
+            kind(encoder, **FAST).fit([item, item], [good, label])

@@ -216,11 +216,11 @@ def check_lengths(items: Sequence[Any], labels: Sequence[Any]) -> None:
 def list_of(y: Any) -> list[Any]:
     """Labels from a list, an array, or a column of pandas, as Python's own values."""
     values = y.to_numpy() if hasattr(y, "to_numpy") else y
-    return values.tolist() if isinstance(values, np.ndarray) else [_plain(value) for value in _iterable(values)]
+    return [_plain(value) for value in _iterable(values.tolist() if isinstance(values, np.ndarray) else values)]
 
 
 def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
+    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 
 
 def _iterable(values: Any) -> Iterable[Any]:

@@ -1,6 +1,7 @@
 """Finder of answers in texts, and chooser among several. Shape letters: N questions, C choices."""
 
 from collections.abc import Mapping
+from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
@@ -31,10 +32,12 @@ class QuestionAnswerer(TextEstimator):
 
     def _example(self, item: Any, label: Any, place: str) -> Any:
         match label:
-            case (str(text), start):
+            case ("", _):
+                label = ""
+            case (str(text), Integral() as start):
                 if not QuestionAnswering.example(item).context.startswith(text, start):
                     raise DataError(f"{place}: the answer {text!r:.60} does not stand at {start} of its context")
-                label = (start, start + len(text)) if text else ""
+                label = (start, start + len(text))
         return super()._example(item, label, place)
 
 

@@ -1,13 +1,14 @@
 """Classifier and regressor of texts and pairs of texts. Shape letters: N texts, C classes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
 
-from bertkit.errors import CheckpointError, UsageError
+from bertkit.errors import CheckpointError, DataError, UsageError
 from bertkit.estimators.estimator import TextEstimator, check_lengths, items_of, list_of
 from bertkit.json_files import member
 from bertkit.tasks import (
@@ -43,10 +44,12 @@ class SequenceClassifier(ClassifierMixin, TextEstimator):
 
         Raises:
             UsageError: lengths that differ, a parameter that cannot be.
-            DataError: fewer than two classes, or one that only one text has.
+            DataError: a label that is no class, or no row of 0 and 1; fewer than two classes, or one that
+                only one text has.
         """
         labels = list_of(y)
         self._has_several = bool(labels) and isinstance(labels[0], list | tuple)
+        _check_labels(labels, len(labels[0]) if self._has_several else None)
         self.classes_ = np.arange(len(labels[0])) if self._has_several else np.unique(np.asarray(labels))
         task = MultiLabelClassification if self._has_several else self._task
         train = self._examples(X, labels)
@@ -78,6 +81,7 @@ class SequenceClassifier(ClassifierMixin, TextEstimator):
         items, labels = items_of(X), list_of(y)
         check_lengths(items, labels)
         names = self.classes_.tolist()
+        _check_labels(labels, len(names) if self._has_several else None)
         return [
             SequenceClassification.example(
                 item,
@@ -123,7 +127,7 @@ class FewShotClassifier(SequenceClassifier):
 
         Raises:
             UsageError: lengths that differ, a parameter that cannot be, several classes for a text.
-            DataError: fewer than two classes, or one that only one text has.
+            DataError: a label that is missing, or no class; fewer than two classes, or one that only one text has.
         """
         labels = list_of(y)
         if any(isinstance(label, list | tuple) for label in labels):
@@ -140,7 +144,7 @@ class FewShotClassifier(SequenceClassifier):
 class SequenceRegressor(RegressorMixin, TextEstimator):
     """How much of something has a text or a pair of texts.
 
-    X are texts or pairs of texts, y (N,) numbers of any unit. Parameters are those of `TextEstimator`.
+    X are texts or pairs of texts, y (N,) or (N, 1) numbers of any unit. Parameters are those of `TextEstimator`.
     """
 
     _task: ClassVar[type[TextTask]] = Regression
@@ -148,3 +152,30 @@ class SequenceRegressor(RegressorMixin, TextEstimator):
     def predict(self, X: Any) -> np.ndarray:
         """(N,) float64."""
         return np.array([one.score for one in self._predictions(X)], np.float64)
+
+    def _example(self, item: Any, label: Any, place: str) -> Any:
+        is_row = isinstance(label, list | tuple) and len(label) == 1
+        return super()._example(item, label[0] if is_row else label, place)
+
+
+def _check_labels(labels: Sequence[Any], num_classes: int | None) -> None:
+    """Check that each label is a class, or where there is a number of classes, as many 0 and 1.
+
+    Raises:
+        DataError: one is not.
+    """
+    for place, label in enumerate(labels):
+        if num_classes is None:
+            if not isinstance(label, str | Real | np.bool_) or label != label:
+                raise DataError(
+                    f"text {place}: its label is {label!r:.60}: expected a str or a number, or take the text out"
+                )
+        elif not (isinstance(label, list | tuple) and len(label) == num_classes and all(map(_is_decided, label))):
+            raise DataError(
+                f"text {place}: its labels are {label!r:.60}: expected {num_classes} numbers, 1 for each class that it "
+                "has and 0 for the others, as scikit-learn's MultiLabelBinarizer makes them of names"
+            )
+
+
+def _is_decided(value: Any) -> bool:
+    return isinstance(value, Real | np.bool_) and value in (0, 1)

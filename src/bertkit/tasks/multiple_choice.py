@@ -6,6 +6,7 @@ a question stand next to each other. Shape letters: S sequences, N questions, C 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -63,6 +64,9 @@ class MultipleChoice(TextTask):
         context, choices = item
         if isinstance(choices, str) or not choices or not all(isinstance(choice, str) for choice in choices):
             raise UsageError(f"choices are {choices!r:.80}: expected a list of strs")
+        if label is not None and not (isinstance(label, Real) and float(label).is_integer()):
+            problem = f"the right choice is {label!r:.60}: expected a number from 0 to {len(choices) - 1}"
+            raise error_in(place, context, problem)
         return ChoiceQuestion(context, tuple(choices), label if label is None else int(label), place=place)
 
     def encode(

@@ -8,6 +8,7 @@ T tokens, N questions.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -107,17 +108,25 @@ class QuestionAnswering(TextTask):
         if not (isinstance(item, tuple | list) and len(item) == 2 and all(isinstance(text, str) for text in item)):
             raise UsageError(f"an example is {item!r:.80}: expected a question and its context, two strs")
         question, context = item
-        answers: tuple[Span, ...] | None = None if label is None else ()
-        if isinstance(label, str) and label:
-            start = context.find(label)
-            if start < 0:
-                raise error_in(place, question, f"the answer {label!r:.60} does not stand in its context: correct it")
-            answers = ((start, start + len(label)),)
-        elif label:
-            start, end = label
-            if not 0 <= start < end <= len(context):
-                raise error_in(place, question, f"the answer {start}-{end} is no span of its context: correct it")
-            answers = ((start, end),)
+        answers: tuple[Span, ...] | None = ()
+        match label:
+            case None:
+                answers = None
+            case "" | ():
+                pass
+            case str():
+                start = context.find(label)
+                if start < 0:
+                    problem = f"the answer {label!r:.60} does not stand in its context: correct it"
+                    raise error_in(place, question, problem)
+                answers = ((start, start + len(label)),)
+            case (Integral() as start, Integral() as end):
+                if not 0 <= start < end <= len(context):
+                    raise error_in(place, question, f"the answer {start}-{end} is no span of its context: correct it")
+                answers = ((int(start), int(end)),)
+            case _:
+                problem = f"the answer is {label!r:.60}: expected a text, its start and end, or '' where there is none"
+                raise error_in(place, question, problem)
         return Question(question, context, answers, place=place)
 
     def encode(

@@ -110,7 +110,7 @@ class Regression(_OneNumber):
                 raise example.error(f"its score is {example.label!r}: expected a number")
             try:
                 found[i] = float(example.label)
-            except ValueError:
+            except (TypeError, ValueError):
                 raise example.error(f"its score is {example.label!r}: expected a number") from None
             if not math.isfinite(found[i]):
                 raise example.error(f"its score is {example.label}: expected a finite number, or take the row out")

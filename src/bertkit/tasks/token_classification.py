@@ -109,7 +109,10 @@ class TokenClassification(OneOfClasses):
             return TaggedText(item, words, tuple(spell(entities, len(words), "BIO")), place)
         if not isinstance(item, Sequence) or not all(isinstance(word, str) and word for word in item):
             raise UsageError(f"an example is {item!r:.80}: expected a str, or a list of words")
-        return TaggedText(" ".join(item), spaced(item), None if label is None else tuple(label), place)
+        text = " ".join(item)
+        if label is not None and not (isinstance(label, list | tuple) and all(isinstance(tag, str) for tag in label)):
+            raise error_in(place, text, f"its tags are {label!r:.60}: expected a list of strs, one for each word")
+        return TaggedText(text, spaced(item), None if label is None else tuple(label), place)
 
     def encode(
         self, tokenizer: Tokenizer, examples: Sequence[TaggedText], layout: Layout, first_index: int = 0
