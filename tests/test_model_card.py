@@ -1,17 +1,20 @@
 """The model card: facts of the run, true and readable by the hub's own library, and code in it that runs."""
 
 import hashlib
+import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from examples_of_tasks import NUM_ROWS, TASKS, call, examples, write
+from examples_of_tasks import NUM_ROWS, TASKS, call, examples, model_of, write
 from huggingface_hub import ModelCard
 from random_models import vocabulary_tokens
 
-from bertkit import Model, SequenceClassifier, Tokenizer, TransformerConfig, load
+from bertkit import Model, SequenceClassifier, Tokenizer, TransformerConfig, gather_evidence, load
+from bertkit.finetuning import scores_section
 from bertkit.locate import hub_name
+from bertkit.tasks import SequenceClassification, TextExample
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -106,6 +109,69 @@ def test_evaluation_adds_a_section_when_asked(encoder: str, tmp_path: Path, caps
         assert text.startswith(by_hand) and text.count("## Scores on test.jsonl") == 1
         assert f"| accuracy | {result['accuracy']:.6g} |" in text and "| examples | 12 |" in text[len(by_hand) :]
     assert "is none" in call(capsys, "evaluate", "--model", "all-MiniLM-L6-v2", "--data", data, "--card")[2]
+
+
+JUDGED = [name for name in TASKS if name not in ("question-answering", "multiple-choice")]
+
+
+@pytest.mark.parametrize("task", JUDGED)
+def test_the_evidence_in_the_card_is_that_of_the_report(tmp_path: Path, capsys, task: str) -> None:
+    rows, page = examples(task), tmp_path / "report.html"
+    model_of(TASKS[task]).save(tmp_path / "model")
+    data, train = write(tmp_path / "test.jsonl", rows), write(tmp_path / "train.jsonl", rows[5:])
+    base = ["evaluate", "--model", str(tmp_path / "model"), "--data", data, "--card"]
+    code, (alone,), error = call(capsys, *base)
+    assert code == 0 and alone["intervals"], error
+    first = (tmp_path / "model" / "README.md").read_text()
+    assert "### Length" in first and "| leakage | needs the examples" in first and "### Baseline" not in first
+    assert call(capsys, *base, "--train", train, "--report", str(page))[0] == 0
+    text, told = (tmp_path / "model" / "README.md").read_text(), json.loads(page.with_suffix(".json").read_text())
+    headings = set(re.findall("^### (.*)$", text, re.MULTILINE))
+    named = {
+        "Labels": "labels", "Thresholds": "thresholds", "Calibration": "calibration", "Baseline": "baseline",
+        "Leakage from training": "leakage", "Seeds": "seeds", "Confusions": "confusions",
+    }  # fmt: skip
+    assert headings == {"Length", "Learning curve", "What is not here"} | {
+        heading for heading, part in named.items() if told[part]
+    }
+
+    def cells(*values: Any) -> str:
+        return " | ".join(value if isinstance(value, str) else f"{value:.4g}" for value in values)
+
+    def told_of(one: dict[str, float]) -> str:
+        return cells(one["value"], f"{one['low']:.4g} to {one['high']:.4g}")
+
+    baseline, metric = told["baseline"], told["metric"]
+    lines = [
+        cells("in them word for word", told["leakage"]["num_exact"]),
+        cells("tokens cut", told["lengths"]["num_tokens_cut"]),
+        cells(metric, told_of(baseline["scores"][metric]), told_of(baseline["difference"][metric])),
+        *(cells(one["name"], one["num_examples"], told_of(one["score"])) for one in told["lengths"]["slices"]),
+        *(cells("baseline", one["num_train"], told_of(one["score"])) for one in baseline["by_size"]),
+        *(cells(f"`{one['label']}`", one["precision"], one["recall"], one["f1"]) for one in told["labels"]),
+        *(cells(f"`{one['label']}`", one["in_use"], one["f1_in_use"], one["best"]) for one in told["thresholds"] or ()),
+    ]  # fmt: skip
+    if (calibration := told["calibration"]) is not None:
+        scaled = calibration["scaled"]
+        lines += [
+            cells("as it is", "", calibration["expected_calibration_error"], calibration["loss"]),
+            cells("scaled", scaled["temperature"], scaled["expected_calibration_error"], scaled["loss"]),
+            cells("likely label errors", str(told["label_errors"]["num_likely"])),
+        ]
+    for line in lines:
+        assert f"| {line} " in text, line
+
+
+def test_a_card_of_many_labels_stays_short(tmp_path: Path) -> None:
+    names = tuple(f"label {number:02}" for number in range(26))
+    model = model_of(SequenceClassification(names))
+    test = [TextExample("the cat", None, names[number % 26]) for number in range(60)]
+    (tmp_path / "test.csv").write_text("")
+    _, text = scores_section(tmp_path / "test.csv", 60, 0, {}, gather_evidence(model, test))
+    part = text[text.index("### Labels") : text.index("### Calibration")]
+    assert "there are 6 more." in part and len(re.findall("^. `label", part, re.MULTILINE)) <= 20 + 15
+    labels = re.findall("^. `label (..)` . .* 3 . ", part, re.MULTILINE)
+    assert labels == [f"{number:02}" for number in range(8)]  # those that stand three times are among the shown
 
 
 def test_base_models_that_the_hub_knows(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from bertkit.errors import UsageError
 from bertkit.whole_files import check_place, whole_file
 
 if TYPE_CHECKING:
-    from bertkit.evidence import Measured
+    from bertkit.evidence import Evidence
     from bertkit.model import Model
 
 
@@ -58,9 +58,10 @@ def command(
         intervals, each label, confusions, calibration, likely label errors, lengths; with --train also texts that stand
         in the training data, and a baseline.
     train
-        With --report: the examples that the model was trained on.
+        With --report or --card: the examples that the model was trained on.
     card
-        With --data: write the scores into the README.md of the model's folder, as a section of its own.
+        With --data: write the scores into the README.md of the model's folder, as a section of its own; of classifiers
+        and taggers the figures of the report too.
     method
         With --suite, how likelihood is measured: plain, each token from all others; l2r, without the later pieces of
         its own word. By default plain.
@@ -74,15 +75,15 @@ def command(
             raise UsageError("--method and --limit go with --suite")
         if model is None:
             raise UsageError("--data needs --model: a model that was trained for a task")
-        if train is not None and report is None:
-            raise UsageError("--train goes with --report, which shows leakage and a baseline")
+        if train is not None and report is None and not card:
+            raise UsageError("--train goes with --report or --card, which show leakage and a baseline")
         folder = Path(model).expanduser()
         if card and not folder.is_dir():
             raise UsageError(f"--card writes into the model's folder, and {model} is none")
         if report is not None:
             check_place(report)
         opened, title = open_trained(model, compute, no_answer_threshold), f"{folder.name} on {data.name}"
-        done = _evaluate_task(opened, data, columns, skip_bad, report, train, title)
+        done = _evaluate_task(opened, data, columns, skip_bad, report, train, title, card)
         if card:
             _add_to_card(folder / "README.md", data, done)
     elif suite is not None:
@@ -101,7 +102,7 @@ class _Done:
     num_examples: int
     num_set_aside: int
     metrics: dict[str, float]
-    measured: "dict[str, Measured]"  # the same with their intervals, where they were asked for
+    evidence: "Evidence | None"  # where it was asked for
 
 
 def _evaluate_task(
@@ -112,9 +113,11 @@ def _evaluate_task(
     report: Path | None,
     train: Path | None,
     title: str,
+    card: bool,
 ) -> _Done:
     """Print the metrics, and write the report that was asked for."""
     from bertkit.cli.labelled_files import columns_of, tell_of, tell_of_cut
+    from bertkit.evidence import JudgedTask, gather_evidence, write_evidence_report
     from bertkit.inference import PredictReport
     from bertkit.tasks.reading import BadRows, read_examples
 
@@ -122,41 +125,40 @@ def _evaluate_task(
     read = partial(
         read_examples, task.name, columns=columns_of(columns), label_names=task.known_labels, bad_rows=bad_rows
     )
-    measured: dict[str, Measured] = {}
-    if report is None:
+    evidence = None
+    if report is None and train is None and not (card and isinstance(task, JudgedTask)):
         metrics = model.evaluate(read(data), report=counts)
     else:
-        from bertkit.evidence import gather_evidence, write_evidence_report
-
         evidence = gather_evidence(model, list(read(data)), None if train is None else list(read(train)))
-        write_evidence_report(evidence, report, title=title)
-        measured, lengths = evidence.scores, evidence.lengths
-        metrics = {name: score.value for name, score in measured.items()}
+        if report is not None:
+            write_evidence_report(evidence, report, title=title)
+        metrics, lengths = {name: score.value for name, score in evidence.scores.items()}, evidence.lengths
         counts = PredictReport(evidence.num_examples, num_cut=lengths.num_cut, num_tokens_cut=lengths.num_tokens_cut)
     tell_of(bad_rows.rows)
     tell_of_cut(counts)
     if "unanswerable_accuracy" in metrics and "best_f1_threshold" not in metrics:
         note("some questions have no answer, which this model never says: --no-answer-threshold 0 lets it")
-    done = _Done(task.name, counts.num_examples, len(bad_rows.rows), metrics, measured)
+    done = _Done(task.name, counts.num_examples, len(bad_rows.rows), metrics, evidence)
     _print(done)
     return done
 
 
 def _print(done: _Done) -> None:
+    measured = {} if done.evidence is None else done.evidence.scores
     if sys.stdout.isatty():
         note(f"{done.task}: {done.num_examples} examples")
-        intervals = {name: {"low": found.low, "high": found.high} for name, found in done.measured.items()}
+        intervals = {name: {"low": found.low, "high": found.high} for name, found in measured.items()}
         emit({"metric": name, "value": value, **intervals.get(name, {})} for name, value in done.metrics.items())
         return
     row: dict[str, Any] = {"task": done.task, "num_examples": done.num_examples, "rows_set_aside": done.num_set_aside}
-    intervals = {name: [found.low, found.high] for name, found in done.measured.items()}
+    intervals = {name: [found.low, found.high] for name, found in measured.items()}
     emit([row | done.metrics | ({"intervals": intervals} if intervals else {})])
 
 
 def _add_to_card(card: Path, data: Path, done: _Done) -> None:
     from bertkit.finetuning import scores_section, with_section
 
-    heading, body = scores_section(data, done.num_examples, done.num_set_aside, done.metrics, done.measured)
+    heading, body = scores_section(data, done.num_examples, done.num_set_aside, done.metrics, done.evidence)
     text = card.read_text(encoding="utf-8") if card.is_file() else ""
     with whole_file(card) as temporary:
         temporary.write_text(with_section(text, heading, body), encoding="utf-8")

@@ -10,12 +10,14 @@ from bertkit.evidence.gather import Evidence, gather_evidence
 from bertkit.evidence.intervals import Measured, bootstrap_interval, wilson_interval
 from bertkit.evidence.minimal_pairs import PairScore, SuiteScore, score_minimal_pairs
 from bertkit.evidence.next_sentence import NextSentenceScore, score_next_sentence
-from bertkit.evidence.report import write_evidence_report
+from bertkit.evidence.outcomes import JudgedTask
+from bertkit.evidence.report import findings_of, write_evidence_report
 from bertkit.evidence.scores import measured_scores
 from bertkit.evidence.suites import MinimalPair, Paradigm, read_suite
 
 __all__ = [
     "Evidence",
+    "JudgedTask",
     "Measured",
     "MinimalPair",
     "NextSentenceScore",
@@ -23,6 +25,7 @@ __all__ = [
     "Paradigm",
     "SuiteScore",
     "bootstrap_interval",
+    "findings_of",
     "gather_evidence",
     "measured_scores",
     "read_suite",

@@ -5,13 +5,15 @@ Its first lines are those of a card on the Hugging Face hub (huggingface.co/docs
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from bertkit.checkpoint.checkpoint import TrainedTask
-from bertkit.evidence import Measured
+from bertkit.evidence import Evidence, Measured
+from bertkit.finetuning.evidence_parts import evidence_facts, evidence_parts
+from bertkit.finetuning.markdown import interval, table
 from bertkit.locate import hub_name
 from bertkit.tasks import TextTask, task_settings
 
@@ -78,11 +80,11 @@ def model_card(
     parts = [
         _front_matter(task.name, hub_name(source)),
         f"# {base}, fine-tuned for {task.name}\n",
-        _table(("", ""), about.items()),
+        table(("", ""), about.items()),
         "## Use\n\nIn this folder; transformers opens it too.\n\n```python\nimport bertkit\n\n"
         f'model = bertkit.load(".")\nprint(model.predict([{example}]))\n```\n',
         "## Data\n\n" + _data_table(data) + (f"\n{num_set_aside} rows could not be used.\n" if num_set_aside else ""),
-        "## Training\n\n" + _table(("", ""), {**steps, **settings}.items()),
+        "## Training\n\n" + table(("", ""), {**steps, **settings}.items()),
     ]
     if trained.metrics:
         parts.append("## Scores\n\n" + _score_table(trained.metrics, intervals) + chosen_by)
@@ -111,11 +113,17 @@ def scores_section(
     num_examples: int,
     num_set_aside: int,
     metrics: Mapping[str, float],
-    intervals: Mapping[str, Measured],
+    evidence: Evidence | None = None,
 ) -> tuple[str, str]:
-    """Heading and body of what an evaluation adds to a card."""
+    """Heading and body of what an evaluation adds to a card; of a classifier or a tagger all evidence."""
     facts = {"file": data.name, "sha256": _sha256(data), "examples": num_examples, "rows not used": num_set_aside}
-    return f"Scores on {data.name}", _table(("", ""), facts.items()) + "\n" + _score_table(metrics, intervals)
+    if evidence is None:
+        return f"Scores on {data.name}", table(("", ""), facts.items()) + "\n" + _score_table(metrics, {})
+    return f"Scores on {data.name}", "\n".join([
+        table(("", ""), (facts | evidence_facts(evidence)).items()),
+        _score_table(metrics, evidence.scores),
+        *evidence_parts(evidence),
+    ])  # fmt: skip
 
 
 def _front_matter(task: str, base: str | None) -> str:
@@ -136,19 +144,19 @@ def _data_table(data: Mapping[str, DataFacts]) -> str:
         "texts cut": [facts.num_cut for facts in data.values()],
         "tokens cut": [facts.num_tokens_cut for facts in data.values()],
     }
-    return _table(
+    return table(
         ("", *data), ([name, *values] for name, values in rows.items() if any(value is not None for value in values))
     )
 
 
 def _score_table(metrics: Mapping[str, float], intervals: Mapping[str, Measured]) -> str:
     if not intervals:
-        return _table(("metric", "value"), metrics.items())
+        return table(("metric", "value"), metrics.items())
     rows = []
     for name, value in metrics.items():
         found = intervals.get(name)
-        rows.append((name, value, "" if found is None else f"{found.low:.4g} to {found.high:.4g}"))
-    return _table(("metric", "value", "95 % interval"), rows)
+        rows.append((name, value, "" if found is None else interval(found.low, found.high)))
+    return table(("metric", "value", "95 % interval"), rows)
 
 
 def _other_settings(task: TextTask) -> dict[str, Any]:
@@ -171,24 +179,6 @@ def _limits(trained: TrainedTask) -> list[str]:
     found.append("What the training data hold, in which languages, and whom they misrepresent was not looked into.")
     found.append("No licence is stated here: see those of the base model and of the training data.")
     return found
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    lines = [list(head), ["---"] * len(head)]
-    lines += [[*map(_cell, row)] for row in rows if any(cell not in (None, "", ()) for cell in row[1:])]
-    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    if isinstance(value, Mapping):
-        value = [f"{name}={_cell(one)}" for name, one in value.items()]
-    if isinstance(value, list | tuple):
-        return ", ".join(map(_cell, value))
-    return " ".join(str(value).replace("|", "\\|").split())
 
 
 def _sha256(path: Path) -> str:
