@@ -1,6 +1,7 @@
 """``bertkit evaluate`` and ``bertkit predict`` for every kind of task: scores of what is predicted, labels by name."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -204,12 +205,62 @@ def test_the_report_has_the_same_metrics_with_their_intervals(models: Path, tmp_
     assert json.loads(page.with_suffix(".json").read_text())["leakage"]["num_exact"] == NUM_ROWS
 
 
+def test_models_that_were_trained_again(models: Path, tmp_path: Path, capsys) -> None:
+    task = TASKS["sequence-classification"]
+    shutil.copytree(models / task.name, tmp_path / "model")
+    data, page = write(tmp_path / "data.jsonl", examples(task.name)), tmp_path / "report.html"
+    other = model_of(task)
+    with torch.no_grad():
+        for parameter in other.network.heads[task.head].parameters():
+            parameter.neg_()
+    other.save(tmp_path / "other")
+    model, again = str(tmp_path / "model"), str(tmp_path / "other")
+    values = [call(capsys, "evaluate", "--model", one, "--data", data)[1][0]["accuracy"] for one in (model, again)]
+    assert values[0] != values[1]
+    base = ["evaluate", "--model", model, "--data", data]
+    code, _, error = call(
+        capsys,
+        *base,
+        "--report",
+        str(page),
+        "--card",
+        "--seeds",
+        again,
+        model,
+        "--smaller",
+        f"20={model}",
+        f"7={again}",
+    )
+    assert code == 0, error
+    told, card = json.loads(page.with_suffix(".json").read_text()), (tmp_path / "model" / "README.md").read_text()
+    assert told["seeds"]["names"] == ["this model", again, model]
+    assert told["seeds"]["scores"]["accuracy"] == pytest.approx([*values, values[0]])
+    assert [(one["num_train"], one["score"]["value"]) for one in told["by_size"]] == [(7, values[1]), (20, values[0])]
+    spread = told["seeds"]["spread"]["accuracy"]
+    numbers = [spread[name] for name in ("mean", "standard_deviation", "lowest", "highest")]
+    assert "| accuracy | " + " | ".join(f"{number:.4g}" for number in numbers) in card
+    assert f"| model | 7 | {values[1]:.4g} |" in card
+    for arguments, message in (
+        (["--seeds", again], "go with --report or --card"), (["--card", "--smaller", again], "expected NUM=MODEL"),
+        (["--card", "--smaller", f"7={again}", f"7={model}"], f"'7={model}': expected NUM=MODEL, each number once"),
+        (["--card", "--smaller", "0=a"], "expected NUM=MODEL"), (["--card", "--smaller", "7="], "expected NUM=MODEL"),
+        (["--card", "--seeds", str(tmp_path / "none")], "no model"),
+        (["--card", "--seeds", str(models / "regression")], "give models of one task"),
+    ):  # fmt: skip
+        code, found, error = call(capsys, *base, *arguments)
+        assert code == 2 and not found and message in error and len(error.splitlines()) == 1, error
+    assert "go with --data" in call(capsys, "evaluate", "--suite", data, "--seeds", model)[2]
+    answers = ["evaluate", "--model", str(models / "question-answering"), "--data",
+               write(tmp_path / "questions.jsonl", examples("question-answering"))]  # fmt: skip
+    assert "evidence is for classifiers and taggers" in call(capsys, *answers, "--card", "--seeds", model)[2]
+
+
 def test_reports_that_cannot_be(models: Path, tmp_path: Path, capsys) -> None:
     data = write(tmp_path / "data.jsonl", examples("question-answering"))
     base = ["evaluate", "--model", str(models / "question-answering"), "--data", data]
     for arguments, message in (
         (["--report", str(tmp_path / "out.html")], "evidence is for classifiers and taggers"),
-        (["--report", str(tmp_path / "no" / "out.html")], "does not exist"), (["--train", data], "goes with --report"),
+        (["--report", str(tmp_path / "no" / "out.html")], "does not exist"), (["--train", data], "go with --report"),
     ):  # fmt: skip
         code, found, error = call(capsys, *base, *arguments)
         assert code == 2 and not found and message in error

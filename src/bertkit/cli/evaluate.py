@@ -11,6 +11,7 @@ from cyclopts import Parameter
 from bertkit.cli.models import EXACT, PRETRAINED_MODEL, Compute, open_model, open_trained
 from bertkit.cli.output import emit, note
 from bertkit.errors import UsageError
+from bertkit.locate import locate
 from bertkit.whole_files import check_place, whole_file
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ def command(
     no_answer_threshold: float | None = None,
     report: Path | None = None,
     train: Path | None = None,
+    seeds: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    smaller: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     card: bool = False,
     method: Literal["plain", "l2r"] | None = None,
     limit: int | None = None,
@@ -59,6 +62,11 @@ def command(
         in the training data, and a baseline.
     train
         With --report or --card: the examples that the model was trained on.
+    seeds
+        With --report or --card: models of the same task that were trained with other seeds, for the spread of scores.
+    smaller
+        With --report or --card: models of the same task that were trained on fewer examples, by how many, such as
+        500=model-of-500 1000=model-of-1000, for the learning curve.
     card
         With --data: write the scores into the README.md of the model's folder, as a section of its own; of classifiers
         and taggers the figures of the report too.
@@ -75,23 +83,42 @@ def command(
             raise UsageError("--method and --limit go with --suite")
         if model is None:
             raise UsageError("--data needs --model: a model that was trained for a task")
-        if train is not None and report is None and not card:
-            raise UsageError("--train goes with --report or --card, which show leakage and a baseline")
+        if (train is not None or seeds or smaller) and report is None and not card:
+            raise UsageError("--train, --seeds and --smaller go with --report or --card, which show what they tell")
         folder = Path(model).expanduser()
         if card and not folder.is_dir():
             raise UsageError(f"--card writes into the model's folder, and {model} is none")
+        by_size = _by_size(smaller)
+        for other in [*(seeds or ()), *by_size.values()]:
+            locate(other)
         if report is not None:
             check_place(report)
         opened, title = open_trained(model, compute, no_answer_threshold), f"{folder.name} on {data.name}"
-        done = _evaluate_task(opened, data, columns, skip_bad, report, train, title, card)
+        done = _evaluate_task(opened, data, columns, skip_bad, report, train, title, card, seeds or [], by_size)
         if card:
             _add_to_card(folder / "README.md", data, done)
     elif suite is not None:
-        if columns or skip_bad or card or {no_answer_threshold, report, train} != {None}:
+        if columns or skip_bad or card or seeds or smaller or {no_answer_threshold, report, train} != {None}:
             raise UsageError(
-                "--columns, --skip-bad, --no-answer-threshold, --report, --train and --card go with --data"
+                "--columns, --skip-bad, --no-answer-threshold, --report, --train, --seeds, --smaller and --card go "
+                "with --data"
             )
         _evaluate_grammar(model or PRETRAINED_MODEL, suite, method or "plain", limit, compute)
+
+
+def _by_size(given: list[str] | None) -> dict[int, str]:
+    """``["500=a", "1000=b"]`` as a dict.
+
+    Raises:
+        UsageError: an entry that is not NUM=MODEL, or a number given twice.
+    """
+    models: dict[int, str] = {}
+    for entry in given or ():
+        number, _, name = entry.partition("=")
+        if not number.isdecimal() or int(number) in (0, *models) or not name:
+            raise UsageError(f"--smaller {entry!r}: expected NUM=MODEL, each number once, such as 1000=model-of-1000")
+        models[int(number)] = name
+    return models
 
 
 @dataclass(frozen=True)
@@ -114,6 +141,8 @@ def _evaluate_task(
     train: Path | None,
     title: str,
     card: bool,
+    seeds: list[str],
+    smaller: dict[int, str],
 ) -> _Done:
     """Print the metrics, and write the report that was asked for."""
     from bertkit.cli.labelled_files import columns_of, tell_of, tell_of_cut
@@ -126,10 +155,13 @@ def _evaluate_task(
         read_examples, task.name, columns=columns_of(columns), label_names=task.known_labels, bad_rows=bad_rows
     )
     evidence = None
-    if report is None and train is None and not (card and isinstance(task, JudgedTask)):
+    others = train is not None or seeds or smaller  # of a task without evidence they are refused
+    if report is None and not others and not (card and isinstance(task, JudgedTask)):
         metrics = model.evaluate(read(data), report=counts)
     else:
-        evidence = gather_evidence(model, list(read(data)), None if train is None else list(read(train)))
+        rows = list(read(data))
+        training_rows = None if train is None else list(read(train))
+        evidence = gather_evidence(model, rows, training_rows, seeds=seeds, smaller=smaller)
         if report is not None:
             write_evidence_report(evidence, report, title=title)
         metrics, lengths = {name: score.value for name, score in evidence.scores.items()}, evidence.lengths

@@ -148,8 +148,8 @@ def gather_evidence(
         label_errors=label_errors_of(outcomes),
         leakage=leakage_of(model, outcomes, train, scoring, rows, progress=progress) if train else None,
         baseline=_baseline(outcomes, train, scoring, rows, metric, missing) if train else None,
-        by_size=_by_size(metric, outcomes, scores, smaller or {}, len(train or ()), progress),
-        seeds=seeds_of(scores, outcomes, seeds, progress) if seeds else None,
+        by_size=_by_size(model, metric, outcomes, scores, smaller or {}, len(train or ()), progress),
+        seeds=seeds_of(model, scores, outcomes, seeds, progress) if seeds else None,
         missing=missing,
     )
     _say_what_is_missing(evidence, outcomes)
@@ -215,6 +215,7 @@ def _confusions(outcomes: Outcomes) -> Confusions | None:
 
 
 def _by_size(
+    model: Model,
     metric: str,
     outcomes: Outcomes,
     scores: Mapping[str, Measured],
@@ -224,7 +225,7 @@ def _by_size(
 ) -> list[SizeScore] | None:
     if not smaller:
         return None
-    found = sizes_of(metric, outcomes, smaller, progress)
+    found = sizes_of(model, metric, outcomes, smaller, progress)
     return found + ([SizeScore(num_train, scores[metric])] if num_train else [])
 
 

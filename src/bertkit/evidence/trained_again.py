@@ -35,18 +35,23 @@ class Seeds:
 
 
 def seeds_of(
-    scores: Mapping[str, Measured], outcomes: Outcomes, others: Sequence[str | Path | Model], progress: bool | None
+    model: Model,
+    scores: Mapping[str, Measured],
+    outcomes: Outcomes,
+    others: Sequence[str | Path | Model],
+    progress: bool | None,
 ) -> Seeds:
     """The judged model beside others of the same task.
 
     Args:
+        model: the judged one; others are opened on its device and in its precision.
         scores: of the judged model, which comes first.
 
     Raises:
         UsageError: a model of another task or with other labels.
     """
     names, of_models = ["this model"], [{name: score.value for name, score in scores.items()}]
-    for name, found in _judged(outcomes, others, progress):
+    for name, found in _judged(model, outcomes, others, progress):
         names.append(name)
         of_models.append({metric: score.value for metric, score in found.items()})
     by_metric = {metric: [found[metric] for found in of_models] for metric in of_models[0]}
@@ -54,24 +59,25 @@ def seeds_of(
 
 
 def sizes_of(
-    metric: str, outcomes: Outcomes, smaller: Mapping[int, str | Path | Model], progress: bool | None
+    model: Model, metric: str, outcomes: Outcomes, smaller: Mapping[int, str | Path | Model], progress: bool | None
 ) -> list[SizeScore]:
-    """A score of models that were trained on so many examples, by their number.
+    """A score of models that were trained on so many examples, by their number; ``model`` as in `seeds_of`.
 
     Raises:
         UsageError: a model of another task or with other labels.
     """
     sizes = sorted(smaller)
-    judged = _judged(outcomes, [smaller[size] for size in sizes], progress)
+    judged = _judged(model, outcomes, [smaller[size] for size in sizes], progress)
     return [SizeScore(size, found[metric]) for size, (_, found) in zip(sizes, judged, strict=True)]
 
 
 def _judged(
-    outcomes: Outcomes, models: Sequence[Any], progress: bool | None
+    like: Model, outcomes: Outcomes, models: Sequence[Any], progress: bool | None
 ) -> Iterator[tuple[str, dict[str, Measured]]]:
     """The name and the scores of each, opened one at a time."""
+    device = str(next(like.network.parameters()).device)
     for number, given in enumerate(models, start=2):
-        model = given if isinstance(given, Model) else load(given)
+        model = given if isinstance(given, Model) else load(given, precision=like.precision, device=device)
         name = f"model {number}" if isinstance(given, Model) else str(given)
         task = judged_task(model.trained.task)
         if type(task) is not type(outcomes.task) or task.known_labels != outcomes.task.known_labels:

@@ -110,7 +110,7 @@ def _baseline(evidence: Evidence) -> str:
         return ""
     rows = [(name, *_told(one), *_told(found.difference[name])) for name, one in found.scores.items()]
     head = ("metric", "baseline", "95 % interval", "model less baseline", "95 % interval")
-    return f"{found.method}, trained on the same {found.num_train} examples.\n\n" + table(head, rows, _DIGITS)
+    return f"Trained on the same {found.num_train} examples: {found.method}.\n\n" + table(head, rows, _DIGITS)
 
 
 def _learning_curve(evidence: Evidence) -> str:
