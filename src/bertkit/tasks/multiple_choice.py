@@ -67,7 +67,7 @@ class MultipleChoice(TextTask):
         if label is not None and not (isinstance(label, Real) and float(label).is_integer()):
             problem = f"the right choice is {label!r:.60}: expected a number from 0 to {len(choices) - 1}"
             raise error_in(place, context, problem)
-        return ChoiceQuestion(context, tuple(choices), label if label is None else int(label), place=place)
+        return ChoiceQuestion(context, tuple(choices), None if label is None else int(float(label)), place=place)
 
     def encode(
         self, tokenizer: Tokenizer, examples: Sequence[ChoiceQuestion], layout: Layout, first_index: int = 0

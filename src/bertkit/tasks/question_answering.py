@@ -120,10 +120,11 @@ class QuestionAnswering(TextTask):
                     problem = f"the answer {label!r:.60} does not stand in its context: correct it"
                     raise error_in(place, question, problem)
                 answers = ((start, start + len(label)),)
-            case (Integral() as start, Integral() as end):
+            case (Integral() as first, Integral() as beyond):
+                start, end = int(first), int(beyond)
                 if not 0 <= start < end <= len(context):
                     raise error_in(place, question, f"the answer {start}-{end} is no span of its context: correct it")
-                answers = ((int(start), int(end)),)
+                answers = ((start, end),)
             case _:
                 problem = f"the answer is {label!r:.60}: expected a text, its start and end, or '' where there is none"
                 raise error_in(place, question, problem)
