@@ -50,7 +50,7 @@ def best_spans(
     """The ``num`` spans of at most ``max_length`` tokens with the highest sum of start and end logit.
 
     Args:
-        start_logits, end_logits: (T,) float32.
+        start_logits, end_logits: (T,) float32; minus infinity where no span begins or ends.
     """
     num_texts = len(windows.cu_windows) - 1
     found = BestSpans(
@@ -77,6 +77,8 @@ def _find(starts, ends, first, length, begins, cu_windows, max_length, scores, s
                         continue
                     end = first[window] + j
                     score = np.float64(starts[start]) + np.float64(ends[end])
+                    if score == -np.inf:
+                        continue
                     if score > highest:
                         total = total * np.exp(highest - score) + 1.0
                         highest = score
