@@ -30,7 +30,7 @@ from bertkit.evidence.calibration import (
 )
 from bertkit.evidence.intervals import bootstrap_difference, bootstrap_f1, bootstrap_interval, bootstrap_scores
 from bertkit.evidence.label_errors import confident_labels, label_errors_of
-from bertkit.evidence.leakage import shared_words
+from bertkit.evidence.leakage import normalized_words, shared_words
 from bertkit.evidence.outcomes import Outcomes
 from bertkit.evidence.scoring import scoring_of
 from bertkit.evidence.thresholds import thresholds_of
@@ -385,6 +385,37 @@ def test_planted_leaks_are_found_and_left_out():
 def test_words_shared():
     assert shared_words(["a", "b", "b"], ["b", "b", "c"]) == pytest.approx(2 / 3)
     assert shared_words([], ["a"]) == 0.0
+
+
+def test_leaks_without_words_or_spaces_are_found():
+    test, train = examples_of("one", 12), examples_of("one", 30, seed=9)
+    chinese = "今天的天气非常好我们去公园玩吧"
+    test[2], train[8] = replace(test[2], text="😂 ❤️"), replace(train[8], text="😂❤️\n")
+    test[4], train[9] = replace(test[4], text=chinese), replace(train[9], text=chinese.replace("好", "差") + "。")
+    test[6], train[3] = replace(test[6], text="?!"), replace(train[3], text="...")  # not the same
+    by_number = {one.number: one for one in gather_evidence(model_of("one"), test, train).leakage.shown}
+    assert by_number[2].is_exact and by_number[2].train_number == 8
+    assert not by_number[4].is_exact and by_number[4].train_number == 9
+    assert by_number[4].shared_words == pytest.approx(14 / 15)
+    assert 6 not in by_number
+
+
+@pytest.mark.parametrize(
+    ("text", "other", "least", "most"),
+    [
+        ("😂😂", "😂 😂 ", 1.0, 1.0),
+        ("😂😂", "😭😭", 0.0, 0.0),
+        ("❤️❤️", "☺️☺️", 0.5, 0.5),  # the marks that make them colourful are the same
+        ("great ❤️!", "Great", 1.0, 1.0),
+        ("हिन्दी", "हन्दी", 0.0, 0.0),  # the vowel signs are marks
+        ("東京へ行きます", "東京に行きます", 0.8, 0.85),
+        ("มนุษย์ทั้งหลายเกิดมามีอิสระและเสมอภาคกัน", "มนุษย์ทั้งหลายเกิดมามีอิสระและเสมอภาคกับ", 0.95, 0.99),
+        ("มนุษย์ทั้งหลายเกิดมามีอิสระและเสมอภาคกัน", "วันนี้อากาศดีมากเราไปเที่ยวสวนสาธารณะกันเถอะ", 0.0, 0.4),
+        ("人人生而自由在尊严和权利上一律平等", "今天的天气非常好我们去公园玩吧今天", 0.0, 0.1),
+    ],
+)
+def test_texts_are_compared_in_every_script(text, other, least, most):
+    assert least <= shared_words(normalized_words(text), normalized_words(other)) <= most
 
 
 def test_the_baseline_is_scikit_learns():

@@ -92,7 +92,7 @@ def plain_first_pieces(words, encodings):
 def test_first_pieces_of_words(given_texts, max_length, on_long, rule):
     encodings = TOKENIZER.encode_batch(given_texts, max_length=max_length, on_long=on_long)
     words = [words_of(text, rule) for text in given_texts]
-    found = first_pieces(words, encodings)
+    found = first_pieces(given_texts, words, encodings)
     assert found.tolist() == plain_first_pieces(words, encodings)
     assert len(set(found[found >= 0])) == (found >= 0).sum()
 

@@ -38,7 +38,7 @@ class TokenClassifier(TextEstimator):
 
         def decode(examples: Sequence[Any], encodings: Encodings, logits: np.ndarray) -> list[np.ndarray]:
             words = [one.words for one in task.decode(examples, encodings, logits)]
-            scores, _ = task.word_scores(words, encodings, logits)
+            scores, _ = task.word_scores(examples, encodings, logits)
             return np.split(np.exp(scores), np.cumsum([len(of_text) for of_text in words])[:-1])
 
         parts = self.model_.predict_stream(items_of(X), report=PredictReport(), decode=decode)

@@ -2,7 +2,8 @@
 
 Word for word: equal once case, white space and punctuation are left out. Nearly: the training text is among the nearest
 by the cosine of the model's own vectors, and both share most of their words. The second condition is there because the
-vectors of a classifier lie close together for all texts of a label.
+vectors of a classifier lie close together for all texts of a label. Where no spaces stand between words, characters
+count as words, and so do the symbols of a text without words.
 """
 
 import re
@@ -10,6 +11,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -26,7 +28,24 @@ LEAST_COSINE = 0.9
 LEAST_SHARED = 0.9  # words in both, as a share of the words of one text; the mean of both texts' shares (Dice 1945)
 _NUM_NEIGHBOURS = 10
 _NUM_SHOWN = 25
-_WORD = re.compile(r"\w+")
+_UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff]")
+"""Thai and Lao, Burmese, Khmer, Japanese syllables: many characters to a word, and no spaces between words."""
+
+
+class _Separated(dict[int, str]):
+    """What characters become before a text is split at spaces: ideographs stand alone, and letters, digits and the
+    marks on them together."""
+
+    def __missing__(self, code: int) -> str:
+        character = chr(code)
+        if not (character.isalnum() or unicodedata.category(character)[0] == "M"):
+            self[code] = " "
+        else:
+            self[code] = f" {character} " if "IDEOGRAPH" in unicodedata.name(character, "") else character
+        return self[code]
+
+
+_SEPARATED = _Separated()
 
 
 @dataclass(frozen=True)
@@ -117,12 +136,24 @@ def whole_text(example: TextExample | TaggedText) -> str:
 
 
 def normalized_words(text: str) -> list[str]:
-    """The words of a text, by which texts are compared.
+    """The words of a text, by which texts are compared. Ideographs are words, and pairs of letters in the other scripts
+    without spaces; in a text without words all that is not white space.
 
     >>> normalized_words("  The CAT, the ﬁsh!")
     ['the', 'cat', 'the', 'fish']
+    >>> normalized_words("猫が二匹いる。")
+    ['猫', 'が', '二', '匹', 'いる']
+    >>> normalized_words("ที่นี่") == ["ที", "ี่", "่น", "นี", "ี่"]
+    True
     """
-    return _WORD.findall(unicodedata.normalize("NFKC", text).casefold())
+    text = unicodedata.normalize("NFKC", text).casefold()
+    words = []
+    for word in text.translate(_SEPARATED).split():
+        if len(word) > 2 and _UNSPACED.search(word):
+            words += map("".join, pairwise(word))
+        elif any(map(str.isalnum, word)):  # else marks alone, such as those that choose how a symbol looks
+            words.append(word)
+    return words or list("".join(text.split()))
 
 
 def shared_words(words: Sequence[str], others: Sequence[str]) -> float:

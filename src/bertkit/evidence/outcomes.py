@@ -137,20 +137,20 @@ class _Taken:
             np.bincount(encodings.text_index, of_sequence, len(examples)).astype(np.int64)
             for of_sequence in (owned, encodings.num_tokens_cut, np.ones_like(owned))
         )
-        was_read, probabilities = self._beside(predictions, encodings, logits)
+        was_read, probabilities = self._beside(examples, predictions, encodings, logits)
         said = predicted_of(self.task, predictions)
         self._parts.append((was_read, said, probabilities, lengths + cut, cut, windows))
         return [None] * len(examples)
 
     def _beside(
-        self, predictions: Sequence[Any], encodings: Encodings, logits: np.ndarray
+        self, examples: Sequence[Any], predictions: Sequence[Any], encodings: Encodings, logits: np.ndarray
     ) -> tuple[np.ndarray | None, np.ndarray | None]:
         """Whether words were read, and the probabilities."""
         task = self.task
         if isinstance(task, Regression | OrdinalRegression):
             return None, None
         if isinstance(task, TokenClassification):
-            scores, was_read = task.word_scores([prediction.words for prediction in predictions], encodings, logits)
+            scores, was_read = task.word_scores(examples, encodings, logits)
             return was_read, np.exp(scores).astype(np.float32)
         probabilities = np.array([list(prediction.probabilities.values()) for prediction in predictions])
         is_one = isinstance(task, SequenceClassification)

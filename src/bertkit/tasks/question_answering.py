@@ -147,11 +147,12 @@ class QuestionAnswering(TextTask):
         """As `TextTask.labelled`: (S, 2) places of the first answer's first and last token in each sequence that holds
         it whole, else 0 and 0."""
         windows = windows_of(encodings, len(examples))
+        offsets = _offsets(examples, encodings, windows)
         labels = np.zeros((len(encodings), 2), np.int64)
         for number, example in enumerate(examples):
             own = slice(windows.cu_windows[number], windows.cu_windows[number + 1])
             answers = _answers_of(example)
-            found = _tokens_of(example, answers[0], encodings, windows, own) if answers else None
+            found = _tokens_of(example, answers[0], encodings, offsets, windows, own) if answers else None
             if found is not None:
                 first, last = found
                 begins, length = windows.begins[own], windows.length[own]
@@ -182,13 +183,15 @@ class QuestionAnswering(TextTask):
     def decode(self, examples: Sequence[Question], encodings: Encodings, logits: np.ndarray) -> list[AnswerPrediction]:
         """As `TextTask.decode`."""
         windows = windows_of(encodings, len(examples))
-        found = best_spans(logits[:, 0], logits[:, 1], windows, self.max_answer_length, self.num_candidates)
+        offsets = _offsets(examples, encodings, windows)
+        scores = np.where(offsets[:, :1] < offsets[:, 1:], logits, -np.inf)  # no answer begins or ends at white space
+        found = best_spans(scores[:, 0], scores[:, 1], windows, self.max_answer_length, self.num_candidates)
         none = logits[encodings.cu_seqlens[:-1]].astype(np.float64).sum(axis=1)  # of [CLS]
         none = np.minimum.reduceat(none, windows.cu_windows[:-1]) if len(examples) else none
         totals = np.logaddexp(found.totals, none) if self.no_answer else found.totals
         predictions = []
         for number, example in enumerate(examples):
-            candidates = _candidates(example, number, found, float(totals[number]), encodings)
+            candidates = _candidates(example, number, found, float(totals[number]), offsets)
             margin = float(none[number] - found.scores[number, 0]) if candidates else 0.0
             answered = candidates and not (self.no_answer and margin > self.no_answer_threshold)
             probability = float(np.exp(none[number] - totals[number])) if self.no_answer else 0.0
@@ -234,14 +237,23 @@ def _add(scores: AnswerScores, examples: Sequence[Question], predictions: Sequen
         scores.add(best, example.answer_texts, prediction.no_answer_margin)
 
 
+def _offsets(examples: Sequence[Question], encodings: Encodings, windows: Windows) -> np.ndarray:
+    """(T, 2) int64 characters of the contexts, without white space at the ends of tokens; 0 for other tokens."""
+    before = np.cumsum(windows.length) - windows.length
+    tokens = np.arange(windows.length.sum()) + np.repeat(windows.first - before, windows.length)
+    offsets = np.zeros((len(encodings.input_ids), 2), np.int64)
+    offsets[tokens] = encodings.tight_offsets(tokens, [example.context for example in examples])
+    return offsets
+
+
 def _candidates(
-    example: Question, number: int, found: BestSpans, total: float, encodings: Encodings
+    example: Question, number: int, found: BestSpans, total: float, offsets: np.ndarray
 ) -> tuple[Answer, ...]:
     """The best spans of one question, best first."""
     scores = found.scores[number]
     count = int(np.isfinite(scores).sum())
-    starts = encodings.offsets[found.starts[number, :count], 0].tolist()
-    ends = encodings.offsets[found.ends[number, :count], 1].tolist()
+    starts = offsets[found.starts[number, :count], 0].tolist()
+    ends = offsets[found.ends[number, :count], 1].tolist()
     probabilities = np.exp(scores[:count] - total).tolist()
     return tuple(
         Answer(start, end, example.context[start:end], probability)
@@ -256,7 +268,7 @@ def _answers_of(example: Question) -> tuple[Span, ...]:
 
 
 def _tokens_of(
-    example: Question, answer: Span, encodings: Encodings, windows: Windows, own: slice
+    example: Question, answer: Span, encodings: Encodings, offsets: np.ndarray, windows: Windows, own: slice
 ) -> tuple[int, int] | None:
     """The first and the last token of an answer, counted in its context; None if it is cut off.
 
@@ -269,8 +281,8 @@ def _tokens_of(
         return None
     spans = np.zeros((int((windows.begins + windows.length)[own].max()), 2), np.int64)
     for first, length, begins in zip(windows.first[own], windows.length[own], windows.begins[own], strict=True):
-        spans[begins : begins + length] = encodings.offsets[first : first + length]
-    touched = np.flatnonzero((spans[:, 1] > start) & (spans[:, 0] < end))
+        spans[begins : begins + length] = offsets[first : first + length]
+    touched = np.flatnonzero(np.maximum(spans[:, 0], start) < np.minimum(spans[:, 1], end))
     if not len(touched):
         shown = example.context[start:end]
         raise error_in(example.place, example.question, f"the tokenizer keeps nothing of the answer {shown!r:.60}")

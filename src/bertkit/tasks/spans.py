@@ -33,15 +33,15 @@ class BestSpans(NamedTuple):
 
 def windows_of(encodings: Encodings, num_texts: int) -> Windows:
     """Where the second texts of ``num_texts`` pairs stand."""
-    before = np.concatenate([np.zeros(1, np.int64), np.cumsum(encodings.token_type_ids, dtype=np.int64)])
-    length = np.diff(before[encodings.cu_seqlens]) - 1  # without [SEP]
-    start = encodings.seqlens - 1 - length
+    _, before, after = np.flatnonzero(encodings.special_tokens_mask).reshape(-1, 3).T  # [CLS] and both [SEP]
+    first, length = before + 1, after - before - 1
+    start = first - encodings.cu_seqlens[:-1]
     own_start = np.maximum(encodings.owned[:, 0], start)
     num_owned = np.minimum(encodings.owned[:, 1], encodings.seqlens - 1) - own_start
     cu_windows = np.searchsorted(encodings.text_index, np.arange(num_texts + 1))
     owned_before = np.cumsum(num_owned) - num_owned
     owned_before -= owned_before[cu_windows[:-1]][encodings.text_index]
-    return Windows(encodings.cu_seqlens[:-1] + start, length, owned_before - (own_start - start), cu_windows)
+    return Windows(first, length, owned_before - (own_start - start), cu_windows)
 
 
 def best_spans(
@@ -50,7 +50,7 @@ def best_spans(
     """The ``num`` spans of at most ``max_length`` tokens with the highest sum of start and end logit.
 
     Args:
-        start_logits, end_logits: (T,) float32.
+        start_logits, end_logits: (T,) float32; minus infinity where no span begins or ends.
     """
     num_texts = len(windows.cu_windows) - 1
     found = BestSpans(
@@ -77,6 +77,8 @@ def _find(starts, ends, first, length, begins, cu_windows, max_length, scores, s
                         continue
                     end = first[window] + j
                     score = np.float64(starts[start]) + np.float64(ends[end])
+                    if score == -np.inf:
+                        continue
                     if score > highest:
                         total = total * np.exp(highest - score) + 1.0
                         highest = score

@@ -41,8 +41,8 @@ class EntityFound:
 class TagsPrediction:
     """The likeliest labels of a text's words such that every tag is part of an entity or outside all.
 
-    A word that was cut off, or of which the tokenizer keeps nothing, has probability 0 and the label O, where there is
-    none the model's first.
+    A word that was cut off, in which no token begins, or of which the tokenizer keeps nothing, has probability 0 and
+    the label O, where there is none the model's first.
     """
 
     words: tuple[Span, ...]  # characters of the text
@@ -129,7 +129,7 @@ class TokenClassification(OneOfClasses):
     def labelled(self, examples: Sequence[TaggedText], encodings: Encodings) -> LabelledEncodings:
         """As `TextTask.labelled`: (T,) the label of a word at its first piece, in the window that owns it."""
         labels = np.full(len(encodings.input_ids), IGNORED, np.int64)
-        tokens = first_pieces([self._words(example) for example in examples], encodings)
+        tokens = self._first_pieces(examples, encodings)
         numbers = self.targets(examples)
         labels[tokens[tokens >= 0]] = numbers[tokens >= 0]
         return LabelledEncodings(encodings, labels, of_tokens=True)
@@ -137,7 +137,7 @@ class TokenClassification(OneOfClasses):
     def decode(self, examples: Sequence[TaggedText], encodings: Encodings, logits: np.ndarray) -> list[TagsPrediction]:
         """As `TextTask.decode`."""
         words = [self._words(example) for example in examples]
-        scores, was_read = self.word_scores(words, encodings, logits)
+        scores, was_read = self.word_scores(examples, encodings, logits)
         cu_words = np.cumsum([0, *map(len, words)])
         labels = self.likeliest(scores, cu_words)
         probabilities = np.exp(scores[np.arange(len(labels)), labels])
@@ -145,11 +145,11 @@ class TokenClassification(OneOfClasses):
         return self._predictions(examples, words, labels, probabilities, cu_words)
 
     def word_scores(
-        self, words: Sequence[Sequence[Span]], encodings: Encodings, logits: np.ndarray
+        self, examples: Sequence[TaggedText], encodings: Encodings, logits: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """(W, C) float64 log probabilities of the labels of each word, and (W,) bool whether the model has read it; of
         one that it has not, the label of `TagsPrediction` is certain."""
-        tokens = first_pieces(words, encodings)
+        tokens = self._first_pieces(examples, encodings)
         scores = torch.from_numpy(logits[np.maximum(tokens, 0)]).double().log_softmax(-1).numpy()
         scores[tokens < 0] = -np.inf
         scores[tokens < 0, self.label_names.index(OUTSIDE) if OUTSIDE in self.label_names else 0] = 0.0
@@ -196,6 +196,9 @@ class TokenClassification(OneOfClasses):
             TagsPrediction(tuple(spans), tuple(names[start:end]), tuple(chances[start:end]), tuple(in_text))
             for spans, start, end, in_text in zip(words, cu_words[:-1], cu_words[1:], entities, strict=True)
         ]
+
+    def _first_pieces(self, examples: Sequence[TaggedText], encodings: Encodings) -> np.ndarray:
+        return first_pieces([one.text for one in examples], [self._words(one) for one in examples], encodings)
 
     def _words(self, example: TaggedText) -> tuple[Span, ...]:
         return words_of(example.text, self.words) if example.words is None else example.words
@@ -256,20 +259,22 @@ class TagScorer:
         return self.scores.results()
 
 
-def first_pieces(words: Sequence[Sequence[Span]], encodings: Encodings) -> np.ndarray:
-    """(W,) int64 for each word of N texts the place of its first token among the T of all sequences, in the window
-    that owns it; -1 for a word without one."""
+def first_pieces(texts: Sequence[str], words: Sequence[Sequence[Span]], encodings: Encodings) -> np.ndarray:
+    """(W,) int64 for each word of N texts the place of the first token that begins in it, white space before it left
+    out, among the T of all sequences, in the window that owns it; -1 for a word without one."""
     lengths = encodings.owned[:, 1] - encodings.owned[:, 0]
     first = encodings.cu_seqlens[:-1] + encodings.owned[:, 0]
     before = np.cumsum(lengths) - lengths
     tokens = np.arange(lengths.sum()) + np.repeat(first - before, lengths)  # each token of a text once
-    texts = np.repeat(encodings.text_index, lengths)
+    numbers = np.repeat(encodings.text_index, lengths)
     real = ~encodings.special_tokens_mask[tokens]
-    tokens, texts = tokens[real], texts[real]
-    starts = encodings.offsets[tokens, 0]
+    tokens, numbers = tokens[real], numbers[real]
+    starts, ends = encodings.tight_offsets(tokens, texts).T
+    real = starts < ends
+    tokens, numbers, starts = tokens[real], numbers[real], starts[real]
     spans = np.array([span for of_text in words for span in of_text], np.int64).reshape(-1, 2)
     width = max(int(spans.max(initial=0)), int(starts.max(initial=0))) + 1
-    order = np.argsort(keys := texts * width + starts, kind="stable")
+    order = np.argsort(keys := numbers * width + starts, kind="stable")
     keys = np.append(keys[order], np.iinfo(np.int64).max)
     of_word = np.repeat(np.arange(len(words)), [len(of_text) for of_text in words]) * width
     places = np.searchsorted(keys, of_word + spans[:, 0])

@@ -13,6 +13,9 @@ Span = tuple[int, int]
 """Start and end (exclusive) in characters of the original text, or in positions of an Encoding."""
 
 
+_WHITE_SPACE = np.array([code for code in range(0x3001) if chr(code).isspace()], np.uint32)
+
+
 @dataclass(frozen=True, eq=False)
 class Pieces:
     """The tokens of texts end to end, [CLS] and [SEP] around each; N texts, T tokens in all."""
@@ -107,6 +110,25 @@ class Encodings(Sequence[Encoding]):
     def word_ids(self) -> np.ndarray:
         """(T,) int32 words of the original text; as ``offsets``."""
         return self._spans()[:, 2]
+
+    def tight_offsets(self, tokens: np.ndarray, texts: Sequence[str]) -> np.ndarray:
+        """(n, 2) int64 ``offsets`` of some tokens without the white space at their ends, which byte-level BPE and
+        SentencePiece keep in a token; of a token that is nothing else both are equal.
+
+        Args:
+            tokens: (n,) places among the T, of no special tokens.
+            texts: those that were encoded; for tokens of second texts, the second ones.
+        """
+        of_token = self.text_index[np.searchsorted(self.cu_seqlens, tokens, "right") - 1]
+        before = np.cumsum([0, *map(len, texts)])[of_token]
+        codes = np.frombuffer("".join(texts).encode("utf-32-le"), np.uint32)
+        blank = np.append(np.isin(codes, _WHITE_SPACE), False)
+        starts, ends = (self.offsets[tokens, side] + before for side in (0, 1))
+        while (moved := (starts < ends) & blank[starts]).any():
+            starts += moved
+        while (moved := (starts < ends) & blank[ends - 1]).any():
+            ends -= moved
+        return np.stack([starts - before, ends - before], axis=1)
 
     def _spans(self) -> np.ndarray:
         if self.spans is None:
