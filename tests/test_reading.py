@@ -239,6 +239,40 @@ def test_files_that_cannot_be_read(write, name, content, columns, message):
         list(read_labelled_texts(write(name, content), "class", columns=columns))
 
 
+@pytest.mark.parametrize(
+    ("first", "message"),
+    [
+        ("", "line 1 is not JSON: "),
+        ("{", "line 1 is not JSON: {"),
+        ("[1]", "line 1 is a JSON list"),
+        ("{}", "line 1(: | has no )"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("read", "row"),
+    [
+        (lambda path, **options: read_labelled_texts(path, "class", **options), {"text": "a", "label": "x"}),
+        (read_tagged, {"tokens": ["a"], "tags": ["O"]}),
+        (read_questions, {"question": "who?", "context": "the cat", "answer": "cat"}),
+        (read_choices, {"context": "a", "choices": ["b", "c"], "label": 0}),
+    ],
+)
+def test_a_jsonl_file_whose_first_lines_are_bad(write, read, row, first, message):
+    path = write("a.jsonl", f"{first}\n{first}\n{json.dumps(row)}\n")
+    with pytest.raises(DataError, match=f"a.jsonl, {message}"):
+        list(read(path))
+    bad = BadRows(skip=True)
+    (found,) = read(path, bad_rows=bad)
+    assert found.place == f"{path}, line 3"
+    assert [one.line for one in bad.rows] == ([1, 2] if first else [1])  # blank lines that follow each other are one
+    if first:
+        path = write("b.jsonl", f"{first}\n{first}\n")
+        with pytest.raises(DataError, match=f"b.jsonl, {message}"):
+            list(read(path))
+        with pytest.raises(DataError, match=f"holds no row that can be used; 2 set aside, the first: .*{message}"):
+            list(read(path, bad_rows=BadRows(skip=True)))
+
+
 def test_what_is_no_file_of_texts(tmp_path):
     with pytest.raises(DataError, match="no such file"):
         list(read_labelled_texts(tmp_path / "none.csv", "class"))

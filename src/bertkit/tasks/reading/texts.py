@@ -90,7 +90,7 @@ def choose_columns(table: Table, kind: LabelKind | None, columns: Mapping[str, s
         DataError: no column for text or label, or several.
     """
     chosen = dict(columns)
-    if not columns and table.names[0] == "1" and len(table.names) in _SHAPED:
+    if not columns and table.names[:1] == ("1",) and len(table.names) in _SHAPED:
         text, pair, label = _SHAPED[len(table.names)]
         chosen = {"text": text, "label": label} | ({"pair": pair} if pair else {})
     for text, pair in TEXT_PAIRS:
