@@ -191,6 +191,18 @@ def test_standard_input(monkeypatch):
             r"line 2: 'text' is int \(3\)",
         ),
         ("a.jsonl", '{"text": "\\ud800", "label": "positive"}', "class", r"line 1: 'text' is not valid Unicode"),
+        (
+            "a.jsonl",
+            '{"text": "a", "label": "positive"}\n{"text": "b", "pair": "c", "label": "positive"}',
+            "class",
+            r"line 2 has 'text' and 'pair', the first row has no pair: give every row one",
+        ),
+        (
+            "a.jsonl",
+            '{"sentence": "a", "label": "positive"}\n{"sentence": "b", "question": "c", "label": "positive"}',
+            "class",
+            r"line 2 has 'question' and 'sentence', the first row has no pair",
+        ),
         ("a.jsonl", '{"text": "a", "label": "positive"}\n[1]', "class", r"line 2 is a JSON list: expected an object"),
         ("a.jsonl", '{"text": "a", "label": "positive"}\n{"text"', "class", r"line 2 is not JSON"),
         ("a.jsonl", '{"text": "a", "labels": ["x", "x"]}', "set", r"line 1 has a label twice in 'labels'"),
@@ -581,6 +593,19 @@ def test_files_of_questions(write, name, content, options, expected):
     assert (question.answers if expected is None else question.answer_texts) == expected
     if "answer_start" in content and name == "a.csv":
         assert question.answers == ((6, 7),)  # not the first t
+
+
+def test_what_only_later_objects_have_is_read(write):
+    rows = [{"question": "who?", "context": "the cat sat", "answer": ""}]
+    rows.append(rows[0] | {"answer": "t", "answer_start": 6, "id": "b"})
+    rows.append(rows[0] | {"answer": "t", "answer_start": 0})
+    path = write("a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    assert [(one.answers, one.id) for one in read_questions(path)] == [((), ""), (((6, 7),), "b"), (((0, 1),), "")]
+    path = write(
+        "b.jsonl", "".join(json.dumps(row) + "\n" for row in [*rows, rows[0] | {"answer": "sat", "answer_start": 0}])
+    )
+    with pytest.raises(DataError, match=r"line 4: the answer 'sat' does not stand at 0 of its context but at 8"):
+        list(read_questions(path))
 
 
 @pytest.mark.parametrize(

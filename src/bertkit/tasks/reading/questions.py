@@ -109,7 +109,7 @@ def _of_table(path: str | Path, labelled: bool, columns: Mapping[str, str]) -> I
             question, problem = Question("", ""), row.problem
             if not problem:
                 question, problem = _question(row.values, chosen, labelled)
-            name = str(row.values.get(chosen.get("id", ""), ""))
+            name = str(row.values.get(chosen["id"], ""))
             yield (
                 row.line,
                 Question(question.question, question.context, question.answers, name, place(path, row.line)),
@@ -122,10 +122,10 @@ def _choose(table: Table, labelled: bool, columns: Mapping[str, str]) -> dict[st
     for role in QUESTION_ROLES:
         if role.startswith("answer") and not labelled:
             continue
-        find = table.column if role in ("answer_start", "id") else table.require
-        name = find(role, columns.get(role), _KNOWN[role])
-        if name is not None:
-            chosen[role] = name
+        if role in ("answer_start", "id"):  # a later object may have them where the first has not
+            chosen[role] = table.column(role, columns.get(role), _KNOWN[role]) or _KNOWN[role][0]
+        else:
+            chosen[role] = table.require(role, columns.get(role), _KNOWN[role])
     return chosen
 
 
@@ -153,7 +153,9 @@ def _given_answers(values: Mapping[str, Any], chosen: Mapping[str, str]) -> tupl
         start = values.get(chosen.get("answer_start", ""))
         if not value:
             return [], ""
-        return [(value, int(start) if isinstance(start, str) and start.strip().isdecimal() else start or None)], ""
+        if isinstance(start, str) and start.strip().isdecimal():
+            start = int(start)
+        return [(value, None if start == "" else start)], ""
     if isinstance(value, dict):
         texts, starts = value.get("text"), value.get("answer_start")
         value = None

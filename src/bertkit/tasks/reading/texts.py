@@ -72,9 +72,13 @@ def read_labelled_texts(
     with open_table(path, asked, _KNOWN, _SHAPES) as table:
         chosen = choose_columns(table, kind, columns)
         for row in table.rows:
-            example, problem = _example(row.values, chosen, kind, label_names) if not row.problem else (None, "")
+            example, problem = None, row.problem
+            if not problem and not {"text", "pair"} & set(columns):
+                problem = _further_pair(row.values, chosen)
+            if not problem:
+                example, problem = _example(row.values, chosen, kind, label_names)
             if example is None:
-                bad_rows.add(path, row.line, row.problem or problem, dict(row.values))
+                bad_rows.add(path, row.line, problem, dict(row.values))
                 continue
             text, pair, label = example
             found = True
@@ -108,6 +112,15 @@ def choose_columns(table: Table, kind: LabelKind | None, columns: Mapping[str, s
     else:
         chosen["label"] = table.require("label", chosen.get("label"), LABELS[kind])
     return chosen
+
+
+def _further_pair(values: Mapping[str, Any], chosen: Mapping[str, str]) -> str:
+    """What is wrong with an object that has a pair where the first has one text."""
+    if "pair" not in chosen:
+        for text, pair in TEXT_PAIRS:
+            if text in values and pair in values:
+                return f" has {text!r} and {pair!r}, the first row has no pair: give every row one, or none"
+    return ""
 
 
 def _example(
