@@ -100,6 +100,7 @@ def test_tweets_sick_and_rte(shared_data):
         ("a.tsv", "text\na,b\n", None, {}, [("a,b", None, None)]),
         ("a.csv", "premise,hypothesis,gold_label\np,h,e\n", "class", {}, [("p", "h", "e")]),
         ("a.csv", "question,sentence,label\nq,s,e\n", "class", {}, [("q", "s", "e")]),
+        ("a.csv", "text,label\na,-\n", "class", {}, [("a", None, "-")]),
         ("a.csv", "a,b,c\n1,2,3\n", "number", {"text": "a", "pair": "b", "label": "c"}, [("1", "2", 3.0)]),
         ("a.csv", "x y,0\nz,1\n", "class", {"text": "1", "label": "2"}, [("x y", None, "0"), ("z", None, "1")]),
         ("a.csv", "text,label\na,x|y \nb,\n", "set", {}, [("a", None, ("x", "y")), ("b", None, ())]),
@@ -163,6 +164,12 @@ def test_standard_input(monkeypatch):
             "text,label\na,posit\nb,negative\n",
             "class",
             r"line 2 has the label 'posit', which is none of the 2 known ones \(.*\); is 'positive' meant\?",
+        ),
+        (
+            "a.tsv",
+            "sentence1\tsentence2\tgold_label\na\tb\tneutral\na\tb\t-\n",
+            "class",
+            r"line 3 has '-' in 'gold_label': no label was agreed on; take the row out, or set such rows aside",
         ),
         ("a.csv", "text,label\na,zzz\n", "class", r"none of the 2 known ones \(positive, negative\)$"),
         (

@@ -38,6 +38,7 @@ LABELS: Mapping[LabelKind, tuple[str, ...]] = {
 _SHAPES = {7: 5, 9: 5, 3: 1, 4: 2}
 _SHAPED = {7: ("6", "7", "5"), 9: ("6", "7", "5"), 3: ("2", "3", "1"), 4: ("4", None, "2")}
 _KNOWN = {*TEXTS, *(name for pair in TEXT_PAIRS for name in pair), *(name for kind in LABELS.values() for name in kind)}
+_AGREED = "gold_label"  # of SNLI and MultiNLI, where "-" says that those who labelled a pair did not agree
 _SEPARATOR = "|"  # between the names of a set in one column
 
 
@@ -157,6 +158,8 @@ def _class(value: Any, name: str) -> tuple[str, str]:
         value = str(value)
     if not isinstance(value, str) or not value:
         return "", f" has the label {value!r:.40} in {name!r}: expected a name; fill it in, or take the row out"
+    if name == _AGREED and value == "-":
+        return "", f" has '-' in {name!r}: no label was agreed on; take the row out, or set such rows aside"
     return value, ""
 
 
