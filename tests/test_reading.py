@@ -414,6 +414,19 @@ def test_tagged_files(write, name, content, options, expected):
             {},
             r"line 3: the tag 'I-P' of word 2, 'c', is part of no entity as BIO spells them: correct it, or",
         ),
+        (
+            "a.conll",
+            "a B-P\nb O\n\nc O\nd b-P\n\ne B-Q\n",
+            {},
+            r"line 4: the tag 'b-P' of word 2, 'd', is part of no entity as BIO spells them: correct it, or read the "
+            r"tags as plain labels \(read_tagged, scheme='plain'\)",
+        ),
+        (
+            "a.conll",
+            "a B-P\nb O\n\nc O\nd PER\n\ne I-P\n",
+            {"scheme": "IO"},
+            r"line 4: the tag 'PER' of word 2, 'd', is part of no entity as BIO",
+        ),
         ("a.conll", "a B-P\nb S-P\n", {}, r"line 1: the tag 'B-P' of word 1, 'a', is part of no entity as BIOES"),
         (
             "a.conll",

@@ -113,7 +113,8 @@ def _tags(
             word = item.text[slice(*item.words[wrong])]
             return None, (
                 f": the tag {tags[wrong]!r} of word {wrong + 1}, {word!r}, is part of no entity as "
-                f"{scheme if found == 'plain' else found} spells them: correct it, or read the tags as plain labels"
+                f"{scheme if found == 'plain' else found} spells them: correct it, or read the tags as plain labels "
+                "(read_tagged, scheme='plain')"
             )
     if scheme != "plain":
         entities = entities_in(tags, found) if item.entities is None else list(item.entities)
