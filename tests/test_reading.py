@@ -393,6 +393,11 @@ def test_universal_dependencies(shared_data):
             [("In New-York!", ("O", "B-L", "O"))],
         ),
         ("a.jsonl", '{"text": "a b", "label": []}', {"labelled": False}, [("a b", None)]),
+        ("a.tsv", 'id\ttext\n1\tHi "you\n2\t\n', {"labelled": False}, [('Hi "you', None), ("", None)]),
+        ("a.csv", 'text,id\n"Hi, you",1\n', {"labelled": False}, [("Hi, you", None)]),
+        ("a.tsv", "1\tHi you\n", {"labelled": False, "columns": {"text": "2"}}, [("Hi you", None)]),
+        ("a.tsv", "Hi\tO\nyou\tO\n\nbye\tO\n", {"labelled": False}, [("Hi you", None), ("bye", None)]),
+        ("a.tsv", "x\ttext\ny\tHi\n", {"labelled": False, "columns": {"word": "2"}}, [("text Hi", None)]),
     ],
 )
 def test_tagged_files(write, name, content, options, expected):
@@ -501,6 +506,10 @@ def test_bad_tags_are_named_or_set_aside(write, name, content, options, message)
 def test_what_is_no_file_of_tags(write):
     with pytest.raises(UsageError, match="write it as jsonl"):
         list(read_tagged(write("a.csv", "a,O\n")))
+    with pytest.raises(DataError, match=r"b.csv, line 1 names no column that is known"):
+        list(read_tagged(write("b.csv", "a,O\n"), labelled=False))
+    with pytest.raises(DataError, match=r"c.tsv, line 2 has 1 fields"):
+        list(read_tagged(write("c.tsv", "text\tid\na\n"), labelled=False))
     with pytest.raises(DataError, match="no column '7' for the tag"):
         list(read_tagged(write("a.conll", "a O\n"), columns={"tag": "7"}))
     with pytest.raises(UsageError, match="expected one of word, tag"):
