@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from bertkit.batch import LabelledBatch, LabelledEncodings
 from bertkit.errors import DataError, UsageError
 from bertkit.heads import Bert
-from bertkit.tasks.examples import ChoiceQuestion, error_in
+from bertkit.tasks.examples import ChoiceQuestion, error_in, naming_long_ones
 from bertkit.tasks.task import Loss, TextTask
 from bertkit.tasks.texts import check_options
 from bertkit.tokenizer import Encodings, Tokenizer
@@ -71,14 +71,16 @@ class MultipleChoice(TextTask):
         """As `TextTask.encode`: a sequence for each choice."""
         if layout.on_long == "window":
             raise UsageError("a choice is read as a whole: use on_long='truncate' or 'error'")
-        return tokenizer.encode_batch(
-            [example.context for example in examples for _ in example.choices],
-            [choice for example in examples for choice in example.choices],
-            max_length=layout.max_length,
-            on_long=layout.on_long,
-            first_index=first_index,
-            with_offsets=False,
-        )
+        example_of = [number for number, example in enumerate(examples) for _ in example.choices]
+        with naming_long_ones(examples, first_index, example_of):
+            return tokenizer.encode_batch(
+                [examples[number].context for number in example_of],
+                [choice for example in examples for choice in example.choices],
+                max_length=layout.max_length,
+                on_long=layout.on_long,
+                first_index=first_index,
+                with_offsets=False,
+            )
 
     def labelled(self, examples: Sequence[ChoiceQuestion], encodings: Encodings) -> LabelledEncodings:
         """As `TextTask.labelled`: (N,) the numbers of the right choices.
