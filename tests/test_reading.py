@@ -679,6 +679,16 @@ def test_what_only_later_objects_have_is_read(write):
         ),
         ("a.csv", "question,context,answer\nwho?,,x\n", r"line 2: the answer 'x' does not stand"),
         ("a.csv", "question,context,answer,answer_start\nwho?,cat,cat,one\n", r"answer_start is 'one', expected"),
+        (
+            "a.csv",
+            "question,context,answer\nwho?,the cat, \n",
+            r"line 2: nothing can be seen of the answer ' ': correct",
+        ),
+        (
+            "a.json",
+            squad(asked(answers=[{"text": " \u200b", "answer_start": 3}]), context="the \u200b cat"),
+            r"line 9: nothing can be seen of the answer ' .u200b': correct it, or take the question out",
+        ),
         ("a.csv", "question,context\nwho?,cat\n", r"no column known to be the answer"),
     ],
 )

@@ -4,6 +4,7 @@ Devlin et al. 2018, section 4.4: each choice is the second text of a pair of its
 a question stand next to each other. Shape letters: S sequences, N questions, C choices.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -52,6 +53,19 @@ class MultipleChoice(TextTask):
         return cls()
 
     @classmethod
+    def unlearnable(
+        cls, examples: Sequence[ChoiceQuestion], *, held_out: bool = False
+    ) -> list[tuple[ChoiceQuestion, str]]:
+        """As `TextTask.unlearnable`: those with another number of choices than most."""
+        numbers = Counter(len(example.choices) for example in examples)
+        usual = max(numbers, key=numbers.__getitem__, default=0)
+        return [
+            (example, f"has {len(example.choices)} choices, most questions {usual}: give it as many, or take it out")
+            for example in examples
+            if len(example.choices) != usual
+        ]
+
+    @classmethod
     def example(
         cls, item: tuple[str, Sequence[str]] | ChoiceQuestion, label: Any = None, place: str = ""
     ) -> ChoiceQuestion:
@@ -91,8 +105,8 @@ class MultipleChoice(TextTask):
         num_choices = len(examples[0].choices)
         for example in examples:
             if len(example.choices) != num_choices:
-                problem = f"has {len(example.choices)} choices, the first question {num_choices}: expected as many"
-                raise error_in(example.place, example.context, problem)
+                problem = f"has {len(example.choices)} choices, the first question {num_choices}"
+                raise error_in(example.place, example.context, f"{problem}: give it as many, or take it out")
         return LabelledEncodings(encodings, _labels(examples), group_size=num_choices)
 
     def totals(self, batch: LabelledBatch) -> Tensor:

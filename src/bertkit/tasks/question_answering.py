@@ -264,5 +264,6 @@ def _tokens_of(
     touched = np.flatnonzero((spans[:, 1] > start) & (spans[:, 0] < end))
     if not len(touched):
         shown = example.context[start:end]
-        raise error_in(example.place, example.question, f"the tokenizer keeps nothing of the answer {shown!r:.60}")
+        problem = f"the tokenizer keeps nothing of the answer {shown!r:.60}: correct it, or take the question out"
+        raise error_in(example.place, example.question, problem)
     return int(touched[0]), int(touched[-1])

@@ -5,6 +5,7 @@ stands first.
 """
 
 import json
+import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +27,7 @@ _KNOWN: Mapping[str, tuple[str, ...]] = {
     "id": ("id", "textID"),
 }
 _NO_ANSWER = " is_impossible is false, but there is no answer: add one, or set it"
+_UNSEEN = {"Zs", "Zl", "Zp", "Cc", "Cf"}  # white space and control characters, of which tokenizers keep nothing
 _SQUAD = {"question": "question", "context": "context", "answer": "answers"}
 
 
@@ -172,6 +174,8 @@ def _place_of(text: str, start: Any, context: str) -> tuple[int, str]:
     """Where an answer stands in its context, and what is wrong if it does not."""
     if start is not None and (type(start) is not int or start < 0):
         return 0, f": answer_start is {start!r:.40}, expected the number of a character"
+    if all(unicodedata.category(character) in _UNSEEN for character in text):
+        return 0, f": nothing can be seen of the answer {text!r:.60}: correct it, or take the question out"
     if start is not None and context.startswith(text, start):
         return start, ""
     first = context.find(text)
