@@ -7,12 +7,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from random_models import vocabulary_tokens
 
-from bertkit import load
+from bertkit import Tokenizer, load
 from bertkit.cli import run
+from bertkit.cli.labelled_files import read_both
+from bertkit.errors import DataError
+from bertkit.tasks import MultiLabelClassification, MultipleChoice, OrdinalRegression
+from bertkit.tokenizer.layout import Layout
 
 WORDS = "the of and sat un run walk talk blue red green one two three four".split()
 FAST = ["--epochs", "5", "--batch-size", "4", "--learning-rate", "0.01"]
+TOKENIZER = Tokenizer.from_vocab(vocabulary_tokens(99))
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -115,6 +121,57 @@ def test_rows_are_set_aside_on_request(tmp_path: Path, encoder: str, capsys) -> 
     code, (result,), error = call(capsys, *base, "--dev", str(dev), "--skip-bad")
     assert code == 0 and result["rows_set_aside"] == 4, error
     assert "4 rows were set aside" in error and "train.csv, line 82" in error
+
+
+def lines(*rows: dict) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def choices(*numbers: int) -> str:
+    return lines(*({"context": "who", "choices": ["cat", "dog", "mat"][:number], "label": 0} for number in numbers))
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "train", "dev", "reasons"),
+    [
+        (
+            MultiLabelClassification,
+            {},
+            lines(*({"text": "a", "labels": [*names]} for names in ("xyw", "y", "z", "z"))),
+            lines({"text": "a", "labels": ["z"]}),
+            ["train.jsonl, line 1: no other", "train.jsonl, line 2: no other"],  # then y is alone
+        ),
+        (
+            OrdinalRegression,
+            {"levels": ["bad", "good"]},
+            lines(*({"text": "a", "label": name} for name in ("bad", "goood", "good"))),
+            lines({"text": "a", "label": "good"}),
+            ["train.jsonl, line 2 has the label 'goood', which is none of the 2 known"],
+        ),
+        (
+            MultipleChoice,
+            {},
+            choices(2, 3, 3),
+            choices(3, 3, 2),
+            ["train.jsonl, line 1: has 2", "dev.jsonl, line 3: has 2"],
+        ),
+    ],
+)
+def test_rows_that_the_others_make_bad_are_set_aside(
+    tmp_path: Path, kind: type, options: dict, train: str, dev: str, reasons: list[str]
+) -> None:
+    files = tmp_path / "train.jsonl", tmp_path / "dev.jsonl"
+    for file, content in zip(files, (train, dev), strict=True):
+        file.write_text(content)
+    examples, held_out, set_aside = read_both(kind, *files, {}, options, skip=True)
+    assert len(set_aside) == len(reasons)
+    assert all(found.startswith(f"{tmp_path}/{why}") for found, why in zip(set_aside, reasons, strict=True))
+    task = kind.of_examples(examples, options)
+    for part in (examples, held_out):
+        task.labelled(part, task.encode(TOKENIZER, part, Layout()))
+    with pytest.raises(DataError, match=r"train.jsonl, line \d"):
+        kept, *_ = read_both(kind, *files, {}, options, skip=False)
+        task.labelled(kept, task.encode(TOKENIZER, kept, Layout()))
 
 
 @pytest.mark.parametrize("few, many", [(10_000, 100_000), pytest.param(100_000, 1_000_000, marks=pytest.mark.slow)])

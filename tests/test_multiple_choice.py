@@ -10,7 +10,7 @@ from random_models import our_model, published_model, save_published
 
 from bertkit import Model, load
 from bertkit.checkpoint.checkpoint import TrainedTask
-from bertkit.errors import DataError, UsageError
+from bertkit.errors import DataError, OverLengthError, UsageError
 from bertkit.inference import PredictReport
 from bertkit.tasks import ChoiceQuestion, MultipleChoice, stored_task, task_settings
 from bertkit.tokenizer.layout import Layout
@@ -101,7 +101,7 @@ def test_the_order_of_choices_does_not_matter():
 
 def test_what_cannot_be_learned_or_predicted():
     examples = questions(3)
-    with pytest.raises(DataError, match="line 0: has 2 choices, the first question 3: expected as many"):
+    with pytest.raises(DataError, match="line 0: has 2 choices, the first question 3: give it as many"):
         both = [*examples, *questions(1, 2)]
         TASK.labelled(both, TASK.encode(model_of().tokenizer, both, Layout()))
     for label in (None, 3, -1):
@@ -114,6 +114,12 @@ def test_what_cannot_be_learned_or_predicted():
             model_of().evaluate(wrong)
     with pytest.raises(UsageError, match="a choice is read as a whole"):
         model_of(on_long="window").predict(examples)
+    long = ChoiceQuestion("a", ("b", "c " * 30), place="x.csv, line 9")
+    with pytest.raises(OverLengthError, match=r"^x.csv, line 9: has 34 tokens, 10 more than max_length 24"):
+        model_of(on_long="error").predict([long])
+    nameless = [*questions(2), ChoiceQuestion("a", ("b", "c " * 30))]
+    with pytest.raises(OverLengthError, match=r"^example 9: has 34 tokens"):
+        TASK.encode(model_of().tokenizer, nameless, Layout(24), first_index=7)
     with pytest.raises(DataError, match="no examples"):
         MultipleChoice.of_examples([], {})
     for item, message in (

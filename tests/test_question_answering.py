@@ -365,8 +365,11 @@ def test_what_is_no_example():
     lost = Question("who", "a \u200b b", ((2, 3),), place="line 3")
     with pytest.raises(DataError, match="line 3: the tokenizer keeps nothing of the answer"):
         TASK.labelled([lost], TASK.encode(TOKENIZER, [lost], Layout()))
-    with pytest.raises(OverLengthError, match="leaves no room"):
-        model_of(TASK).predict([Question("cat " * 30, "dog")])
+    long = Question("cat " * 30, "dog", place="a.json, line 3")
+    with pytest.raises(OverLengthError, match=r"^a.json, line 3: has 30 tokens in text A and leaves no room"):
+        model_of(TASK).predict([Question("cat", "dog", place="a.json, line 2"), long])
+    with pytest.raises(OverLengthError, match=r"^example 8: has 30 tokens in text A"):
+        TASK.encode(TOKENIZER, [Question("cat", "dog"), replace(long, place="")], Layout(24, "window"), first_index=7)
 
 
 def test_a_published_model_has_its_task(tmp_path):

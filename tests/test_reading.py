@@ -100,6 +100,7 @@ def test_tweets_sick_and_rte(shared_data):
         ("a.tsv", "text\na,b\n", None, {}, [("a,b", None, None)]),
         ("a.csv", "premise,hypothesis,gold_label\np,h,e\n", "class", {}, [("p", "h", "e")]),
         ("a.csv", "question,sentence,label\nq,s,e\n", "class", {}, [("q", "s", "e")]),
+        ("a.csv", "text,label\na,-\n", "class", {}, [("a", None, "-")]),
         ("a.csv", "a,b,c\n1,2,3\n", "number", {"text": "a", "pair": "b", "label": "c"}, [("1", "2", 3.0)]),
         ("a.csv", "x y,0\nz,1\n", "class", {"text": "1", "label": "2"}, [("x y", None, "0"), ("z", None, "1")]),
         ("a.csv", "text,label\na,x|y \nb,\n", "set", {}, [("a", None, ("x", "y")), ("b", None, ())]),
@@ -164,6 +165,12 @@ def test_standard_input(monkeypatch):
             "class",
             r"line 2 has the label 'posit', which is none of the 2 known ones \(.*\); is 'positive' meant\?",
         ),
+        (
+            "a.tsv",
+            "sentence1\tsentence2\tgold_label\na\tb\tneutral\na\tb\t-\n",
+            "class",
+            r"line 3 has '-' in 'gold_label': no label was agreed on; take the row out, or set such rows aside",
+        ),
         ("a.csv", "text,label\na,zzz\n", "class", r"none of the 2 known ones \(positive, negative\)$"),
         (
             "a.csv",
@@ -191,6 +198,18 @@ def test_standard_input(monkeypatch):
             r"line 2: 'text' is int \(3\)",
         ),
         ("a.jsonl", '{"text": "\\ud800", "label": "positive"}', "class", r"line 1: 'text' is not valid Unicode"),
+        (
+            "a.jsonl",
+            '{"text": "a", "label": "positive"}\n{"text": "b", "pair": "c", "label": "positive"}',
+            "class",
+            r"line 2 has 'text' and 'pair', the first row has no pair: give every row one",
+        ),
+        (
+            "a.jsonl",
+            '{"sentence": "a", "label": "positive"}\n{"sentence": "b", "question": "c", "label": "positive"}',
+            "class",
+            r"line 2 has 'question' and 'sentence', the first row has no pair",
+        ),
         ("a.jsonl", '{"text": "a", "label": "positive"}\n[1]', "class", r"line 2 is a JSON list: expected an object"),
         ("a.jsonl", '{"text": "a", "label": "positive"}\n{"text"', "class", r"line 2 is not JSON"),
         ("a.jsonl", '{"text": "a", "labels": ["x", "x"]}', "set", r"line 1 has a label twice in 'labels'"),
@@ -237,6 +256,40 @@ def test_bad_rows_are_named_or_set_aside(write, name, content, kind, message):
 def test_files_that_cannot_be_read(write, name, content, columns, message):
     with pytest.raises(DataError, match=message):
         list(read_labelled_texts(write(name, content), "class", columns=columns))
+
+
+@pytest.mark.parametrize(
+    ("first", "message"),
+    [
+        ("", "line 1 is not JSON: "),
+        ("{", "line 1 is not JSON: {"),
+        ("[1]", "line 1 is a JSON list"),
+        ("{}", "line 1(: | has no )"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("read", "row"),
+    [
+        (lambda path, **options: read_labelled_texts(path, "class", **options), {"text": "a", "label": "x"}),
+        (read_tagged, {"tokens": ["a"], "tags": ["O"]}),
+        (read_questions, {"question": "who?", "context": "the cat", "answer": "cat"}),
+        (read_choices, {"context": "a", "choices": ["b", "c"], "label": 0}),
+    ],
+)
+def test_a_jsonl_file_whose_first_lines_are_bad(write, read, row, first, message):
+    path = write("a.jsonl", f"{first}\n{first}\n{json.dumps(row)}\n")
+    with pytest.raises(DataError, match=f"a.jsonl, {message}"):
+        list(read(path))
+    bad = BadRows(skip=True)
+    (found,) = read(path, bad_rows=bad)
+    assert found.place == f"{path}, line 3"
+    assert [one.line for one in bad.rows] == ([1, 2] if first else [1])  # blank lines that follow each other are one
+    if first:
+        path = write("b.jsonl", f"{first}\n{first}\n")
+        with pytest.raises(DataError, match=f"b.jsonl, {message}"):
+            list(read(path))
+        with pytest.raises(DataError, match=f"holds no row that can be used; 2 set aside, the first: .*{message}"):
+            list(read(path, bad_rows=BadRows(skip=True)))
 
 
 def test_what_is_no_file_of_texts(tmp_path):
@@ -340,6 +393,11 @@ def test_universal_dependencies(shared_data):
             [("In New-York!", ("O", "B-L", "O"))],
         ),
         ("a.jsonl", '{"text": "a b", "label": []}', {"labelled": False}, [("a b", None)]),
+        ("a.tsv", 'id\ttext\n1\tHi "you\n2\t\n', {"labelled": False}, [('Hi "you', None), ("", None)]),
+        ("a.csv", 'text,id\n"Hi, you",1\n', {"labelled": False}, [("Hi, you", None)]),
+        ("a.tsv", "1\tHi you\n", {"labelled": False, "columns": {"text": "2"}}, [("Hi you", None)]),
+        ("a.tsv", "Hi\tO\nyou\tO\n\nbye\tO\n", {"labelled": False}, [("Hi you", None), ("bye", None)]),
+        ("a.tsv", "x\ttext\ny\tHi\n", {"labelled": False, "columns": {"word": "2"}}, [("text Hi", None)]),
     ],
 )
 def test_tagged_files(write, name, content, options, expected):
@@ -360,6 +418,19 @@ def test_tagged_files(write, name, content, options, expected):
             "a B-P\n\nb O\nc I-P\n",
             {},
             r"line 3: the tag 'I-P' of word 2, 'c', is part of no entity as BIO spells them: correct it, or",
+        ),
+        (
+            "a.conll",
+            "a B-P\nb O\n\nc O\nd b-P\n\ne B-Q\n",
+            {},
+            r"line 4: the tag 'b-P' of word 2, 'd', is part of no entity as BIO spells them: correct it, or read the "
+            r"tags as plain labels \(read_tagged, scheme='plain'\)",
+        ),
+        (
+            "a.conll",
+            "a B-P\nb O\n\nc O\nd PER\n\ne I-P\n",
+            {"scheme": "IO"},
+            r"line 4: the tag 'PER' of word 2, 'd', is part of no entity as BIO",
         ),
         ("a.conll", "a B-P\nb S-P\n", {}, r"line 1: the tag 'B-P' of word 1, 'a', is part of no entity as BIOES"),
         (
@@ -435,6 +506,10 @@ def test_bad_tags_are_named_or_set_aside(write, name, content, options, message)
 def test_what_is_no_file_of_tags(write):
     with pytest.raises(UsageError, match="write it as jsonl"):
         list(read_tagged(write("a.csv", "a,O\n")))
+    with pytest.raises(DataError, match=r"b.csv, line 1 names no column that is known"):
+        list(read_tagged(write("b.csv", "a,O\n"), labelled=False))
+    with pytest.raises(DataError, match=r"c.tsv, line 2 has 1 fields"):
+        list(read_tagged(write("c.tsv", "text\tid\na\n"), labelled=False))
     with pytest.raises(DataError, match="no column '7' for the tag"):
         list(read_tagged(write("a.conll", "a O\n"), columns={"tag": "7"}))
     with pytest.raises(UsageError, match="expected one of word, tag"):
@@ -549,6 +624,19 @@ def test_files_of_questions(write, name, content, options, expected):
         assert question.answers == ((6, 7),)  # not the first t
 
 
+def test_what_only_later_objects_have_is_read(write):
+    rows = [{"question": "who?", "context": "the cat sat", "answer": ""}]
+    rows.append(rows[0] | {"answer": "t", "answer_start": 6, "id": "b"})
+    rows.append(rows[0] | {"answer": "t", "answer_start": 0})
+    path = write("a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    assert [(one.answers, one.id) for one in read_questions(path)] == [((), ""), (((6, 7),), "b"), (((0, 1),), "")]
+    path = write(
+        "b.jsonl", "".join(json.dumps(row) + "\n" for row in [*rows, rows[0] | {"answer": "sat", "answer_start": 0}])
+    )
+    with pytest.raises(DataError, match=r"line 4: the answer 'sat' does not stand at 0 of its context but at 8"):
+        list(read_questions(path))
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -591,6 +679,16 @@ def test_files_of_questions(write, name, content, options, expected):
         ),
         ("a.csv", "question,context,answer\nwho?,,x\n", r"line 2: the answer 'x' does not stand"),
         ("a.csv", "question,context,answer,answer_start\nwho?,cat,cat,one\n", r"answer_start is 'one', expected"),
+        (
+            "a.csv",
+            "question,context,answer\nwho?,the cat, \n",
+            r"line 2: nothing can be seen of the answer ' ': correct",
+        ),
+        (
+            "a.json",
+            squad(asked(answers=[{"text": " \u200b", "answer_start": 3}]), context="the \u200b cat"),
+            r"line 9: nothing can be seen of the answer ' .u200b': correct it, or take the question out",
+        ),
         ("a.csv", "question,context\nwho?,cat\n", r"no column known to be the answer"),
     ],
 )

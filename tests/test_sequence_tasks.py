@@ -234,7 +234,7 @@ def test_what_is_cut_is_counted_or_refused() -> None:
         with pytest.warns(UserWarning, match="1 of 2 texts") as caught:
             read(examples)
         assert [warning.filename for warning in caught] == [__file__]
-    with pytest.raises(OverLengthError, match="text 1"):
+    with pytest.raises(OverLengthError, match=r"^example 1: has 14 tokens, 7 more than max_length 7"):
         model_of(SequenceClassification(NAMES), max_length=7, on_long="error").predict(["cat", long])
 
 

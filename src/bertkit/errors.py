@@ -19,7 +19,17 @@ class DataError(BertkitError, ValueError):
 
 
 class OverLengthError(DataError):
-    """A text longer than the model can take, met while the policy was ``on_long="error"``."""
+    """A text longer than the model can take, met while the policy was ``on_long="error"``.
+
+    Attributes:
+        index: its place among the texts of one call, from 0.
+        problem: what the message says of it.
+    """
+
+    def __init__(self, message: str, index: int = 0, problem: str = "") -> None:
+        super().__init__(message)
+        self.index = index
+        self.problem = problem
 
 
 class CheckpointError(BertkitError):

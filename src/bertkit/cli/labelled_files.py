@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from bertkit.cli.output import note
 from bertkit.errors import UsageError
-from bertkit.tasks import TextTask
+from bertkit.tasks import OrdinalRegression, TextTask
 from bertkit.tasks.reading import BadRows, read_examples
 
 if TYPE_CHECKING:
@@ -58,16 +58,28 @@ def read_both(
         DataError: a row that cannot be used, unless ``skip``; or nothing is left.
     """
     bad_rows, set_aside = BadRows(skip=skip), []
-    examples = list(read_examples(kind.name, train, columns=columns, bad_rows=bad_rows))
+    names = options.get("levels") if issubclass(kind, OrdinalRegression) else None
+    examples = list(read_examples(kind.name, train, columns=columns, label_names=names, bad_rows=bad_rows))
     if skip:
-        hopeless = kind.unlearnable(examples)
-        set_aside = [str(example.error(why)) for example, why in hopeless]
-        examples = [one for one in examples if not any(one is other for other, _ in hopeless)]
+        examples, set_aside = _learnable(kind, examples, held_out=False)
     held_out = []
     if dev is not None:
         names = kind.of_examples(examples, options).known_labels
         held_out = list(read_examples(kind.name, dev, columns=columns, label_names=names, bad_rows=bad_rows))
+        if skip:
+            held_out, further = _learnable(kind, held_out, held_out=True)
+            set_aside += further
     return examples, held_out, [*map(str, bad_rows.rows), *set_aside]
+
+
+def _learnable(kind: type[TextTask], examples: list[Any], *, held_out: bool) -> tuple[list[Any], list[str]]:
+    """The examples that can be used, and why the others cannot."""
+    set_aside: list[str] = []
+    while found := kind.unlearnable(examples, held_out=held_out):
+        set_aside += [f"{example.place}: {why}" for example, why in found]
+        hopeless = {id(example) for example, _ in found}
+        examples = [example for example in examples if id(example) not in hopeless]
+    return examples, set_aside
 
 
 def tell_of(set_aside: Sequence[object]) -> None:

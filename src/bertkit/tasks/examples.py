@@ -3,9 +3,12 @@
 ``place`` is the file and line that errors name, such as "train.conll, line 17"; what is not known is None.
 """
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
-from bertkit.errors import DataError
+from bertkit.errors import DataError, OverLengthError
 from bertkit.tokenizer.encoding import Span
 
 
@@ -61,3 +64,21 @@ class ChoiceQuestion:
 def error_in(place: str, text: str, problem: str) -> DataError:
     """The error of an example, which names its place, or else its text."""
     return DataError(f"{place or repr(text[:60])}: {problem}")
+
+
+@contextmanager
+def naming_long_ones(
+    examples: Sequence[Any], first_index: int, example_of: Sequence[int] | None = None
+) -> Iterator[None]:
+    """Have the error of an example that is too long name its place, or else its number.
+
+    Args:
+        first_index: the number of the first example.
+        example_of: for each of the texts to encode its example, from 0; None: they are as many, in order.
+    """
+    try:
+        yield
+    except OverLengthError as error:
+        index = error.index if example_of is None else example_of[error.index]
+        name = examples[index].place or f"example {first_index + index}"
+        raise OverLengthError(f"{name}: {error.problem}", index, error.problem) from None

@@ -4,6 +4,7 @@ Devlin et al. 2018, section 4.4: each choice is the second text of a pair of its
 a question stand next to each other. Shape letters: S sequences, N questions, C choices.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 from bertkit.batch import LabelledBatch, LabelledEncodings
 from bertkit.errors import DataError, UsageError
 from bertkit.heads import Bert
-from bertkit.tasks.examples import ChoiceQuestion, error_in
+from bertkit.tasks.examples import ChoiceQuestion, error_in, naming_long_ones
 from bertkit.tasks.task import Loss, TextTask
 from bertkit.tasks.texts import check_options
 from bertkit.tokenizer import Encodings, Tokenizer
@@ -53,6 +54,19 @@ class MultipleChoice(TextTask):
         return cls()
 
     @classmethod
+    def unlearnable(
+        cls, examples: Sequence[ChoiceQuestion], *, held_out: bool = False
+    ) -> list[tuple[ChoiceQuestion, str]]:
+        """As `TextTask.unlearnable`: those with another number of choices than most."""
+        numbers = Counter(len(example.choices) for example in examples)
+        usual = max(numbers, key=numbers.__getitem__, default=0)
+        return [
+            (example, f"has {len(example.choices)} choices, most questions {usual}: give it as many, or take it out")
+            for example in examples
+            if len(example.choices) != usual
+        ]
+
+    @classmethod
     def example(
         cls, item: tuple[str, Sequence[str]] | ChoiceQuestion, label: Any = None, place: str = ""
     ) -> ChoiceQuestion:
@@ -75,14 +89,16 @@ class MultipleChoice(TextTask):
         """As `TextTask.encode`: a sequence for each choice."""
         if layout.on_long == "window":
             raise UsageError("a choice is read as a whole: use on_long='truncate' or 'error'")
-        return tokenizer.encode_batch(
-            [example.context for example in examples for _ in example.choices],
-            [choice for example in examples for choice in example.choices],
-            max_length=layout.max_length,
-            on_long=layout.on_long,
-            first_index=first_index,
-            with_offsets=False,
-        )
+        example_of = [number for number, example in enumerate(examples) for _ in example.choices]
+        with naming_long_ones(examples, first_index, example_of):
+            return tokenizer.encode_batch(
+                [examples[number].context for number in example_of],
+                [choice for example in examples for choice in example.choices],
+                max_length=layout.max_length,
+                on_long=layout.on_long,
+                first_index=first_index,
+                with_offsets=False,
+            )
 
     def labelled(self, examples: Sequence[ChoiceQuestion], encodings: Encodings) -> LabelledEncodings:
         """As `TextTask.labelled`: (N,) the numbers of the right choices.
@@ -93,8 +109,8 @@ class MultipleChoice(TextTask):
         num_choices = len(examples[0].choices)
         for example in examples:
             if len(example.choices) != num_choices:
-                problem = f"has {len(example.choices)} choices, the first question {num_choices}: expected as many"
-                raise error_in(example.place, example.context, problem)
+                problem = f"has {len(example.choices)} choices, the first question {num_choices}"
+                raise error_in(example.place, example.context, f"{problem}: give it as many, or take it out")
         return LabelledEncodings(encodings, _labels(examples), group_size=num_choices)
 
     def totals(self, batch: LabelledBatch) -> Tensor:

@@ -20,7 +20,7 @@ from bertkit.batch import LabelledBatch, LabelledEncodings
 from bertkit.errors import DataError, UsageError
 from bertkit.heads import Bert
 from bertkit.tasks.answers import AnswerScores
-from bertkit.tasks.examples import Question, error_in
+from bertkit.tasks.examples import Question, error_in, naming_long_ones
 from bertkit.tasks.spans import BestSpans, Windows, best_spans, windows_of
 from bertkit.tasks.task import Loss, TextTask
 from bertkit.tasks.texts import check_options
@@ -134,14 +134,15 @@ class QuestionAnswering(TextTask):
         self, tokenizer: Tokenizer, examples: Sequence[Question], layout: Layout, first_index: int = 0
     ) -> Encodings:
         """As `TextTask.encode`."""
-        return tokenizer.encode_batch(
-            [example.question for example in examples],
-            [example.context for example in examples],
-            max_length=layout.max_length,
-            on_long=layout.on_long,
-            stride=layout.stride,
-            first_index=first_index,
-        )
+        with naming_long_ones(examples, first_index):
+            return tokenizer.encode_batch(
+                [example.question for example in examples],
+                [example.context for example in examples],
+                max_length=layout.max_length,
+                on_long=layout.on_long,
+                stride=layout.stride,
+                first_index=first_index,
+            )
 
     def labelled(self, examples: Sequence[Question], encodings: Encodings) -> LabelledEncodings:
         """As `TextTask.labelled`: (S, 2) places of the first answer's first and last token in each sequence that holds
@@ -285,5 +286,6 @@ def _tokens_of(
     touched = np.flatnonzero(np.maximum(spans[:, 0], start) < np.minimum(spans[:, 1], end))
     if not len(touched):
         shown = example.context[start:end]
-        raise error_in(example.place, example.question, f"the tokenizer keeps nothing of the answer {shown!r:.60}")
+        problem = f"the tokenizer keeps nothing of the answer {shown!r:.60}: correct it, or take the question out"
+        raise error_in(example.place, example.question, problem)
     return int(touched[0]), int(touched[-1])

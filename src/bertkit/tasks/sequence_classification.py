@@ -67,12 +67,14 @@ class _Classification(OfTexts, Weighted):
         return cls(label_names=names, **weights_asked_for(options, names, balanced))
 
     @classmethod
-    def unlearnable(cls, examples: Sequence[TextExample]) -> list[tuple[TextExample, str]]:
-        """Those with a label that no other example has."""
-        alone = {name: having[0] for name, having in names_of(examples).items() if len(having) == 1}
+    def unlearnable(cls, examples: Sequence[TextExample], *, held_out: bool = False) -> list[tuple[TextExample, str]]:
+        """As `TextTask.unlearnable`: those with a label that no other example has."""
+        if held_out:
+            return []
+        alone = {id(having[0]): (having[0], name) for name, having in names_of(examples).items() if len(having) == 1}
         return [
             (example, f"no other example has the label {name!r}: add examples of it, or take this one out")
-            for name, example in alone.items()
+            for example, name in alone.values()
         ]
 
     @classmethod

@@ -46,17 +46,25 @@ _CLOSES = {"BIO": {_B, _I}, "IOB1": {_B, _I}, "BIOES": {_E, _S}, "IO": {_I}}  # 
 
 
 def guess_file_scheme(texts: Iterable[Sequence[str]]) -> FileScheme:
-    """The scheme of the tags of texts, which all of them together tell; "plain" too if no word is in an entity."""
+    """The scheme of the tags of texts, which all of them together tell; "plain" too if no word is in an entity.
+
+    Where there is O, and most other tags are a letter and a type, those that are not are misspelled, and tell nothing.
+    """
     kinds: set[int | None] = set()
     starts_with_i = starts_with_b = False
+    num_typed = num_other = 0
     for tags in texts:
         before = _O, ""
         for kind, type_name in map(_parts, tags):
             kinds.add(kind)
+            num_typed += type_name not in ("", "_")
+            num_other += kind is None
             follows = before[0] in (_B, _I) and before[1] == type_name
             starts_with_i |= kind == _I and not follows
             starts_with_b |= kind == _B and not follows
             before = kind, type_name
+    if _O in kinds and num_typed > num_other:
+        kinds.discard(None)
     if None in kinds or kinds <= {_O}:
         return "plain"
     if not kinds <= _SCHEME_KINDS["BIO"]:

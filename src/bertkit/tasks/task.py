@@ -76,8 +76,9 @@ class TextTask(ABC):
         return self.label_names
 
     @classmethod
-    def unlearnable(cls, examples: Sequence[Any]) -> list[tuple[Any, str]]:
-        """Training examples of which nothing can be learned, and why: for those who set them aside."""
+    def unlearnable(cls, examples: Sequence[Any], *, held_out: bool = False) -> list[tuple[Any, str]]:
+        """Training examples of which nothing can be learned, with ``held_out`` dev examples that do not fit the others,
+        and why: each once, for those who set them aside. Without them others may become so."""
         return []
 
     @classmethod

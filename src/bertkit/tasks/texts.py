@@ -9,6 +9,7 @@ import numpy as np
 
 from bertkit.batch import LabelledEncodings
 from bertkit.errors import DataError, UsageError
+from bertkit.tasks.examples import naming_long_ones
 from bertkit.tasks.task import TextTask
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.layout import Layout
@@ -60,15 +61,16 @@ class OfTexts(TextTask):
         if pairs and len(pairs) < len(examples):
             alone = next(example for example in examples if example.pair is None)
             raise alone.error("has no second text, where other examples have one")
-        return tokenizer.encode_batch(
-            [example.text for example in examples],
-            pairs or None,
-            max_length=layout.max_length,
-            on_long=layout.on_long,
-            stride=layout.stride,
-            first_index=first_index,
-            with_offsets=False,
-        )
+        with naming_long_ones(examples, first_index):
+            return tokenizer.encode_batch(
+                [example.text for example in examples],
+                pairs or None,
+                max_length=layout.max_length,
+                on_long=layout.on_long,
+                stride=layout.stride,
+                first_index=first_index,
+                with_offsets=False,
+            )
 
     def labelled(self, examples: Sequence[TextExample], encodings: Encodings) -> LabelledEncodings:
         """As `TextTask.labelled`; every window of a text has the text's label."""

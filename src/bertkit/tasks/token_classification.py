@@ -16,7 +16,7 @@ import torch
 from bertkit.batch import IGNORED, LabelledEncodings
 from bertkit.errors import DataError, UsageError
 from bertkit.tasks.class_weights import WEIGHT_OPTIONS, OneOfClasses, balanced_weights, weights_asked_for
-from bertkit.tasks.examples import TaggedText, error_in
+from bertkit.tasks.examples import TaggedText, error_in, naming_long_ones
 from bertkit.tasks.metrics import ClassificationScores, EntityScores
 from bertkit.tasks.tags import OUTSIDE, Scheme, Tags, complete_names, guess_scheme, misspelled, spell
 from bertkit.tasks.texts import check_options
@@ -118,13 +118,14 @@ class TokenClassification(OneOfClasses):
         self, tokenizer: Tokenizer, examples: Sequence[TaggedText], layout: Layout, first_index: int = 0
     ) -> Encodings:
         """As `TextTask.encode`."""
-        return tokenizer.encode_batch(
-            [example.text for example in examples],
-            max_length=layout.max_length,
-            on_long=layout.on_long,
-            stride=layout.stride,
-            first_index=first_index,
-        )
+        with naming_long_ones(examples, first_index):
+            return tokenizer.encode_batch(
+                [example.text for example in examples],
+                max_length=layout.max_length,
+                on_long=layout.on_long,
+                stride=layout.stride,
+                first_index=first_index,
+            )
 
     def labelled(self, examples: Sequence[TaggedText], encodings: Encodings) -> LabelledEncodings:
         """As `TextTask.labelled`: (T,) the label of a word at its first piece, in the window that owns it."""

@@ -67,10 +67,11 @@ def assemble(pieces: Pieces, num_parts: int, cls_id: int, sep_id: int, layout: L
             if layout.on_long == "error":
                 index = int(too_long.argmax())
                 length = int(lengths[index].sum()) + num_special
-                raise OverLengthError(
-                    f"text {first_index + index} has {length} tokens, {length - layout.max_length} more than "
-                    f"max_length {layout.max_length}: shorten it, or choose on_long='truncate' or 'window'"
+                problem = (
+                    f"has {length} tokens, {length - layout.max_length} more than max_length {layout.max_length}: "
+                    "shorten it, or choose on_long='truncate' or 'window'"
                 )
+                raise OverLengthError(f"text {first_index + index} {problem}", index, problem)
             if layout.on_long == "truncate":
                 sequences = _truncated(whole, lengths, too_long, room)
             else:
@@ -177,10 +178,11 @@ def _windows(
     full = too_long & (sizes < 1)
     if full.any():
         index = int(full.argmax())
-        raise OverLengthError(
-            f"text A of pair {first_index + index} has {lengths[index, 0]} tokens and leaves no room for text B within "
-            f"max_length {layout.max_length}: shorten A"
+        problem = (
+            f"has {lengths[index, 0]} tokens in text A and leaves no room for text B within max_length "
+            f"{layout.max_length}: shorten A"
         )
+        raise OverLengthError(f"pair {first_index + index} {problem}", index, problem)
     strides = np.maximum(1, sizes // 2) if layout.stride is None else np.full(len(whole), layout.stride)
     skipping = too_long & (strides > sizes)
     if skipping.any():

@@ -5,6 +5,7 @@ stands first.
 """
 
 import json
+import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +27,7 @@ _KNOWN: Mapping[str, tuple[str, ...]] = {
     "id": ("id", "textID"),
 }
 _NO_ANSWER = " is_impossible is false, but there is no answer: add one, or set it"
+_UNSEEN = {"Zs", "Zl", "Zp", "Cc", "Cf"}  # white space and control characters, of which tokenizers keep nothing
 _SQUAD = {"question": "question", "context": "context", "answer": "answers"}
 
 
@@ -109,7 +111,7 @@ def _of_table(path: str | Path, labelled: bool, columns: Mapping[str, str]) -> I
             question, problem = Question("", ""), row.problem
             if not problem:
                 question, problem = _question(row.values, chosen, labelled)
-            name = str(row.values.get(chosen.get("id", ""), ""))
+            name = str(row.values.get(chosen["id"], ""))
             yield (
                 row.line,
                 Question(question.question, question.context, question.answers, name, place(path, row.line)),
@@ -122,10 +124,10 @@ def _choose(table: Table, labelled: bool, columns: Mapping[str, str]) -> dict[st
     for role in QUESTION_ROLES:
         if role.startswith("answer") and not labelled:
             continue
-        find = table.column if role in ("answer_start", "id") else table.require
-        name = find(role, columns.get(role), _KNOWN[role])
-        if name is not None:
-            chosen[role] = name
+        if role in ("answer_start", "id"):  # a later object may have them where the first has not
+            chosen[role] = table.column(role, columns.get(role), _KNOWN[role]) or _KNOWN[role][0]
+        else:
+            chosen[role] = table.require(role, columns.get(role), _KNOWN[role])
     return chosen
 
 
@@ -153,7 +155,9 @@ def _given_answers(values: Mapping[str, Any], chosen: Mapping[str, str]) -> tupl
         start = values.get(chosen.get("answer_start", ""))
         if not value:
             return [], ""
-        return [(value, int(start) if isinstance(start, str) and start.strip().isdecimal() else start or None)], ""
+        if isinstance(start, str) and start.strip().isdecimal():
+            start = int(start)
+        return [(value, None if start == "" else start)], ""
     if isinstance(value, dict):
         texts, starts = value.get("text"), value.get("answer_start")
         value = None
@@ -170,6 +174,8 @@ def _place_of(text: str, start: Any, context: str) -> tuple[int, str]:
     """Where an answer stands in its context, and what is wrong if it does not."""
     if start is not None and (type(start) is not int or start < 0):
         return 0, f": answer_start is {start!r:.40}, expected the number of a character"
+    if all(unicodedata.category(character) in _UNSEEN for character in text):
+        return 0, f": nothing can be seen of the answer {text!r:.60}: correct it, or take the question out"
     if start is not None and context.startswith(text, start):
         return start, ""
     first = context.find(text)

@@ -62,7 +62,8 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """A file of rows; ``names`` are those of its columns, or the keys of its first object."""
+    """A file of rows; ``names`` are those of its columns, or the keys of the first object that can be read and has any;
+    () where there is none such: then each row says why."""
 
     path: str | Path
     names: tuple[str, ...]
@@ -74,6 +75,8 @@ class Table:
         Raises:
             DataError: there is no such column, or several of the known names.
         """
+        if not self.names:
+            return wanted or next(iter(known), None)
         has = ", ".join(self.names)
         if wanted is not None:
             if wanted not in self.names:
@@ -185,11 +188,14 @@ def unknown_label(label: str, label_names: Sequence[str]) -> str:
 
 
 def _jsonl(path: str | Path, lines: Iterator[Line]) -> Table:
-    rows = map(_object, json_rows(lines))
-    first = next(rows, None)
-    if first is None:
+    rows, first = map(_object, json_rows(lines)), []
+    for row in rows:
+        first.append(row)
+        if row.values:
+            break
+    if not first:
         raise DataError(f"{path} holds no examples")
-    return Table(path, tuple(first.values), chain([first], rows))
+    return Table(path, tuple(first[-1].values), chain(first, rows))
 
 
 def _object(found: Any) -> Row:

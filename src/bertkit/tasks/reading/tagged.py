@@ -65,10 +65,12 @@ def read_tagged(
 
     Args:
         path: .jsonl; .conllu; any other is a CoNLL file, but without labels a .txt file that has no ".conll" in its
-            name, and "-", standard input, hold a text on each line.
+            name, and "-", standard input, hold a text on each line, and .csv files, and .tsv files that name one, have
+            a column of texts.
         labelled: False: no tags are read, and words only where they are given.
         columns: of a CoNLL file the numbers, from 1, of "word" (the first) and "tag" (the last); of CoNLL-U the name
-            of the column "tag" (upos); of a jsonl file the keys of "text" and "spans", or of "words" and "tags".
+            of the column "tag" (upos); of a jsonl file the keys of "text" and "spans", or of "words" and "tags"; of
+            a table the name of "text".
         scheme: of the tags that are wanted; None: that of the file, as BIO if it is IOB1 or has spans.
         label_names: the tags there may be; None: any.
         words: what separates the words of a text with spans.
@@ -76,7 +78,7 @@ def read_tagged(
 
     Raises:
         DataError: no such file, no column for text or tags, a bad text, no text at all.
-        UsageError: a csv or parquet file, or a role that there is none of.
+        UsageError: a parquet file, a csv file with labels, or a role that there is none of.
     """
     bad_rows = bad_rows or BadRows()
     found_scheme: FileScheme = "plain"
@@ -113,7 +115,8 @@ def _tags(
             word = item.text[slice(*item.words[wrong])]
             return None, (
                 f": the tag {tags[wrong]!r} of word {wrong + 1}, {word!r}, is part of no entity as "
-                f"{scheme if found == 'plain' else found} spells them: correct it, or read the tags as plain labels"
+                f"{scheme if found == 'plain' else found} spells them: correct it, or read the tags as plain labels "
+                "(read_tagged, scheme='plain')"
             )
     if scheme != "plain":
         entities = entities_in(tags, found) if item.entities is None else list(item.entities)
@@ -129,9 +132,11 @@ def _tags(
 
 def _items(path: str | Path, labelled: bool, columns: Mapping[str, str], words: Words) -> Iterator[_Item]:
     name = Path(path)
-    if name.suffix in (".csv", ".parquet"):
+    if not labelled and (name.suffix == ".csv" or (name.suffix == ".tsv" and _has_text(path, columns))):
+        yield from _of_table(path, columns)
+    elif name.suffix in (".csv", ".parquet"):
         raise UsageError(f"{path}: words with tags are read from CoNLL and jsonl files: write it as jsonl")
-    if name.suffix == ".jsonl":
+    elif name.suffix == ".jsonl":
         yield from _of_jsonl(path, labelled, columns, words)
     elif not labelled and (str(path) == "-" or (name.suffix == ".txt" and ".conll" not in name.suffixes)):
         with open_lines(path) as lines:
@@ -139,6 +144,23 @@ def _items(path: str | Path, labelled: bool, columns: Mapping[str, str], words: 
                 yield _Item(row.line, row.values["text"], problem=row.problem)
     else:
         yield from _of_conll(path, labelled, columns)
+
+
+def _has_text(path: str | Path, columns: Mapping[str, str]) -> bool:
+    """Whether a tab-separated file has a column of texts, as its first line or the caller says; else it is CoNLL."""
+    with open_lines(path) as lines:
+        names = next(lines, Line(1, "", "")).text.rstrip("\r\n").split("\t")
+    return "text" in columns or (not columns and any(name in names for name in _KNOWN["text"]))
+
+
+def _of_table(path: str | Path, columns: Mapping[str, str]) -> Iterator[_Item]:
+    """The texts of a table, without tags."""
+    check_roles(columns, ("text",))
+    with open_table(path, columns.values(), _KNOWN["text"]) as table:
+        name = table.require("text", columns.get("text"), _KNOWN["text"])
+        for row in table.rows:
+            text, problem = ("", row.problem) if row.problem else text_of(row.values, name)
+            yield _Item(row.line, text, problem=problem)
 
 
 def _of_conll(path: str | Path, labelled: bool, columns: Mapping[str, str]) -> Iterator[_Item]:

@@ -38,6 +38,7 @@ LABELS: Mapping[LabelKind, tuple[str, ...]] = {
 _SHAPES = {7: 5, 9: 5, 3: 1, 4: 2}
 _SHAPED = {7: ("6", "7", "5"), 9: ("6", "7", "5"), 3: ("2", "3", "1"), 4: ("4", None, "2")}
 _KNOWN = {*TEXTS, *(name for pair in TEXT_PAIRS for name in pair), *(name for kind in LABELS.values() for name in kind)}
+_AGREED = "gold_label"  # of SNLI and MultiNLI, where "-" says that those who labelled a pair did not agree
 _SEPARATOR = "|"  # between the names of a set in one column
 
 
@@ -72,9 +73,13 @@ def read_labelled_texts(
     with open_table(path, asked, _KNOWN, _SHAPES) as table:
         chosen = choose_columns(table, kind, columns)
         for row in table.rows:
-            example, problem = _example(row.values, chosen, kind, label_names) if not row.problem else (None, "")
+            example, problem = None, row.problem
+            if not problem and not {"text", "pair"} & set(columns):
+                problem = _further_pair(row.values, chosen)
+            if not problem:
+                example, problem = _example(row.values, chosen, kind, label_names)
             if example is None:
-                bad_rows.add(path, row.line, row.problem or problem, dict(row.values))
+                bad_rows.add(path, row.line, problem, dict(row.values))
                 continue
             text, pair, label = example
             found = True
@@ -90,7 +95,7 @@ def choose_columns(table: Table, kind: LabelKind | None, columns: Mapping[str, s
         DataError: no column for text or label, or several.
     """
     chosen = dict(columns)
-    if not columns and table.names[0] == "1" and len(table.names) in _SHAPED:
+    if not columns and table.names[:1] == ("1",) and len(table.names) in _SHAPED:
         text, pair, label = _SHAPED[len(table.names)]
         chosen = {"text": text, "label": label} | ({"pair": pair} if pair else {})
     for text, pair in TEXT_PAIRS:
@@ -108,6 +113,15 @@ def choose_columns(table: Table, kind: LabelKind | None, columns: Mapping[str, s
     else:
         chosen["label"] = table.require("label", chosen.get("label"), LABELS[kind])
     return chosen
+
+
+def _further_pair(values: Mapping[str, Any], chosen: Mapping[str, str]) -> str:
+    """What is wrong with an object that has a pair where the first has one text."""
+    if "pair" not in chosen:
+        for text, pair in TEXT_PAIRS:
+            if text in values and pair in values:
+                return f" has {text!r} and {pair!r}, the first row has no pair: give every row one, or none"
+    return ""
 
 
 def _example(
@@ -144,6 +158,8 @@ def _class(value: Any, name: str) -> tuple[str, str]:
         value = str(value)
     if not isinstance(value, str) or not value:
         return "", f" has the label {value!r:.40} in {name!r}: expected a name; fill it in, or take the row out"
+    if name == _AGREED and value == "-":
+        return "", f" has '-' in {name!r}: no label was agreed on; take the row out, or set such rows aside"
     return value, ""
 
 
