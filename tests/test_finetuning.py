@@ -1,6 +1,7 @@
 """Fine-tuning: the losses of transformers, resumes to the bit, the best weights, what learns and how fast."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -186,12 +187,54 @@ def test_a_run_that_stopped_ends_with_the_same_bits(tmp_path: Path, encoder: Pat
         assert run_of(out, encoder).start(train, dev, resume=True).metrics == outcome.metrics
 
 
-def test_other_folders_are_left_alone(tmp_path: Path, encoder: Path) -> None:
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "thesis.txt").write_text("all of it")
-    with pytest.raises(UsageError, match="not a run"):
-        run_of(tmp_path / "out", encoder).start(examples())
-    assert (tmp_path / "out" / "thesis.txt").read_text() == "all of it"
+def everything_in(folder: Path) -> dict[str, bytes | None]:
+    return {str(path): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+
+
+@pytest.mark.parametrize("resume", [False, True])
+@pytest.mark.parametrize("start", ["run", "sweep"])
+def test_other_folders_are_left_alone(tmp_path: Path, encoder: Path, start: str, resume: bool) -> None:
+    (tmp_path / "papers" / "run").mkdir(parents=True)
+    (tmp_path / "papers" / "run" / "thesis.txt").write_text("all of it")
+    load(encoder / "still").save(tmp_path / "model")
+    (tmp_path / "file").write_text("all of it")
+    before, train = everything_in(tmp_path), examples()
+    for name in ("papers", "model", "file"):
+        run = run_of(tmp_path / name, encoder)
+        with pytest.raises(UsageError, match=f"{name} exists and is not a run"):
+            if start == "run":
+                run.start(train, train, resume=resume)
+            else:
+                sweep(run, {"num_epochs": (1, 2)}, train, train, resume=resume)
+    assert everything_in(tmp_path) == before
+
+
+def test_single_runs_and_sweeps_know_each_other(tmp_path: Path, encoder: Path) -> None:
+    train, grid, settings = examples(10), {"learning_rate": (3e-3,)}, replace(SETTINGS, num_epochs=1)
+    several, single = (run_of(tmp_path / name, encoder, settings) for name in ("several", "single"))
+    for is_finished in (False, True):
+        outcome = sweep(several, grid, train, train, resume=is_finished, should_stop=lambda stop=not is_finished: stop)
+        assert (outcome.reason == "finished") == is_finished
+        shutil.rmtree(single.out, ignore_errors=True)  # as the same run alone leaves its folder
+        shutil.copytree(
+            several.out if is_finished else several.out / "run" / "runs" / "learning_rate=0.003", single.out
+        )
+        for name in ("grid.json", "sweep.json"):
+            (single.out / "run" / name).unlink(missing_ok=True)
+        before = everything_in(tmp_path)
+        for resume in (False, True):
+            with pytest.raises(UsageError, match="holds a single run: go on with it without --sweep"):
+                sweep(single, grid, train, train, resume=resume)
+            with pytest.raises(UsageError, match="holds a sweep: go on with it by --sweep"):
+                several.start(train, train, resume=resume)
+        assert everything_in(tmp_path) == before
+
+
+def test_a_run_that_was_killed_before_its_record_starts_again(tmp_path: Path, encoder: Path) -> None:
+    (tmp_path / "out" / "run").mkdir(parents=True)
+    (tmp_path / "out" / "run" / ".settings.json.x1.partial").write_text('{"mod')
+    stopped = run_of(tmp_path / "out", encoder).start(examples(), resume=True, should_stop=lambda: True)
+    assert stopped.reason == "stopped" and (tmp_path / "out" / "run" / "settings.json").is_file()
 
 
 def test_early_stopping_keeps_the_best(tmp_path: Path, encoder: Path) -> None:

@@ -47,6 +47,9 @@ from bertkit.training import (
 )
 from bertkit.whole_files import whole_folder
 
+GRID = "grid.json"
+"""In ``run`` of a sweep's folder, by which it is known."""
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -90,6 +93,10 @@ class Finetuning:
         """
         if self.settings.patience is not None and not dev:
             raise UsageError(f"patience={self.settings.patience} needs dev examples, by which to see improvement")
+        if (self._run / GRID).is_file():
+            raise UsageError(
+                f"{self.out} holds a sweep: go on with it by --sweep and --resume, or choose another folder"
+            )
         claim = partial(claim_run_folder, self.out, self._run / "settings.json", self.facts(train, dev), resume=resume)
         is_there = self.out.is_dir() and any(self.out.iterdir())
         if is_there:

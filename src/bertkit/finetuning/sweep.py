@@ -7,7 +7,7 @@ from itertools import product
 from typing import Any
 
 from bertkit.errors import UsageError
-from bertkit.finetuning.run import Finetuning, Outcome, higher_is_better
+from bertkit.finetuning.run import GRID, Finetuning, Outcome, higher_is_better
 from bertkit.json_files import read_json, write_json
 from bertkit.tasks import task_kind
 from bertkit.training import claim_run_folder
@@ -41,7 +41,9 @@ def sweep(
     folder = run.out / "run"
     record, best_by = folder / "sweep.json", run.settings.best_by or task_kind(run.task).best_by
     grid = {name: list(values) for name, values in grid.items()}
-    claim_run_folder(run.out, folder / "grid.json", {"grid": grid, **run.facts(train, dev)}, resume=resume)
+    if (folder / "settings.json").is_file() and not (folder / GRID).is_file():
+        raise UsageError(f"{run.out} holds a single run: go on with it without --sweep, or choose another folder")
+    claim_run_folder(run.out, folder / GRID, {"grid": grid, **run.facts(train, dev)}, resume=resume)
     results: dict[str, Any] = read_json(record) or {}
     points = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
     if (run.out / "config.json").is_file():
@@ -63,7 +65,7 @@ def sweep(
     best = _best(results, best_by)
     with whole_folder(run.out, overwrite=True) as whole:
         shutil.copytree(folder / "runs" / best, whole, dirs_exist_ok=True)
-        for name in ("grid.json", "sweep.json"):
+        for name in (GRID, "sweep.json"):
             shutil.copy(folder / name, whole / "run" / name)
     run.tell(f"the best by {best_by}: {best.replace('_', ' ')}")
     return _outcome(results[best])
