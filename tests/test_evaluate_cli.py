@@ -204,6 +204,21 @@ def test_the_report_has_the_same_metrics_with_their_intervals(models: Path, tmp_
     assert json.loads(page.with_suffix(".json").read_text())["leakage"]["num_exact"] == NUM_ROWS
 
 
+def test_training_rows_set_aside_are_not_the_test_file_s(models: Path, tmp_path: Path, capsys) -> None:
+    rows, task = examples("sequence-classification"), "sequence-classification"
+    data = write(tmp_path / "data.jsonl", [*rows, {"text": "a cat", "label": "pink"}])
+    train = write(tmp_path / "train.jsonl", [{"text": "a dog", "label": "pink"}] * 2 + rows)
+    load(models / task).save(tmp_path / "model")
+    code, (found,), error = call(
+        capsys, "evaluate", "--model", str(tmp_path / "model"), "--data", data, "--train", train, "--skip-bad",
+        "--report", str(tmp_path / "report.html"), "--card",
+    )  # fmt: skip
+    assert code == 0 and (found["num_examples"], found["rows_set_aside"]) == (NUM_ROWS, 1), error
+    assert "| rows not used | 1 |" in (tmp_path / "model" / "README.md").read_text()
+    assert "1 rows were set aside" in error and "data.jsonl, line 32" in error
+    assert "2 rows were set aside" in error and "train.jsonl, line 2" in error
+
+
 def test_reports_that_cannot_be(models: Path, tmp_path: Path, capsys) -> None:
     data = write(tmp_path / "data.jsonl", examples("question-answering"))
     base = ["evaluate", "--model", str(models / "question-answering"), "--data", data]

@@ -118,22 +118,24 @@ def _evaluate_task(
     from bertkit.inference import PredictReport
     from bertkit.tasks.reading import BadRows, read_examples
 
-    task, counts, bad_rows = model.trained.task, PredictReport(), BadRows(skip=skip_bad)
-    read = partial(
-        read_examples, task.name, columns=columns_of(columns), label_names=task.known_labels, bad_rows=bad_rows
-    )
+    task, counts = model.trained.task, PredictReport()
+    read = partial(read_examples, task.name, columns=columns_of(columns), label_names=task.known_labels)
+    bad_rows, bad_training_rows = BadRows(skip=skip_bad), BadRows(skip=skip_bad)
     measured: dict[str, Measured] = {}
     if report is None:
-        metrics = model.evaluate(read(data), report=counts)
+        metrics = model.evaluate(read(data, bad_rows=bad_rows), report=counts)
     else:
         from bertkit.evidence import gather_evidence, write_evidence_report
 
-        evidence = gather_evidence(model, list(read(data)), None if train is None else list(read(train)))
+        rows = list(read(data, bad_rows=bad_rows))
+        training_rows = None if train is None else list(read(train, bad_rows=bad_training_rows))
+        evidence = gather_evidence(model, rows, training_rows)
         write_evidence_report(evidence, report, title=title)
         measured, lengths = evidence.scores, evidence.lengths
         metrics = {name: score.value for name, score in measured.items()}
         counts = PredictReport(evidence.num_examples, num_cut=lengths.num_cut, num_tokens_cut=lengths.num_tokens_cut)
     tell_of(bad_rows.rows)
+    tell_of(bad_training_rows.rows)
     tell_of_cut(counts)
     if "unanswerable_accuracy" in metrics and "best_f1_threshold" not in metrics:
         note("some questions have no answer, which this model never says: --no-answer-threshold 0 lets it")
