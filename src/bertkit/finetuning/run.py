@@ -175,8 +175,9 @@ class Finetuning:
     def _encoded(self, model: Model, examples: Sequence[Any]) -> LabelledEncodings:
         task, layout = model.trained.task, model.trained.layout
         encodings = task.encode(model.tokenizer, examples, layout)
-        cut, remedy = encodings.num_tokens_cut, "raise max_length, or choose on_long='window'"
-        warn_of_truncation(len(examples), int((cut > 0).sum()), int(cut.sum()), remedy, stacklevel=3)
+        num_cut, num_tokens_cut = encodings.num_texts_cut, int(encodings.num_tokens_cut.sum())
+        remedy = "raise max_length, or choose on_long='window'"
+        warn_of_truncation(len(examples), num_cut, num_tokens_cut, remedy, stacklevel=3)
         return task.labelled(examples, encodings)
 
     def _trainer(
@@ -256,8 +257,9 @@ class Finetuning:
         return replace(outcome, metrics=metrics), facts, measured_scores(task, dev, predictions)
 
     def _data_facts(self, name: str, examples: Sequence[Any], data: LabelledEncodings) -> DataFacts:
-        cut = data.encodings.num_tokens_cut
-        return DataFacts(len(examples), int((cut > 0).sum()), int(cut.sum()), self.files.get(name))
+        encodings = data.encodings
+        num_tokens_cut = int(encodings.num_tokens_cut.sum())
+        return DataFacts(len(examples), encodings.num_texts_cut, num_tokens_cut, self.files.get(name))
 
     def _write_card(
         self,

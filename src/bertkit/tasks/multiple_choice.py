@@ -5,7 +5,7 @@ a question stand next to each other. Shape letters: S sequences, N questions, C 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -71,7 +71,7 @@ class MultipleChoice(TextTask):
         """As `TextTask.encode`: a sequence for each choice."""
         if layout.on_long == "window":
             raise UsageError("a choice is read as a whole: use on_long='truncate' or 'error'")
-        return tokenizer.encode_batch(
+        encodings = tokenizer.encode_batch(
             [example.context for example in examples for _ in example.choices],
             [choice for example in examples for choice in example.choices],
             max_length=layout.max_length,
@@ -79,6 +79,8 @@ class MultipleChoice(TextTask):
             first_index=first_index,
             with_offsets=False,
         )
+        questions = np.repeat(np.arange(len(examples)), [len(example.choices) for example in examples])
+        return replace(encodings, text_index=questions)
 
     def labelled(self, examples: Sequence[ChoiceQuestion], encodings: Encodings) -> LabelledEncodings:
         """As `TextTask.labelled`: (N,) the numbers of the right choices.
