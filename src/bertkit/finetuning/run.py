@@ -114,8 +114,6 @@ class Finetuning:
         trainer = self._trainer(model, data, dev, should_stop)
         self._log_start(model, trainer.state)
         reason = trainer.train()
-        if reason == "stopped" and self._is_worn_out(trainer):
-            reason = "stopped early"
         outcome = Outcome(reason, trainer.state.step, trainer.state.best_step, {})
         if reason == "stopped":
             return outcome
@@ -197,15 +195,14 @@ class Finetuning:
         best_by, known = self.settings.best_by or task.best_by, task.scorer().results()
         if best_by not in known:
             raise UsageError(f"best_by={best_by!r}: expected one of {', '.join(known)}")
-        trainer = Trainer(
+        return Trainer(
             model.network, task, feed, settings, optimizer, self._run,
             save_model=lambda folder, parameters: self._write(model, folder),
             state=self._state(model, optimizer), best_by=best_by,
             evaluate=partial(_evaluate, model, data, dev) if dev else None,
-            higher_is_better=higher_is_better(best_by), tell=self.tell,
+            higher_is_better=higher_is_better(best_by), patience=self.settings.patience, tell=self.tell,
+            should_stop=should_stop,
         )  # fmt: skip
-        trainer.should_stop = lambda: should_stop() or self._is_worn_out(trainer)
-        return trainer
 
     def _state(self, model: Model, optimizer: Together) -> TrainingState:
         found = checkpoints(self._run)
@@ -216,13 +213,6 @@ class Finetuning:
         if warning := same_bits_threads(state):
             self.tell(warning)
         return state
-
-    def _is_worn_out(self, trainer: Trainer) -> bool:
-        """Whether so many evaluations did not improve on the best."""
-        patience, state, every = self.settings.patience, trainer.state, trainer.settings.evaluate_every
-        if patience is None or state.best_step is None or every is None:
-            return False
-        return state.step - state.best_step >= patience * every
 
     def _finish(self, model: Model, data: LabelledEncodings, outcome: Outcome) -> None:
         """Give the model its best weights."""
