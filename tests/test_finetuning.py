@@ -1,6 +1,7 @@
 """Fine-tuning: the losses of transformers, resumes to the bit, the best weights, what learns and how fast."""
 
 import json
+import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from bertkit.checkpoint.names import names_of
 from bertkit.errors import CheckpointError, DataError, MissingHeadError, UsageError
 from bertkit.finetuning import SWEEPS, Finetuning, FinetuningSettings, LabelledFeed, load_with_adapter, sweep
 from bertkit.finetuning.network import freeze, model_to_train, rate_factor
+from bertkit.finetuning.sweep import best_of
 from bertkit.tasks import SequenceClassification, TextExample, task_kind
 from bertkit.training import make_optimizer
 
@@ -272,6 +274,27 @@ def test_a_sweep_keeps_the_best_and_goes_on_where_it_stopped(tmp_path: Path, enc
     with pytest.raises(UsageError, match="needs dev"):
         sweep(run_of(tmp_path / "other", encoder), grid, train, [])
     assert [len(values) for values in SWEEPS["paper"].values()] == [2, 3, 3]
+
+
+@pytest.mark.parametrize("dev", [scores(1), [replace(one, label=5.0) for one in examples(9)]])
+def test_dev_examples_that_cannot_choose_are_refused_at_the_first_evaluation(
+    tmp_path: Path, encoder: Path, dev: list
+) -> None:
+    settings = replace(SETTINGS, num_epochs=1, learning_rate=1e-30)
+    run = run_of(tmp_path / "out", encoder, settings, task="regression")
+    with pytest.raises(DataError, match=rf"spearman of the {len(dev)} dev examples is not a number.*--best-by"):
+        run.start(scores(9), dev)
+    assert events(tmp_path / "out", "start") and not events(tmp_path / "out", "step")
+    by_error = run_of(tmp_path / "other", encoder, replace(settings, best_by="mean_squared_error"), task="regression")
+    assert by_error.start(scores(9), dev).best_step == 2
+
+
+def test_a_sweep_never_keeps_what_is_not_a_number() -> None:
+    def results(*values: float) -> dict:
+        return {f"run {place}": {"metrics": {"spearman": value}} for place, value in enumerate(values)}
+
+    assert best_of(results(math.nan, -0.5, 0.3, math.nan), "spearman") == "run 2"
+    assert best_of(results(math.nan, -0.5), "spearman") == "run 1"
 
 
 # ---- what learns, and how fast

@@ -4,6 +4,7 @@ The directory is the model: ``run`` in it holds settings and metrics, and until 
 """
 
 import hashlib
+import math
 import platform
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +22,7 @@ from tqdm import tqdm
 from bertkit.batch import LabelledEncodings
 from bertkit.checkpoint import save_checkpoint
 from bertkit.device import cpu_name, resolve_device
-from bertkit.errors import UsageError
+from bertkit.errors import DataError, UsageError
 from bertkit.evidence import Measured, measured_scores
 from bertkit.finetuning.adapters import add_adapters, read_adapter, without_adapters, write_adapter
 from bertkit.finetuning.card import DataFacts, model_card
@@ -88,7 +89,8 @@ class Finetuning:
 
         Raises:
             UsageError: settings that cannot be; or ``out`` holds something else, or another run.
-            DataError: examples that cannot be learned from, or a dev label that none of them has.
+            DataError: examples that cannot be learned from, a dev label that none of them has, or dev examples on which
+                the metric that decides is not a number.
             TrainingError: a loss that is no longer a number.
         """
         if self.settings.patience is not None and not dev:
@@ -195,11 +197,21 @@ class Finetuning:
         best_by, known = self.settings.best_by or task.best_by, task.scorer().results()
         if best_by not in known:
             raise UsageError(f"best_by={best_by!r}: expected one of {', '.join(known)}")
+        state = self._state(model, optimizer)
+
+        def evaluate() -> dict[str, float]:
+            metrics = _evaluate(model, data, dev)
+            if not state.step and math.isnan(metrics[best_by]):
+                raise DataError(
+                    f"{best_by} of the {len(dev)} dev examples is not a number, so that it cannot choose the weights: "
+                    "give other dev examples, several and with scores that differ, or another metric by --best-by"
+                )
+            return metrics
+
         return Trainer(
             model.network, task, feed, settings, optimizer, self._run,
             save_model=lambda folder, parameters: self._write(model, folder),
-            state=self._state(model, optimizer), best_by=best_by,
-            evaluate=partial(_evaluate, model, data, dev) if dev else None,
+            state=state, best_by=best_by, evaluate=evaluate if dev else None,
             higher_is_better=higher_is_better(best_by), patience=self.settings.patience, tell=self.tell,
             should_stop=should_stop,
         )  # fmt: skip

@@ -1,5 +1,6 @@
 """Several runs that differ in a few settings, of which the best on the dev examples is kept."""
 
+import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -47,7 +48,7 @@ def sweep(
     results: dict[str, Any] = read_json(record) or {}
     points = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
     if (run.out / "config.json").is_file():
-        return _outcome(results[_best(results, best_by)])
+        return _outcome(results[best_of(results, best_by)])
     for number, point in enumerate(points, start=1):
         name = _name(point)
         if name in results:
@@ -60,9 +61,9 @@ def sweep(
         results[name] = {"settings": point, "reason": outcome.reason, "step": outcome.step,
                          "best_step": outcome.best_step, "metrics": outcome.metrics}  # fmt: skip
         write_json(record, results)
-        for other in results.keys() - {_best(results, best_by)}:
+        for other in results.keys() - {best_of(results, best_by)}:
             shutil.rmtree(folder / "runs" / other, ignore_errors=True)
-    best = _best(results, best_by)
+    best = best_of(results, best_by)
     with whole_folder(run.out, overwrite=True) as whole:
         shutil.copytree(folder / "runs" / best, whole, dirs_exist_ok=True)
         for name in (GRID, "sweep.json"):
@@ -75,9 +76,15 @@ def _name(point: Mapping[str, Any]) -> str:
     return "_".join(f"{name}={value}" for name, value in point.items())
 
 
-def _best(results: Mapping[str, Any], best_by: str) -> str:
+def best_of(results: Mapping[str, Any], best_by: str) -> str:
+    """The name of the run with the best metric."""
     sign = 1 if higher_is_better(best_by) else -1
-    return max(results, key=lambda name: sign * results[name]["metrics"][best_by])
+
+    def goodness(name: str) -> float:
+        value = results[name]["metrics"][best_by]
+        return -math.inf if math.isnan(value) else sign * value  # not a number: such as of equal predictions
+
+    return max(results, key=goodness)
 
 
 def _outcome(result: Mapping[str, Any]) -> Outcome:
