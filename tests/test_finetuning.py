@@ -136,7 +136,7 @@ def test_what_is_learned_is_kept_and_found_again(tmp_path: Path, encoder: Path) 
     best = max(event["accuracy"] for event in evaluations)
     assert outcome.metrics["accuracy"] == pytest.approx(best)
     assert evaluations[outcome.best_step // 20]["accuracy"] == best
-    assert sorted(path.name for path in (out / "run").iterdir()) == ["metrics.jsonl", "settings.json"]
+    assert sorted(path.name for path in (out / "run").iterdir()) == ["metrics.jsonl", "outcome.json", "settings.json"]
     theirs = transformers.BertForSequenceClassification.from_pretrained(out)
     assert theirs.config.id2label == {0: "animal", 1: "other"}
     assert "modules.json" not in {path.name for path in out.iterdir()}
@@ -186,7 +186,7 @@ def test_a_run_that_stopped_ends_with_the_same_bits(tmp_path: Path, encoder: Pat
         assert (outcome.reason, outcome.best_step) == ("finished", whole.best_step)
         ours, theirs = weights(out), weights(tmp_path / "whole")
         assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
-        assert run_of(out, encoder).start(train, dev, resume=True).metrics == outcome.metrics
+        assert run_of(out, encoder).start(train, dev, resume=True) == outcome
 
 
 def everything_in(folder: Path) -> dict[str, bytes | None]:
@@ -247,6 +247,10 @@ def test_early_stopping_keeps_the_best(tmp_path: Path, encoder: Path) -> None:
     losses = {event["step"]: event["loss"] for event in events(tmp_path / "out", "evaluation")}
     assert min(losses, key=lambda step: losses[step]) == outcome.best_step
     assert outcome.metrics["loss"] == pytest.approx(losses[outcome.best_step], rel=1e-5)
+    assert run_of(tmp_path / "out", encoder, settings).start(examples(), examples(20, seed=2), resume=True) == outcome
+    (tmp_path / "out" / "run" / "outcome.json").unlink()
+    with pytest.raises(CheckpointError, match="is missing, which tells how this run ended"):
+        run_of(tmp_path / "out", encoder, settings).start(examples(), examples(20, seed=2), resume=True)
     with pytest.raises(UsageError, match="patience=3 needs dev"):
         run_of(tmp_path / "other", encoder, settings).start(examples())
 
@@ -263,9 +267,10 @@ def test_a_sweep_keeps_the_best_and_goes_on_where_it_stopped(tmp_path: Path, enc
     assert sweep(run_of(out, encoder), grid, train, dev, should_stop=should_stop).reason == "stopped"
     results = json.loads((out / "run" / "sweep.json").read_text())
     assert list(results) == ["learning_rate=1e-06_num_epochs=1"]
+    (out / "run" / "sweep.json").unlink()  # as if it had been killed between the end of the run and its record
     outcome = sweep(run_of(out, encoder), grid, train, dev, resume=True)
-    results = json.loads((out / "run" / "sweep.json").read_text())
-    assert len(results) == 4
+    first, results = results, json.loads((out / "run" / "sweep.json").read_text())
+    assert len(results) == 4 and results == results | first
     best = max(results.values(), key=lambda result: result["metrics"]["accuracy"])
     assert best["settings"] == {"learning_rate": 1e-2, "num_epochs": 6}
     assert outcome.metrics == best["metrics"] == load(out).trained.metrics

@@ -22,7 +22,7 @@ from tqdm import tqdm
 from bertkit.batch import LabelledEncodings
 from bertkit.checkpoint import save_checkpoint
 from bertkit.device import cpu_name, resolve_device
-from bertkit.errors import DataError, UsageError
+from bertkit.errors import CheckpointError, DataError, UsageError
 from bertkit.evidence import Measured, measured_scores
 from bertkit.finetuning.adapters import add_adapters, read_adapter, without_adapters, write_adapter
 from bertkit.finetuning.card import DataFacts, model_card
@@ -32,6 +32,7 @@ from bertkit.finetuning.network import freeze, model_to_train, rate_factor
 from bertkit.finetuning.settings import FinetuningSettings
 from bertkit.inference import PredictReport
 from bertkit.inference.truncation import warn_of_truncation
+from bertkit.json_files import member, read_json, write_json
 from bertkit.model import Model, load
 from bertkit.tasks import FewShotClassification, task_kind
 from bertkit.training import (
@@ -50,6 +51,8 @@ from bertkit.whole_files import whole_folder
 
 GRID = "grid.json"
 """In ``run`` of a sweep's folder, by which it is known."""
+_OUTCOME = "outcome.json"
+"""In ``run`` of a run that ended."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +127,7 @@ class Finetuning:
         if dev:
             outcome, facts["dev"], intervals = self._judge(model, dev, outcome)
         self._write_card(model, facts, intervals, outcome, takes_pairs=getattr(train[0], "pair", None) is not None)
-        self._save(model)
+        self._save(model, outcome)
         return outcome
 
     @property
@@ -280,17 +283,27 @@ class Finetuning:
         )  # fmt: skip
         model.checkpoint.trained = replace(model.trained, card=card)
 
-    def _save(self, model: Model) -> None:
+    def _save(self, model: Model, outcome: Outcome) -> None:
         """Write the model directory."""
         with whole_folder(self.out, overwrite=True) as folder:
             self._write(model, folder)
             (folder / "run").mkdir()
             for name in ("settings.json", "metrics.jsonl"):
                 shutil.copy(self._run / name, folder / "run" / name)
+            content = {"reason": outcome.reason, "step": outcome.step, "best_step": outcome.best_step}
+            write_json(folder / "run" / _OUTCOME, content)
 
     def _outcome_of_before(self) -> Outcome:
-        self.tell(f"{self.out} is finished")
-        return Outcome("finished", 0, None, load(self.out, device="cpu").trained.metrics)
+        path = self._run / _OUTCOME
+        content = read_json(path)
+        if content is None:
+            raise CheckpointError(
+                f"{path} is missing, which tells how this run ended: load its model, or train it anew"
+            )
+        self.tell(f"{self.out} has ended before")
+        reason, step = member(content, "reason", str, path), member(content, "step", int, path)
+        best_step = member(content, "best_step", int, path)
+        return Outcome(reason, step, best_step, load(self.out, device="cpu").trained.metrics)
 
     def _log_start(self, model: Model, state: TrainingState) -> None:
         log = MetricsLog(self._run)
