@@ -115,7 +115,7 @@ def test_other_directories_are_refused(fitted: SequenceClassifier, tmp_path: Pat
         SequenceClassifier.load(tmp_path / "other")
 
 
-def test_several_classes_for_a_text(encoder: Path) -> None:
+def test_several_classes_for_a_text(encoder: Path, tmp_path: Path) -> None:
     texts, _ = data(80)
     y = np.array([[word in text.split() for word in ("cat", "dog", "the")] for text in texts]).astype(int)
     found = SequenceClassifier(encoder, **FAST | {"num_epochs": 8}).fit(texts, y)
@@ -123,7 +123,7 @@ def test_several_classes_for_a_text(encoder: Path) -> None:
     assert (found.predict(texts)[:, :2] == y[:, :2]).mean() > 0.9
     assert found.predict([]).shape == (0, 3)
     with pytest.raises(UsageError, match="no text has the class 3"):
-        SequenceClassifier(encoder, **FAST).fit(texts, np.hstack([y, np.zeros((80, 1), int)]))
+        SequenceClassifier(tmp_path / "never opened").fit(texts, np.hstack([y, np.zeros((80, 1), int)]))
 
 
 def test_pairs_and_weights(encoder: Path) -> None:

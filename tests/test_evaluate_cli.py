@@ -255,6 +255,21 @@ def test_models_that_were_trained_again(models: Path, tmp_path: Path, capsys) ->
     assert "evidence is for classifiers and taggers" in call(capsys, *answers, "--card", "--seeds", model)[2]
 
 
+def test_training_rows_set_aside_are_not_the_test_file_s(models: Path, tmp_path: Path, capsys) -> None:
+    rows, task = examples("sequence-classification"), "sequence-classification"
+    data = write(tmp_path / "data.jsonl", [*rows, {"text": "a cat", "label": "pink"}])
+    train = write(tmp_path / "train.jsonl", [{"text": "a dog", "label": "pink"}] * 2 + rows)
+    load(models / task).save(tmp_path / "model")
+    code, (found,), error = call(
+        capsys, "evaluate", "--model", str(tmp_path / "model"), "--data", data, "--train", train, "--skip-bad",
+        "--report", str(tmp_path / "report.html"), "--card",
+    )  # fmt: skip
+    assert code == 0 and (found["num_examples"], found["rows_set_aside"]) == (NUM_ROWS, 1), error
+    assert "| rows not used | 1 |" in (tmp_path / "model" / "README.md").read_text()
+    assert "1 rows were set aside" in error and "data.jsonl, line 32" in error
+    assert "2 rows were set aside" in error and "train.jsonl, line 2" in error
+
+
 def test_reports_that_cannot_be(models: Path, tmp_path: Path, capsys) -> None:
     data = write(tmp_path / "data.jsonl", examples("question-answering"))
     base = ["evaluate", "--model", str(models / "question-answering"), "--data", data]

@@ -1,6 +1,8 @@
 """Fine-tuning: the losses of transformers, resumes to the bit, the best weights, what learns and how fast."""
 
 import json
+import math
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from bertkit.checkpoint.names import names_of
 from bertkit.errors import CheckpointError, DataError, MissingHeadError, UsageError
 from bertkit.finetuning import SWEEPS, Finetuning, FinetuningSettings, LabelledFeed, load_with_adapter, sweep
 from bertkit.finetuning.network import freeze, model_to_train, rate_factor
+from bertkit.finetuning.sweep import best_of
 from bertkit.tasks import SequenceClassification, TextExample, task_kind
 from bertkit.training import make_optimizer
 
@@ -133,7 +136,7 @@ def test_what_is_learned_is_kept_and_found_again(tmp_path: Path, encoder: Path) 
     best = max(event["accuracy"] for event in evaluations)
     assert outcome.metrics["accuracy"] == pytest.approx(best)
     assert evaluations[outcome.best_step // 20]["accuracy"] == best
-    assert sorted(path.name for path in (out / "run").iterdir()) == ["metrics.jsonl", "settings.json"]
+    assert sorted(path.name for path in (out / "run").iterdir()) == ["metrics.jsonl", "outcome.json", "settings.json"]
     theirs = transformers.BertForSequenceClassification.from_pretrained(out)
     assert theirs.config.id2label == {0: "animal", 1: "other"}
     assert "modules.json" not in {path.name for path in out.iterdir()}
@@ -183,15 +186,57 @@ def test_a_run_that_stopped_ends_with_the_same_bits(tmp_path: Path, encoder: Pat
         assert (outcome.reason, outcome.best_step) == ("finished", whole.best_step)
         ours, theirs = weights(out), weights(tmp_path / "whole")
         assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
-        assert run_of(out, encoder).start(train, dev, resume=True).metrics == outcome.metrics
+        assert run_of(out, encoder).start(train, dev, resume=True) == outcome
 
 
-def test_other_folders_are_left_alone(tmp_path: Path, encoder: Path) -> None:
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "thesis.txt").write_text("all of it")
-    with pytest.raises(UsageError, match="not a run"):
-        run_of(tmp_path / "out", encoder).start(examples())
-    assert (tmp_path / "out" / "thesis.txt").read_text() == "all of it"
+def everything_in(folder: Path) -> dict[str, bytes | None]:
+    return {str(path): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+
+
+@pytest.mark.parametrize("resume", [False, True])
+@pytest.mark.parametrize("start", ["run", "sweep"])
+def test_other_folders_are_left_alone(tmp_path: Path, encoder: Path, start: str, resume: bool) -> None:
+    (tmp_path / "papers" / "run").mkdir(parents=True)
+    (tmp_path / "papers" / "run" / "thesis.txt").write_text("all of it")
+    load(encoder / "still").save(tmp_path / "model")
+    (tmp_path / "file").write_text("all of it")
+    before, train = everything_in(tmp_path), examples()
+    for name in ("papers", "model", "file"):
+        run = run_of(tmp_path / name, encoder)
+        with pytest.raises(UsageError, match=f"{name} exists and is not a run"):
+            if start == "run":
+                run.start(train, train, resume=resume)
+            else:
+                sweep(run, {"num_epochs": (1, 2)}, train, train, resume=resume)
+    assert everything_in(tmp_path) == before
+
+
+def test_single_runs_and_sweeps_know_each_other(tmp_path: Path, encoder: Path) -> None:
+    train, grid, settings = examples(10), {"learning_rate": (3e-3,)}, replace(SETTINGS, num_epochs=1)
+    several, single = (run_of(tmp_path / name, encoder, settings) for name in ("several", "single"))
+    for is_finished in (False, True):
+        outcome = sweep(several, grid, train, train, resume=is_finished, should_stop=lambda stop=not is_finished: stop)
+        assert (outcome.reason == "finished") == is_finished
+        shutil.rmtree(single.out, ignore_errors=True)  # as the same run alone leaves its folder
+        shutil.copytree(
+            several.out if is_finished else several.out / "run" / "runs" / "learning_rate=0.003", single.out
+        )
+        for name in ("grid.json", "sweep.json"):
+            (single.out / "run" / name).unlink(missing_ok=True)
+        before = everything_in(tmp_path)
+        for resume in (False, True):
+            with pytest.raises(UsageError, match="holds a single run: go on with it without --sweep"):
+                sweep(single, grid, train, train, resume=resume)
+            with pytest.raises(UsageError, match="holds a sweep: go on with it by --sweep"):
+                several.start(train, train, resume=resume)
+        assert everything_in(tmp_path) == before
+
+
+def test_a_run_that_was_killed_before_its_record_starts_again(tmp_path: Path, encoder: Path) -> None:
+    (tmp_path / "out" / "run").mkdir(parents=True)
+    (tmp_path / "out" / "run" / ".settings.json.x1.partial").write_text('{"mod')
+    stopped = run_of(tmp_path / "out", encoder).start(examples(), resume=True, should_stop=lambda: True)
+    assert stopped.reason == "stopped" and (tmp_path / "out" / "run" / "settings.json").is_file()
 
 
 def test_early_stopping_keeps_the_best(tmp_path: Path, encoder: Path) -> None:
@@ -202,6 +247,10 @@ def test_early_stopping_keeps_the_best(tmp_path: Path, encoder: Path) -> None:
     losses = {event["step"]: event["loss"] for event in events(tmp_path / "out", "evaluation")}
     assert min(losses, key=lambda step: losses[step]) == outcome.best_step
     assert outcome.metrics["loss"] == pytest.approx(losses[outcome.best_step], rel=1e-5)
+    assert run_of(tmp_path / "out", encoder, settings).start(examples(), examples(20, seed=2), resume=True) == outcome
+    (tmp_path / "out" / "run" / "outcome.json").unlink()
+    with pytest.raises(CheckpointError, match="is missing, which tells how this run ended"):
+        run_of(tmp_path / "out", encoder, settings).start(examples(), examples(20, seed=2), resume=True)
     with pytest.raises(UsageError, match="patience=3 needs dev"):
         run_of(tmp_path / "other", encoder, settings).start(examples())
 
@@ -218,9 +267,10 @@ def test_a_sweep_keeps_the_best_and_goes_on_where_it_stopped(tmp_path: Path, enc
     assert sweep(run_of(out, encoder), grid, train, dev, should_stop=should_stop).reason == "stopped"
     results = json.loads((out / "run" / "sweep.json").read_text())
     assert list(results) == ["learning_rate=1e-06_num_epochs=1"]
+    (out / "run" / "sweep.json").unlink()  # as if it had been killed between the end of the run and its record
     outcome = sweep(run_of(out, encoder), grid, train, dev, resume=True)
-    results = json.loads((out / "run" / "sweep.json").read_text())
-    assert len(results) == 4
+    first, results = results, json.loads((out / "run" / "sweep.json").read_text())
+    assert len(results) == 4 and results == results | first
     best = max(results.values(), key=lambda result: result["metrics"]["accuracy"])
     assert best["settings"] == {"learning_rate": 1e-2, "num_epochs": 6}
     assert outcome.metrics == best["metrics"] == load(out).trained.metrics
@@ -229,6 +279,27 @@ def test_a_sweep_keeps_the_best_and_goes_on_where_it_stopped(tmp_path: Path, enc
     with pytest.raises(UsageError, match="needs dev"):
         sweep(run_of(tmp_path / "other", encoder), grid, train, [])
     assert [len(values) for values in SWEEPS["paper"].values()] == [2, 3, 3]
+
+
+@pytest.mark.parametrize("dev", [scores(1), [replace(one, label=5.0) for one in examples(9)]])
+def test_dev_examples_that_cannot_choose_are_refused_at_the_first_evaluation(
+    tmp_path: Path, encoder: Path, dev: list
+) -> None:
+    settings = replace(SETTINGS, num_epochs=1, learning_rate=1e-30)
+    run = run_of(tmp_path / "out", encoder, settings, task="regression")
+    with pytest.raises(DataError, match=rf"spearman of the {len(dev)} dev examples is not a number.*--best-by"):
+        run.start(scores(9), dev)
+    assert events(tmp_path / "out", "start") and not events(tmp_path / "out", "step")
+    by_error = run_of(tmp_path / "other", encoder, replace(settings, best_by="mean_squared_error"), task="regression")
+    assert by_error.start(scores(9), dev).best_step == 2
+
+
+def test_a_sweep_never_keeps_what_is_not_a_number() -> None:
+    def results(*values: float) -> dict:
+        return {f"run {place}": {"metrics": {"spearman": value}} for place, value in enumerate(values)}
+
+    assert best_of(results(math.nan, -0.5, 0.3, math.nan), "spearman") == "run 2"
+    assert best_of(results(math.nan, -0.5), "spearman") == "run 1"
 
 
 # ---- what learns, and how fast

@@ -15,19 +15,18 @@ from sklearn import metrics as sklearn_metrics
 
 from bertkit.errors import UsageError
 from bertkit.tasks.answers import AnswerScores, answer_f1, exact_match, normalized
-from bertkit.tasks.metrics import ClassificationScores, EntityScores, MultiLabelScores, RegressionScores
+from bertkit.tasks.metrics import ClassificationScores, EntityScores, MultiLabelScores, RegressionScores, label_scores
 from bertkit.tasks.tags import Tags, entities_in, guess_file_scheme, guess_scheme, misspelled, spell
 
 PARTS = [(0, 1), (1, 8), (8, 8), (8, 97)]  # batches of odd sizes, an empty one among them
 
 
 def in_parts(make, add, *columns):
-    """Scores of all rows: one count for the first parts, another for the last, merged."""
-    first, second = make(), make()
-    for number, (start, end) in enumerate(PARTS):
-        add(second if number == 3 else first, *(column[start:end] for column in columns))
-    first.merge(second)
-    return first
+    """Scores of all rows, added a part at a time."""
+    scores = make()
+    for start, end in PARTS:
+        add(scores, *(column[start:end] for column in columns))
+    return scores
 
 
 @pytest.mark.parametrize("num_labels", [2, 5])
@@ -49,12 +48,6 @@ def test_classification_equals_scikit_learn(num_labels, seed):
     assert scores.results()["accuracy"] == pytest.approx(
         sklearn_metrics.f1_score(labels, predictions, average="micro"), abs=1e-12
     )
-    columns = sklearn_metrics.precision_recall_fscore_support(
-        labels, predictions, labels=range(num_labels), zero_division=0
-    )
-    found = scores.per_label([f"label {number}" for number in range(num_labels)])
-    for row, *numbers in zip(found, *columns, strict=True):
-        assert row[1:] == pytest.approx(numbers)
 
 
 def test_matthews_of_constants_and_of_many():
@@ -87,7 +80,8 @@ def test_multi_label_equals_scikit_learn(seed):
     }
     assert scores.results() == pytest.approx(expected, abs=1e-12)
     columns = sklearn_metrics.precision_recall_fscore_support(labels, predictions, zero_division=0)
-    for row, *numbers in zip(scores.per_label("abcde"), *columns, strict=True):
+    rows = label_scores("abcde", scores.correct, scores.true, scores.predicted)
+    for row, *numbers in zip(rows, *columns, strict=True):
         assert row[1:] == pytest.approx(numbers)
     with pytest.raises(UsageError, match="5 labels"):
         scores.add([[True]], [[True]])
@@ -285,11 +279,10 @@ def test_entity_f1_equals_that_of_sets(scheme):
     random = np.random.default_rng(5)
     predicted = [[tag if random.random() < 0.8 else str(random.choice(names)) for tag in text] for text in true]
     tags = Tags(tuple(names), scheme)
-    first, second = EntityScores(tags), EntityScores(tags)
-    for scores, start, end in ((first, 0, 7), (first, 7, 7), (second, 7, 40)):
+    scores = EntityScores(tags)
+    for start, end in ((0, 7), (7, 7), (7, 40)):
         columns = [[tags.numbers[tag] for text in texts[start:end] for tag in text] for texts in (true, predicted)]
         scores.add(*columns, np.cumsum([0, *map(len, true[start:end])]))
-    first.merge(second)
     gold = {(n, *entity) for n, text in enumerate(true) for entity in seqeval_entities(text, RULES[scheme])}
     found = {(n, *entity) for n, text in enumerate(predicted) for entity in seqeval_entities(text, RULES[scheme])}
 
@@ -301,7 +294,7 @@ def test_entity_f1_equals_that_of_sets(scheme):
     precision, recall, f1 = prf(gold, found)
     kinds = sorted({entity[-1] for entity in gold | found})
     by_type = [prf({e for e in gold if e[-1] == kind}, {e for e in found if e[-1] == kind}) for kind in kinds]
-    assert first.results() == pytest.approx(
+    assert scores.results() == pytest.approx(
         {
             "f1": f1,
             "precision": precision,
@@ -310,8 +303,6 @@ def test_entity_f1_equals_that_of_sets(scheme):
             "accuracy": np.mean(np.concatenate(true) == np.concatenate(predicted)),
         }
     )
-    for row in first.per_type():
-        assert row[1:4] == pytest.approx(by_type[kinds.index(row.label)])
 
 
 # The rules of the SQuAD scripts, written down a second time, plainly.
@@ -387,21 +378,20 @@ def test_answers_of_xquad_equal_the_script_s_rules(shared_data):
 @pytest.mark.parametrize("seed", range(6))
 def test_the_threshold_is_the_best_there_is(seed):
     random = np.random.default_rng(seed)
-    first, second, rows = AnswerScores(no_answer=True), AnswerScores(no_answer=True), []
+    scores, rows = AnswerScores(no_answer=True), []
     margins = random.permutation(53) - 20.0
     for number in range(53):
         has_answer = bool(random.random() < 0.6)
         answer = str(random.choice(["old cat", "cat", "dog"]))
         margin = float(margins[number] - 25.5 * has_answer * (seed != 5))
-        (second if number % 3 else first).add(answer, ["the cat"] if has_answer else [], margin)
+        scores.add(answer, ["the cat"] if has_answer else [], margin)
         rows.append((squad_scores(answer, ["the cat"] if has_answer else [], 2)[1], has_answer, answer, margin))
-    first.merge(second)
-    best = first.best_threshold()
+    best = scores.best_threshold()
     _, has_answer, _, margins = zip(*rows, strict=True)
-    tried = [first.results(threshold)["f1"] for threshold in [-99.0, *margins]]
-    assert first.results(best)["f1"] == pytest.approx(max(tried))
-    assert first.results(best)["f1"] == pytest.approx(squad_best_threshold(*zip(*rows, strict=True)))
-    at = first.results(best)
+    tried = [scores.results(threshold)["f1"] for threshold in [-99.0, *margins]]
+    assert scores.results(best)["f1"] == pytest.approx(max(tried))
+    assert scores.results(best)["f1"] == pytest.approx(squad_best_threshold(*zip(*rows, strict=True)))
+    at = scores.results(best)
     share = np.mean(has_answer)
     assert at["f1"] == pytest.approx(share * at["answerable_f1"] + (1 - share) * at["unanswerable_accuracy"])
     assert at["answerable_exact_match"] <= at["answerable_f1"]

@@ -10,7 +10,8 @@ from random_models import our_model, published_model, save_published
 
 from bertkit import Model, load
 from bertkit.checkpoint.checkpoint import TrainedTask
-from bertkit.errors import DataError, OverLengthError, UsageError
+from bertkit.errors import DataError, OverLengthError, TruncationWarning, UsageError
+from bertkit.finetuning import Finetuning, FinetuningSettings
 from bertkit.inference import PredictReport
 from bertkit.tasks import ChoiceQuestion, MultipleChoice, stored_task, task_settings
 from bertkit.tokenizer.layout import Layout
@@ -146,5 +147,24 @@ def test_the_task_of_examples(tmp_path):
 
 def test_long_choices_are_cut_with_counts():
     report = PredictReport()
-    model_of().predict([ChoiceQuestion("cat " * 20, ("dog " * 20, "sat"))], report=report)
-    assert report.num_examples == 1 and report.num_cut == 1 and report.num_tokens_cut > 10
+    longest = ChoiceQuestion("cat", ("dog " * 30,) * 4)  # 34 tokens of 24, four times
+    model_of().predict([ChoiceQuestion("cat " * 20, ("dog " * 20, "sat")), longest, *questions(3)], report=report)
+    assert report.num_examples == 5 and report.num_cut == 2 and report.num_tokens_cut == 19 + 40
+    with pytest.warns(TruncationWarning, match="1 of 4 texts were longer than the model reads and lost 40 tokens"):
+        model_of().predict([longest, *questions(3)])
+
+
+def test_the_card_counts_questions(tmp_path):
+    our_model("encoder", 3, **SHAPE).save(tmp_path / "model")
+    train = [ChoiceQuestion("cat", ("dog " * 30,) * 4, 1), *questions(3, 4)]
+    run = Finetuning(
+        tmp_path / "out",
+        tmp_path / "model",
+        "multiple-choice",
+        FinetuningSettings(num_epochs=1),
+        tell=lambda line: None,
+    )
+    with pytest.warns(TruncationWarning, match="1 of 4 texts were longer than the model reads and lost 40 tokens"):
+        run.start(train, train)
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "| texts cut | 1 | 1 |" in card and "| tokens cut | 40 | 40 |" in card

@@ -186,8 +186,10 @@ def test_a_run_in_a_used_folder_is_refused(corpus: Path, tmp_path: Path) -> None
     other = tmp_path / "other"
     other.mkdir()
     (other / "thesis.doc").write_text("mine")
-    with pytest.raises(UsageError, match="is not a run"):
-        pretraining(corpus, other).start(resume=False)
+    for resume in (False, True):
+        with pytest.raises(UsageError, match="is not a run"):
+            pretraining(corpus, other).start(resume=resume)
+    assert [path.name for path in other.iterdir()] == ["thesis.doc"]
 
 
 def test_bad_corpora_and_vocabularies(corpus: Path, tmp_path: Path) -> None:

@@ -303,6 +303,22 @@ def test_a_run_that_stopped_anywhere_ends_with_the_same_bits(tmp_path: Path, opt
         assert_same_bits(weights(again), weights(whole))
 
 
+@pytest.mark.parametrize("values, patience, expected", [
+    ([9, 3, 2, 5, 4], 1, ("stopped early", 15, 10)),  # the second evaluation improves on the first, and so goes on
+    ([9, 3, 2, 1, 4], 1, ("finished", 20, 15)),
+    ([9, 3, 4, 2, 5], 2, ("finished", 20, 15)),
+    ([1, math.nan, 4, math.nan, 3], None, ("finished", 20, 20)),
+    ([1, 4, math.nan, math.nan, 3], 2, ("stopped early", 15, 5)),
+    ([1] + [math.nan] * 4, 3, ("stopped early", 15, None)),
+])  # fmt: skip
+def test_patience_counts_evaluations_that_are_no_better(tmp_path: Path, values, patience, expected) -> None:
+    trainer = trainer_of(fresh_model(), tmp_path / "run", patience=patience)
+    left = iter(values)
+    trainer.evaluate = lambda: {"masked_lm_loss": next(left)}
+    assert (trainer.train(), trainer.state.step, trainer.state.best_step) == expected
+    assert events(tmp_path / "run", "end")[-1]["reason"] == expected[0]
+
+
 def test_the_last_checkpoints_and_the_best_are_kept(tmp_path: Path) -> None:
     model, run = fresh_model(), tmp_path / "run"
     trainer = trainer_of(model, run, replace(SETTINGS, save_every=2, keep_last=2))

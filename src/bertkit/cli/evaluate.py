@@ -150,23 +150,23 @@ def _evaluate_task(
     from bertkit.inference import PredictReport
     from bertkit.tasks.reading import BadRows, read_examples
 
-    task, counts, bad_rows = model.trained.task, PredictReport(), BadRows(skip=skip_bad)
-    read = partial(
-        read_examples, task.name, columns=columns_of(columns), label_names=task.known_labels, bad_rows=bad_rows
-    )
+    task, counts = model.trained.task, PredictReport()
+    bad_rows, bad_training_rows = BadRows(skip=skip_bad), BadRows(skip=skip_bad)
+    read = partial(read_examples, task.name, columns=columns_of(columns), label_names=task.known_labels)
     evidence = None
     others = train is not None or seeds or smaller  # of a task without evidence they are refused
     if report is None and not others and not (card and isinstance(task, JudgedTask)):
-        metrics = model.evaluate(read(data), report=counts)
+        metrics = model.evaluate(read(data, bad_rows=bad_rows), report=counts)
     else:
-        rows = list(read(data))
-        training_rows = None if train is None else list(read(train))
+        rows = list(read(data, bad_rows=bad_rows))
+        training_rows = None if train is None else list(read(train, bad_rows=bad_training_rows))
         evidence = gather_evidence(model, rows, training_rows, seeds=seeds, smaller=smaller)
         if report is not None:
             write_evidence_report(evidence, report, title=title)
         metrics, lengths = {name: score.value for name, score in evidence.scores.items()}, evidence.lengths
         counts = PredictReport(evidence.num_examples, num_cut=lengths.num_cut, num_tokens_cut=lengths.num_tokens_cut)
     tell_of(bad_rows.rows)
+    tell_of(bad_training_rows.rows)
     tell_of_cut(counts)
     if "unanswerable_accuracy" in metrics and "best_f1_threshold" not in metrics:
         note("some questions have no answer, which this model never says: --no-answer-threshold 0 lets it")

@@ -19,6 +19,7 @@ from bertkit.tasks import (
     TextExample,
     TextTask,
 )
+from bertkit.tasks.texts import names_of
 
 
 class SequenceClassifier(ClassifierMixin, TextEstimator):
@@ -56,10 +57,10 @@ class SequenceClassifier(ClassifierMixin, TextEstimator):
         options = self._task_options()
         if isinstance(options.get("class_weights"), Mapping):
             options["class_weights"] = {str(name): weight for name, weight in options["class_weights"].items()}
-        self._train(task.name, train, [] if dev is None else self._examples(*dev), options)
-        missing = {str(name) for name in self.classes_.tolist()} - set(self.model_.trained.task.label_names or ())
+        missing = {str(name) for name in self.classes_.tolist()} - names_of(train).keys()
         if missing:
             raise UsageError(f"no text has the class {', '.join(sorted(missing))}: take its column out")
+        self._train(task.name, train, [] if dev is None else self._examples(*dev), options)
         return self
 
     def predict(self, X: Any) -> np.ndarray:

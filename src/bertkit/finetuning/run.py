@@ -4,6 +4,7 @@ The directory is the model: ``run`` in it holds settings and metrics, and until 
 """
 
 import hashlib
+import math
 import platform
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +22,7 @@ from tqdm import tqdm
 from bertkit.batch import LabelledEncodings
 from bertkit.checkpoint import save_checkpoint
 from bertkit.device import cpu_name, resolve_device
-from bertkit.errors import UsageError
+from bertkit.errors import CheckpointError, DataError, UsageError
 from bertkit.evidence import Measured, measured_scores
 from bertkit.finetuning.adapters import add_adapters, read_adapter, without_adapters, write_adapter
 from bertkit.finetuning.card import DataFacts, model_card
@@ -31,6 +32,7 @@ from bertkit.finetuning.network import freeze, model_to_train, rate_factor
 from bertkit.finetuning.settings import FinetuningSettings
 from bertkit.inference import PredictReport
 from bertkit.inference.truncation import warn_of_truncation
+from bertkit.json_files import member, read_json, write_json
 from bertkit.model import Model, load
 from bertkit.tasks import FewShotClassification, task_kind
 from bertkit.training import (
@@ -46,6 +48,11 @@ from bertkit.training import (
     same_bits_threads,
 )
 from bertkit.whole_files import whole_folder
+
+GRID = "grid.json"
+"""In ``run`` of a sweep's folder, by which it is known."""
+_OUTCOME = "outcome.json"
+"""In ``run`` of a run that ended."""
 
 
 @dataclass(frozen=True)
@@ -85,11 +92,16 @@ class Finetuning:
 
         Raises:
             UsageError: settings that cannot be; or ``out`` holds something else, or another run.
-            DataError: examples that cannot be learned from, or a dev label that none of them has.
+            DataError: examples that cannot be learned from, a dev label that none of them has, or dev examples on which
+                the metric that decides is not a number.
             TrainingError: a loss that is no longer a number.
         """
         if self.settings.patience is not None and not dev:
             raise UsageError(f"patience={self.settings.patience} needs dev examples, by which to see improvement")
+        if (self._run / GRID).is_file():
+            raise UsageError(
+                f"{self.out} holds a sweep: go on with it by --sweep and --resume, or choose another folder"
+            )
         claim = partial(claim_run_folder, self.out, self._run / "settings.json", self.facts(train, dev), resume=resume)
         is_there = self.out.is_dir() and any(self.out.iterdir())
         if is_there:
@@ -107,8 +119,6 @@ class Finetuning:
         trainer = self._trainer(model, data, dev, should_stop)
         self._log_start(model, trainer.state)
         reason = trainer.train()
-        if reason == "stopped" and self._is_worn_out(trainer):
-            reason = "stopped early"
         outcome = Outcome(reason, trainer.state.step, trainer.state.best_step, {})
         if reason == "stopped":
             return outcome
@@ -117,7 +127,7 @@ class Finetuning:
         if dev:
             outcome, facts["dev"], intervals = self._judge(model, dev, outcome)
         self._write_card(model, facts, intervals, outcome, takes_pairs=getattr(train[0], "pair", None) is not None)
-        self._save(model)
+        self._save(model, outcome)
         return outcome
 
     @property
@@ -168,8 +178,9 @@ class Finetuning:
     def _encoded(self, model: Model, examples: Sequence[Any]) -> LabelledEncodings:
         task, layout = model.trained.task, model.trained.layout
         encodings = task.encode(model.tokenizer, examples, layout)
-        cut, remedy = encodings.num_tokens_cut, "raise max_length, or choose on_long='window'"
-        warn_of_truncation(len(examples), int((cut > 0).sum()), int(cut.sum()), remedy, stacklevel=3)
+        num_cut, num_tokens_cut = encodings.num_texts_cut, int(encodings.num_tokens_cut.sum())
+        remedy = "raise max_length, or choose on_long='window'"
+        warn_of_truncation(len(examples), num_cut, num_tokens_cut, remedy, stacklevel=3)
         return task.labelled(examples, encodings)
 
     def _trainer(
@@ -189,15 +200,24 @@ class Finetuning:
         best_by, known = self.settings.best_by or task.best_by, task.scorer().results()
         if best_by not in known:
             raise UsageError(f"best_by={best_by!r}: expected one of {', '.join(known)}")
-        trainer = Trainer(
+        state = self._state(model, optimizer)
+
+        def evaluate() -> dict[str, float]:
+            metrics = _evaluate(model, data, dev)
+            if not state.step and math.isnan(metrics[best_by]):
+                raise DataError(
+                    f"{best_by} of the {len(dev)} dev examples is not a number, so that it cannot choose the weights: "
+                    "give other dev examples, several and with scores that differ, or another metric by --best-by"
+                )
+            return metrics
+
+        return Trainer(
             model.network, task, feed, settings, optimizer, self._run,
             save_model=lambda folder, parameters: self._write(model, folder),
-            state=self._state(model, optimizer), best_by=best_by,
-            evaluate=partial(_evaluate, model, data, dev) if dev else None,
-            higher_is_better=higher_is_better(best_by), tell=self.tell,
+            state=state, best_by=best_by, evaluate=evaluate if dev else None,
+            higher_is_better=higher_is_better(best_by), patience=self.settings.patience, tell=self.tell,
+            should_stop=should_stop,
         )  # fmt: skip
-        trainer.should_stop = lambda: should_stop() or self._is_worn_out(trainer)
-        return trainer
 
     def _state(self, model: Model, optimizer: Together) -> TrainingState:
         found = checkpoints(self._run)
@@ -208,13 +228,6 @@ class Finetuning:
         if warning := same_bits_threads(state):
             self.tell(warning)
         return state
-
-    def _is_worn_out(self, trainer: Trainer) -> bool:
-        """Whether so many evaluations did not improve on the best."""
-        patience, state, every = self.settings.patience, trainer.state, trainer.settings.evaluate_every
-        if patience is None or state.best_step is None or every is None:
-            return False
-        return state.step - state.best_step >= patience * every
 
     def _finish(self, model: Model, data: LabelledEncodings, outcome: Outcome) -> None:
         """Give the model its best weights."""
@@ -249,8 +262,9 @@ class Finetuning:
         return replace(outcome, metrics=metrics), facts, measured_scores(task, dev, predictions)
 
     def _data_facts(self, name: str, examples: Sequence[Any], data: LabelledEncodings) -> DataFacts:
-        cut = data.encodings.num_tokens_cut
-        return DataFacts(len(examples), int((cut > 0).sum()), int(cut.sum()), self.files.get(name))
+        encodings = data.encodings
+        num_tokens_cut = int(encodings.num_tokens_cut.sum())
+        return DataFacts(len(examples), encodings.num_texts_cut, num_tokens_cut, self.files.get(name))
 
     def _write_card(
         self,
@@ -269,17 +283,27 @@ class Finetuning:
         )  # fmt: skip
         model.checkpoint.trained = replace(model.trained, card=card)
 
-    def _save(self, model: Model) -> None:
+    def _save(self, model: Model, outcome: Outcome) -> None:
         """Write the model directory."""
         with whole_folder(self.out, overwrite=True) as folder:
             self._write(model, folder)
             (folder / "run").mkdir()
             for name in ("settings.json", "metrics.jsonl"):
                 shutil.copy(self._run / name, folder / "run" / name)
+            content = {"reason": outcome.reason, "step": outcome.step, "best_step": outcome.best_step}
+            write_json(folder / "run" / _OUTCOME, content)
 
     def _outcome_of_before(self) -> Outcome:
-        self.tell(f"{self.out} is finished")
-        return Outcome("finished", 0, None, load(self.out, device="cpu").trained.metrics)
+        path = self._run / _OUTCOME
+        content = read_json(path)
+        if content is None:
+            raise CheckpointError(
+                f"{path} is missing, which tells how this run ended: load its model, or train it anew"
+            )
+        self.tell(f"{self.out} has ended before")
+        reason, step = member(content, "reason", str, path), member(content, "step", int, path)
+        best_step = member(content, "best_step", int, path)
+        return Outcome(reason, step, best_step, load(self.out, device="cpu").trained.metrics)
 
     def _log_start(self, model: Model, state: TrainingState) -> None:
         log = MetricsLog(self._run)

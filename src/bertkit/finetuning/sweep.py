@@ -1,5 +1,6 @@
 """Several runs that differ in a few settings, of which the best on the dev examples is kept."""
 
+import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -7,7 +8,7 @@ from itertools import product
 from typing import Any
 
 from bertkit.errors import UsageError
-from bertkit.finetuning.run import Finetuning, Outcome, higher_is_better
+from bertkit.finetuning.run import GRID, Finetuning, Outcome, higher_is_better
 from bertkit.json_files import read_json, write_json
 from bertkit.tasks import task_kind
 from bertkit.training import claim_run_folder
@@ -41,11 +42,13 @@ def sweep(
     folder = run.out / "run"
     record, best_by = folder / "sweep.json", run.settings.best_by or task_kind(run.task).best_by
     grid = {name: list(values) for name, values in grid.items()}
-    claim_run_folder(run.out, folder / "grid.json", {"grid": grid, **run.facts(train, dev)}, resume=resume)
+    if (folder / "settings.json").is_file() and not (folder / GRID).is_file():
+        raise UsageError(f"{run.out} holds a single run: go on with it without --sweep, or choose another folder")
+    claim_run_folder(run.out, folder / GRID, {"grid": grid, **run.facts(train, dev)}, resume=resume)
     results: dict[str, Any] = read_json(record) or {}
     points = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
     if (run.out / "config.json").is_file():
-        return _outcome(results[_best(results, best_by)])
+        return _outcome(results[best_of(results, best_by)])
     for number, point in enumerate(points, start=1):
         name = _name(point)
         if name in results:
@@ -58,12 +61,12 @@ def sweep(
         results[name] = {"settings": point, "reason": outcome.reason, "step": outcome.step,
                          "best_step": outcome.best_step, "metrics": outcome.metrics}  # fmt: skip
         write_json(record, results)
-        for other in results.keys() - {_best(results, best_by)}:
+        for other in results.keys() - {best_of(results, best_by)}:
             shutil.rmtree(folder / "runs" / other, ignore_errors=True)
-    best = _best(results, best_by)
+    best = best_of(results, best_by)
     with whole_folder(run.out, overwrite=True) as whole:
         shutil.copytree(folder / "runs" / best, whole, dirs_exist_ok=True)
-        for name in ("grid.json", "sweep.json"):
+        for name in (GRID, "sweep.json"):
             shutil.copy(folder / name, whole / "run" / name)
     run.tell(f"the best by {best_by}: {best.replace('_', ' ')}")
     return _outcome(results[best])
@@ -73,9 +76,15 @@ def _name(point: Mapping[str, Any]) -> str:
     return "_".join(f"{name}={value}" for name, value in point.items())
 
 
-def _best(results: Mapping[str, Any], best_by: str) -> str:
+def best_of(results: Mapping[str, Any], best_by: str) -> str:
+    """The name of the run with the best metric."""
     sign = 1 if higher_is_better(best_by) else -1
-    return max(results, key=lambda name: sign * results[name]["metrics"][best_by])
+
+    def goodness(name: str) -> float:
+        value = results[name]["metrics"][best_by]
+        return -math.inf if math.isnan(value) else sign * value  # not a number: such as of equal predictions
+
+    return max(results, key=goodness)
 
 
 def _outcome(result: Mapping[str, Any]) -> Outcome:

@@ -253,6 +253,6 @@ def _count(report: EmbedReport, encodings: Encodings, num_texts: int, empty_leng
     report.num_texts += num_texts
     report.num_tokens += len(encodings.input_ids)
     report.num_empty += int((encodings.seqlens == empty_length).sum())
-    report.num_texts_cut += int((encodings.num_tokens_cut > 0).sum())
+    report.num_texts_cut += encodings.num_texts_cut
     report.num_tokens_cut += int(encodings.num_tokens_cut.sum())
     report.num_texts_windowed += int((np.bincount(encodings.text_index) > 1).sum())

@@ -28,7 +28,7 @@ def next_sentence_probability(
         texts, following, max_length=runner.max_positions, on_long=on_long, with_offsets=False
     )
     cut = encodings.num_tokens_cut
-    num_cut, remedy = int((cut > 0).sum()), "shorten them to have them read whole"
+    num_cut, remedy = encodings.num_texts_cut, "shorten them to have them read whole"
     warn_of_truncation(len(texts), num_cut, int(cut.sum()), remedy, stacklevel=3)
 
     def forward(batch: Batch, indices: np.ndarray) -> np.ndarray:

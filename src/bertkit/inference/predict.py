@@ -58,7 +58,7 @@ def predict(
             encodings = task.encode(runner.tokenizer, chunk, layout, report.num_examples)
             report.num_examples += len(chunk)
             report.num_tokens += len(encodings.input_ids)
-            report.num_cut += int((encodings.num_tokens_cut > 0).sum())
+            report.num_cut += encodings.num_texts_cut
             report.num_tokens_cut += int(encodings.num_tokens_cut.sum())
             yield chunk, decode(chunk, encodings, head_logits(runner, task, encodings))
             bar.update(len(chunk))

@@ -43,7 +43,7 @@ def verify_resume(
     tell(f"the uninterrupted run took {seconds:.0f} s")
     draw, steps = random.Random(seed), []
     killed.mkdir()
-    for name in ("vocab.txt", "shard"):  # prepared once: what is tested is the training
+    for name in ("recipe.json", "vocab.txt", "shard"):  # prepared once: what is tested is the training
         source = whole / name
         if source.is_dir():
             shutil.copytree(source, killed / name)

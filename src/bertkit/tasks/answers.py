@@ -65,10 +65,6 @@ class AnswerScores:
             f1 = exact
         self._numbers.extend((exact, f1, float(bool(true_answers)), no_answer_margin))
 
-    def merge(self, other: "AnswerScores") -> None:
-        """Take over what another has added up."""
-        self._numbers += other._numbers
-
     def results(self, no_answer_threshold: float = float("inf")) -> dict[str, float]:
         """``exact_match`` and ``f1`` where "no answer" is given for margins above a threshold.
 

@@ -1,8 +1,8 @@
 """How good predictions are, batch by batch: what adds up is kept as sums, the rest as pairs, as each class says.
 
-Each has ``add`` for a batch, ``merge`` for what another thread or rank has added up, and ``results``, which gives them
-by name. They equal scikit-learn's and scipy's, by convention too where there is nothing to divide by: an F1 or a
-Matthews coefficient is 0 there, a correlation with a constant not a number.
+Each has ``add`` for a batch, and ``results``, which gives them by name. They equal scikit-learn's and scipy's, by
+convention too where there is nothing to divide by: an F1 or a Matthews coefficient is 0 there, a correlation with a
+constant not a number.
 """
 
 from collections.abc import Sequence
@@ -45,21 +45,10 @@ class ClassificationScores:
                 raise UsageError(f"{named} is {wrong}: expected 0 to {num_labels - 1}, for {num_labels} labels")
         self.counts += np.bincount(labels * num_labels + predictions, minlength=num_labels**2).reshape(num_labels, -1)
 
-    def merge(self, other: "ClassificationScores") -> None:
-        """Take over what another has added up."""
-        self.counts += other.counts
-
     def results(self) -> dict[str, float]:
         """``accuracy``, which is the micro F1 too; ``macro_f1``, the mean over the labels that occur; ``matthews``;
         of two labels also ``f1``, that of the second."""
-        return _as_floats(class_results(*self._totals()))
-
-    def per_label(self, label_names: Sequence[str]) -> list[LabelScore]:
-        """The scores of each label, named in the order of their numbers."""
-        return label_scores(label_names, *self._totals())
-
-    def _totals(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        return self.counts.diagonal(), self.counts.sum(axis=1), self.counts.sum(axis=0)
+        return _as_floats(class_results(self.counts.diagonal(), self.counts.sum(axis=1), self.counts.sum(axis=0)))
 
 
 class MultiLabelScores:
@@ -89,23 +78,11 @@ class MultiLabelScores:
         self.num_examples += len(labels)
         self.num_exact += int((labels == predictions).all(axis=1).sum())
 
-    def merge(self, other: "MultiLabelScores") -> None:
-        """Take over what another has added up."""
-        self.correct += other.correct
-        self.true += other.true
-        self.predicted += other.predicted
-        self.num_examples += other.num_examples
-        self.num_exact += other.num_exact
-
     def results(self) -> dict[str, float]:
         """``accuracy``, the share of examples whose labels are all right; ``micro_f1``, over all decisions;
         ``macro_f1``, the mean over all labels."""
         accuracy = ratio(self.num_exact, self.num_examples)
         return _as_floats({"accuracy": accuracy, **several_results(self.correct, self.true, self.predicted)})
-
-    def per_label(self, label_names: Sequence[str]) -> list[LabelScore]:
-        """The scores of each label, named in the order of their numbers."""
-        return label_scores(label_names, self.correct, self.true, self.predicted)
 
 
 class RegressionScores:
@@ -123,7 +100,7 @@ class RegressionScores:
         self._pairs: list[np.ndarray] = []  # each (n, 2)
 
     def add(self, targets: ArrayLike, predictions: ArrayLike) -> None:
-        """(n,) true and predicted numbers.
+        """(n,) true and predicted numbers; the moments are taken over as in Chan, Golub & LeVeque 1983.
 
         Raises:
             UsageError: numbers that differ, or that are not finite.
@@ -133,25 +110,14 @@ class RegressionScores:
             return
         if not np.isfinite(pairs).all():
             raise UsageError(f"example {int((~np.isfinite(pairs)).any(axis=1).argmax())} of a batch is not finite")
-        part = RegressionScores()
-        part._count = len(pairs)
-        part._mean = pairs.mean(axis=0)
-        part._moments = (pairs - part._mean).T @ (pairs - part._mean)
-        part._absolute = float(np.abs(pairs[:, 0] - pairs[:, 1]).sum())
-        part._pairs = [pairs]
-        self.merge(part)
-
-    def merge(self, other: "RegressionScores") -> None:
-        """Take over what another has added up (Chan, Golub & LeVeque 1983)."""
-        count = self._count + other._count
-        if not other._count:
-            return
-        apart = other._mean - self._mean
-        self._moments = self._moments + other._moments + np.outer(apart, apart) * (self._count * other._count / count)
-        self._mean = self._mean + apart * (other._count / count)
+        mean, count = pairs.mean(axis=0), self._count + len(pairs)
+        apart = mean - self._mean
+        self._moments = self._moments + (pairs - mean).T @ (pairs - mean)
+        self._moments += np.outer(apart, apart) * (self._count * len(pairs) / count)
+        self._mean = self._mean + apart * (len(pairs) / count)
         self._count = count
-        self._absolute += other._absolute
-        self._pairs += other._pairs
+        self._absolute += float(np.abs(pairs[:, 0] - pairs[:, 1]).sum())
+        self._pairs.append(pairs)
 
     def results(self) -> dict[str, float]:
         """``pearson``, ``spearman``, ``mean_squared_error``, ``mean_absolute_error``."""
@@ -186,19 +152,10 @@ class EntityScores:
         for place, found in enumerate((both[times == 2], true, predicted)):
             self.counts[place] += np.bincount(found[:, 2], minlength=len(self.tags.types))
 
-    def merge(self, other: "EntityScores") -> None:
-        """Take over what another has added up."""
-        self.words.merge(other.words)
-        self.counts += other.counts
-
     def results(self) -> dict[str, float]:
         """``f1``, ``precision`` and ``recall`` over all entities; ``macro_f1``, the mean over the types that occur;
         ``accuracy``, of the tags."""
         return _as_floats(entity_results(*self.counts)) | {"accuracy": self.words.results()["accuracy"]}
-
-    def per_type(self) -> list[LabelScore]:
-        """The scores of each type of entity."""
-        return label_scores(self.tags.types, *self.counts)
 
 
 def class_results(correct: np.ndarray, true: np.ndarray, predicted: np.ndarray) -> dict[str, np.ndarray]:

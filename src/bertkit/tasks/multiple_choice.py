@@ -6,7 +6,7 @@ a question stand next to each other. Shape letters: S sequences, N questions, C 
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, ClassVar, Self
 
@@ -89,9 +89,9 @@ class MultipleChoice(TextTask):
         """As `TextTask.encode`: a sequence for each choice."""
         if layout.on_long == "window":
             raise UsageError("a choice is read as a whole: use on_long='truncate' or 'error'")
-        example_of = [number for number, example in enumerate(examples) for _ in example.choices]
-        with naming_long_ones(examples, first_index, example_of):
-            return tokenizer.encode_batch(
+        example_of = np.repeat(np.arange(len(examples)), [len(example.choices) for example in examples])
+        with naming_long_ones(examples, first_index, example_of.tolist()):
+            encodings = tokenizer.encode_batch(
                 [examples[number].context for number in example_of],
                 [choice for example in examples for choice in example.choices],
                 max_length=layout.max_length,
@@ -99,6 +99,7 @@ class MultipleChoice(TextTask):
                 first_index=first_index,
                 with_offsets=False,
             )
+        return replace(encodings, text_index=example_of)
 
     def labelled(self, examples: Sequence[ChoiceQuestion], encodings: Encodings) -> LabelledEncodings:
         """As `TextTask.labelled`: (N,) the numbers of the right choices.

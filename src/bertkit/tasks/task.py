@@ -113,7 +113,7 @@ class TextTask(ABC):
 
     @abstractmethod
     def encode(self, tokenizer: Tokenizer, examples: Sequence[Any], layout: Layout, first_index: int = 0) -> Encodings:
-        """The sequences of examples, in order, one or more for each.
+        """The sequences of examples, in order, one or more for each, whose ``text_index`` is the example's number.
 
         Args:
             first_index: the number that errors give the first example, for examples that come in parts.

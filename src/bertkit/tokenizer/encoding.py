@@ -98,6 +98,11 @@ class Encodings(Sequence[Encoding]):
         return np.diff(self.cu_seqlens)
 
     @property
+    def num_texts_cut(self) -> int:
+        """Texts of which something was cut, in however many sequences."""
+        return len(np.unique(self.text_index[self.num_tokens_cut > 0]))
+
+    @property
     def offsets(self) -> np.ndarray:
         """(T, 2) int32 characters of the original text.
 

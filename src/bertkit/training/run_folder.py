@@ -13,7 +13,7 @@ def claim_run_folder(folder: Path, record: Path, settings: dict[str, Any], *, re
     """Take a folder for a run, and write down its settings.
 
     Args:
-        record: the file of the settings, in the folder.
+        record: the file of the settings, in the folder or in one of its folders.
         resume: whether a run that is there may be gone on with.
 
     Raises:
@@ -21,7 +21,7 @@ def claim_run_folder(folder: Path, record: Path, settings: dict[str, Any], *, re
     """
     before = read_json(record)
     if before is None:
-        if folder.is_dir() and any(folder.iterdir()) and not resume:
+        if not _is_free(folder, record):
             raise UsageError(f"{folder} exists and is not a run: choose another folder")
         record.parent.mkdir(parents=True, exist_ok=True)
         write_json(record, settings)
@@ -32,6 +32,14 @@ def claim_run_folder(folder: Path, record: Path, settings: dict[str, Any], *, re
             f"{folder} was started with other settings ({', '.join(differing)}): go on with those, or choose another "
             "folder"
         )
+
+
+def _is_free(folder: Path, record: Path) -> bool:
+    """Whether there is nothing, or nothing but what a run leaves that is killed before its record is there."""
+    if not folder.is_dir():
+        return not folder.exists()
+    beginnings = f".{record.name}.*.partial"
+    return all(path == record.parent or path.match(beginnings) for path in folder.rglob("*"))
 
 
 def _differing(before: dict[str, Any], now: dict[str, Any]) -> list[str]:

@@ -53,7 +53,8 @@ class Trainer:
 
     ``run`` is its folder; ``save_model(folder, parameters=...)`` writes a model directory of them; ``evaluate`` gives
     the metrics on held-out data, of which ``best_by`` decides which checkpoint is the best, the lowest or, if
-    ``higher_is_better``, the highest; ``sample`` gives what to log beside them; ``tell`` gets lines for a person.
+    ``higher_is_better``, the highest, and never one that is not a number; after ``patience`` evaluations without a
+    better one the run stops; ``sample`` gives what to log beside them; ``tell`` gets lines for a person.
     """
 
     network: nn.Module
@@ -67,6 +68,7 @@ class Trainer:
     evaluate: Callable[[], dict[str, float]] | None = None
     best_by: str = "loss"
     higher_is_better: bool = False
+    patience: int | None = None
     sample: Callable[[], dict[str, Any]] | None = None
     tell: Callable[[str], None] = tqdm.write
     ranks: Ranks = field(default_factory=Ranks)
@@ -74,7 +76,8 @@ class Trainer:
     tensorboard: bool = False
 
     def train(self) -> str:
-        """Train to the end of the run, or until ``should_stop``; returns "finished" or "stopped".
+        """Train to the end of the run, or until ``should_stop``; returns "finished", "stopped", or "stopped early" when
+        out of ``patience``.
 
         Raises:
             TrainingError: the loss or a gradient is not a finite number; where it was is in ``non-finite.json``.
@@ -97,19 +100,26 @@ class Trainer:
             self._evaluate()
             state.best = state.best_step = None
         stops, done = self._agree()
-        while not stops and done < 1:
+        while not (stops or done >= 1 or self._is_worn_out()):
             batch = coming.result() if coming is not None else self.feed.batch(state.position, done)
             position, state.position = state.position, self.feed.next_position(state.position, done)
             coming = self._coming(ahead, state.position)
             self._step(batch, position, done)
             before, (stops, done) = done, self._agree()
             self._after_step(before, done, progress)
-        reason = "stopped" if done < 1 else "finished"
+        reason = "finished" if done >= 1 else "stopped early" if self._is_worn_out() else "stopped"
         improved = reason == "finished" and self._step_evaluated != state.step and self._evaluate()
         if improved or (state.step and not checkpoint_folder(self.run, state.step).is_dir()):
             self._save()
         self._write("end", seconds=state.seconds, reason=reason)
         return reason
+
+    def _is_worn_out(self) -> bool:
+        """Whether so many evaluations did not improve on the best."""
+        every = self.settings.evaluate_every
+        if self.patience is None or every is None:
+            return False
+        return self.state.step - (self.state.best_step or 0) >= self.patience * every
 
     def _step(self, batch: Any, position: int, done: float) -> None:
         """One optimizer step."""
@@ -197,8 +207,8 @@ class Trainer:
         self._step_evaluated = state.step
         self._write("evaluation", seconds=state.seconds, tokens=state.num_tokens, **metrics)
         value = metrics[self.best_by]
-        if state.best is None or math.isnan(state.best):
-            improved = True
+        if state.best is None:
+            improved = not math.isnan(value)
         else:
             improved = value > state.best if self.higher_is_better else value < state.best
         if improved:
