@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -188,6 +189,16 @@ def test_a_run_in_a_used_folder_is_refused(corpus: Path, tmp_path: Path) -> None
     (other / "thesis.doc").write_text("mine")
     with pytest.raises(UsageError, match="is not a run"):
         pretraining(corpus, other).start(resume=False)
+
+
+def test_a_run_goes_on_with_another_expected_curve_and_other_samples(corpus: Path, tmp_path: Path) -> None:
+    made = pretraining(corpus, tmp_path / "run", "training.num_steps=3")
+    assert made.start(resume=False, should_stop=lambda: made.state.step >= 1) == "stopped"
+    again = pretraining(corpus, tmp_path / "run", "training.num_steps=3")
+    assert again.recipe.samples and again.recipe.expected
+    again.recipe = replace(again.recipe, samples=("a [MASK].",), expected=({"tokens": 5, "masked_lm_loss": 2.0},))
+    assert again.start(resume=True) == "finished"
+    assert events(tmp_path / "run", "samples")[-1]["samples"][0]["text"] == "a [MASK]."
 
 
 def test_bad_corpora_and_vocabularies(corpus: Path, tmp_path: Path) -> None:

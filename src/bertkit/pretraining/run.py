@@ -42,6 +42,9 @@ from bertkit.training import (
 HELD_OUT_SEQUENCES = 1_000
 """Of an evaluation during the run."""
 
+_SHOWN = ("recipe.expected", "recipe.samples")
+"""Settings that decide what is shown of a run and not what it learns: one may go on with others."""
+
 
 @dataclass(frozen=True)
 class Inputs:
@@ -140,7 +143,7 @@ class Pretraining:
         """The run's folder, new or this very run's."""
         if self.ranks.is_first:
             content = {"recipe": self.recipe.facts(), "inputs": self.inputs.facts()}
-            claim_run_folder(self.run, self.run / "recipe.json", content, resume=resume)
+            claim_run_folder(self.run, self.run / "recipe.json", content, resume=resume, ignored=_SHOWN)
         self.ranks.wait()
 
     def _model(self) -> Model:
