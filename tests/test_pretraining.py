@@ -16,6 +16,7 @@ from bertkit import ModernConfig, load
 from bertkit.errors import BertkitError, DataError, DependencyError, MissingHeadError, UsageError
 from bertkit.pretraining import RECIPES, Inputs, Pretraining, read_recipe, with_length
 from bertkit.pretraining.verify_resume import verify_resume
+from bertkit.training import Ranks
 
 WORDS = "the cat dog bird fish sat ran saw ate on under near a big small red blue old mat tree house river".split()
 TINY = [
@@ -189,6 +190,60 @@ def test_a_run_in_a_used_folder_is_refused(corpus: Path, tmp_path: Path) -> None
     (other / "thesis.doc").write_text("mine")
     with pytest.raises(UsageError, match="is not a run"):
         pretraining(corpus, other).start(resume=False)
+
+
+def test_what_is_wrong_with_settings_shows_before_the_folder_is_taken(corpus: Path, tmp_path: Path) -> None:
+    run, without_mask = tmp_path / "run", tmp_path / "without.txt"
+    without_mask.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS, "."]))
+
+    def fails(*changes: str, inputs: dict | None = None, source: Path = corpus, **options) -> str:
+        made = replace(pretraining(source, run, *changes, **inputs or {}), **options)
+        with pytest.raises(BertkitError) as error:
+            made.start(resume=False)
+        assert not run.exists()
+        return str(error.value)
+
+    assert "give --minutes" in fails("model.size=fit")
+    assert "num_attention_heads" in fails("model.config.num_attention_heads=5")
+    assert "no next_sentence head" in fails("model.architecture=modernbert", "data.sentence_pairs=published")
+    assert "the model has 20 positions" in fails("model.config.max_position_embeddings=20")
+    assert "3 ranks" in fails(ranks=Ranks(0, 3))
+    assert "there is one" in fails(shard=True)
+    assert "device='abacus'" in fails(device="abacus")
+    assert "typo.txt" in fails(source=tmp_path / "typo.txt")
+    assert "typo.txt" in fails(inputs={"held_out": (tmp_path / "typo.txt",)})
+    assert "no column 'text'" in fails(inputs={"column": "text"})
+    assert "layout='verse'" in fails("data.layout=verse")
+    assert "held_out_share" in fails("data.held_out_share=0")
+    assert "[MASK]" in fails(inputs={"vocabulary": without_mask})
+    assert "nowhere" in fails("model.from_checkpoint=true", inputs={"model": str(tmp_path / "nowhere")})
+
+
+def test_a_folder_in_which_no_training_began_is_taken_again(corpus: Path, tmp_path: Path, monkeypatch) -> None:
+    run = tmp_path / "run"
+
+    def stop(*args, **options):
+        raise DataError("stopped here")
+
+    with monkeypatch.context() as patch, pytest.raises(DataError, match="stopped here"):
+        patch.setattr("bertkit.pretraining.run.held_out_batches", stop)
+        pretraining(corpus, run, "training.num_steps=2").start(resume=False)
+    made = [run / "vocab.txt", run / "shard" / "tokens.bin"]
+    times = [path.stat().st_mtime_ns for path in made]
+    with monkeypatch.context() as patch, pytest.raises(DataError, match="stopped here"):  # the same text
+        patch.setattr("bertkit.pretraining.run.held_out_batches", stop)
+        pretraining(corpus, run, "training.num_steps=3").start(resume=True)
+    assert [path.stat().st_mtime_ns for path in made] == times
+    assert pretraining(corpus, run, "training.num_steps=1", "vocabulary.size=70").start(resume=False) == "finished"
+    assert load(run / "model").config.vocab_size == 70
+    assert json.loads((run / "recipe.json").read_text())["recipe"]["training"]["num_steps"] == 1
+    other = tmp_path / "cake"
+    other.mkdir()
+    (other / "recipe.json").write_text('{"flour": 500}')
+    (other / "vocab.txt").write_text("mine")
+    with pytest.raises(UsageError, match="choose another folder"):
+        pretraining(corpus, other).start(resume=False)
+    assert (other / "vocab.txt").read_text() == "mine"
 
 
 def test_a_run_goes_on_with_another_expected_curve_and_other_samples(corpus: Path, tmp_path: Path) -> None:

@@ -89,13 +89,7 @@ def write_shard(
         DataError, UsageError, DependencyError: as ``find_files`` and ``read_parts``.
     """
     folder = Path(folder)
-    paths, left_out = [], []
-    for source in as_list(sources):
-        found, ignored = find_files(source)
-        paths += found
-        left_out += map(str, ignored)
-    if settings.column is not None and all(path.suffix == ".txt" for path in paths):
-        raise UsageError(f"txt files have no column {settings.column!r}; leave it out")
+    paths, left_out = find_sources(sources, settings.column)
     fresh = {
         "format": FORMAT,
         "finished": False,
@@ -111,7 +105,7 @@ def write_shard(
         "num_forgotten": 0,  # sentences whose duplicates are not found, see duplicates.py
         "duplicate_examples": [],
         "sources": [_source(path) for path in paths],
-        "left_out": left_out,  # files below the folders whose extension is another
+        "left_out": [str(path) for path in left_out],  # files below the folders whose extension is another
         "progress": {
             "source": 0, "position": 0, "line": 1, "document_is_open": False, "set_aside_bytes": 0, HELD_OUT: _NOTHING,
         },
@@ -129,6 +123,22 @@ def write_shard(
         with ExitStack() as stack:
             _Writing(folder, tokenizer, settings, paths, manifest, stack).run(num_threads or num_processors())
     return open_shard(folder, tokenizer)
+
+
+def find_sources(sources: str | Path | Sequence[str | Path], column: str | None) -> tuple[list[Path], list[Path]]:
+    """The files to read, and those below the folders whose extension is another.
+
+    Raises:
+        DataError, UsageError: as ``find_files``; or a ``column`` where all files are txt.
+    """
+    paths, left_out = [], []
+    for source in as_list(sources):
+        found, ignored = find_files(source)
+        paths += found
+        left_out += ignored
+    if column is not None and all(path.suffix == ".txt" for path in paths):
+        raise UsageError(f"txt files have no column {column!r}; leave it out")
+    return paths, left_out
 
 
 class _Writing:

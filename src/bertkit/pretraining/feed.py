@@ -59,8 +59,7 @@ def make_feed(
         UsageError: a batch that the ranks cannot share alike, or a vocabulary without [CLS], [SEP] or [MASK].
         DataError: a corpus that cannot give such examples.
     """
-    if batch_size % num_ranks:
-        raise UsageError(f"batch_size={batch_size} is not a multiple of the {num_ranks} ranks that share it")
+    check_share(batch_size, num_ranks)
     sources = [_source(shard, tokenizer, data, max_seqlen, seed) for max_seqlen in data.max_seqlens()]
     loader = Loader(sources, _masking(tokenizer, data, seed), seed, rank=rank, num_ranks=num_ranks)
     return PretrainingFeed(loader, data, batch_size)
@@ -76,6 +75,17 @@ def held_out_batches(
     number = min(source.num_examples(0), max_sequences)
     batch = loader.batch(0, number, stage=0, mask_rate=_HELD_OUT_RATE)
     return batch.split(max(1, round(batch.num_tokens / tokens_per_batch)))
+
+
+def check_share(batch_size: int, num_ranks: int) -> None:
+    """Raise a UsageError for a batch that the ranks cannot share alike."""
+    if batch_size % num_ranks:
+        raise UsageError(f"batch_size={batch_size} is not a multiple of the {num_ranks} ranks that share it")
+
+
+def check_vocabulary(tokenizer: Tokenizer, data: DataSettings) -> None:
+    """Raise a UsageError for a vocabulary that has not what these examples need."""
+    _masking(tokenizer, data, _HELD_OUT_SEED)
 
 
 def _source(shard: TokenShard, tokenizer: Tokenizer, data: DataSettings, max_seqlen: int, seed: int) -> Source:
