@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from bertkit import ModernConfig, load
+from bertkit import Model, ModernConfig, Tokenizer, TransformerConfig, load
 from bertkit.errors import BertkitError, DataError, DependencyError, MissingHeadError, UsageError
 from bertkit.pretraining import RECIPES, Inputs, Pretraining, read_recipe, with_length
+from bertkit.pretraining.run import _samples
 from bertkit.pretraining.verify_resume import verify_resume
 from bertkit.training import Ranks
 
@@ -176,6 +177,19 @@ def test_a_run_goes_on_after_a_stop_to_the_same_bits(corpus: Path, tmp_path: Pat
         steps = made.state.step
     assert steps == 10 and any("going on after step 10" in line for line in made.lines)
     assert digest(parts) == digest(whole)
+
+
+def test_samples_are_filled_without_dropout() -> None:
+    tokenizer = Tokenizer.from_vocab(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS])
+    config = TransformerConfig(
+        vocab_size=len(tokenizer.vocabulary), hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=24, hidden_dropout_prob=0.5, attention_probs_dropout_prob=0.5,
+    )  # fmt: skip
+    model = Model.create(config, tokenizer, ["masked_lm"])
+    model.mark_trained()
+    model.network.train()
+    first, second = (_samples(model, ["the cat [MASK] on the [MASK]"], lambda line: None) for _ in range(2))
+    assert first == second and len(first["samples"]) == 2 and model.network.training
 
 
 def test_a_run_in_a_used_folder_is_refused(corpus: Path, tmp_path: Path) -> None:

@@ -260,11 +260,15 @@ def _text_settings(record: dict[str, Any]) -> list[Any]:
 
 
 def _samples(model: Model, texts: Sequence[str], tell: Callable[[str], None]) -> dict[str, Any]:
-    """The texts' masks, filled as the model would fill them now; a line of each is told."""
-    filled = []
-    for text in texts:
-        for mask in model.fill_mask(text, top_k=5):
-            candidates = [{"token": one.token, "score": round(one.score, 4)} for one in mask.candidates]
-            filled.append({"text": text, "candidates": candidates})
-            tell(f"    {text}  {', '.join(one.token for one in mask.candidates)}")
+    """The texts' masks, filled as the model would fill them now, without dropout; a line of each is told."""
+    filled, was_training = [], model.network.training
+    model.network.eval()
+    try:
+        for text in texts:
+            for mask in model.fill_mask(text, top_k=5):
+                candidates = [{"token": one.token, "score": round(one.score, 4)} for one in mask.candidates]
+                filled.append({"text": text, "candidates": candidates})
+                tell(f"    {text}  {', '.join(one.token for one in mask.candidates)}")
+    finally:
+        model.network.train(was_training)
     return {"samples": filled}
