@@ -132,6 +132,7 @@ def test_a_run_learns_and_its_model_fills_masks(corpus: Path, tmp_path: Path) ->
     losses = [event["masked_lm_loss"] for event in events(run, "evaluation")]
     assert losses[-1] < losses[0] - 0.25
     (start,) = events(run, "start")
+    assert "random_pair_share" not in start["corpus"]
     assert start["corpus"]["num_documents"] >= 50 and losses[-1] < start["corpus"]["unigram_entropy"] - 0.1
     model = load(run / "model")
     (mask,) = model.fill_mask("the big cat sat on [MASK] tree.")
@@ -162,6 +163,9 @@ def test_a_run_with_sentence_pairs_and_longer_sequences_at_the_end(corpus: Path,
     first, *_, last = events(run, "step")
     assert first["next_sentence_loss"] > 0.3 and last["tokens"] - 2 * events(run, "step")[2]["tokens"] > 500
     assert list(load(run / "model").network.heads) == ["masked_lm", "next_sentence"]
+    share = events(run, "start")[0]["corpus"]["random_pair_share"]
+    assert share > 0.52 if pairs == "published" else share == pytest.approx(0.5, abs=0.01)
+    assert any(f"{100 * share:.1f} % of the sentence pairs are random" in line for line in made.lines)
 
 
 def test_a_run_goes_on_after_a_stop_to_the_same_bits(corpus: Path, tmp_path: Path) -> None:

@@ -42,6 +42,11 @@ class PretrainingFeed:
         """Epochs done and the mask rate."""
         return {"epoch": self.loader.epoch(position), "mask_rate": self.data.mask_rate_at(done)}
 
+    def random_share(self) -> float | None:
+        """The share of the first epoch's sentence pairs whose second text is random; None: there are no pairs."""
+        source = self.loader.sources[0]
+        return float(source.random_share(0)) if isinstance(source, SentencePairs) else None
+
 
 def make_feed(
     shard: TokenShard,

@@ -21,7 +21,7 @@ from bertkit.device import cpu_name, resolve_device
 from bertkit.errors import UsageError
 from bertkit.json_files import read_json, write_json
 from bertkit.model import Model, load
-from bertkit.pretraining.feed import check_share, check_vocabulary, held_out_batches, make_feed
+from bertkit.pretraining.feed import PretrainingFeed, check_share, check_vocabulary, held_out_batches, make_feed
 from bertkit.pretraining.network import check_shape, new_model
 from bertkit.pretraining.recipe import Recipe
 from bertkit.pretraining.text import check_texts, corpus_facts, learn_vocabulary, texts_of, write_shards
@@ -120,7 +120,7 @@ class Pretraining:
             tokens_per_batch=settings.tokens_per_part,
         )  # fmt: skip
         parts = [part.to(resolve_device(self.device)) for part in parts]
-        self._log_start(model, shard)
+        self._log_start(model, shard, feed)
         trainer = Trainer(
             network,
             task,
@@ -240,15 +240,19 @@ class Pretraining:
             )
         return state
 
-    def _log_start(self, model: Model, shard: TokenShard) -> None:
+    def _log_start(self, model: Model, shard: TokenShard, feed: PretrainingFeed) -> None:
         if not self.ranks.is_first:
             return
+        corpus, share = corpus_facts(shard), feed.random_share()
+        if share is not None:
+            corpus["random_pair_share"] = share
+            self.tell(f"{100 * share:.1f} % of the sentence pairs are random, the others follow one another")
         log = MetricsLog(self.run)
         log.write(
             "start", self.state.step, time=datetime.now(UTC).isoformat(timespec="seconds"),
             resumed=self.state.step > 0, settings=self.recipe.facts(), inputs=self.inputs.facts(),
             num_parameters=sum(parameter.numel() for parameter in model.network.parameters()),
-            vocab_size=model.config.vocab_size, corpus=corpus_facts(shard), processor=cpu_name(),
+            vocab_size=model.config.vocab_size, corpus=corpus, processor=cpu_name(),
             versions={"python": platform.python_version(), "bertkit": version("bertkit"), "torch": torch.__version__},
         )  # fmt: skip
         log.close()
