@@ -154,6 +154,23 @@ def test_a_run_of_the_modern_encoder(corpus: Path, tmp_path: Path) -> None:
         pretraining(corpus, tmp_path / "pairs", modern, "data.sentence_pairs=balanced").start(resume=False)
 
 
+def test_sentence_pairs_hold_out_two_documents_of_a_few(tmp_path: Path) -> None:
+    few = write_corpus(tmp_path / "few.txt", num_documents=8)
+    one = "data.held_out_share=0.000001"
+    for run, pairs, number in (("with", "published", 2), ("without", "none", 1)):
+        made = pretraining(few, tmp_path / run, one, f"data.sentence_pairs={pairs}", "training.num_steps=1")
+        assert made.start(resume=False) == "finished"
+        manifest = json.loads((tmp_path / run / "shard" / "held-out" / "manifest.json").read_text())
+        assert manifest["num_documents"] == number
+    single = write_corpus(tmp_path / "single.txt", num_documents=1, seed=1)
+    pairs = ["data.sentence_pairs=published", "data.layout=lines"]
+    with pytest.raises(DataError, match=r"^the text held out .*data\.held_out_share.*--held-out.*there is 1"):
+        pretraining(few, tmp_path / "files", *pairs, held_out=(single,)).start(resume=False)
+    two = write_corpus(tmp_path / "two.txt", num_documents=2)
+    with pytest.raises(DataError, match=r"^the corpus without what is held out .*there is 1"):
+        pretraining(two, tmp_path / "two", *pairs).start(resume=False)
+
+
 @pytest.mark.parametrize("pairs", ["published", "balanced"])
 def test_a_run_with_sentence_pairs_and_longer_sequences_at_the_end(corpus: Path, tmp_path: Path, pairs: str) -> None:
     run = tmp_path / "run"

@@ -13,7 +13,7 @@ from bertkit.batch import (
     continues_word,
 )
 from bertkit.corpus.shards import TokenShard
-from bertkit.errors import UsageError
+from bertkit.errors import DataError, UsageError
 from bertkit.pretraining.recipe import DataSettings
 from bertkit.tokenizer import Tokenizer
 
@@ -65,7 +65,8 @@ def make_feed(
         DataError: a corpus that cannot give such examples.
     """
     check_share(batch_size, num_ranks)
-    sources = [_source(shard, tokenizer, data, max_seqlen, seed) for max_seqlen in data.max_seqlens()]
+    text = "the corpus without what is held out of it (data.held_out_share)"
+    sources = [_source(shard, tokenizer, data, max_seqlen, seed, text) for max_seqlen in data.max_seqlens()]
     loader = Loader(sources, _masking(tokenizer, data, seed), seed, rank=rank, num_ranks=num_ranks)
     return PretrainingFeed(loader, data, batch_size)
 
@@ -73,9 +74,14 @@ def make_feed(
 def held_out_batches(
     shard: TokenShard, tokenizer: Tokenizer, data: DataSettings, *, max_sequences: int, tokens_per_batch: int
 ) -> list[PretrainingBatch]:
-    """The examples of evaluation, always the same: at most so many, masked at 15 % of single tokens."""
+    """The examples of evaluation, always the same: at most so many, masked at 15 % of single tokens.
+
+    Raises:
+        DataError: a text held out that cannot give such examples.
+    """
     plain = DataSettings(max_seqlen=data.max_seqlen, sentence_pairs=data.sentence_pairs)
-    source = _source(shard, tokenizer, plain, data.max_seqlen, _HELD_OUT_SEED)
+    text = "the text held out for evaluation (data.held_out_share of the corpus, or the files of --held-out)"
+    source = _source(shard, tokenizer, plain, data.max_seqlen, _HELD_OUT_SEED, text)
     loader = Loader([source], _masking(tokenizer, plain, _HELD_OUT_SEED), _HELD_OUT_SEED)
     number = min(source.num_examples(0), max_sequences)
     batch = loader.batch(0, number, stage=0, mask_rate=_HELD_OUT_RATE)
@@ -93,12 +99,18 @@ def check_vocabulary(tokenizer: Tokenizer, data: DataSettings) -> None:
     _masking(tokenizer, data, _HELD_OUT_SEED)
 
 
-def _source(shard: TokenShard, tokenizer: Tokenizer, data: DataSettings, max_seqlen: int, seed: int) -> Source:
+def _source(
+    shard: TokenShard, tokenizer: Tokenizer, data: DataSettings, max_seqlen: int, seed: int, text: str
+) -> Source:
+    """The examples of a shard; ``text`` is what an error calls it."""
     special = _special_ids(tokenizer)
     if data.sentence_pairs == "none":
         return TokenBlocks(shard, special, max_seqlen, seed)
     balanced = data.sentence_pairs == "balanced"
-    return SentencePairs(shard, special, max_seqlen, seed, short_prob=data.short_prob, balanced=balanced)
+    try:
+        return SentencePairs(shard, special, max_seqlen, seed, short_prob=data.short_prob, balanced=balanced)
+    except DataError as error:
+        raise DataError(f"{text}: {error}") from None
 
 
 def _masking(tokenizer: Tokenizer, data: DataSettings, seed: int) -> Masking:

@@ -63,7 +63,10 @@ def write_shards(
         DataError: a corpus that cannot be read or split, or has changed since the run was started.
     """
     share = 0.0 if held_out else data.held_out_share
-    settings = ShardSettings(data.layout, column, drop_duplicates=data.drop_duplicates, held_out_share=share)
+    settings = ShardSettings(
+        data.layout, column, drop_duplicates=data.drop_duplicates, held_out_share=share,
+        least_held_out=1 if data.sentence_pairs == "none" else 2,  # a random sentence is of another document
+    )  # fmt: skip
     shard = write_shard(corpus, run / "shard", tokenizer, settings)
     if held_out:
         return shard, write_shard(held_out, run / "held-out", tokenizer, ShardSettings(data.layout, column))
