@@ -77,6 +77,21 @@ def test_every_recipe_can_be_read_and_says_all_it_is(name: str) -> None:
     assert with_length(recipe, minutes=2.0).training.num_steps is None
 
 
+def test_a_run_made_shorter_is_still_evaluated_and_saved() -> None:
+    recipe = read_recipe("bert-2018")
+
+    def intervals(changes: tuple = (), read=recipe, **length) -> tuple:
+        training = with_length(read, changes=changes, **length).training
+        return training.evaluate_every, training.save_every
+
+    assert intervals() == intervals(num_steps=10_000) == (10_000, 10_000)
+    assert intervals(num_steps=9_999) == intervals(minutes=60.0) == (None, None)
+    changes = ("training.save_every=7",)
+    assert intervals(changes, read_recipe("bert-2018", changes), minutes=60.0) == (None, 7)
+    by_minutes = read_recipe("cpu-minutes", changes)  # steps that were chosen for a run by the clock
+    assert intervals((), by_minutes, minutes=5.0) == (None, 7)
+
+
 def test_the_recipe_of_2018_is_the_published_one() -> None:
     recipe = read_recipe("bert-2018")
     training, data = recipe.training, recipe.data

@@ -75,7 +75,8 @@ def command(
 
     if minutes is not None and steps is not None:
         raise UsageError("--minutes and --steps are both the length of the run: give one")
-    read = with_length(read_recipe(recipe, set or ()), num_steps=steps, minutes=minutes)
+    changes = set or ()
+    read = with_length(read_recipe(recipe, changes), num_steps=steps, minutes=minutes, changes=changes)
     inputs = Inputs(tuple(corpus), tuple(held_out or ()), vocab, model, new_head, column)
     with stop_signals() as should_stop:
         ranks = Ranks.from_environment()
