@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from bertkit import Model, ModernConfig, Tokenizer, TransformerConfig, load
+from bertkit.cli import run as run_command
 from bertkit.errors import BertkitError, DataError, DependencyError, MissingHeadError, UsageError
 from bertkit.pretraining import RECIPES, Inputs, Pretraining, read_recipe, with_length
 from bertkit.pretraining.run import _samples
@@ -379,6 +380,18 @@ def start(arguments: list[str], **environment: str) -> subprocess.Popen:
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | environment
     )
+
+
+def test_the_loss_that_is_printed_is_that_of_the_model_written(corpus, tmp_path, monkeypatch, capsys) -> None:
+    losses = iter([5.0, 3.0, 4.0, 4.5])
+    monkeypatch.setattr("bertkit.pretraining.run.evaluate", lambda *args, **options: {"masked_lm_loss": next(losses)})
+    arguments = ["pretrain", "--corpus", str(corpus), "--out", str(tmp_path / "run"), "--set", *TINY,
+                 "training.num_steps=2", "training.evaluate_every=1"]  # fmt: skip
+    for loss, more in ((4.0, []), (4.5, ["--resume"])):  # the second time there is nothing left to train
+        assert run_command([*arguments, *more]) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert (told["step"], told["masked_lm_loss"]) == (2, loss)
+        assert (told["best_step"], told["best_masked_lm_loss"]) == (1, 3.0)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

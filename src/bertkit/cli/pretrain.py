@@ -96,7 +96,9 @@ def command(
                     "reason": reason,
                     "step": run.state.step,
                     "tokens": run.state.num_tokens,
-                    "masked_lm_loss": run.state.best,
+                    "masked_lm_loss": run.metrics["masked_lm_loss"] if reason == "finished" else None,
+                    "best_step": run.state.best_step,
+                    "best_masked_lm_loss": run.state.best,
                 }
             ]
         )

@@ -83,6 +83,7 @@ class Pretraining:
     shard: bool = False  # leave each rank with a shard of every parameter
     tensorboard: bool = False
     state: TrainingState = field(default_factory=TrainingState, init=False)  # where the run is
+    metrics: dict[str, float] = field(default_factory=dict, init=False)  # the last; of a finished run, its model's
 
     def start(self, *, resume: bool, should_stop: Callable[[], bool] = lambda: False) -> str:
         """Train to the end, or until told to stop; returns "finished" or "stopped".
@@ -121,6 +122,11 @@ class Pretraining:
         )  # fmt: skip
         parts = [part.to(resolve_device(self.device)) for part in parts]
         self._log_start(model, shard, feed)
+
+        def judge() -> dict[str, float]:
+            self.metrics = evaluate(network, task, parts, dtype=dtype)
+            return self.metrics
+
         trainer = Trainer(
             network,
             task,
@@ -130,7 +136,7 @@ class Pretraining:
             self.run,
             save_model=partial(save_checkpoint, model.checkpoint),
             state=self.state,
-            evaluate=partial(evaluate, network, task, parts, dtype=dtype),
+            evaluate=judge,
             best_by="masked_lm_loss",
             sample=partial(_samples, model, self.recipe.samples, self.tell),
             tell=self.tell,
@@ -139,6 +145,8 @@ class Pretraining:
             tensorboard=self.tensorboard,
         )
         reason = trainer.train()
+        if reason == "finished" and not self.metrics:  # it was finished before
+            judge()
         parameters = {name: whole(parameter) for name, parameter in network.named_parameters()}
         if reason == "finished" and self.ranks.is_first:
             save_checkpoint(model.checkpoint, self.run / "model", overwrite=True, parameters=parameters)
