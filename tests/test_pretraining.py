@@ -1,6 +1,7 @@
 """Runs from raw text to a model: recipes, bad input, signals, kills, ranks."""
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -14,11 +15,11 @@ import torch
 
 from bertkit import Model, ModernConfig, Tokenizer, TransformerConfig, load
 from bertkit.cli import run as run_command
-from bertkit.errors import BertkitError, DataError, DependencyError, MissingHeadError, UsageError
+from bertkit.errors import BertkitError, DataError, DependencyError, MissingHeadError, TrainingError, UsageError
 from bertkit.pretraining import RECIPES, Inputs, Pretraining, read_recipe, with_length
 from bertkit.pretraining.run import _samples
 from bertkit.pretraining.verify_resume import verify_resume
-from bertkit.training import Ranks
+from bertkit.training import Ranks, Trainer
 
 WORDS = "the cat dog bird fish sat ran saw ate on under near a big small red blue old mat tree house river".split()
 TINY = [
@@ -344,6 +345,17 @@ def test_going_on_from_a_checkpoint(corpus: Path, tmp_path: Path) -> None:
     assert abs(first["masked_lm_loss"] - last["masked_lm_loss"]) < 0.5
     with pytest.raises(UsageError, match="name it with --model"):
         pretraining(corpus, tmp_path / "third", *adapt, recipe="domain-adapt").start(resume=False)
+
+
+def test_the_way_on_after_a_loss_that_is_no_number(corpus: Path, tmp_path: Path, monkeypatch) -> None:
+    with monkeypatch.context() as patch, pytest.raises(TrainingError, match="not a finite number") as error:
+        patch.setattr(Trainer, "_clip", lambda self, parameters: math.nan if self.state.step == 4 else 1.0)
+        pretraining(corpus, tmp_path / "run").start(resume=False)
+    start = tmp_path / "run" / "checkpoints" / "step-00000004" / "model"
+    ways = ("--out", "--model", "training.learning_rate=", "model.from_checkpoint=true", str(start))
+    assert all(way in str(error.value) for way in ways)
+    lower = ["training.learning_rate=1e-4", "model.from_checkpoint=true", "training.num_steps=1"]
+    assert pretraining(corpus, tmp_path / "on", *lower, model=str(start)).start(resume=False) == "finished"
 
 
 def test_domain_words_are_added_to_a_checkpoint(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tqdm import tqdm
 from bertkit.checkpoint import save_checkpoint
 from bertkit.corpus.shards import TokenShard
 from bertkit.device import cpu_name, resolve_device
-from bertkit.errors import UsageError
+from bertkit.errors import TrainingError, UsageError
 from bertkit.json_files import read_json, write_json
 from bertkit.model import Model, load
 from bertkit.pretraining.feed import PretrainingFeed, check_share, check_vocabulary, held_out_batches, make_feed
@@ -144,7 +144,13 @@ class Pretraining:
             should_stop=should_stop,
             tensorboard=self.tensorboard,
         )
-        reason = trainer.train()
+        try:
+            reason = trainer.train()
+        except TrainingError as error:
+            way = "--set training.learning_rate=LOWER"
+            if checkpoints(self.run):
+                way = f"--model THAT {way} model.from_checkpoint=true, without --vocab"
+            raise TrainingError(f"{error} (on the command line: --out ELSEWHERE {way})") from None
         if reason == "finished" and not self.metrics:  # it was finished before
             judge()
         parameters = {name: whole(parameter) for name, parameter in network.named_parameters()}
