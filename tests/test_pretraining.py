@@ -1,20 +1,25 @@
 """Runs from raw text to a model: recipes, bad input, signals, kills, ranks."""
 
 import json
+import math
 import os
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from bertkit import ModernConfig, load
-from bertkit.errors import BertkitError, DataError, DependencyError, MissingHeadError, UsageError
+from bertkit import Model, ModernConfig, Tokenizer, TransformerConfig, load
+from bertkit.cli import run as run_command
+from bertkit.errors import BertkitError, DataError, DependencyError, MissingHeadError, TrainingError, UsageError
 from bertkit.pretraining import RECIPES, Inputs, Pretraining, read_recipe, with_length
+from bertkit.pretraining.run import _samples
 from bertkit.pretraining.verify_resume import verify_resume
+from bertkit.training import Ranks, Trainer
 
 WORDS = "the cat dog bird fish sat ran saw ate on under near a big small red blue old mat tree house river".split()
 TINY = [
@@ -74,6 +79,21 @@ def test_every_recipe_can_be_read_and_says_all_it_is(name: str) -> None:
     assert with_length(recipe, minutes=2.0).training.num_steps is None
 
 
+def test_a_run_made_shorter_is_still_evaluated_and_saved() -> None:
+    recipe = read_recipe("bert-2018")
+
+    def intervals(changes: tuple = (), read=recipe, **length) -> tuple:
+        training = with_length(read, changes=changes, **length).training
+        return training.evaluate_every, training.save_every
+
+    assert intervals() == intervals(num_steps=10_000) == (10_000, 10_000)
+    assert intervals(num_steps=9_999) == intervals(minutes=60.0) == (None, None)
+    changes = ("training.save_every=7",)
+    assert intervals(changes, read_recipe("bert-2018", changes), minutes=60.0) == (None, 7)
+    by_minutes = read_recipe("cpu-minutes", changes)  # steps that were chosen for a run by the clock
+    assert intervals((), by_minutes, minutes=5.0) == (None, 7)
+
+
 def test_the_recipe_of_2018_is_the_published_one() -> None:
     recipe = read_recipe("bert-2018")
     training, data = recipe.training, recipe.data
@@ -129,6 +149,7 @@ def test_a_run_learns_and_its_model_fills_masks(corpus: Path, tmp_path: Path) ->
     losses = [event["masked_lm_loss"] for event in events(run, "evaluation")]
     assert losses[-1] < losses[0] - 0.25
     (start,) = events(run, "start")
+    assert "random_pair_share" not in start["corpus"]
     assert start["corpus"]["num_documents"] >= 50 and losses[-1] < start["corpus"]["unigram_entropy"] - 0.1
     model = load(run / "model")
     (mask,) = model.fill_mask("the big cat sat on [MASK] tree.")
@@ -150,6 +171,23 @@ def test_a_run_of_the_modern_encoder(corpus: Path, tmp_path: Path) -> None:
         pretraining(corpus, tmp_path / "pairs", modern, "data.sentence_pairs=balanced").start(resume=False)
 
 
+def test_sentence_pairs_hold_out_two_documents_of_a_few(tmp_path: Path) -> None:
+    few = write_corpus(tmp_path / "few.txt", num_documents=8)
+    one = "data.held_out_share=0.000001"
+    for run, pairs, number in (("with", "published", 2), ("without", "none", 1)):
+        made = pretraining(few, tmp_path / run, one, f"data.sentence_pairs={pairs}", "training.num_steps=1")
+        assert made.start(resume=False) == "finished"
+        manifest = json.loads((tmp_path / run / "shard" / "held-out" / "manifest.json").read_text())
+        assert manifest["num_documents"] == number
+    single = write_corpus(tmp_path / "single.txt", num_documents=1, seed=1)
+    pairs = ["data.sentence_pairs=published", "data.layout=lines"]
+    with pytest.raises(DataError, match=r"^the text held out .*data\.held_out_share.*--held-out.*there is 1"):
+        pretraining(few, tmp_path / "files", *pairs, held_out=(single,)).start(resume=False)
+    two = write_corpus(tmp_path / "two.txt", num_documents=2)
+    with pytest.raises(DataError, match=r"^the corpus without what is held out .*there is 1"):
+        pretraining(two, tmp_path / "two", *pairs).start(resume=False)
+
+
 @pytest.mark.parametrize("pairs", ["published", "balanced"])
 def test_a_run_with_sentence_pairs_and_longer_sequences_at_the_end(corpus: Path, tmp_path: Path, pairs: str) -> None:
     run = tmp_path / "run"
@@ -159,6 +197,9 @@ def test_a_run_with_sentence_pairs_and_longer_sequences_at_the_end(corpus: Path,
     first, *_, last = events(run, "step")
     assert first["next_sentence_loss"] > 0.3 and last["tokens"] - 2 * events(run, "step")[2]["tokens"] > 500
     assert list(load(run / "model").network.heads) == ["masked_lm", "next_sentence"]
+    share = events(run, "start")[0]["corpus"]["random_pair_share"]
+    assert share > 0.52 if pairs == "published" else share == pytest.approx(0.5, abs=0.01)
+    assert any(f"{100 * share:.1f} % of the sentence pairs are random" in line for line in made.lines)
 
 
 def test_a_run_goes_on_after_a_stop_to_the_same_bits(corpus: Path, tmp_path: Path) -> None:
@@ -176,6 +217,19 @@ def test_a_run_goes_on_after_a_stop_to_the_same_bits(corpus: Path, tmp_path: Pat
     assert digest(parts) == digest(whole)
 
 
+def test_samples_are_filled_without_dropout() -> None:
+    tokenizer = Tokenizer.from_vocab(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS])
+    config = TransformerConfig(
+        vocab_size=len(tokenizer.vocabulary), hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=24, hidden_dropout_prob=0.5, attention_probs_dropout_prob=0.5,
+    )  # fmt: skip
+    model = Model.create(config, tokenizer, ["masked_lm"])
+    model.mark_trained()
+    model.network.train()
+    first, second = (_samples(model, ["the cat [MASK] on the [MASK]"], lambda line: None) for _ in range(2))
+    assert first == second and len(first["samples"]) == 2 and model.network.training
+
+
 def test_a_run_in_a_used_folder_is_refused(corpus: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     pretraining(corpus, run, "training.num_steps=2").start(resume=False)
@@ -190,6 +244,70 @@ def test_a_run_in_a_used_folder_is_refused(corpus: Path, tmp_path: Path) -> None
         with pytest.raises(UsageError, match="is not a run"):
             pretraining(corpus, other).start(resume=resume)
     assert [path.name for path in other.iterdir()] == ["thesis.doc"]
+
+
+def test_what_is_wrong_with_settings_shows_before_the_folder_is_taken(corpus: Path, tmp_path: Path) -> None:
+    run, without_mask = tmp_path / "run", tmp_path / "without.txt"
+    without_mask.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS, "."]))
+
+    def fails(*changes: str, inputs: dict | None = None, source: Path = corpus, **options) -> str:
+        made = replace(pretraining(source, run, *changes, **inputs or {}), **options)
+        with pytest.raises(BertkitError) as error:
+            made.start(resume=False)
+        assert not run.exists()
+        return str(error.value)
+
+    assert "give --minutes" in fails("model.size=fit")
+    assert "num_attention_heads" in fails("model.config.num_attention_heads=5")
+    assert "no next_sentence head" in fails("model.architecture=modernbert", "data.sentence_pairs=published")
+    assert "the model has 20 positions" in fails("model.config.max_position_embeddings=20")
+    assert "3 ranks" in fails(ranks=Ranks(0, 3))
+    assert "there is one" in fails(shard=True)
+    assert "device='abacus'" in fails(device="abacus")
+    assert "typo.txt" in fails(source=tmp_path / "typo.txt")
+    assert "typo.txt" in fails(inputs={"held_out": (tmp_path / "typo.txt",)})
+    assert "no column 'text'" in fails(inputs={"column": "text"})
+    assert "layout='verse'" in fails("data.layout=verse")
+    assert "held_out_share" in fails("data.held_out_share=0")
+    assert "[MASK]" in fails(inputs={"vocabulary": without_mask})
+    assert "nowhere" in fails("model.from_checkpoint=true", inputs={"model": str(tmp_path / "nowhere")})
+
+
+def test_a_folder_in_which_no_training_began_is_taken_again(corpus: Path, tmp_path: Path, monkeypatch) -> None:
+    run = tmp_path / "run"
+
+    def stop(*args, **options):
+        raise DataError("stopped here")
+
+    with monkeypatch.context() as patch, pytest.raises(DataError, match="stopped here"):
+        patch.setattr("bertkit.pretraining.run.held_out_batches", stop)
+        pretraining(corpus, run, "training.num_steps=2").start(resume=False)
+    made = [run / "vocab.txt", run / "shard" / "tokens.bin"]
+    times = [path.stat().st_mtime_ns for path in made]
+    with monkeypatch.context() as patch, pytest.raises(DataError, match="stopped here"):  # the same text
+        patch.setattr("bertkit.pretraining.run.held_out_batches", stop)
+        pretraining(corpus, run, "training.num_steps=3").start(resume=True)
+    assert [path.stat().st_mtime_ns for path in made] == times
+    assert pretraining(corpus, run, "training.num_steps=1", "vocabulary.size=70").start(resume=False) == "finished"
+    assert load(run / "model").config.vocab_size == 70
+    assert json.loads((run / "recipe.json").read_text())["recipe"]["training"]["num_steps"] == 1
+    other = tmp_path / "cake"
+    other.mkdir()
+    (other / "recipe.json").write_text('{"flour": 500}')
+    (other / "vocab.txt").write_text("mine")
+    with pytest.raises(UsageError, match="choose another folder"):
+        pretraining(corpus, other).start(resume=False)
+    assert (other / "vocab.txt").read_text() == "mine"
+
+
+def test_a_run_goes_on_with_another_expected_curve_and_other_samples(corpus: Path, tmp_path: Path) -> None:
+    made = pretraining(corpus, tmp_path / "run", "training.num_steps=3")
+    assert made.start(resume=False, should_stop=lambda: made.state.step >= 1) == "stopped"
+    again = pretraining(corpus, tmp_path / "run", "training.num_steps=3")
+    assert again.recipe.samples and again.recipe.expected
+    again.recipe = replace(again.recipe, samples=("a [MASK].",), expected=({"tokens": 5, "masked_lm_loss": 2.0},))
+    assert again.start(resume=True) == "finished"
+    assert events(tmp_path / "run", "samples")[-1]["samples"][0]["text"] == "a [MASK]."
 
 
 def test_bad_corpora_and_vocabularies(corpus: Path, tmp_path: Path) -> None:
@@ -231,6 +349,17 @@ def test_going_on_from_a_checkpoint(corpus: Path, tmp_path: Path) -> None:
         pretraining(corpus, tmp_path / "third", *adapt, recipe="domain-adapt").start(resume=False)
 
 
+def test_the_way_on_after_a_loss_that_is_no_number(corpus: Path, tmp_path: Path, monkeypatch) -> None:
+    with monkeypatch.context() as patch, pytest.raises(TrainingError, match="not a finite number") as error:
+        patch.setattr(Trainer, "_clip", lambda self, parameters: math.nan if self.state.step == 4 else 1.0)
+        pretraining(corpus, tmp_path / "run").start(resume=False)
+    start = tmp_path / "run" / "checkpoints" / "step-00000004" / "model"
+    ways = ("--out", "--model", "training.learning_rate=", "model.from_checkpoint=true", str(start))
+    assert all(way in str(error.value) for way in ways)
+    lower = ["training.learning_rate=1e-4", "model.from_checkpoint=true", "training.num_steps=1"]
+    assert pretraining(corpus, tmp_path / "on", *lower, model=str(start)).start(resume=False) == "finished"
+
+
 def test_domain_words_are_added_to_a_checkpoint(tmp_path: Path) -> None:
     corpus = write_corpus(tmp_path / "corpus.txt")
     pretraining(corpus, tmp_path / "first", "vocabulary.size=60").start(resume=False)
@@ -265,6 +394,18 @@ def start(arguments: list[str], **environment: str) -> subprocess.Popen:
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | environment
     )
+
+
+def test_the_loss_that_is_printed_is_that_of_the_model_written(corpus, tmp_path, monkeypatch, capsys) -> None:
+    losses = iter([5.0, 3.0, 4.0, 4.5])
+    monkeypatch.setattr("bertkit.pretraining.run.evaluate", lambda *args, **options: {"masked_lm_loss": next(losses)})
+    arguments = ["pretrain", "--corpus", str(corpus), "--out", str(tmp_path / "run"), "--set", *TINY,
+                 "training.num_steps=2", "training.evaluate_every=1"]  # fmt: skip
+    for loss, more in ((4.0, []), (4.5, ["--resume"])):  # the second time there is nothing left to train
+        assert run_command([*arguments, *more]) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert (told["step"], told["masked_lm_loss"]) == (2, loss)
+        assert (told["best_step"], told["best_masked_lm_loss"]) == (1, 3.0)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -283,6 +283,19 @@ def test_neither_shard_is_empty(tmp_path: Path, share: float) -> None:
     assert (len(shard.documents), len(open_shard(tmp_path / "s" / "held-out", TOKENIZER).documents)) == (2, 2)
 
 
+def test_more_documents_can_be_held_out_at_least(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("".join(f'"the cat {number}"\n' for number in range(6)))
+    settings = ShardSettings(held_out_share=1e-9, least_held_out=2)
+    shard = write_shard(tmp_path / "a.jsonl", tmp_path / "s", TOKENIZER, settings)
+    whole = documents_of(write_shard(tmp_path / "a.jsonl", tmp_path / "whole", TOKENIZER))
+    assert documents_of(open_shard(tmp_path / "s" / "held-out", TOKENIZER)) == [whole[1], whole[3]]
+    assert documents_of(shard) == [whole[0], whole[2], whole[4], whole[5]]
+    manifest = json.loads((tmp_path / "s" / "manifest.json").read_text())
+    del manifest["settings"]["least_held_out"]  # as shards had it before there was the setting
+    (tmp_path / "s" / "manifest.json").write_text(json.dumps(manifest))
+    assert documents_of(write_shard(tmp_path / "a.jsonl", tmp_path / "s", TOKENIZER, settings)) == documents_of(shard)
+
+
 # Interrupted and refused ---------------------------------------------------------------------------------------------
 
 

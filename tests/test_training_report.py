@@ -157,6 +157,7 @@ def test_the_report_of_a_real_run(tmp_path):
     for shown in (
         "parameters, bert, tiny", "in 12 steps", "Held-out loss", "Next sentence accuracy", "a fresh model: ln",
         "word frequencies alone", "Mask rate", "Gradient norm", "Throughput", "What it fills in", "rows set aside",
+        "share of the sentence pairs that is random",
         "training.batch_size", "The run finished after 12 steps",
     ):  # fmt: skip
         assert shown in text, shown

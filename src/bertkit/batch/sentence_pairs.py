@@ -60,7 +60,7 @@ class SentencePairs:
         num_documents = len(shard.documents) - 1
         if num_documents < 2:
             raise DataError(
-                f"next sentence prediction takes random sentences from other documents, and the corpus has "
+                "next sentence prediction takes random sentences from other documents, of two or more, and there is "
                 f"{num_documents}: separate documents by blank lines, or train without it"
             )
         if np.diff(shard.documents).max() < 2:

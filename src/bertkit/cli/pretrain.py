@@ -75,7 +75,8 @@ def command(
 
     if minutes is not None and steps is not None:
         raise UsageError("--minutes and --steps are both the length of the run: give one")
-    read = with_length(read_recipe(recipe, set or ()), num_steps=steps, minutes=minutes)
+    changes = set or ()
+    read = with_length(read_recipe(recipe, changes), num_steps=steps, minutes=minutes, changes=changes)
     inputs = Inputs(tuple(corpus), tuple(held_out or ()), vocab, model, new_head, column)
     with stop_signals() as should_stop:
         ranks = Ranks.from_environment()
@@ -95,7 +96,9 @@ def command(
                     "reason": reason,
                     "step": run.state.step,
                     "tokens": run.state.num_tokens,
-                    "masked_lm_loss": run.state.best,
+                    "masked_lm_loss": run.metrics["masked_lm_loss"] if reason == "finished" else None,
+                    "best_step": run.state.best_step,
+                    "best_masked_lm_loss": run.state.best,
                 }
             ]
         )

@@ -58,6 +58,7 @@ class ShardSettings(Reading):
 
     drop_duplicates: bool = False  # whether a sentence of the same tokens as an earlier one is left out
     held_out_share: float = 0.0  # of the documents, 0 to below 1, that become a shard of their own
+    least_held_out: int = 1  # documents held out whatever the share: the second, the fourth and so on
     seed: int = 0  # decides which
 
     def __post_init__(self) -> None:
@@ -77,7 +78,8 @@ def write_shard(
     """Write the tokens of files into a folder, or go on where that was interrupted, or open what was finished.
 
     Of the documents held out, if any, ``folder / "held-out"`` is another shard. The second document is always one of
-    them and the first never, so that neither shard is empty; any other as its number and the seed decide.
+    them (and the fourth, with ``least_held_out=2``) and the first never, so that neither shard is empty; any other as
+    its number and the seed decide.
 
     Args:
         sources: files, folders (all files below them, in order), and "python-docs".
@@ -89,13 +91,7 @@ def write_shard(
         DataError, UsageError, DependencyError: as ``find_files`` and ``read_parts``.
     """
     folder = Path(folder)
-    paths, left_out = [], []
-    for source in as_list(sources):
-        found, ignored = find_files(source)
-        paths += found
-        left_out += map(str, ignored)
-    if settings.column is not None and all(path.suffix == ".txt" for path in paths):
-        raise UsageError(f"txt files have no column {settings.column!r}; leave it out")
+    paths, left_out = find_sources(sources, settings.column)
     fresh = {
         "format": FORMAT,
         "finished": False,
@@ -111,7 +107,7 @@ def write_shard(
         "num_forgotten": 0,  # sentences whose duplicates are not found, see duplicates.py
         "duplicate_examples": [],
         "sources": [_source(path) for path in paths],
-        "left_out": left_out,  # files below the folders whose extension is another
+        "left_out": [str(path) for path in left_out],  # files below the folders whose extension is another
         "progress": {
             "source": 0, "position": 0, "line": 1, "document_is_open": False, "set_aside_bytes": 0, HELD_OUT: _NOTHING,
         },
@@ -129,6 +125,22 @@ def write_shard(
         with ExitStack() as stack:
             _Writing(folder, tokenizer, settings, paths, manifest, stack).run(num_threads or num_processors())
     return open_shard(folder, tokenizer)
+
+
+def find_sources(sources: str | Path | Sequence[str | Path], column: str | None) -> tuple[list[Path], list[Path]]:
+    """The files to read, and those below the folders whose extension is another.
+
+    Raises:
+        DataError, UsageError: as ``find_files``; or a ``column`` where all files are txt.
+    """
+    paths, left_out = [], []
+    for source in as_list(sources):
+        found, ignored = find_files(source)
+        paths += found
+        left_out += ignored
+    if column is not None and all(path.suffix == ".txt" for path in paths):
+        raise UsageError(f"txt files have no column {column!r}; leave it out")
+    return paths, left_out
 
 
 class _Writing:
@@ -230,7 +242,8 @@ class _Writing:
         if self._held_out:
             last_document = self._files.num_documents + self._held_out.num_documents - 1
             numbers = last_document + np.cumsum(starts_document)
-            _mark_held_out(numbers, self._settings.seed, self._settings.held_out_share, held_out)
+            settings = self._settings
+            _mark_held_out(numbers, settings.seed, settings.held_out_share, settings.least_held_out, held_out)
         for files, own in zip(self._all_files(), (~held_out, held_out), strict=False):
             tokens, sentences = found.tokens, chosen[own]
             if len(sentences) < np.count_nonzero(found.lengths):
@@ -318,10 +331,11 @@ def _ahead(
 
 
 @compiled
-def _mark_held_out(documents, seed, share, held_out):
+def _mark_held_out(documents, seed, share, least, held_out):
     for place in range(len(documents)):
         document = documents[place]
-        held_out[place] = document == 1 or (document > 1 and uniform(key_of(seed, 0, document), 0) < share)
+        is_drawn = document > 1 and uniform(key_of(seed, 0, document), 0) < share
+        held_out[place] = is_drawn or (document % 2 == 1 and document < 2 * least)
 
 
 def _entropy(counts: np.ndarray) -> float:
@@ -356,7 +370,7 @@ def _check_same(manifest: dict[str, Any], fresh: dict[str, Any], folder: Path) -
     if manifest["vocabulary_sha256"] != fresh["vocabulary_sha256"]:
         raise DataError(f"{folder} holds a shard made with another vocabulary: {advice}")
     for name, wanted in fresh["settings"].items():
-        found = manifest["settings"].get(name)
+        found = manifest["settings"].get(name, wanted)  # the shard may be older than the setting
         if found != wanted:
             raise DataError(f"{folder} holds a shard made with {name}={found!r}, not {wanted!r}: {advice}")
     recorded, now = manifest["sources"], fresh["sources"]

@@ -2,7 +2,8 @@
 
 Takes: files of text, a recipe.
 Gives: a run folder with checkpoints, metrics and the model; a run that stopped goes on to the bit.
-May import: errors, json_files, device, tokenizer, corpus, batch, transformer, tasks, checkpoint, training, model.
+May import: errors, json_files, device, tokenizer, corpus, batch, transformer, heads, tasks, checkpoint, training,
+model.
 """
 
 from bertkit.pretraining.feed import PretrainingFeed, held_out_batches, make_feed

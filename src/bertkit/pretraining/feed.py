@@ -13,7 +13,7 @@ from bertkit.batch import (
     continues_word,
 )
 from bertkit.corpus.shards import TokenShard
-from bertkit.errors import UsageError
+from bertkit.errors import DataError, UsageError
 from bertkit.pretraining.recipe import DataSettings
 from bertkit.tokenizer import Tokenizer
 
@@ -42,6 +42,11 @@ class PretrainingFeed:
         """Epochs done and the mask rate."""
         return {"epoch": self.loader.epoch(position), "mask_rate": self.data.mask_rate_at(done)}
 
+    def random_share(self) -> float | None:
+        """The share of the first epoch's sentence pairs whose second text is random; None: there are no pairs."""
+        source = self.loader.sources[0]
+        return float(source.random_share(0)) if isinstance(source, SentencePairs) else None
+
 
 def make_feed(
     shard: TokenShard,
@@ -59,9 +64,9 @@ def make_feed(
         UsageError: a batch that the ranks cannot share alike, or a vocabulary without [CLS], [SEP] or [MASK].
         DataError: a corpus that cannot give such examples.
     """
-    if batch_size % num_ranks:
-        raise UsageError(f"batch_size={batch_size} is not a multiple of the {num_ranks} ranks that share it")
-    sources = [_source(shard, tokenizer, data, max_seqlen, seed) for max_seqlen in data.max_seqlens()]
+    check_share(batch_size, num_ranks)
+    text = "the corpus without what is held out of it (data.held_out_share)"
+    sources = [_source(shard, tokenizer, data, max_seqlen, seed, text) for max_seqlen in data.max_seqlens()]
     loader = Loader(sources, _masking(tokenizer, data, seed), seed, rank=rank, num_ranks=num_ranks)
     return PretrainingFeed(loader, data, batch_size)
 
@@ -69,21 +74,43 @@ def make_feed(
 def held_out_batches(
     shard: TokenShard, tokenizer: Tokenizer, data: DataSettings, *, max_sequences: int, tokens_per_batch: int
 ) -> list[PretrainingBatch]:
-    """The examples of evaluation, always the same: at most so many, masked at 15 % of single tokens."""
+    """The examples of evaluation, always the same: at most so many, masked at 15 % of single tokens.
+
+    Raises:
+        DataError: a text held out that cannot give such examples.
+    """
     plain = DataSettings(max_seqlen=data.max_seqlen, sentence_pairs=data.sentence_pairs)
-    source = _source(shard, tokenizer, plain, data.max_seqlen, _HELD_OUT_SEED)
+    text = "the text held out for evaluation (data.held_out_share of the corpus, or the files of --held-out)"
+    source = _source(shard, tokenizer, plain, data.max_seqlen, _HELD_OUT_SEED, text)
     loader = Loader([source], _masking(tokenizer, plain, _HELD_OUT_SEED), _HELD_OUT_SEED)
     number = min(source.num_examples(0), max_sequences)
     batch = loader.batch(0, number, stage=0, mask_rate=_HELD_OUT_RATE)
     return batch.split(max(1, round(batch.num_tokens / tokens_per_batch)))
 
 
-def _source(shard: TokenShard, tokenizer: Tokenizer, data: DataSettings, max_seqlen: int, seed: int) -> Source:
+def check_share(batch_size: int, num_ranks: int) -> None:
+    """Raise a UsageError for a batch that the ranks cannot share alike."""
+    if batch_size % num_ranks:
+        raise UsageError(f"batch_size={batch_size} is not a multiple of the {num_ranks} ranks that share it")
+
+
+def check_vocabulary(tokenizer: Tokenizer, data: DataSettings) -> None:
+    """Raise a UsageError for a vocabulary that has not what these examples need."""
+    _masking(tokenizer, data, _HELD_OUT_SEED)
+
+
+def _source(
+    shard: TokenShard, tokenizer: Tokenizer, data: DataSettings, max_seqlen: int, seed: int, text: str
+) -> Source:
+    """The examples of a shard; ``text`` is what an error calls it."""
     special = _special_ids(tokenizer)
     if data.sentence_pairs == "none":
         return TokenBlocks(shard, special, max_seqlen, seed)
     balanced = data.sentence_pairs == "balanced"
-    return SentencePairs(shard, special, max_seqlen, seed, short_prob=data.short_prob, balanced=balanced)
+    try:
+        return SentencePairs(shard, special, max_seqlen, seed, short_prob=data.short_prob, balanced=balanced)
+    except DataError as error:
+        raise DataError(f"{text}: {error}") from None
 
 
 def _masking(tokenizer: Tokenizer, data: DataSettings, seed: int) -> Masking:

@@ -2,7 +2,10 @@
 
 from typing import Any
 
+import torch
+
 from bertkit.errors import MissingHeadError, UsageError
+from bertkit.heads import Bert
 from bertkit.model import Model, load
 from bertkit.pretraining.recipe import Recipe
 from bertkit.tokenizer import Tokenizer
@@ -24,23 +27,41 @@ def new_model(recipe: Recipe, checkpoint: str | None, tokenizer: Tokenizer | Non
         UsageError: a checkpoint that is missing or not wanted, or a shape that cannot be.
         MissingHeadError: a checkpoint without a head that the recipe trains, unless ``new_head``.
     """
-    heads = ["masked_lm", *(["next_sentence"] if recipe.data.sentence_pairs != "none" else [])]
-    if recipe.model.from_checkpoint != (checkpoint is not None):
-        raise UsageError(
-            "this recipe goes on from a checkpoint: name it with --model"
-            if recipe.model.from_checkpoint
-            else "--model goes with a recipe that goes on from a checkpoint, such as domain-adapt"
-        )
+    heads = _check_origin(recipe, checkpoint)
     if checkpoint is not None:
         model = _open(checkpoint, heads, new_head, recipe.training.seed)
     else:
         assert tokenizer is not None
         config = _config(recipe, len(tokenizer.vocabulary))
         model = Model.create(config, tokenizer, heads, seed=recipe.training.seed)
-    longest = max(recipe.data.max_seqlens())
-    if longest > model.config.max_position_embeddings:
-        raise UsageError(f"max_seqlen={longest}: the model has {model.config.max_position_embeddings} positions")
+    _check_positions(recipe, model.config)
     return model
+
+
+def check_shape(recipe: Recipe, checkpoint: str | None) -> None:
+    """Raise what `new_model` would of a model whose vocabulary is still to be learned."""
+    heads = _check_origin(recipe, checkpoint)
+    config = _config(recipe, recipe.vocabulary.size)
+    _check_positions(recipe, config)
+    with torch.device("meta"):
+        Bert(config, heads)
+
+
+def _check_origin(recipe: Recipe, checkpoint: str | None) -> list[str]:
+    """The heads to train."""
+    if recipe.model.from_checkpoint != (checkpoint is not None):
+        raise UsageError(
+            "this recipe goes on from a checkpoint: name it with --model"
+            if recipe.model.from_checkpoint
+            else "--model goes with a recipe that goes on from a checkpoint, such as domain-adapt"
+        )
+    return ["masked_lm", *(["next_sentence"] if recipe.data.sentence_pairs != "none" else [])]
+
+
+def _check_positions(recipe: Recipe, config: AnyConfig) -> None:
+    longest = max(recipe.data.max_seqlens())
+    if longest > config.max_position_embeddings:
+        raise UsageError(f"max_seqlen={longest}: the model has {config.max_position_embeddings} positions")
 
 
 def _open(name: str, heads: list[str], new_head: bool, seed: int) -> Model:

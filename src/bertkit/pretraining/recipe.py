@@ -129,11 +129,24 @@ def recipe_of(content: dict[str, Any], where: str) -> Recipe:
     return Recipe(training, **made, samples=samples, expected=expected)
 
 
-def with_length(recipe: Recipe, *, num_steps: int | None = None, minutes: float | None = None) -> Recipe:
-    """The recipe as a run of another length; at most one of the two is given."""
+def with_length(
+    recipe: Recipe, *, num_steps: int | None = None, minutes: float | None = None, changes: Sequence[str] = ()
+) -> Recipe:
+    """The recipe as a run of another length; at most one of the two is given.
+
+    Evaluations and checkpoints whose distance in steps does not suit that length become so many in a run, but for those
+    that ``changes``, which the recipe was read with, ask for.
+    """
     if num_steps is None and minutes is None:
         return recipe
-    return replace(recipe, training=replace(recipe.training, num_steps=num_steps, minutes=minutes))
+    before, unsuited = recipe.training, {}
+    for name in ("evaluate_every", "save_every"):
+        every = getattr(before, name)
+        if every is None or any(change.strip().startswith(f"training.{name}") for change in changes):
+            continue
+        if every > num_steps if num_steps is not None else before.num_steps is not None:
+            unsuited[name] = None
+    return replace(recipe, training=replace(before, num_steps=num_steps, minutes=minutes, **unsuited))
 
 
 def _settings(kind: type[Settings], given: Any, where: str) -> Settings:

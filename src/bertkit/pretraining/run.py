@@ -1,6 +1,8 @@
 """A pre-training run, from files of text to a model directory; a run that stopped goes on from its last checkpoint."""
 
+import json
 import platform
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -16,12 +18,13 @@ from tqdm import tqdm
 from bertkit.checkpoint import save_checkpoint
 from bertkit.corpus.shards import TokenShard
 from bertkit.device import cpu_name, resolve_device
-from bertkit.errors import UsageError
+from bertkit.errors import TrainingError, UsageError
+from bertkit.json_files import read_json, write_json
 from bertkit.model import Model, load
-from bertkit.pretraining.feed import held_out_batches, make_feed
-from bertkit.pretraining.network import new_model
+from bertkit.pretraining.feed import PretrainingFeed, check_share, check_vocabulary, held_out_batches, make_feed
+from bertkit.pretraining.network import check_shape, new_model
 from bertkit.pretraining.recipe import Recipe
-from bertkit.pretraining.text import corpus_facts, learn_vocabulary, texts_of, write_shards
+from bertkit.pretraining.text import check_texts, corpus_facts, learn_vocabulary, texts_of, write_shards
 from bertkit.tasks import PretrainingTask
 from bertkit.tokenizer import Tokenizer, find_domain_words
 from bertkit.training import (
@@ -36,11 +39,15 @@ from bertkit.training import (
     load_state,
     make_optimizer,
     same_bits_threads,
+    tensorboard_writer,
     whole,
 )
 
 HELD_OUT_SEQUENCES = 1_000
 """Of an evaluation during the run."""
+
+_SHOWN = ("recipe.expected", "recipe.samples")
+"""Settings that decide what is shown of a run and not what it learns: one may go on with others."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +83,7 @@ class Pretraining:
     shard: bool = False  # leave each rank with a shard of every parameter
     tensorboard: bool = False
     state: TrainingState = field(default_factory=TrainingState, init=False)  # where the run is
+    metrics: dict[str, float] = field(default_factory=dict, init=False)  # the last; of a finished run, its model's
 
     def start(self, *, resume: bool, should_stop: Callable[[], bool] = lambda: False) -> str:
         """Train to the end, or until told to stop; returns "finished" or "stopped".
@@ -88,8 +96,9 @@ class Pretraining:
             DataError: a corpus that cannot be read, or gives no examples.
             TrainingError: a loss that is no longer a number.
         """
+        model = self._checked()
         self._claim_folder(resume)
-        model = self._model()
+        model = self._model(model)
         tokenizer, settings = model.tokenizer, self.recipe.training
         shard, held_out = self._shards(tokenizer)
         feed = make_feed(
@@ -112,7 +121,12 @@ class Pretraining:
             tokens_per_batch=settings.tokens_per_part,
         )  # fmt: skip
         parts = [part.to(resolve_device(self.device)) for part in parts]
-        self._log_start(model, shard)
+        self._log_start(model, shard, feed)
+
+        def judge() -> dict[str, float]:
+            self.metrics = evaluate(network, task, parts, dtype=dtype)
+            return self.metrics
+
         trainer = Trainer(
             network,
             task,
@@ -122,7 +136,7 @@ class Pretraining:
             self.run,
             save_model=partial(save_checkpoint, model.checkpoint),
             state=self.state,
-            evaluate=partial(evaluate, network, task, parts, dtype=dtype),
+            evaluate=judge,
             best_by="masked_lm_loss",
             sample=partial(_samples, model, self.recipe.samples, self.tell),
             tell=self.tell,
@@ -130,24 +144,72 @@ class Pretraining:
             should_stop=should_stop,
             tensorboard=self.tensorboard,
         )
-        reason = trainer.train()
+        try:
+            reason = trainer.train()
+        except TrainingError as error:
+            way = "--set training.learning_rate=LOWER"
+            if checkpoints(self.run):
+                way = f"--model THAT {way} model.from_checkpoint=true, without --vocab"
+            raise TrainingError(f"{error} (on the command line: --out ELSEWHERE {way})") from None
+        if reason == "finished" and not self.metrics:  # it was finished before
+            judge()
         parameters = {name: whole(parameter) for name, parameter in network.named_parameters()}
         if reason == "finished" and self.ranks.is_first:
             save_checkpoint(model.checkpoint, self.run / "model", overwrite=True, parameters=parameters)
         return reason
 
+    def _checked(self) -> Model | None:
+        """Raise what is wrong with settings, files, device and ranks, before the folder is taken and work is done.
+
+        Returns:
+            The model to begin with; None where its vocabulary is to be learned first, or it is in a checkpoint.
+        """
+        recipe, inputs = self.recipe, self.inputs
+        resolve_device(self.device)
+        check_share(recipe.training.batch_size, self.ranks.num_ranks)
+        if self.shard:
+            self.ranks.check_several()
+        if self.tensorboard:
+            tensorboard_writer()
+        check_texts(inputs.corpus, inputs.held_out, recipe.data, inputs.column)
+        if checkpoints(self.run):
+            return None
+        tokenizer = None
+        if inputs.vocabulary is None and not recipe.model.from_checkpoint:
+            check_shape(recipe, inputs.model)
+            return None
+        if inputs.vocabulary is not None:
+            if recipe.model.from_checkpoint:
+                raise UsageError("a checkpoint has its own vocabulary: leave --vocab out, or add words to it")
+            tokenizer = Tokenizer.from_vocab(inputs.vocabulary, lowercase=recipe.vocabulary.lowercase)
+        model = new_model(recipe, inputs.model, tokenizer, new_head=inputs.new_head)
+        check_vocabulary(model.tokenizer, recipe.data)
+        return model
+
     def _claim_folder(self, resume: bool) -> None:
-        """The run's folder, new or this very run's."""
+        """The run's folder, new or this very run's; one whose training has not begun is taken with any settings."""
         if self.ranks.is_first:
             content = {"recipe": self.recipe.facts(), "inputs": self.inputs.facts()}
-            claim_run_folder(self.run, self.run / "recipe.json", content, resume=resume)
+            record = self.run / "recipe.json"
+            before = read_json(record)
+            has_begun = bool(checkpoints(self.run)) or (self.run / "metrics.jsonl").is_file()
+            if before is None or has_begun or before.keys() != content.keys():
+                claim_run_folder(self.run, record, content, resume=resume, ignored=_SHOWN)
+            else:
+                if _text_settings(before) != _text_settings(json.loads(json.dumps(content))):
+                    self.tell(f"{self.run} holds text that was prepared with other settings: it is made anew")
+                    (self.run / "vocab.txt").unlink(missing_ok=True)
+                    for folder in ("shard", "held-out"):
+                        shutil.rmtree(self.run / folder, ignore_errors=True)
+                write_json(record, content)
         self.ranks.wait()
 
-    def _model(self) -> Model:
+    def _model(self, model: Model | None) -> Model:
         """The model as it is at the start, or in the last checkpoint."""
         if saved := checkpoints(self.run):
             return load(saved[-1] / "model", device="cpu")
-        model = new_model(self.recipe, self.inputs.model, self._tokenizer(), new_head=self.inputs.new_head)
+        if model is None:
+            model = new_model(self.recipe, None, self._learned_tokenizer())
         if self.recipe.vocabulary.add_words:
             texts = texts_of(self.inputs.corpus, self.recipe.data.layout, self.inputs.column)
             found = find_domain_words(model.tokenizer, texts, num_words=self.recipe.vocabulary.add_words)
@@ -156,22 +218,16 @@ class Pretraining:
             model.extend_vocabulary(words)
         return model
 
-    def _tokenizer(self) -> Tokenizer | None:
-        """That of the given or the learned vocabulary; None: the checkpoint's own."""
-        if self.recipe.model.from_checkpoint:
-            if self.inputs.vocabulary is not None:
-                raise UsageError("a checkpoint has its own vocabulary: leave --vocab out, or add words to it")
-            return None
-        vocabulary, learned = self.inputs.vocabulary, self.run / "vocab.txt"
-        if vocabulary is None:
-            if not learned.is_file() and self.ranks.is_first:
-                learn_vocabulary(
-                    self.inputs.corpus, self.recipe.vocabulary, learned, self.recipe.data.layout, self.inputs.column,
-                    self.tell,
-                )  # fmt: skip
-            self.ranks.wait()
-            vocabulary = learned
-        return Tokenizer.from_vocab(vocabulary, lowercase=self.recipe.vocabulary.lowercase)
+    def _learned_tokenizer(self) -> Tokenizer:
+        """That of the vocabulary learned from the corpus, now or before."""
+        learned = self.run / "vocab.txt"
+        if not learned.is_file() and self.ranks.is_first:
+            learn_vocabulary(
+                self.inputs.corpus, self.recipe.vocabulary, learned, self.recipe.data.layout, self.inputs.column,
+                self.tell,
+            )  # fmt: skip
+        self.ranks.wait()
+        return Tokenizer.from_vocab(learned, lowercase=self.recipe.vocabulary.lowercase)
 
     def _shards(self, tokenizer: Tokenizer) -> tuple[TokenShard, TokenShard]:
         """The tokens to train on and those held out; made by the first rank, opened by all."""
@@ -198,26 +254,39 @@ class Pretraining:
             )
         return state
 
-    def _log_start(self, model: Model, shard: TokenShard) -> None:
+    def _log_start(self, model: Model, shard: TokenShard, feed: PretrainingFeed) -> None:
         if not self.ranks.is_first:
             return
+        corpus, share = corpus_facts(shard), feed.random_share()
+        if share is not None:
+            corpus["random_pair_share"] = share
+            self.tell(f"{100 * share:.1f} % of the sentence pairs are random, the others follow one another")
         log = MetricsLog(self.run)
         log.write(
             "start", self.state.step, time=datetime.now(UTC).isoformat(timespec="seconds"),
             resumed=self.state.step > 0, settings=self.recipe.facts(), inputs=self.inputs.facts(),
             num_parameters=sum(parameter.numel() for parameter in model.network.parameters()),
-            vocab_size=model.config.vocab_size, corpus=corpus_facts(shard), processor=cpu_name(),
+            vocab_size=model.config.vocab_size, corpus=corpus, processor=cpu_name(),
             versions={"python": platform.python_version(), "bertkit": version("bertkit"), "torch": torch.__version__},
         )  # fmt: skip
         log.close()
 
 
+def _text_settings(record: dict[str, Any]) -> list[Any]:
+    """What decides the vocabulary and the tokens of a run, by its record as JSON has it."""
+    return [record["inputs"], record["recipe"].get("vocabulary"), record["recipe"].get("data")]
+
+
 def _samples(model: Model, texts: Sequence[str], tell: Callable[[str], None]) -> dict[str, Any]:
-    """The texts' masks, filled as the model would fill them now; a line of each is told."""
-    filled = []
-    for text in texts:
-        for mask in model.fill_mask(text, top_k=5):
-            candidates = [{"token": one.token, "score": round(one.score, 4)} for one in mask.candidates]
-            filled.append({"text": text, "candidates": candidates})
-            tell(f"    {text}  {', '.join(one.token for one in mask.candidates)}")
+    """The texts' masks, filled as the model would fill them now, without dropout; a line of each is told."""
+    filled, was_training = [], model.network.training
+    model.network.eval()
+    try:
+        for text in texts:
+            for mask in model.fill_mask(text, top_k=5):
+                candidates = [{"token": one.token, "score": round(one.score, 4)} for one in mask.candidates]
+                filled.append({"text": text, "candidates": candidates})
+                tell(f"    {text}  {', '.join(one.token for one in mask.candidates)}")
+    finally:
+        model.network.train(was_training)
     return {"samples": filled}

@@ -5,11 +5,27 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.corpus.documents import Layout, Reading, read_sentences
-from bertkit.corpus.shard_writing import ShardSettings, write_shard
+from bertkit.corpus.shard_writing import ShardSettings, find_sources, write_shard
 from bertkit.corpus.shards import HELD_OUT, TokenShard, open_shard
 from bertkit.errors import UsageError
 from bertkit.pretraining.recipe import DataSettings, VocabularySettings
 from bertkit.tokenizer import Tokenizer, train_vocabulary
+
+
+def check_texts(
+    corpus: Sequence[str | Path], held_out: Sequence[str | Path], data: DataSettings, column: str | None
+) -> None:
+    """Check what can be known of the texts before they are read.
+
+    Raises:
+        UsageError: no held-out files, and no share of the corpus to hold out; or as `find_sources`.
+        DataError: a file that is not there.
+    """
+    if not held_out and not data.held_out_share:
+        raise UsageError("a run is evaluated on text held out: give --held-out files, or a held_out_share above 0")
+    reading = Reading(data.layout, column)
+    for sources in filter(None, (corpus, held_out)):
+        find_sources(sources, reading.column)
 
 
 def learn_vocabulary(
@@ -44,13 +60,13 @@ def write_shards(
     """The tokens to train on and those held out, written into the run's folder or opened there.
 
     Raises:
-        UsageError: no held-out files, and no share of the corpus to hold out.
         DataError: a corpus that cannot be read or split, or has changed since the run was started.
     """
     share = 0.0 if held_out else data.held_out_share
-    if not held_out and not share:
-        raise UsageError("a run is evaluated on text held out: give --held-out files, or a held_out_share above 0")
-    settings = ShardSettings(data.layout, column, drop_duplicates=data.drop_duplicates, held_out_share=share)
+    settings = ShardSettings(
+        data.layout, column, drop_duplicates=data.drop_duplicates, held_out_share=share,
+        least_held_out=1 if data.sentence_pairs == "none" else 2,  # a random sentence is of another document
+    )  # fmt: skip
     shard = write_shard(corpus, run / "shard", tokenizer, settings)
     if held_out:
         return shard, write_shard(held_out, run / "held-out", tokenizer, ShardSettings(data.layout, column))

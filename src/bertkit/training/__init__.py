@@ -6,7 +6,7 @@ May import: errors, whole_files, json_files, batch, transformer, heads, tasks.
 """
 
 from bertkit.training.gradients import compute_gradients, evaluate
-from bertkit.training.metrics_log import MetricsLog
+from bertkit.training.metrics_log import MetricsLog, tensorboard_writer
 from bertkit.training.optimizers import OPTIMIZERS, AdamW2018, Together, make_optimizer
 from bertkit.training.ranks import Ranks, whole
 from bertkit.training.run_folder import claim_run_folder
@@ -37,5 +37,6 @@ __all__ = [
     "make_optimizer",
     "same_bits_threads",
     "stop_signals",
+    "tensorboard_writer",
     "whole",
 ]

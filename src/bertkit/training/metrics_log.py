@@ -22,11 +22,7 @@ class MetricsLog:
             self._file.write("\n")
         self._writer: Any = None
         if tensorboard:
-            try:
-                from torch.utils.tensorboard import SummaryWriter
-            except ImportError:
-                raise DependencyError("TensorBoard is not installed: pip install 'bertkit[track]'") from None
-            self._writer = SummaryWriter(str(run / "tensorboard"))
+            self._writer = tensorboard_writer()(str(run / "tensorboard"))
 
     def write(self, event: str, step: int, **facts: Any) -> None:
         """One event of a step."""
@@ -42,3 +38,16 @@ class MetricsLog:
         self._file.close()
         if self._writer is not None:
             self._writer.close()
+
+
+def tensorboard_writer() -> Any:
+    """TensorBoard's SummaryWriter.
+
+    Raises:
+        DependencyError: it is not installed.
+    """
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise DependencyError("TensorBoard is not installed: pip install 'bertkit[track]'") from None
+    return SummaryWriter

@@ -65,13 +65,17 @@ class Ranks:
         Raises:
             UsageError: there is one rank only.
         """
-        if self.num_ranks == 1:
-            raise UsageError("parameters are sharded over ranks, and there is one: start several with torchrun")
+        self.check_several()
         mesh = init_device_mesh("cuda" if torch.cuda.is_available() else "cpu", (self.num_ranks,))
         for part in (*network.encoder.layers, network):  # pyrefly: ignore
             sharded = fully_shard(part, mesh=mesh)
             sharded.set_gradient_divide_factor(1.0)  # sums, not means
             sharded.set_force_sum_reduction_for_comms(True)
+
+    def check_several(self) -> None:
+        """Raise a UsageError where parameters cannot be sharded: there is one rank only."""
+        if self.num_ranks == 1:
+            raise UsageError("parameters are sharded over ranks, and there is one: start several with torchrun")
 
     def wait(self) -> None:
         """Until every rank is here."""

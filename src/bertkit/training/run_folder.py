@@ -1,7 +1,7 @@
 """The folder of a run is new, or this very run's."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +9,15 @@ from bertkit.errors import UsageError
 from bertkit.json_files import read_json, write_json
 
 
-def claim_run_folder(folder: Path, record: Path, settings: dict[str, Any], *, resume: bool) -> None:
+def claim_run_folder(
+    folder: Path, record: Path, settings: dict[str, Any], *, resume: bool, ignored: Collection[str] = ()
+) -> None:
     """Take a folder for a run, and write down its settings.
 
     Args:
         record: the file of the settings, in the folder or in one of its folders.
         resume: whether a run that is there may be gone on with.
+        ignored: settings that may differ then, as section.name.
 
     Raises:
         UsageError: the folder holds something else, another run, or this one and ``resume`` is false.
@@ -27,7 +30,7 @@ def claim_run_folder(folder: Path, record: Path, settings: dict[str, Any], *, re
         write_json(record, settings)
     elif not resume:
         raise UsageError(f"{folder} holds a run: go on with it by --resume, or choose another folder")
-    elif differing := _differing(before, settings):
+    elif differing := [name for name in _differing(before, settings) if name not in ignored]:
         raise UsageError(
             f"{folder} was started with other settings ({', '.join(differing)}): go on with those, or choose another "
             "folder"

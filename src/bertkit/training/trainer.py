@@ -26,7 +26,14 @@ from bertkit.training.optimizers import Together
 from bertkit.training.ranks import Ranks, is_sharded, whole
 from bertkit.training.schedules import learning_rate_factor
 from bertkit.training.settings import TrainingSettings
-from bertkit.training.state import TrainingState, checkpoint_folder, optimizer_tensors, remove_older, save_state
+from bertkit.training.state import (
+    TrainingState,
+    checkpoint_folder,
+    checkpoints,
+    optimizer_tensors,
+    remove_older,
+    save_state,
+)
 
 _EVALUATIONS, _SAVES = 20, 10  # in a run, where the settings name no number of steps
 
@@ -237,9 +244,11 @@ class Trainer:
         if self.ranks.is_first:
             write_json(self.run / "non-finite.json", place)
             self._write("end", seconds=self.state.seconds, reason="non-finite loss")
+        saved = checkpoints(self.run)
         raise TrainingError(
             f"step {self.state.step}: the loss or a gradient is not a finite number; the batch's position is in "
-            f"{self.run / 'non-finite.json'}. Go on from the last checkpoint with a lower learning rate"
+            f"{self.run / 'non-finite.json'}. Start another run with a lower learning rate"
+            + (f", from the model in {saved[-1] / 'model'}" if saved else "")
         )
 
     def _done(self) -> float:

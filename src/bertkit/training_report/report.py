@@ -302,6 +302,7 @@ def _corpus(run: TrainingRun) -> Iterator[list[object]]:
         ("num_duplicates", "duplicate lines"),
         ("num_set_aside", "rows set aside"),
         ("unigram_entropy", "entropy of word frequencies, in nats"),
+        ("random_pair_share", "share of the sentence pairs that is random"),
     ):
         value = run.number("corpus", name)
         if np.isfinite(value):
