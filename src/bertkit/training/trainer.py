@@ -125,7 +125,7 @@ class Trainer:
             return self.task.loss(self.network, part, totals)
 
         if is_sharded(self.network):
-            losses = backward_sharded(self.network, batch.to(device), loss, dtype=dtype)
+            losses = backward_sharded(self.network, batch.to(device), loss, dtype=dtype, seed=seed)
         else:
             parts = [part.to(device) for part in batch.split(self._num_parts(batch.num_tokens))]
             losses = compute_gradients(parameters, parts, loss, dtype=dtype, seed=seed)
