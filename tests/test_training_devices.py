@@ -3,12 +3,13 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import torch
-from test_training import SETTINGS, PairFeed, fresh_model, trainer_of
+from test_training import SETTINGS, PairFeed, fresh_model, optimizer_of, trainer_of
 from torch import nn
 
 from bertkit.tasks import PretrainingTask
-from bertkit.training import Ranks, compute_gradients, trainer
+from bertkit.training import Ranks, checkpoints, compute_gradients, load_state, trainer
 
 
 class OneOfTwo(Ranks):
@@ -20,6 +21,23 @@ class OneOfTwo(Ranks):
 
     def add(self, numbers: torch.Tensor) -> torch.Tensor:
         return numbers + self.other
+
+
+# ---- going on
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "adamw-2018", "muon"])
+def test_the_optimizer_goes_on_where_the_parameters_are(tmp_path: Path, optimizer: str) -> None:
+    settings = replace(SETTINGS, num_steps=1, optimizer=optimizer)
+    trainer_of(fresh_model(), tmp_path / "run", settings).train()
+    model = fresh_model()
+    model.network.to("meta")
+    kept = optimizer_of(model, settings)
+    assert load_state(checkpoints(tmp_path / "run")[-1], model.network, kept).step == 1
+    devices = {(key, value.device.type) for state in kept.state.values() for key, value in state.items()}
+    assert {("step", "meta"), ("exp_avg", "meta")} <= devices and not [
+        key for key, device in devices if device == "cpu"
+    ]
 
 
 # ---- dropout
