@@ -99,6 +99,8 @@ def test_the_mask_rate_falls_in_a_line() -> None:
         ("training.learning_rate=true", "no float"),
         ("data.mask_unit=letters", "token, word, span"),
         ("data.mask_rate=1.5", "a share"),
+        ("model.architecture=gpt", "bert, modernbert"),
+        ("training.betas=[0.9,1.5]", "two numbers"),
         ("batch_size=3", "section.name=value"),
         ("training.batch_size", "section.name=value"),
     ],

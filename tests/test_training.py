@@ -438,6 +438,11 @@ def test_settings_refuse() -> None:
         ({"optimizer": "adam"}, "adamw-2018"),
         ({"schedule": "steps"}, "trapezoid"),
         ({"precision": "int8"}, "float32 and bfloat16"),
+        ({"betas": (0.9, 1.5)}, "betas=(0.9, 1.5)"),
+        ({"betas": (0.9,)}, "two numbers"),
+        ({"betas": (0.9, "0.98")}, "two numbers"),
+        ({"seed": -1}, "seed=-1"),
+        ({"seed": 2**63}, "an integer"),
     ):
         with pytest.raises(UsageError, match=re.escape(message)):
             replace(SETTINGS, **changes)
