@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import torch
 
 from bertkit import Model, ModernConfig, Tokenizer, TransformerConfig, load
 from bertkit.cli import run as run_command
+from bertkit.cli.verify_resume import command as verify_resume_command
 from bertkit.errors import BertkitError, DataError, DependencyError, MissingHeadError, TrainingError, UsageError
 from bertkit.pretraining import RECIPES, Inputs, Pretraining, read_recipe, with_length
 from bertkit.pretraining.run import _samples
@@ -119,6 +121,8 @@ def test_the_mask_rate_falls_in_a_line() -> None:
         ("training.learning_rate=true", "no float"),
         ("data.mask_unit=letters", "token, word, span"),
         ("data.mask_rate=1.5", "a share"),
+        ("model.architecture=gpt", "bert, modernbert"),
+        ("training.betas=[0.9,1.5]", "two numbers"),
         ("batch_size=3", "section.name=value"),
         ("training.batch_size", "section.name=value"),
     ],
@@ -426,9 +430,51 @@ def test_a_stop_signal_saves_and_leaves_cleanly(corpus: Path, tmp_path: Path, nu
 
 
 def test_killed_at_random_moments_it_ends_with_the_same_bits(corpus: Path, tmp_path: Path) -> None:
-    arguments = ["--corpus", str(corpus), "--set", *TINY, "training.num_steps=200", "training.save_every=20"]
-    check = verify_resume(arguments, tmp_path / "runs", num_kills=2, seed=1, tell=lambda line: None)
-    assert check.is_exact and check.steps_when_killed
+    changes = ["training.num_steps=80", "training.save_every=10", "training.evaluate_every=80"]
+    arguments = ["--corpus", str(corpus), "--set", *TINY, *changes]
+    check = verify_resume(arguments, tmp_path / "runs", num_kills=1, seed=1, tell=lambda line: None)
+    assert check.verdict == "exact" and len(check.killed_after_steps) == 1
+    assert 0 < check.went_on_from_steps[0] <= check.killed_after_steps[0] < 80
+
+
+STAND_IN = """
+import json, pathlib, sys, time
+goes_on, final, num_checkpoints = {goes_on}, {final!r}, {num_checkpoints}
+run = pathlib.Path(sys.argv[-1])
+run.mkdir(exist_ok=True)
+metrics = run / "metrics.jsonl"
+before = metrics.read_text().splitlines() if metrics.exists() else []
+def write(event, step, **facts):
+    with metrics.open("a") as file:
+        file.write(json.dumps(dict(event=event, step=step, **facts)) + chr(10))
+write("start", 5 if goes_on and before else 0)
+write("step", 2, seconds=0.0)
+for _ in range(num_checkpoints):
+    write("checkpoint", 5)
+time.sleep(num_checkpoints if run.name == "killed" and not before else 0)
+write("step", 10, seconds=0.4)
+(run / "model").mkdir(exist_ok=True)
+(run / "model" / "model.safetensors").write_text(final if before else "whole")
+"""
+
+
+@pytest.mark.parametrize(
+    ("verdict", "goes_on", "final", "num_checkpoints"),
+    [
+        ("exact", True, "whole", 1),
+        ("different", True, "other", 1),
+        ("inconclusive", False, "whole", 1),  # killed, and started anew
+        ("inconclusive", True, "whole", 0),  # never killed, as it wrote no checkpoint
+    ],
+)
+def test_what_killed_runs_tell(
+    tmp_path: Path, monkeypatch, capsys, verdict: str, goes_on: bool, final: str, num_checkpoints: int
+) -> None:
+    program = STAND_IN.format(goes_on=goes_on, final=final, num_checkpoints=num_checkpoints)
+    monkeypatch.setattr("bertkit.pretraining.verify_resume._PROGRAM", program)
+    with pytest.raises(SystemExit) if verdict != "exact" else nullcontext():
+        verify_resume_command(kills=1)
+    assert json.loads(capsys.readouterr().out)["verdict"] == verdict
 
 
 def on_two_ranks(arguments: list[str]) -> None:

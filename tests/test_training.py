@@ -4,6 +4,9 @@ import itertools
 import json
 import math
 import re
+import resource
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -330,25 +333,44 @@ def test_the_last_checkpoints_and_the_best_are_kept(tmp_path: Path) -> None:
     assert [event["step"] for event in events(run, "checkpoint")] == [2, 4, 5, 6, 8, 10, 12, 14, 16, 18, 20]
 
 
-def test_a_disk_that_is_full_leaves_the_checkpoint_before(tmp_path: Path, monkeypatch) -> None:
+@contextmanager
+def files_end_after(num_bytes: int) -> Iterator[None]:
+    """As on a disk that is full: the system refuses what is longer, whoever writes it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("file", ["model/config.json", "model/model.safetensors", "optimizer.safetensors"])
+def test_a_disk_that_is_full_leaves_the_checkpoint_before(tmp_path: Path, file: str) -> None:
     run, model = tmp_path / "run", fresh_model()
     trainer = trainer_of(model, run)
-    save, calls = trainer.save_model, []
+    save, calls, disk = trainer.save_model, [], ExitStack()
 
-    def fail(folder: Path, **options) -> None:
-        save(folder, **options)
+    def fill_up(folder: Path, **options) -> None:
         calls.append(folder)
         if len(calls) == 3:
-            raise OSError(28, "No space left on device")
+            disk.enter_context(files_end_after((checkpoints(run)[-1] / file).stat().st_size - 1))
+        save(folder, **options)
 
-    trainer.save_model = fail
-    with pytest.raises(OSError, match="No space"):
+    trainer.save_model = fill_up
+    with disk, pytest.raises(TrainingError, match=r"step-00000008 cannot be written .*File too large.*room") as error:
         trainer.train()
+    assert ".partial" not in str(error.value)
     found = checkpoints(run)
     assert [folder.name for folder in found] == ["step-00000004", "step-00000005"]
     assert not [path for path in (run / "checkpoints").iterdir() if path.name.startswith(".")]
     again = load(found[-1] / "model")
     assert load_state(found[-1], again.network, optimizer_of(again, SETTINGS)).step == 5
+
+
+def test_a_model_that_does_not_fit_on_the_disk(tmp_path: Path) -> None:
+    with files_end_after(10_000), pytest.raises(OSError, match=r"model cannot be written .*File too large.*room"):
+        fresh_model().save(tmp_path / "model")
+    assert not list(tmp_path.iterdir())
 
 
 def test_checkpoints_of_others_are_refused(tmp_path: Path) -> None:
@@ -432,6 +454,11 @@ def test_settings_refuse() -> None:
         ({"optimizer": "adam"}, "adamw-2018"),
         ({"schedule": "steps"}, "trapezoid"),
         ({"precision": "int8"}, "float32 and bfloat16"),
+        ({"betas": (0.9, 1.5)}, "betas=(0.9, 1.5)"),
+        ({"betas": (0.9,)}, "two numbers"),
+        ({"betas": (0.9, "0.98")}, "two numbers"),
+        ({"seed": -1}, "seed=-1"),
+        ({"seed": 2**63}, "an integer"),
     ):
         with pytest.raises(UsageError, match=re.escape(message)):
             replace(SETTINGS, **changes)

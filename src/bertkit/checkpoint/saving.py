@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -33,6 +34,7 @@ def save_checkpoint(
     Raises:
         UsageError: the directory exists and is not empty, unless ``overwrite``.
         CheckpointError: a combination of heads that the published layout has no class for.
+        OSError: the files cannot be written, such as on a disk that is full.
     """
     network = checkpoint.network
     names, heads = names_of(network.config), frozenset(network.heads)
@@ -58,16 +60,21 @@ def save_checkpoint(
     tensors = {names.published(name): value.detach().cpu().contiguous() for name, value in values.items()}
     if not heads:  # an encoder alone is stored without the prefix
         tensors = {name.removeprefix(names.prefix): value for name, value in tensors.items()}
-    with whole_folder(directory, overwrite=overwrite) as folder:
-        write_json(folder / "config.json", config_json(config, special_ids))
-        save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-        checkpoint.tokenizer.save(folder)
-        if checkpoint.sentence is not None:
-            write_sentence_settings(folder, checkpoint.sentence, network.config.hidden_size)
-        record = {name: asdict(origin) for name, origin in sorted(checkpoint.provenance.items())}
-        content = {"provenance": record}
-        if checkpoint.trained is not None:
-            content["task"] = task_json(checkpoint.trained)
-            if checkpoint.trained.card:
-                (folder / "README.md").write_text(checkpoint.trained.card, encoding="utf-8")
-        write_json(folder / "bertkit.json", content)
+    try:
+        with whole_folder(directory, overwrite=overwrite) as folder:
+            write_json(folder / "config.json", config_json(config, special_ids))
+            save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+            checkpoint.tokenizer.save(folder)
+            if checkpoint.sentence is not None:
+                write_sentence_settings(folder, checkpoint.sentence, network.config.hidden_size)
+            record = {name: asdict(origin) for name, origin in sorted(checkpoint.provenance.items())}
+            content = {"provenance": record}
+            if checkpoint.trained is not None:
+                content["task"] = task_json(checkpoint.trained)
+                if checkpoint.trained.card:
+                    (folder / "README.md").write_text(checkpoint.trained.card, encoding="utf-8")
+            write_json(folder / "bertkit.json", content)
+    except (OSError, SafetensorError) as error:
+        raise OSError(
+            f"{directory} cannot be written ({error}): make room on its disk, or choose another folder"
+        ) from error

@@ -79,7 +79,7 @@ def command(
     read = with_length(read_recipe(recipe, changes), num_steps=steps, minutes=minutes, changes=changes)
     inputs = Inputs(tuple(corpus), tuple(held_out or ()), vocab, model, new_head, column)
     with stop_signals() as should_stop:
-        ranks = Ranks.from_environment()
+        ranks = Ranks.from_environment(device)
         tell = partial(tqdm.write, file=sys.stderr)  # above the bar
         run = Pretraining(
             out, read, inputs, ranks=ranks, tell=tell, device=device, shard=shard, tensorboard=tensorboard

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar
 from bertkit.batch import MASK_UNITS
 from bertkit.errors import UsageError
 from bertkit.training import TrainingSettings
+from bertkit.transformer import CONFIGS
 
 RECIPES = tuple(sorted(path.stem for path in (Path(__file__).parent / "recipes").glob("*.toml")))
 
@@ -23,6 +24,10 @@ class ModelSettings:
     size: str = "base"  # a name of SIZES, or "fit": what suits a run of so many minutes on two cores
     from_checkpoint: bool = False  # go on from a published checkpoint, which is named when the run starts
     config: dict[str, Any] = field(default_factory=dict)  # config.json keys that differ from the size's
+
+    def __post_init__(self) -> None:
+        if self.architecture not in CONFIGS:
+            raise UsageError(f"architecture={self.architecture!r}: expected one of {', '.join(CONFIGS)}")
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,20 @@
 """Is a resumed run the uninterrupted one? Kill a short run at random moments, go on with it, compare the weights."""
 
 import hashlib
+import json
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from bertkit.errors import TrainingError
+
+_PROGRAM = "from bertkit.cli import main; main()"
 
 
 @dataclass(frozen=True)
@@ -20,11 +23,15 @@ class ResumeCheck:
 
     uninterrupted: str  # sha256 of the final weights
     resumed: str
-    steps_when_killed: tuple[int, ...]
+    killed_after_steps: tuple[int, ...]
+    went_on_from_steps: tuple[int, ...]  # checkpoints of a killed run from which another session trained on
 
     @property
-    def is_exact(self) -> bool:
-        return self.uninterrupted == self.resumed
+    def verdict(self) -> str:
+        """Is it "exact", "different", or "inconclusive": alike, but no killed run went on from a checkpoint."""
+        if self.uninterrupted != self.resumed:
+            return "different"
+        return "exact" if self.went_on_from_steps else "inconclusive"
 
 
 def verify_resume(
@@ -32,16 +39,18 @@ def verify_resume(
 ) -> ResumeCheck:
     """Run ``bertkit pretrain ARGUMENTS`` twice in new folders, once killed again and again (SIGKILL).
 
+    Each session is killed at a random moment after it wrote a checkpoint, so that the next has one to go on from.
+
     Raises:
         TrainingError: a run that fails by itself.
     """
     whole, killed = folder / "uninterrupted", folder / "killed"
     folder.mkdir(parents=True, exist_ok=True)
-    start = time.monotonic()
-    _wait(_start(arguments, whole))
-    seconds = time.monotonic() - start
-    tell(f"the uninterrupted run took {seconds:.0f} s")
-    draw, steps = random.Random(seed), []
+    _wait(_start(arguments, whole), whole)
+    steps = [event for event in _events(whole) if event["event"] == "step"]
+    seconds = steps[-1]["seconds"] - steps[0]["seconds"]
+    tell(f"the uninterrupted run trained for {seconds:.1f} s")
+    draw, killed_after = random.Random(seed), []
     killed.mkdir()
     for name in ("recipe.json", "vocab.txt", "shard"):  # prepared once: what is tested is the training
         source = whole / name
@@ -51,44 +60,59 @@ def verify_resume(
             shutil.copy(source, killed / name)
     for _ in range(num_kills):
         process = _start([*arguments, "--resume"], killed)
-        _wait_for_training(process, killed)
+        _wait_for_checkpoint(process, killed)
         try:
-            process.wait(draw.uniform(0.0, max(0.5, 0.5 * seconds / num_kills)))
+            process.wait(draw.uniform(0.0, 0.5 * seconds / num_kills))
             break  # it was faster
         except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
+            process.kill()
             process.wait()
-        steps.append(_last_step(killed))
-        tell(f"killed after step {steps[-1]}")
-    _wait(_start([*arguments, "--resume"], killed))
-    return ResumeCheck(_digest(whole), _digest(killed), tuple(steps))
+        killed_after.append(max(event["step"] for event in _events(killed)))
+        tell(f"killed after step {killed_after[-1]}")
+    _wait(_start([*arguments, "--resume"], killed), killed)
+    starts = [event["step"] for event in _events(killed) if event["event"] == "start"]
+    after_kills = starts[1 : len(killed_after) + 1]
+    went_on_from = tuple(step for step in after_kills if 0 < step < steps[-1]["step"])
+    return ResumeCheck(_digest(whole), _digest(killed), tuple(killed_after), went_on_from)
 
 
 def _start(arguments: Sequence[str], run: Path) -> subprocess.Popen:
-    program = "from bertkit.cli import main; main()"
-    command = [sys.executable, "-c", program, "pretrain", *arguments, "--out", str(run)]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    command = [sys.executable, "-c", _PROGRAM, "pretrain", *arguments, "--out", str(run)]
+    with open(_messages(run), "w") as messages:  # a pipe that nobody reads would fill up and stop the run
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=messages)
 
 
-def _wait(process: subprocess.Popen) -> None:
-    _, errors = process.communicate()
-    if process.returncode:
-        last = errors.strip().splitlines()[-1:] or ["no message"]
+def _messages(run: Path) -> Path:
+    return run.with_suffix(".log")
+
+
+def _wait(process: subprocess.Popen, run: Path) -> None:
+    if process.wait():
+        last = _messages(run).read_text(errors="replace").strip().splitlines()[-1:] or ["no message"]
         raise TrainingError(f"the run ended with code {process.returncode}: {last[0]}")
 
 
-def _wait_for_training(process: subprocess.Popen, run: Path) -> None:
-    """Until the session's first line of metrics is there, or it ended."""
-    path = run / "metrics.jsonl"
-    before = path.stat().st_size if path.exists() else 0
-    while process.poll() is None and (not path.exists() or path.stat().st_size == before):
+def _wait_for_checkpoint(process: subprocess.Popen, run: Path) -> None:
+    """Until the session has written a checkpoint, or ended."""
+    before = _num_checkpoints(run)
+    while process.poll() is None and _num_checkpoints(run) == before:
         time.sleep(0.02)
 
 
-def _last_step(run: Path) -> int:
-    lines = (run / "metrics.jsonl").read_text().splitlines() if (run / "metrics.jsonl").exists() else []
-    steps = [line.partition('"step": ')[2].partition(",")[0].partition("}")[0] for line in lines]
-    return max((int(step) for step in steps if step.isdigit()), default=0)
+def _num_checkpoints(run: Path) -> int:
+    return sum(event["event"] == "checkpoint" for event in _events(run))
+
+
+def _events(run: Path) -> list[dict[str, Any]]:
+    """The lines of the run's metrics, but for those that are not whole: one being written, one that a kill cut off."""
+    path = run / "metrics.jsonl"
+    events = []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        try:
+            events.append(json.loads(line))
+        except ValueError:
+            continue
+    return events
 
 
 def _digest(run: Path) -> str:

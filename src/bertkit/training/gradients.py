@@ -1,9 +1,11 @@
 """The gradients of one optimizer step, and the losses of an evaluation: part by part, side by side."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
@@ -27,7 +29,8 @@ def compute_gradients(
     """Set ``.grad`` of every parameter to the sum of the gradients of ``loss(part).value`` over the parts.
 
     On the CPU every core takes parts of its own, as in inference; the gradients are summed in the parts' order, so
-    they are the same bits for any number of cores.
+    they are the same bits for any number of cores. The memory of ``.grad`` of the step before may be written anew:
+    clone what is to be kept.
 
     Args:
         parts: of one step, best as many as cores or a multiple, of like size.
@@ -42,12 +45,13 @@ def compute_gradients(
     totals: list[Tensor | None] = [None] * len(parameters)
 
     def work(number: int) -> tuple[Loss, Sequence[Tensor | None]]:
+        seed_of_part = seed * 1_000_003 + number
         if device.type == "cpu":
-            with training_kernels(dtype, seed * 1_000_003 + number):
+            with training_kernels(dtype, seed_of_part):
                 found = loss(parts[number])
                 gradients = torch.autograd.grad(found.value, parameters, allow_unused=True)
         else:
-            with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
+            with _seeded(device, seed_of_part), torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
                 found = loss(parts[number])
             gradients = torch.autograd.grad(found.value, parameters, allow_unused=True)
         return Loss(found.value.detach(), found.sums), gradients
@@ -72,17 +76,29 @@ def _added(total: Tensor | None, gradient: Tensor, parameter: Tensor) -> Tensor:
     return gradient if total is None else total.add_(gradient)
 
 
+@contextmanager
+def _seeded(device: torch.device, seed: int) -> Iterator[None]:
+    """Let torch's own operations draw numbers of ``seed``; its generators go on afterwards as if nothing were drawn."""
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0]))
+        yield
+
+
 def backward_sharded(
-    network: nn.Module, batch: Part, loss: Callable[[Part], Loss], *, dtype: torch.dtype
+    network: nn.Module, batch: Part, loss: Callable[[Part], Loss], *, dtype: torch.dtype, seed: int
 ) -> list[Loss]:
     """Set ``.grad`` of a sharded network's parameters to the gradient of ``loss(batch).value``, summed over ranks.
 
     Layers are put together and taken apart in the same order on every rank, so a rank's share of a batch is one part.
     torch's own operations compute: parameters that come and go cannot be lent to the compiled kernels.
+
+    Args:
+        dtype: of the products, float32 or bfloat16.
+        seed: of the dropout masks, each rank's own.
     """
     device = next(network.parameters()).device
     network.zero_grad()
-    with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
+    with _seeded(device, seed), torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
         found = loss(batch)
     found.value.backward()
     return [Loss(found.value.detach(), found.sums)]

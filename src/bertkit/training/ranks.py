@@ -6,6 +6,7 @@ where that is too large for one, a shard of every parameter (`fully_shard`; Zhao
 
 import os
 from collections.abc import Sequence
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -24,15 +25,20 @@ class Ranks:
         self.rank, self.num_ranks = rank, num_ranks
 
     @classmethod
-    def from_environment(cls) -> "Ranks":
-        """The ranks that torchrun announces (RANK, WORLD_SIZE), connected: gloo on CPUs, nccl on GPUs."""
+    def from_environment(cls, device: str = "auto") -> "Ranks":
+        """The ranks that torchrun announces (RANK, WORLD_SIZE), connected: gloo on CPUs, nccl on GPUs.
+
+        Args:
+            device: what they compute on; "auto" is a GPU where torch sees one.
+        """
         num_ranks = int(os.environ.get("WORLD_SIZE", "1"))
         if num_ranks == 1:
             return cls()
         if not dist.is_initialized():
-            if torch.cuda.is_available():
+            on_gpus = device.startswith(("auto", "cuda")) and torch.cuda.is_available()
+            if on_gpus:
                 torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-            dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+            dist.init_process_group("nccl" if on_gpus else "gloo", timeout=_LONGEST_WAIT)
         return cls(dist.get_rank(), num_ranks)
 
     @property
@@ -43,21 +49,21 @@ class Ranks:
         """The sum of every rank's numbers, the same on each."""
         if self.num_ranks == 1:
             return numbers
-        device = torch.device("cuda") if dist.get_backend() == "nccl" else torch.device("cpu")
-        summed = numbers.to(device, copy=True)
+        summed = numbers.to(_device_type(), copy=True)
         dist.all_reduce(summed)
         return summed.to(numbers.device)
 
     def add_gradients(self, parameters: Sequence[Tensor]) -> None:
-        """Replace every ``.grad`` by its sum over ranks, in one message."""
+        """Replace every ``.grad`` by its sum over ranks, in one message; what no rank has stays None."""
         if self.num_ranks == 1:
             return
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
-        together = torch.cat([gradient.flatten() for gradient in gradients])
+        are_there = torch.tensor([float(p.grad is not None) for p in parameters]).to(gradients[0])
+        together = torch.cat([*(gradient.flatten() for gradient in gradients), are_there])
         dist.all_reduce(together)
-        pieces = together.split([gradient.numel() for gradient in gradients])
-        for parameter, piece in zip(parameters, pieces, strict=True):
-            parameter.grad = piece.view_as(parameter)
+        *pieces, counts = together.split([*(gradient.numel() for gradient in gradients), len(parameters)])
+        for parameter, piece, count in zip(parameters, pieces, counts.tolist(), strict=True):
+            parameter.grad = piece.view_as(parameter) if count else None
 
     def shard(self, network: nn.Module) -> None:
         """Leave each rank with a shard of every parameter; layers are put together when they compute.
@@ -66,7 +72,7 @@ class Ranks:
             UsageError: there is one rank only.
         """
         self.check_several()
-        mesh = init_device_mesh("cuda" if torch.cuda.is_available() else "cpu", (self.num_ranks,))
+        mesh = init_device_mesh(_device_type(), (self.num_ranks,))
         for part in (*network.encoder.layers, network):  # pyrefly: ignore
             sharded = fully_shard(part, mesh=mesh)
             sharded.set_gradient_divide_factor(1.0)  # sums, not means
@@ -87,6 +93,15 @@ class Ranks:
         if self.num_ranks > 1:
             self.wait()
             dist.destroy_process_group()
+
+
+_LONGEST_WAIT = timedelta(days=1)
+"""For another rank: the first one learns the vocabulary and writes the corpus as tokens while the others wait."""
+
+
+def _device_type() -> str:
+    """Where the tensors of messages lie."""
+    return "cuda" if dist.get_backend() == "nccl" else "cpu"
 
 
 def is_sharded(network: nn.Module) -> bool:

@@ -48,6 +48,10 @@ class TrainingSettings:
                 raise UsageError(f"{name}={value!r}: expected a number above 0")
         if not 0 <= self.weight_decay < float("inf"):
             raise UsageError(f"weight_decay={self.weight_decay!r}: expected a number of at least 0")
+        if len(self.betas) != 2 or not all(type(beta) in (int, float) and 0 <= beta < 1 for beta in self.betas):
+            raise UsageError(f"betas={self.betas!r}: expected two numbers from 0 to below 1")
+        if type(self.seed) is not int or not 0 <= self.seed < 2**63:
+            raise UsageError(f"seed={self.seed!r}: expected an integer from 0 to below 2**63")
         if self.optimizer not in OPTIMIZERS:
             raise UsageError(f"optimizer={self.optimizer!r}: expected one of {', '.join(OPTIMIZERS)}")
         if self.precision not in PRECISIONS:

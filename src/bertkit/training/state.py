@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from bertkit.errors import CheckpointError
+from bertkit.errors import CheckpointError, TrainingError
 from bertkit.json_files import read_json, write_json
 from bertkit.training.optimizers import Together
 from bertkit.training.ranks import placed_like, whole
@@ -50,11 +50,21 @@ def optimizer_tensors(network: nn.Module, optimizer: Together) -> dict[str, Tens
 def save_state(
     folder: Path, state: TrainingState, tensors: dict[str, Tensor], save_model: Callable[[Path], None]
 ) -> None:
-    """Write a checkpoint folder, whole or not at all."""
-    with whole_folder(folder, overwrite=True) as temporary:
-        save_model(temporary / "model")
-        save_file(tensors, str(temporary / "optimizer.safetensors"))
-        write_json(temporary / "state.json", asdict(state))
+    """Write a checkpoint folder, whole or not at all.
+
+    Raises:
+        TrainingError: it cannot be written, such as on a disk that is full.
+    """
+    try:
+        with whole_folder(folder, overwrite=True) as temporary:
+            save_model(temporary / "model")
+            save_file(tensors, str(temporary / "optimizer.safetensors"))
+            write_json(temporary / "state.json", asdict(state))
+    except (OSError, SafetensorError) as error:
+        raise TrainingError(
+            f"the checkpoint {folder} cannot be written ({error.__cause__ or error}); those before it are whole. Make "
+            "room on its disk, and go on with the run"
+        ) from error
 
 
 def load_state(folder: Path, network: nn.Module, optimizer: Together) -> TrainingState:
@@ -77,7 +87,9 @@ def load_state(folder: Path, network: nn.Module, optimizer: Together) -> Trainin
         parameter = parameters.get(name)
         if parameter is None or (value.dim() and value.shape != parameter.shape):
             raise CheckpointError(f"{folder} holds the optimizer's {full_name}, which this network has no place for")
-        optimizer.state_of(parameter)[key] = placed_like(value, parameter) if value.dim() else value
+        # A count of steps is no shard; fused optimizers want it on the parameter's device.
+        kept = placed_like(value, parameter) if value.dim() else value.to(parameter.device)
+        optimizer.state_of(parameter)[key] = kept
     return TrainingState(**record)
 
 

@@ -142,7 +142,7 @@ class Trainer:
             return self.task.loss(self.network, part, totals)
 
         if is_sharded(self.network):
-            losses = backward_sharded(self.network, batch.to(device), loss, dtype=dtype)
+            losses = backward_sharded(self.network, batch.to(device), loss, dtype=dtype, seed=seed)
         else:
             parts = [part.to(device) for part in batch.split(self._num_parts(batch.num_tokens))]
             losses = compute_gradients(parameters, parts, loss, dtype=dtype, seed=seed)
@@ -213,7 +213,7 @@ class Trainer:
         state, metrics = self.state, self.evaluate()
         self._step_evaluated = state.step
         self._write("evaluation", seconds=state.seconds, tokens=state.num_tokens, **metrics)
-        value = metrics[self.best_by]
+        value = self._of_first(metrics[self.best_by])  # another rank's may differ in the last bit
         if state.best is None:
             improved = not math.isnan(value)
         else:
@@ -265,6 +265,10 @@ class Trainer:
         here = torch.tensor([float(self.should_stop()), done], dtype=torch.float64)
         stops, done = self.ranks.add(here).tolist()
         return stops > 0, done
+
+    def _of_first(self, number: float) -> float:
+        """The first rank's number, on every rank."""
+        return float(self.ranks.add(torch.tensor(number if self.ranks.is_first else 0.0, dtype=torch.float64)))
 
     def _coming(self, ahead: ThreadPoolExecutor, position: int) -> Future | None:
         """The next batch, made while this one trains; what it holds must not depend on the clock."""
