@@ -1,19 +1,23 @@
 """Runs from raw text to a model: recipes, bad input, signals, kills, ranks."""
 
+import gc
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from itertools import islice
 from pathlib import Path
 
 import pytest
 import torch
 
 from bertkit import ModernConfig, load
+from bertkit.corpus.documents import SetAside
 from bertkit.errors import BertkitError, DataError, DependencyError, MissingHeadError, UsageError
 from bertkit.pretraining import RECIPES, Inputs, Pretraining, read_recipe, with_length
+from bertkit.pretraining.text import texts_of
 from bertkit.pretraining.verify_resume import verify_resume
 
 WORDS = "the cat dog bird fish sat ran saw ate on under near a big small red blue old mat tree house river".split()
@@ -214,6 +218,20 @@ def test_bad_corpora_and_vocabularies(corpus: Path, tmp_path: Path) -> None:
     assert "--model" in fails(corpus.read_text(), vocabulary=vocabulary, model="all-MiniLM-L6-v2")
     with pytest.raises(DataError, match=r"none\.txt"):
         pretraining(tmp_path / "none.txt", tmp_path / "run none").start(resume=False)
+
+
+def test_a_vocabulary_is_learned_in_little_memory_from_bad_text(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("bertkit.corpus.documents._PART_BYTES", 5_000)
+    path = tmp_path / "latin-1.txt"
+    path.write_text("A caf\u00e9 on the street.\nThe cat sat.\n" * 1_000, encoding="latin-1")
+
+    def num_set_aside() -> int:
+        return sum(type(one) is SetAside for one in gc.get_objects())
+
+    before, texts = num_set_aside(), texts_of([path], "lines", None)
+    assert sum(1 for _ in islice(texts, 999)) == 999  # of the thousand that can be read
+    assert num_set_aside() - before < 200
+    assert list(texts) == ["The cat sat."]
 
 
 def test_going_on_from_a_checkpoint(corpus: Path, tmp_path: Path) -> None:

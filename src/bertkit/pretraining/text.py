@@ -1,5 +1,6 @@
 """The text of a run: a vocabulary learned from it, the tokens to train on, the tokens held out."""
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,9 @@ def learn_vocabulary(
 
 
 def texts_of(corpus: Sequence[str | Path], layout: Layout, column: str | None) -> Iterator[str]:
-    """The sentences that can be read; the rest is set aside and told of when the shard is written."""
-    return (sentence.text for sentence in read_sentences(corpus, Reading(layout, column), set_aside=[]))
+    """The sentences that can be read; the rest is skipped here, and set aside and told of when the shard is written."""
+    found = read_sentences(corpus, Reading(layout, column), set_aside=deque(maxlen=0))
+    return (sentence.text for sentence in found)
 
 
 def write_shards(
