@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from bertkit import ModernConfig, load
+from bertkit.cli import run as run_command
 from bertkit.corpus.documents import SetAside
 from bertkit.errors import BertkitError, DataError, DependencyError, MissingHeadError, UsageError
 from bertkit.pretraining import RECIPES, Inputs, Pretraining, read_recipe, with_length
@@ -296,8 +297,35 @@ def test_a_stop_signal_saves_and_leaves_cleanly(corpus: Path, tmp_path: Path, nu
     out, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
     assert json.loads(out)["reason"] == "stopped" and "--resume" in errors
+    assert errors.count("stopping as soon as this step is done") == 1
     step = events(run, "end")[0]["step"]
     assert (run / "checkpoints" / f"step-{step:08d}" / "state.json").exists()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("piece", ["learn_vocabulary", "write_shards", "make_feed"])
+def test_a_stop_signal_before_training_stops_at_once(
+    corpus: Path, tmp_path: Path, monkeypatch, number: int, code: int, piece: str
+) -> None:
+    arguments = ["pretrain", "--corpus", str(corpus), "--out", str(tmp_path / "run"), "--set", *TINY]
+    vocabulary = tmp_path / "vocab.txt"
+    vocabulary.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "."]))
+    if piece != "learn_vocabulary":
+        arguments += ["--vocab", str(vocabulary)]
+
+    def interrupted(*_, **__) -> None:
+        signal.raise_signal(number)
+        raise AssertionError("the signal was only noted")
+
+    monkeypatch.setattr(f"bertkit.pretraining.run.{piece}", interrupted)
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as `main` has it
+    try:
+        found = run_command(arguments)
+    except SystemExit as ending:
+        found = ending.code
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert found == code
 
 
 def test_killed_at_random_moments_it_ends_with_the_same_bits(corpus: Path, tmp_path: Path) -> None:

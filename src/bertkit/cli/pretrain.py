@@ -32,8 +32,8 @@ def command(
 ) -> None:
     """Pre-train a model from raw text.
 
-    Ctrl-C or SIGTERM finishes the step, saves and leaves; --resume goes on, to the same bits as if nothing had
-    happened. Under torchrun every process takes its share of each batch.
+    Ctrl-C or SIGTERM finishes the step, saves and leaves, or leaves at once while text is prepared; --resume goes on,
+    to the same bits as if nothing had happened. Under torchrun every process takes its share of each batch.
 
     Parameters
     ----------
@@ -77,9 +77,9 @@ def command(
         raise UsageError("--minutes and --steps are both the length of the run: give one")
     read = with_length(read_recipe(recipe, set or ()), num_steps=steps, minutes=minutes)
     inputs = Inputs(tuple(corpus), tuple(held_out or ()), vocab, model, new_head, column)
-    with stop_signals() as should_stop:
+    tell = partial(tqdm.write, file=sys.stderr)  # above the bar
+    with stop_signals(tell) as should_stop:
         ranks = Ranks.from_environment()
-        tell = partial(tqdm.write, file=sys.stderr)  # above the bar
         run = Pretraining(
             out, read, inputs, ranks=ranks, tell=tell, device=device, shard=shard, tensorboard=tensorboard
         )
