@@ -20,6 +20,7 @@ from bertkit.errors import BertkitError, DataError, DependencyError, MissingHead
 from bertkit.pretraining import RECIPES, Inputs, Pretraining, read_recipe, with_length
 from bertkit.pretraining.text import texts_of
 from bertkit.pretraining.verify_resume import verify_resume
+from bertkit.training_report import findings_of, read_run, training_report
 
 WORDS = "the cat dog bird fish sat ran saw ate on under near a big small red blue old mat tree house river".split()
 TINY = [
@@ -134,6 +135,7 @@ def test_a_run_learns_and_its_model_fills_masks(corpus: Path, tmp_path: Path) ->
     losses = [event["masked_lm_loss"] for event in events(run, "evaluation")]
     assert losses[-1] < losses[0] - 0.25
     (start,) = events(run, "start")
+    assert "num_set_aside" not in start["held_out"] and 1 <= start["held_out"]["num_documents"] <= 10
     assert start["corpus"]["num_documents"] >= 50 and losses[-1] < start["corpus"]["unigram_entropy"] - 0.1
     model = load(run / "model")
     (mask,) = model.fill_mask("the big cat sat on [MASK] tree.")
@@ -219,6 +221,37 @@ def test_bad_corpora_and_vocabularies(corpus: Path, tmp_path: Path) -> None:
     assert "--model" in fails(corpus.read_text(), vocabulary=vocabulary, model="all-MiniLM-L6-v2")
     with pytest.raises(DataError, match=r"none\.txt"):
         pretraining(tmp_path / "none.txt", tmp_path / "run none").start(resume=False)
+
+
+def test_text_that_was_not_read_is_told_logged_and_reported(corpus: Path, tmp_path: Path) -> None:
+    folder, held_out, run = tmp_path / "texts", tmp_path / "held-out.txt", tmp_path / "run"
+    folder.mkdir()
+    (folder / "a.txt").write_text(corpus.read_text() + "the caf\u00e9.\nun \u00e9t\u00e9.\n", encoding="latin-1")
+    for name in ("B.TXT", "c.md", "d.txt.gz", "e.text"):
+        (folder / name).write_text("the cat sat.\n")
+    held_out.write_text(
+        write_corpus(tmp_path / "x.txt", 9, seed=1).read_text() + "the caf\u00e9.\n", encoding="latin-1"
+    )
+    made = pretraining(folder, run, "training.num_steps=2", held_out=(held_out,))
+    assert made.start(resume=False) == "finished"
+    (of_corpus,) = [line for line in made.lines if line.startswith("corpus: ")]
+    (of_held_out,) = [line for line in made.lines if line.startswith("held-out files: ")]
+    (start,) = events(run, "start")
+    num_duplicates = start["corpus"]["num_duplicates"]
+    assert num_duplicates > 0 and f"duplicate sentences: {num_duplicates:,}, kept" in of_corpus
+    assert f"could not be read: 2, see {run / 'shard' / 'set_aside.jsonl'}" in of_corpus
+    names = ", ".join(str(folder / name) for name in ("B.TXT", "c.md", "d.txt.gz"))
+    assert f"files left out for their extension: 4 ({names}, ...)" in of_corpus and "not found" not in of_corpus
+    assert f"could not be read: 1, see {run / 'held-out' / 'set_aside.jsonl'}" in of_held_out
+    assert "extension" not in of_held_out
+    names = ("num_set_aside", "num_invalid", "num_left_out", "num_forgotten")
+    assert [start["corpus"][name] for name in names] == [2, 3, 4, 0]
+    assert [start["held_out"][name] for name in names] == [1, 1, 0, 0] and start["held_out"]["num_documents"] == 9
+    (said,) = [said for kind, said in findings_of(read_run(run)) if "Not all of the text was read" in said]
+    assert "of the corpus 2 rows and sentences were set aside" in said and "of the corpus 4 files were left out" in said
+    assert "of the held-out files 1 rows" in said
+    page = training_report(read_run(run))
+    assert "held out: rows set aside" in page and "files left out for their extension" in page
 
 
 def test_a_vocabulary_is_learned_in_little_memory_from_bad_text(tmp_path: Path, monkeypatch) -> None:

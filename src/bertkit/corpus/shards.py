@@ -35,6 +35,11 @@ _KEYS = {
     "num_tokens",
     "num_sentences",
     "num_documents",
+    "num_set_aside",
+    "num_invalid",
+    "num_duplicates",
+    "num_forgotten",
+    "left_out",
     "settings",
     "sources",
 }
