@@ -19,7 +19,7 @@ def stop_signals(tell: Callable[[str], None] = tqdm.write) -> Iterator[Callable[
     Only the main thread of a program may use it.
     """
     told: list[int] = []
-    before: dict[int, Any] = {}
+    before: dict[signal.Signals, Any] = {}
 
     def restore() -> None:
         for number, handler in before.items():
