@@ -7,6 +7,7 @@ goes on where it was; a finished one is shown again at once.
 """
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,4 +48,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit("Stopped; the same command goes on.")

@@ -1,6 +1,7 @@
 """The command line as a stranger uses it: results, bad input, files that appear whole."""
 
 import csv
+import io
 import json
 import os
 import signal
@@ -11,11 +12,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tqdm import tqdm
 
 from bertkit import Model, Tokenizer, TransformerConfig, load
 from bertkit.checkpoint.checkpoint import Provenance
 from bertkit.cli import COMMANDS, run
 from bertkit.cli.output import emit
+from bertkit.tokenizer import train_vocabulary
 
 WORDS = ["the", "quick", "brown", "fox", "jump", "##s", "over", "a", "lazy", "dog", "i", "am", "your", "father", "."]
 
@@ -278,6 +281,40 @@ def test_options_that_would_be_ignored_are_refused(complaint, tiny_model):
     assert "goes with a vocab.txt" in complaint("tokenize", "a", "--lowercase", "--model", tiny_model)
     assert "goes with on_long='window'" in complaint("tokenize", "a", "--stride", "2", "--model", tiny_model)
     assert "has no column" in complaint("embed", "-i", "-", "--column", "a", "--model", tiny_model)
+
+
+def test_learning_a_vocabulary_shows_how_far_it_is(monkeypatch):
+    shown = io.StringIO()
+    monkeypatch.setattr(
+        "bertkit.tokenizer.training.tqdm",
+        lambda *arguments, **options: tqdm(*arguments, **options | {"disable": False, "delay": 0, "file": shown}),
+    )
+    train_vocabulary(["low lower", "lowest", "new\nnewer"] * 7, vocab_size=40)
+    assert "reading texts: 100%" in shown.getvalue()
+    assert "learning words: 100%" in shown.getvalue() and "21.0/21.0" in shown.getvalue()
+
+
+def test_a_stop_signal_while_words_are_learned_is_not_put_off(monkeypatch):
+    num_learned = 0
+
+    def interrupted(texts, desc, **_):
+        def lines():
+            nonlocal num_learned
+            for text in texts:
+                if desc == "learning words":
+                    num_learned += 1
+                    if num_learned == 100:
+                        os.kill(os.getpid(), signal.SIGINT)
+                    time.sleep(0.001 if num_learned > 100 else 0)
+                yield text
+
+        return tqdm(lines(), disable=True)
+
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "true")
+    monkeypatch.setattr("bertkit.tokenizer.training.tqdm", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        train_vocabulary(["low lower"] * 600, vocab_size=40)
+    assert 100 <= num_learned < 500
 
 
 def test_a_cased_vocabulary(rows, tmp_path):

@@ -1,5 +1,6 @@
 """Runs from raw text to a model: recipes, bad input, signals, kills, ranks."""
 
+import gc
 import json
 import math
 import os
@@ -9,6 +10,7 @@ import sys
 import time
 from contextlib import nullcontext
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -17,11 +19,14 @@ import torch
 from bertkit import Model, ModernConfig, Tokenizer, TransformerConfig, load
 from bertkit.cli import run as run_command
 from bertkit.cli.verify_resume import command as verify_resume_command
+from bertkit.corpus.documents import SetAside
 from bertkit.errors import BertkitError, DataError, DependencyError, MissingHeadError, TrainingError, UsageError
 from bertkit.pretraining import RECIPES, Inputs, Pretraining, read_recipe, with_length
 from bertkit.pretraining.run import _samples
+from bertkit.pretraining.text import texts_of
 from bertkit.pretraining.verify_resume import verify_resume
 from bertkit.training import Ranks, Trainer
+from bertkit.training_report import findings_of, read_run, training_report
 
 WORDS = "the cat dog bird fish sat ran saw ate on under near a big small red blue old mat tree house river".split()
 TINY = [
@@ -154,6 +159,7 @@ def test_a_run_learns_and_its_model_fills_masks(corpus: Path, tmp_path: Path) ->
     assert losses[-1] < losses[0] - 0.25
     (start,) = events(run, "start")
     assert "random_pair_share" not in start["corpus"]
+    assert "num_set_aside" not in start["held_out"] and 1 <= start["held_out"]["num_documents"] <= 10
     assert start["corpus"]["num_documents"] >= 50 and losses[-1] < start["corpus"]["unigram_entropy"] - 0.1
     model = load(run / "model")
     (mask,) = model.fill_mask("the big cat sat on [MASK] tree.")
@@ -340,6 +346,51 @@ def test_bad_corpora_and_vocabularies(corpus: Path, tmp_path: Path) -> None:
         pretraining(tmp_path / "none.txt", tmp_path / "run none").start(resume=False)
 
 
+def test_text_that_was_not_read_is_told_logged_and_reported(corpus: Path, tmp_path: Path) -> None:
+    folder, held_out, run = tmp_path / "texts", tmp_path / "held-out.txt", tmp_path / "run"
+    folder.mkdir()
+    (folder / "a.txt").write_text(corpus.read_text() + "the caf\u00e9.\nun \u00e9t\u00e9.\n", encoding="latin-1")
+    for name in ("B.TXT", "c.md", "d.txt.gz", "e.text"):
+        (folder / name).write_text("the cat sat.\n")
+    held_out.write_text(
+        write_corpus(tmp_path / "x.txt", 9, seed=1).read_text() + "the caf\u00e9.\n", encoding="latin-1"
+    )
+    made = pretraining(folder, run, "training.num_steps=2", held_out=(held_out,))
+    assert made.start(resume=False) == "finished"
+    (of_corpus,) = [line for line in made.lines if line.startswith("corpus: ")]
+    (of_held_out,) = [line for line in made.lines if line.startswith("held-out files: ")]
+    (start,) = events(run, "start")
+    num_duplicates = start["corpus"]["num_duplicates"]
+    assert num_duplicates > 0 and f"duplicate sentences: {num_duplicates:,}, kept" in of_corpus
+    assert f"could not be read: 2, see {run / 'shard' / 'set_aside.jsonl'}" in of_corpus
+    names = ", ".join(str(folder / name) for name in ("B.TXT", "c.md", "d.txt.gz"))
+    assert f"files left out for their extension: 4 ({names}, ...)" in of_corpus and "not found" not in of_corpus
+    assert f"could not be read: 1, see {run / 'held-out' / 'set_aside.jsonl'}" in of_held_out
+    assert "extension" not in of_held_out
+    names = ("num_set_aside", "num_invalid", "num_left_out", "num_forgotten")
+    assert [start["corpus"][name] for name in names] == [2, 3, 4, 0]
+    assert [start["held_out"][name] for name in names] == [1, 1, 0, 0] and start["held_out"]["num_documents"] == 9
+    (said,) = [said for kind, said in findings_of(read_run(run)) if "Not all of the text was read" in said]
+    assert "of the corpus 2 rows and sentences were set aside" in said and "of the corpus 4 files were left out" in said
+    assert "of the held-out files 1 rows" in said
+    page = training_report(read_run(run))
+    assert "held out: rows set aside" in page and "files left out for their extension" in page
+
+
+def test_a_vocabulary_is_learned_in_little_memory_from_bad_text(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("bertkit.corpus.documents._PART_BYTES", 5_000)
+    path = tmp_path / "latin-1.txt"
+    path.write_text("A caf\u00e9 on the street.\nThe cat sat.\n" * 1_000, encoding="latin-1")
+
+    def num_set_aside() -> int:
+        return sum(type(one) is SetAside for one in gc.get_objects())
+
+    before, texts = num_set_aside(), texts_of([path], "lines", None)
+    assert sum(1 for _ in islice(texts, 999)) == 999  # of the thousand that can be read
+    assert num_set_aside() - before < 200
+    assert list(texts) == ["The cat sat."]
+
+
 def test_going_on_from_a_checkpoint(corpus: Path, tmp_path: Path) -> None:
     pretraining(corpus, tmp_path / "first").start(resume=False)
     start = tmp_path / "first" / "model"
@@ -425,8 +476,35 @@ def test_a_stop_signal_saves_and_leaves_cleanly(corpus: Path, tmp_path: Path, nu
     out, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
     assert json.loads(out)["reason"] == "stopped" and "--resume" in errors
+    assert errors.count("stopping as soon as this step is done") == 1
     step = events(run, "end")[0]["step"]
     assert (run / "checkpoints" / f"step-{step:08d}" / "state.json").exists()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("piece", ["learn_vocabulary", "write_shards", "make_feed"])
+def test_a_stop_signal_before_training_stops_at_once(
+    corpus: Path, tmp_path: Path, monkeypatch, number: int, code: int, piece: str
+) -> None:
+    arguments = ["pretrain", "--corpus", str(corpus), "--out", str(tmp_path / "run"), "--set", *TINY]
+    vocabulary = tmp_path / "vocab.txt"
+    vocabulary.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "."]))
+    if piece != "learn_vocabulary":
+        arguments += ["--vocab", str(vocabulary)]
+
+    def interrupted(*_, **__) -> None:
+        signal.raise_signal(number)
+        raise AssertionError("the signal was only noted")
+
+    monkeypatch.setattr(f"bertkit.pretraining.run.{piece}", interrupted)
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as `main` has it
+    try:
+        found = run_command(arguments)
+    except SystemExit as ending:
+        found = ending.code
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert found == code
 
 
 def test_killed_at_random_moments_it_ends_with_the_same_bits(corpus: Path, tmp_path: Path) -> None:

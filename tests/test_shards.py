@@ -500,7 +500,8 @@ def test_wrong_calls(tmp_path: Path) -> None:
     assert not (tmp_path / "shard").exists()
 
 
-def test_damaged_shards_are_refused(tmp_path: Path) -> None:
+def test_damaged_shards_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bertkit.corpus.shards._BOUNDS_AT_A_TIME", 3)
     sources = write_texts(tmp_path / "texts")
     folder = tmp_path / "shard"
     write_shard(sources, folder, TOKENIZER)
@@ -517,8 +518,13 @@ def test_damaged_shards_are_refused(tmp_path: Path) -> None:
         for wrong in (b"", content[:-2], content + content):
             refused(f"damaged: .*{name} has {len(wrong)} bytes", name, wrong)
         if name != "tokens.bin":
-            refused("damaged: its bounds do not fit", name, content[:-8] + bytes(8))
-            refused("damaged: its bounds do not fit", name, b"\1" + content[1:])
+            for place in (0, 1, 2, 3, 4, 5, 6, -2, -1):  # every place of a piece of three, and the last
+                for wrong in (1 << 62, -(1 << 63), (1 << 63) - 1):
+                    bounds = np.frombuffer(content, np.int64).copy()
+                    bounds[place] = wrong
+                    refused(f"damaged: the bounds in .*{name} do not rise from 0 to", name, bounds.tobytes())
+            refused(f"damaged: the bounds in .*{name} do not rise from 0 to", name, content[:-8] + bytes(8))
+            refused(f"damaged: the bounds in .*{name} do not rise from 0 to", name, b"\1" + content[1:])
     manifest = json.loads((folder / "manifest.json").read_text())
     refused("is of format 2, this bertkit reads 1", "manifest.json", json.dumps(manifest | {"format": 2}).encode())
     for wrong in (b"", b"[]", b"{}", b'{"format": 1}', b"\xff"):

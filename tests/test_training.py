@@ -5,6 +5,8 @@ import json
 import math
 import re
 import resource
+import signal
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -37,6 +39,7 @@ from bertkit.training import (
     load_state,
     make_optimizer,
     same_bits_threads,
+    stop_signals,
 )
 
 SETTINGS = TrainingSettings(
@@ -443,6 +446,31 @@ def test_a_run_of_minutes_ends_in_time(tmp_path: Path) -> None:
     rates = [event["learning_rate"] for event in events(run, "step")]
     assert rates[-1] < 0.5 * max(rates) <= 0.5 * 3e-3 * 1.001
     assert len(checkpoints(run)) >= 1
+
+
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
+def test_signals_are_noted_once_and_only_in_training(first: int, second: int) -> None:
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    at_once = {signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: SystemExit}
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        with pytest.raises(at_once[first]), stop_signals():
+            signal.raise_signal(first)
+        lines: list[str] = []
+        with pytest.raises(at_once[second]), stop_signals(lines.append) as should_stop:
+            assert not should_stop()  # training has begun
+            signal.raise_signal(first)
+            assert should_stop() and len(lines) == 1 and "stopping as soon as" in lines[0]
+            signal.raise_signal(second)
+        with stop_signals(lines.append) as should_stop:
+            assert not should_stop()
+        with pytest.raises(at_once[first]):
+            signal.raise_signal(first)
+        assert len(lines) == 1
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 def test_settings_refuse() -> None:

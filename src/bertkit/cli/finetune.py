@@ -129,7 +129,7 @@ def command(
     run = Finetuning(
         out, model, task, settings, options, device=device, tell=note, files=files, num_set_aside=len(set_aside)
     )
-    with stop_signals() as should_stop:
+    with stop_signals(note) as should_stop:
         if sweep is None:
             outcome = run.start(*examples, resume=resume, should_stop=should_stop)
         else:

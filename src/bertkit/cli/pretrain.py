@@ -32,8 +32,8 @@ def command(
 ) -> None:
     """Pre-train a model from raw text.
 
-    Ctrl-C or SIGTERM finishes the step, saves and leaves; --resume goes on, to the same bits as if nothing had
-    happened. Under torchrun every process takes its share of each batch.
+    Ctrl-C or SIGTERM finishes the step, saves and leaves, or leaves at once while text is prepared; --resume goes on,
+    to the same bits as if nothing had happened. Under torchrun every process takes its share of each batch.
 
     Parameters
     ----------
@@ -78,9 +78,9 @@ def command(
     changes = set or ()
     read = with_length(read_recipe(recipe, changes), num_steps=steps, minutes=minutes, changes=changes)
     inputs = Inputs(tuple(corpus), tuple(held_out or ()), vocab, model, new_head, column)
-    with stop_signals() as should_stop:
+    tell = partial(tqdm.write, file=sys.stderr)  # above the bar
+    with stop_signals(tell) as should_stop:
         ranks = Ranks.from_environment(device)
-        tell = partial(tqdm.write, file=sys.stderr)  # above the bar
         run = Pretraining(
             out, read, inputs, ranks=ranks, tell=tell, device=device, shard=shard, tensorboard=tensorboard
         )

@@ -7,7 +7,7 @@ What is read comes in parts of about a megabyte, each to be worked on by one thr
 little memory. Where a part ends depends on the file alone. A sentence of more than a megabyte is cut at white space.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, MutableSequence, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
@@ -114,12 +114,14 @@ class Part:
 
 
 def read_sentences(
-    sources: str | Path | Sequence[str | Path], reading: Reading = Reading(), set_aside: list[SetAside] | None = None
+    sources: str | Path | Sequence[str | Path],
+    reading: Reading = Reading(),
+    set_aside: MutableSequence[SetAside] | None = None,
 ) -> Iterator[Sentence]:
     """The sentences of all documents of files, folders and "python-docs", in order.
 
     Args:
-        set_aside: is given what cannot be read; None: that raises.
+        set_aside: is given what cannot be read, a ``deque(maxlen=0)`` to skip it; None: that raises.
 
     Raises:
         DataError, UsageError, DependencyError: as ``find_files`` and ``read_parts``.
@@ -142,7 +144,7 @@ def read_sentences(
             if found and (set_aside is None or reading.on_invalid == "error"):
                 raise DataError(str(found[0]))
             if set_aside is not None:
-                set_aside += found
+                set_aside.extend(found)
 
 
 def as_list(sources: str | Path | Sequence[str | Path]) -> list[str | Path]:

@@ -27,6 +27,7 @@ from bertkit.tokenizer.wordpiece import WordPiece
 FORMAT = 1
 MANIFEST = "manifest.json"
 HELD_OUT = "held-out"
+_BOUNDS_AT_A_TIME = 1 << 18
 _KEYS = {
     "finished",
     "vocabulary_sha256",
@@ -34,6 +35,11 @@ _KEYS = {
     "num_tokens",
     "num_sentences",
     "num_documents",
+    "num_set_aside",
+    "num_invalid",
+    "num_duplicates",
+    "num_forgotten",
+    "left_out",
     "settings",
     "sources",
 }
@@ -69,10 +75,11 @@ def open_shard(folder: str | Path, tokenizer: Tokenizer) -> TokenShard:
     tokens = _map(folder / "tokens.bin", manifest["dtype"], manifest["num_tokens"])
     sentences = _map(folder / "sentences.bin", "int64", manifest["num_sentences"] + 1)
     documents = _map(folder / "documents.bin", "int64", manifest["num_documents"] + 1)
-    for bounds, size in ((sentences, len(tokens)), (documents, len(sentences) - 1)):
-        if bounds[0] != 0 or bounds[-1] != size:
+    for name, size in (("sentences.bin", len(tokens)), ("documents.bin", len(sentences) - 1)):
+        if not _rises(folder / name, size):
             raise DataError(
-                f"the token shard in {folder} is damaged: its bounds do not fit; delete it and write it anew"
+                f"the token shard is damaged: the bounds in {folder / name} do not rise from 0 to {size}; delete "
+                f"{folder} and write it anew"
             )
     return TokenShard(tokens, sentences, documents, manifest)
 
@@ -117,6 +124,20 @@ def vocabulary_sha256(tokenizer: Tokenizer) -> str:
         engine.max_characters_per_word,
     ]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
+def _rises(path: Path, size: int) -> bool:
+    """Whether the bounds in a file begin with 0, end with ``size``, and each is above the one before.
+
+    Compiled code follows them without a check of its own. They are read a few at a time, and not through the memory
+    map, so that those of a large shard do not stay in memory.
+    """
+    before, first = np.int64(-1), 0
+    while len(bounds := np.fromfile(path, np.int64, _BOUNDS_AT_A_TIME, offset=8 * first)):
+        if bounds[0] <= before or (bounds[1:] <= bounds[:-1]).any() or (first == 0 and bounds[0] != 0):
+            return False
+        before, first = bounds[-1], first + len(bounds)
+    return bool(before == size)
 
 
 def _map(path: Path, dtype: str, length: int) -> np.ndarray:

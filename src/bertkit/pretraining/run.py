@@ -24,7 +24,14 @@ from bertkit.model import Model, load
 from bertkit.pretraining.feed import PretrainingFeed, check_share, check_vocabulary, held_out_batches, make_feed
 from bertkit.pretraining.network import check_shape, new_model
 from bertkit.pretraining.recipe import Recipe
-from bertkit.pretraining.text import check_texts, corpus_facts, learn_vocabulary, texts_of, write_shards
+from bertkit.pretraining.text import (
+    check_texts,
+    corpus_facts,
+    learn_vocabulary,
+    text_not_used,
+    texts_of,
+    write_shards,
+)
 from bertkit.tasks import PretrainingTask
 from bertkit.tokenizer import Tokenizer, find_domain_words
 from bertkit.training import (
@@ -121,7 +128,7 @@ class Pretraining:
             tokens_per_batch=settings.tokens_per_part,
         )  # fmt: skip
         parts = [part.to(resolve_device(self.device)) for part in parts]
-        self._log_start(model, shard, feed)
+        self._log_start(model, shard, held_out, feed)
 
         def judge() -> dict[str, float]:
             self.metrics = evaluate(network, task, parts, dtype=dtype)
@@ -230,11 +237,16 @@ class Pretraining:
         return Tokenizer.from_vocab(learned, lowercase=self.recipe.vocabulary.lowercase)
 
     def _shards(self, tokenizer: Tokenizer) -> tuple[TokenShard, TokenShard]:
-        """The tokens to train on and those held out; made by the first rank, opened by all."""
+        """The tokens to train on and those held out; made by the first rank, which tells what was not read, opened by
+        all."""
         inputs, data = self.inputs, self.recipe.data
         shards = partial(write_shards, inputs.corpus, inputs.held_out, self.run, tokenizer, data, inputs.column)
         if self.ranks.is_first:
-            shards()
+            corpus, held_out = shards()
+            if told := text_not_used(corpus, self.run / "shard"):
+                self.tell(f"corpus: {told}")
+            if inputs.held_out and (told := text_not_used(held_out, self.run / "held-out")):
+                self.tell(f"held-out files: {told}")
         self.ranks.wait()
         return shards()
 
@@ -254,7 +266,7 @@ class Pretraining:
             )
         return state
 
-    def _log_start(self, model: Model, shard: TokenShard, feed: PretrainingFeed) -> None:
+    def _log_start(self, model: Model, shard: TokenShard, held_out: TokenShard, feed: PretrainingFeed) -> None:
         if not self.ranks.is_first:
             return
         corpus, share = corpus_facts(shard), feed.random_share()
@@ -267,6 +279,7 @@ class Pretraining:
             resumed=self.state.step > 0, settings=self.recipe.facts(), inputs=self.inputs.facts(),
             num_parameters=sum(parameter.numel() for parameter in model.network.parameters()),
             vocab_size=model.config.vocab_size, corpus=corpus, processor=cpu_name(),
+            held_out=corpus_facts(held_out, was_read=bool(self.inputs.held_out)),
             versions={"python": platform.python_version(), "bertkit": version("bertkit"), "torch": torch.__version__},
         )  # fmt: skip
         log.close()

@@ -1,5 +1,6 @@
 """The text of a run: a vocabulary learned from it, the tokens to train on, the tokens held out."""
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from bertkit.corpus.shards import HELD_OUT, TokenShard, open_shard
 from bertkit.errors import UsageError
 from bertkit.pretraining.recipe import DataSettings, VocabularySettings
 from bertkit.tokenizer import Tokenizer, train_vocabulary
+
+_MOST_NAMES = 3
 
 
 def check_texts(
@@ -45,8 +48,9 @@ def learn_vocabulary(
 
 
 def texts_of(corpus: Sequence[str | Path], layout: Layout, column: str | None) -> Iterator[str]:
-    """The sentences that can be read; the rest is set aside and told of when the shard is written."""
-    return (sentence.text for sentence in read_sentences(corpus, Reading(layout, column), set_aside=[]))
+    """The sentences that can be read; the rest is skipped here, and set aside and told of when the shard is written."""
+    found = read_sentences(corpus, Reading(layout, column), set_aside=deque(maxlen=0))
+    return (sentence.text for sentence in found)
 
 
 def write_shards(
@@ -73,7 +77,33 @@ def write_shards(
     return shard, open_shard(run / "shard" / HELD_OUT, tokenizer)
 
 
-def corpus_facts(shard: TokenShard) -> dict[str, Any]:
-    """What the log of a run says of its corpus."""
-    names = ("num_documents", "num_sentences", "num_tokens", "num_duplicates", "num_set_aside", "unigram_entropy")
-    return {name: shard.manifest[name] for name in names if name in shard.manifest}
+def text_not_used(shard: TokenShard, folder: Path) -> str:
+    """What of its sources is not in a shard, or is in it twice, on one line; "" where there is nothing to tell."""
+    manifest, told = shard.manifest, []
+    if number := manifest["num_set_aside"]:
+        told.append(f"rows and sentences that could not be read: {number:,}, see {folder / 'set_aside.jsonl'}")
+    if left_out := manifest["left_out"]:
+        names = ", ".join(left_out[:_MOST_NAMES]) + (", ..." if len(left_out) > _MOST_NAMES else "")
+        told.append(f"files left out for their extension: {len(left_out):,} ({names})")
+    if number := manifest["num_duplicates"]:
+        kept = "kept; data.drop_duplicates=true leaves them out"
+        told.append(
+            f"duplicate sentences: {number:,}, {'left out' if manifest['settings']['drop_duplicates'] else kept}"
+        )
+    if number := manifest["num_forgotten"]:
+        told.append(f"sentences whose duplicates are not found: {number:,}")
+    return "; ".join(told)
+
+
+def corpus_facts(shard: TokenShard, *, was_read: bool = True) -> dict[str, Any]:
+    """What the log of a run says of its text.
+
+    Args:
+        was_read: whether it was read from files of its own; of a share held out the corpus tells how it was read.
+    """
+    manifest, names = shard.manifest, ("num_documents", "num_sentences", "num_tokens", "unigram_entropy")
+    facts = {name: manifest[name] for name in names}
+    if was_read:
+        names = ("num_set_aside", "num_invalid", "num_duplicates", "num_forgotten")
+        facts |= {name: manifest[name] for name in names} | {"num_left_out": len(manifest["left_out"])}
+    return facts

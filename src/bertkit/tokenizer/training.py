@@ -3,11 +3,14 @@
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from typing import TextIO
 
 import numpy as np
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers, trainers
+from tqdm import tqdm
 
 from bertkit.errors import DataError, UsageError
 from bertkit.tokenizer.vocabulary import CONTINUATION, SpecialTokens, Vocabulary
@@ -46,7 +49,8 @@ def train_vocabulary(
     engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     limit = min(max_alphabet, vocab_size - len(special.spellings()))
     with tempfile.TemporaryFile("w+", encoding="utf-8", newline="\n") as file:
-        letters, inner = _letters(_written(texts, file), engine, limit)
+        with _bar(texts, "reading texts") as read:
+            letters, inner = _letters(_written(read, file), engine, limit)
         if not letters:
             raise DataError("no words to learn from: the texts are empty or hold only white space")
         # Letters are entered first, in order: the library would meet them in one that differs from run to run, and
@@ -62,9 +66,31 @@ def train_vocabulary(
             show_progress=False,
         )
         file.seek(0)
-        engine.train_from_iterator(file, trainer)
+        with _bar(file, "learning words", total=read.n) as lines:
+            _learn(engine, trainer, lines)
     ids = engine.get_vocab()
     return Vocabulary(tuple(sorted(ids, key=ids.__getitem__)), special)
+
+
+def _learn(engine: tokenizers.Tokenizer, trainer: trainers.WordPieceTrainer, lines: Iterable[str]) -> None:
+    """In a thread of its own, for the library lets no signal through until it is done; a stop ends the lines."""
+    stopped = Event()
+
+    def until_stopped() -> Iterator[str]:
+        for line in lines:
+            if stopped.is_set():
+                return
+            yield line
+
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            pool.submit(engine.train_from_iterator, until_stopped(), trainer).result()
+        finally:
+            stopped.set()
+
+
+def _bar(texts: Iterable[str], what: str, total: int | None = None) -> tqdm:
+    return tqdm(texts, desc=what, total=total, unit=" texts", unit_scale=True, delay=2, disable=None)
 
 
 def _written(texts: Iterable[str], file: TextIO) -> Iterator[str]:

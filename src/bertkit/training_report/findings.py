@@ -81,6 +81,21 @@ def _percent(share: float, decimals: int = 0) -> str:
     return f"{100 * share:.{decimals}f} %"
 
 
+def _text_not_read(run: TrainingRun) -> Finding | None:
+    """Text that was given and is in no token."""
+    lost = []
+    for name, title, folder in (
+        ("corpus", "of the corpus", "shard"),
+        ("held_out", "of the held-out files", "held-out"),
+    ):
+        set_aside, left_out = run.number(name, "num_set_aside"), run.number(name, "num_left_out")
+        if set_aside > 0:
+            lost.append(f"{title} {set_aside:,.0f} rows and sentences were set aside ({folder}/set_aside.jsonl)")
+        if left_out > 0:
+            lost.append(f"{title} {left_out:,.0f} files were left out for their extension ({folder}/manifest.json)")
+    return ("note", f"Not all of the text was read: {'; '.join(lost)}.") if lost else None
+
+
 def _first_loss(run: TrainingRun) -> Finding | None:
     """A model that knows nothing gives every entry the same probability."""
     fresh, first, step = math.log(max(1.0, run.number("vocab_size"))), _first_known(run), run.steps["step"][0]
@@ -256,6 +271,7 @@ def _throughput(run: TrainingRun) -> Finding | None:
 
 RULES: tuple[Callable[[TrainingRun], Finding | None], ...] = (
     _ending,
+    _text_not_read,
     _plateau,
     _rising,
     _against_expected,

@@ -295,18 +295,22 @@ def _evaluations(evaluations: Series) -> Markup:
 
 
 def _corpus(run: TrainingRun) -> Iterator[list[object]]:
-    for name, title in (
-        ("num_documents", "documents"),
-        ("num_sentences", "sentences"),
-        ("num_tokens", "tokens"),
-        ("num_duplicates", "duplicate lines"),
-        ("num_set_aside", "rows set aside"),
-        ("unigram_entropy", "entropy of word frequencies, in nats"),
-        ("random_pair_share", "share of the sentence pairs that is random"),
-    ):
-        value = run.number("corpus", name)
-        if np.isfinite(value):
-            yield [title, value]
+    for text, of in (("corpus", ""), ("held_out", "held out: ")):
+        for name, title in (
+            ("num_documents", "documents"),
+            ("num_sentences", "sentences"),
+            ("num_tokens", "tokens"),
+            ("num_duplicates", "duplicate lines"),
+            ("num_forgotten", "lines whose duplicates are not found"),
+            ("num_set_aside", "rows set aside"),
+            ("num_invalid", "stretches of bytes that are not UTF-8"),
+            ("num_left_out", "files left out for their extension"),
+            ("unigram_entropy", "entropy of word frequencies, in nats"),
+            ("random_pair_share", "share of the sentence pairs that is random"),
+        ):
+            value = run.number(text, name)
+            if np.isfinite(value):
+                yield [of + title, value]
     if np.isfinite(run.number("vocab_size")):
         yield ["entries of the vocabulary", run.number("vocab_size")]
 
