@@ -89,8 +89,8 @@ class MultipleChoice(TextTask):
         """As `TextTask.encode`: a sequence for each choice."""
         if layout.on_long == "window":
             raise UsageError("a choice is read as a whole: use on_long='truncate' or 'error'")
-        example_of = np.repeat(np.arange(len(examples)), [len(example.choices) for example in examples])
-        with naming_long_ones(examples, first_index, example_of.tolist()):
+        example_of = [number for number, example in enumerate(examples) for _ in example.choices]
+        with naming_long_ones(examples, first_index, example_of):
             encodings = tokenizer.encode_batch(
                 [examples[number].context for number in example_of],
                 [choice for example in examples for choice in example.choices],
@@ -99,7 +99,7 @@ class MultipleChoice(TextTask):
                 first_index=first_index,
                 with_offsets=False,
             )
-        return replace(encodings, text_index=example_of)
+        return replace(encodings, text_index=np.array(example_of, encodings.text_index.dtype))
 
     def labelled(self, examples: Sequence[ChoiceQuestion], encodings: Encodings) -> LabelledEncodings:
         """As `TextTask.labelled`: (N,) the numbers of the right choices.
