@@ -27,7 +27,7 @@ def main() -> None:
     recipe = replace(with_length(read_recipe("cpu-minutes"), minutes=MINUTES), samples=TEXTS)
     if not (RUN / "model").is_dir():
         print(f"Pre-training for {MINUTES:g} minutes on the documentation of this Python; Ctrl-C stops and keeps it.")
-        with stop_signals() as should_stop:
+        with stop_signals(print) as should_stop:
             run = Pretraining(RUN, recipe, Inputs(("python-docs",)))
             if run.start(resume=True, should_stop=should_stop) == "stopped":
                 print("Stopped and saved; the same command goes on.")

@@ -287,10 +287,12 @@ def test_dev_examples_that_cannot_choose_are_refused_at_the_first_evaluation(
 ) -> None:
     settings = replace(SETTINGS, num_epochs=1, learning_rate=1e-30)
     run = run_of(tmp_path / "out", encoder, settings, task="regression")
-    with pytest.raises(DataError, match=rf"spearman of the {len(dev)} dev examples is not a number.*--best-by"):
+    with pytest.raises(DataError, match=rf"spearman of the {len(dev)} dev examples is not a number.*another metric"):
         run.start(scores(9), dev)
-    assert events(tmp_path / "out", "start") and not events(tmp_path / "out", "step")
-    by_error = run_of(tmp_path / "other", encoder, replace(settings, best_by="mean_squared_error"), task="regression")
+    assert not list((tmp_path / "out").iterdir())
+    with pytest.raises(UsageError, match="best_by='f2'"):
+        run_of(tmp_path / "out", encoder, replace(settings, best_by="f2"), task="regression").start(scores(9), dev)
+    by_error = run_of(tmp_path / "out", encoder, replace(settings, best_by="mean_squared_error"), task="regression")
     assert by_error.start(scores(9), dev).best_step == 2
 
 

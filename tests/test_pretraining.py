@@ -20,7 +20,7 @@ from bertkit import Model, ModernConfig, Tokenizer, TransformerConfig, load
 from bertkit.cli import run as run_command
 from bertkit.cli.verify_resume import command as verify_resume_command
 from bertkit.corpus.documents import SetAside
-from bertkit.errors import BertkitError, DataError, DependencyError, MissingHeadError, TrainingError, UsageError
+from bertkit.errors import BertkitError, DataError, DependencyError, MissingHeadError, UsageError
 from bertkit.pretraining import RECIPES, Inputs, Pretraining, read_recipe, with_length
 from bertkit.pretraining.run import _samples
 from bertkit.pretraining.text import texts_of
@@ -298,8 +298,11 @@ def test_a_folder_in_which_no_training_began_is_taken_again(corpus: Path, tmp_pa
         patch.setattr("bertkit.pretraining.run.held_out_batches", stop)
         pretraining(corpus, run, "training.num_steps=3").start(resume=True)
     assert [path.stat().st_mtime_ns for path in made] == times
-    assert pretraining(corpus, run, "training.num_steps=1", "vocabulary.size=70").start(resume=False) == "finished"
-    assert load(run / "model").config.vocab_size == 70
+    with pytest.raises(UsageError, match="prepared with other settings"):
+        pretraining(corpus, run, "training.num_steps=1", "vocabulary.size=70").start(resume=True)
+    again = pretraining(corpus, run, "training.num_steps=1", "data.mask_rate=0.2")
+    assert again.start(resume=False) == "finished"
+    assert [path.stat().st_mtime_ns for path in made] == times
     assert json.loads((run / "recipe.json").read_text())["recipe"]["training"]["num_steps"] == 1
     other = tmp_path / "cake"
     other.mkdir()
@@ -404,13 +407,13 @@ def test_going_on_from_a_checkpoint(corpus: Path, tmp_path: Path) -> None:
         pretraining(corpus, tmp_path / "third", *adapt, recipe="domain-adapt").start(resume=False)
 
 
-def test_the_way_on_after_a_loss_that_is_no_number(corpus: Path, tmp_path: Path, monkeypatch) -> None:
-    with monkeypatch.context() as patch, pytest.raises(TrainingError, match="not a finite number") as error:
-        patch.setattr(Trainer, "_clip", lambda self, parameters: math.nan if self.state.step == 4 else 1.0)
-        pretraining(corpus, tmp_path / "run").start(resume=False)
-    start = tmp_path / "run" / "checkpoints" / "step-00000004" / "model"
-    ways = ("--out", "--model", "training.learning_rate=", "model.from_checkpoint=true", str(start))
-    assert all(way in str(error.value) for way in ways)
+def test_the_way_on_after_a_loss_that_is_no_number(corpus: Path, tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(Trainer, "_clip", lambda self, parameters: math.nan if self.state.step == 4 else 1.0)
+    code = run_command(["pretrain", "--corpus", str(corpus), "--out", str(tmp_path / "run"), "--set", *TINY])
+    start, error = tmp_path / "run" / "checkpoints" / "step-00000004" / "model", capsys.readouterr().err
+    ways = ("not a finite number", "--out", "--model", "learning_rate=", "model.from_checkpoint=true", str(start))
+    assert code == 2 and all(way in error for way in ways), error
+    monkeypatch.undo()
     lower = ["training.learning_rate=1e-4", "model.from_checkpoint=true", "training.num_steps=1"]
     assert pretraining(corpus, tmp_path / "on", *lower, model=str(start)).start(resume=False) == "finished"
 

@@ -92,13 +92,14 @@ def test_ranks_talk_where_they_compute_and_wait_long(monkeypatch, device: str, h
     connected, placed = [], []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
     monkeypatch.setattr(torch.cuda, "set_device", placed.append)
-    monkeypatch.setattr(dist, "init_process_group", lambda name, timeout: connected.append((name, timeout)))
+    monkeypatch.setattr(dist, "init_process_group", connected.append)
+    monkeypatch.setattr(dist, "new_group", lambda backend, timeout: connected.append((backend, timeout)))
     monkeypatch.setattr(dist, "get_rank", lambda: 1)
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("LOCAL_RANK", "1")
     assert Ranks.from_environment(device).num_ranks == 2
-    ((name, timeout),) = connected
-    assert name == backend and timeout >= timedelta(hours=12)
+    name, (waiting, timeout) = connected
+    assert name == backend and waiting == "gloo" and timeout >= timedelta(hours=12)
     assert placed == ([1] if backend == "nccl" else [])
 
 

@@ -49,4 +49,8 @@ class TruncationWarning(UserWarning):
 
 
 class TrainingError(BertkitError):
-    """A run that cannot go on, such as a loss that is no longer a number."""
+    """A run that cannot go on, such as one whose disk is full."""
+
+
+class NonFiniteError(TrainingError):
+    """A loss or a gradient that is not a finite number."""

@@ -9,7 +9,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from bertkit.cli.output import emit, note
-from bertkit.errors import UsageError
+from bertkit.errors import NonFiniteError, UsageError
 
 
 def command(
@@ -71,7 +71,7 @@ def command(
     from tqdm import tqdm
 
     from bertkit.pretraining import Inputs, Pretraining, read_recipe, with_length
-    from bertkit.training import Ranks, stop_signals
+    from bertkit.training import Ranks, checkpoints, stop_signals
 
     if minutes is not None and steps is not None:
         raise UsageError("--minutes and --steps are both the length of the run: give one")
@@ -84,7 +84,13 @@ def command(
         run = Pretraining(
             out, read, inputs, ranks=ranks, tell=tell, device=device, shard=shard, tensorboard=tensorboard
         )
-        reason = run.start(resume=resume, should_stop=should_stop)
+        try:
+            reason = run.start(resume=resume, should_stop=should_stop)
+        except NonFiniteError as error:
+            way = "--set training.learning_rate=LOWER"
+            if checkpoints(out):
+                way = f"--model THAT {way} model.from_checkpoint=true, without --vocab"
+            raise NonFiniteError(f"{error} (--out ELSEWHERE {way})") from None
         ranks.leave()
     if ranks.is_first:
         if reason == "stopped":

@@ -34,7 +34,7 @@ from bertkit.inference import PredictReport
 from bertkit.inference.truncation import warn_of_truncation
 from bertkit.json_files import member, read_json, write_json
 from bertkit.model import Model, load
-from bertkit.tasks import FewShotClassification, task_kind
+from bertkit.tasks import FewShotClassification, TextTask, task_kind
 from bertkit.training import (
     MetricsLog,
     Together,
@@ -112,13 +112,19 @@ class Finetuning:
         data = self._encoded(model, train)
         if dev:
             self._encoded(model, dev)  # what is wrong with them shows before hours of training
+        self._best_by(model.trained.task)
         if not is_there:
             claim()  # only now, as everything that may be wrong with the examples was seen
         model.network.to(resolve_device(self.device))
         self._choose_what_learns(model)
         trainer = self._trainer(model, data, dev, should_stop)
         self._log_start(model, trainer.state)
-        reason = trainer.train()
+        try:
+            reason = trainer.train()
+        except DataError:
+            if not trainer.state.step:  # dev examples that are no use, as the first evaluation shows
+                shutil.rmtree(self._run)
+            raise
         outcome = Outcome(reason, trainer.state.step, trainer.state.best_step, {})
         if reason == "stopped":
             return outcome
@@ -197,17 +203,14 @@ class Finetuning:
             weight_decay=settings.weight_decay, betas=settings.betas, eps=settings.eps,
             rate_factor=rate_factor(model.config.num_hidden_layers, self.settings.layer_decay),
         )  # fmt: skip
-        best_by, known = self.settings.best_by or task.best_by, task.scorer().results()
-        if best_by not in known:
-            raise UsageError(f"best_by={best_by!r}: expected one of {', '.join(known)}")
-        state = self._state(model, optimizer)
+        best_by, state = self._best_by(task), self._state(model, optimizer)
 
         def evaluate() -> dict[str, float]:
             metrics = _evaluate(model, data, dev)
             if not state.step and math.isnan(metrics[best_by]):
                 raise DataError(
                     f"{best_by} of the {len(dev)} dev examples is not a number, so that it cannot choose the weights: "
-                    "give other dev examples, several and with scores that differ, or another metric by --best-by"
+                    "give other dev examples, several and with scores that differ, or another metric as best_by"
                 )
             return metrics
 
@@ -218,6 +221,12 @@ class Finetuning:
             higher_is_better=higher_is_better(best_by), patience=self.settings.patience, tell=self.tell,
             should_stop=should_stop,
         )  # fmt: skip
+
+    def _best_by(self, task: TextTask) -> str:
+        best_by, known = self.settings.best_by or task.best_by, task.scorer().results()
+        if best_by not in known:
+            raise UsageError(f"best_by={best_by!r}: expected one of {', '.join(known)}")
+        return best_by
 
     def _state(self, model: Model, optimizer: Together) -> TrainingState:
         found = checkpoints(self._run)

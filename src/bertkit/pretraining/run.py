@@ -2,7 +2,6 @@
 
 import json
 import platform
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,7 +17,7 @@ from tqdm import tqdm
 from bertkit.checkpoint import save_checkpoint
 from bertkit.corpus.shards import TokenShard
 from bertkit.device import cpu_name, resolve_device
-from bertkit.errors import TrainingError, UsageError
+from bertkit.errors import UsageError
 from bertkit.json_files import read_json, write_json
 from bertkit.model import Model, load
 from bertkit.pretraining.feed import PretrainingFeed, check_share, check_vocabulary, held_out_batches, make_feed
@@ -101,7 +100,7 @@ class Pretraining:
             UsageError: the run exists and ``resume`` is false, or goes on with other settings; or settings that
                 cannot be.
             DataError: a corpus that cannot be read, or gives no examples.
-            TrainingError: a loss that is no longer a number.
+            TrainingError: a loss that is no longer a number (NonFiniteError), a checkpoint that cannot be written.
         """
         model = self._checked()
         self._claim_folder(resume)
@@ -151,13 +150,7 @@ class Pretraining:
             should_stop=should_stop,
             tensorboard=self.tensorboard,
         )
-        try:
-            reason = trainer.train()
-        except TrainingError as error:
-            way = "--set training.learning_rate=LOWER"
-            if checkpoints(self.run):
-                way = f"--model THAT {way} model.from_checkpoint=true, without --vocab"
-            raise TrainingError(f"{error} (on the command line: --out ELSEWHERE {way})") from None
+        reason = trainer.train()
         if reason == "finished" and not self.metrics:  # it was finished before
             judge()
         parameters = {name: whole(parameter) for name, parameter in network.named_parameters()}
@@ -194,7 +187,8 @@ class Pretraining:
         return model
 
     def _claim_folder(self, resume: bool) -> None:
-        """The run's folder, new or this very run's; one whose training has not begun is taken with any settings."""
+        """The run's folder, new or this very run's; one whose training has not begun is taken with any settings that
+        fit the text prepared there."""
         if self.ranks.is_first:
             content = {"recipe": self.recipe.facts(), "inputs": self.inputs.facts()}
             record = self.run / "recipe.json"
@@ -202,13 +196,12 @@ class Pretraining:
             has_begun = bool(checkpoints(self.run)) or (self.run / "metrics.jsonl").is_file()
             if before is None or has_begun or before.keys() != content.keys():
                 claim_run_folder(self.run, record, content, resume=resume, ignored=_SHOWN)
-            else:
-                if _text_settings(before) != _text_settings(json.loads(json.dumps(content))):
-                    self.tell(f"{self.run} holds text that was prepared with other settings: it is made anew")
-                    (self.run / "vocab.txt").unlink(missing_ok=True)
-                    for folder in ("shard", "held-out"):
-                        shutil.rmtree(self.run / folder, ignore_errors=True)
+            elif _text_settings(before) == _text_settings(json.loads(json.dumps(content))):
                 write_json(record, content)
+            else:
+                raise UsageError(
+                    f"{self.run} holds text that was prepared with other settings: choose another folder, or delete it"
+                )
         self.ranks.wait()
 
     def _model(self, model: Model | None) -> Model:
@@ -287,7 +280,9 @@ class Pretraining:
 
 def _text_settings(record: dict[str, Any]) -> list[Any]:
     """What decides the vocabulary and the tokens of a run, by its record as JSON has it."""
-    return [record["inputs"], record["recipe"].get("vocabulary"), record["recipe"].get("data")]
+    inputs, data = record["inputs"] | {"new_head": None}, record["recipe"].get("data", {})
+    decisive = [data.get(name) for name in ("layout", "drop_duplicates", "held_out_share")]
+    return [inputs, record["recipe"].get("vocabulary"), *decisive, data.get("sentence_pairs") == "none"]
 
 
 def _samples(model: Model, texts: Sequence[str], tell: Callable[[str], None]) -> dict[str, Any]:

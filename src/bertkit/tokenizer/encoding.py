@@ -126,12 +126,11 @@ class Encodings(Sequence[Encoding]):
         """
         of_token = self.text_index[np.searchsorted(self.cu_seqlens, tokens, "right") - 1]
         before = np.cumsum([0, *map(len, texts)])[of_token]
-        codes = np.frombuffer("".join(texts).encode("utf-32-le"), np.uint32)
-        blank = np.append(np.isin(codes, _WHITE_SPACE), False)
+        codes = np.frombuffer("".join([*texts, "."]).encode("utf-32-le"), np.uint32)  # a token may begin at the end
         starts, ends = (self.offsets[tokens, side] + before for side in (0, 1))
-        while (moved := (starts < ends) & blank[starts]).any():
+        while (moved := (starts < ends) & np.isin(codes[starts], _WHITE_SPACE)).any():
             starts += moved
-        while (moved := (starts < ends) & blank[ends - 1]).any():
+        while (moved := (starts < ends) & np.isin(codes[ends - 1], _WHITE_SPACE)).any():
             ends -= moved
         return np.stack([starts - before, ends - before], axis=1)
 

@@ -7,6 +7,7 @@ where that is too large for one, a shard of every parameter (`fully_shard`; Zhao
 import os
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -21,8 +22,8 @@ from bertkit.errors import UsageError
 class Ranks:
     """This process's place among those that train together."""
 
-    def __init__(self, rank: int = 0, num_ranks: int = 1) -> None:
-        self.rank, self.num_ranks = rank, num_ranks
+    def __init__(self, rank: int = 0, num_ranks: int = 1, patient: Any = None) -> None:
+        self.rank, self.num_ranks, self._patient = rank, num_ranks, patient  # the group that waits for long
 
     @classmethod
     def from_environment(cls, device: str = "auto") -> "Ranks":
@@ -38,8 +39,8 @@ class Ranks:
             on_gpus = device.startswith(("auto", "cuda")) and torch.cuda.is_available()
             if on_gpus:
                 torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-            dist.init_process_group("nccl" if on_gpus else "gloo", timeout=_LONGEST_WAIT)
-        return cls(dist.get_rank(), num_ranks)
+            dist.init_process_group("nccl" if on_gpus else "gloo")
+        return cls(dist.get_rank(), num_ranks, dist.new_group(timeout=_LONGEST_WAIT, backend="gloo"))
 
     @property
     def is_first(self) -> bool:
@@ -86,7 +87,7 @@ class Ranks:
     def wait(self) -> None:
         """Until every rank is here."""
         if self.num_ranks > 1:
-            dist.barrier()
+            dist.barrier(self._patient)
 
     def leave(self) -> None:
         """Part from the other ranks, when all have done their work."""

@@ -6,30 +6,26 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
-from tqdm import tqdm
-
 
 @contextmanager
-def stop_signals(tell: Callable[[str], None] = tqdm.write) -> Iterator[Callable[[], bool]]:
+def stop_signals(tell: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
     """Give a function that tells whether the program was told to stop.
 
     Until it is asked for the first time, which is when training begins, signals do what they did before, and so they
-    stop at once; then the first one is noted, and a line of it told; a second one stops at once again.
+    stop at once; then they are noted, and a line of the first one told. A Ctrl-C after that stops at once; a SIGTERM
+    does not, as some who send it, such as torchrun, send it twice.
 
     Only the main thread of a program may use it.
     """
     told: list[int] = []
     before: dict[signal.Signals, Any] = {}
 
-    def restore() -> None:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
     def note(number: int, frame: FrameType | None) -> None:
         told.append(number)
-        restore()
-        with suppress(RuntimeError):  # the stream is being written to at this very moment
-            tell("stopping as soon as this step is done and the run is saved; a second signal stops at once")
+        signal.signal(signal.SIGINT, before[signal.SIGINT])
+        if len(told) == 1:
+            with suppress(RuntimeError):  # the stream is being written to at this very moment
+                tell("stopping as soon as this step is done and the run is saved; Ctrl-C now stops at once")
 
     def should_stop() -> bool:
         if not before:
@@ -39,4 +35,5 @@ def stop_signals(tell: Callable[[str], None] = tqdm.write) -> Iterator[Callable[
     try:
         yield should_stop
     finally:
-        restore()
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from bertkit.errors import TrainingError
+from bertkit.errors import NonFiniteError
 from bertkit.json_files import write_json
 from bertkit.tasks import Loss, Task
 from bertkit.training.gradients import backward_sharded, compute_gradients
@@ -61,7 +61,8 @@ class Trainer:
     ``run`` is its folder; ``save_model(folder, parameters=...)`` writes a model directory of them; ``evaluate`` gives
     the metrics on held-out data, of which ``best_by`` decides which checkpoint is the best, the lowest or, if
     ``higher_is_better``, the highest, and never one that is not a number; after ``patience`` evaluations without a
-    better one the run stops; ``sample`` gives what to log beside them; ``tell`` gets lines for a person.
+    better one the run stops, where the settings name the steps between evaluations; ``sample`` gives what to log beside
+    them; ``tell`` gets lines for a person.
     """
 
     network: nn.Module
@@ -87,7 +88,8 @@ class Trainer:
         out of ``patience``.
 
         Raises:
-            TrainingError: the loss or a gradient is not a finite number; where it was is in ``non-finite.json``.
+            NonFiniteError: the loss or a gradient is not a finite number; where it was is in ``non-finite.json``.
+            TrainingError: a checkpoint that cannot be written.
         """
         self._started = time.monotonic() - self.state.seconds
         self._log = MetricsLog(self.run, tensorboard=self.tensorboard) if self.ranks.is_first else None
@@ -245,7 +247,7 @@ class Trainer:
             write_json(self.run / "non-finite.json", place)
             self._write("end", seconds=self.state.seconds, reason="non-finite loss")
         saved = checkpoints(self.run)
-        raise TrainingError(
+        raise NonFiniteError(
             f"step {self.state.step}: the loss or a gradient is not a finite number; the batch's position is in "
             f"{self.run / 'non-finite.json'}. Start another run with a lower learning rate"
             + (f", from the model in {saved[-1] / 'model'}" if saved else "")
