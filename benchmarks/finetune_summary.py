@@ -23,9 +23,10 @@ def gather(runs: Runs) -> dict[str, Any]:
     """The results of all runs, and how the systems differ.
 
     Raises:
-        RuntimeError: a run is not finished.
+        RuntimeError: a run is not finished, or those of a task and seed were made on different processors.
     """
     results = runs.finished()
+    _check_processors(results)
     tasks = []
     for task in TASKS:
         found: dict[str, Any] = {"task": task.name, "metric": task.metric, "num_epochs": task.settings.num_epochs}
@@ -43,7 +44,20 @@ def gather(runs: Runs) -> dict[str, Any]:
         "standard_error": math.hypot(*(found["standard_error"] for found in tasks)) / len(tasks),
     }
     loads = [result["load_average_before"] for result in results.values()]
-    return {"scale": runs.scale, "tasks": tasks, "pooled": pooled, "most_load_average_before": max(loads)}
+    found = {"scale": runs.scale, "tasks": tasks, "pooled": pooled, "most_load_average_before": max(loads)}
+    return found | {"processors": sorted({result["cpu"] for result in results.values()})}
+
+
+def _check_processors(results: dict[str, dict[str, Any]]) -> None:
+    processors: dict[tuple[str, int], set[str]] = {}
+    for result in results.values():
+        told = result["run"]
+        processors.setdefault((told["task"], told["settings"]["seed"]), set()).add(result["cpu"])
+    for (task, seed), found in processors.items():
+        if len(found) > 1:
+            raise RuntimeError(
+                f"the runs of {task}, seed {seed}, were made on different processors: repeat some of them"
+            )
 
 
 def describe(found: dict[str, Any]) -> list[str]:
@@ -69,9 +83,13 @@ def describe(found: dict[str, Any]) -> list[str]:
             f"- {precision}: bertkit takes {share:.2f} of transformers' time, all tasks together; the aim is at most "
             f"{bar:.2f}. Tasks above it: {', '.join(over) or 'none'}."
         )
-    share = _total(found["tasks"], "bertkit", "bfloat16") / _total(found["tasks"], "transformers", "float32")
+    share = _first(found["tasks"], "bertkit", "bfloat16") / _first(found["tasks"], "transformers", "float32")
     lines += [f"- bertkit in bfloat16 takes {share:.2f} of transformers' time at its default, float32.", ""]
-    lines += [f"Highest load average before a run: {found['most_load_average_before']}.", ""]
+    lines += [
+        f"Highest load average before a run: {found['most_load_average_before']}. Made on: "
+        f"{', '.join(found['processors'])}.",
+        "",
+    ]
     if found["scale"] < 1:
         lines += [f"A trial with {found['scale']:g} of the examples: its scores mean nothing.", ""]
     return [*lines, EXPLANATION, ""]
@@ -109,7 +127,7 @@ def _table_of_times(tasks: list[dict[str, Any]]) -> str:
         for precision in SEEDS:
             row += [f"{_seconds(one, system, precision):.1f}" for system in SYSTEMS]
             row.append(f"{_share(one, precision):.2f}")
-        row.append(f"{_seconds(one, 'bertkit', 'bfloat16') / _seconds(one, 'transformers', 'float32'):.2f}")
+        row.append(f"{_first([one], 'bertkit', 'bfloat16') / _first([one], 'transformers', 'float32'):.2f}")
         rows.append(row)
     header = ["task", *(f"{what} {short}" for short in ("fp32", "bf16") for what in (*SYSTEMS, "share"))]
     return report.markdown_table([*header, "bertkit bf16 / transformers fp32"], *rows)
@@ -124,9 +142,16 @@ def _seconds(one: dict[str, Any], system: str, precision: str) -> float:
 
 
 def _share(one: dict[str, Any], precision: str) -> float:
-    """Of transformers' time that bertkit takes."""
-    return _seconds(one, "bertkit", precision) / _seconds(one, "transformers", precision)
+    """Of transformers' time that bertkit takes: the median of the seeds, each of which has both on one processor."""
+    ours, theirs = (one[f"{system} {precision}"]["seconds"] for system in SYSTEMS)
+    return statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
 
 
 def _total(tasks: list[dict[str, Any]], system: str, precision: str) -> float:
-    return sum(_seconds(one, system, precision) for one in tasks)
+    """Seconds of all tasks and seeds."""
+    return sum(sum(one[f"{system} {precision}"]["seconds"]) for one in tasks)
+
+
+def _first(tasks: list[dict[str, Any]], system: str, precision: str) -> float:
+    """Seconds of the first seed, of all tasks."""
+    return sum(one[f"{system} {precision}"]["seconds"][0] for one in tasks)
