@@ -33,8 +33,9 @@ demo: $(VENV)/.minilm
 demo-pretrain: $(VENV)/.core
 	$(BIN)/python examples/pretrain_on_python_docs.py
 
+# Two files at a time: most tests use one core.
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow

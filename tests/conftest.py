@@ -1,6 +1,7 @@
 """What every test starts from: no network, one thread for tiny models, the data beside the repository."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,9 @@ import pytest
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when huggingface_hub is first imported
 os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background: what tests start would ignore it too
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 

@@ -501,14 +501,12 @@ def test_a_stop_signal_before_training_stops_at_once(
 
     monkeypatch.setattr(f"bertkit.pretraining.run.{piece}", interrupted)
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as `main` has it
-    before_int = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where tests run in the background
     try:
         found = run_command(arguments)
     except SystemExit as ending:
         found = ending.code
     finally:
         signal.signal(signal.SIGTERM, before)
-        signal.signal(signal.SIGINT, before_int)
     assert found == code
 
 

@@ -454,7 +454,6 @@ def test_signals_are_noted_once_and_only_in_training(first: int, second: int) ->
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     at_once = {signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: SystemExit}
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored where tests run in the background
     try:
         with pytest.raises(at_once[first]), stop_signals(print):
             signal.raise_signal(first)
