@@ -94,7 +94,7 @@ def _best_setting(system: System, worker: Worker, sample: list[str]) -> dict:
 
 
 def describe(results: dict) -> str:
-    lines = [f"# Embedding, {results['date']}", "", report.machine(results), ""]
+    lines = report.heading("Embedding", results)
     for comparison in results["comparisons"]:
         about = comparison["texts"]
         lines += [

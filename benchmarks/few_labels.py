@@ -39,7 +39,7 @@ def main() -> None:
         runs = FewLabels(options.out, options.scale, options.threads)
         if runs.carry_out(options):
             results |= runs.gather()
-            title = [f"# Few labels, {results['date']}", "", report.machine(results), ""]
+            title = report.heading("Few labels", results)
             report.finish(results, "\n".join([*title, *describe(results)]), options.out)
     except RuntimeError as error:
         raise SystemExit(f"few_labels: {error}") from None

@@ -42,7 +42,7 @@ def _compare(results: dict, options: argparse.Namespace) -> None:
 
 
 def _finish(results: dict, lines: list[str], out: Path) -> None:
-    title = [f"# Fine-tuning, {results['date']}", "", report.machine(results), ""]
+    title = report.heading("Fine-tuning", results)
     report.finish(results, "\n".join([*title, *lines]), out)
 
 

@@ -52,7 +52,7 @@ def _quality(results: dict, options: argparse.Namespace) -> None:
 
 
 def _finish(results: dict, lines: list[str], out: Path) -> Path:
-    title = [f"# Pre-training, {results['date']}", "", report.machine(results), ""]
+    title = report.heading("Pre-training", results)
     return report.finish(results, "\n".join([*title, *lines, *report.skipped_lines(results)]), out)
 
 

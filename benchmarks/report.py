@@ -78,6 +78,11 @@ def machine(results: dict) -> str:
     )
 
 
+def heading(title: str, results: dict) -> list[str]:
+    """The lines that a text begins with."""
+    return [f"# {title}, {results['date']}", "", machine(results), ""]
+
+
 def markdown_table(header: list[str], *rows: list[str]) -> str:
     """Columns of equal width, the first to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]

@@ -29,7 +29,7 @@ def main() -> None:
         results["steps"] = training_steps.measure(options.threads, options.rounds, options.scale, results["skipped"])
         results["epochs"] = training_epochs.measure(options.threads, results["skipped"])
         lines = [*training_steps.describe(results["steps"]), *training_epochs.describe(results["epochs"])]
-    title = [f"# Training, {results['date']}", "", report.machine(results), ""]
+    title = report.heading("Training", results)
     report.finish(results, "\n".join([*title, *lines, *report.skipped_lines(results)]), options.out)
 
 

@@ -1,12 +1,11 @@
 """Words and answers with tokenizers that keep the white space before a word in its token, or give pairs one type."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from test_library_tokenizer import KINDS
+from test_library_tokenizer import saved
 
 from bertkit import Model, Tokenizer, TransformerConfig, load
 from bertkit.batch import IGNORED
@@ -23,11 +22,7 @@ TEXT = "cat dog,  walked\n\n   naïve\u00a0café 日本 \U0001f600\tunable "
 
 @pytest.fixture(scope="module", params=["byte-level", "unigram"])
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    make, names = KINDS[request.param]
-    folder = tmp_path_factory.mktemp(request.param)
-    make().save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text(json.dumps(names))
-    return folder
+    return saved(request.param, tmp_path_factory)
 
 
 @pytest.fixture(scope="module")

@@ -119,13 +119,18 @@ KINDS: dict[str, tuple[Callable[[], tokenizers.Tokenizer], dict]] = {
 }
 
 
-@pytest.fixture(scope="module", params=list(KINDS))
-def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    make, names = KINDS[request.param]
-    folder = tmp_path_factory.mktemp(request.param)
+def saved(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a tokenizer of KINDS."""
+    make, names = KINDS[kind]
+    folder = tmp_path_factory.mktemp(kind)
     make().save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text(json.dumps(names))
     return folder
+
+
+@pytest.fixture(scope="module", params=list(KINDS))
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return saved(request.param, tmp_path_factory)
 
 
 @pytest.fixture(scope="module")

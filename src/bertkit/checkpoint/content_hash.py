@@ -21,7 +21,11 @@ def content_hash(directory: Path) -> str:
     if not files:
         raise CheckpointError(f"{directory} holds no model")
     for path in files:
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        total.update(f"{path.relative_to(directory).as_posix()}\0{digest}\0".encode())
+        total.update(f"{path.relative_to(directory).as_posix()}\0{file_sha256(path)}\0".encode())
     return total.hexdigest()[:32]
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 of a file: 64 hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

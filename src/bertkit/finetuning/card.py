@@ -3,7 +3,6 @@
 Its first lines are those of a card on the Hugging Face hub (huggingface.co/docs/hub/model-cards).
 """
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.checkpoint.checkpoint import TrainedTask
+from bertkit.checkpoint.content_hash import file_sha256
 from bertkit.evidence import Evidence, Measured
 from bertkit.finetuning.evidence_parts import evidence_facts, evidence_parts
 from bertkit.finetuning.markdown import interval, table
@@ -116,7 +116,7 @@ def scores_section(
     evidence: Evidence | None = None,
 ) -> tuple[str, str]:
     """Heading and body of what an evaluation adds to a card; of a classifier or a tagger all evidence."""
-    facts = {"file": data.name, "sha256": _sha256(data), "examples": num_examples, "rows not used": num_set_aside}
+    facts = {"file": data.name, "sha256": file_sha256(data), "examples": num_examples, "rows not used": num_set_aside}
     if evidence is None:
         return f"Scores on {data.name}", table(("", ""), facts.items()) + "\n" + _score_table(metrics, {})
     return f"Scores on {data.name}", "\n".join([
@@ -139,7 +139,7 @@ def _front_matter(task: str, base: str | None) -> str:
 def _data_table(data: Mapping[str, DataFacts]) -> str:
     rows: dict[str, list[Any]] = {
         "file": [facts.file and facts.file.name for facts in data.values()],
-        "sha256": [facts.file and _sha256(facts.file) for facts in data.values()],
+        "sha256": [facts.file and file_sha256(facts.file) for facts in data.values()],
         "examples": [facts.num_examples for facts in data.values()],
         "texts cut": [facts.num_cut for facts in data.values()],
         "tokens cut": [facts.num_tokens_cut for facts in data.values()],
@@ -179,8 +179,3 @@ def _limits(trained: TrainedTask) -> list[str]:
     found.append("What the training data hold, in which languages, and whom they misrepresent was not looked into.")
     found.append("No licence is stated here: see those of the base model and of the training data.")
     return found
-
-
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -20,6 +20,7 @@ from bertkit.heads import VectorClassificationHead
 from bertkit.inference import Runner
 from bertkit.model import Model
 from bertkit.randomness import below, key_of
+from bertkit.training import without_dropout
 
 PAIRS_PER_GROUP = 16
 """At most; a group is what is told apart, and each core takes groups of its own."""
@@ -93,16 +94,15 @@ def fit_head(model: Model, data: LabelledEncodings) -> None:
     """Fit the linear layer of a `VectorClassificationHead` to the vectors that the encoder gives now."""
     head = model.network.heads["vector_classification"]
     assert isinstance(head, VectorClassificationHead)
-    was_training, runner = model.network.training, Runner(model.network, model.tokenizer, model.encoder)
+    runner = Runner(model.network, model.tokenizer, model.encoder)
 
     def forward(batch: Batch, indices: np.ndarray) -> Tensor:
         return head.vectors(runner.encoder(batch, with_pooled=False), batch).float().cpu()
 
-    model.network.eval()
     vectors = torch.empty(len(data), model.config.hidden_size)
-    for indices, found in runner.run(data.encodings, forward):
-        vectors[indices] = found
-    model.network.train(was_training)
+    with without_dropout(model.network):
+        for indices, found in runner.run(data.encodings, forward):
+            vectors[indices] = found
     weight, bias = logistic_regression(vectors, torch.from_numpy(data.labels), head.dense.out_features)
     with torch.no_grad():
         head.dense.weight.copy_(weight)

@@ -46,6 +46,7 @@ from bertkit.training import (
     load_state,
     make_optimizer,
     same_bits_threads,
+    without_dropout,
 )
 from bertkit.whole_files import whole_folder
 
@@ -335,12 +336,8 @@ def _settle(model: Model, data: LabelledEncodings) -> None:
 def _evaluate(model: Model, data: LabelledEncodings, dev: Sequence[Any]) -> dict[str, float]:
     """The metrics on dev examples during training, without dropout."""
     _settle(model, data)
-    was_training = model.network.training
-    model.network.eval()
-    try:
+    with without_dropout(model.network):
         return model.evaluate(dev, report=PredictReport())
-    finally:
-        model.network.train(was_training)
 
 
 def higher_is_better(metric: str) -> bool:

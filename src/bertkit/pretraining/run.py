@@ -47,6 +47,7 @@ from bertkit.training import (
     same_bits_threads,
     tensorboard_writer,
     whole,
+    without_dropout,
 )
 
 HELD_OUT_SEQUENCES = 1_000
@@ -287,14 +288,11 @@ def _text_settings(record: dict[str, Any]) -> list[Any]:
 
 def _samples(model: Model, texts: Sequence[str], tell: Callable[[str], None]) -> dict[str, Any]:
     """The texts' masks, filled as the model would fill them now, without dropout; a line of each is told."""
-    filled, was_training = [], model.network.training
-    model.network.eval()
-    try:
+    filled = []
+    with without_dropout(model.network):
         for text in texts:
             for mask in model.fill_mask(text, top_k=5):
                 candidates = [{"token": one.token, "score": round(one.score, 4)} for one in mask.candidates]
                 filled.append({"text": text, "candidates": candidates})
                 tell(f"    {text}  {', '.join(one.token for one in mask.candidates)}")
-    finally:
-        model.network.train(was_training)
     return {"samples": filled}

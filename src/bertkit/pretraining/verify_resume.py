@@ -1,6 +1,5 @@
 """Is a resumed run the uninterrupted one? Kill a short run at random moments, go on with it, compare the weights."""
 
-import hashlib
 import json
 import random
 import shutil
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bertkit.checkpoint.content_hash import file_sha256
 from bertkit.errors import TrainingError
 
 _PROGRAM = "from bertkit.cli import main; main()"
@@ -116,4 +116,4 @@ def _events(run: Path) -> list[dict[str, Any]]:
 
 
 def _digest(run: Path) -> str:
-    return hashlib.sha256((run / "model" / "model.safetensors").read_bytes()).hexdigest()
+    return file_sha256(run / "model" / "model.safetensors")

@@ -5,7 +5,7 @@ Gives: trained weights, checkpoints that a run goes on from to the bit, metrics 
 May import: errors, whole_files, json_files, batch, transformer, heads, tasks.
 """
 
-from bertkit.training.gradients import compute_gradients, evaluate
+from bertkit.training.gradients import compute_gradients, evaluate, without_dropout
 from bertkit.training.metrics_log import MetricsLog, tensorboard_writer
 from bertkit.training.optimizers import OPTIMIZERS, AdamW2018, Together, make_optimizer
 from bertkit.training.ranks import Ranks, whole
@@ -39,4 +39,5 @@ __all__ = [
     "stop_signals",
     "tensorboard_writer",
     "whole",
+    "without_dropout",
 ]

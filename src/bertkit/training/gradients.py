@@ -104,6 +104,17 @@ def backward_sharded(
     return [Loss(found.value.detach(), found.sums)]
 
 
+@contextmanager
+def without_dropout(network: nn.Module) -> Iterator[None]:
+    """Evaluation mode in this block, and afterwards the mode of before."""
+    was_training = network.training
+    network.eval()
+    try:
+        yield
+    finally:
+        network.train(was_training)
+
+
 @torch.no_grad()
 def evaluate(network: nn.Module, task: Task, parts: Sequence[Part], *, dtype: torch.dtype) -> dict[str, float]:
     """The metrics of a task over held-out parts, in evaluation mode.
@@ -112,13 +123,11 @@ def evaluate(network: nn.Module, task: Task, parts: Sequence[Part], *, dtype: to
         dtype: of the products, float32 or bfloat16.
     """
     device = next(network.parameters()).device
-    was_training = network.training
-    network.eval()
     try:
-        work = partial(_sums_of, network, task, dtype)
-        sums = list(map(work, parts) if is_sharded(network) else on_every_core(work, parts, device))
+        with without_dropout(network):
+            work = partial(_sums_of, network, task, dtype)
+            sums = list(map(work, parts) if is_sharded(network) else on_every_core(work, parts, device))
     finally:
-        network.train(was_training)
         if isinstance(network, FSDPModule):
             network.reshard()  # which otherwise the backward pass does
     return task.metrics(torch.stack(sums).sum(dim=0))
