@@ -3,9 +3,9 @@
     python benchmarks/finetune.py [--list] [--only NAME] [--scale 1.0] [--threads 2] [--out FOLDER]
     python benchmarks/finetune.py --agreement
 
-Scores over three seeds and seconds of training, in over two hours; each run leaves a file of results when it is
-finished, so that the same command goes on; ``--scale`` is of the numbers of examples. Agreement: losses of the same
-steps by both, in a minute.
+Scores over three seeds, and of the first the seconds of training, in some two hours; each run leaves a file of results
+when it is finished, so that the same command goes on; ``--scale`` is of the numbers of examples. Agreement: losses of
+the same steps by both, in a minute.
 """
 
 import argparse

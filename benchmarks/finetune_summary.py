@@ -5,7 +5,7 @@ import statistics
 from typing import Any
 
 import report
-from finetune_runs import SEEDS, SYSTEMS, Runs
+from finetune_runs import SEEDS, SYSTEMS, TIMED_SEED, Runs
 from finetune_tasks import TASKS
 
 BARS = {"float32": 1 / 3, "bfloat16": 0.7}  # of transformers' time at the same precision
@@ -15,7 +15,8 @@ EXPLANATION = (
     "transformers: Trainer at its defaults, batches padded to their longest, examples and answers treated as its "
     "published scripts do. Scores are of test examples that neither has seen, in hundredths, by one program for both. "
     "±: standard deviation over seeds; of a difference, its standard error, sqrt((s1^2 + s2^2) / n). Seconds are of "
-    "training alone, medians over seeds: tokenizing, imports and compiled code come before, writing the model after."
+    "training alone, on a machine that did nothing else: tokenizing, imports and compiled code come before, writing "
+    "the model after."
 )
 
 
@@ -23,10 +24,11 @@ def gather(runs: Runs) -> dict[str, Any]:
     """The results of all runs, and how the systems differ.
 
     Raises:
-        RuntimeError: a run is not finished, or those of a task and seed were made on different processors.
+        RuntimeError: a run is not finished, or those that are timed of a task were made on different processors.
     """
     results = runs.finished()
-    _check_processors(results)
+    timed = [result for name, result in results.items() if runs.is_timed(name)]
+    _check_processors(timed)
     tasks = []
     for task in TASKS:
         found: dict[str, Any] = {"task": task.name, "metric": task.metric, "num_epochs": task.settings.num_epochs}
@@ -36,28 +38,25 @@ def gather(runs: Runs) -> dict[str, Any]:
                 found["num_train"], found["num_test"] = of_seeds[0]["num_train"], of_seeds[0]["num_test"]
                 found[f"{system} {precision}"] = {
                     "scores": [100 * result["scores"][task.metric] for result in of_seeds],
-                    "seconds": [result["seconds"] for result in of_seeds],
+                    "seconds": of_seeds[SEEDS[precision].index(TIMED_SEED)]["seconds"],
                 }
         tasks.append(found | _difference(*(found[f"{system} float32"]["scores"] for system in SYSTEMS)))
     pooled = {
         "difference": statistics.mean(found["difference"] for found in tasks),
         "standard_error": math.hypot(*(found["standard_error"] for found in tasks)) / len(tasks),
     }
-    loads = [result["load_average_before"] for result in results.values()]
+    loads = [result["load_average_before"] for result in timed]
     found = {"scale": runs.scale, "tasks": tasks, "pooled": pooled, "most_load_average_before": max(loads)}
-    return found | {"processors": sorted({result["cpu"] for result in results.values()})}
+    return found | {"processors": sorted({result["cpu"] for result in timed})}
 
 
-def _check_processors(results: dict[str, dict[str, Any]]) -> None:
-    processors: dict[tuple[str, int], set[str]] = {}
-    for result in results.values():
-        told = result["run"]
-        processors.setdefault((told["task"], told["settings"]["seed"]), set()).add(result["cpu"])
-    for (task, seed), found in processors.items():
+def _check_processors(timed: list[dict[str, Any]]) -> None:
+    processors: dict[str, set[str]] = {}
+    for result in timed:
+        processors.setdefault(result["run"]["task"], set()).add(result["cpu"])
+    for task, found in processors.items():
         if len(found) > 1:
-            raise RuntimeError(
-                f"the runs of {task}, seed {seed}, were made on different processors: repeat some of them"
-            )
+            raise RuntimeError(f"the timed runs of {task} were made on different processors: repeat some of them")
 
 
 def describe(found: dict[str, Any]) -> list[str]:
@@ -83,10 +82,10 @@ def describe(found: dict[str, Any]) -> list[str]:
             f"- {precision}: bertkit takes {share:.2f} of transformers' time, all tasks together; the aim is at most "
             f"{bar:.2f}. Tasks above it: {', '.join(over) or 'none'}."
         )
-    share = _first(found["tasks"], "bertkit", "bfloat16") / _first(found["tasks"], "transformers", "float32")
+    share = _total(found["tasks"], "bertkit", "bfloat16") / _total(found["tasks"], "transformers", "float32")
     lines += [f"- bertkit in bfloat16 takes {share:.2f} of transformers' time at its default, float32.", ""]
     lines += [
-        f"Highest load average before a run: {found['most_load_average_before']}. Made on: "
+        f"Highest load average before a timed run: {found['most_load_average_before']}. Timed on: "
         f"{', '.join(found['processors'])}.",
         "",
     ]
@@ -125,9 +124,9 @@ def _table_of_times(tasks: list[dict[str, Any]]) -> str:
     for one in tasks:
         row = [one["task"]]
         for precision in SEEDS:
-            row += [f"{_seconds(one, system, precision):.1f}" for system in SYSTEMS]
+            row += [f"{one[f'{system} {precision}']['seconds']:.1f}" for system in SYSTEMS]
             row.append(f"{_share(one, precision):.2f}")
-        row.append(f"{_first([one], 'bertkit', 'bfloat16') / _first([one], 'transformers', 'float32'):.2f}")
+        row.append(f"{one['bertkit bfloat16']['seconds'] / one['transformers float32']['seconds']:.2f}")
         rows.append(row)
     header = ["task", *(f"{what} {short}" for short in ("fp32", "bf16") for what in (*SYSTEMS, "share"))]
     return report.markdown_table([*header, "bertkit bf16 / transformers fp32"], *rows)
@@ -137,21 +136,12 @@ def _mean_and_deviation(scores: list[float]) -> str:
     return f"{statistics.mean(scores):.2f} ± {statistics.stdev(scores):.2f}"
 
 
-def _seconds(one: dict[str, Any], system: str, precision: str) -> float:
-    return statistics.median(one[f"{system} {precision}"]["seconds"])
-
-
 def _share(one: dict[str, Any], precision: str) -> float:
-    """Of transformers' time that bertkit takes: the median of the seeds, each of which has both on one processor."""
+    """Of transformers' time that bertkit takes."""
     ours, theirs = (one[f"{system} {precision}"]["seconds"] for system in SYSTEMS)
-    return statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
+    return ours / theirs
 
 
 def _total(tasks: list[dict[str, Any]], system: str, precision: str) -> float:
-    """Seconds of all tasks and seeds."""
-    return sum(sum(one[f"{system} {precision}"]["seconds"]) for one in tasks)
-
-
-def _first(tasks: list[dict[str, Any]], system: str, precision: str) -> float:
-    """Seconds of the first seed, of all tasks."""
-    return sum(one[f"{system} {precision}"]["seconds"][0] for one in tasks)
+    """Seconds of all tasks."""
+    return sum(one[f"{system} {precision}"]["seconds"] for one in tasks)

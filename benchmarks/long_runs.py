@@ -5,6 +5,7 @@ import argparse
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,10 @@ class LongRuns(ABC):
             RuntimeError: it failed, or its data are not on this machine.
         """
 
+    def is_timed(self, name: str) -> bool:
+        """Whether a run has the machine for itself; the others come after those, as many at once as threads."""
+        return True
+
     @abstractmethod
     def summary(self, result: dict[str, Any]) -> str:
         """A finished run in a few words."""
@@ -63,8 +68,13 @@ class LongRuns(ABC):
         if options.list:
             print("\n".join(self._states()))
             return False
-        for name in [options.only] if options.only else self.names():
+        if options.only and options.only not in self.names():
+            raise RuntimeError(f"no run {options.only!r}: expected one of {', '.join(self.names())}")
+        names = [options.only] if options.only else self.names()
+        for name in filter(self.is_timed, names):
             self._do(name)
+        with ThreadPoolExecutor(self.threads) as pool:
+            list(pool.map(self._do, [name for name in names if not self.is_timed(name)]))
         return not options.only
 
     def finished(self) -> dict[str, dict[str, Any]]:
@@ -86,8 +96,6 @@ class LongRuns(ABC):
                 yield f"{name}: open" + (", once the runs before it are finished" if self.told(name) is None else "")
 
     def _do(self, name: str) -> None:
-        if name not in self.names():
-            raise RuntimeError(f"no run {name!r}: expected one of {', '.join(self.names())}")
         told = self.told(name)
         if told is None:
             raise RuntimeError(f"{name}: what it is told depends on runs before it; finish those first")

@@ -11,6 +11,7 @@ import pytest
 import torch
 import transformers
 from finetuning_reference import losses_of_transformers, with_every_loss
+from full_disk import files_end_after
 from random_models import our_model, vocabulary_tokens
 
 from bertkit import Model, Tokenizer, TransformerConfig, load
@@ -18,6 +19,7 @@ from bertkit.batch import LabelledEncodings
 from bertkit.checkpoint.names import names_of
 from bertkit.errors import CheckpointError, DataError, MissingHeadError, UsageError
 from bertkit.finetuning import SWEEPS, Finetuning, FinetuningSettings, LabelledFeed, load_with_adapter, sweep
+from bertkit.finetuning.adapters import add_adapters, write_adapter
 from bertkit.finetuning.network import freeze, model_to_train, rate_factor
 from bertkit.finetuning.sweep import best_of
 from bertkit.tasks import SequenceClassification, TextExample, task_kind
@@ -369,6 +371,14 @@ def test_adapters_go_on_to_the_same_bits(tmp_path: Path, encoder: Path) -> None:
     assert stopped.start(train, resume=True).reason == "finished"
     ours, theirs = weights(tmp_path / "stopped"), weights(tmp_path / "whole")
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+def test_adapters_that_do_not_fit_on_the_disk(tmp_path: Path, encoder: Path) -> None:
+    task = task_kind("sequence-classification").of_examples(examples(), {})
+    model = model_to_train(str(encoder / "still"), task, SETTINGS, lambda line: None)
+    add_adapters(model, rank=2, alpha=4.0, seed=0)
+    with files_end_after(1_000), pytest.raises(OSError, match=r"adapter_model\.safetensors cannot .*too large.*room"):
+        write_adapter(model, tmp_path / "adapter", "still")
 
 
 def test_a_model_without_pooler_gets_a_new_one(tmp_path: Path, encoder: Path) -> None:

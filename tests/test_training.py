@@ -4,11 +4,9 @@ import itertools
 import json
 import math
 import re
-import resource
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from full_disk import files_end_after
 from random_models import error, our_model
 from torch import nn
 
@@ -334,17 +333,6 @@ def test_the_last_checkpoints_and_the_best_are_kept(tmp_path: Path) -> None:
     assert [folder.name for folder in checkpoints(run)] == ["step-00000010", "step-00000018", "step-00000020"]
     assert (trainer.state.best, trainer.state.best_step) == (2.0, 10)
     assert [event["step"] for event in events(run, "checkpoint")] == [2, 4, 5, 6, 8, 10, 12, 14, 16, 18, 20]
-
-
-@contextmanager
-def files_end_after(num_bytes: int) -> Iterator[None]:
-    """As on a disk that is full: the system refuses what is longer, whoever writes it."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.mark.parametrize("file", ["model/config.json", "model/model.safetensors", "optimizer.safetensors"])
