@@ -323,7 +323,7 @@ def test_a_classifier_of_an_unnamed_kind_asks_what_it_is(tmp_path: Path) -> None
         bertkit.load(tmp_path)
     model = bertkit.load(tmp_path, heads=["token_classification"])
     assert list(model.network.heads) == ["token_classification"]
-    assert model.network.heads["token_classification"].dense.out_features == 3
+    assert model.network.heads["token_classification"].classifier.out_features == 3
 
 
 # --- provenance: loaded, initialised, trained ------------------------------------------------------------------------
@@ -388,16 +388,27 @@ def test_a_new_classifier_has_the_labels_asked_for(tmp_path: Path) -> None:
         tmp_path, heads=["sequence_classification"], new=["sequence_classification"], label_names=["x", "y", "z"]
     )
     assert model.checkpoint.label_names == ("x", "y", "z")
-    assert model.network.heads["sequence_classification"].dense.weight.shape == (3, model.config.hidden_size)
+    assert model.network.heads["sequence_classification"].classifier.weight.shape == (3, model.config.hidden_size)
     model.save(tmp_path / "saved")
     assert transformers.BertConfig.from_pretrained(tmp_path / "saved").id2label == {0: "x", 1: "y", 2: "z"}
+
+
+def test_a_new_classifier_is_drawn_by_its_width(tmp_path: Path) -> None:
+    published(tmp_path, "pretraining")
+    for head in ("sequence_classification", "token_classification"):
+        names = [str(number) for number in range(500)]
+        model = bertkit.load(tmp_path, heads=[head], new=[head], label_names=names)
+        classifier = model.network.heads[head].classifier
+        weight = classifier.weight * model.config.hidden_size**0.5
+        assert weight.std().item() == pytest.approx(0.8796, rel=0.02)  # of a standard normal, cut at -2 and 2
+        assert weight.abs().max() <= 2 and not classifier.bias.any()
 
 
 def test_a_stored_classifier_can_be_replaced_by_a_new_one(tmp_path: Path) -> None:
     published(tmp_path, "sequence_classification", num_labels=3)
     model = bertkit.load(tmp_path, new=["sequence_classification"], label_names=["a", "b", "c", "d"])
     assert list(model.network.heads) == ["sequence_classification"]
-    assert model.network.heads["sequence_classification"].dense.out_features == 4
+    assert model.network.heads["sequence_classification"].classifier.out_features == 4
     with pytest.raises(MissingHeadError, match="never trained"):
         model.require_trained("sequence_classification")
 

@@ -194,10 +194,10 @@ def test_contrast_learns_what_frozen_vectors_hide(tmp_path: Path) -> None:
     vectors = torch.from_numpy(model.embed([one.text for one in train]))
     again, _ = logistic_regression(vectors, torch.tensor([KINDS.index(one.label) for one in train]), 3)
     head = model.network.heads["vector_classification"]
-    assert torch.allclose(head.dense.weight.double(), again, atol=1e-2)
+    assert torch.allclose(head.classifier.weight.double(), again, atol=1e-2)
     vectors = model.embed(data(9, 3)[0])
     assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
-    logits = vectors @ head.dense.weight.detach().numpy().T + head.dense.bias.detach().numpy()
+    logits = vectors @ head.classifier.weight.detach().numpy().T + head.classifier.bias.detach().numpy()
     shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     predicted = [list(one.probabilities.values()) for one in model.predict(data(9, 3)[0])]
     assert np.allclose(predicted, shares, atol=1e-5)

@@ -47,7 +47,7 @@ def questions(number: int, seed: int = 1, longest: int = 12, share_without: floa
 def model_of(task, seed: int = 3, **layout) -> Model:
     model = our_model("question_answering", seed, **SHAPE)
     with torch.no_grad():
-        model.network.heads["question_answering"].dense.weight *= 0.3
+        model.network.heads["question_answering"].classifier.weight *= 0.3
     model.checkpoint.trained = TrainedTask(task, Layout(**{"max_length": 24, "on_long": "window"} | layout))
     return model
 

@@ -52,7 +52,7 @@ def model_of(task, num_positions: int = 24, **layout) -> Model:
     shape = SHAPE | {"max_position_embeddings": num_positions}
     model = our_model("token_classification", 3, len(task.label_names), **shape)
     with torch.no_grad():  # of random labels most are none, as in real texts
-        head = model.network.heads["token_classification"].dense
+        head = model.network.heads["token_classification"].classifier
         head.weight *= 0.3
         head.bias.copy_(torch.tensor([2.0, 0.5, 0.0, 0.5, 0.0])[: len(head.bias)])
     model.checkpoint.label_names = task.label_names

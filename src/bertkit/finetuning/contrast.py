@@ -103,10 +103,10 @@ def fit_head(model: Model, data: LabelledEncodings) -> None:
     with without_dropout(model.network):
         for indices, found in runner.run(data.encodings, forward):
             vectors[indices] = found
-    weight, bias = logistic_regression(vectors, torch.from_numpy(data.labels), head.dense.out_features)
+    weight, bias = logistic_regression(vectors, torch.from_numpy(data.labels), head.classifier.out_features)
     with torch.no_grad():
-        head.dense.weight.copy_(weight)
-        head.dense.bias.copy_(bias)
+        head.classifier.weight.copy_(weight)
+        head.classifier.bias.copy_(bias)
 
 
 def logistic_regression(vectors: Tensor, labels: Tensor, num_labels: int) -> tuple[Tensor, Tensor]:

@@ -19,11 +19,11 @@ class ClassificationHead(nn.Module):
     def __init__(self, config: TransformerConfig, num_labels: int, dropout_prob: float) -> None:
         super().__init__()
         self.dropout = nn.Dropout(dropout_prob)
-        self.dense = nn.Linear(config.hidden_size, num_labels)
+        self.classifier = nn.Linear(config.hidden_size, num_labels)
 
     def forward(self, vectors: Tensor) -> Tensor:
         """(N, D) to (N, num_labels) logits; N sequences or tokens."""
-        return self.dense(dropout(vectors, self.dropout))
+        return self.classifier(dropout(vectors, self.dropout))
 
 
 class MultipleChoiceHead(nn.Module):
@@ -35,7 +35,7 @@ class MultipleChoiceHead(nn.Module):
     def __init__(self, config: TransformerConfig, dropout_prob: float) -> None:
         super().__init__()
         self.dropout = nn.Dropout(dropout_prob)
-        self.dense = nn.Linear(config.hidden_size, 1)
+        self.classifier = nn.Linear(config.hidden_size, 1)
 
     def forward(self, pooled: Tensor, num_choices: int) -> Tensor:
         """(B * num_choices, D) to (B, num_choices) logits.
@@ -45,7 +45,7 @@ class MultipleChoiceHead(nn.Module):
         """
         if num_choices < 1 or len(pooled) % num_choices:
             raise UsageError(f"{len(pooled)} sequences do not divide into questions of num_choices={num_choices}")
-        return self.dense(dropout(pooled, self.dropout)).view(-1, num_choices)
+        return self.classifier(dropout(pooled, self.dropout)).view(-1, num_choices)
 
 
 class VectorClassificationHead(nn.Module):
@@ -60,7 +60,7 @@ class VectorClassificationHead(nn.Module):
     def __init__(self, config: AnyConfig, num_labels: int, pooling: str) -> None:
         super().__init__()
         self.pooling = pooling
-        self.dense = nn.Linear(config.hidden_size, num_labels)
+        self.classifier = nn.Linear(config.hidden_size, num_labels)
 
     def vectors(self, encoded: EncoderOutput, batch: Batch) -> Tensor:
         """(B, D): what the layer reads, a vector of length 1 for each sequence."""
@@ -68,4 +68,4 @@ class VectorClassificationHead(nn.Module):
 
     def forward(self, vectors: Tensor) -> Tensor:
         """(B, D) to (B, num_labels) logits."""
-        return self.dense(vectors)
+        return self.classifier(vectors)

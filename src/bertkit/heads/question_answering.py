@@ -10,8 +10,8 @@ class QuestionAnsweringHead(nn.Module):
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, 2)
+        self.classifier = nn.Linear(config.hidden_size, 2)
 
     def forward(self, hidden_states: Tensor) -> Tensor:
         """(T, D) to (T, 2) logits: column 0 start, column 1 end."""
-        return self.dense(hidden_states)
+        return self.classifier(hidden_states)

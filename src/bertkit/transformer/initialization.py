@@ -16,9 +16,12 @@ def initialize(module: nn.Module, config: TransformerConfig | ModernConfig, seed
     Weights of linear layers and embeddings come from a normal distribution of standard deviation
     ``initializer_range``, redrawn beyond two of them (google-research/bert ``modeling.py``, ``create_initializer``),
     in the modern encoder beyond ``initializer_cutoff_factor`` of them; there what writes to the residual stream, and
-    the dense layer of a head, has them divided by the root of twice the number of layers, and a classifier's standard
-    deviation is the inverse root of its width (Warner et al. 2024, section 2.2; transformers'
-    ``ModernBertPreTrainedModel._init_weights``). Biases are 0, layer normalization starts as the identity.
+    the dense layer of a head, has them divided by the root of twice the number of layers (Warner et al. 2024, section
+    2.2; transformers' ``ModernBertPreTrainedModel._init_weights``). Biases are 0, layer normalization starts as the
+    identity.
+
+    A classifier's standard deviation is the inverse root of its width, as ModernBERT has it, in both encoders: where
+    BERT's 0.02 leaves the logits close to each other, a short run does not learn rare labels (docs/finetuning.md).
     """
     generator = torch.Generator().manual_seed(seed)
     cutoff = config.initializer_cutoff_factor if isinstance(config, ModernConfig) else 2.0
@@ -35,8 +38,8 @@ def initialize(module: nn.Module, config: TransformerConfig | ModernConfig, seed
 
 def _standard_deviation(name: str, config: TransformerConfig | ModernConfig) -> float:
     """Of the weights of a part with this name."""
+    if name == "classifier":
+        return config.hidden_size**-0.5
     if isinstance(config, ModernConfig) and name in ("output", "project", "dense"):
         return config.initializer_range / math.sqrt(2 * config.num_hidden_layers)
-    if isinstance(config, ModernConfig) and name == "classifier":
-        return config.hidden_size**-0.5
     return config.initializer_range
