@@ -6,6 +6,7 @@ May import: nothing.
 """
 
 import hashlib
+import re
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
@@ -77,17 +78,22 @@ def _kept(function: Function, **options: bool) -> Function:
         dispatcher = _compile(function, cache=True, **options)
     except RuntimeError:  # no folder to keep it in
         return _compile(function, **options)
-    # numba keeps code for one state of the file a function stands in; it calls into other files of ours.
+    # numba keeps code for one state of the file that defines a function; compiled code also calls other files of ours.
     index = dispatcher._cache._cache_file
-    index._version = f"{index._version} {_source_state()}"
+    index._version = f"{index._version} {_source_state(Path(function.__code__.co_filename))}"
     return dispatcher
 
 
 @cache
-def _source_state() -> str:
-    """Changes with every change of this package's files."""
-    state = hashlib.sha256()
-    for file in sorted(Path(__file__).parent.rglob("*.py")):
-        status = file.stat()
-        state.update(f"{file.name} {status.st_mtime_ns} {status.st_size};".encode())
+def _source_state(file: Path) -> str:
+    """Hash that changes whenever ``file`` is edited, or a file of this package that it imports, directly or not."""
+    package = Path(__file__).parent
+    files, state = [file], hashlib.sha256()
+    for source in files:  # grows while it is read
+        text = source.read_text(encoding="utf-8")
+        state.update(text.encode())
+        for module in re.findall(r"^from bertkit\.([\w.]+) import", text, re.MULTILINE):
+            imported = package.joinpath(*module.split("."))
+            found = sorted(imported.glob("*.py")) if imported.is_dir() else [imported.with_suffix(".py")]
+            files += [each for each in found if each not in files]
     return state.hexdigest()[:16]
