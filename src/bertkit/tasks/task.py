@@ -9,6 +9,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from bertkit.batch import LabelledBatch, LabelledEncodings
+from bertkit.tasks.field_types import check_field_types
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.layout import Layout, OnLong
 
@@ -69,6 +70,14 @@ class TextTask(ABC):
     problem_type: ClassVar[str | None] = None  # what config.json calls the kind of labels, where published models do
 
     label_names: tuple[str, ...] | None = None  # of the head's outputs, in order; None: their meaning is fixed
+
+    def __post_init__(self) -> None:
+        """Check the settings, wherever they come from; tasks add the ranges of their own.
+
+        Raises:
+            UsageError: a value that the setting cannot have.
+        """
+        check_field_types(self)
 
     @property
     def known_labels(self) -> tuple[str, ...] | None:

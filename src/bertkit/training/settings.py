@@ -2,11 +2,17 @@
 
 from dataclasses import dataclass
 
+import torch
+
 from bertkit.errors import UsageError
 from bertkit.training.optimizers import OPTIMIZERS
 from bertkit.training.schedules import learning_rate_factor
 
 PRECISIONS = ("float32", "bfloat16")
+
+TOKENS_PER_PART = {"cpu": 2_048, "cuda": 8_192}
+"""By device. On the CPU every core has a part at the same time: 16,384 tokens of MiniLM (12 heads, bfloat16, two cores)
+at once make a process of 3.2 GB after four steps, growing, 4,096 of 1.5 GB, steady, in the same processor time."""
 
 
 @dataclass(frozen=True)
@@ -16,7 +22,7 @@ class TrainingSettings:
     num_steps: int | None = None  # optimizer steps
     minutes: float | None = None  # wall-clock time
     batch_size: int = 256  # sequences of an optimizer step, all ranks together
-    tokens_per_part: int = 8_192  # most tokens of a forward and backward pass; a batch has as many as it needs
+    tokens_per_part: int | None = 8_192  # most tokens of a forward and backward pass; None: TOKENS_PER_PART by device
     optimizer: str = "adamw"  # one of OPTIMIZERS
     learning_rate: float = 1e-4  # at its peak; BERT: 1e-4 (Devlin et al. 2018, appendix A.2)
     matrix_learning_rate: float = 0.02  # of muon's matrices (Jordan et al. 2024)
@@ -57,3 +63,7 @@ class TrainingSettings:
         if self.precision not in PRECISIONS:
             raise UsageError(f"precision={self.precision!r}: training knows {' and '.join(PRECISIONS)}")
         learning_rate_factor(self.schedule, 0.0, self.warmup)
+
+    def most_tokens(self, device: torch.device) -> int:
+        """Most tokens of a forward and backward pass on a device."""
+        return self.tokens_per_part or TOKENS_PER_PART[device.type]
