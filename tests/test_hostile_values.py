@@ -25,7 +25,7 @@ import bertkit
 from bertkit import Model, Tokenizer, TransformerConfig
 from bertkit.checkpoint import SentenceSettings
 from bertkit.checkpoint.checkpoint import TrainedTask
-from bertkit.errors import BertkitError, CheckpointError
+from bertkit.errors import BertkitError, CheckpointError, UsageError
 from bertkit.tasks import FewShotClassification
 from bertkit.tokenizer.layout import Layout
 
@@ -282,3 +282,12 @@ def test_values_that_no_model_has_are_refused(tmp_path: Path, name: str, place: 
     with pytest.raises(CheckpointError, match=message) as caught:
         bertkit.load(folder)
     assert name in str(caught.value) and len(str(caught.value)) < 1_000
+
+
+def test_settings_that_are_changed_are_checked_too() -> None:
+    model = model_of(TASKS["multi-label-classification"])
+    model.change_task(thresholds=[0.25, 0.5, 1])
+    assert model.trained.task.thresholds == (0.25, 0.5, 1)
+    with pytest.raises(UsageError, match="expected a list, each item a finite number"):
+        model.change_task(thresholds="0.5")
+    assert model.trained.task.thresholds == (0.25, 0.5, 1)

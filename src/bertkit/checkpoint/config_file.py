@@ -96,7 +96,7 @@ def read_config(directory: Path, ignore_keys: Collection[str] = ()) -> Published
     } - content.keys()
     if missing:
         raise CheckpointError(f"{path} lacks {', '.join(sorted(missing))}")
-    floats = {  # an integer there may be too large for a float
+    floats: dict[str, Any] = {  # an integer there may be too large for a float
         field.name: float(member(content, field.name, float, path))
         for field in fields(CONFIGS[kind])
         if field.type is float and isinstance(content.get(field.name), int)

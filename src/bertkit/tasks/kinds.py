@@ -58,9 +58,8 @@ def stored_task(name: str, label_names: tuple[str, ...] | None, settings: Mappin
     if unknown := settings.keys() - known:
         shown = f"{', '.join(sorted(unknown))!r:.60}"
         raise CheckpointError(f"{where}: task.settings has {shown}: {name} has {', '.join(sorted(known)) or 'none'}")
-    values = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
     try:
-        return make(label_names=label_names, **values)
+        return make(label_names=label_names, **settings)
     except UsageError as error:
         raise CheckpointError(f"{where}: task.settings of {name}: {error}") from None
 

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -72,11 +72,14 @@ class TextTask(ABC):
     label_names: tuple[str, ...] | None = None  # of the head's outputs, in order; None: their meaning is fixed
 
     def __post_init__(self) -> None:
-        """Check the settings, wherever they come from; tasks add the ranges of their own.
+        """Check the settings, from an argument or a file; tasks add their own ranges. Lists become tuples.
 
         Raises:
             UsageError: a value that the setting cannot have.
         """
+        for part in fields(self):
+            if isinstance(value := getattr(self, part.name), list):
+                object.__setattr__(self, part.name, tuple(value))
         check_field_types(self)
 
     @property
