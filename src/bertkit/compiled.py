@@ -89,11 +89,11 @@ def _source_state(file: Path) -> str:
     """Hash that changes whenever ``file`` is edited, or a file of this package that it imports, directly or not."""
     package = Path(__file__).parent
     files, state = [file], hashlib.sha256()
-    for source in files:  # grows while it is read
-        text = source.read_text(encoding="utf-8")
+    for each in files:  # grows while it is read
+        text = each.read_text(encoding="utf-8")
         state.update(text.encode())
         for module in re.findall(r"^from bertkit\.([\w.]+) import", text, re.MULTILINE):
             imported = package.joinpath(*module.split("."))
-            found = sorted(imported.glob("*.py")) if imported.is_dir() else [imported.with_suffix(".py")]
-            files += [each for each in found if each not in files]
+            sources = sorted(imported.glob("*.py")) if imported.is_dir() else [imported.with_suffix(".py")]
+            files += [source for source in sources if source not in files]
     return state.hexdigest()[:16]

@@ -90,7 +90,7 @@ def map_on_cores(
 
 _executors: dict[int, Executor] = {}
 _lock = threading.Lock()
-_openmp: list[ThreadpoolController] = []  # found once for a process
+_openmp: list[ThreadpoolController] = []  # OpenMP as this process has loaded it, once it is looked up
 
 
 def _compute_on_one_core() -> None:

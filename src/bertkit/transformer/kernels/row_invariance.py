@@ -39,7 +39,7 @@ Probe = Callable[[], Multiply]
 
 
 def row_count(num_rows: int) -> int:
-    """The smallest of ROW_COUNTS that holds so many rows; above the largest, a multiple of 128.
+    """The smallest of ROW_COUNTS that is at least ``num_rows``; above the largest, the next multiple of 128.
 
     >>> [row_count(num_rows) for num_rows in (1, 9, 33, 1000, 1025)]
     [8, 12, 40, 1024, 1152]
@@ -135,13 +135,12 @@ class _Checks:
         ]
 
     def agrees(self, count: int) -> bool:
-        """Whether products of so many rows have the bits of the reference, on this number of threads."""
+        """Whether products of ``count`` rows have the bits of the reference, on this number of threads."""
         key = (self.kind, self.num_threads, count)
         if key not in _agreed:
             reference_count, expected = self._reference()
             is_reference = self.num_threads == 1 and count == reference_count
-            found = self._product(count)
-            _agreed[key] = is_reference or _is_same(found, expected[_repeated(len(found))])
+            _agreed[key] = is_reference or _is_same(self._product(count), expected[_repeated(count)])
         return _agreed[key]
 
     def _reference(self) -> tuple[int, Tensor]:
