@@ -34,12 +34,13 @@ def app():
     from cyclopts import App
 
     from bertkit import __version__
+    from bertkit.cli.help_format import HangingFormatter
 
     commands = App(
         name="bertkit",
         help="BERT from raw text to a running service.",
         version=__version__,
-        help_formatter="plain",
+        help_formatter=HangingFormatter(),
         version_flags=["--version"],
         suppress_keyboard_interrupt=False,
     )
