@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 from tqdm import tqdm
 
 from bertkit.batch import Batch
@@ -91,19 +92,12 @@ def head_logits(runner: Runner, task: TextTask, encodings: Encodings, bar: tqdm)
     network, head = runner.network, task.head
     is_first = np.diff(encodings.text_index, prepend=-1) > 0
 
-    def forward(batch: Batch, indices: np.ndarray) -> np.ndarray:
+    def forward(batch: Batch, indices: np.ndarray) -> Tensor:
         encoded = runner.encoder(batch, with_pooled=HEADS[head])
-        return network.head_logits(head, encoded, batch).float().cpu().numpy()
+        return network.head_logits(head, encoded, batch).float().cpu()
 
-    found = np.empty((0, 0), np.float32)
-    for indices, logits in runner.run(encodings, forward):
-        if not len(found):
-            found = np.empty((len(encodings.input_ids if task.of_tokens else encodings), *logits.shape[1:]), np.float32)
+    def on_batch(indices: np.ndarray) -> None:
         bar.update(int(is_first[indices].sum()))
-        rows = indices
-        if task.of_tokens:
-            seqlens = encodings.seqlens[indices]
-            shifts = encodings.cu_seqlens[:-1][indices] - (np.cumsum(seqlens) - seqlens)
-            rows = np.arange(len(logits)) + np.repeat(shifts, seqlens)
-        found[rows] = logits
-    return found
+
+    rows_per_sequence = encodings.seqlens if task.of_tokens else None
+    return runner.run(encodings, forward, rows_per_sequence=rows_per_sequence, on_batch=on_batch).numpy()

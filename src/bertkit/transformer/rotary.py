@@ -16,6 +16,10 @@ class Rotary(NamedTuple):
     cos: Tensor  # (T, K / 2) float32
     sin: Tensor  # (T, K / 2) float32
 
+    def at(self, rows: Tensor | slice) -> "Rotary":
+        """Some of the rows, in any order."""
+        return Rotary(self.cos[rows], self.sin[rows])
+
 
 def rotary_of(position_ids: Tensor, theta: float, head_dim: int) -> Rotary:
     """The angles ``position * theta ** (-2 i / K)`` of pair i.

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertkit.batch import Batch
-from bertkit.transformer.activations import gated
 from bertkit.transformer.embeddings import Embeddings
+from bertkit.transformer.kernels.activation import apply_activation
 from bertkit.transformer.kernels.arrays import array, norm_arrays, turns_and_reach
 from bertkit.transformer.kernels.attention import packed_self_attention
 from bertkit.transformer.kernels.modern_rows import add_then_norm_forward, gate_forward
@@ -59,7 +59,15 @@ def plain_attention(
         rotary: angles by which queries and keys are turned first; None: they stay as they are.
         window: how many tokens to each side a token sees; None: its whole sequence.
     """
-    return packed_self_attention(query_key_value, batch.seqlens, num_heads, rotary=rotary, window=window)
+    if query_key_value.device.type != "cpu":
+        return packed_self_attention(query_key_value, batch.seqlens, num_heads, rotary=rotary, window=window)
+    contexts, start = [], 0  # one by one: torch's last bits depend on how many sequences there are
+    for length in batch.seqlens:
+        own = slice(start, start + length)
+        angles = None if rotary is None else rotary.at(own)
+        contexts.append(packed_self_attention(query_key_value[own], [length], num_heads, rotary=angles, window=window))
+        start += length
+    return torch.cat(contexts)
 
 
 def compiled_attention(
@@ -72,10 +80,16 @@ def compiled_attention(
     return context
 
 
+def plain_gate(x: Tensor, activation: str) -> Tensor:
+    """``activation(left) * right`` of the halves of each row: (T, 2 F) to (T, F)."""
+    left, right = x.chunk(2, dim=-1)
+    return apply_activation(left, activation) * right
+
+
 def compiled_gate(x: Tensor, activation: str) -> Tensor:
-    """`gated`, with GELU compiled."""
+    """The same, with GELU compiled."""
     if activation != "gelu":
-        return gated(x, activation)
+        return plain_gate(x, activation)
     out = x.new_empty(len(x), x.shape[1] // 2)
     gate_forward(array(x), array(out))
     return out
