@@ -26,6 +26,7 @@ COMMANDS = {  # name -> (file, what it does)
     "similarity": ("similarity", "How alike are texts in meaning?"),
     "evaluate": ("evaluate", "Measure what a model knows."),
     "report": ("report", "Show a training run on one self-contained page."),
+    "doctor": ("doctor", "Check this machine and installation; the page that bug reports ask for."),
 }
 
 
