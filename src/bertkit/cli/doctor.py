@@ -84,16 +84,16 @@ Look = Callable[[], Iterator[tuple[str, str, str]]]
 
 
 def _machine() -> Iterator[tuple[str, str, str]]:
-    import torch
+    cpuinfo = _CPUINFO.read_text() if _CPUINFO.is_file() else ""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    yield "system", "ok", platform.platform()
+    yield "instruction sets", "ok", " ".join(_instruction_sets(cpuinfo)) or f"not known ({platform.machine()})"
+    yield "cores", "ok", f"{usable} usable of {os.cpu_count()}"
+    import torch  # what follows needs it
 
     from bertkit.device import cpu_name
 
-    cpuinfo = _CPUINFO.read_text() if _CPUINFO.is_file() else ""
-    yield "system", "ok", platform.platform()
     yield "processor", "ok", cpu_name()
-    yield "instruction sets", "ok", " ".join(_instruction_sets(cpuinfo)) or f"not known ({platform.machine()})"
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    yield "cores", "ok", f"{usable} usable of {os.cpu_count()}"
     yield "threads", "ok", f"torch: {torch.get_num_threads()}"
     yield _gpu()
 
