@@ -65,3 +65,27 @@ def test_even_parts_cover_all_once() -> None:
         assert [place for start, end in parts for place in range(start, end)] == list(range(len(lengths)))
         assert len(parts) <= num_parts
         assert max(lengths[start:end].sum() for start, end in parts) <= lengths.sum() / num_parts + 2 * lengths.max()
+
+
+@pytest.mark.parametrize("most_tokens", [1, 29, 30, 64, 10_000])
+def test_no_part_exceeds_the_most_tokens_but_a_single_sequence(most_tokens: int) -> None:
+    draw = np.random.default_rng(4)
+    num_more = 0
+    for _ in range(50):
+        lengths = draw.integers(1, 30, draw.integers(1, 40))
+        num_parts, cu_lengths = int(draw.integers(1, 9)), np.cumsum([0, *lengths])
+        free, parts = even_parts(cu_lengths, num_parts), even_parts(cu_lengths, num_parts, most_tokens)
+        assert [place for start, end in parts for place in range(start, end)] == list(range(len(lengths)))
+        assert all(end - start == 1 or lengths[start:end].sum() <= most_tokens for start, end in parts)
+        if all(end - start == 1 or lengths[start:end].sum() <= most_tokens for start, end in free):
+            assert parts == free  # the same bits as without the bound
+        num_more += len(parts) > num_parts
+    assert (num_more > 10) == (most_tokens < 10_000)
+
+
+def test_groups_count_as_one_sequence_in_parts_of_at_most_so_many_tokens() -> None:
+    given = encodings()
+    batch = LabelledEncodings(given, np.arange(3), group_size=2).take(np.arange(3))
+    lengths = [part.num_tokens for part in batch.split(1)[0].split(3)]
+    assert [part.num_tokens for part in batch.split(1, max(lengths))] == lengths
+    assert len(batch.split(1, 1)) == 3 and len(batch.split(1, 10_000)) == 1

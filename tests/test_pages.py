@@ -44,6 +44,7 @@ from bertkit.pages import (
     write_page,
 )
 from bertkit.pages.axes import Scale, apart, shortened, text_width
+from bertkit.pages.matrix import most_confused
 from bertkit.pages.page import _own_file
 from bertkit.pages.series import evenly, thin
 from bertkit.pages.ticks import integer_ticks, linear_ticks, log_labels, log_ticks, tick_labels, time_labels, time_ticks
@@ -629,6 +630,49 @@ def test_large_matrices_stay_small_files():
     content = confusion_matrix("t", counts, [f"label {place}" for place in range(77)])
     assert len(content) < 400_000
     check_geometry(content)
+
+
+def test_of_many_labels_the_most_confused_block_is_drawn_and_the_whole_on_demand():
+    generator = np.random.default_rng(3)
+    counts, labels = np.diag(generator.integers(15, 30, 150)), [f"label {place}" for place in range(150)]
+    for true, predicted in generator.integers(0, 150, (60, 2)):
+        counts[true, predicted] += 1
+    planted = [7, 40, 41, 99, 148]
+    counts[np.ix_(planted, planted)] += 6
+    content = confusion_matrix("Confusions", counts, labels, note="By share.")
+    shown, _, rest = content.partition("<details>")
+    block, whole = drawings(content)
+    rows = [node.find("title").text for node in block.root.iter("g") if node.find("title") is not None]
+    for true in planted:  # the shares are of the whole row
+        (square,) = [node for node in block.root.iter("g") if node.findtext("title", "").startswith(
+            f"true label {true}, predicted label {true}:"
+        )]  # fmt: skip
+        share = counts[true, true] / counts[true].sum()
+        assert float(square.find("rect").attrib["fill-opacity"]) == pytest.approx(share, abs=0.005)
+        for predicted in planted:
+            assert f"true label {true}, predicted label {predicted}: {counts[true, predicted]}" in rows
+    chosen = most_confused(counts, 20)
+    block_counts = counts[np.ix_(chosen, chosen)]
+    inside, wrong = block_counts.sum() - block_counts.trace(), counts.sum() - counts.trace()
+    assert (
+        f"The {len(chosen)} of 150 labels with the most confusions among them: {inside} of {wrong}. By share." in shown
+    )
+    assert sum(node.find("title") is not None for node in whole.root.iter("g")) == (counts > 0).sum()
+    assert "All 150 labels" in rest and "All 150 labels" not in shown
+    check_geometry(content)
+
+
+def test_the_most_confused_labels():
+    counts = np.zeros((30, 30), np.int64)
+    counts[3, 5], counts[5, 3], counts[9, 3], counts[20, 21] = 4, 1, 2, 1
+    before = counts.copy()
+    assert most_confused(counts, 2).tolist() == [3, 5]
+    assert most_confused(counts, 3).tolist() == [3, 5, 9]
+    assert most_confused(counts, 20).tolist() == [3, 5, 9, 20, 21]  # none that is confused with no other
+    assert most_confused(np.diag([4, 2]), 2).tolist() == [] and (counts == before).all()
+    content = confusion_matrix("t", np.diag([2] * 30), [f"label {place}" for place in range(30)])
+    assert "No label was predicted in place of another." in content and "All 30 labels" in content
+    assert "All" not in confusion_matrix("t", np.diag([2] * 20), [f"label {place}" for place in range(20)])
 
 
 def test_reliability_points_lie_at_confidence_and_accuracy():

@@ -347,7 +347,7 @@ def test_damaged_records_are_refused(tmp_path: Path) -> None:
     task = json.loads(path.read_text())["task"]
     for change, message in (
         ({"name": "poetry"}, "poetry"),
-        ({"settings": {"verses": 3}}, "do not fit"),
+        ({"settings": {"verses": 3}}, "task.settings has 'verses'"),
         ({"settings": {"label_smoothing": 3.0}}, "label_smoothing"),
         ({"max_length": "long"}, "max_length"),
         ({"on_long": "sing"}, "on_long"),

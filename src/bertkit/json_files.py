@@ -7,6 +7,7 @@ May import: errors, whole_files.
 
 import json
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def member(content: dict[str, Any], key: str, kind: type, where: Path, default: 
     """The value of a key, its type checked; ``default`` where it is absent or null.
 
     Args:
-        kind: the type it must have; ``float`` takes whole numbers too.
+        kind: the type it must have; ``float`` takes whole numbers too, up to the largest float.
 
     Raises:
         CheckpointError: it has another type.
@@ -55,6 +56,8 @@ def member(content: dict[str, Any], key: str, kind: type, where: Path, default: 
     accepted = (int, float) if kind is float else (kind,)
     if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
         raise CheckpointError(f"{where}: {key} is {value!r:.60}, expected {kind.__name__}")
+    if kind is float and isinstance(value, int) and abs(value) > sys.float_info.max:
+        raise CheckpointError(f"{where}: {key} is {value!r:.60}, expected at most {sys.float_info.max:.2g}")
     return value
 
 

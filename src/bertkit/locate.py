@@ -113,9 +113,12 @@ def sentence_modules(directory: Path) -> list[dict[str, str]]:
 
 def _module(module: Any, path: Path) -> dict[str, str]:
     match module:
-        case {"type": str(kind), "path": str(folder)} if folder == "" or re.fullmatch(r"\w[\w.-]*", folder):
+        case {"type": str(kind), "path": str(folder)} if folder == "" or re.fullmatch(r"\w[\w.-]{,59}", folder):
             return {"kind": kind.rpartition(".")[2], "path": folder}
-    raise CheckpointError(f"{path} has the module {module!r}: expected a type, and a path that is a folder beside it")
+    raise CheckpointError(
+        f"{path} has the module {module!r:.200}: expected a type, and as path the name of a folder in the same folder, "
+        "of at most 60 characters"
+    )
 
 
 def _from_package(package: str) -> Path | None:

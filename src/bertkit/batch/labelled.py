@@ -4,6 +4,7 @@ A row of labels belongs to a sequence; to a token; or to a group of neighbouring
 question. Shape letters: S sequences, T tokens, N rows of labels.
 """
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -37,9 +38,9 @@ class LabelledBatch:
     def num_tokens(self) -> int:
         return len(self.batch.input_ids)
 
-    def split(self, num_parts: int) -> "list[LabelledBatch]":
-        """At most ``num_parts`` batches of neighbouring groups and about as many tokens each."""
-        return [self._between(*part) for part in even_parts(self._cu_groups().numpy(), num_parts)]
+    def split(self, num_parts: int, most_tokens: float = math.inf) -> "list[LabelledBatch]":
+        """Batches of neighbouring groups and about as many tokens each, as `even_parts` cuts them."""
+        return [self._between(*part) for part in even_parts(self._cu_groups().numpy(), num_parts, most_tokens)]
 
     def _cu_groups(self) -> Tensor:
         return self.batch.cu_seqlens[:: self.group_size]

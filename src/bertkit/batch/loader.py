@@ -4,6 +4,7 @@ What stands at a position is a function of seed, epoch and index alone: nothing 
 middle, and it is the same for any number of workers and ranks.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -38,9 +39,9 @@ class PretrainingBatch:
     def num_tokens(self) -> int:
         return len(self.batch.input_ids)
 
-    def split(self, num_parts: int) -> "list[PretrainingBatch]":
-        """At most ``num_parts`` batches of neighbouring sequences and about as many tokens each."""
-        parts = even_parts(self.batch.cu_seqlens.numpy(), num_parts)
+    def split(self, num_parts: int, most_tokens: float = math.inf) -> "list[PretrainingBatch]":
+        """Batches of neighbouring sequences and about as many tokens each, as `even_parts` cuts them."""
+        parts = even_parts(self.batch.cu_seqlens.numpy(), num_parts, most_tokens)
         return [self._between(start, end) for start, end in parts]
 
     def _between(self, start: int, end: int) -> "PretrainingBatch":

@@ -1,6 +1,7 @@
 """Group sequences of like length, so many tokens at a time; part a batch evenly."""
 
 import itertools
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -36,15 +37,29 @@ def length_sorted_batches(seqlens: Sequence[int] | np.ndarray, tokens_per_batch:
     return batches
 
 
-def even_parts(cu_lengths: np.ndarray, num_parts: int) -> list[tuple[int, int]]:
+def even_parts(cu_lengths: np.ndarray, num_parts: int, most_tokens: float = math.inf) -> list[tuple[int, int]]:
     """Start and end of at most ``num_parts`` runs of neighbours with about as many tokens each.
+
+    Where one of them would exceed ``most_tokens``, their number is the next multiple of ``num_parts`` with which none
+    does. A single sequence may exceed it.
 
     >>> even_parts(np.array([0, 2, 11, 15, 17]), num_parts=2)
     [(0, 2), (2, 4)]
+    >>> even_parts(np.array([0, 2, 11, 15, 17]), num_parts=2, most_tokens=9)
+    [(0, 1), (1, 2), (2, 4)]
 
     Args:
         cu_lengths: (N + 1,) cumulative lengths from 0.
     """
+    num_sequences, wanted = len(cu_lengths) - 1, max(num_parts, math.ceil(cu_lengths[-1] / most_tokens))
+    for number in range(-(-wanted // num_parts) * num_parts, num_sequences + num_parts, num_parts):
+        parts = _even_parts(cu_lengths, number)
+        if all(cu_lengths[end] - cu_lengths[start] <= most_tokens or end - start == 1 for start, end in parts):
+            return parts
+    return [(number, number + 1) for number in range(num_sequences)]
+
+
+def _even_parts(cu_lengths: np.ndarray, num_parts: int) -> list[tuple[int, int]]:
     wanted = np.arange(1, num_parts) * (cu_lengths[-1] / num_parts)
     nearest = np.abs(cu_lengths[:, None] - wanted).argmin(axis=0)
     bounds = np.unique([0, *nearest, len(cu_lengths) - 1]).tolist()

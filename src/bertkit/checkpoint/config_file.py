@@ -96,8 +96,13 @@ def read_config(directory: Path, ignore_keys: Collection[str] = ()) -> Published
     } - content.keys()
     if missing:
         raise CheckpointError(f"{path} lacks {', '.join(sorted(missing))}")
+    floats: dict[str, Any] = {  # an integer there may be too large for a float
+        field.name: float(member(content, field.name, float, path))
+        for field in fields(CONFIGS[kind])
+        if field.type is float and isinstance(content.get(field.name), int)
+    }
     try:
-        transformer = CONFIGS[kind](**{key: content[key] for key in shape & content.keys()})
+        transformer = CONFIGS[kind](**{key: content[key] for key in shape & content.keys()} | floats)
     except (UsageError, TypeError) as error:
         raise CheckpointError(f"{path}: {error}") from None
     classes = list(names_of(transformer).architectures)

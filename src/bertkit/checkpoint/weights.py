@@ -49,8 +49,8 @@ def stored_tensors(directory: Path) -> dict[str, StoredTensor]:
     tensors: dict[str, StoredTensor] = {}
     shards = sorted(set(map(str, weight_map.values())))
     for shard in shards:
-        if Path(shard).name != shard or "\\" in shard or not shard.endswith(".safetensors"):
-            raise CheckpointError(f"{index} names the file {shard!r}: only .safetensors files beside it are read")
+        if Path(shard).name != shard or "\\" in shard or not shard.endswith(".safetensors") or len(shard) > 200:
+            raise CheckpointError(f"{index} names the file {shard!r:.200}: only .safetensors files beside it are read")
     for shard in shards:
         if not (directory / shard).is_file():
             raise CheckpointError(f"{directory} lacks {shard}, which its index names: fetch the model again")

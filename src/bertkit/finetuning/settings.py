@@ -29,7 +29,7 @@ class FinetuningSettings:
     best_by: str | None = None  # metric by which the best weights are kept; None: the task's
     patience: int | None = None  # evaluations without improvement after which the run stops; None: never
     precision: str = "float32"  # of the products in training: float32 or bfloat16
-    tokens_per_part: int = 8_192  # most tokens of a forward and backward pass
+    tokens_per_part: int | None = None  # most tokens of a forward and backward pass; None: by device
     seed: int = 0  # of the new head, order and dropout
 
     def __post_init__(self) -> None:

@@ -6,12 +6,13 @@ import numpy as np
 
 from bertkit.pages.axes import FONT_SIZE, LINE_HEIGHT, drawing, label, shortened, text_width
 from bertkit.pages.markup import Markup, element
-from bertkit.pages.page import details, figure, scrolling, table
+from bertkit.pages.page import details, figure, paragraph, scrolling, table
 
 _SMALLEST, _LARGEST = 14, 44  # pixels of a square
 _LABEL_WIDTH = 160
-_MOST_WRITTEN = 16  # rows and columns whose numbers are written into their squares
-_WIDTH = 720
+_MOST_WRITTEN = 20  # rows and columns whose numbers are written into their squares
+_MOST_CONFUSED = 20  # labels of a confusion matrix that are drawn without being asked for
+_WIDTH = 718  # with the border, the width of the text
 _DARK = 0.65  # shades above it have light numbers
 
 
@@ -26,6 +27,7 @@ def heat_map(
     written: Sequence[Sequence[str]] | None = None,
     full: float | None = None,
     note: object = None,
+    below: object = None,
 ) -> Markup:
     """A figure of squares, the darker the higher.
 
@@ -33,6 +35,7 @@ def heat_map(
         values: (rows, columns); 0 and what is not finite is left white.
         written: what to write into the squares and to say of them; by default the values with two decimals.
         full: the value of the darkest; by default the highest.
+        below: what stands below the numbers.
     """
     values = np.asarray(values, np.float64)
     assert values.shape == (len(row_labels), len(column_labels)), "a label for each row and column"
@@ -45,7 +48,7 @@ def heat_map(
         title,
         scrolling(_draw(title, shades, row_labels, column_labels, row_name, column_name, written)),
         note=note,
-        numbers=details("The numbers", table(label_line, rows)),
+        numbers=[details("The numbers", table(label_line, rows)), below],
     )
 
 
@@ -53,16 +56,54 @@ def confusion_matrix(title: str, counts: np.ndarray, labels: Sequence[str], *, n
     """A figure of how often each true label (row) was predicted as each label (column): counts, shaded by their share
     of the row.
 
+    Of more than 20 labels the figure has those that are confused most among themselves; all are folded away below it.
+
     Args:
         counts: (num_labels, num_labels) integers.
     """
     counts = np.asarray(counts)
-    totals = counts.sum(axis=1, keepdims=True)
-    shares = counts / np.maximum(totals, 1)
-    written = [[f"{count:,}" if count else "" for count in row] for row in counts.tolist()]
-    return heat_map(
-        title, shares, labels, labels, row_name="true", column_name="predicted", written=written, full=1.0, note=note
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+
+    def drawn(title: str, chosen: np.ndarray, note: object, below: object = None) -> Markup:
+        names, block = [labels[number] for number in chosen], np.ix_(chosen, chosen)
+        written = [[f"{count:,}" if count else "" for count in row] for row in counts[block].tolist()]
+        return heat_map(
+            title, shares[block], names, names, row_name="true", column_name="predicted", written=written, full=1.0,
+            note=note, below=below,
+        )  # fmt: skip
+
+    everything = np.arange(len(labels))
+    if len(labels) <= _MOST_CONFUSED:
+        return drawn(title, everything, note)
+    whole = details(f"All {len(labels):,} labels", drawn(f"{title}: all", everything, note))
+    chosen = most_confused(counts, _MOST_CONFUSED)
+    if not len(chosen):
+        return figure(title, paragraph("No label was predicted in place of another."), numbers=whole)
+    block, num_wrong = counts[np.ix_(chosen, chosen)], int(counts.sum() - counts.trace())
+    summary = (
+        f"The {len(chosen)} of {len(labels):,} labels with the most confusions among them: "
+        f"{int(block.sum() - block.trace()):,} of {num_wrong:,}."
     )
+    return drawn(title, chosen, [summary, None if note is None else [" ", note]], whole)
+
+
+def most_confused(counts: np.ndarray, num_labels: int) -> np.ndarray:
+    """At most ``num_labels`` labels with many confusions among them, in order; none that has no confusion with another.
+
+    The label with the fewest confusions with those that are left is taken out until so many are left, which gives at
+    least a half of the largest density there is when it is done for every number (Charikar 2000).
+
+    Args:
+        counts: (C, C) of true (row) and predicted (column) labels.
+    """
+    confusions = (counts + counts.T).astype(np.int64)
+    np.fill_diagonal(confusions, 0)
+    left, sums = np.ones(len(counts), np.bool_), confusions.sum(axis=0)
+    while left.sum() > num_labels or (left.any() and sums[left].min() == 0):
+        fewest = np.flatnonzero(left)[sums[left].argmin()]
+        left[fewest] = False
+        sums -= confusions[fewest]
+    return np.flatnonzero(left)
 
 
 def _draw(

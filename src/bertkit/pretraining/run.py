@@ -125,7 +125,7 @@ class Pretraining:
         task, dtype = PretrainingTask(), getattr(torch, settings.precision)
         parts = held_out_batches(
             held_out, tokenizer, self.recipe.data, max_sequences=HELD_OUT_SEQUENCES,
-            tokens_per_batch=settings.tokens_per_part,
+            tokens_per_batch=settings.most_tokens(resolve_device(self.device)),
         )  # fmt: skip
         parts = [part.to(resolve_device(self.device)) for part in parts]
         self._log_start(model, shard, held_out, feed)

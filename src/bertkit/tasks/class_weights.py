@@ -26,11 +26,12 @@ class Weighted(TextTask):
     label_smoothing: float = 0.0  # share of the target that all labels get alike (Szegedy et al. 2016, section 7)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 0 <= self.label_smoothing < 1:
             raise UsageError(f"label_smoothing={self.label_smoothing}: expected a share from 0 to below 1")
         if self.class_weights and len(self.class_weights) != len(self.label_names):
             raise UsageError(f"{len(self.class_weights)} class_weights for {len(self.label_names)} labels")
-        if any(not 0 < weight < float("inf") for weight in self.class_weights):
+        if any(weight <= 0 for weight in self.class_weights):
             raise UsageError(f"class_weights={self.class_weights}: expected numbers above 0")
 
     def _weights(self, logits: Tensor) -> Tensor | None:

@@ -49,16 +49,19 @@ def stored_task(name: str, label_names: tuple[str, ...] | None, settings: Mappin
     """The task that a model directory names.
 
     Raises:
-        CheckpointError: no such task, or settings that it does not have.
+        CheckpointError: no such task, a setting that it does not have, or a value that the setting cannot have.
     """
     if name not in TASKS:
         raise CheckpointError(f"{where}: task {name!r} is not one of {', '.join(TASKS)}")
     make: Any = TASKS[name]
-    values = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
+    known = {part.name for part in fields(make)} - {"label_names"}
+    if unknown := settings.keys() - known:
+        shown = f"{', '.join(sorted(unknown))!r:.60}"
+        raise CheckpointError(f"{where}: task.settings has {shown}: {name} has {', '.join(sorted(known)) or 'none'}")
     try:
-        return make(label_names=label_names, **values)
-    except (TypeError, UsageError) as error:
-        raise CheckpointError(f"{where}: the settings of task {name!r} do not fit it: {error}") from None
+        return make(label_names=label_names, **settings)
+    except UsageError as error:
+        raise CheckpointError(f"{where}: task.settings of {name}: {error}") from None
 
 
 def published_task(head: str, label_names: tuple[str, ...] | None, problem_type: str | None) -> TextTask | None:

@@ -5,7 +5,6 @@ the whole answer the right start and end are [CLS], which also stands for "no an
 T tokens, N questions.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
@@ -28,6 +27,9 @@ from bertkit.tasks.words import words_of
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.encoding import Span
 from bertkit.tokenizer.layout import Layout, OnLong
+
+_MOST_CANDIDATES = 1_000
+"""Each takes memory for every question of a batch, whether there are as many or not."""
 
 _SHORTEST_LIMIT = 30
 """Tokens of an answer that are always allowed, as in google-research/bert ``run_squad.py``."""
@@ -69,12 +71,10 @@ class QuestionAnswering(TextTask):
     on_long: ClassVar[OnLong] = "window"
 
     def __post_init__(self) -> None:
-        for name in ("max_answer_length", "num_candidates"):
-            value = getattr(self, name)
-            if type(value) is not int or value < 1:
-                raise UsageError(f"{name}={value!r}: expected an integer of at least 1")
-        if not math.isfinite(self.no_answer_threshold):
-            raise UsageError(f"no_answer_threshold={self.no_answer_threshold}: expected a finite number")
+        super().__post_init__()
+        for name, most in (("max_answer_length", 2**31 - 1), ("num_candidates", _MOST_CANDIDATES)):
+            if not 1 <= getattr(self, name) <= most:
+                raise UsageError(f"{name}={getattr(self, name)!r:.60}: expected an integer from 1 to {most:,}")
 
     @property
     def best_by(self) -> str:  # pyrefly: ignore

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from bertkit.batch import LabelledBatch
-from bertkit.errors import DataError
+from bertkit.errors import DataError, UsageError
 from bertkit.heads import Bert
 from bertkit.tasks.metrics import ClassificationScores, RegressionScores
 from bertkit.tasks.task import Loss
@@ -50,6 +50,11 @@ class _OneNumber(OfTexts):
 
     best_by: ClassVar[str] = "spearman"
     problem_type: ClassVar[str | None] = "regression"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.scale <= 0:
+            raise UsageError(f"scale={self.scale}: expected a number above 0")
 
     def totals(self, batch: LabelledBatch) -> Tensor:
         """(1,) sequences."""
@@ -154,6 +159,11 @@ class OrdinalRegression(_OneNumber):
     levels: tuple[str, ...] = ()  # from the lowest to the highest
 
     name: ClassVar[str] = "ordinal-regression"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(set(self.levels)) < max(1, len(self.levels)):
+            raise UsageError(f"levels={self.levels!r:.60}: expected one or more, each once, from the lowest")
 
     @property
     def known_labels(self) -> tuple[str, ...]:

@@ -169,6 +169,8 @@ class MultiLabelClassification(_Classification):
         super().__post_init__()
         if self.thresholds and len(self.thresholds) != len(self.label_names):
             raise UsageError(f"{len(self.thresholds)} thresholds for {len(self.label_names)} labels")
+        if any(not 0 <= threshold <= 1 for threshold in self.thresholds):
+            raise UsageError(f"thresholds={self.thresholds!r:.60}: expected probabilities from 0 to 1")
 
     @classmethod
     def _check_names(cls, found: Mapping[str, Sequence[TextExample]]) -> None:

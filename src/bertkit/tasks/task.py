@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from bertkit.batch import LabelledBatch, LabelledEncodings
 from bertkit.errors import UsageError
+from bertkit.tasks.field_types import check_field_types
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.layout import Layout, OnLong
 
@@ -72,6 +73,17 @@ class TextTask(ABC):
     example_type: ClassVar[type]  # of the examples that it reads
 
     label_names: tuple[str, ...] | None = None  # of the head's outputs, in order; None: their meaning is fixed
+
+    def __post_init__(self) -> None:
+        """Check the settings, from an argument or a file; tasks add their own ranges. Lists become tuples.
+
+        Raises:
+            UsageError: a value that the setting cannot have.
+        """
+        for part in fields(self):
+            if isinstance(value := getattr(self, part.name), list):
+                object.__setattr__(self, part.name, tuple(value))
+        check_field_types(self)
 
     @property
     def known_labels(self) -> tuple[str, ...] | None:

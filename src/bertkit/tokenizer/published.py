@@ -49,6 +49,8 @@ def read_engine(directory: Path) -> tuple[Engine, int | None]:
     else:
         raise CheckpointError(f"{directory} holds no tokenizer: expected tokenizer.json or vocab.txt in it")
     limit = member(config, "model_max_length", float, path, _NO_LIMIT)
+    if not limit >= 1:  # also of NaN
+        raise CheckpointError(f"{path}: model_max_length is {limit!r:.60}, expected a number of tokens, at least 1")
     return engine, int(limit) if limit < _NO_LIMIT else None
 
 
@@ -86,9 +88,11 @@ def _from_tokenizer_json(published: dict[str, Any], special: SpecialTokens, path
         raise CheckpointError(f"{path}: max_input_chars_per_word is {longest_word}, expected 1 to {_LONGEST_WORD}")
     _check_template(member(published, "post_processor", dict, path, {}), special, path)
     vocab = member(model, "vocab", dict, path, {})
-    ids = {token: member(vocab, token, int, path) for token in vocab}
+    for token, token_id in vocab.items():
+        if type(token_id) is not int:
+            raise CheckpointError(f"{path}: the id of {token!r:.60} is {token_id!r:.60}, expected an integer")
     added = [_added_token(token, path) for token in member(published, "added_tokens", list, path, [])]
-    ids |= {token.content: token_id for token, token_id in added}
+    ids = vocab | {token.content: token_id for token, token_id in added}
     return WordPiece(
         from_ids(ids.items(), special),
         Normalization(

@@ -2,11 +2,18 @@
 
 from dataclasses import dataclass
 
+import torch
+
 from bertkit.errors import UsageError
 from bertkit.training.optimizers import OPTIMIZERS
 from bertkit.training.schedules import learning_rate_factor
 
 PRECISIONS = ("float32", "bfloat16")
+
+TOKENS_PER_PART_ON_CPU, TOKENS_PER_PART_ON_GPU = 2_048, 8_192
+"""On the CPU every core has a part at the same time. Fine-tuning MiniLM on 400 texts of 512 tokens (batches of 32,
+bfloat16, two cores of an AMD EPYC) takes 4.1 GB with parts of 8,192 tokens and 2.0 GB with parts of 2,048, in the same
+processor time, 151 s. A batch of short texts is one part for each core with either."""
 
 
 @dataclass(frozen=True)
@@ -16,7 +23,7 @@ class TrainingSettings:
     num_steps: int | None = None  # optimizer steps
     minutes: float | None = None  # wall-clock time
     batch_size: int = 256  # sequences of an optimizer step, all ranks together
-    tokens_per_part: int = 8_192  # most tokens of a forward and backward pass; a batch has as many as it needs
+    tokens_per_part: int | None = 8_192  # most tokens of a forward and backward pass; None: by device
     optimizer: str = "adamw"  # one of OPTIMIZERS
     learning_rate: float = 1e-4  # at its peak; BERT: 1e-4 (Devlin et al. 2018, appendix A.2)
     matrix_learning_rate: float = 0.02  # of muon's matrices (Jordan et al. 2024)
@@ -57,3 +64,7 @@ class TrainingSettings:
         if self.precision not in PRECISIONS:
             raise UsageError(f"precision={self.precision!r}: training knows {' and '.join(PRECISIONS)}")
         learning_rate_factor(self.schedule, 0.0, self.warmup)
+
+    def most_tokens(self, device: torch.device) -> int:
+        """Most tokens of a forward and backward pass on a device."""
+        return self.tokens_per_part or (TOKENS_PER_PART_ON_CPU if device.type == "cpu" else TOKENS_PER_PART_ON_GPU)

@@ -43,7 +43,8 @@ class Feed(Protocol):
     """Batches by position. What a batch holds may depend on how far the run is, ``done``, 0 to 1."""
 
     def batch(self, position: int, done: float) -> Any:
-        """This rank's share of the batch at a position: has ``num_tokens``, ``split(num_parts)``, ``to(device)``."""
+        """This rank's share of the batch at a position: has ``num_tokens``, ``split(num_parts, most_tokens)`` and
+        ``to(device)``."""
         ...
 
     def next_position(self, position: int, done: float) -> int:
@@ -147,7 +148,8 @@ class Trainer:
         if is_sharded(self.network):
             losses = backward_sharded(self.network, batch.to(device), loss, dtype=dtype, seed=seed)
         else:
-            parts = [part.to(device) for part in batch.split(self._num_parts(batch.num_tokens))]
+            num_cores = torch.get_num_threads() if device.type == "cpu" else 1
+            parts = [part.to(device) for part in batch.split(num_cores, settings.most_tokens(device))]
             losses = compute_gradients(parameters, parts, loss, dtype=dtype, seed=seed)
             self.ranks.add_gradients(parameters)
         sums = self.ranks.add(torch.stack([loss.sums for loss in losses]).sum(dim=0))
@@ -166,11 +168,6 @@ class Trainer:
             "gradient_norm": norm,
             **self.feed.facts(position, done),
         }
-
-    def _num_parts(self, num_tokens: int) -> int:
-        """As many as fit in memory, and a multiple of the cores."""
-        num_threads = torch.get_num_threads() if next(self.network.parameters()).device.type == "cpu" else 1
-        return math.ceil(num_tokens / self.settings.tokens_per_part / num_threads) * num_threads
 
     def _clip(self, parameters: list[nn.Parameter]) -> float:
         """The norm of all gradients together, which are scaled where it exceeds the limit."""

@@ -1,0 +1,60 @@
+"""The values of a dataclass checked against the types of its fields, as values that were read from JSON must be."""
+
+from dataclasses import fields
+from functools import cache
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from bertkit.errors import UsageError
+
+LARGEST_NUMBER = float.fromhex("0x1.fffffep127")
+"""Of float32, in which networks compute."""
+
+
+def check_field_types(instance: object) -> None:
+    """Check every field of a dataclass of bool, int, float, str, literals, tuples of one of them, or None.
+
+    A float is a finite number that float32 can hold, or such an int; a bool is not a number.
+
+    Raises:
+        UsageError: a value of another type, with the name of the field.
+    """
+    for name, hint in _hints(type(instance)).items():
+        value = getattr(instance, name)
+        if not _fits(value, hint):
+            raise UsageError(f"{name}={value!r:.60}: expected {_described(hint)}")
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    hints = get_type_hints(kind)
+    return {part.name: hints[part.name] for part in fields(kind)}  # pyrefly: ignore
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return any(_fits(value, choice) for choice in arguments)
+    if origin is Literal:
+        return value in arguments
+    if origin is tuple:
+        return isinstance(value, tuple) and all(_fits(part, arguments[0]) for part in value)
+    if hint is type(None):
+        return value is None
+    if isinstance(value, bool):
+        return hint is bool
+    if hint is float:
+        return isinstance(value, int | float) and -LARGEST_NUMBER <= value <= LARGEST_NUMBER
+    return isinstance(value, hint)
+
+
+def _described(hint: Any) -> str:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return " or ".join(map(_described, arguments))
+    if origin is Literal:
+        return f"one of {', '.join(map(repr, arguments))}"
+    if origin is tuple:
+        return f"a list, each item {_described(arguments[0])}"
+    names = {bool: "True or False", int: "an integer", float: "a finite number", str: "a string", type(None): "None"}
+    return names[hint]

@@ -1,0 +1,96 @@
+"""A batch in parts of at most so many tokens: the loss and the gradients of every task are those of the whole."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from examples_of_tasks import COLOURS, SHAPE, TASKS, examples, model_of
+from random_models import error, our_model
+
+from bertkit import Model
+from bertkit.batch import LabelledBatch
+from bertkit.finetuning import Finetuning, FinetuningSettings
+from bertkit.finetuning.contrast import ContrastFeed
+from bertkit.tasks import FewShotClassification, TextTask
+from bertkit.tokenizer.layout import Layout
+from bertkit.training import TrainingSettings, compute_gradients, trainer
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+MOST_TOKENS = 60
+
+
+def labelled_examples(task: str) -> list[Any]:
+    """Those of `examples_of_tasks`, as the task has them."""
+    kind, found = TASKS[task], []
+    for row in examples(task):
+        if task == "token-classification":
+            found.append(kind.example(row["words"], row["tags"]))
+        elif task == "question-answering":
+            found.append(kind.example((row["question"], row["context"]), row["answers"]))
+        elif task == "multiple-choice":
+            found.append(kind.example((row["context"], row["choices"][:3]), row["label"]))
+        else:
+            label = next(row[name] for name in ("label", "labels", "score") if name in row)
+            found.append(kind.example(row["text"], tuple(label) if isinstance(label, list) else label))
+    return found
+
+
+def model_and_batch(task: str) -> tuple[Model, TextTask, LabelledBatch]:
+    if task == "few-shot-classification":
+        few_shot = FewShotClassification(COLOURS)
+        model = our_model(few_shot.head, 3, len(COLOURS), **SHAPE)
+        given = labelled_examples("sequence-classification")
+        encodings = few_shot.encode(model.tokenizer, given, Layout(24, "truncate"))
+        return model, few_shot, ContrastFeed(few_shot.labelled(given, encodings), 40, seed=2).batch(0, 0.0)
+    model = model_of(TASKS[task])
+    given = labelled_examples(task)
+    encodings = TASKS[task].encode(model.tokenizer, given, model.trained.layout)
+    data = TASKS[task].labelled(given, encodings)
+    return model, TASKS[task], data.take(np.arange(len(data)))
+
+
+@pytest.mark.parametrize("task", [*TASKS, "few-shot-classification"])
+def test_gradients_and_losses_are_those_of_the_whole_batch(task: str) -> None:
+    model, kind, batch = model_and_batch(task)
+    parameters = list(model.network.parameters())
+    totals, gradients, losses, metrics = kind.totals(batch), [], [], []
+    for parts in (batch.split(1), batch.split(2, MOST_TOKENS)):
+        for parameter in parameters:
+            parameter.grad = None
+        found = compute_gradients(parameters, parts, lambda part: kind.loss(model.network, part, totals))
+        gradients.append(torch.cat([p.grad.flatten().clone() for p in parameters if p.grad is not None]))
+        losses.append(sum(float(loss.value) for loss in found))
+        metrics.append(kind.metrics(torch.stack([loss.sums for loss in found]).sum(0)))
+    assert len(parts) > 2 and all(part.num_tokens <= MOST_TOKENS or len(part) == 1 for part in parts)
+    assert float(gradients[0].abs().max()) > 1e-3
+    assert error(gradients[1], gradients[0]) < 1e-5
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+    assert metrics[1] == pytest.approx(metrics[0], rel=1e-5)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_no_pass_of_training_has_more_tokens(
+    tmp_path: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch, precision: str
+) -> None:
+    seen: list[tuple[int, int]] = []
+
+    def watched(parameters: Any, parts: Sequence[LabelledBatch], loss: Any, **options: Any) -> Any:
+        seen.extend((part.num_tokens, len(part)) for part in parts)
+        return compute_gradients(parameters, parts, loss, **options)
+
+    monkeypatch.setattr(trainer, "compute_gradients", watched)
+    settings = FinetuningSettings(num_epochs=1, batch_size=16, tokens_per_part=MOST_TOKENS, precision=precision)
+    run = Finetuning(tmp_path / "out", encoder, "sequence-classification", settings, tell=lambda line: None)
+    run.start(labelled_examples("sequence-classification"))
+    assert len(seen) > 4 and sum(number for _, number in seen) == len(examples("sequence-classification"))
+    assert max(tokens for tokens, _ in seen) <= MOST_TOKENS
+
+
+def test_the_most_tokens_by_device() -> None:
+    by_device, fixed = TrainingSettings(num_steps=1, tokens_per_part=None), TrainingSettings(num_steps=1)
+    assert [by_device.most_tokens(torch.device(name)) for name in ("cpu", "cuda", "mps")] == [2_048, 8_192, 8_192]
+    assert fixed.most_tokens(torch.device("cpu")) == fixed.tokens_per_part == 8_192
