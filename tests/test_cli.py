@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -399,6 +400,20 @@ def test_every_command_has_help(capsys):
     for name in COMMANDS:
         assert run([name, "--help"]) == 0
         assert "Usage: bertkit" in capsys.readouterr().out
+
+
+def test_help_is_wrapped_once_at_80_columns(capsys, monkeypatch):
+    """No line is wider, and none ends where the next word would still have had room."""
+    monkeypatch.setenv("COLUMNS", "80")
+    num_wrapped = 0
+    for name in ["", *COMMANDS, "vocab train", "vocab extend", "vocab inspect"]:
+        assert run([*name.split(), "--help"]) == 0
+        for line, following in pairwise(capsys.readouterr().out.splitlines()):
+            assert len(line) <= 80
+            if following.startswith("      "):
+                num_wrapped += 1
+                assert len(f"{line} {following.split()[0]}") > 80, (line, following)
+    assert num_wrapped > 50
 
 
 def test_a_reader_that_goes_away_is_not_an_error(tiny_model):

@@ -47,7 +47,7 @@ from bertkit.pages.axes import Scale, apart, shortened, text_width
 from bertkit.pages.matrix import most_confused
 from bertkit.pages.page import _own_file
 from bertkit.pages.series import evenly, thin
-from bertkit.pages.ticks import linear_ticks, log_labels, log_ticks, tick_labels, time_labels, time_ticks
+from bertkit.pages.ticks import integer_ticks, linear_ticks, log_labels, log_ticks, tick_labels, time_labels, time_ticks
 
 HOSTILE = [
     "</script><script>alert(1)</script>",
@@ -217,6 +217,24 @@ def test_linear_ticks_are_round_even_and_within(low, width, most):
         assert len(set(tick_labels(ticks))) == len(ticks)
 
 
+@given(st.integers(0, 10**6), st.integers(1, 10**6), st.integers(2, 12))
+@settings(max_examples=300, deadline=None)
+def test_integer_ticks_are_integers_and_as_many_as_have_room(low, width, most):
+    ticks = integer_ticks(float(low), float(low + width), most)
+    assert 1 <= len(ticks) <= most and all(tick.is_integer() and low <= tick <= low + width for tick in ticks)
+    if width < most:
+        assert ticks == [float(number) for number in range(low, low + width + 1)]
+    assert not any("." in label for label in tick_labels(ticks) if not label.endswith("M"))
+
+
+def test_an_axis_of_steps_has_no_fractions():
+    x = np.array([10.0, 11.0])
+    content = line_chart("t", [Line("a", x, x)], x_name="step", x_kind="integer", y_name="loss")
+    for drawing in drawings(content):
+        bottom = max(box.bottom for box in drawing.texts)
+        assert [box.text for box in drawing.texts if box.bottom == bottom] == ["10", "11", "step"]
+
+
 @given(st.floats(1e-12, 1e12), st.floats(1.01, 1e9), st.integers(3, 10))
 @settings(max_examples=300, deadline=None)
 def test_log_ticks_are_within_and_told_apart(low, ratio, most):
@@ -361,12 +379,12 @@ def test_gaps_stay_gaps_and_what_has_no_place_is_counted():
     y = np.array([1.0, np.nan, 2.0, 3.0, np.inf, 1e200, 2.5])
     content = line_chart("t", [Line("a", np.arange(7.0), y)], x_name="step", y_name="loss")
     assert [move for move, *_ in path_points(content, "line")] == ["M", "M", "L", "M"]
-    assert "no place here: 3." in content
+    assert "Not shown: 2 points without a finite value; 1 point beyond 10¹⁰⁰." in content
     assert re.search(r'd="M[^"ML]+h0M', content)  # a point alone is a dot
     logarithmic = line_chart(
         "t", [Line("a", np.arange(3.0), np.array([0.0, 1.0, 10.0]))], x_name="s", y_name="", y_kind="log"
     )
-    assert "no place here: 1." in logarithmic
+    assert "Not shown: 1 point at or below 0, as the axis is logarithmic." in logarithmic
 
 
 def test_a_hundred_thousand_points_are_drawn_by_their_extremes():
@@ -498,7 +516,7 @@ NAMES = [
 @pytest.mark.parametrize("seed", range(40))
 def test_labels_of_line_charts_stay_inside_and_apart(seed):
     generator = np.random.default_rng(seed)
-    x_kind, y_kind = generator.choice(["linear", "log", "time"], 2)
+    x_kind, y_kind = generator.choice(["linear", "integer", "log", "time"], 2)
     scale = 10.0 ** generator.uniform(-6, 8)
     lines = []
     for place in range(generator.integers(1, 6)):

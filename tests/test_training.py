@@ -110,6 +110,28 @@ def events(run: Path, kind: str) -> list[dict]:
     return [line for line in lines if line["event"] == kind]
 
 
+@pytest.mark.parametrize(
+    ("num_steps", "first", "logged"),
+    [
+        (12, 0, list(range(1, 13))),  # a short run logs every step
+        (250, 240, [242, 244, 246, 248, 250]),
+        (1_000, 975, [980, 990, 1_000]),
+        (1_000_000, 999_975, [999_980, 999_990, 1_000_000]),
+    ],
+)
+def test_lines_of_metrics_are_spread_over_the_run(tmp_path, num_steps, first, logged):
+    settings = replace(SETTINGS, num_steps=num_steps, log_every=None, evaluate_every=None, save_every=None)
+    trainer_of(fresh_model(), tmp_path / "run", settings, state=TrainingState(step=first)).train()
+    assert [line["step"] for line in events(tmp_path / "run", "step")] == logged
+
+
+def test_a_run_in_minutes_logs_by_its_pace(tmp_path):
+    settings = replace(SETTINGS, num_steps=None, minutes=0.02, log_every=None)
+    trainer = trainer_of(fresh_model(), tmp_path / "run", settings)
+    trainer.train()
+    assert len(events(tmp_path / "run", "step")) >= min(trainer.state.step, 50)
+
+
 def weights(model: Model) -> dict[str, torch.Tensor]:
     return {name: parameter.detach().clone() for name, parameter in model.network.named_parameters()}
 

@@ -275,7 +275,7 @@ def test_numbers_that_are_not_finite(tmp_path, lines):
     run = read_run(folder)
     assert math.isnan(run.steps["masked_lm_loss"][-2]) and math.isinf(run.steps["masked_lm_loss"][-1])
     content = training_report(run)
-    assert "no place here: 2." in content
+    assert "Not shown: 2 points without a finite value." in content
     said = " ".join(sentence for kind, sentence in findings_of(run) if kind == "warning")
     assert "not a finite number" in said and "infinite at 1 of" in said
     check_geometry(content)

@@ -345,14 +345,14 @@ class Model:
         else the task makes them of the logits."""
         trained = self.trained
         self._require_trained_task(trained)
-        given = map(trained.task.example, examples)
-        return predict(self._runner, trained.task, given, trained.layout, report, decode=decode, progress=progress)
+        return predict(self._runner, trained.task, examples, trained.layout, report, decode=decode, progress=progress)
 
     def evaluate(self, examples: Iterable[Any], *, report: PredictReport | None = None) -> dict[str, float]:
-        """The metrics of the model's task over examples with labels, matched by name; ``report`` as of `predict`.
+        """The metrics of the model's task over labeled examples: pairs (input, label) of what `predict` takes and its
+        label, such as ``zip(texts, labels)``, or examples as `bertkit.tasks.reading` reads them; ``report`` as there.
 
         Raises:
-            DataError: a label that is missing, or not one of the model's.
+            DataError, UsageError: another form; a label that is missing, or not one of the model's, matched by name.
             MissingHeadError: as `predict`.
         """
         trained = self.trained

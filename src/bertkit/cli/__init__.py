@@ -26,6 +26,7 @@ COMMANDS = {  # name -> (file, what it does)
     "similarity": ("similarity", "How alike are texts in meaning?"),
     "evaluate": ("evaluate", "Measure what a model knows."),
     "report": ("report", "Show a training run on one self-contained page."),
+    "doctor": ("doctor", "Check this machine and installation; the page that bug reports ask for."),
 }
 
 
@@ -34,12 +35,13 @@ def app():
     from cyclopts import App
 
     from bertkit import __version__
+    from bertkit.cli.help_format import HangingFormatter
 
     commands = App(
         name="bertkit",
         help="BERT from raw text to a running service.",
         version=__version__,
-        help_formatter="plain",
+        help_formatter=HangingFormatter(),
         version_flags=["--version"],
         suppress_keyboard_interrupt=False,
     )

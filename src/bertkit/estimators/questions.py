@@ -1,12 +1,10 @@
 """Finder of answers in texts, and chooser among several. Shape letters: N questions, C choices."""
 
 from collections.abc import Mapping
-from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
 
-from bertkit.errors import DataError
 from bertkit.estimators.estimator import TextEstimator
 from bertkit.tasks import MultipleChoice, QuestionAnswering, TextTask
 
@@ -29,16 +27,6 @@ class QuestionAnswerer(TextEstimator):
     def score(self, X: Any, y: Any) -> float:
         """SQuAD's F1."""
         return self._metrics(self._examples(X, y), self._trained_task)["f1"]
-
-    def _example(self, item: Any, label: Any, place: str) -> Any:
-        match label:
-            case ("", _):
-                label = ""
-            case (str(text), Integral() as start):
-                if not QuestionAnswering.example(item).context.startswith(text, start):
-                    raise DataError(f"{place}: the answer {text!r:.60} does not stand at {start} of its context")
-                label = (start, start + len(text))
-        return super()._example(item, label, place)
 
 
 class MultipleChooser(TextEstimator):

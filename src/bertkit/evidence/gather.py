@@ -21,7 +21,7 @@ from bertkit.evidence.intervals import (
 from bertkit.evidence.label_errors import LabelErrors, label_errors_of
 from bertkit.evidence.leakage import Leakage, leakage_of
 from bertkit.evidence.lengths import Lengths, lengths_of
-from bertkit.evidence.outcomes import Outcomes, outcomes_of
+from bertkit.evidence.outcomes import Outcomes, judged_task, outcomes_of
 from bertkit.evidence.scoring import EntityLabels, Scoring, scoring_of
 from bertkit.evidence.thresholds import Threshold, thresholds_of
 from bertkit.evidence.trained_again import Seeds, seeds_of, sizes_of
@@ -110,8 +110,8 @@ def gather_evidence(
     """Judge a classifier or a tagger by labelled examples that it was not trained on.
 
     Args:
-        examples: with labels, as the readers of `bertkit.tasks.reading` give them.
-        train: what the model was trained on: for leakage, the baseline and its learning curve.
+        examples: with labels, as `Model.evaluate` takes them.
+        train: the same of what the model was trained on: for leakage, the baseline and its learning curve.
         seeds: models of the same task that were trained with other seeds.
         smaller: models of the same task that were trained on fewer examples, by how many: the learning curve.
         progress: show a bar after two seconds; None: where a person is watching.
@@ -121,6 +121,8 @@ def gather_evidence(
         MissingHeadError: no task, or a head that was never trained.
         UsageError: a task that is neither a classifier's nor a tagger's, or models of different tasks.
     """
+    read = judged_task(model.trained.task).labeled_example
+    examples, train = [read(one) for one in examples], None if train is None else [read(one) for one in train]
     outcomes = outcomes_of(model, examples, progress=progress)
     task, scoring = outcomes.task, scoring_of(outcomes.task)
     missing: dict[str, str] = {}

@@ -50,7 +50,7 @@ def choose_precision(encoder: AnyEncoder, tokenizer: Tokenizer) -> PrecisionChoi
 
     Kept in the folder ``bertkit`` of the user's cache ($XDG_CACHE_HOME, else ~/.cache), where it can be written.
     """
-    file = _kept_in() / f"{_fingerprint(encoder)}.json"
+    file = precision_cache() / f"{_fingerprint(encoder)}.json"
     try:
         if kept := read_json(file):
             return PrecisionChoice(**kept)
@@ -101,7 +101,8 @@ def _measure(encoder: AnyEncoder, precision: str, batch: Batch) -> tuple[Tensor,
     return sums, min(seconds)  # what else the machine did meanwhile only adds
 
 
-def _kept_in() -> Path:
+def precision_cache() -> Path:
+    """The folder in which `choose_precision` keeps what it chose."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bertkit" / "precision"
 
 

@@ -17,6 +17,8 @@ from bertkit.tokenizer.layout import Layout
 
 Decode = Callable[[Sequence[Any], Encodings, np.ndarray], list[Any]]
 """As `TextTask.decode`."""
+Read = Callable[[Any], Any]
+"""As `TextTask.example` or `TextTask.labeled_example`."""
 
 
 @dataclass
@@ -36,12 +38,15 @@ def predict(
     layout: Layout,
     report: PredictReport,
     *,
+    read: Read | None = None,
     decode: Decode | None = None,
     progress: bool | None = None,
 ) -> Iterator[tuple[list[Any], list[Any]]]:
     """Predict in bounded memory.
 
     Args:
+        examples: whatever ``read`` makes an example of; with a length, the progress bar shows the total.
+        read: None: `TextTask.example`.
         decode: what makes predictions of logits; None: the task.
 
     Yields:
@@ -49,42 +54,50 @@ def predict(
 
     Raises:
         OverLengthError: an example is too long under ``on_long="error"``.
-        DataError: an example that this task cannot read.
+        DataError, UsageError: an example that this task cannot read.
     """
-    decode = decode or task.decode
+    read, decode = read or task.example, decode or task.decode
     total = len(examples) if isinstance(examples, Sized) else None
     hidden = None if progress is None else not progress
     with tqdm(total=total, desc="predicting", unit=" examples", delay=2, disable=hidden, leave=False) as bar:
-        for chunk in chunks(examples, num_characters=lambda example: example.num_characters):
+        for chunk in chunks(map(read, examples), num_characters=lambda example: example.num_characters):
             encodings = task.encode(runner.tokenizer, chunk, layout, report.num_examples)
             report.num_examples += len(chunk)
             report.num_tokens += len(encodings.input_ids)
             report.num_cut += encodings.num_texts_cut
             report.num_tokens_cut += int(encodings.num_tokens_cut.sum())
-            yield chunk, decode(chunk, encodings, head_logits(runner, task, encodings))
-            bar.update(len(chunk))
+            yield chunk, decode(chunk, encodings, head_logits(runner, task, encodings, bar))
 
 
 def score(
     runner: Runner, task: TextTask, examples: Iterable[Any], layout: Layout, report: PredictReport
 ) -> dict[str, float]:
-    """The metrics of a task over examples whose labels are known; as `predict`.
+    """The metrics of a task over labeled examples, in any form of `TextTask.labeled_example`; as `predict`.
 
     Raises:
         DataError: a label that is missing, or not one of the task's.
     """
     scorer = task.scorer()
-    for chunk, predictions in predict(runner, task, examples, layout, report):
+    for chunk, predictions in predict(runner, task, examples, layout, report, read=task.labeled_example):
         scorer.add(chunk, predictions)
     return scorer.results()
 
 
-def head_logits(runner: Runner, task: TextTask, encodings: Encodings) -> np.ndarray:
-    """The logits of a task's head: float32, (S, ...) for each sequence, or (T, ...) for each token."""
+def head_logits(runner: Runner, task: TextTask, encodings: Encodings, bar: tqdm) -> np.ndarray:
+    """The logits of a task's head: float32, (S, ...) for each sequence, or (T, ...) for each token.
+
+    Args:
+        bar: advanced by the number of examples whose first sequence was computed.
+    """
     network, head = runner.network, task.head
+    is_first = np.diff(encodings.text_index, prepend=-1) > 0
 
     def forward(batch: Batch, indices: np.ndarray) -> Tensor:
         encoded = runner.encoder(batch, with_pooled=HEADS[head])
         return network.head_logits(head, encoded, batch).float().cpu()
 
-    return runner.run(encodings, forward, rows_per_sequence=encodings.seqlens if task.of_tokens else None).numpy()
+    def on_batch(indices: np.ndarray) -> None:
+        bar.update(int(is_first[indices].sum()))
+
+    rows_per_sequence = encodings.seqlens if task.of_tokens else None
+    return runner.run(encodings, forward, rows_per_sequence=rows_per_sequence, on_batch=on_batch).numpy()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bertkit.pages.markup import Markup, element
-from bertkit.pages.ticks import linear_ticks, log_labels, log_ticks, tick_labels, time_labels, time_ticks
+from bertkit.pages.ticks import integer_ticks, linear_ticks, log_labels, log_ticks, tick_labels, time_labels, time_ticks
 
 WIDE, NARROW = 720, 360  # pixels of width
 FONT_SIZE = 12  # of all text in charts, in pixels; page.css says the same
@@ -64,7 +64,7 @@ class Scale:
     high: float
     start: float  # pixels
     end: float
-    kind: str = "linear"  # or "log", or "time": linear, in seconds
+    kind: str = "linear"  # or "log"; "integer": linear, without fractions; "time": linear, in seconds
 
     def __call__(self, values) -> np.ndarray:
         """Pixels for numbers, both float64."""
@@ -82,6 +82,7 @@ class Scale:
 
 _TICKS: dict[str, tuple[Callable, Callable]] = {
     "linear": (linear_ticks, tick_labels),
+    "integer": (integer_ticks, tick_labels),
     "log": (log_ticks, log_labels),
     "time": (time_ticks, time_labels),
 }

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bertkit.pages.axes import (
+    LARGEST,
     LINE_HEIGHT,
     NARROW,
     WIDE,
@@ -77,7 +78,7 @@ class OtherScale:
     Attributes:
         x: (n,) ascending, in the chart's own unit.
         values: (n,) ascending.
-        kind: "linear" or "time", which is seconds.
+        kind: "linear", "integer", or "time", which is seconds.
     """
 
     name: str
@@ -115,7 +116,7 @@ def line_chart(
     """A figure with one or more lines.
 
     Args:
-        x_kind, y_kind: "linear", "log", or "time", which is seconds.
+        x_kind, y_kind: "linear", "integer", "log", or "time", which is seconds.
         scales: further scales below the x axis.
         height: pixels of the plot itself.
     """
@@ -124,12 +125,29 @@ def line_chart(
     scales = [scale for scale in scales if len(scale.values) and scale.values[-1] > scale.values[0]]
     chart = _Chart(title, lines, x_name, y_name, x_kind, y_kind, references, scales, height)
     drawings = [_draw(chart, width) for width in (WIDE, NARROW)]
-    left_out = sum(int(np.sum(~(drawable(line.y, y_kind) & drawable(line.x, x_kind)))) for line in lines)
-    remark = None if not left_out else element("p", f"Points that have no place here: {left_out:,}.", class_="note")
+    left_out = _left_out(lines, x_kind, y_kind) if lines else ""
+    remark = element("p", f"Not shown: {left_out}.", class_="note") if left_out else None
     legend = [element("li", _swatch(line), " ", data(line.name)) for line in lines if line.look != "faint"]
     legend = element("ul", legend, class_="legend narrow") if len(lines) > 1 else None
     readout = element("output", class_="readout")
     return figure(title, [legend, readout, *drawings, remark], note=note, numbers=_numbers(chart))
+
+
+def _left_out(lines: Sequence[Line], x_kind: str, y_kind: str) -> str:
+    """How many points are not drawn, and why not; "" if all are."""
+    x, y = (
+        np.concatenate([np.empty(0), *arrays]) for arrays in zip(*((line.x, line.y) for line in lines), strict=True)
+    )
+    is_finite = np.isfinite(x) & np.isfinite(y)
+    is_large = is_finite & (np.maximum(np.abs(x), np.abs(y)) > LARGEST)
+    is_low = is_finite & ~is_large & ~(drawable(x, x_kind) & drawable(y, y_kind))
+    reasons = {
+        "at or below 0, as the axis is logarithmic": is_low,
+        "without a finite value": ~is_finite,
+        f"beyond {format_number(LARGEST)}": is_large,
+    }
+    counts = {reason: int(points.sum()) for reason, points in reasons.items()}
+    return "; ".join(f"{n:,} {'point' if n == 1 else 'points'} {reason}" for reason, n in counts.items() if n)
 
 
 def _checked(line: Line) -> Line:

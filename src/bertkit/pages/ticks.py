@@ -30,6 +30,15 @@ def linear_ticks(low: float, high: float, most: int) -> list[float]:
     return []
 
 
+def integer_ticks(low: float, high: float, most: int) -> list[float]:
+    """The same without fractions, for what is counted.
+
+    >>> integer_ticks(10.0, 12.0, 6)
+    [10.0, 11.0, 12.0]
+    """
+    return [tick for tick in linear_ticks(low, high, most) if tick.is_integer()]
+
+
 def log_ticks(low: float, high: float, most: int) -> list[float]:
     """Powers of ten within the range; where these are few, 1, 2 and 5 times them, or round numbers.
 

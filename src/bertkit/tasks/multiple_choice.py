@@ -43,6 +43,7 @@ class MultipleChoice(TextTask):
     name: ClassVar[str] = "multiple-choice"
     head: ClassVar[str] = "multiple_choice"
     of_tokens: ClassVar[bool] = False
+    example_type: ClassVar[type] = ChoiceQuestion
     best_by: ClassVar[str] = "accuracy"
 
     @classmethod

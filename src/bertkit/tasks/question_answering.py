@@ -67,6 +67,7 @@ class QuestionAnswering(TextTask):
     name: ClassVar[str] = "question-answering"
     head: ClassVar[str] = "question_answering"
     of_tokens: ClassVar[bool] = True
+    example_type: ClassVar[type] = Question
     on_long: ClassVar[OnLong] = "window"
 
     def __post_init__(self) -> None:
@@ -101,8 +102,8 @@ class QuestionAnswering(TextTask):
 
     @classmethod
     def example(cls, item: tuple[str, str] | Question, label: Any = None, place: str = "") -> Question:
-        """As `TextTask.example`: question and context; the label is a span (start, end) of the context, or a text that
-        stands in it, first where it stands first; "" or () if there is no answer."""
+        """As `TextTask.example`: question and context; the label is a span (start, end) of the context; a text that
+        occurs in it, at its first occurrence; (text, start); or "" or () if there is no answer."""
         if isinstance(item, Question):
             return item
         if not (isinstance(item, tuple | list) and len(item) == 2 and all(isinstance(text, str) for text in item)):
@@ -112,7 +113,7 @@ class QuestionAnswering(TextTask):
         match label:
             case None:
                 answers = None
-            case "" | ():
+            case "" | () | ("", _):
                 pass
             case str():
                 start = context.find(label)
@@ -120,13 +121,21 @@ class QuestionAnswering(TextTask):
                     problem = f"the answer {label!r:.60} does not stand in its context: correct it"
                     raise error_in(place, question, problem)
                 answers = ((start, start + len(label)),)
+            case (str(text), Integral() as first):
+                start = int(first)
+                if start < 0 or not context.startswith(text, start):
+                    problem = f"the answer {text!r:.60} does not stand at {start} of its context: correct it"
+                    raise error_in(place, question, problem)
+                answers = ((start, start + len(text)),)
             case (Integral() as first, Integral() as beyond):
                 start, end = int(first), int(beyond)
                 if not 0 <= start < end <= len(context):
                     raise error_in(place, question, f"the answer {start}-{end} is no span of its context: correct it")
                 answers = ((start, end),)
             case _:
-                problem = f"the answer is {label!r:.60}: expected a text, its start and end, or '' where there is none"
+                problem = (
+                    f"the answer is {label!r:.60}: expected a text, (text, start), (start, end), or '' if there is none"
+                )
                 raise error_in(place, question, problem)
         return Question(question, context, answers, place=place)
 

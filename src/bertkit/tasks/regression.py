@@ -107,6 +107,11 @@ class Regression(_OneNumber):
             raise DataError(f"every example has the score {targets[0]:g}: there is nothing to learn")
         return cls(center=float(targets.mean()), scale=float(targets.std()))
 
+    @classmethod
+    def _label(cls, label: Any) -> Any:
+        """A number is a number."""
+        return label
+
     def targets(self, examples: Sequence[TextExample]) -> np.ndarray:
         """(N,) float32."""
         found = np.empty(len(examples), np.float32)

@@ -9,6 +9,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from bertkit.batch import LabelledBatch, LabelledEncodings
+from bertkit.errors import UsageError
 from bertkit.tasks.field_types import check_field_types
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.layout import Layout, OnLong
@@ -69,6 +70,8 @@ class TextTask(ABC):
     on_long: ClassVar[OnLong] = "truncate"  # what is done with examples that are too long, unless asked otherwise
     problem_type: ClassVar[str | None] = None  # what config.json calls the kind of labels, where published models do
 
+    example_type: ClassVar[type]  # of the examples that it reads
+
     label_names: tuple[str, ...] | None = None  # of the head's outputs, in order; None: their meaning is fixed
 
     def __post_init__(self) -> None:
@@ -110,6 +113,23 @@ class TextTask(ABC):
     @abstractmethod
     def example(cls, item: Any, label: Any = None, place: str = "") -> Any:
         """The example of what a caller has: a str, a tuple of them, or an example already."""
+
+    @classmethod
+    def labeled_example(cls, item: Any) -> Any:
+        """The example of a pair (input, label), where the input is what `example` takes; or an example already.
+
+        Raises:
+            DataError: a label that does not fit the input.
+            UsageError: something else.
+        """
+        if isinstance(item, cls.example_type):
+            return item
+        if not (isinstance(item, tuple | list) and len(item) == 2):
+            raise UsageError(
+                f"a labeled example is {item!r:.80}: expected a pair (input, label), where input is what predict() "
+                f"takes, or a {cls.example_type.__name__}"
+            )
+        return cls.example(*item)
 
     @abstractmethod
     def totals(self, batch: LabelledBatch) -> Tensor:

@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -41,6 +42,7 @@ class OfTexts(TextTask):
 
     head: ClassVar[str] = "sequence_classification"
     of_tokens: ClassVar[bool] = False
+    example_type: ClassVar[type] = TextExample
 
     @classmethod
     def example(cls, item: str | tuple[str, str] | TextExample, label: Any = None, place: str = "") -> TextExample:
@@ -48,10 +50,17 @@ class OfTexts(TextTask):
         if isinstance(item, TextExample):
             return item
         if isinstance(item, str):
-            return TextExample(item, label=label, place=place)
+            return TextExample(item, label=cls._label(label), place=place)
         if isinstance(item, tuple | list) and len(item) == 2 and all(isinstance(text, str) for text in item):
-            return TextExample(*item, label=label, place=place)
+            return TextExample(*item, label=cls._label(label), place=place)
         raise UsageError(f"an example is {item!r:.80}: expected a str, or a pair of them")
+
+    @classmethod
+    def _label(cls, label: Any) -> Any:
+        """A label as examples have it: a number is a name, as in files, and a list of names is a tuple."""
+        if isinstance(label, list):
+            return tuple(label)
+        return str(label) if isinstance(label, Real | np.bool_) else label
 
     def encode(
         self, tokenizer: Tokenizer, examples: Sequence[TextExample], layout: Layout, first_index: int = 0

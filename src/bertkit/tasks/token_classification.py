@@ -61,6 +61,7 @@ class TokenClassification(OneOfClasses):
     name: ClassVar[str] = "token-classification"
     head: ClassVar[str] = "token_classification"
     of_tokens: ClassVar[bool] = True
+    example_type: ClassVar[type] = TaggedText
     on_long: ClassVar[OnLong] = "window"
 
     def __post_init__(self) -> None:

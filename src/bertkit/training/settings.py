@@ -35,7 +35,7 @@ class TrainingSettings:
     clip_norm: float | None = 1.0  # largest norm of all gradients together
     precision: str = "float32"  # of the products: float32 or bfloat16; weights and sums are float32
     gradient_checkpointing: bool = False  # compute activations again in the backward pass instead of keeping them
-    log_every: int = 10  # steps between lines of metrics
+    log_every: int | None = None  # steps between lines of metrics; None: 10, below 1,000 steps a hundredth of the run
     evaluate_every: int | None = None  # steps between evaluations; None: twenty in a run
     save_every: int | None = None  # steps between checkpoints; None: ten in a run
     keep_last: int = 2  # checkpoints kept, beside the best

@@ -36,6 +36,7 @@ from bertkit.training.state import (
 )
 
 _EVALUATIONS, _SAVES = 20, 10  # in a run, where the settings name no number of steps
+_LOG_EVERY, _LINES = 10, 100  # steps between lines of metrics, and lines that a shorter run has at least
 
 
 class Feed(Protocol):
@@ -181,13 +182,18 @@ class Trainer:
         settings, state = self.settings, self.state
         state.seconds = time.monotonic() - self._started
         progress.update(1 if settings.num_steps else state.seconds - progress.n)
-        if state.step % settings.log_every == 0 or done >= 1:
+        if state.step % self._log_every(done) == 0 or done >= 1:
             self._log_metrics(progress)
         improved = False
         if self._is_due(settings.evaluate_every, _EVALUATIONS, before, done):
             improved = self._evaluate()
         if improved or self._is_due(settings.save_every, _SAVES, before, done):
             self._save()
+
+    def _log_every(self, done: float) -> int:
+        """Steps between lines of metrics, by the length of the run; of one in minutes, by its pace so far."""
+        num_steps = round(self.state.step / done)
+        return self.settings.log_every or min(_LOG_EVERY, max(1, num_steps // _LINES))
 
     def _is_due(self, every: int | None, in_a_run: int, before: float, done: float) -> bool:
         if every is not None:

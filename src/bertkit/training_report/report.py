@@ -144,6 +144,7 @@ def _loss_charts(run: TrainingRun) -> Iterator[Markup]:
             Line("expected", steps["step"][expected_at], expected, _EXPECTED, "dashed"),
         ],
         x_name="step",
+        x_kind="integer",
         y_name="nats per masked token",
         references=references,
         scales=_scales(run),
@@ -204,7 +205,7 @@ def _scales(run: TrainingRun) -> list[OtherScale]:
     steps = run.steps
     return [
         OtherScale(title, steps["step"], steps[name], kind)
-        for name, title, kind in (("tokens", "tokens", "linear"), ("seconds", "time", "time"))
+        for name, title, kind in (("tokens", "tokens", "integer"), ("seconds", "time", "time"))
         if bool(np.all(np.isfinite(steps[name])) and np.all(np.diff(steps[name]) >= 0))
     ]
 
@@ -224,7 +225,7 @@ def _accuracy_charts(run: TrainingRun) -> Iterator[Markup]:
         ]
         lines = [line for line in lines if not np.all(np.isnan(line.y))]
         guessing = [Reference("guessing", 50.0)] if name == "next_sentence_accuracy" else []
-        yield line_chart(title, lines, x_name="step", y_name="%", references=guessing, height=200)
+        yield line_chart(title, lines, x_name="step", x_kind="integer", y_name="%", references=guessing, height=200)
 
 
 def _driving_charts(run: TrainingRun) -> Iterator[Markup]:
@@ -244,7 +245,16 @@ def _driving_charts(run: TrainingRun) -> Iterator[Markup]:
             lines.append(Line("mean", steps["step"], factor * smoothed(steps, name), _TRAINING))
         clip = setting(run.settings, "clip_norm") if name == "gradient_norm" else None
         references = [Reference(f"clipped above {clip:g}", clip)] if isinstance(clip, int | float) and clip > 0 else []
-        yield line_chart(title, lines, x_name="step", y_name=unit, y_kind=kind, references=references, height=_SMALL)
+        yield line_chart(
+            title,
+            lines,
+            x_name="step",
+            x_kind="integer",
+            y_name=unit,
+            y_kind=kind,
+            references=references,
+            height=_SMALL,
+        )
 
 
 def _samples_note() -> Markup:

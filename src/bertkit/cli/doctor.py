@@ -1,0 +1,268 @@
+"""bertkit doctor"""
+
+import os
+import platform
+import re
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from importlib.metadata import Distribution, PackageNotFoundError, distribution, version
+from pathlib import Path
+from typing import Any
+
+from bertkit.cli.output import emit, note
+
+_CPUINFO = Path("/proc/cpuinfo")
+_INSTRUCTION_SETS = (
+    "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512_vnni", "avx512_bf16", "avx512_fp16", "avx_vnni",
+    "amx_bf16", "amx_int8", "amx_fp16", "asimd", "asimddp", "i8mm", "bf16", "sve", "sve2", "sme",
+)  # fmt: skip
+"""Those that decide which kernels run, as Linux names them."""
+
+_VARIABLES = re.compile(
+    r"(ONEDNN|DNNL|ATEN|MKL|OMP|GOMP|KMP|NUMBA|CUDA)_\w+|HF_HOME|HF_HUB_CACHE|HF_HUB_OFFLINE|XDG_CACHE_HOME"
+)
+"""Environment variables that change what runs, where it is kept, or how fast it is; none that holds a secret."""
+
+_LIBRARIES = {
+    "MKL": r"Math Kernel Library Version ([\d.]+)",
+    "oneDNN": r"MKL-DNN v?(\S+)",
+    "OpenMP": r"OpenMP (\d+)",
+}
+"""What torch was built with, as its description of the build names it."""
+
+_PRODUCTS = {
+    "float32": "mkldnn::_linear_pointwise",
+    "bfloat16": "mkldnn::_linear_pointwise",
+    "int8": "onednn::qlinear_pointwise",
+}
+"""The operation of torch by which each precision has oneDNN's products."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report."""
+
+    part: str
+    name: str
+    status: str  # "ok"; "note": nothing is wrong, but something is not there; "warning"; "error": exit code 1
+    value: str
+
+
+def command() -> None:
+    """Check this machine and installation; the page that bug reports ask for.
+
+    Shows processor and instruction sets, versions, the kernel of each precision and why, missing extras and how to
+    install them, and caches; checks that vectors and logits have the same bits regardless of the other texts of a
+    batch. The first run compiles the kernels, which takes about a minute. Ends with exit code 1 if something is wrong.
+    """
+    counts = dict.fromkeys(("error", "warning", "note"), 0)
+    for part in _PARTS:  # each is shown before the next is looked at, which may end the process
+        found = list(_findings(part))
+        emit(asdict(finding) for finding in found)
+        if sys.stdout.isatty():
+            print()
+        sys.stdout.flush()
+        for status in counts:
+            counts[status] += sum(finding.status == status for finding in found)
+    note(", ".join(f"{count} {status}{'' if count == 1 else 's'}" for status, count in counts.items()))
+    if counts["error"]:
+        sys.exit(1)
+
+
+def _findings(part: str) -> Iterator[Finding]:
+    """What is found in one part; one that fails is an error, and does not keep the others from being looked at."""
+    try:
+        for name, status, value in _PARTS[part]():
+            yield Finding(part, name, status, value)
+    except Exception as error:  # a broken installation can raise anything
+        yield Finding(part, "failed", "error", f"{type(error).__name__}: {error}")
+
+
+Look = Callable[[], Iterator[tuple[str, str, str]]]
+"""Yields name, status and value."""
+
+
+def _machine() -> Iterator[tuple[str, str, str]]:
+    cpuinfo = _CPUINFO.read_text() if _CPUINFO.is_file() else ""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    yield "system", "ok", platform.platform()
+    yield "instruction sets", "ok", " ".join(_instruction_sets(cpuinfo)) or f"not known ({platform.machine()})"
+    yield "cores", "ok", f"{usable} usable of {os.cpu_count()}"
+    import torch  # what follows needs it
+
+    from bertkit.device import cpu_name
+
+    yield "processor", "ok", cpu_name()
+    yield "threads", "ok", f"torch: {torch.get_num_threads()}"
+    yield _gpu()
+
+
+def _instruction_sets(cpuinfo: str) -> list[str]:
+    """Those of _INSTRUCTION_SETS that /proc/cpuinfo lists, under "flags" on x86 and "Features" on ARM."""
+    lists = re.findall(r"^(?:flags|Features)\s*: (.*)$", cpuinfo, re.MULTILINE)
+    listed = set(lists[0].split()) if lists else set()
+    return [name for name in _INSTRUCTION_SETS if name in listed]
+
+
+def _gpu() -> tuple[str, str, str]:
+    import torch
+
+    if torch.cuda.is_available():
+        devices = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
+        shown = ", ".join(f"{device.name}, {device.total_memory / 2**30:.0f} GiB" for device in devices)
+        return "GPU", "ok", f"{shown} (CUDA {torch.version.cuda or torch.version.hip})"
+    if torch.backends.mps.is_available():
+        return "GPU", "ok", "Apple's, as device mps"
+    if Path("/dev/nvidiactl").exists():
+        return "GPU", "warning", f"torch {torch.__version__} does not see the GPU: install a build of torch for CUDA"
+    return "GPU", "ok", "none"
+
+
+def _software() -> Iterator[tuple[str, str, str]]:
+    yield "python", "ok", f"{platform.python_version()} ({sys.executable})"
+    installed = distribution("bertkit")
+    yield "bertkit", "ok", f"{installed.version} ({Path(__file__).parents[1]})"
+    for requirement in _requirements(installed)[""]:
+        status, value = requirement.state()
+        yield requirement.name, "ok" if status == "ok" else "error", value
+    variables = [f"{name}={value}" for name, value in sorted(os.environ.items()) if _VARIABLES.fullmatch(name)]
+    yield "environment", "ok", " ".join(variables) or "no variable that changes what runs"
+
+
+def _libraries() -> Iterator[tuple[str, str, str]]:
+    import llvmlite.binding
+    import torch
+
+    build = torch.__config__.show()
+    for name, pattern in _LIBRARIES.items():
+        found = re.search(pattern, build)
+        yield name, "ok", found[1] if found else "not in this build of torch"
+    yield "numba", "ok", f"compiles for {os.environ.get('NUMBA_CPU_NAME') or llvmlite.binding.get_host_cpu_name()}"
+
+
+@dataclass(frozen=True)
+class _Requirement:
+    """A package that bertkit asks for."""
+
+    name: str
+    lowest: str  # version; "" for any
+
+    def state(self) -> tuple[str, str]:
+        """ "ok", or what is wrong; and the version, or how to get it."""
+        asked = f"{self.name}>={self.lowest}" if self.lowest else self.name
+        try:
+            here = version(self.name)
+        except PackageNotFoundError:
+            return "missing", f"is not installed: pip install '{asked}'"
+        if _release(here) < _release(self.lowest):
+            return "too old", f"{here} is too old: pip install '{asked}'"
+        return "ok", here
+
+
+def _requirements(installed: Distribution) -> dict[str, list[_Requirement]]:
+    """What a package asks for, by the extra that asks for it; "" for what it always needs."""
+    found: dict[str, list[_Requirement]] = {
+        extra: [] for extra in ("", *installed.metadata.get_all("Provides-Extra", []))
+    }
+    for line in installed.requires or ():
+        asked, _, condition = line.partition(";")
+        extra = re.search(r"extra == ['\"]([\w-]+)['\"]", condition)
+        name, lowest = re.findall(r"^([\w.-]+)(?:\[.*?\])?(?:>=([\w.]+))?", asked)[0]
+        found[extra[1] if extra else ""].append(_Requirement(name, lowest))
+    return found
+
+
+def _release(given: str) -> tuple[int, ...]:
+    """The numbers of a version, such as (2, 13, 0) of "2.13.0+cpu"."""
+    return tuple(map(int, re.findall(r"\d+", given.partition("+")[0])))
+
+
+def _kernels() -> Iterator[tuple[str, str, str]]:
+    import torch
+
+    from bertkit.device import PRECISIONS
+    from bertkit.transformer.kernels.choice import kernels_for
+
+    for precision in PRECISIONS:
+        kernels = kernels_for(precision, torch.device("cpu"))
+        status, why = _reason(precision, kernels.linear)
+        yield precision, status, f"{kernels.linear.__name__} and {kernels.norm.__name__}: {why}"
+
+
+def _reason(precision: str, linear: type) -> tuple[str, str]:
+    """Status, and why the products of a precision are computed by ``linear``."""
+    from bertkit.transformer.kernels.linear import OneDNNInt8Linear, OneDNNLinear, has_onednn
+
+    if precision not in _PRODUCTS:
+        return "ok", "torch's own operations, the reference"
+    operation = _PRODUCTS[precision]
+    if linear in (OneDNNLinear, OneDNNInt8Linear):
+        return "ok", f"torch has {operation}{', for this processor too' if precision == 'bfloat16' else ''}"
+    if has_onednn(operation):
+        return "note", f"oneDNN does not multiply {precision} on this processor, so torch's slower products run"
+    return "note", f"this build of torch lacks {operation}, so its slower products run"
+
+
+def _equality() -> Iterator[tuple[str, str, str]]:
+    from bertkit.device import PRECISIONS
+    from bertkit.inference.equality import check_equality
+
+    for precision in PRECISIONS:
+        check = check_equality(precision)
+        if check.num_different:
+            value = f"{check.num_different} of {check.num_texts} differ, by up to {check.largest_difference:.1e}"
+            yield precision, "error", f"vectors and logits depend on the other texts of a batch: {value}"
+        else:
+            yield precision, "ok", f"{check.num_texts} texts: same bits alone, in a batch, and in another order"
+
+
+def _extras() -> Iterator[tuple[str, str, str]]:
+    for extra, requirements in _requirements(distribution("bertkit")).items():
+        if not extra:
+            continue
+        states = {requirement.name: requirement.state() for requirement in requirements}
+        absent = [f"{name} {status}" for name, (status, _) in states.items() if status != "ok"]
+        if absent:
+            yield extra, "note", f"{', '.join(absent)}: pip install 'bertkit[{extra}]'"
+        else:
+            yield extra, "ok", ", ".join(f"{name} {here}" for name, (_, here) in states.items())
+
+
+def _caches() -> Iterator[tuple[str, str, str]]:
+    from huggingface_hub import constants
+
+    from bertkit.inference.auto_precision import precision_cache
+    from bertkit.transformer.kernels.training_rows import gelu_forward
+
+    dispatcher: Any = gelu_forward  # of numba, whose folder is that of all kernels
+    kept_in = dispatcher.stats.cache_path
+    if kept_in is None:
+        yield (
+            "machine code",
+            "warning",
+            ("no folder can be written, so every process compiles again: set NUMBA_CACHE_DIR to one that can"),
+        )
+    else:
+        yield "machine code", *_folder(Path(kept_in))
+    yield "precision='auto'", *_folder(precision_cache())
+    yield "models of the hub", *_folder(Path(constants.HF_HUB_CACHE))
+
+
+def _folder(folder: Path) -> tuple[str, str]:
+    """Status, and the folder with what can be said of it."""
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
+        return "warning", f"{folder} cannot be written"
+    return "ok", str(folder) if there == folder else f"{folder} (not there yet)"
+
+
+_PARTS: dict[str, Look] = {
+    "machine": _machine,
+    "software": _software,
+    "libraries": _libraries,
+    "kernels": _kernels,
+    "equality": _equality,
+    "extras": _extras,
+    "caches": _caches,
+}

@@ -1,0 +1,161 @@
+"""`bertkit doctor`: what it shows, and that each thing that is wrong is noticed."""
+
+import importlib.metadata
+import json
+import platform
+import re
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from bertkit.cli import doctor, run
+from bertkit.device import PRECISIONS
+from bertkit.inference import equality
+from bertkit.transformer.kernels.linear import PlainLinear
+
+X86 = "processor\t: 0\nflags\t\t: fpu avx2 avx512f avx512_bf16 amx_bf16 amx_int8 sse4_2\nflags\t\t: fpu\n"
+ARM = "processor\t: 0\nFeatures\t: fp asimd asimddp sve bf16 i8mm\n"
+
+
+@pytest.fixture
+def equal(monkeypatch):
+    """Without the check of bits, which takes seconds."""
+    check = equality.EqualityCheck("float32", 24, 0, 0.0)
+    monkeypatch.setattr(equality, "check_equality", lambda precision: check)
+
+
+def call(capsys) -> tuple[int, dict[tuple[str, str], dict], str]:
+    """Exit code, the findings by part and name, and what stood on stderr."""
+    try:
+        code = run(["doctor"])
+    except SystemExit as stop:
+        code = stop.code
+    captured = capsys.readouterr()
+    rows = [json.loads(line) for line in captured.out.splitlines()]
+    return code, {(row["part"], row["name"]): row for row in rows}, captured.err
+
+
+def test_a_healthy_installation(capsys):
+    code, found, said = call(capsys)
+    assert code == 0 and said.startswith("0 errors, ")
+    assert {status for row in found.values() for status in [row["status"]]} <= {"ok", "note", "warning"}
+    assert {row["part"] for row in found.values()} == {
+        "machine", "software", "libraries", "kernels", "equality", "extras", "caches",
+    }  # fmt: skip
+    assert found["software", "python"]["value"].startswith(platform.python_version())
+    assert found["software", "torch"]["value"] == torch.__version__
+    assert [name for part, name in found if part == "kernels"] == list(PRECISIONS)
+    assert [name for part, name in found if part == "equality"] == list(PRECISIONS)
+    assert all("same bits" in row["value"] for (part, _), row in found.items() if part == "equality")
+
+
+def test_a_vector_that_depends_on_its_batch_is_an_error(capsys, monkeypatch):
+    embed_one = equality.embed_one
+    monkeypatch.setattr(equality, "embed_one", lambda *arguments: embed_one(*arguments) * (1 + 2**-23))
+    check = equality.check_equality("bfloat16")
+    monkeypatch.setattr(equality, "check_equality", lambda precision: check)
+    code, found, said = call(capsys)
+    row = found["equality", "float32"]
+    assert code == 1 and row["status"] == "error" and said.startswith("4 errors, ")
+    assert re.search(r"depend on the other texts of a batch: 24 of 24 differ, by up to \d\.\de-\d\d", row["value"])
+
+
+def test_numbers_that_are_not_finite_are_not_equal(monkeypatch):
+    monkeypatch.setattr(equality, "_vectors_and_logits", lambda runner, texts: torch.full((24, 387), torch.nan).numpy())
+    assert equality.check_equality("float32").num_different == 24
+
+
+def test_requirements_are_read_from_the_package():
+    installed = importlib.metadata.distribution("bertkit")
+    requirements = doctor._requirements(installed)
+    assert {*requirements} == {"", *installed.metadata.get_all("Provides-Extra")}
+    assert sum(map(len, requirements.values())) == len(installed.requires)
+    for line in installed.requires:  # the form that is understood
+        assert re.fullmatch(r"[\w.-]+(\[\w+\])?(>=[\d.]+)?(; extra == ['\"]\w+['\"])?", line), line
+    assert doctor._Requirement("torch", "2.10") in requirements[""]
+    assert doctor._Requirement("ray", "2.20") in requirements["ray"]
+
+
+@pytest.mark.parametrize(
+    ("name", "here", "code", "status", "value"),
+    [
+        ("torch", None, 1, "error", "is not installed: pip install 'torch>=2.10'"),
+        ("torch", "2.9.1+cpu", 1, "error", "2.9.1+cpu is too old: pip install 'torch>=2.10'"),
+        ("torch", "2.10", 0, "ok", "2.10"),
+        ("torch", "3.0.0rc1", 0, "ok", "3.0.0rc1"),
+        ("scikit-learn", None, 0, "note", "scikit-learn missing: pip install 'bertkit[sklearn]'"),
+        ("scikit-learn", "1.3.9", 0, "note", "scikit-learn too old: pip install 'bertkit[sklearn]'"),
+        ("scikit-learn", "1.10", 0, "ok", "scikit-learn 1.10"),
+    ],
+)
+def test_packages_that_are_missing_or_too_old(capsys, monkeypatch, equal, name, here, code, status, value):
+    def version(asked: str) -> str:
+        if asked == name and here is None:
+            raise importlib.metadata.PackageNotFoundError(asked)
+        return here if asked == name else importlib.metadata.version(asked)
+
+    monkeypatch.setattr(doctor, "version", version)
+    ended, found, _ = call(capsys)
+    row = found["extras", "sklearn"] if name == "scikit-learn" else found["software", name]
+    assert (ended, row["status"], row["value"]) == (code, status, value)
+
+
+def test_a_part_that_fails_is_an_error_and_the_others_are_shown(capsys, monkeypatch, equal):
+    def broken() -> str:
+        raise OSError("libtorch_cpu.so: cannot open shared object file")
+
+    monkeypatch.setattr("bertkit.device.cpu_name", broken)
+    code, found, _ = call(capsys)
+    assert code == 1 and found["machine", "system"]["status"] == "ok" and "caches" in {part for part, _ in found}
+    assert found["machine", "failed"]["value"] == "OSError: libtorch_cpu.so: cannot open shared object file"
+
+
+def test_caches_that_cannot_be_written_are_warnings(capsys, monkeypatch, equal, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(
+        "bertkit.transformer.kernels.training_rows.gelu_forward",
+        SimpleNamespace(stats=SimpleNamespace(cache_path=None)),
+    )
+    code, found, said = call(capsys)
+    assert code == 0 and ", 2 warnings, " in said
+    assert found["caches", "precision='auto'"]["value"].endswith("precision cannot be written")
+    assert "set NUMBA_CACHE_DIR" in found["caches", "machine code"]["value"]
+    assert found["caches", "models of the hub"] == {
+        "part": "caches", "name": "models of the hub", "status": "ok", "value": f"{tmp_path / 'hub'} (not there yet)",
+    }  # fmt: skip
+
+
+def test_why_a_slower_kernel_runs(monkeypatch):
+    assert doctor._reason("bfloat16", PlainLinear) == (
+        "note", "oneDNN does not multiply bfloat16 on this processor, so torch's slower products run",
+    )  # fmt: skip
+    monkeypatch.setattr(sys.modules[PlainLinear.__module__], "has_onednn", lambda operation: False)
+    assert doctor._reason("int8", PlainLinear) == (
+        "note", "this build of torch lacks onednn::qlinear_pointwise, so its slower products run",
+    )  # fmt: skip
+
+
+def test_instruction_sets_of_x86_and_arm():
+    assert doctor._instruction_sets(X86) == ["avx2", "avx512f", "avx512_bf16", "amx_bf16", "amx_int8"]
+    assert doctor._instruction_sets(ARM) == ["asimd", "asimddp", "i8mm", "bf16", "sve"]
+    assert doctor._instruction_sets("") == []
+
+
+def test_variables_that_matter_are_shown_and_no_secret(capsys, monkeypatch, equal):
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    _, found, _ = call(capsys)
+    assert "ONEDNN_MAX_CPU_ISA=AVX2" in found["software", "environment"]["value"]
+    assert not any("hf_secret" in row["value"] for row in found.values())
+
+
+def test_tables_on_a_terminal(capsys, monkeypatch, equal):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert run(["doctor"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["part", "name", "status", "value"]
+    assert len([line for line in lines if not line]) == len(doctor._PARTS)
