@@ -4,7 +4,6 @@ import importlib.metadata
 import json
 import platform
 import re
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -13,7 +12,8 @@ import torch
 from bertkit.cli import doctor, run
 from bertkit.device import PRECISIONS
 from bertkit.inference import equality
-from bertkit.transformer.kernels.linear import PlainLinear
+from bertkit.transformer.kernels import choice
+from bertkit.transformer.kernels.linear import PlainInt8Linear, PlainLinear
 
 X86 = "processor\t: 0\nflags\t\t: fpu avx2 avx512f avx512_bf16 amx_bf16 amx_int8 sse4_2\nflags\t\t: fpu\n"
 ARM = "processor\t: 0\nFeatures\t: fp asimd asimddp sve bf16 i8mm\n"
@@ -130,13 +130,16 @@ def test_caches_that_cannot_be_written_are_warnings(capsys, monkeypatch, equal, 
 
 
 def test_why_a_slower_kernel_runs(monkeypatch):
-    assert doctor._reason("bfloat16", PlainLinear) == (
-        "note", "oneDNN does not multiply bfloat16 on this processor, so torch's slower products run",
-    )  # fmt: skip
-    monkeypatch.setattr(sys.modules[PlainLinear.__module__], "has_onednn", lambda operation: False)
-    assert doctor._reason("int8", PlainLinear) == (
-        "note", "this build of torch lacks onednn::qlinear_pointwise, so its slower products run",
-    )  # fmt: skip
+    monkeypatch.setattr(choice, "_has_bfloat16", lambda: False)
+    monkeypatch.setattr(choice, "_has_exact_int8", lambda: False)
+    slower = [choice.linear_for(precision) for precision in ("bfloat16", "int8")]
+    assert [each.linear for each in slower] == [PlainLinear, PlainInt8Linear]
+    assert "does not multiply bfloat16 on this processor" in slower[0].reason
+    assert "does not multiply int8 exactly on this processor" in slower[1].reason
+    monkeypatch.setattr(choice, "has_onednn", lambda operation: False)
+    assert choice.linear_for("int8").reason.startswith("this build of torch lacks onednn::qlinear_pointwise")
+    rows = {name: (status, value) for name, status, value in doctor._kernels()}
+    assert rows["float64"][0] == "ok" and rows["float32"][0] == "note" and "lacks mkldnn" in rows["float32"][1]
 
 
 def test_instruction_sets_of_x86_and_arm():

@@ -31,13 +31,6 @@ _LIBRARIES = {
 }
 """What torch was built with, as its description of the build names it."""
 
-_PRODUCTS = {
-    "float32": "mkldnn::_linear_pointwise",
-    "bfloat16": "mkldnn::_linear_pointwise",
-    "int8": "onednn::qlinear_pointwise",
-}
-"""The operation of torch by which each precision has oneDNN's products."""
-
 
 @dataclass(frozen=True)
 class Finding:
@@ -182,26 +175,12 @@ def _kernels() -> Iterator[tuple[str, str, str]]:
     import torch
 
     from bertkit.device import PRECISIONS
-    from bertkit.transformer.kernels.choice import kernels_for
+    from bertkit.transformer.kernels.choice import kernels_for, linear_for
 
     for precision in PRECISIONS:
-        kernels = kernels_for(precision, torch.device("cpu"))
-        status, why = _reason(precision, kernels.linear)
-        yield precision, status, f"{kernels.linear.__name__} and {kernels.norm.__name__}: {why}"
-
-
-def _reason(precision: str, linear: type) -> tuple[str, str]:
-    """Status, and why the products of a precision are computed by ``linear``."""
-    from bertkit.transformer.kernels.linear import OneDNNInt8Linear, OneDNNLinear, has_onednn
-
-    if precision not in _PRODUCTS:
-        return "ok", "torch's own operations, the reference"
-    operation = _PRODUCTS[precision]
-    if linear in (OneDNNLinear, OneDNNInt8Linear):
-        return "ok", f"torch has {operation}{', for this processor too' if precision == 'bfloat16' else ''}"
-    if has_onednn(operation):
-        return "note", f"oneDNN does not multiply {precision} on this processor, so torch's slower products run"
-    return "note", f"this build of torch lacks {operation}, so its slower products run"
+        norm, choice = kernels_for(precision, torch.device("cpu")).norm, linear_for(precision)
+        status = "ok" if choice.is_fast else "note"
+        yield precision, status, f"{choice.linear.__name__} and {norm.__name__}: {choice.reason}"
 
 
 def _equality() -> Iterator[tuple[str, str, str]]:

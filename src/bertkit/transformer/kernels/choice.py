@@ -38,7 +38,7 @@ def modern_kernels_for(precision: str, device: torch.device) -> ModernKernels:
     """The fastest kernels for float32, float64 or bfloat16 on a device."""
     if device.type != "cpu" or precision == "float64":
         return plain_modern_kernels()
-    linear = _fastest_linear(precision)
+    linear = linear_for(precision).linear
     return ModernKernels(linear, steps.compiled_attention, steps.compiled_gate, steps.CompiledAddThenNorm)
 
 
@@ -58,26 +58,39 @@ def kernels_for(precision: str, device: torch.device) -> Kernels:
         raise UsageError(f"precision='int8' runs on the CPU, not on {device}: choose bfloat16 there")
     if device.type != "cpu" or precision == "float64":
         return plain_kernels(precision)
-    linear = _fastest_linear(precision)
+    linear = linear_for(precision).linear
     return Kernels(linear, steps.CompiledEmbeddings, steps.compiled_attention, steps.CompiledNorm)
 
 
-def _fastest_linear(precision: str) -> type:
-    return {
-        "float32": OneDNNLinear if has_onednn("mkldnn::_linear_pointwise") else PlainLinear,
-        "bfloat16": OneDNNLinear if has_onednn("mkldnn::_linear_pointwise") and _has_bfloat16() else PlainLinear,
-        "int8": OneDNNInt8Linear if has_exact_int8() else PlainInt8Linear,
-    }[precision]
+class LinearChoice(NamedTuple):
+    """The products of a precision on the CPU, and why they are these."""
+
+    linear: type
+    is_fast: bool  # oneDNN's, not torch's own
+    reason: str
+
+
+def linear_for(precision: str) -> LinearChoice:
+    """The fastest products of this build of torch on this CPU that are right."""
+    fast, plain = (OneDNNInt8Linear, PlainInt8Linear) if precision == "int8" else (OneDNNLinear, PlainLinear)
+    if precision == "float64":
+        return LinearChoice(plain, True, "torch's own operations, the reference")
+    operation = "onednn::qlinear_pointwise" if precision == "int8" else "mkldnn::_linear_pointwise"
+    if not has_onednn(operation):
+        return LinearChoice(plain, False, f"this build of torch lacks {operation}, so its slower products run")
+    if (precision == "bfloat16" and not _has_bfloat16()) or (precision == "int8" and not _has_exact_int8()):
+        problem = "exactly " if precision == "int8" else ""
+        reason = f"oneDNN does not multiply {precision} {problem}on this processor, so torch's slower products run"
+        return LinearChoice(plain, False, reason)
+    return LinearChoice(fast, True, f"torch has {operation}, and this processor its instructions")
 
 
 @cache
-def has_exact_int8() -> bool:
+def _has_exact_int8() -> bool:
     """Whether oneDNN multiplies 8-bit numbers exactly on this CPU.
 
     Without dot products of them (VNNI, AMX) it adds pairs of products in 16 bits, where large ones are cut off.
     """
-    if not has_onednn("onednn::qlinear_pointwise"):
-        return False
     with torch.inference_mode():
         largest = OneDNNInt8Linear(torch.ones(16, 64), torch.zeros(16))
         product = largest.multiply(torch.full((16, 64), 255, dtype=torch.uint8))
