@@ -44,6 +44,7 @@ def _functions(x, out):
         v.store_first(out[3], i, gelu(numbers), left)
 
 
+@pytest.mark.every_processor
 def test_vector_functions() -> None:
     x = np.linspace(-9, 9, 4_001, dtype=np.float32)
     out = np.zeros((4, len(x)), np.float32)
@@ -111,6 +112,7 @@ def test_no_more_is_read_or_written_than_asked(count: int) -> None:
         assert (out[1 + moved :] == -1).all() and out[0] == -1
 
 
+@pytest.mark.every_processor
 def test_bfloat16_is_rounded_as_torch_rounds() -> None:
     x = torch.randn(16 * 999, generator=torch.Generator().manual_seed(0))
     out = torch.empty(len(x), dtype=torch.bfloat16)
@@ -125,6 +127,7 @@ def attend(together: torch.Tensor, lengths: list[int], num_heads: int) -> torch.
     return context
 
 
+@pytest.mark.every_processor
 @pytest.mark.parametrize(("num_heads", "head_dim"), SHAPES)
 def test_attention(num_heads: int, head_dim: int) -> None:
     generator = torch.Generator().manual_seed(head_dim)
@@ -165,6 +168,7 @@ def as_floats(quantized: Quantized) -> np.ndarray:
     return values * quantized.scales[:, None] + quantized.middles[:, None]
 
 
+@pytest.mark.every_processor
 @pytest.mark.parametrize("width", [1, 15, 16, 20, 384])
 def test_quantized_rows(width: int) -> None:
     rows = np.random.default_rng(width).standard_normal((7, width)).astype(np.float32) * 3 + 1
@@ -177,6 +181,7 @@ def test_quantized_rows(width: int) -> None:
     assert (np.abs(as_floats(quantized) - rows).max(1) <= 0.51 * step + 1e-6 * np.abs(rows).max(1)).all()
 
 
+@pytest.mark.every_processor
 @pytest.mark.parametrize("width", [1, 15, 16, 20, 384])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_norm_rows(width: int, dtype: torch.dtype) -> None:

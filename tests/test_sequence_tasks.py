@@ -138,6 +138,7 @@ def test_accuracy_is_counted() -> None:
 # ---- predictions
 
 
+@pytest.mark.every_processor
 def test_predictions_are_the_softmax_of_the_logits_in_any_company() -> None:
     model = model_of(SequenceClassification(NAMES))
     expected = logits_of(model, classes()).softmax(-1)
@@ -156,6 +157,7 @@ def test_predictions_are_the_softmax_of_the_logits_in_any_company() -> None:
     assert model.predict([]) == []
 
 
+@pytest.mark.every_processor
 def test_multi_label_predictions_and_thresholds() -> None:
     examples = labelled([("red",), (), ("blue", "red"), ("green",), ("blue", "green", "red"), (), ("red",)])
     task = MultiLabelClassification(NAMES)
