@@ -20,6 +20,7 @@ ROOMS = [  # each imports only rooms above it
     "json_files",
     "locate",
     "device",
+    "executor",
     "compiled",
     "randomness",
     "tokenizer",

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from bertkit.errors import UsageError
@@ -105,6 +106,21 @@ class Batch:
             cu_seqlens=self.cu_seqlens[start : end + 1] - first,
             max_seqlen=max_seqlen,
             num_positions=max_seqlen,
+        )
+
+    def filled(self, num_rows: int) -> "Batch":
+        """The batch and one more sequence, of zeros at position 0, that fills the packed row up to ``num_rows`` tokens;
+        the batch itself where it is as long."""
+        num_missing = num_rows - len(self.input_ids)
+        if not num_missing:
+            return self
+        return Batch(
+            input_ids=F.pad(self.input_ids, (0, num_missing)),
+            token_type_ids=F.pad(self.token_type_ids, (0, num_missing)),
+            position_ids=F.pad(self.position_ids, (0, num_missing)),
+            cu_seqlens=F.pad(self.cu_seqlens, (0, 1), value=num_rows),
+            max_seqlen=max(self.max_seqlen, num_missing),
+            num_positions=self.num_positions,
         )
 
     def attention_mask(self) -> Tensor:

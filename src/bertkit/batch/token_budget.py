@@ -11,10 +11,10 @@ from bertkit.errors import UsageError
 def length_sorted_batches(seqlens: Sequence[int] | np.ndarray, tokens_per_batch: int) -> list[np.ndarray]:
     """Indices of sequences, longest first, cut into batches of at most ``tokens_per_batch`` tokens.
 
-    Equal lengths keep their order. A sequence longer than the budget has a batch to itself.
+    The shortest sequences fill what room the longest leave. A sequence longer than the budget has a batch to itself.
 
-        >>> [batch.tolist() for batch in length_sorted_batches([2, 9, 4, 2, 4], tokens_per_batch=8)]
-        [[1], [2, 4], [0, 3]]
+        >>> [batch.tolist() for batch in length_sorted_batches([2, 9, 5, 2, 4, 4], tokens_per_batch=8)]
+        [[1], [2, 3], [4, 5], [0]]
 
     Raises:
         UsageError: the budget is below 1.
@@ -24,11 +24,15 @@ def length_sorted_batches(seqlens: Sequence[int] | np.ndarray, tokens_per_batch:
     lengths = np.asarray(seqlens, np.int64)
     order = np.argsort(-lengths, kind="stable")
     ends = np.cumsum(lengths[order])  # tokens up to and with each
-    batches, start, tokens = [], 0, 0
-    while start < len(order):
-        end = max(start + 1, int(np.searchsorted(ends, tokens + tokens_per_batch, "right")))
-        batches.append(order[start:end])
-        start, tokens = end, ends[end - 1]
+    batches, start, stop, tokens = [], 0, len(order), 0
+    while start < stop:
+        end = min(stop, max(start + 1, int(np.searchsorted(ends, tokens + tokens_per_batch, "right"))))
+        room, first_filler = tokens_per_batch - (ends[end - 1] - tokens), stop
+        while first_filler > end and lengths[order[first_filler - 1]] <= room:
+            first_filler -= 1
+            room -= lengths[order[first_filler]]
+        batches.append(np.concatenate([order[start:end], order[first_filler:stop]]))
+        start, stop, tokens = end, first_filler, ends[end - 1]
     return batches
 
 

@@ -99,10 +99,8 @@ def fit_head(model: Model, data: LabelledEncodings) -> None:
     def forward(batch: Batch, indices: np.ndarray) -> Tensor:
         return head.vectors(runner.encoder(batch, with_pooled=False), batch).float().cpu()
 
-    vectors = torch.empty(len(data), model.config.hidden_size)
     with without_dropout(model.network):
-        for indices, found in runner.run(data.encodings, forward):
-            vectors[indices] = found
+        vectors = runner.run(data.encodings, forward)
     weight, bias = logistic_regression(vectors, torch.from_numpy(data.labels), head.classifier.out_features)
     with torch.no_grad():
         head.classifier.weight.copy_(weight)

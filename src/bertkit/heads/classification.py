@@ -7,7 +7,7 @@ from bertkit.batch import Batch
 from bertkit.errors import UsageError
 from bertkit.heads.pooling import sequence_vectors
 from bertkit.transformer import AnyConfig, EncoderOutput, TransformerConfig
-from bertkit.transformer.kernels import dropout
+from bertkit.transformer.kernels import dropout, project
 
 
 class ClassificationHead(nn.Module):
@@ -23,7 +23,7 @@ class ClassificationHead(nn.Module):
 
     def forward(self, vectors: Tensor) -> Tensor:
         """(N, D) to (N, num_labels) logits; N sequences or tokens."""
-        return self.classifier(dropout(vectors, self.dropout))
+        return project(dropout(vectors, self.dropout), self.classifier)
 
 
 class MultipleChoiceHead(nn.Module):
@@ -45,7 +45,7 @@ class MultipleChoiceHead(nn.Module):
         """
         if num_choices < 1 or len(pooled) % num_choices:
             raise UsageError(f"{len(pooled)} sequences do not divide into questions of num_choices={num_choices}")
-        return self.classifier(dropout(pooled, self.dropout)).view(-1, num_choices)
+        return project(dropout(pooled, self.dropout), self.classifier).view(-1, num_choices)
 
 
 class VectorClassificationHead(nn.Module):
@@ -68,4 +68,4 @@ class VectorClassificationHead(nn.Module):
 
     def forward(self, vectors: Tensor) -> Tensor:
         """(B, D) to (B, num_labels) logits."""
-        return self.classifier(vectors)
+        return project(vectors, self.classifier)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from bertkit.transformer import ModernConfig
-from bertkit.transformer.kernels import activate, dropout, linear
+from bertkit.transformer.kernels import activate, dropout, linear, project
 
 
 class PredictionHead(nn.Module):
@@ -47,4 +47,4 @@ class ModernClassificationHead(PredictionHead):
 
     def forward(self, vectors: Tensor) -> Tensor:
         """(N, D) to (N, num_labels)."""
-        return self.classifier(dropout(self.transform(vectors), self.dropout))
+        return project(dropout(self.transform(vectors), self.dropout), self.classifier)

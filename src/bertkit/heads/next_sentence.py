@@ -3,6 +3,7 @@
 from torch import Tensor, nn
 
 from bertkit.transformer import TransformerConfig
+from bertkit.transformer.kernels import project
 
 
 class NextSentenceHead(nn.Module):
@@ -14,4 +15,4 @@ class NextSentenceHead(nn.Module):
 
     def forward(self, pooled: Tensor) -> Tensor:
         """(B, D) to (B, 2) logits."""
-        return self.dense(pooled)
+        return project(pooled, self.dense)

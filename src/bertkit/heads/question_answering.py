@@ -3,6 +3,7 @@
 from torch import Tensor, nn
 
 from bertkit.transformer import TransformerConfig
+from bertkit.transformer.kernels import project
 
 
 class QuestionAnsweringHead(nn.Module):
@@ -14,4 +15,4 @@ class QuestionAnsweringHead(nn.Module):
 
     def forward(self, hidden_states: Tensor) -> Tensor:
         """(T, D) to (T, 2) logits: column 0 start, column 1 end."""
-        return self.classifier(hidden_states)
+        return project(hidden_states, self.classifier)

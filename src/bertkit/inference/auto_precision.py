@@ -15,6 +15,7 @@ from bertkit import __version__
 from bertkit.batch import Batch, collate
 from bertkit.device import cpu_name
 from bertkit.errors import BertkitError
+from bertkit.executor import executor
 from bertkit.json_files import read_json, write_json
 from bertkit.tokenizer import Tokenizer
 from bertkit.transformer import AnyEncoder, ModernEncoder, prepare
@@ -55,12 +56,8 @@ def choose_precision(encoder: AnyEncoder, tokenizer: Tokenizer) -> PrecisionChoi
             return PrecisionChoice(**kept)
     except (BertkitError, TypeError):  # written by hand or by another version: find it again
         pass
-    threads_before = torch.get_num_threads()
-    torch.set_num_threads(1)  # as batches run; threads that wait for each other say more of the machine's other work
-    try:
-        choice = _try_each(encoder, tokenizer)
-    finally:
-        torch.set_num_threads(threads_before)
+    # On one core, as batches run; threads that wait for each other say more of the machine's other work.
+    choice = executor().submit(_try_each, encoder, tokenizer).result()
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_json(file, asdict(choice))

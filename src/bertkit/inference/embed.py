@@ -97,7 +97,7 @@ def embed_one(
     if len(encodings) > 1:  # windows
         return plan.finish(*_embed_chunk(runner, encodings, 1, plan, tqdm(disable=True)))[0]
     batch = collate(encodings).to(runner.device)
-    return plan.finish(*plan.pool(runner, batch, *_owned_tokens(encodings, plan.prompt_length)))[0]
+    return plan.finish(*runner.one(lambda: plan.pool(runner, batch, *_owned_tokens(encodings, plan.prompt_length))))[0]
 
 
 @dataclass(frozen=True)
@@ -195,27 +195,28 @@ def _embed_chunk(
     runner: Runner, encodings: Encodings, num_texts: int, plan: _Plan, progress: tqdm
 ) -> tuple[Tensor, Tensor]:
     """(num_texts, D) values and (num_texts,) weights: every window adds what it owns to the text it is from."""
-    text_index = torch.from_numpy(encodings.text_index)
     owned, places, skipped = _owned_tokens(encodings, plan.prompt_length)
 
-    def forward(batch: Batch, indices: np.ndarray) -> tuple[Tensor, Tensor]:
-        return plan.pool(runner, batch, owned[indices], places[indices], skipped[indices])
+    def forward(batch: Batch, indices: np.ndarray) -> Tensor:
+        values, weights = plan.pool(runner, batch, owned[indices], places[indices], skipped[indices])
+        return torch.cat([values, weights[:, None]], dim=1)
 
-    values = weights = None
-    for indices, (window_values, window_weights) in runner.run(encodings, forward, plan.options.tokens_per_batch):
-        if values is None or weights is None:
-            lowest = float("-inf") if plan.pooling == "max" else 0.0
-            values = window_values.new_full((num_texts, window_values.shape[1]), lowest)
-            weights = window_weights.new_zeros(num_texts)
-        rows = text_index[indices].to(runner.device)
-        if plan.pooling == "max":
-            values.scatter_reduce_(0, rows[:, None].expand_as(window_values), window_values, "amax")
-        else:
-            values.index_add_(0, rows, window_values)
-        weights.index_add_(0, rows, window_weights)
+    def on_batch(indices: np.ndarray) -> None:
         progress.update(int((encodings.owned[indices, 0] == 0).sum()))
-    assert values is not None and weights is not None  # a chunk holds at least one text
-    return values, weights
+
+    tokens_per_batch = plan.options.tokens_per_batch
+    windows = runner.run(encodings, forward, tokens_per_batch=tokens_per_batch, on_batch=on_batch)
+    values, weights = windows[:, :-1], windows[:, -1]
+    if num_texts == len(encodings):  # one window for each text
+        return values, weights
+    rows = torch.from_numpy(encodings.text_index).to(runner.device)
+    lowest = float("-inf") if plan.pooling == "max" else 0.0
+    sums = values.new_full((num_texts, values.shape[1]), lowest)
+    if plan.pooling == "max":
+        sums.scatter_reduce_(0, rows[:, None].expand_as(values), values, "amax")
+    else:
+        sums.index_add_(0, rows, values)
+    return sums, weights.new_zeros(num_texts).index_add_(0, rows, weights)
 
 
 def _owned_tokens(encodings: Encodings, prompt_length: int) -> tuple[Tensor, Tensor, Tensor]:

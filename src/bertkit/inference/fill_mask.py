@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
-import torch
+from torch import Tensor
 
 from bertkit.batch import Batch
 from bertkit.errors import UsageError
@@ -52,30 +52,33 @@ def fill_mask(runner: Runner, text: str, *, top_k: int = 5, on_long: OnLong = "e
     warn_of_truncation(1, int(num_tokens_cut > 0), num_tokens_cut, remedy, stacklevel=3)
     num_entries = len(tokenizer.vocabulary)
 
-    def forward(batch: Batch, indices: np.ndarray) -> list[FilledMask]:
-        masked = [
-            (encodings[index], position, start + position)
-            for index, start in zip(indices, batch.first_tokens.tolist(), strict=True)
-            for position in range(*encodings[index].owned)
-            if encodings[index].input_ids[position] == tokenizer.mask_id
-        ]
-        if not masked:
-            return []
-        positions = torch.tensor([in_batch for _, _, in_batch in masked], device=runner.device)
-        logits = runner.network(batch, masked_positions=positions).logits["masked_lm"]
-        probabilities = logits.softmax(-1)[:, :num_entries]  # rows beyond the vocabulary spell nothing
-        best = probabilities.topk(min(top_k, num_entries))
-        return [
-            FilledMask(tuple(encoding.offsets[position].tolist()), _candidates(tokenizer.vocabulary, ids, scores))
-            for (encoding, position, _), ids, scores in zip(
-                masked, best.indices.tolist(), best.values.tolist(), strict=True
-            )
-        ]
-
-    filled = [one for _, batch_filled in runner.run(encodings, forward) for one in batch_filled]
-    if not filled:
+    masked = [
+        [position for position in range(*encoding.owned) if encoding.input_ids[position] == tokenizer.mask_id]
+        for encoding in encodings
+    ]
+    if not any(masked):
         mask = tokenizer.vocabulary.special.mask
         raise UsageError(f"the text has no {mask} to fill: put {mask} where a word is missing")
+
+    def forward(batch: Batch, indices: np.ndarray) -> Tensor:
+        starts = batch.first_tokens.tolist()
+        positions = [start + each for start, index in zip(starts, indices, strict=True) for each in masked[index]]
+        return runner.encoder(batch, with_pooled=False).last_hidden_state[positions]
+
+    states = runner.run(encodings, forward, rows_per_sequence=np.array([len(positions) for positions in masked]))
+    head, word_embedding = runner.network.require_head("masked_lm"), runner.network.encoder.embeddings.word.weight
+    logits = runner.one(lambda: head(states, word_embedding))  # (P, V)
+    probabilities = logits.softmax(-1)[:, :num_entries]  # rows beyond the vocabulary spell nothing
+    best = probabilities.topk(min(top_k, num_entries))
+    offsets = [
+        tuple(encoding.offsets[each].tolist())
+        for encoding, positions in zip(encodings, masked, strict=True)
+        for each in positions
+    ]
+    filled = [
+        FilledMask(span, _candidates(tokenizer.vocabulary, ids, scores))
+        for span, ids, scores in zip(offsets, best.indices.tolist(), best.values.tolist(), strict=True)
+    ]
     return sorted(filled, key=lambda one: one.offsets)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+from torch import Tensor
 
 from bertkit.batch import Batch
 from bertkit.errors import UsageError
@@ -31,10 +32,8 @@ def next_sentence_probability(
     num_cut, remedy = encodings.num_texts_cut, "shorten them to have them read whole"
     warn_of_truncation(len(texts), num_cut, int(cut.sum()), remedy, stacklevel=3)
 
-    def forward(batch: Batch, indices: np.ndarray) -> np.ndarray:
-        return runner.network(batch).logits["next_sentence"].softmax(-1)[:, 0].float().cpu().numpy()
+    def forward(batch: Batch, indices: np.ndarray) -> Tensor:
+        logits = runner.network.head_logits("next_sentence", runner.encoder(batch), batch)
+        return logits.softmax(-1)[:, 0].float().cpu()
 
-    probabilities = np.empty(len(texts), np.float32)
-    for indices, found in runner.run(encodings, forward):
-        probabilities[indices] = found  # one encoding for each pair
-    return probabilities
+    return runner.run(encodings, forward).numpy() if len(encodings) else np.empty(0, np.float32)

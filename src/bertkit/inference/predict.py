@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 from tqdm import tqdm
 
 from bertkit.batch import Batch
@@ -82,17 +83,8 @@ def head_logits(runner: Runner, task: TextTask, encodings: Encodings) -> np.ndar
     """The logits of a task's head: float32, (S, ...) for each sequence, or (T, ...) for each token."""
     network, head = runner.network, task.head
 
-    def forward(batch: Batch, indices: np.ndarray) -> np.ndarray:
+    def forward(batch: Batch, indices: np.ndarray) -> Tensor:
         encoded = runner.encoder(batch, with_pooled=HEADS[head])
-        return network.head_logits(head, encoded, batch).float().cpu().numpy()
+        return network.head_logits(head, encoded, batch).float().cpu()
 
-    found = np.empty((0, 0), np.float32)
-    for indices, logits in runner.run(encodings, forward):
-        if not len(found):
-            found = np.empty((len(encodings.input_ids if task.of_tokens else encodings), *logits.shape[1:]), np.float32)
-        if task.of_tokens:
-            seqlens = encodings.seqlens[indices]
-            shifts = encodings.cu_seqlens[:-1][indices] - (np.cumsum(seqlens) - seqlens)
-            indices = np.arange(len(logits)) + np.repeat(shifts, seqlens)
-        found[indices] = logits
-    return found
+    return runner.run(encodings, forward, rows_per_sequence=encodings.seqlens if task.of_tokens else None).numpy()

@@ -6,11 +6,12 @@ from typing import Literal
 
 import numpy as np
 import torch
+from torch import Tensor
 from tqdm import tqdm
 
 from bertkit.batch import Batch
 from bertkit.errors import UsageError
-from bertkit.inference.runner import Runner
+from bertkit.inference.runner import Runner, ranges
 from bertkit.tokenizer import Encodings
 
 Method = Literal["plain", "l2r"]
@@ -55,7 +56,7 @@ def token_log_probs(
             own = slice(first, last)
             copies = encodings.take(text_of_token[own])
             positions = tokens[own] - encodings.cu_seqlens[text_of_token[own]]
-            places = _ranges(copies.cu_seqlens[:-1] + positions, num_hidden[own])
+            places = ranges(copies.cu_seqlens[:-1] + positions, num_hidden[own])
             copies.input_ids[places] = runner.tokenizer.mask_id  # they are copies: `take` has made them
             _guess(runner, copies, positions, encodings.input_ids[tokens[own]], log_probs[own], bar)
     num_tokens = np.bincount(text_of_token, minlength=len(encodings))
@@ -69,16 +70,13 @@ def _guess(
     head, word_embedding = runner.network.require_head("masked_lm"), runner.network.encoder.embeddings.word.weight
     in_copy, wanted = torch.from_numpy(positions), torch.from_numpy(targets.astype(np.int64))
 
-    def forward(batch: Batch, indices: np.ndarray) -> np.ndarray:
+    def forward(batch: Batch, indices: np.ndarray) -> Tensor:
         guessed = batch.first_tokens + in_copy[indices].to(runner.device)
         states = runner.encoder(batch, with_pooled=False).last_hidden_state[guessed]  # (P, D)
-        logits = head(states, word_embedding)  # (P, V)
-        chosen = logits.gather(1, wanted[indices][:, None].to(runner.device))[:, 0]
-        return (chosen - logits.logsumexp(-1)).cpu().numpy()
+        log_probs = head(states, word_embedding).log_softmax(-1)  # (P, V)
+        return log_probs.gather(1, wanted[indices][:, None].to(runner.device))[:, 0].cpu()
 
-    for indices, found in runner.run(copies, forward):
-        log_probs[indices] = found
-        bar.update(len(indices))
+    log_probs[:] = runner.run(copies, forward, on_batch=lambda indices: bar.update(len(indices))).numpy()
 
 
 def _pieces_to_the_end(word_ids: np.ndarray) -> np.ndarray:
@@ -89,16 +87,6 @@ def _pieces_to_the_end(word_ids: np.ndarray) -> np.ndarray:
     """
     ends = np.append(np.flatnonzero(word_ids[1:] != word_ids[:-1]) + 1, len(word_ids))
     return np.repeat(ends, np.diff(ends, prepend=0)) - np.arange(len(word_ids))
-
-
-def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Each start and the ``length`` - 1 places after it.
-
-    >>> _ranges(np.array([2, 9]), np.array([3, 1])).tolist()
-    [2, 3, 4, 9]
-    """
-    before = np.cumsum(lengths) - lengths
-    return np.arange(lengths.sum()) + np.repeat(starts - before, lengths)
 
 
 def _borders(lengths: np.ndarray) -> list[tuple[int, int]]:

@@ -1,18 +1,21 @@
 """The one loop that runs a network over encodings."""
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from bertkit.batch import Batch, collate, length_sorted_batches
+from bertkit.executor import executor, map_on_cores
 from bertkit.heads import Bert
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.transformer import AnyEncoder, AnyPrepared
+from bertkit.transformer.kernels import inference_kernels
+from bertkit.transformer.kernels.row_invariance import row_count
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -25,7 +28,10 @@ _CHARACTERS_AT_A_TIME = 4_000_000
 
 @dataclass(frozen=True)
 class Runner:
-    """A network and its tokenizer, ready to run."""
+    """A network and its tokenizer, ready to run, from any number of threads at once.
+
+    A row of what it returns has the same bits regardless of what else is encoded, and of how many threads call.
+    """
 
     network: Bert
     tokenizer: Tokenizer
@@ -43,60 +49,87 @@ class Runner:
     def run(
         self,
         encodings: Encodings,
-        forward: Callable[[Batch, np.ndarray], Result],
+        forward: Callable[[Batch, np.ndarray], Tensor],
+        *,
+        rows_per_sequence: np.ndarray | None = None,
         tokens_per_batch: int | None = None,
-    ) -> Iterator[tuple[np.ndarray, Result]]:
-        """Apply ``forward`` to the encodings, longest first, in packed batches under a token budget.
+        on_batch: Callable[[np.ndarray], object] = lambda indices: None,
+    ) -> Tensor:
+        """Apply ``forward`` to the encodings in packed batches, and put its rows into the order of the encodings.
 
-        On the CPU every core takes batches of its own: no core waits for another inside a batch, which short products
-        would have it do most of the time. A single batch is shared by all cores.
+        On the CPU each core computes its own batches: inside a batch no core waits for another, which with short
+        products it would do most of the time. A single batch is shared by all cores, unless other calls are computing.
 
         Args:
-            forward: called without gradients with a batch and the indices of its sequences in ``encodings``; on the
-                CPU from several threads at once.
-
-        Yields:
-            Indices and result for each batch, in order.
+            encodings: at least one.
+            forward: called without gradients with a batch and the indices of its sequences in ``encodings``, on the
+                CPU from several threads at once; returns the rows of the first sequence, of the second, and so on.
+            rows_per_sequence: (S,) how many rows each sequence has; None: one each.
+            tokens_per_batch: None: by device and number of tokens.
+            on_batch: called with the indices of every batch that is finished.
         """
         num_threads = torch.get_num_threads() if self.device.type == "cpu" else 1
-        if tokens_per_batch is None:
-            budget = _TOKENS_PER_BATCH.get(self.device.type, _TOKENS_PER_BATCH["cpu"])
-            share = -(-len(encodings.input_ids) // num_threads)
-            tokens_per_batch = min(budget, max(share, _WORTH_A_CORE))
-        batches = length_sorted_batches(encodings.seqlens, tokens_per_batch)
+        batches = length_sorted_batches(
+            encodings.seqlens, tokens_per_batch or self._tokens_per_batch(len(encodings.input_ids), num_threads)
+        )
         ends = np.cumsum([len(batch) for batch in batches]).tolist()
-        in_order = encodings.take(np.concatenate(batches)) if batches else encodings
+        in_order = encodings.take(np.concatenate(batches))
 
-        def work(number: int) -> Result:
+        def work(number: int) -> Tensor:
             indices = batches[number]
-            with torch.inference_mode():
-                batch = collate(in_order.between(ends[number] - len(indices), ends[number]))
-                return forward(batch.to(self.device), indices)
+            batch = collate(in_order.between(ends[number] - len(indices), ends[number]))
+            return _inferred(lambda: forward(batch.to(self.device), indices))
 
-        num_threads = min(num_threads, len(batches))
-        numbers = range(len(batches))
-        results = map(work, numbers) if num_threads < 2 else _on_threads(work, numbers, num_threads)
-        yield from zip(batches, results, strict=True)
+        if len(batches) == 1:
+            on_batch(batches[0])
+            return _in_order([self.one(lambda: work(0))], batches, rows_per_sequence)
+        results = []
+        with executor().call():
+            for indices, rows in zip(batches, map_on_cores(work, range(len(batches)), self.device), strict=True):
+                results.append(rows)
+                on_batch(indices)
+        return _in_order(results, batches, rows_per_sequence)
+
+    def submit(self, *arguments: object, **options: object) -> Future[Tensor]:
+        """`run` on a thread of the executor, whose cores several calls share."""
+        return executor().submit(self.run, *arguments, **options)
+
+    def one(self, work: Callable[[], Result]) -> Result:
+        """``work()`` without gradients, on every core, or if other calls are computing on one of them."""
+        if self.device.type != "cpu" or torch.get_num_threads() == 1:
+            return _inferred(work)
+        with executor().call() as is_alone:
+            return _inferred(work) if is_alone else executor().submit(_inferred, work).result()
+
+    def _tokens_per_batch(self, num_tokens: int, num_threads: int) -> int:
+        budget = _TOKENS_PER_BATCH.get(self.device.type, _TOKENS_PER_BATCH["cpu"])
+        return min(budget, row_count(max(-(-num_tokens // num_threads), _WORTH_A_CORE)))
 
 
-def _on_threads(work: Callable[[Item], Result], items: Iterable[Item], num_threads: int) -> Iterator[Result]:
-    """``map(work, items)`` with so many threads, each computing on one core, a few items ahead of the reader."""
-    threads_before = torch.get_num_threads()
-    waiting: deque[Future[Result]] = deque()
-    # set_num_threads counts for the calling thread, and as the default of threads that start later.
-    with ThreadPoolExecutor(num_threads, initializer=torch.set_num_threads, initargs=(1,)) as executor:
-        try:
-            torch.set_num_threads(1)
-            for item in items:
-                waiting.append(executor.submit(work, item))
-                if len(waiting) > 2 * num_threads:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
-            torch.set_num_threads(threads_before)
+def _inferred(work: Callable[[], Result]) -> Result:
+    with torch.inference_mode(), inference_kernels():
+        return work()
+
+
+def _in_order(results: list[Tensor], batches: list[np.ndarray], rows_per_sequence: np.ndarray | None) -> Tensor:
+    """The rows of all batches in the order of their sequences."""
+    order, rows = np.concatenate(batches), torch.cat(results)
+    if rows_per_sequence is not None:
+        starts = np.cumsum(rows_per_sequence) - rows_per_sequence
+        order = ranges(starts[order], rows_per_sequence[order])
+    in_order = torch.empty_like(rows)
+    in_order[torch.from_numpy(order).to(rows.device)] = rows
+    return in_order
+
+
+def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Each start and the ``length`` - 1 numbers after it.
+
+    >>> ranges(np.array([2, 9]), np.array([3, 1])).tolist()
+    [2, 3, 4, 9]
+    """
+    before = np.cumsum(lengths) - lengths
+    return np.arange(lengths.sum()) + np.repeat(starts - before, lengths)
 
 
 def chunks(items: Iterable[Item], num_characters: Callable[[Item], int]) -> Iterator[list[Item]]:

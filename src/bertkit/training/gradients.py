@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 
+from bertkit.executor import map_on_cores
 from bertkit.tasks import Loss, Task
-from bertkit.training.cores import on_every_core
 from bertkit.training.ranks import is_sharded
 from bertkit.transformer.kernels import training_kernels
 
@@ -57,7 +57,7 @@ def compute_gradients(
         return Loss(found.value.detach(), found.sums), gradients
 
     losses = []
-    for found, gradients in on_every_core(work, range(len(parts)), device):
+    for found, gradients in map_on_cores(work, range(len(parts)), device):
         losses.append(found)
         for i, gradient in enumerate(gradients):
             if gradient is not None:
@@ -126,7 +126,7 @@ def evaluate(network: nn.Module, task: Task, parts: Sequence[Part], *, dtype: to
     try:
         with without_dropout(network):
             work = partial(_sums_of, network, task, dtype)
-            sums = list(map(work, parts) if is_sharded(network) else on_every_core(work, parts, device))
+            sums = list(map(work, parts) if is_sharded(network) else map_on_cores(work, parts, device))
     finally:
         if isinstance(network, FSDPModule):
             network.reshard()  # which otherwise the backward pass does

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import increment_version
 
 from bertkit.errors import UsageError
-from bertkit.training.cores import on_every_core
+from bertkit.executor import map_on_cores
 from bertkit.training.ranks import is_sharded
 
 OPTIMIZERS = ("adamw", "adamw-2018", "muon")
@@ -71,7 +71,7 @@ class Together:
         raise AssertionError("every parameter has its optimizer")
 
     def step(self) -> None:
-        for _ in on_every_core(lambda optimizer: optimizer.step(), self.optimizers, self._device):
+        for _ in map_on_cores(lambda optimizer: optimizer.step(), self.optimizers, self._device):
             pass
         # Fused optimizers write past torch's count of changes, by which a prepared encoder sees that it is out of date.
         increment_version([parameter for group in self.param_groups for parameter in group["params"]])

@@ -3,7 +3,7 @@
 Takes: Batch.
 Gives: hidden states (total_tokens, hidden_size), one for every token, and the pooled [CLS] of every sequence, which
     the modern encoder has not.
-May import: errors, compiled, batch.
+May import: errors, executor, compiled, batch.
 """
 
 from bertkit.transformer.config import SIZES, TransformerConfig

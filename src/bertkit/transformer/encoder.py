@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from bertkit.batch import Batch
 from bertkit.transformer.config import TransformerConfig
 from bertkit.transformer.embeddings import Embeddings
-from bertkit.transformer.kernels import recomputed
+from bertkit.transformer.kernels import activate, project, recomputed
 from bertkit.transformer.layer import EncoderLayer
 
 
@@ -31,7 +31,7 @@ class Pooler(nn.Module):
 
     def forward(self, cls_hidden_states: Tensor) -> Tensor:
         """(B, D) to (B, D)."""
-        return self.dense(cls_hidden_states).tanh()
+        return activate(project(cls_hidden_states, self.dense), "tanh")
 
 
 class Encoder(nn.Module):

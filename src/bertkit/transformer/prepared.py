@@ -10,7 +10,9 @@ from torch import Tensor, nn
 
 from bertkit.batch import Batch
 from bertkit.transformer.encoder import Encoder, EncoderOutput
+from bertkit.transformer.kernels import inference_kernels
 from bertkit.transformer.kernels.choice import Kernels, kernels_for
+from bertkit.transformer.kernels.row_invariance import row_count
 from bertkit.transformer.layer import EncoderLayer
 from bertkit.transformer.prepared_int8 import HiddenStates, Int8Embeddings, Int8Layer
 
@@ -70,23 +72,32 @@ class PreparedEncoder:
 
     @torch.inference_mode()
     def __call__(self, batch: Batch, *, with_hidden_states: bool = False, with_pooled: bool = True) -> EncoderOutput:
-        """As `Encoder.forward` in evaluation; hidden states are given in the dtype of the encoder's weights."""
-        hidden: Any = self.embeddings(batch)  # HiddenStates or Tensor, as the layers take it
-        hidden_states = [self._plain(hidden)] if with_hidden_states else []
+        """As `Encoder.forward` in evaluation; hidden states are given in the dtype of the encoder's weights.
+
+        On the CPU a token's hidden states have the same bits regardless of the other sequences of the batch.
+        """
+        num_tokens, filled = len(batch.input_ids), in_row_counts(batch)
+        hidden: Any = self.embeddings(filled)  # HiddenStates or Tensor, as the layers take it
+        hidden_states = [self._plain(hidden, num_tokens)] if with_hidden_states else []
         for layer in self.layers:
-            hidden = layer(hidden, batch)
+            hidden = layer(hidden, filled)
             if with_hidden_states:
-                hidden_states.append(self._plain(hidden))
-        last, pooler = self._plain(hidden), self.encoder.pooler
+                hidden_states.append(self._plain(hidden, num_tokens))
+        last, pooler = self._plain(hidden, num_tokens), self.encoder.pooler
+        with inference_kernels():
+            pooled = None if pooler is None or not with_pooled else pooler(last[batch.first_tokens])
         return EncoderOutput(
-            last_hidden_state=last,
-            pooled=None if pooler is None or not with_pooled else pooler(last[batch.first_tokens]),
-            hidden_states=hidden_states if with_hidden_states else None,
+            last_hidden_state=last, pooled=pooled, hidden_states=hidden_states if with_hidden_states else None
         )
 
-    def _plain(self, hidden: Tensor | HiddenStates) -> Tensor:
+    def _plain(self, hidden: Tensor | HiddenStates, num_tokens: int) -> Tensor:
         tensor = hidden.tensor if isinstance(hidden, HiddenStates) else hidden
-        return tensor.to(self.encoder.embeddings.word.weight.dtype)
+        return tensor[:num_tokens].to(self.encoder.embeddings.word.weight.dtype)
+
+
+def in_row_counts(batch: Batch) -> Batch:
+    """A batch whose packed row products take as it is: on the CPU filled up to a row count at which they run."""
+    return batch.filled(row_count(len(batch.input_ids))) if batch.input_ids.device.type == "cpu" else batch
 
 
 class WeightsAsTheyAre:

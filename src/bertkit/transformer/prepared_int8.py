@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from bertkit.batch import Batch
-from bertkit.transformer.activations import ACTIVATIONS
 from bertkit.transformer.embeddings import Embeddings
+from bertkit.transformer.kernels.activation import apply_activation
 from bertkit.transformer.kernels.linear import PlainInt8Linear
 from bertkit.transformer.kernels.rows import Norm, Product, Quantized, gelu_rows, norm_rows, quantize_rows, read_rows
 from bertkit.transformer.kernels.steps import CompiledEmbeddings, norm_arrays
@@ -73,7 +73,7 @@ class Int8Layer:
             gelu_rows(product, quantized)
         else:
             read_rows(product, product.values)
-            activated = ACTIVATIONS[self.activation](torch.from_numpy(product.values)).numpy()
+            activated = apply_activation(torch.from_numpy(product.values), self.activation).numpy()
             quantize_rows(activated, 0, len(activated), quantized)
         return quantized
 

@@ -16,6 +16,10 @@ class Rotary(NamedTuple):
     cos: Tensor  # (T, K / 2) float32
     sin: Tensor  # (T, K / 2) float32
 
+    def at(self, position_ids: Tensor) -> "Rotary":
+        """The angles at positions, of a table whose rows are positions 0, 1, 2, ..."""
+        return Rotary(self.cos[position_ids], self.sin[position_ids])
+
 
 def rotary_of(position_ids: Tensor, theta: float, head_dim: int) -> Rotary:
     """The angles ``position * theta ** (-2 i / K)`` of pair i.

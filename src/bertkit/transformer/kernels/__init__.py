@@ -1,6 +1,7 @@
 """The only place that knows which kernel runs. One signature each, equality-tested against a plain reference."""
 
 from bertkit.transformer.kernels.attention import attention_with_probs
+from bertkit.transformer.kernels.inference import inference_kernels
 from bertkit.transformer.kernels.training import (
     activate,
     add_norm,
@@ -9,6 +10,7 @@ from bertkit.transformer.kernels.training import (
     gate,
     linear,
     look_up,
+    project,
     recomputed,
     self_attention,
     training_kernels,
@@ -21,8 +23,10 @@ __all__ = [
     "attention_with_probs",
     "dropout",
     "gate",
+    "inference_kernels",
     "linear",
     "look_up",
+    "project",
     "recomputed",
     "self_attention",
     "training_kernels",

@@ -6,7 +6,6 @@ from typing import NamedTuple
 import torch
 
 from bertkit.errors import UsageError
-from bertkit.transformer.activations import gated
 from bertkit.transformer.kernels import steps
 from bertkit.transformer.kernels.linear import OneDNNInt8Linear, OneDNNLinear, PlainInt8Linear, PlainLinear, has_onednn
 
@@ -31,7 +30,7 @@ class ModernKernels(NamedTuple):
 
 def plain_modern_kernels() -> ModernKernels:
     """torch's own operations."""
-    return ModernKernels(PlainLinear, steps.plain_attention, gated, steps.PlainAddThenNorm)
+    return ModernKernels(PlainLinear, steps.plain_attention, steps.plain_gate, steps.PlainAddThenNorm)
 
 
 def modern_kernels_for(precision: str, device: torch.device) -> ModernKernels:

@@ -5,13 +5,14 @@ too, reaches with the same numbers. oneDNN is asked for directly, by the operati
 build lacks them, the plain operations run.
 """
 
-from functools import cache
+from functools import cache, partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bertkit.transformer.activations import ACTIVATIONS
+from bertkit.transformer.kernels.activation import apply_activation
+from bertkit.transformer.kernels.row_invariance import multiply_rows
 from bertkit.transformer.kernels.rows import Product, Quantized, padded
 
 _ROWS_EXPECTED = 1_024
@@ -35,34 +36,53 @@ def has_onednn(operation: str) -> bool:
     return torch.backends.mkldnn.is_available() and hasattr(getattr(torch.ops, namespace), name)
 
 
+def multiply_in_place(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
+    """``a b^T + bias``, float32 by oneDNN: torch's own product of float32 takes up to twice as long on AMD.
+
+    Both are read where they lie, transposed or not: with few rows, packing takes as long as it saves.
+    """
+    if a.dtype == torch.float32 and has_onednn("mkldnn::_linear_pointwise"):
+        return torch.ops.mkldnn._linear_pointwise.default(a, b, bias, "none", [], "")
+    return F.linear(a, b, bias)
+
+
 class PlainLinear:
-    """``activation(x W^T + b)`` or ``x W^T + b + residual`` by torch's own operations: the reference; b may be None."""
+    """``activation(x W^T + b)`` or ``x W^T + b + residual`` by torch's own operations: the reference; b may be None.
+
+    On the CPU every row of the result has the same bits regardless of the number of rows.
+    """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        self.weight, self.bias = weight, bias
+        self.kind = (type(self).__name__, *weight.shape, weight.dtype, bias is None)
+        self.weight, self.bias = self.pack(weight), bias
 
     def __call__(self, x: Tensor, *, activation: str | None = None, residual: Tensor | None = None) -> Tensor:
         """(M, K) to (M, N), in the dtype of the weight."""
+        if x.device.type != "cpu":
+            return self.multiply(activation, x, residual)
+        inputs = (x,) if residual is None else (x, residual)
+        return multiply_rows((*self.kind, activation, len(inputs)), partial(self.multiply, activation), *inputs)
+
+    def pack(self, weight: Tensor) -> Tensor:
+        return weight
+
+    def multiply(self, activation: str | None, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        """The product of as many rows as there are."""
         y = F.linear(x, self.weight, self.bias)
-        y = y if activation is None else ACTIVATIONS[activation](y)
+        y = y if activation is None else apply_activation(y, activation)
         return y if residual is None else y.add_(residual)
 
 
-class OneDNNLinear:
+class OneDNNLinear(PlainLinear):
     """The same by oneDNN over a packed weight, float32 or bfloat16."""
 
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _ROWS_EXPECTED)
-        self.bias = bias
+    def pack(self, weight: Tensor) -> Tensor:
         # Named to the overload: finding it takes as long as a short product.
         operations = torch.ops.mkldnn._linear_pointwise
         self._multiply, self._multiply_and_add = operations.default, operations.binary
+        return torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _ROWS_EXPECTED)
 
-    def __call__(self, x: Tensor, *, activation: str | None = None, residual: Tensor | None = None) -> Tensor:
-        """(M, K) to (M, N)."""
-        if x.shape[0] == 1:  # the product of a single row is summed in another order
-            twice = None if residual is None else residual.expand(2, -1).contiguous()
-            return self(x.expand(2, -1).contiguous(), activation=activation, residual=twice)[:1]
+    def multiply(self, activation: str | None, x: Tensor, residual: Tensor | None = None) -> Tensor:
         if residual is not None:
             return self._multiply_and_add(x, residual, self.weight, self.bias, "add")
         attribute, algorithm = ("none", "") if activation is None else _FUSED_ACTIVATIONS[activation]
@@ -79,13 +99,14 @@ class PlainInt8Linear:
     def __init__(self, weight: Tensor, bias: Tensor) -> None:
         scales = (weight.abs().amax(dim=1) / 127).clamp(min=1e-30)
         rounded = (weight / scales[:, None]).round().to(torch.int8)
+        self.kind = (type(self).__name__, *weight.shape)
         self.weight, self.scales = self.pack(rounded), scales
         self.weight_sums = padded((rounded.sum(dim=1) * scales).numpy())
         self.bias = padded(bias.numpy())
 
     def __call__(self, x: Quantized) -> Product:
         """(M, K) to (M, N)."""
-        product = self.multiply(torch.from_numpy(x.values)).numpy()
+        product = multiply_rows(self.kind, self.multiply, torch.from_numpy(x.values)).numpy()
         return Product(product, x.scales, x.middles, self.weight_sums, self.bias)
 
     def pack(self, weight: Tensor) -> Tensor:

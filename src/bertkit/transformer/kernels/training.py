@@ -21,9 +21,11 @@ from torch.autograd import function
 from torch.utils.checkpoint import checkpoint
 
 from bertkit.transformer.activations import ACTIVATIONS, gated
+from bertkit.transformer.kernels.activation import apply_activation
 from bertkit.transformer.kernels.arrays import array, norm_arrays, turns_and_reach
 from bertkit.transformer.kernels.attention import packed_self_attention
-from bertkit.transformer.kernels.linear import has_onednn
+from bertkit.transformer.kernels.inference import invariant_linear, is_inference
+from bertkit.transformer.kernels.linear import multiply_in_place
 from bertkit.transformer.kernels.modern_rows import (
     add_then_norm_backward,
     add_then_norm_forward,
@@ -85,7 +87,18 @@ def _active() -> _Active | None:
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """``x W^T + b``, or without b: (T, D) to (T, N)."""
     active = _active()
-    return F.linear(x, weight, bias) if active is None else _Linear.apply(x, weight, bias, active.dtype)
+    if active is not None:
+        return _Linear.apply(x, weight, bias, active.dtype)
+    if is_inference() and x.device.type == "cpu":
+        return invariant_linear(x, weight, bias)
+    return F.linear(x, weight, bias)
+
+
+def project(x: Tensor, layer: nn.Linear) -> Tensor:
+    """``layer(x)``, the last step of a head, whose products are float32 in training too: (T, D) to (T, N)."""
+    if is_inference() and x.device.type == "cpu":
+        return invariant_linear(x, layer.weight, layer.bias)
+    return layer(x)
 
 
 def look_up(table: nn.Embedding, ids: Tensor) -> Tensor:
@@ -95,7 +108,9 @@ def look_up(table: nn.Embedding, ids: Tensor) -> Tensor:
 
 def activate(x: Tensor, name: str) -> Tensor:
     """An activation, by its name in ACTIVATIONS."""
-    return ACTIVATIONS[name](x) if _active() is None or name != "gelu" else _Gelu.apply(x)
+    if _active() is None:
+        return apply_activation(x, name) if is_inference() else ACTIVATIONS[name](x)
+    return _Gelu.apply(x) if name == "gelu" else ACTIVATIONS[name](x)
 
 
 def gate(x: Tensor, name: str) -> Tensor:
@@ -177,31 +192,21 @@ class _Linear(torch.autograd.Function):
         x_cast, weight_cast = x.to(dtype), weight.to(dtype)
         ctx.save_for_backward(x_cast, weight_cast)
         ctx.x_dtype = x.dtype
-        return _product(x_cast, weight_cast, None if bias is None else bias.to(dtype))
+        return multiply_in_place(x_cast, weight_cast, None if bias is None else bias.to(dtype))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         grad = grad.to(x.dtype).contiguous()
-        grad_x = _product(grad, weight.T).to(ctx.x_dtype) if ctx.needs_input_grad[0] else None
-        grad_weight = _product(grad.T, x.T).float() if ctx.needs_input_grad[1] else None
+        grad_x = multiply_in_place(grad, weight.T).to(ctx.x_dtype) if ctx.needs_input_grad[0] else None
+        grad_weight = multiply_in_place(grad.T, x.T).float() if ctx.needs_input_grad[1] else None
         grad_bias = None
         if ctx.needs_input_grad[2]:
             sums = padded(np.zeros(grad.shape[1], np.float32))
             add_rows(array(grad), sums)
             grad_bias = torch.from_numpy(sums[: grad.shape[1]])
         return grad_x, grad_weight, grad_bias, None
-
-
-def _product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
-    """``a b^T + bias``, float32 by oneDNN: torch's own product of float32 takes up to twice as long on AMD.
-
-    Both are read as they lie, transposed or not: of few rows, packing takes as long as it saves.
-    """
-    if a.dtype == torch.float32 and has_onednn("mkldnn::_linear_pointwise"):
-        return torch.ops.mkldnn._linear_pointwise.default(a, b, bias, "none", [], "")
-    return F.linear(a, b, bias)
 
 
 class _LookUp(torch.autograd.Function):

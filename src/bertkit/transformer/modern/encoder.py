@@ -63,7 +63,7 @@ class ModernEncoder(nn.Module):
         """
         hidden = self.embeddings(batch)
         normed = hidden
-        rotary = self.rotary(batch)
+        rotary = self.rotary(batch.position_ids)
         hidden_states, attention_probs = [hidden] if with_hidden_states else [], []
         for layer, next_norm in zip(self.in_order(), self.norms_after(), strict=True):
             others = (normed, next_norm, batch.seqlens, rotary[layer.attention.theta])
@@ -83,10 +83,10 @@ class ModernEncoder(nn.Module):
             attention_probs=attention_probs if with_attention_probs else None,
         )
 
-    def rotary(self, batch: Batch) -> dict[float, Rotary]:
-        """The angles of every token, for each rotary base in use."""
+    def rotary(self, position_ids: Tensor) -> dict[float, Rotary]:
+        """The angles at (T,) positions, for each rotary base in use."""
         thetas = {layer.attention.theta for layer in self.in_order()}
-        return {theta: rotary_of(batch.position_ids, theta, self.config.head_dim) for theta in thetas}
+        return {theta: rotary_of(position_ids, theta, self.config.head_dim) for theta in thetas}
 
     def norms_after(self) -> list[nn.LayerNorm]:
         """The normalization that follows each layer: the next one's, and at the end the final one."""

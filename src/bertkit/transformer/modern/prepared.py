@@ -13,7 +13,7 @@ from bertkit.transformer.encoder import EncoderOutput
 from bertkit.transformer.kernels.choice import ModernKernels, modern_kernels_for
 from bertkit.transformer.modern.encoder import ModernEncoder
 from bertkit.transformer.modern.layer import ModernLayer
-from bertkit.transformer.prepared import WeightsAsTheyAre
+from bertkit.transformer.prepared import WeightsAsTheyAre, in_row_counts
 from bertkit.transformer.rotary import Rotary
 
 
@@ -58,6 +58,7 @@ class PreparedModernEncoder:
         self.encoder, self._weights = encoder, WeightsAsTheyAre(encoder)
         with torch.inference_mode():
             self.layers = [PreparedModernLayer(layer, kernels, self.dtype) for layer in encoder.in_order()]
+            self.rotary = encoder.rotary(torch.arange(encoder.config.max_position_embeddings, device=weight.device))
             self.norms_after = [kernels.add_then_norm(norm, self.dtype) for norm in encoder.norms_after()]
 
     def fits(self, encoder: nn.Module) -> bool:
@@ -67,16 +68,17 @@ class PreparedModernEncoder:
     @torch.inference_mode()
     def __call__(self, batch: Batch, *, with_hidden_states: bool = False, with_pooled: bool = True) -> EncoderOutput:
         """As `ModernEncoder.forward` in evaluation."""
-        hidden = self.encoder.embeddings(batch)
+        num_tokens, filled = len(batch.input_ids), in_row_counts(batch)
+        hidden = self.encoder.embeddings(filled)
         normed = hidden.to(self.dtype)
-        rotary = self.encoder.rotary(batch)
-        hidden_states = [hidden] if with_hidden_states else []
+        rotary = {theta: angles.at(filled.position_ids) for theta, angles in self.rotary.items()}
+        hidden_states = [hidden[:num_tokens]] if with_hidden_states else []
         for layer, norm_after in zip(self.layers, self.norms_after, strict=True):
-            hidden, update = layer(hidden, normed, batch, rotary[layer.theta])
+            hidden, update = layer(hidden, normed, filled, rotary[layer.theta])
             hidden, normed = norm_after(update, hidden)
             if with_hidden_states:
-                hidden_states.append(hidden)
-        last = normed.to(hidden.dtype)
+                hidden_states.append(hidden[:num_tokens])
+        last = normed[:num_tokens].to(hidden.dtype)
         return EncoderOutput(
             last_hidden_state=last,
             pooled=None,

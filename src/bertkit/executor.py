@@ -1,0 +1,118 @@
+"""The executor: one long-lived pool of threads that owns the cores.
+
+Takes: functions to call, from any thread.
+Gives: their results, in the order given or as futures.
+May import: nothing.
+"""
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import torch
+from threadpoolctl import ThreadpoolController
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class Executor:
+    """Threads that each compute on one core, shared by every caller in the process.
+
+    Several calls that share the cores finish sooner than one call at a time that occupies all of them: threads inside
+    one short matrix product spend most of their time waiting for each other.
+
+    Args:
+        num_threads: how many there are, one for each core.
+    """
+
+    def __init__(self, num_threads: int) -> None:
+        self.num_threads = num_threads
+        self._pool = ThreadPoolExecutor(num_threads, "bertkit", initializer=_compute_on_one_core)
+        self._lock = threading.Lock()
+        self._num_callers = 0  # calls in progress
+
+    def submit(self, work: Callable[..., Result], *arguments: Any) -> Future[Result]:
+        """Call ``work(*arguments)`` on one of the threads, as soon as one is free."""
+        return self._pool.submit(work, *arguments)
+
+    def map(self, work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+        """The results of ``work(item)``, in the order of the items, computed a few items ahead of the reader."""
+        waiting: deque[Future[Result]] = deque()
+        try:
+            for item in items:
+                waiting.append(self.submit(work, item))
+                if len(waiting) > 2 * self.num_threads:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+    @contextmanager
+    def call(self) -> Iterator[bool]:
+        """Register a call while the block runs. Yields whether it is the only one, and may occupy every core."""
+        with self._lock:
+            self._num_callers += 1
+            is_alone = self._num_callers == 1
+        try:
+            yield is_alone
+        finally:
+            with self._lock:
+                self._num_callers -= 1
+
+
+def executor() -> Executor:
+    """The executor of the process, with the number of threads that torch is set to in the calling thread."""
+    num_threads = torch.get_num_threads()
+    with _lock:
+        if num_threads not in _executors:
+            _executors[num_threads] = Executor(num_threads)
+        return _executors[num_threads]
+
+
+def map_on_cores(
+    work: Callable[[Item], Result], items: Iterable[Item], device: torch.device | None = None
+) -> Iterator[Result]:
+    """The results of ``work(item)``, in the order of the items: one core an item, or on a GPU one after the other.
+
+    On a thread that may use one core only, such as the executor's own, the calling thread computes.
+    """
+    if torch.get_num_threads() == 1 or (device is not None and device.type != "cpu"):
+        return map(work, items)
+    return executor().map(work, items)
+
+
+_executors: dict[int, Executor] = {}
+_lock = threading.Lock()
+_openmp: list[ThreadpoolController] = []  # found once for a process
+
+
+def _compute_on_one_core() -> None:
+    """Let the products of this thread use one core, without a change to the setting of any other thread.
+
+    ``torch.set_num_threads`` would also set the default of threads that start later; OpenMP's own call does not.
+    """
+    torch.get_num_threads()  # torch applies its default when a thread first asks, and would undo what follows
+    with _lock:
+        if not _openmp:
+            _openmp.append(ThreadpoolController().select(user_api="openmp"))
+    _openmp[0].limit(limits=1)
+
+
+def _after_fork() -> None:
+    """Start again in a forked child: the threads of its parent are not there, and OpenMP would wait for its own."""
+    global _lock
+    if _executors:
+        _executors.clear()
+        torch.set_num_threads(1)
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,170 @@
+"""Products whose rows have the same bits regardless of how many rows there are.
+
+A library chooses by the number of rows in which order it adds up the terms of a product: oneDNN with AMX in bfloat16,
+MKL in float32. A vector would then depend on the other texts of its batch. So products run at a few row counts only,
+and each count is used for a product only after it gave the rows of a reference count bit for bit, in this process, on
+this machine. Fewer counts also bound memory: oneDNN keeps some 0.6 MB for every number of rows it has met.
+
+Shape letters: M rows, K inputs, N outputs.
+"""
+
+from collections.abc import Callable, Hashable, Sequence
+
+import torch
+from torch import Tensor
+
+from bertkit.executor import executor
+
+ROW_COUNTS = (
+    8, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 112, 128,
+    160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024,
+)  # fmt: skip
+"""Row counts at which products run: at most a fifth of the rows is filler from 64 rows on."""
+
+_REFERENCE_COUNTS = (64, 32, 16, 8)
+"""The count that the others must agree with: the first of these whose rows do not depend on their position."""
+
+_NUM_DISTINCT_ROWS = 13
+"""Rows of a test input before they repeat: coprime with the tiles of every kernel, so that a row is at each position."""
+
+Multiply = Callable[..., Tensor]
+"""From (M, K) inputs, and maybe an (M, N) residual, to (M, N)."""
+
+
+def row_count(num_rows: int) -> int:
+    """The smallest of ROW_COUNTS that holds so many rows; above the largest, a multiple of 128.
+
+    >>> [row_count(num_rows) for num_rows in (1, 9, 33, 1000, 1025)]
+    [8, 12, 40, 1024, 1152]
+    """
+    if num_rows > ROW_COUNTS[-1]:
+        return -(-num_rows // 128) * 128
+    return next(count for count in ROW_COUNTS if count >= num_rows)
+
+
+def multiply_rows(kind: Hashable, multiply: Multiply, *inputs: Tensor) -> Tensor:
+    """``multiply(*inputs)`` on the CPU, each row with the same bits regardless of the number of rows and threads.
+
+    Args:
+        kind: equal for products that a library computes alike: the kernel, its fused steps, its shape.
+        inputs: of M rows each.
+
+    Returns:
+        (M, N).
+    """
+    num_threads, num_rows = torch.get_num_threads(), len(inputs[0])
+    plan = _plans.get((kind, num_threads, num_rows))
+    if plan is None:
+        plan = _plan(kind, num_threads, num_rows, multiply, inputs)
+        _plans[kind, num_threads, num_rows] = plan  # threads that meet here find the same
+    if plan == (num_rows,):
+        return multiply(*inputs)
+    if not plan:  # no count agrees when several threads share a product
+        return executor().submit(torch.inference_mode()(multiply_rows), kind, multiply, *inputs).result()
+    parts, start = [], 0
+    for count in plan:
+        parts.append(multiply(*(_rows_of(tensor, start, count) for tensor in inputs)))
+        start += count
+    product = parts[0] if len(parts) == 1 else torch.cat(parts)
+    return product[:num_rows]
+
+
+def is_row_invariant(kind: Hashable, multiply: Multiply, *inputs: Tensor) -> bool:
+    """Whether every one of ROW_COUNTS agrees, so that no product of this kind needs to be split."""
+    checks = _Checks(kind, torch.get_num_threads(), multiply, inputs)
+    return all(checks.agrees(count) for count in ROW_COUNTS)
+
+
+_plans: dict[tuple[Hashable, int, int], tuple[int, ...]] = {}
+"""(kind, threads, M) -> row counts whose sum is at least M; () where one thread has to compute."""
+
+_references: dict[Hashable, tuple[int, Tensor]] = {}
+"""kind -> the reference count, and what the distinct test rows give at it on one thread."""
+
+_agreed: dict[tuple[Hashable, int, int], bool] = {}
+"""(kind, threads, count) -> whether the count gives the bits of the reference."""
+
+
+def _plan(kind: Hashable, num_threads: int, num_rows: int, multiply: Multiply, inputs: Sequence[Tensor]) -> tuple:
+    checks = _Checks(kind, num_threads, multiply, inputs)
+    plan: list[int] = []
+    rest = num_rows
+    while rest > 0:
+        filled, others = row_count(rest), [count for count in reversed(ROW_COUNTS) if count <= rest]
+        larger = [count for count in ROW_COUNTS if count > filled]
+        count = next((count for count in (filled, *others, *larger, 1) if checks.agrees(count)), None)
+        if count is None:
+            return ()
+        plan.append(count)
+        rest -= count
+    return tuple(plan)
+
+
+class _Checks:
+    """Comparisons of one kind of product with its reference, each made once in a process.
+
+    Args:
+        inputs: any, for their widths and dtypes.
+    """
+
+    def __init__(self, kind: Hashable, num_threads: int, multiply: Multiply, inputs: Sequence[Tensor]) -> None:
+        self.kind, self.num_threads, self.multiply = kind, num_threads, multiply
+        self.samples = [_sample(tensor) for tensor in inputs]
+
+    def agrees(self, count: int) -> bool:
+        """Whether products of so many rows have the bits of the reference, on this number of threads."""
+        key = (self.kind, self.num_threads, count)
+        if key not in _agreed:
+            reference_count, expected = self._reference()
+            is_reference = self.num_threads == 1 and count == reference_count
+            found = self._product(count)
+            _agreed[key] = is_reference or _is_same(found, expected[_repeated(len(found))])
+        return _agreed[key]
+
+    def _reference(self) -> tuple[int, Tensor]:
+        if self.kind not in _references:
+            find = torch.inference_mode()(self._find_reference)
+            _references[self.kind] = find() if self.num_threads == 1 else executor().submit(find).result()
+        return _references[self.kind]
+
+    def _find_reference(self) -> tuple[int, Tensor]:
+        for count in _REFERENCE_COUNTS:
+            product = self._product(count)
+            rows = _repeated(count)
+            if _is_same(product, product[rows]):
+                return count, self._every_row(count)
+        return 1, self._every_row(1)  # alone, a row has no position
+
+    def _every_row(self, count: int) -> Tensor:
+        """(_NUM_DISTINCT_ROWS, N), from products of ``count`` rows."""
+        starts = range(0, _NUM_DISTINCT_ROWS, count)
+        return torch.cat([self._product(count, start) for start in starts])[:_NUM_DISTINCT_ROWS]
+
+    def _product(self, count: int, start: int = 0) -> Tensor:
+        rows = _repeated(count, start)
+        return self.multiply(*(sample[rows] for sample in self.samples))
+
+
+def _sample(tensor: Tensor) -> Tensor:
+    """(_NUM_DISTINCT_ROWS, width) random numbers of a tensor's dtype."""
+    generator = torch.Generator().manual_seed(0)
+    shape = (_NUM_DISTINCT_ROWS, tensor.shape[1])
+    if tensor.dtype == torch.uint8:
+        return torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
+    return torch.randn(shape, generator=generator, dtype=torch.float32).to(tensor.dtype)
+
+
+def _repeated(count: int, start: int = 0) -> Tensor:
+    """(count,) indices of the distinct rows, over and over."""
+    return torch.arange(start, start + count) % _NUM_DISTINCT_ROWS
+
+
+def _is_same(a: Tensor, b: Tensor) -> bool:
+    """Whether two contiguous tensors have the same bits."""
+    return torch.equal(a.contiguous().view(torch.uint8), b.contiguous().view(torch.uint8))
+
+
+def _rows_of(tensor: Tensor, start: int, count: int) -> Tensor:
+    """Rows ``start`` to ``start + count``, zeros beyond the end."""
+    rows = tensor[start : start + count]
+    return rows if len(rows) == count else torch.cat([rows, rows.new_zeros(count - len(rows), rows.shape[1])])
