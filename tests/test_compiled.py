@@ -53,11 +53,10 @@ def test_an_empty_folder_is_filled_and_read(folder: Path) -> None:
     assert run(folder, code) == ("0.75\n0 0", "")
     assert [file.name.split(".")[0] for file in kept(folder / "__pycache__")] == ["tiny-half", "tiny-quarter"]
     assert run(folder, code) == ("0.75\n0 1", "")  # it contains the other
-    cut = kept(folder)[1]
-    for damaged in (b"", cut.read_bytes()[:99]):  # as a failing disk leaves it
-        cut.write_bytes(damaged)
-        assert run(folder, code) == ("0.75\n1 0", "")
-        assert run(folder, code) == ("0.75\n0 1", "")
+    damaged = kept(folder)[1]
+    damaged.write_bytes(damaged.read_bytes()[:99])  # as a failing disk leaves it
+    assert run(folder, code) == ("0.75\n1 0", "")
+    assert run(folder, code) == ("0.75\n0 1", "")
 
 
 def test_an_edit_compiles_again_and_removes_the_old(folder: Path) -> None:
@@ -102,28 +101,26 @@ def test_what_is_kept_in_a_read_only_folder_is_read(folder: Path) -> None:
 
 
 def test_processes_that_compile_at_the_same_time(folder: Path) -> None:
-    numbers = ["3.0", "3", "np.float32(3)", "True"]  # of four types
+    numbers = ["3.0", "3", "np.float32(3)"]  # of three types
     code = "import numpy as np; print(*[float(tiny.quarter(x)) for x in ({})])"
-    orders = [", ".join(numbers[i:] + numbers[:i]) for i in range(4)]
+    orders = [", ".join(numbers[i:] + numbers[:i]) for i in range(3)]
     processes = [
         subprocess.Popen(**command(folder, code.format(order)), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         for order in orders
     ]
-    for process, order in zip(processes, orders, strict=True):
+    for process in processes:
         output, messages = process.communicate(timeout=240)
-        expected = [0.25 if number == "True" else 0.75 for number in order.split(", ")]
-        assert [float(number) for number in output.split()] == expected and not messages
-    assert run(folder, code.format(orders[0]) + f"; {REPORT}")[0].splitlines()[-1] == "0 4"
+        assert (output.split(), messages) == ([b"0.75"] * 3, b"")
+    assert run(folder, code.format(orders[0]) + f"; {REPORT}")[0].splitlines()[-1] == "0 3"
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="names a processor of this kind")
 def test_each_processor_has_its_own_machine_code(folder: Path) -> None:
     code = f"print(tiny.half(3.0)); {REPORT}"
     haswell = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": ""}
-    for environment in ({}, haswell, {"NUMBA_CPU_NAME": "generic"}):
-        assert run(folder, code, **environment)[0] == "1.5\n0 0"
-        assert run(folder, code, **environment)[0] == "1.5\n1 0"
-    assert len(kept(folder)) == 3
+    assert run(folder, code)[0] == run(folder, code, **haswell)[0] == "1.5\n0 0"
+    assert run(folder, code)[0] == run(folder, code, **haswell)[0] == "1.5\n1 0"
+    assert len(kept(folder)) == 2
 
 
 def test_a_terminal_is_told_once_what_takes_long(folder: Path) -> None:

@@ -9,6 +9,7 @@ import os
 import platform
 import subprocess
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -70,29 +71,38 @@ def missing(needs: str) -> list[str]:
     return [name for name in needs.split() if name not in flags]
 
 
-def run_again(processor: Processor, files: list[str], marker: str) -> None:
+def environment_of(processor: Processor) -> dict[str, str]:
     if lacking := missing(processor.needs):
         pytest.skip(f"this machine has no {', '.join(lacking)}")
     unset = {"OMP_NUM_THREADS", "PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER"}
     environment = {name: value for name, value in os.environ.items() if name not in unset} | dict(processor.settings)
-    environment["PYTHONPATH"] = os.pathsep.join([str(TESTS), *filter(None, [environment.get("PYTHONPATH")])])
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-m",
-        marker,
-        "-p",
-        "no:cacheprovider",
-        "--timeout",
-        "0",
-        "--tb",
-        "short",
-    ]
+    paths = os.pathsep.join([str(TESTS), *filter(None, [environment.get("PYTHONPATH")])])  # where the plugin is
+    return environment | {"PYTHONPATH": paths}
+
+
+def run_again(processor: Processor, files: list[str], marker: str) -> None:
+    environment = environment_of(processor)
+    command = [sys.executable, "-m", "pytest", "-m", marker, "-p", "no:cacheprovider", "--timeout", "0", "--tb", "line"]
     result = subprocess.run(
         [*command, *processor.arguments, *files], cwd=TESTS, env=environment, capture_output=True, text=True
     )
-    assert result.returncode == 0, f"{processor}:\n{result.stdout[-6_000:]}\n{result.stderr[-3_000:]}"
+    assert result.returncode == 0, f"{processor}:\n{result.stdout[-9_000:]}\n{result.stderr[-3_000:]}"
+
+
+def test_the_libraries_believe_the_pretence() -> None:
+    code = """
+        import torch, without_onednn, bertkit.transformer.kernels.choice as choice
+        from numba.core.registry import cpu_target
+        print(torch.backends.cpu.get_cpu_capability(), cpu_target.target_context.codegen().magic_tuple()[1:])
+        print(torch.ops.mkldnn._is_mkldnn_bf16_supported(), choice.kernels_for("float32", torch.device("cpu")).linear)
+        """
+    result = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        env=environment_of(WHOLE["Haswell"]), capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    first, second = result.stdout.splitlines()
+    assert first == "AVX2 ('haswell', '')"
+    assert second.startswith("False ") and "PlainLinear" in second
 
 
 @pytest.mark.parametrize("name", SHORT)
