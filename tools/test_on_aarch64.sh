@@ -44,4 +44,4 @@ fi
 cd "$repository"
 export PYTHONPATH=$repository/src:$folder/packages NUMBA_CACHE_DIR=$folder/machine_code
 exec nice -n 15 qemu-aarch64 -L "$folder/root" "$folder/root/usr/bin/python3.11" \
-    -m pytest -p no:cacheprovider --timeout 0 "$@"
+    -m pytest -p no:cacheprovider --timeout 0 --hypothesis-profile ci "$@"  # which may be slow

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
-from numba.core import config
 from numba.core.caching import NullCache
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler, CompileResult
@@ -115,7 +114,7 @@ class _KeptCode(NullCache):
         key.update(repr((str(signature), target, code.co_firstlineno, code.co_code)).encode())
         return f"{self._name}.{self._state}.{key.hexdigest()[:24]}.nbc"
 
-    def load_overload(self, sig: Any, target_context: Any) -> CompileResult | None:
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
         target_context.refresh()
         name = self._file_name(sig, target_context.codegen())
         for folder in self._folders:
@@ -123,10 +122,10 @@ class _KeptCode(NullCache):
                 return CompileResult._rebuild(target_context, *pickle.loads((folder / name).read_bytes()))
         return None
 
-    def save_overload(self, sig: Any, data: CompileResult) -> None:
-        if data.library.has_dynamic_globals:  # addresses of this process
+    def save_overload(self, sig: Any, cres: CompileResult) -> None:
+        if cres.library.has_dynamic_globals:  # addresses of this process
             return
-        name, content, problems = self._file_name(sig, data.library.codegen), dumps(data._reduce()), []
+        name, content, problems = self._file_name(sig, cres.library.codegen), dumps(cres._reduce()), []
         for folder in self._folders:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
@@ -144,8 +143,8 @@ class _KeptCode(NullCache):
 def _folders(file: Path) -> list[Path]:
     """Folders for the machine code of a source file: it is read from any, and written to the first that allows it."""
     subfolder = f"{file.parent.name}_{hashlib.sha256(str(file.parent).encode()).hexdigest()[:16]}"
-    if config.CACHE_DIR:
-        return [Path(config.CACHE_DIR) / subfolder]
+    if chosen := os.environ.get("NUMBA_CACHE_DIR"):
+        return [Path(chosen) / subfolder]
     user_cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return [file.parent / "__pycache__", Path(user_cache) / "bertkit" / "machine_code" / subfolder]
 
@@ -198,7 +197,7 @@ class _Notice(Listener):
 
 
 def _is_ours(event: Event) -> bool:
-    return isinstance(event.data["dispatcher"]._cache, _KeptCode)
+    return event.data is not None and isinstance(event.data["dispatcher"]._cache, _KeptCode)
 
 
 _notice = _Notice()
