@@ -139,15 +139,15 @@ def test_moving_a_batch_keeps_everything(tokenizer: Tokenizer) -> None:
 @given(st.lists(st.integers(1, 40), max_size=30), st.integers(1, 60))
 def test_length_sorted_batches(lengths: list[int], budget: int) -> None:
     batches = [batch.tolist() for batch in length_sorted_batches(lengths, budget)]
-    flat = [index for batch in batches for index in batch]
-    assert flat == sorted(
-        range(len(lengths)), key=lambda index: -lengths[index]
-    )  # every index once, longest first, stable
+    assert sorted(index for batch in batches for index in batch) == list(range(len(lengths)))
     assert all(batches)
     tokens = [[lengths[index] for index in batch] for batch in batches]
     assert all(sum(batch) <= budget or len(batch) == 1 for batch in tokens)
-    for batch, following in pairwise(tokens):
-        assert sum(batch) + following[0] > budget  # none ends before it is full
+    assert all(batch == sorted(batch, reverse=True) for batch in tokens)
+    assert all(batch[0] >= following[0] for batch, following in pairwise(tokens))
+    for number, batch in enumerate(tokens[:-1]):
+        shortest_left = min(length for later in tokens[number + 1 :] for length in later)
+        assert sum(batch) + shortest_left > budget  # none ends while a sequence would fit
 
 
 def test_length_sorted_batches_refuses_a_budget_of_nothing() -> None:

@@ -120,7 +120,9 @@ def test_masks_are_filled_as_the_network_says() -> None:
     with torch.no_grad():
         best = model.network(batch).logits["masked_lm"][2].softmax(-1).topk(3)
     assert [candidate.token_id for candidate in filled.candidates] == best.indices.tolist()
-    np.testing.assert_allclose([candidate.score for candidate in filled.candidates], best.values, atol=1e-6)
+    np.testing.assert_allclose(
+        [candidate.score for candidate in filled.candidates], best.values, atol=1e-5
+    )  # two float32 paths
 
 
 def test_words_are_added_and_texts_scored() -> None:

@@ -165,7 +165,7 @@ def test_multi_label_predictions_and_thresholds() -> None:
     expected = logits_of(model, examples).sigmoid().numpy()
     found = model.predict(examples)
     for one, row in zip(found, expected, strict=True):
-        assert list(one.probabilities.values()) == pytest.approx(row.tolist(), abs=1e-6)
+        assert list(one.probabilities.values()) == pytest.approx(row.tolist(), abs=1e-5)  # two float32 paths
         assert one.labels == tuple(name for name, value in zip(NAMES, row, strict=True) if value >= 0.5)
     tuned = task.tuned(examples, found)
     model.checkpoint.trained = replace(model.trained, task=tuned)

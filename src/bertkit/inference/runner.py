@@ -68,10 +68,9 @@ class Runner:
             tokens_per_batch: None: by device and number of tokens.
             on_batch: called with the indices of every batch that is finished.
         """
-        num_threads = torch.get_num_threads() if self.device.type == "cpu" else 1
-        batches = length_sorted_batches(
-            encodings.seqlens, tokens_per_batch or self._tokens_per_batch(len(encodings.input_ids), num_threads)
-        )
+        if tokens_per_batch is None:
+            tokens_per_batch = self._tokens_per_batch(len(encodings.input_ids))
+        batches = length_sorted_batches(encodings.seqlens, tokens_per_batch)
         ends = np.cumsum([len(batch) for batch in batches]).tolist()
         in_order = encodings.take(np.concatenate(batches))
 
@@ -101,7 +100,8 @@ class Runner:
         with executor().call() as is_alone:
             return _inferred(work) if is_alone else executor().submit(_inferred, work).result()
 
-    def _tokens_per_batch(self, num_tokens: int, num_threads: int) -> int:
+    def _tokens_per_batch(self, num_tokens: int) -> int:
+        num_threads = torch.get_num_threads() if self.device.type == "cpu" else 1
         budget = _TOKENS_PER_BATCH.get(self.device.type, _TOKENS_PER_BATCH["cpu"])
         return min(budget, row_count(max(-(-num_tokens // num_threads), _WORTH_A_CORE)))
 

@@ -16,9 +16,9 @@ class Rotary(NamedTuple):
     cos: Tensor  # (T, K / 2) float32
     sin: Tensor  # (T, K / 2) float32
 
-    def at(self, position_ids: Tensor) -> "Rotary":
-        """The angles at positions, of a table whose rows are positions 0, 1, 2, ..."""
-        return Rotary(self.cos[position_ids], self.sin[position_ids])
+    def at(self, rows: Tensor | slice) -> "Rotary":
+        """Some of the rows, in any order."""
+        return Rotary(self.cos[rows], self.sin[rows])
 
 
 def rotary_of(position_ids: Tensor, theta: float, head_dim: int) -> Rotary:

@@ -20,11 +20,12 @@ def apply_activation(x: Tensor, name: str) -> Tensor:
     """An activation by its name in ACTIVATIONS: (M, N) to the same, without gradient."""
     if x.device.type != "cpu" or name == "relu":  # which has nothing to round
         return ACTIVATIONS[name](x)
+    x = x.contiguous()
     if name == "gelu" and x.dtype != torch.float64:
         out = torch.empty_like(x)
         gelu_forward(array(x), array(out))
         return out
-    numbers = (x.float() if x.dtype == torch.bfloat16 else x).contiguous()
+    numbers = x.float() if x.dtype == torch.bfloat16 else x
     out = torch.empty_like(numbers)
     _FORWARD[name](numbers.numpy().ravel(), out.numpy().ravel())
     return out.to(x.dtype)

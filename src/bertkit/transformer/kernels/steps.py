@@ -59,7 +59,15 @@ def plain_attention(
         rotary: angles by which queries and keys are turned first; None: they stay as they are.
         window: how many tokens to each side a token sees; None: its whole sequence.
     """
-    return packed_self_attention(query_key_value, batch.seqlens, num_heads, rotary=rotary, window=window)
+    if query_key_value.device.type != "cpu":
+        return packed_self_attention(query_key_value, batch.seqlens, num_heads, rotary=rotary, window=window)
+    contexts, start = [], 0  # one by one: torch's last bits depend on how many sequences there are
+    for length in batch.seqlens:
+        own = slice(start, start + length)
+        angles = None if rotary is None else rotary.at(own)
+        contexts.append(packed_self_attention(query_key_value[own], [length], num_heads, rotary=angles, window=window))
+        start += length
+    return torch.cat(contexts)
 
 
 def compiled_attention(

@@ -1,0 +1,160 @@
+"""Bits of a row do not depend on the number of rows: the plan that makes it so, and every head of every model."""
+
+import importlib
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import random_modern
+import torch
+from random_models import our_model
+from torch import Tensor
+
+from bertkit import Model
+from bertkit.batch import length_sorted_batches
+from bertkit.heads import HEADS, KINDS
+from bertkit.inference import Runner
+from bertkit.tokenizer import Encodings
+from bertkit.transformer import prepare
+from bertkit.transformer.kernels import row_invariance
+from bertkit.transformer.kernels.row_invariance import ROW_COUNTS, is_row_invariant, multiply_rows, row_count
+
+TEXTS = ["the cat sat on the mat", "", "walked and talked", "un", "green letters, in blue & red!", "the dog", "a cat"]
+
+
+class Library:
+    """Stands for the product of a library whose bits depend on the number of rows, as oneDNN's do with AMX.
+
+    Args:
+        order: of a number of rows and of threads: any value, equal where the terms are added up in the same order.
+        by_position: rows in the second half of a product are summed in another order.
+    """
+
+    def __init__(self, order: Callable[[int, int], int], by_position: bool = False) -> None:
+        self.order, self.by_position = order, by_position
+        self.calls: list[int] = []
+
+    def __call__(self, x: Tensor) -> Tensor:
+        self.calls.append(len(x))
+        order = torch.full((len(x),), self.order(len(x), torch.get_num_threads()))
+        if self.by_position:
+            order[len(x) // 2 :] += 10
+        return x * (1 + order[:, None] * 2.0**-20)
+
+
+ORDERS = {
+    "one order": lambda rows, threads: 0,
+    "AMX, 1536 x 384": lambda rows, threads: int(33 <= rows <= 36 or 70 <= rows <= 300),
+    "AMX, 768 x 768": lambda rows, threads: int(rows >= 33),
+    "AMX, 3072 x 768": lambda rows, threads: int(rows >= 4) + int(rows >= 300),
+    "never the same": lambda rows, threads: rows,
+    "many threads share the terms": lambda rows, threads: threads,
+    "many threads share the terms of few rows": lambda rows, threads: threads if rows < 100 else 1,
+}
+
+
+@pytest.mark.parametrize("by_position", [False, True])
+@pytest.mark.parametrize("order", ORDERS)
+def test_rows_of_a_library_that_chooses_by_their_number(order: str, by_position: bool) -> None:
+    library, rows = Library(ORDERS[order], by_position), torch.randn(1200, 5)
+    kind = (order, by_position)
+    expected = multiply_rows(kind, library, rows)
+    threads_before = torch.get_num_threads()
+    for num_threads in (2, 1):
+        torch.set_num_threads(num_threads)
+        try:
+            for start, num_rows in [(0, 1), (7, 2), (3, 33), (50, 64), (9, 100), (11, 301), (0, 1024), (1, 1025)]:
+                found = multiply_rows(kind, library, rows[start : start + num_rows])
+                assert torch.equal(found, expected[start : start + num_rows])
+        finally:
+            torch.set_num_threads(threads_before)
+    assert is_row_invariant(kind, library, rows) == (order == "one order" and not by_position)
+
+
+def test_products_that_agree_are_not_split() -> None:
+    library = Library(ORDERS["one order"])
+    for num_rows in ROW_COUNTS:
+        multiply_rows("not split", library, torch.randn(num_rows, 3))
+        library.calls.clear()
+        multiply_rows("not split", library, torch.randn(num_rows, 3))
+        assert library.calls == [num_rows]
+
+
+def test_products_that_disagree_are_split_into_few() -> None:
+    library = Library(ORDERS["AMX, 1536 x 384"])
+    for num_rows, expected in [(1000, [1024]), (256, [64, 64, 64, 64]), (100, [64, 40]), (35, [40]), (3, [8])]:
+        multiply_rows("split", library, torch.randn(num_rows, 3))
+        library.calls.clear()
+        multiply_rows("split", library, torch.randn(num_rows, 3))
+        assert library.calls == expected
+
+
+def test_filler_is_a_fifth_at_most() -> None:
+    for num_rows in range(64, 5_000):
+        assert num_rows <= row_count(num_rows) <= num_rows * 1.25
+        assert row_count(row_count(num_rows)) == row_count(num_rows)
+
+
+def rows_of(model: Model, precision: str, head: str, encodings: Encodings, tokens_per_batch: int) -> np.ndarray:
+    runner = Runner(model.network, model.tokenizer, prepare(model.encoder, precision))
+
+    def forward(batch, indices):
+        return model.network.head_logits(head, runner.encoder(batch), batch)
+
+    of_tokens = head in ("masked_lm", "token_classification", "question_answering")
+    rows_per_sequence = encodings.seqlens if of_tokens else None
+    return runner.run(
+        encodings, forward, rows_per_sequence=rows_per_sequence, tokens_per_batch=tokens_per_batch
+    ).numpy()
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64", "bfloat16", "int8"])
+@pytest.mark.parametrize("kind", sorted(KINDS.keys() - {"encoder", "pretraining", "multiple_choice"}))
+@pytest.mark.parametrize("maker", [our_model, random_modern.our_model])
+def test_logits_have_the_same_bits_alone_and_in_any_batch(maker: Callable, kind: str, precision: str) -> None:
+    if maker is random_modern.our_model and (precision == "int8" or kind not in random_modern.PUBLISHED_CLASSES):
+        pytest.skip("the modern encoder lacks it")
+    for number in (1, 2, 4) if maker is random_modern.our_model else (0, 5, 8):  # three activations
+        changes = {"max_position_embeddings": 43}
+        model = (
+            maker(kind, number, num_labels=3, **changes) if kind.endswith("_classification") else maker(kind, number)
+        )
+        if precision == "float64":
+            model.network.double()
+        (head,) = KINDS[kind]
+        assert head in HEADS
+        encodings = model.tokenizer.encode_batch([*TEXTS, *TEXTS[:3]] * 5, max_length=23, on_long="truncate")
+        expected = rows_of(model, precision, head, encodings, tokens_per_batch=100_000)
+        for tokens_per_batch in (1, 40, 300):
+            found = rows_of(model, precision, head, encodings, tokens_per_batch)
+            np.testing.assert_array_equal(found, expected)
+        backwards = encodings.take(np.arange(len(encodings))[::-1])
+        found = rows_of(model, precision, head, backwards, tokens_per_batch=77)
+        if len(found) == len(encodings):
+            np.testing.assert_array_equal(found[::-1], expected)
+
+
+def test_a_library_that_depends_on_rows_does_not_change_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A whole model over such a library: with the plan the vectors are equal, without it they differ."""
+    linear = importlib.import_module("bertkit.transformer.kernels.linear")  # the package has a function of that name
+    multiply = linear.OneDNNLinear.multiply
+
+    def by_rows(self, activation, x, residual=None):
+        return multiply(self, activation, x, residual) * (1 + (len(x) in range(33, 90)) * 2.0**-10)
+
+    monkeypatch.setattr(linear.OneDNNLinear, "multiply", by_rows)
+    for store in ("_plans", "_agreed", "_references"):
+        monkeypatch.setattr(row_invariance, store, {})
+    model = our_model("encoder", 5)
+    texts = TEXTS * 9
+    expected = model.embed(texts, tokens_per_batch=10_000)
+    np.testing.assert_array_equal(np.stack([model.embed(text) for text in texts]), expected)
+    monkeypatch.setattr(linear, "multiply_rows", lambda kind, multiply, *inputs: multiply(*inputs))
+    different = np.stack([model.embed(text) for text in texts])
+    assert (different != expected).any()
+
+
+def test_batches_are_full() -> None:
+    lengths = np.random.default_rng(3).integers(3, 90, 2_000)
+    tokens = [int(lengths[batch].sum()) for batch in length_sorted_batches(lengths, 1024)]
+    assert sum(tokens[:-1]) >= 0.995 * 1024 * (len(tokens) - 1)
