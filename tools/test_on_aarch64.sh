@@ -29,15 +29,19 @@ fi
 
 if [ ! -e "$folder/packages/.complete" ]; then
     rm -rf "$folder/packages"
-    install=("${PYTHON:-python3}" -m pip install --quiet --target "$folder/packages" --only-binary=:all:
+    python=${PYTHON:-python3}
+    install=("$python" -m pip install --quiet --target "$folder/packages" --only-binary=:all:
         --python-version 3.11 --implementation cp --abi cp311 --abi abi3 --abi none)
     for glibc in 2_28 2_27 2_17; do install+=(--platform "manylinux_${glibc}_aarch64"); done
     install+=(--platform manylinux2014_aarch64)
-    # Later ARM wheels of torch on PyPI need CUDA's libraries; of this one's requirements only those named next are used.
+    # Later ARM wheels of torch on PyPI need CUDA's libraries. Of what this one requires, only what follows is used.
     "${install[@]}" --no-deps torch==2.10.0
     grep -v '^torch==' "$repository/constraints.txt" >"$folder/constraints.txt"
-    "${install[@]}" --constraint "$folder/constraints.txt" filelock typing_extensions sympy networkx Jinja2 fsspec \
-        numpy numba tokenizers safetensors huggingface_hub cyclopts tqdm pytest pytest-timeout hypothesis transformers
+    dependencies='import sys, tomllib; found = tomllib.load(open(sys.argv[1], "rb"))["project"]["dependencies"]
+print(*(each for each in found if not each.startswith("torch")), sep="\n")'
+    mapfile -t requirements < <("$python" -c "$dependencies" "$repository/pyproject.toml")
+    "${install[@]}" --constraint "$folder/constraints.txt" "${requirements[@]}" \
+        filelock typing_extensions sympy networkx Jinja2 fsspec pytest pytest-timeout hypothesis transformers
     touch "$folder/packages/.complete"
 fi
 
