@@ -1,6 +1,7 @@
 """Which kernel runs: by precision, device, and what this CPU and this build of torch offer."""
 
 from collections.abc import Callable
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -65,8 +66,22 @@ def _fastest_linear(precision: str) -> type:
     return {
         "float32": OneDNNLinear if has_onednn("mkldnn::_linear_pointwise") else PlainLinear,
         "bfloat16": OneDNNLinear if has_onednn("mkldnn::_linear_pointwise") and _has_bfloat16() else PlainLinear,
-        "int8": OneDNNInt8Linear if has_onednn("onednn::qlinear_pointwise") else PlainInt8Linear,
+        "int8": OneDNNInt8Linear if has_exact_int8() else PlainInt8Linear,
     }[precision]
+
+
+@cache
+def has_exact_int8() -> bool:
+    """Whether oneDNN multiplies 8-bit numbers exactly on this CPU.
+
+    Without dot products of them (VNNI, AMX) it adds pairs of products in 16 bits, where large ones are cut off.
+    """
+    if not has_onednn("onednn::qlinear_pointwise"):
+        return False
+    with torch.inference_mode():
+        largest = OneDNNInt8Linear(torch.ones(16, 64), torch.zeros(16))
+        product = largest.multiply(torch.full((16, 64), 255, dtype=torch.uint8))
+    return bool(torch.allclose(product, torch.full((16, 16), 127.0 * 64)))
 
 
 def _has_bfloat16() -> bool:

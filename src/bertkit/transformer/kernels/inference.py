@@ -4,10 +4,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import torch
 from torch import Tensor
 
 from bertkit.transformer.kernels.linear import multiply_in_place
-from bertkit.transformer.kernels.row_invariance import multiply_rows
+from bertkit.transformer.kernels.row_invariance import Multiply, multiply_rows, probe_weight
 
 _this_thread = threading.local()
 
@@ -30,5 +31,10 @@ def is_inference() -> bool:
 
 def invariant_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """``x W^T + b`` on the CPU: (M, K) to (M, N)."""
-    kind = ("linear", *weight.shape, weight.dtype, bias is None)
-    return multiply_rows(kind, lambda rows: multiply_in_place(rows, weight, bias), x)
+
+    def probe() -> Multiply:
+        weights = probe_weight(weight.shape[0], weight.shape[1], weight.dtype)
+        return lambda rows: multiply_in_place(rows, weights, None if bias is None else torch.zeros_like(bias))
+
+    kind = ("linear", *weight.shape, weight.dtype, bias is not None)
+    return multiply_rows(kind, lambda rows: multiply_in_place(rows, weight, bias), probe, x)

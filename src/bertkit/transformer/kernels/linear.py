@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bertkit.transformer.kernels.activation import apply_activation
-from bertkit.transformer.kernels.row_invariance import multiply_rows
+from bertkit.transformer.kernels.row_invariance import Multiply, multiply_rows, probe_weight
 from bertkit.transformer.kernels.rows import Product, Quantized, padded
 
 _ROWS_EXPECTED = 1_024
@@ -53,7 +53,7 @@ class PlainLinear:
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        self.kind = (type(self).__name__, *weight.shape, weight.dtype, bias is None)
+        self.kind = (type(self).__name__, *weight.shape, weight.dtype, bias is not None)
         self.weight, self.bias = self.pack(weight), bias
 
     def __call__(self, x: Tensor, *, activation: str | None = None, residual: Tensor | None = None) -> Tensor:
@@ -61,7 +61,13 @@ class PlainLinear:
         if x.device.type != "cpu":
             return self.multiply(activation, x, residual)
         inputs = (x,) if residual is None else (x, residual)
-        return multiply_rows((*self.kind, activation, len(inputs)), partial(self.multiply, activation), *inputs)
+        kind = (*self.kind, activation, len(inputs))
+        return multiply_rows(kind, partial(self.multiply, activation), partial(self._probe, activation), *inputs)
+
+    def _probe(self, activation: str | None) -> Multiply:
+        _, num_outputs, width, dtype, has_bias = self.kind
+        bias = torch.zeros(num_outputs, dtype=dtype) if has_bias else None
+        return partial(type(self)(probe_weight(num_outputs, width, dtype), bias).multiply, activation)
 
     def pack(self, weight: Tensor) -> Tensor:
         return weight
@@ -106,8 +112,12 @@ class PlainInt8Linear:
 
     def __call__(self, x: Quantized) -> Product:
         """(M, K) to (M, N)."""
-        product = multiply_rows(self.kind, self.multiply, torch.from_numpy(x.values)).numpy()
+        product = multiply_rows(self.kind, self.multiply, self._probe, torch.from_numpy(x.values)).numpy()
         return Product(product, x.scales, x.middles, self.weight_sums, self.bias)
+
+    def _probe(self) -> Multiply:
+        _, num_outputs, width = self.kind
+        return type(self)(probe_weight(num_outputs, width, torch.float32), torch.zeros(num_outputs)).multiply
 
     def pack(self, weight: Tensor) -> Tensor:
         return weight.float()

@@ -11,6 +11,7 @@ Shape letters: M rows, K inputs, N outputs.
 from collections.abc import Callable, Hashable, Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from bertkit.executor import executor
@@ -24,11 +25,17 @@ ROW_COUNTS = (
 _REFERENCE_COUNTS = (64, 32, 16, 8)
 """The count that the others must agree with: the first of these whose rows do not depend on their position."""
 
+_ALIGNMENT = 64
+"""Bytes: MKL gives the same bits only for inputs that begin at a multiple of it, as torch's own tensors do."""
+
 _NUM_DISTINCT_ROWS = 13
 """Rows of a test input before they repeat: coprime with the tiles of every kernel, so a row meets each position."""
 
 Multiply = Callable[..., Tensor]
 """From (M, K) inputs, and maybe an (M, N) residual, to (M, N)."""
+
+Probe = Callable[[], Multiply]
+"""Makes a product of the same kind with `probe_weight`."""
 
 
 def row_count(num_rows: int) -> int:
@@ -42,25 +49,27 @@ def row_count(num_rows: int) -> int:
     return next(count for count in ROW_COUNTS if count >= num_rows)
 
 
-def multiply_rows(kind: Hashable, multiply: Multiply, *inputs: Tensor) -> Tensor:
+def multiply_rows(kind: Hashable, multiply: Multiply, probe: Probe, *inputs: Tensor) -> Tensor:
     """``multiply(*inputs)`` on the CPU, each row with the same bits regardless of the number of rows and threads.
 
     Args:
         kind: equal for products that a library computes alike: the kernel, its fused steps, its shape.
-        inputs: of M rows each.
+        probe: called when a number of rows is met for the first time.
+        inputs: of M rows each; the first one is multiplied, others are added.
 
     Returns:
         (M, N).
     """
     num_threads, num_rows = torch.get_num_threads(), len(inputs[0])
+    inputs = tuple(tensor if tensor.data_ptr() % _ALIGNMENT == 0 else tensor.clone() for tensor in inputs)
     plan = _plans.get((kind, num_threads, num_rows))
     if plan is None:
-        plan = _plan(kind, num_threads, num_rows, multiply, inputs)
+        plan = _plan(_Checks(kind, num_threads, probe, inputs), num_rows)
         _plans[kind, num_threads, num_rows] = plan  # threads that meet here find the same
     if plan == (num_rows,):
         return multiply(*inputs)
     if not plan:  # no count agrees when several threads share a product
-        return executor().submit(torch.inference_mode()(multiply_rows), kind, multiply, *inputs).result()
+        return executor().submit(torch.inference_mode()(multiply_rows), kind, multiply, probe, *inputs).result()
     parts, start = [], 0
     for count in plan:
         parts.append(multiply(*(_rows_of(tensor, start, count) for tensor in inputs)))
@@ -69,10 +78,22 @@ def multiply_rows(kind: Hashable, multiply: Multiply, *inputs: Tensor) -> Tensor
     return product[:num_rows]
 
 
-def is_row_invariant(kind: Hashable, multiply: Multiply, *inputs: Tensor) -> bool:
+def is_row_invariant(kind: Hashable, probe: Probe, *inputs: Tensor) -> bool:
     """Whether every one of ROW_COUNTS agrees, so that no product of this kind needs to be split."""
-    checks = _Checks(kind, torch.get_num_threads(), multiply, inputs)
+    checks = _Checks(kind, torch.get_num_threads(), probe, inputs)
     return all(checks.agrees(count) for count in ROW_COUNTS)
+
+
+def probe_weight(num_outputs: int, width: int, dtype: torch.dtype) -> Tensor:
+    """(N, K) random weights whose products with the rows of a probe are 0, but for rounding.
+
+    What is left depends on the order of the terms in nearly every element, also after it is rounded to bfloat16; of
+    products that do not cancel, one in some thousand would show it.
+    """
+    generator = torch.Generator().manual_seed(1)
+    return _mirrored(torch.randn(num_outputs, width // 2, generator=generator, dtype=torch.float64), width, -1).to(
+        dtype
+    )
 
 
 _plans: dict[tuple[Hashable, int, int], tuple[int, ...]] = {}
@@ -85,8 +106,7 @@ _agreed: dict[tuple[Hashable, int, int], bool] = {}
 """(kind, threads, count) -> whether the count gives the bits of the reference."""
 
 
-def _plan(kind: Hashable, num_threads: int, num_rows: int, multiply: Multiply, inputs: Sequence[Tensor]) -> tuple:
-    checks = _Checks(kind, num_threads, multiply, inputs)
+def _plan(checks: "_Checks", num_rows: int) -> tuple[int, ...]:
     plan: list[int] = []
     rest = num_rows
     while rest > 0:
@@ -107,9 +127,12 @@ class _Checks:
         inputs: any, for their widths and dtypes.
     """
 
-    def __init__(self, kind: Hashable, num_threads: int, multiply: Multiply, inputs: Sequence[Tensor]) -> None:
-        self.kind, self.num_threads, self.multiply = kind, num_threads, multiply
-        self.samples = [_sample(tensor) for tensor in inputs]
+    def __init__(self, kind: Hashable, num_threads: int, probe: Probe, inputs: Sequence[Tensor]) -> None:
+        self.kind, self.num_threads, self.multiply = kind, num_threads, probe()
+        self.rows = [
+            _probe_rows(inputs[0]),
+            *(tensor.new_zeros(_NUM_DISTINCT_ROWS, tensor.shape[1]) for tensor in inputs[1:]),
+        ]
 
     def agrees(self, count: int) -> bool:
         """Whether products of so many rows have the bits of the reference, on this number of threads."""
@@ -140,16 +163,22 @@ class _Checks:
 
     def _product(self, count: int, start: int = 0) -> Tensor:
         rows = _repeated(count, start)
-        return self.multiply(*(sample[rows] for sample in self.samples))
+        return self.multiply(*(tensor[rows] for tensor in self.rows))
 
 
-def _sample(tensor: Tensor) -> Tensor:
-    """(_NUM_DISTINCT_ROWS, width) random numbers of a tensor's dtype."""
-    generator = torch.Generator().manual_seed(0)
-    shape = (_NUM_DISTINCT_ROWS, tensor.shape[1])
+def _probe_rows(tensor: Tensor) -> Tensor:
+    """(_NUM_DISTINCT_ROWS, K) random numbers of a tensor's width and dtype, which `probe_weight` cancels."""
+    generator, width = torch.Generator().manual_seed(0), tensor.shape[1]
+    shape = (_NUM_DISTINCT_ROWS, width // 2)
     if tensor.dtype == torch.uint8:
-        return torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
-    return torch.randn(shape, generator=generator, dtype=torch.float32).to(tensor.dtype)
+        return _mirrored(torch.randint(0, 256, shape, generator=generator), width, 1).to(tensor.dtype)
+    return _mirrored(torch.randn(shape, generator=generator, dtype=torch.float64), width, 1).to(tensor.dtype)
+
+
+def _mirrored(half: Tensor, width: int, sign: int) -> Tensor:
+    """(n, K / 2) columns and the same in another order, times ``sign``; with a column of zeros if K is odd."""
+    order = torch.randperm(half.shape[1], generator=torch.Generator().manual_seed(2))
+    return F.pad(torch.cat([half, sign * half[:, order]], dim=1), (0, width % 2))
 
 
 def _repeated(count: int, start: int = 0) -> Tensor:
@@ -165,4 +194,6 @@ def _is_same(a: Tensor, b: Tensor) -> bool:
 def _rows_of(tensor: Tensor, start: int, count: int) -> Tensor:
     """Rows ``start`` to ``start + count``, zeros beyond the end."""
     rows = tensor[start : start + count]
-    return rows if len(rows) == count else torch.cat([rows, rows.new_zeros(count - len(rows), rows.shape[1])])
+    if len(rows) == count:
+        return rows if rows.data_ptr() % _ALIGNMENT == 0 else rows.clone()
+    return torch.cat([rows, rows.new_zeros(count - len(rows), rows.shape[1])])

@@ -61,11 +61,12 @@ def plain_attention(
     """
     if query_key_value.device.type != "cpu":
         return packed_self_attention(query_key_value, batch.seqlens, num_heads, rotary=rotary, window=window)
-    contexts, start = [], 0  # one by one: torch's last bits depend on how many sequences there are
+    contexts, start = [], 0  # one by one and copied: the last bits depend on their number, and on where one begins
     for length in batch.seqlens:
         own = slice(start, start + length)
         angles = None if rotary is None else rotary.at(own)
-        contexts.append(packed_self_attention(query_key_value[own], [length], num_heads, rotary=angles, window=window))
+        copied = query_key_value[own].clone()
+        contexts.append(packed_self_attention(copied, [length], num_heads, rotary=angles, window=window))
         start += length
     return torch.cat(contexts)
 
