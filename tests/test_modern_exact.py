@@ -128,7 +128,6 @@ def test_weights_saved_here_give_transformers_the_same_outputs(kind: str, number
     assert_same([ours, double], published.eval(), kind, number)
 
 
-@pytest.mark.every_processor
 @pytest.mark.parametrize("number", [0, 4, 13, 26])
 @torch.inference_mode()
 def test_published_code_as_it_stands(number: int) -> None:

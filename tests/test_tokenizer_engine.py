@@ -181,7 +181,6 @@ def test_the_stored_tables_are_as_derived() -> None:
 # Packed arrays -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.every_processor
 @settings(max_examples=100, deadline=None)
 @given(
     st.lists(st.lists(st.sampled_from(FRAGMENTS), max_size=12).map("".join), max_size=6),
