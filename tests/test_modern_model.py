@@ -36,6 +36,7 @@ def small(number: int = 5, **changes) -> Model:
     return our_model("encoder", number, **settings | {"max_position_embeddings": 99} | changes)
 
 
+@pytest.mark.every_processor
 @pytest.mark.parametrize("choice", CHOICES)
 @pytest.mark.parametrize("precision", CLOSE)
 @torch.inference_mode()
@@ -64,6 +65,7 @@ def test_every_activation(hidden_activation: str) -> None:
         assert (found - expected).abs().max() <= tolerance * max(1, expected.abs().max())
 
 
+@pytest.mark.every_processor
 @pytest.mark.parametrize("sizes", [(128, 4, 352), (60, 3, 37), (24, 2, 19)], ids=str)
 @pytest.mark.parametrize("precision", CLOSE)
 @torch.inference_mode()

@@ -27,6 +27,7 @@ CHOICES = {  # every path that some CPU or build of torch takes
 CLOSE = {"float32": 1e-5, "bfloat16": 0.06, "int8": 0.25}  # of the largest hidden state, tiny random models
 
 
+@pytest.mark.every_processor
 @pytest.mark.parametrize("choice", CHOICES)
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("hidden_act", ["gelu", "gelu_new", "relu"])
@@ -66,6 +67,7 @@ def published_size(seed: int) -> Model:
     return of_size(128, 4, 512, seed)
 
 
+@pytest.mark.every_processor
 @pytest.mark.parametrize("sizes", [(128, 4, 512), (312, 12, 1200), (100, 5, 300), (33, 3, 99), (20, 4, 44)], ids=str)
 @pytest.mark.parametrize("precision", PRECISIONS)
 @torch.inference_mode()
@@ -80,6 +82,7 @@ def test_a_sequence_has_the_same_bits_alone_and_in_any_company(precision: str, s
     assert torch.equal(backwards, torch.cat(together[::-1]))
 
 
+@pytest.mark.every_processor
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_a_vector_has_the_same_bits_whatever_the_batches(precision: str) -> None:
     model = Model(published_size(7).checkpoint, precision)
@@ -153,6 +156,7 @@ def test_a_model_made_in_inference_mode() -> None:
     assert np.abs(after - before).max() > 1e-3
 
 
+@pytest.mark.every_processor
 @pytest.mark.parametrize("num_threads", [1, 2, 3])
 def test_any_number_of_threads_gives_the_same_vectors_and_is_left_as_it_was(num_threads: int) -> None:
     model, texts = our_model("encoder", 8), TEXTS * 9

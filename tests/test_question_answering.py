@@ -308,6 +308,7 @@ def test_an_answer_is_found_wherever_it_stands(place):
     assert prediction.answer.probability > 0.9
 
 
+@pytest.mark.every_processor
 def test_predictions_are_the_same_in_any_company():
     model, examples = model_of(TASK), questions(17, longest=30)
     together = model.predict(examples)

@@ -115,6 +115,7 @@ def rows_of(model: Model, precision: str, head: str, encodings: Encodings, token
     ).numpy()
 
 
+@pytest.mark.every_processor
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
 @pytest.mark.parametrize("kind", sorted(KINDS.keys() - {"encoder", "pretraining", "multiple_choice"}))
 @pytest.mark.parametrize("maker", [our_model, random_modern.our_model])

@@ -288,6 +288,7 @@ def test_words_that_cannot_be_read():
     assert model_of(plain).predict([["\u200b"]])[0].labels == ("NOUN",)
 
 
+@pytest.mark.every_processor
 def test_predictions_are_the_same_in_any_company():
     model, examples = model_of(TASK, max_length=11), texts(17, longest=30)
     together = model.predict(examples, report=PredictReport())

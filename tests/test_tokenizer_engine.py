@@ -6,7 +6,6 @@ import pickle
 import random
 import subprocess
 import sys
-import textwrap
 import threading
 import time
 import unicodedata
@@ -348,19 +347,6 @@ def test_a_tokenizer_travels_to_other_processes() -> None:
     TOKENIZER.encode("the cat")
     copy = pickle.loads(pickle.dumps(TOKENIZER))
     assert np.array_equal(copy.encode("the cats").input_ids, TOKENIZER.encode("the cats").input_ids)
-
-
-def test_where_nothing_may_be_written_it_compiles_anew() -> None:
-    """Neither the package's folder nor the user's: no error, only time."""
-    code = f"""
-        from numba.core import caching
-        def no_folder(*_): return None
-        for locator in caching.CacheImpl._locator_classes: locator.from_function = classmethod(no_folder)
-        from bertkit.tokenizer import Tokenizer
-        print(Tokenizer.from_vocab({list(TOKENS)!r}).encode("the cats").input_ids.tolist())
-        """
-    result = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True)
-    assert result.stdout.strip() == str(TOKENIZER.encode("the cats").input_ids.tolist()), result.stderr
 
 
 # Worst cases ---------------------------------------------------------------------------------------------------------

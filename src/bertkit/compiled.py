@@ -2,19 +2,31 @@
 
 Takes: functions written in the part of Python that numba compiles.
 Gives: such a function as machine code, kept on disk and run without the interpreter's lock.
-May import: nothing.
+May import: whole_files.
 """
 
 import hashlib
+import os
+import pickle
 import re
+import sys
+import threading
+import time
+import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
+from numba.core.caching import NullCache
 from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import Compiler
+from numba.core.compiler import Compiler, CompileResult
+from numba.core.event import Event, Listener, register
+from numba.core.serialize import dumps
+
+from bertkit.whole_files import whole_file
 
 Function = TypeVar("Function", bound=Callable)
 
@@ -22,8 +34,9 @@ Function = TypeVar("Function", bound=Callable)
 def compiled(function: Function) -> Function:
     """Compile ``function`` when it is first called, for the types it is called with.
 
-    The machine code is kept beside the source, or where that may not be written in the user's cache folder, or where
-    that is not possible either not at all: then every process compiles anew.
+    The machine code is kept next to the source, or where that folder cannot be written in the user's cache folder; in
+    ``NUMBA_CACHE_DIR`` alone where that is set. Where nothing can be written, a warning says so once, and every process
+    compiles again.
     """
     return _kept(function)
 
@@ -74,14 +87,121 @@ _LEAN = {"_nrt": False, "no_rewrites": True}  # the rewrites would only drop bra
 
 
 def _kept(function: Function, **options: bool) -> Function:
-    try:
-        dispatcher = _compile(function, cache=True, **options)
-    except RuntimeError:  # no folder to keep it in
-        return _compile(function, **options)
-    # numba keeps code for one state of the file that defines a function; compiled code also calls other files of ours.
-    index = dispatcher._cache._cache_file
-    index._version = f"{index._version} {_source_state(Path(function.__code__.co_filename))}"
+    dispatcher = _compile(function, **options)
+    if Path(function.__code__.co_filename).exists():
+        dispatcher._cache = _KeptCode(function)
     return dispatcher
+
+
+class _KeptCode(NullCache):
+    """Machine code of a function on disk, a file for each signature and processor.
+
+    numba's own cache has an index that two processes can write at once, each without the other's entry and with the
+    other's file; and it neither reads a folder that it cannot write nor survives a full disk. Here the name of a file
+    holds everything that its content depends on, and files are written whole.
+    """
+
+    def __init__(self, function: Callable) -> None:
+        file = Path(function.__code__.co_filename)
+        self._function, self._folders = function, _folders(file)
+        self._name = re.sub(r"\W+", "-", f"{file.stem}.{function.__qualname__}")
+        self._state = _source_state(file)
+
+    def _file_name(self, signature: Any, codegen: Any) -> str:
+        code, captured = self._function.__code__, [cell.cell_contents for cell in self._function.__closure__ or ()]
+        key = hashlib.sha256(dumps(captured))
+        target = (numba.__version__, sys.implementation.cache_tag, codegen.magic_tuple())  # with the processor
+        key.update(repr((str(signature), target, code.co_firstlineno, code.co_code)).encode())
+        return f"{self._name}.{self._state}.{key.hexdigest()[:24]}.nbc"
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        target_context.refresh()
+        name = self._file_name(sig, target_context.codegen())
+        for folder in self._folders:
+            with suppress(Exception):  # missing, not readable or damaged
+                return CompileResult._rebuild(target_context, *pickle.loads((folder / name).read_bytes()))
+        return None
+
+    def save_overload(self, sig: Any, cres: CompileResult) -> None:
+        if cres.library.has_dynamic_globals:  # addresses of this process
+            return
+        name, content, problems = self._file_name(sig, cres.library.codegen), dumps(cres._reduce()), []
+        for folder in self._folders:
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                with whole_file(folder / name) as file:
+                    file.write_bytes(content)
+                for other in folder.glob(f"{self._name}.*.nbc"):
+                    if other.name.split(".")[1] != self._state:  # of an earlier state of the source
+                        other.unlink(missing_ok=True)
+                return
+            except OSError as error:
+                problems.append(f"{folder}: {error.strerror}")
+        _warn_not_kept("; ".join(problems))
+
+
+def _folders(file: Path) -> list[Path]:
+    """Folders for the machine code of a source file: it is read from any, and written to the first that allows it."""
+    subfolder = f"{file.parent.name}_{hashlib.sha256(str(file.parent).encode()).hexdigest()[:16]}"
+    if chosen := os.environ.get("NUMBA_CACHE_DIR"):
+        return [Path(chosen) / subfolder]
+    user_cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return [file.parent / "__pycache__", Path(user_cache) / "bertkit" / "machine_code" / subfolder]
+
+
+_said: set[str] = set()
+
+
+def _first_time(topic: str) -> bool:
+    first = topic not in _said
+    _said.add(topic)
+    return first
+
+
+def _warn_not_kept(problems: str) -> None:
+    if _first_time("not kept"):
+        warnings.warn(
+            f"compiled machine code cannot be kept on disk ({problems}): every process compiles again, which takes up "
+            "to a minute; set NUMBA_CACHE_DIR to a folder that can be written",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+
+class _Notice(Listener):
+    """Says once, on a terminal, why nothing seems to happen: after two seconds of compiling in all."""
+
+    def __init__(self) -> None:
+        self._depth, self._seconds_left = 0, 2.0
+
+    def on_start(self, event: Event) -> None:
+        if not _is_ours(event):
+            return
+        self._depth += 1  # a function has those compiled that it calls
+        if self._depth == 1:
+            self._started, self._timer = time.monotonic(), threading.Timer(max(0, self._seconds_left), self._say)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def on_end(self, event: Event) -> None:
+        if not _is_ours(event):
+            return
+        self._depth -= 1
+        if self._depth == 0:
+            self._timer.cancel()
+            self._seconds_left -= time.monotonic() - self._started
+
+    def _say(self) -> None:
+        if _first_time("compiling") and sys.stderr is not None and sys.stderr.isatty():
+            print("bertkit: compiling for this processor, once: up to a minute", file=sys.stderr, flush=True)
+
+
+def _is_ours(event: Event) -> bool:
+    return event.data is not None and isinstance(event.data["dispatcher"]._cache, _KeptCode)
+
+
+_notice = _Notice()
+register("numba:compile", _notice)
 
 
 @cache

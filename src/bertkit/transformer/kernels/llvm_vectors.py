@@ -62,8 +62,25 @@ def widen(builder: Any, lanes: Any) -> Any:
     return builder.bitcast(upper, FLOATS)
 
 
-def narrow(builder: Any, vector: Any, lanes: ir.VectorType) -> Any:
-    return vector if lanes == FLOATS else builder.bitcast(builder.fptrunc(vector, BFLOATS), lanes)
+def narrow(context: Any, builder: Any, vector: Any, lanes: ir.VectorType) -> Any:
+    """Sixteen float32 as the elements of an array: bfloat16 is rounded to the nearest, ties to even.
+
+    Only AVX-512 BF16 has an instruction for it. Elsewhere LLVM would call a function of the compiler's run-time
+    library, which is not there; so the lower half of the bits is rounded off by whole numbers.
+    """
+    if lanes == FLOATS:
+        return vector
+    if "+avx512bf16" in context.codegen().magic_tuple()[2].split(","):
+        return builder.bitcast(builder.fptrunc(vector, BFLOATS), lanes)
+
+    def constant(number: int) -> Any:
+        return ir.Constant(INTS, [number] * WIDTH)
+
+    bits = builder.bitcast(vector, INTS)
+    odd = builder.and_(builder.lshr(bits, constant(16)), constant(1))
+    rounded = builder.lshr(builder.add(bits, builder.add(odd, constant(0x7FFF))), constant(16))
+    is_nan = builder.fcmp_unordered("uno", vector, vector)  # rounding could carry its last bits into the sign
+    return builder.trunc(builder.select(is_nan, constant(0x7FC0), rounded), lanes)
 
 
 def in_all_lanes(builder: Any, value: Any) -> Any:

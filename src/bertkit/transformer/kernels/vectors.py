@@ -71,7 +71,7 @@ def store(typing_context, array, index, vector):
 
     def generate(context, builder, signature, arguments):
         place, lanes, align = place_of(context, builder, signature.args[0], *arguments[:2])
-        builder.store(narrow(builder, arguments[2], lanes), place, align=align)
+        builder.store(narrow(context, builder, arguments[2], lanes), place, align=align)
         return context.get_dummy_value()
 
     return types.void(array, types.intp, VECTOR), generate
@@ -86,7 +86,7 @@ def store_first(typing_context, array, index, vector, count):
         masked = llvm_function(
             builder, f"masked.store.{suffix(lanes)}.p0", ir.VoidType(), [lanes, place.type, INT, BITS]
         )
-        numbers = narrow(builder, arguments[2], lanes)
+        numbers = narrow(context, builder, arguments[2], lanes)
         builder.call(masked, [numbers, place, INT(align), first_lanes(builder, arguments[3])])
         return context.get_dummy_value()
 

@@ -1,0 +1,134 @@
+"""Kept machine code: read by later processes, of any processor, whole whoever writes, and not needed to run."""
+
+import os
+import platform
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = """
+from bertkit.compiled import compiled
+
+@compiled
+def half(x):
+    return x / 2
+
+@compiled
+def quarter(x):
+    return half(half(x))
+"""
+REPORT = "print(*(sum(f.stats.cache_hits.values()) for f in (tiny.half, tiny.quarter)))"
+"""How many signatures of each were read, not compiled."""
+
+
+def command(folder: Path, code: str, **environment: str) -> dict:
+    """What starts a process that imports the source as ``tiny``."""
+    base = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
+    paths = os.pathsep.join([str(folder), *filter(None, [base.get("PYTHONPATH")])])
+    base |= {"PYTHONPATH": paths, "XDG_CACHE_HOME": str(folder / "user"), "PYTHONDONTWRITEBYTECODE": "1"}
+    return {"args": [sys.executable, "-c", f"import tiny\n{code}"], "env": base | environment}
+
+
+def run(folder: Path, code: str, **environment: str) -> tuple[str, str]:
+    done = subprocess.run(**command(folder, code, **environment), capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip(), done.stderr
+
+
+def kept(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*.nbc"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "tiny.py").write_text(SOURCE)
+    return tmp_path
+
+
+def test_an_empty_folder_is_filled_and_read(folder: Path) -> None:
+    code = f"print(tiny.quarter(3.0)); {REPORT}"
+    assert run(folder, code) == ("0.75\n0 0", "")
+    assert [file.name.split(".")[0] for file in kept(folder / "__pycache__")] == ["tiny-half", "tiny-quarter"]
+    assert run(folder, code) == ("0.75\n0 1", "")  # it contains the other
+    damaged = kept(folder)[1]
+    damaged.write_bytes(damaged.read_bytes()[:99])  # as a failing disk leaves it
+    assert run(folder, code) == ("0.75\n1 0", "")
+    assert run(folder, code) == ("0.75\n0 1", "")
+
+
+def test_an_edit_compiles_again_and_removes_the_old(folder: Path) -> None:
+    run(folder, "tiny.quarter(3.0)")
+    before = kept(folder)
+    (folder / "tiny.py").write_text(SOURCE.replace("x / 2", "x / 4"))
+    assert run(folder, "print(tiny.quarter(3.0))")[0] == "0.1875"
+    assert len(kept(folder)) == 2 and not {*before} & {*kept(folder)}
+
+
+def test_a_source_folder_that_cannot_be_written(folder: Path) -> None:
+    (folder / "__pycache__").write_text("a file where the folder should be")
+    code = f"print(tiny.half(3.0)); {REPORT}"
+    assert run(folder, code) == ("1.5\n0 0", "")
+    assert run(folder, code) == ("1.5\n1 0", "")
+    assert [file.parent.parent for file in kept(folder)] == [folder / "user" / "bertkit" / "machine_code"]
+
+
+def test_where_nothing_can_be_written_one_warning_says_so(folder: Path) -> None:
+    for name in ("__pycache__", "user"):
+        (folder / name).write_text("a file where the folder should be")
+    output, messages = run(folder, f"print(tiny.quarter(3.0), tiny.half(3)); {REPORT}")
+    assert output == "0.75 1.5\n0 0"
+    assert messages.count("machine code cannot be kept") == messages.count("Warning") == 1
+    assert str(folder / "__pycache__") in messages and "NUMBA_CACHE_DIR" in messages
+
+
+def test_a_full_disk_stops_nothing(folder: Path) -> None:
+    limit = "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+    limit += "resource.setrlimit(resource.RLIMIT_FSIZE, (999, resource.RLIM_INFINITY))\n"
+    output, messages = run(folder, f"{limit}print(tiny.quarter(3.0))")
+    assert output == "0.75" and messages.count("machine code cannot be kept") == 1
+    assert [file.name for file in folder.rglob("*") if file.is_file()] == ["tiny.py"]
+
+
+def test_what_is_kept_in_a_read_only_folder_is_read(folder: Path) -> None:
+    run(folder, "tiny.half(3.0)")
+    refuse = "import bertkit.compiled, errno\ndef refuse(_): raise OSError(errno.EROFS, 'Read-only file system')\n"
+    refuse += "bertkit.compiled.whole_file = refuse\n"
+    assert run(folder, f"{refuse}print(tiny.half(3.0)); {REPORT}") == ("1.5\n1 0", "")
+    assert "Read-only file system" in run(folder, f"{refuse}tiny.half(3)")[1]
+
+
+def test_processes_that_compile_at_the_same_time(folder: Path) -> None:
+    numbers = ["3.0", "3", "np.float32(3)"]  # of three types
+    code = "import numpy as np; print(*[float(tiny.quarter(x)) for x in ({})])"
+    orders = [", ".join(numbers[i:] + numbers[:i]) for i in range(3)]
+    processes = [
+        subprocess.Popen(**command(folder, code.format(order)), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for order in orders
+    ]
+    for process in processes:
+        output, messages = process.communicate(timeout=240)
+        assert (output.split(), messages) == ([b"0.75"] * 3, b"")
+    assert run(folder, code.format(orders[0]) + f"; {REPORT}")[0].splitlines()[-1] == "0 3"
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="names a processor of this kind")
+def test_each_processor_has_its_own_machine_code(folder: Path) -> None:
+    code = f"print(tiny.half(3.0)); {REPORT}"
+    haswell = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": ""}
+    assert run(folder, code)[0] == run(folder, code, **haswell)[0] == "1.5\n0 0"
+    assert run(folder, code)[0] == run(folder, code, **haswell)[0] == "1.5\n1 0"
+    assert len(kept(folder)) == 2
+
+
+def test_a_terminal_is_told_once_what_takes_long(folder: Path) -> None:
+    code = "import bertkit.compiled; bertkit.compiled._notice._seconds_left = 0.001; tiny.quarter(3.0); tiny.half(3)"
+    ours, theirs = pty.openpty()
+    done = subprocess.run(**command(folder, code), stdout=subprocess.PIPE, stderr=theirs, timeout=120)
+    os.close(theirs)
+    assert done.returncode == 0 and not done.stdout
+    assert os.read(ours, 9_999).decode().strip() == "bertkit: compiling for this processor, once: up to a minute"
+    os.close(ours)
+    assert run(folder, f"{code}; tiny.half(True)") == ("", "")  # not a terminal

@@ -1,0 +1,122 @@
+"""Same bits and exact outputs on every processor that this machine can pretend to be.
+
+A library chooses its machine code by the processor's instruction sets; environment variables forbid it some of them, as
+if the processor lacked them. Each pretended processor is a process of its own that runs other tests again: those marked
+`every_processor`, and in `make test-slow` all tests of exactness.
+"""
+
+import os
+import platform
+import subprocess
+import sys
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+
+import pytest
+
+TESTS = Path(__file__).parent
+MARKED = {file.name for file in TESTS.glob("test_*.py") if "@pytest.mark.every_processor\n" in file.read_text()}
+KERNELS = {"test_kernels.py", "test_modern_kernels.py", "test_training_kernels.py"}
+TOKENIZER = {"test_tokenizer_engine.py", "test_tokenizer_exact.py"}
+MODELS = {"test_model_exact.py", "test_modern_exact.py"}
+
+
+class Processor(NamedTuple):
+    """What a process is told, and which instruction sets it then needs."""
+
+    settings: Mapping[str, str] = MappingProxyType({})
+    needs: str = ""
+    arguments: Sequence[str] = ()
+
+
+def numba(processor: str) -> dict[str, str]:
+    return {"NUMBA_CPU_NAME": processor, "NUMBA_CPU_FEATURES": ""}  # the features that the name stands for
+
+
+AVX2 = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
+MANY_THREADS = {"OMP_NUM_THREADS": str((os.cpu_count() or 1) + 3)}
+WITHOUT_ONEDNN = ["-p", "without_onednn"]
+
+SHORT = {
+    "libraries with AVX2": Processor(AVX2, "avx2 fma"),
+    "no oneDNN, more threads than cores": Processor(MANY_THREADS, arguments=WITHOUT_ONEDNN),
+}
+WHOLE = {
+    "one thread": Processor({"OMP_NUM_THREADS": "1"}),
+    "more threads than cores": Processor(MANY_THREADS),
+    "no oneDNN": Processor(arguments=WITHOUT_ONEDNN),
+    "no vectors beyond SSE4": Processor(
+        {"ONEDNN_MAX_CPU_ISA": "SSE41", "ATEN_CPU_CAPABILITY": "default", **numba("nehalem")}, "sse4_1"
+    ),
+    "Haswell": Processor({**AVX2, **numba("haswell")}, "avx2 fma"),
+    "AVX2 VNNI": Processor({"ONEDNN_MAX_CPU_ISA": "AVX2_VNNI"}, "avx_vnni"),
+    "AVX2 VNNI 2": Processor({"ONEDNN_MAX_CPU_ISA": "AVX2_VNNI_2"}, "avx_vnni_int8 avx_ne_convert"),
+    "Skylake": Processor({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE", **numba("skylake-avx512")}, "avx512bw"),
+    "AVX-512 VNNI": Processor({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI"}, "avx512_vnni"),
+    "AVX-512 BF16": Processor({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}, "avx512_bf16"),
+    "AVX-512 FP16": Processor({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_FP16"}, "avx512_fp16"),
+    "AMX": Processor({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_AMX"}, "amx_bf16 amx_int8"),
+    "AMX FP16": Processor({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_AMX_FP16"}, "amx_fp16"),
+}
+
+
+def missing(needs: str) -> list[str]:
+    """The instruction sets, by their names in /proc/cpuinfo, that this machine does not have."""
+    if platform.machine() != "x86_64":
+        return needs.split()
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    flags = next((line.split(":")[1].split() for line in lines if line.startswith("flags")), [])
+    return [name for name in needs.split() if name not in flags]
+
+
+def environment_of(processor: Processor) -> dict[str, str]:
+    if lacking := missing(processor.needs):
+        pytest.skip(f"this machine has no {', '.join(lacking)}")
+    unset = {"OMP_NUM_THREADS", "PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER"}
+    environment = {name: value for name, value in os.environ.items() if name not in unset} | dict(processor.settings)
+    paths = os.pathsep.join([str(TESTS), *filter(None, [environment.get("PYTHONPATH")])])  # where the plugin is
+    return environment | {"PYTHONPATH": paths}
+
+
+def run_again(processor: Processor, files: set[str], marker: str) -> None:
+    environment = environment_of(processor)
+    command = [sys.executable, "-m", "pytest", "-m", marker, "-p", "no:cacheprovider", "--timeout", "0", "--tb", "line"]
+    result = subprocess.run(
+        [*command, *processor.arguments, *sorted(files)], cwd=TESTS, env=environment, capture_output=True, text=True
+    )
+    assert result.returncode == 0, f"{processor}:\n{result.stdout[-9_000:]}\n{result.stderr[-3_000:]}"
+
+
+def test_the_libraries_believe_the_pretence() -> None:
+    code = """
+        import torch, without_onednn, bertkit.transformer.kernels.choice as choice
+        from numba.core.registry import cpu_target
+        print(torch.backends.cpu.get_cpu_capability(), cpu_target.target_context.codegen().magic_tuple()[1:])
+        print(torch.ops.mkldnn._is_mkldnn_bf16_supported(), choice.kernels_for("float32", torch.device("cpu")).linear)
+        """
+    result = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        env=environment_of(WHOLE["Haswell"]), capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    first, second = result.stdout.splitlines()
+    assert first == "AVX2 ('haswell', '')"
+    assert second.startswith("False ") and "PlainLinear" in second
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_promises(name: str) -> None:
+    run_again(SHORT[name], MARKED - KERNELS, "every_processor")
+
+
+def test_kernels_without_avx512() -> None:
+    run_again(Processor(numba("haswell"), "avx2 fma"), MARKED & KERNELS, "every_processor")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3_600)
+@pytest.mark.parametrize("name", WHOLE)
+def test_every_test_of_exactness(name: str) -> None:
+    run_again(WHOLE[name], MARKED | KERNELS | TOKENIZER | MODELS, "not slow")
