@@ -107,6 +107,15 @@ class _KeptCode(NullCache):
         self._name = re.sub(r"\W+", "-", f"{file.stem}.{function.__qualname__}")
         self._state = _source_state(file)
 
+    @property
+    def cache_path(self) -> str | None:
+        """The folder that new machine code is written to; None where no folder can be written."""
+        for folder in self._folders:
+            there = next(path for path in (folder, *folder.parents) if path.exists())
+            if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
+                return str(folder)
+        return None
+
     def _file_name(self, signature: Any, codegen: Any) -> str:
         code, captured = self._function.__code__, [cell.cell_contents for cell in self._function.__closure__ or ()]
         key = hashlib.sha256(dumps(captured))
