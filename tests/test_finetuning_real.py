@@ -58,7 +58,7 @@ def test_twenty_losses_of_transformers_on_real_sentences(
 
 def test_a_few_hundred_sentences_teach_what_is_praise(tmp_path: Path, shared_data: Path) -> None:
     train, dev = sst2(shared_data, "train", 600), sst2(shared_data, "dev", 872)
-    settings = FinetuningSettings(learning_rate=1e-4)
+    settings = FinetuningSettings(learning_rate=1e-4, num_epochs=3)
     outcome = Finetuning(tmp_path / "out", MODEL, "sequence-classification", settings).start(train, dev)
     assert outcome.metrics["accuracy"] > 0.74  # 0.784 when written; half of the sentences are praise
     praise, blame = load(tmp_path / "out").predict(["a joy from start to finish", "a dull and tedious mess"])

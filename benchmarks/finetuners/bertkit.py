@@ -12,6 +12,7 @@ from trainers import ByName
 
 import bertkit
 from bertkit.finetuning import Finetuning, FinetuningSettings
+from bertkit.tasks import task_kind
 from bertkit.training import TrainingSettings
 from finetuners import NUM_WARM_UP_STEPS, Facts, Settings
 
@@ -23,6 +24,8 @@ class Finetuner(ByName):
     def finetune(self, model: Path, train: Sequence[Any], test: Sequence[Any], settings: Settings) -> Facts:
         with tempfile.TemporaryDirectory() as folder:
             some = train[: NUM_WARM_UP_STEPS * settings.batch_size]
+            alone = {id(example) for example, _ in task_kind(settings.kind).unlearnable(some)}
+            some = [example for example in some if id(example) not in alone]
             _run(Path(folder, "warm-up"), model, some, replace(settings, num_epochs=1))
             out = Path(folder, "out")
             events = _run(out, model, train, settings)

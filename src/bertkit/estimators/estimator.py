@@ -32,6 +32,8 @@ class TextEstimator(BaseEstimator):
 
     Attributes:
         model_: the trained `Model`.
+        outcome_: how ``fit`` ended, an `Outcome`: with dev examples their metrics, and beside them what is reached
+            without fine-tuning. Kept by pickles, not by ``save``.
     """
 
     _task: ClassVar[type[TextTask]]
@@ -80,7 +82,7 @@ class TextEstimator(BaseEstimator):
                 Path(folder) / "model", self.model, task, settings, options,
                 device=self.device, tell=lambda line: None, resumable=False,
             )  # fmt: skip
-            run.start(train, dev)
+            self.outcome_ = run.start(train, dev)
             self.model_ = load(run.out, device=self.device)
 
     def _task_options(self) -> dict[str, Any]:

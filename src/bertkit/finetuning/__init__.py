@@ -7,18 +7,23 @@ tasks, checkpoint, training, inference, model, evidence.
 """
 
 from bertkit.finetuning.adapters import load_with_adapter
+from bertkit.finetuning.baselines import baselines_of, comparison, higher_is_better
 from bertkit.finetuning.card import scores_section, with_section
 from bertkit.finetuning.feed import LabelledFeed
-from bertkit.finetuning.run import Finetuning, Outcome, higher_is_better
-from bertkit.finetuning.settings import FinetuningSettings
+from bertkit.finetuning.run import Finetuning, Outcome
+from bertkit.finetuning.settings import PAPER, FinetuningSettings, default_settings
 from bertkit.finetuning.sweep import SWEEPS, sweep
 
 __all__ = [
+    "PAPER",
     "SWEEPS",
     "Finetuning",
     "FinetuningSettings",
     "LabelledFeed",
     "Outcome",
+    "baselines_of",
+    "comparison",
+    "default_settings",
     "higher_is_better",
     "load_with_adapter",
     "scores_section",

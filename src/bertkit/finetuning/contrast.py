@@ -107,13 +107,15 @@ def fit_head(model: Model, data: LabelledEncodings) -> None:
         head.classifier.bias.copy_(bias)
 
 
-def logistic_regression(vectors: Tensor, labels: Tensor, num_labels: int) -> tuple[Tensor, Tensor]:
+def logistic_regression(
+    vectors: Tensor, labels: Tensor, num_labels: int, max_iter: int = 1_000
+) -> tuple[Tensor, Tensor]:
     """The (C, D) weights and (C,) biases that minimize INVERSE_PENALTY times the cross-entropy summed over (N, D)
     vectors plus half the squared weights: scikit-learn's LogisticRegression, for two labels with a row for each."""
     vectors, found = vectors.double(), torch.zeros(num_labels, vectors.shape[1] + 1, dtype=torch.float64)
     found.requires_grad = True
     optimizer = torch.optim.LBFGS(
-        [found], max_iter=1_000, tolerance_grad=1e-5, tolerance_change=0.0, line_search_fn="strong_wolfe"
+        [found], max_iter=max_iter, tolerance_grad=1e-5, tolerance_change=0.0, line_search_fn="strong_wolfe"
     )
 
     def objective() -> Tensor:

@@ -21,18 +21,21 @@ from tqdm import tqdm
 
 from bertkit.batch import LabelledEncodings
 from bertkit.checkpoint import save_checkpoint
+from bertkit.checkpoint.config_file import read_config
 from bertkit.device import cpu_name, resolve_device
 from bertkit.errors import CheckpointError, DataError, UsageError
 from bertkit.evidence import Measured, measured_scores
 from bertkit.finetuning.adapters import add_adapters, read_adapter, without_adapters, write_adapter
+from bertkit.finetuning.baselines import baselines_of, comparison, higher_is_better
 from bertkit.finetuning.card import DataFacts, model_card
 from bertkit.finetuning.contrast import ContrastFeed, fit_head
 from bertkit.finetuning.feed import LabelledFeed
 from bertkit.finetuning.network import freeze, model_to_train, rate_factor
-from bertkit.finetuning.settings import FinetuningSettings
+from bertkit.finetuning.settings import PAPER, FinetuningSettings, default_settings
 from bertkit.inference import PredictReport
 from bertkit.inference.truncation import warn_of_truncation
 from bertkit.json_files import member, read_json, write_json
+from bertkit.locate import locate, transformer_folder
 from bertkit.model import Model, load
 from bertkit.tasks import FewShotClassification, TextTask, task_kind
 from bertkit.training import (
@@ -64,6 +67,7 @@ class Outcome:
     step: int  # optimizer steps done
     best_step: int | None  # the step whose weights were kept; None: the last
     metrics: dict[str, float]  # of the model on the dev examples; none without them
+    baselines: dict[str, float] = field(default_factory=dict)  # on them, without fine-tuning: see `baselines_of`
 
 
 @dataclass
@@ -80,6 +84,7 @@ class Finetuning:
     files: Mapping[str, Path] = field(default_factory=dict)  # of "training" and "dev" examples, for the model's card
     num_set_aside: int = 0  # rows of them that could not be used, for the card too
     resumable: bool = True  # keep a checkpoint for each epoch; else only of the best
+    compare: bool = True  # with what is reached without fine-tuning, on the dev examples
 
     def start(
         self,
@@ -97,6 +102,23 @@ class Finetuning:
                 the metric that decides is not a number.
             TrainingError: a loss that is no longer a number.
         """
+        run = replace(self, settings=self._complete_settings(len(train)))
+        return run._start(train, dev, resume=resume, should_stop=should_stop)
+
+    def _complete_settings(self, num_examples: int) -> FinetuningSettings:
+        """With a learning rate and a number of epochs."""
+        if self.settings.completed(PAPER) is self.settings:
+            return self.settings
+        if issubclass(task_kind(self.task), FewShotClassification):
+            return self.settings.completed(PAPER)
+        config = read_config(transformer_folder(locate(self.model))).transformer
+        num_batches = -(-num_examples // self.settings.batch_size)
+        return self.settings.completed(default_settings(config.hidden_size, num_batches))
+
+    def _start(
+        self, train: Sequence[Any], dev: Sequence[Any], *, resume: bool, should_stop: Callable[[], bool]
+    ) -> Outcome:
+        """As `start`; the settings have no gaps."""
         if self.settings.patience is not None and not dev:
             raise UsageError(f"patience={self.settings.patience} needs dev examples, by which to see improvement")
         if (self._run / GRID).is_file():
@@ -132,10 +154,27 @@ class Finetuning:
         self._finish(model, data, outcome)
         facts, intervals = {"training": self._data_facts("training", train, data)}, {}
         if dev:
+            if self.compare:
+                outcome = replace(outcome, baselines=self.baselines(model, train, dev))
             outcome, facts["dev"], intervals = self._judge(model, dev, outcome)
         self._write_card(model, facts, intervals, outcome, takes_pairs=getattr(train[0], "pair", None) is not None)
         self._save(model, outcome)
+        if self.compare:
+            self.tell(comparison(self._best_by(model.trained.task), outcome.metrics, outcome.baselines))
         return outcome
+
+    def baselines(self, model: Model, train: Sequence[Any], dev: Sequence[Any]) -> dict[str, float]:
+        """What is reached on the dev examples without fine-tuning: the metric that decides, by method.
+
+        Args:
+            model: a trained one of this run, whose task and layout count.
+        """
+        task, precision = model.trained.task, self.settings.precision
+        return baselines_of(
+            task, model.trained.layout, train, dev, self._best_by(task),
+            tokenizer=model.tokenizer,
+            frozen=partial(load, self.model, heads=(), precision=precision, device=self.device),
+        )  # fmt: skip
 
     @property
     def _run(self) -> Path:
@@ -187,7 +226,7 @@ class Finetuning:
         encodings = task.encode(model.tokenizer, examples, layout)
         num_cut, num_tokens_cut = encodings.num_texts_cut, int(encodings.num_tokens_cut.sum())
         remedy = "raise max_length, or choose on_long='window'"
-        warn_of_truncation(len(examples), num_cut, num_tokens_cut, remedy, stacklevel=3)
+        warn_of_truncation(len(examples), num_cut, num_tokens_cut, remedy, stacklevel=4)
         return task.labelled(examples, encodings)
 
     def _trainer(
@@ -300,7 +339,8 @@ class Finetuning:
             (folder / "run").mkdir()
             for name in ("settings.json", "metrics.jsonl"):
                 shutil.copy(self._run / name, folder / "run" / name)
-            content = {"reason": outcome.reason, "step": outcome.step, "best_step": outcome.best_step}
+            content = {"reason": outcome.reason, "step": outcome.step, "best_step": outcome.best_step,
+                       "baselines": outcome.baselines}  # fmt: skip
             write_json(folder / "run" / _OUTCOME, content)
 
     def _outcome_of_before(self) -> Outcome:
@@ -313,7 +353,8 @@ class Finetuning:
         self.tell(f"{self.out} has ended before")
         reason, step = member(content, "reason", str, path), member(content, "step", int, path)
         best_step = member(content, "best_step", int, path)
-        return Outcome(reason, step, best_step, load(self.out, device="cpu").trained.metrics)
+        metrics, baselines = load(self.out, device="cpu").trained.metrics, member(content, "baselines", dict, path, {})
+        return Outcome(reason, step, best_step, metrics, baselines)
 
     def _log_start(self, model: Model, state: TrainingState) -> None:
         log = MetricsLog(self._run)
@@ -338,11 +379,6 @@ def _evaluate(model: Model, data: LabelledEncodings, dev: Sequence[Any]) -> dict
     _settle(model, data)
     with without_dropout(model.network):
         return model.evaluate(dev, report=PredictReport())
-
-
-def higher_is_better(metric: str) -> bool:
-    """Whether more of a metric is better: of losses and errors it is not."""
-    return metric != "loss" and not metric.endswith("_error")
 
 
 def _digest(examples: Sequence[Any]) -> str:

@@ -1,20 +1,54 @@
 """How a model is fine-tuned."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 from bertkit.errors import UsageError
 from bertkit.tokenizer.layout import Layout, OnLong
 from bertkit.training import TrainingSettings
 
+PAPER: Mapping[str, Any] = {"learning_rate": 2e-5, "num_epochs": 3}
+"""Devlin et al. 2018, appendix A.3, for encoders 768 and 1,024 wide."""
+
+LEARNING_RATES = ((512, 5e-4), (1_024, PAPER["learning_rate"]))
+"""By the encoder's width: the largest hidden_size, and the peak for encoders up to it; a wider one has the last.
+
+384 was measured (docs/finetuning.md); of 768 and 1,024 it is the paper's, which was not measured here."""
+
+FEWEST_STEPS = 500
+"""Optimizer steps that a run takes at least, as far as MOST_EPOCHS allows: measured as above."""
+MOST_EPOCHS = 20
+"""What a small data set gets at most: Mosbach et al. 2021, section 5."""
+
+
+def default_settings(hidden_size: int, num_batches: int) -> dict[str, Any]:
+    """Learning rate and number of epochs, where neither is asked for.
+
+    Args:
+        hidden_size: width of the encoder.
+        num_batches: optimizer steps of an epoch.
+
+    >>> default_settings(hidden_size=384, num_batches=47)
+    {'learning_rate': 0.0005, 'num_epochs': 11}
+    """
+    rates = [rate for width, rate in LEARNING_RATES if hidden_size <= width]
+    num_epochs = -(-FEWEST_STEPS // max(num_batches, 1))
+    return {
+        "learning_rate": rates[0] if rates else LEARNING_RATES[-1][1],
+        "num_epochs": max(PAPER["num_epochs"], min(num_epochs, MOST_EPOCHS)),
+    }
+
 
 @dataclass(frozen=True)
 class FinetuningSettings:
     """The defaults are those of the BERT paper (Devlin et al. 2018, appendix A.3), with Adam's bias correction, without
-    which runs on small data fail at times (Mosbach et al. 2021)."""
+    which runs on small data fail at times (Mosbach et al. 2021); but for learning rate and epochs, which are those of
+    `default_settings` where they are not given. ``FinetuningSettings(**PAPER)`` has the paper's."""
 
-    num_epochs: int = 3  # how often every example is read
+    num_epochs: int | None = None  # how often every example is read; None: by `default_settings`
     batch_size: int = 32  # examples of an optimizer step
-    learning_rate: float = 2e-5  # at its peak
+    learning_rate: float | None = None  # at its peak; None: by `default_settings`
     warmup: float = 0.1  # share of the run in which the learning rate rises to its peak; then it falls to 0 in a line
     weight_decay: float = 0.01  # of matrices and embeddings
     clip_norm: float | None = 1.0  # largest norm of all gradients together
@@ -46,10 +80,16 @@ class FinetuningSettings:
         if not 0 < self.lora_alpha < float("inf"):
             raise UsageError(f"lora_alpha={self.lora_alpha!r}: expected a number above 0")
         Layout(self.max_length, self.on_long or "window", self.stride)
-        self.training(steps_per_epoch=1)
+        self.completed(PAPER).training(steps_per_epoch=1)
+
+    def completed(self, values: Mapping[str, Any]) -> Self:
+        """With these in place of those that are None."""
+        missing = {name: value for name, value in values.items() if getattr(self, name) is None}
+        return replace(self, **missing) if missing else self
 
     def training(self, steps_per_epoch: int) -> TrainingSettings:
-        """What the training loop is told."""
+        """What the training loop is told; learning rate and epochs are given."""
+        assert self.num_epochs is not None and self.learning_rate is not None
         return TrainingSettings(
             num_steps=steps_per_epoch * self.num_epochs,
             batch_size=self.batch_size,

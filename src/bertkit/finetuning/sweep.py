@@ -8,8 +8,10 @@ from itertools import product
 from typing import Any
 
 from bertkit.errors import UsageError
-from bertkit.finetuning.run import GRID, Finetuning, Outcome, higher_is_better
+from bertkit.finetuning.baselines import comparison, higher_is_better
+from bertkit.finetuning.run import GRID, Finetuning, Outcome
 from bertkit.json_files import read_json, write_json
+from bertkit.model import load
 from bertkit.tasks import task_kind
 from bertkit.training import claim_run_folder
 from bertkit.whole_files import whole_folder
@@ -40,7 +42,8 @@ def sweep(
     if not dev:
         raise UsageError("a sweep needs dev examples, by which to choose")
     folder = run.out / "run"
-    record, best_by = folder / "sweep.json", run.settings.best_by or task_kind(run.task).best_by
+    task = task_kind(run.task).of_examples(train, run.options)
+    record, best_by = folder / "sweep.json", run.settings.best_by or task.best_by
     grid = {name: list(values) for name, values in grid.items()}
     if (folder / "settings.json").is_file() and not (folder / GRID).is_file():
         raise UsageError(f"{run.out} holds a single run: go on with it without --sweep, or choose another folder")
@@ -54,7 +57,7 @@ def sweep(
         if name in results:
             continue
         run.tell(f"run {number} of {len(points)}: {name.replace('_', ' ')}")
-        one = replace(run, out=folder / "runs" / name, settings=replace(run.settings, **point))
+        one = replace(run, out=folder / "runs" / name, settings=replace(run.settings, **point), compare=False)
         outcome = one.start(train, dev, resume=one.out.exists(), should_stop=should_stop)
         if outcome.reason == "stopped":
             return outcome
@@ -64,12 +67,16 @@ def sweep(
         for other in results.keys() - {best_of(results, best_by)}:
             shutil.rmtree(folder / "runs" / other, ignore_errors=True)
     best = best_of(results, best_by)
+    results[best]["baselines"] = run.baselines(load(folder / "runs" / best, device="cpu"), train, dev)
+    write_json(record, results)
     with whole_folder(run.out, overwrite=True) as whole:
         shutil.copytree(folder / "runs" / best, whole, dirs_exist_ok=True)
         for name in (GRID, "sweep.json"):
             shutil.copy(folder / name, whole / "run" / name)
     run.tell(f"the best by {best_by}: {best.replace('_', ' ')}")
-    return _outcome(results[best])
+    outcome = _outcome(results[best])
+    run.tell(comparison(best_by, outcome.metrics, outcome.baselines))
+    return outcome
 
 
 def _name(point: Mapping[str, Any]) -> str:
@@ -88,4 +95,5 @@ def best_of(results: Mapping[str, Any], best_by: str) -> str:
 
 
 def _outcome(result: Mapping[str, Any]) -> Outcome:
-    return Outcome(result["reason"], result["step"], result["best_step"], result["metrics"])
+    baselines = result.get("baselines", {})
+    return Outcome(result["reason"], result["step"], result["best_step"], result["metrics"], baselines)
