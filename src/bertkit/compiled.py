@@ -108,8 +108,8 @@ class _KeptCode(NullCache):
         self._state = _source_state(file)
 
     @property
-    def cache_path(self) -> str | None:
-        """The folder that new machine code is written to; None where no folder can be written."""
+    def cache_path(self) -> Any:
+        """The folder, as a str, that new machine code is written to; None where no folder can be written."""
         for folder in self._folders:
             there = next(path for path in (folder, *folder.parents) if path.exists())
             if there.is_dir() and os.access(there, os.W_OK | os.X_OK):

@@ -5,12 +5,15 @@ Gives: their results, in the order given or as futures.
 May import: nothing.
 """
 
+import ctypes
 import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -90,19 +93,32 @@ def map_on_cores(
 
 _executors: dict[int, Executor] = {}
 _lock = threading.Lock()
-_openmp: list[ThreadpoolController] = []  # OpenMP as this process has loaded it, once it is looked up
 
 
 def _compute_on_one_core() -> None:
     """Let the products of this thread use one core, without a change to the setting of any other thread.
 
-    ``torch.set_num_threads`` would also set the default of threads that start later; OpenMP's own call does not.
+    ``torch.set_num_threads`` would also set the default of threads that start later. It calls OpenMP and, where torch
+    was built with it, MKL; their own calls are for one thread.
     """
     torch.get_num_threads()  # torch applies its default when a thread first asks, and would undo what follows
-    with _lock:
-        if not _openmp:
-            _openmp.append(ThreadpoolController().select(user_api="openmp"))
-    _openmp[0].limit(limits=1)
+    _openmp().limit(limits=1)
+    if set_mkl := _mkl_setter():
+        set_mkl(1)
+
+
+@cache
+def _openmp() -> ThreadpoolController:
+    return ThreadpoolController().select(user_api="openmp")
+
+
+@cache
+def _mkl_setter() -> Callable[[int], int] | None:
+    """MKL's function that sets the number of threads of the calling thread; None for a torch without MKL."""
+    for library in (Path(torch.__file__).parent / "lib").glob("*torch_cpu.*"):
+        with suppress(OSError, AttributeError):
+            return ctypes.CDLL(str(library)).MKL_Set_Num_Threads_Local
+    return None
 
 
 def _after_fork() -> None:

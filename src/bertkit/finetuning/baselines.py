@@ -195,10 +195,7 @@ def _token_vectors(model: Model, encodings: Encodings, transform: Callable[[Tens
     def forward(batch: Batch, indices: np.ndarray) -> Tensor:
         return transform(F.normalize(runner.encoder(batch, with_pooled=False).last_hidden_state.float(), dim=-1))
 
-    found: dict[int, Tensor] = {}
-    for indices, vectors in runner.run(encodings, forward):
-        found.update(zip(indices.tolist(), vectors.split(encodings.seqlens[indices].tolist()), strict=True))
-    return torch.cat([found[number] for number in range(len(encodings))])
+    return runner.run(encodings, forward, rows_per_sequence=encodings.seqlens)
 
 
 def _classifier(vectors: Tensor, labels: Tensor, num_labels: int) -> tuple[Tensor, Tensor]:

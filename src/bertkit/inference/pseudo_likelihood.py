@@ -52,7 +52,7 @@ def token_log_probs(
     log_probs = np.empty(len(tokens))
     hidden = None if progress is None else not progress
     with tqdm(total=len(tokens), desc="scoring", unit=" tokens", delay=2, disable=hidden, leave=False) as bar:
-        for first, last in _borders(encodings.seqlens[text_of_token]):
+        for first, last in _borders(encodings.seqlens[text_of_token]) if len(tokens) else ():
             own = slice(first, last)
             copies = encodings.take(text_of_token[own])
             positions = tokens[own] - encodings.cu_seqlens[text_of_token[own]]

@@ -17,10 +17,10 @@ from torch import Tensor
 from bertkit.executor import executor
 
 ROW_COUNTS = (
-    8, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 112, 128,
+    8, 12, 16, 24, 32, 48, 64, 80, 96, 112, 128,
     160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024,
 )  # fmt: skip
-"""Row counts at which products run: at most a fifth of the rows is filler from 64 rows on."""
+"""Row counts at which products run: from 64 rows on at most a fifth of them is filler."""
 
 _REFERENCE_COUNTS = (64, 32, 16, 8)
 """The count that the others must agree with: the first of these whose rows do not depend on their position."""
@@ -42,7 +42,7 @@ def row_count(num_rows: int) -> int:
     """The smallest of ROW_COUNTS that is at least ``num_rows``; above the largest, the next multiple of 128.
 
     >>> [row_count(num_rows) for num_rows in (1, 9, 33, 1000, 1025)]
-    [8, 12, 40, 1024, 1152]
+    [8, 12, 48, 1024, 1152]
     """
     if num_rows > ROW_COUNTS[-1]:
         return -(-num_rows // 128) * 128
