@@ -109,18 +109,15 @@ class Batch:
         )
 
     def filled(self, num_rows: int) -> "Batch":
-        """The batch and one more sequence, of zeros at position 0, that fills the packed row up to ``num_rows`` tokens;
-        the batch itself where it is as long."""
+        """The batch with zeros behind its last sequence, which belong to none, up to ``num_rows`` rows."""
         num_missing = num_rows - len(self.input_ids)
         if not num_missing:
             return self
-        return Batch(
+        return replace(
+            self,
             input_ids=F.pad(self.input_ids, (0, num_missing)),
             token_type_ids=F.pad(self.token_type_ids, (0, num_missing)),
             position_ids=F.pad(self.position_ids, (0, num_missing)),
-            cu_seqlens=F.pad(self.cu_seqlens, (0, 1), value=num_rows),
-            max_seqlen=max(self.max_seqlen, num_missing),
-            num_positions=self.num_positions,
         )
 
     def attention_mask(self) -> Tensor:

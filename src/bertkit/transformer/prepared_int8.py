@@ -62,8 +62,10 @@ class Int8Layer:
         """(T, 3 D) to (T, D)."""
         num_tokens, width = query_key_value.values.shape
         quantized = _room_for(num_tokens, width // 3)
-        context = np.empty(quantized.values.shape, np.float32)
-        attend_tiles(query_key_value, batch.cu_seqlens.numpy(), self.num_heads, context, quantized, None, None, None)
+        context, cu_seqlens = np.empty(quantized.values.shape, np.float32), batch.cu_seqlens.numpy()
+        for rows in quantized:
+            rows[cu_seqlens[-1] :] = 0  # behind the last sequence
+        attend_tiles(query_key_value, cu_seqlens, self.num_heads, context, quantized, None, None, None)
         return quantized
 
     def _activate(self, product: Product) -> Quantized:

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bertkit.transformer.kernels.activation import apply_activation
-from bertkit.transformer.kernels.row_invariance import Multiply, multiply_rows, probe_weight
+from bertkit.transformer.kernels.row_invariance import Multiply, is_whole, multiply_rows, probe_weight
 from bertkit.transformer.kernels.rows import Product, Quantized, padded
 
 _ROWS_EXPECTED = 1_024
@@ -55,14 +55,19 @@ class PlainLinear:
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self.kind = (type(self).__name__, *weight.shape, weight.dtype, bias is not None)
         self.weight, self.bias = self.pack(weight), bias
+        self._whole: set[tuple[int, str | None, bool, int]] = set()  # calls whose rows are multiplied as they are
 
     def __call__(self, x: Tensor, *, activation: str | None = None, residual: Tensor | None = None) -> Tensor:
         """(M, K) to (M, N), in the dtype of the weight."""
-        if x.device.type != "cpu":
+        call = (x.shape[0], activation, residual is None, torch.get_num_threads())
+        if call in self._whole or x.device.type != "cpu":
             return self.multiply(activation, x, residual)
         inputs = (x,) if residual is None else (x, residual)
         kind = (*self.kind, activation, len(inputs))
-        return multiply_rows(kind, partial(self.multiply, activation), partial(self._probe, activation), *inputs)
+        product = multiply_rows(kind, partial(self.multiply, activation), partial(self._probe, activation), *inputs)
+        if is_whole(kind, len(x)):
+            self._whole.add(call)
+        return product
 
     def _probe(self, activation: str | None) -> Multiply:
         _, num_outputs, width, dtype, has_bias = self.kind
@@ -107,13 +112,20 @@ class PlainInt8Linear:
         rounded = (weight / scales[:, None]).round().to(torch.int8)
         self.kind = (type(self).__name__, *weight.shape)
         self.weight, self.scales = self.pack(rounded), scales
+        self._whole: set[tuple[int, int]] = set()  # as in PlainLinear
         self.weight_sums = padded((rounded.sum(dim=1) * scales).numpy())
         self.bias = padded(bias.numpy())
 
     def __call__(self, x: Quantized) -> Product:
         """(M, K) to (M, N)."""
-        product = multiply_rows(self.kind, self.multiply, self._probe, torch.from_numpy(x.values)).numpy()
-        return Product(product, x.scales, x.middles, self.weight_sums, self.bias)
+        values, call = torch.from_numpy(x.values), (len(x.values), torch.get_num_threads())
+        if call in self._whole:
+            product = self.multiply(values)
+        else:
+            product = multiply_rows(self.kind, self.multiply, self._probe, values)
+            if is_whole(self.kind, len(values)):
+                self._whole.add(call)
+        return Product(product.numpy(), x.scales, x.middles, self.weight_sums, self.bias)
 
     def _probe(self) -> Multiply:
         _, num_outputs, width = self.kind

@@ -17,7 +17,7 @@ from torch import Tensor
 from bertkit.executor import executor
 
 ROW_COUNTS = (
-    8, 12, 16, 24, 32, 48, 64, 80, 96, 112, 128,
+    8, 12, 14, 16, 24, 32, 48, 64, 80, 96, 112, 128,
     160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024,
 )  # fmt: skip
 """Row counts at which products run: from 64 rows on at most a fifth of them is filler."""
@@ -76,6 +76,11 @@ def multiply_rows(kind: Hashable, multiply: Multiply, probe: Probe, *inputs: Ten
         start += count
     product = parts[0] if len(parts) == 1 else torch.cat(parts)
     return product[:num_rows]
+
+
+def is_whole(kind: Hashable, num_rows: int) -> bool:
+    """Whether `multiply_rows` of this thread is known to multiply ``num_rows`` rows as they are, in one product."""
+    return _plans.get((kind, torch.get_num_threads(), num_rows)) == (num_rows,)
 
 
 def is_row_invariant(kind: Hashable, probe: Probe, *inputs: Tensor) -> bool:

@@ -55,6 +55,8 @@ def plain_attention(
 ) -> Tensor:
     """(T, 3 D), of each token the queries of all heads, the keys and the values, to the context (T, D).
 
+    Rows behind the last sequence of the batch have a context of zeros.
+
     Args:
         rotary: angles by which queries and keys are turned first; None: they stay as they are.
         window: how many tokens to each side a token sees; None: its whole sequence.
@@ -68,7 +70,7 @@ def plain_attention(
         copied = query_key_value[own].clone()
         contexts.append(packed_self_attention(copied, [length], num_heads, rotary=angles, window=window))
         start += length
-    return torch.cat(contexts)
+    return F.pad(torch.cat(contexts), (0, 0, 0, len(query_key_value) - start))
 
 
 def compiled_attention(
@@ -76,8 +78,10 @@ def compiled_attention(
 ) -> Tensor:
     """The same, compiled."""
     context = query_key_value.new_empty(len(query_key_value), query_key_value.shape[1] // 3)
+    cu_seqlens = batch.cu_seqlens.numpy()
+    context[cu_seqlens[-1] :] = 0
     turns = turns_and_reach(rotary, window, batch.max_seqlen)
-    attend_tiles(array(query_key_value), batch.cu_seqlens.numpy(), num_heads, array(context), None, None, *turns)
+    attend_tiles(array(query_key_value), cu_seqlens, num_heads, array(context), None, None, *turns)
     return context
 
 
