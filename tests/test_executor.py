@@ -15,9 +15,11 @@ import torch
 from examples_of_tasks import model_of
 from random_models import our_model
 
-from bertkit import Model, load
+from bertkit import Batch, Model, load
 from bertkit.executor import executor, map_on_cores
+from bertkit.inference import Runner
 from bertkit.tasks import SequenceClassification
+from bertkit.transformer import prepare
 
 TEXTS = ["the cat sat on the mat", "", "walked and talked", "un", "green letters, in blue & red!", "the dog", "a cat"]
 
@@ -111,6 +113,19 @@ def test_many_threads_use_one_model(three_threads: None) -> None:
         found = list(pool.map(lambda number: calls[number % 4](), range(120)))
     assert all(value == expected[number % 4] for number, value in enumerate(found))
     assert torch.get_num_threads() == 3
+
+
+def test_work_is_handed_over_and_awaited(three_threads: None) -> None:
+    model = our_model("token_classification", 4, num_labels=3)
+    runner = Runner(model.network, model.tokenizer, prepare(model.encoder))
+    encodings = [model.tokenizer.encode_batch(TEXTS[number : number + 3] * 20) for number in range(5)]
+
+    def forward(batch: Batch, indices: np.ndarray) -> torch.Tensor:
+        return model.network.head_logits("token_classification", runner.encoder(batch), batch)
+
+    futures = [runner.submit(each, forward, rows_per_sequence=each.seqlens, tokens_per_batch=40) for each in encodings]
+    for each, future in zip(encodings, futures, strict=True):
+        assert torch.equal(future.result(), runner.run(each, forward, rows_per_sequence=each.seqlens))
 
 
 FORK = """

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -80,8 +81,9 @@ class Runner:
             return _inferred(lambda: forward(batch.to(self.device), indices))
 
         if len(batches) == 1:
+            rows = self.one(lambda: work(0))
             on_batch(batches[0])
-            return _in_order([self.one(lambda: work(0))], batches, rows_per_sequence)
+            return _in_order([rows], batches, rows_per_sequence)
         results = []
         with executor().call():
             for indices, rows in zip(batches, map_on_cores(work, range(len(batches)), self.device), strict=True):
@@ -89,9 +91,11 @@ class Runner:
                 on_batch(indices)
         return _in_order(results, batches, rows_per_sequence)
 
-    def submit(self, *arguments: object, **options: object) -> Future[Tensor]:
-        """`run` on a thread of the executor, whose cores several calls share."""
-        return executor().submit(self.run, *arguments, **options)
+    def submit(
+        self, encodings: Encodings, forward: Callable[[Batch, np.ndarray], Tensor], **options: Any
+    ) -> Future[Tensor]:
+        """`run` on one thread of the executor, whose cores several calls share; the options as of `run`."""
+        return executor().submit(partial(self.run, **options), encodings, forward)
 
     def one(self, work: Callable[[], Result]) -> Result:
         """``work()`` without gradients, on every core, or if other calls are computing on one of them."""

@@ -83,12 +83,6 @@ def is_whole(kind: Hashable, num_rows: int) -> bool:
     return _plans.get((kind, torch.get_num_threads(), num_rows)) == (num_rows,)
 
 
-def is_row_invariant(kind: Hashable, probe: Probe, *inputs: Tensor) -> bool:
-    """Whether every one of ROW_COUNTS agrees, so that no product of this kind needs to be split."""
-    checks = _Checks(kind, torch.get_num_threads(), probe, inputs)
-    return all(checks.agrees(count) for count in ROW_COUNTS)
-
-
 def probe_weight(num_outputs: int, width: int, dtype: torch.dtype) -> Tensor:
     """(N, K) random weights whose products with the rows of a probe are 0, but for rounding.
 
@@ -96,9 +90,8 @@ def probe_weight(num_outputs: int, width: int, dtype: torch.dtype) -> Tensor:
     products that do not cancel, one in some thousand would show it.
     """
     generator = torch.Generator().manual_seed(1)
-    return _mirrored(torch.randn(num_outputs, width // 2, generator=generator, dtype=torch.float64), width, -1).to(
-        dtype
-    )
+    half = torch.randn(num_outputs, width // 2, generator=generator, dtype=torch.float64)
+    return _mirrored(half, width, -1).to(dtype)
 
 
 _plans: dict[tuple[Hashable, int, int], tuple[int, ...]] = {}
