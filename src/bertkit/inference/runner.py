@@ -16,13 +16,14 @@ from bertkit.heads import Bert
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.transformer import AnyEncoder, AnyPrepared
 from bertkit.transformer.kernels import inference_kernels
-from bertkit.transformer.kernels.row_invariance import row_count
+from bertkit.transformer.kernels.row_invariance import ROW_COUNTS, row_count
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_TOKENS_PER_BATCH = {"cpu": 1_024, "cuda": 65_536}
-_WORTH_A_CORE = 256  # tokens for which a second core is called
+_TOKENS_PER_BATCH = [count for count in reversed(ROW_COUNTS) if count >= 256]  # fewer are not worth a core
+_TOKENS_PER_BATCH_ON_GPU = 65_536
+_BATCH_COST = 32  # of starting a batch, in rows
 _ITEMS_AT_A_TIME = 8_192
 _CHARACTERS_AT_A_TIME = 4_000_000
 
@@ -105,9 +106,23 @@ class Runner:
             return _inferred(work) if is_alone else executor().submit(_inferred, work).result()
 
     def _tokens_per_batch(self, num_tokens: int) -> int:
-        num_threads = torch.get_num_threads() if self.device.type == "cpu" else 1
-        budget = _TOKENS_PER_BATCH.get(self.device.type, _TOKENS_PER_BATCH["cpu"])
-        return min(budget, row_count(max(-(-num_tokens // num_threads), _WORTH_A_CORE)))
+        """The budget with which the cores are expected to finish first."""
+        if self.device.type != "cpu":
+            return _TOKENS_PER_BATCH_ON_GPU
+        num_threads = torch.get_num_threads()
+        return min(_TOKENS_PER_BATCH, key=lambda budget: _rows_of_busiest_core(num_tokens, budget, num_threads))
+
+
+def _rows_of_busiest_core(num_tokens: int, budget: int, num_threads: int) -> int:
+    """Rows that the core with the most to do computes, in full batches and one with the rest, taken in turns.
+
+    >>> [_rows_of_busiest_core(1_800, budget, num_threads=2) for budget in (1_024, 896, 512)]
+    [1056, 968, 1088]
+    """
+    num_full, rest = divmod(num_tokens, budget)
+    rounds, num_extra = divmod(num_full, num_threads)
+    last = row_count(rest) + _BATCH_COST if rest else 0
+    return rounds * (budget + _BATCH_COST) + (budget + _BATCH_COST if num_extra else last)
 
 
 def _inferred(work: Callable[[], Result]) -> Result:
