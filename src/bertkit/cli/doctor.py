@@ -64,7 +64,7 @@ def command() -> None:
 
 
 def _findings(part: str) -> Iterator[Finding]:
-    """What is found in one part; one that fails is an error, and does not keep the others from being looked at."""
+    """The findings of one part; an exception becomes an error row, so that the other parts are still shown."""
     try:
         for name, status, value in _PARTS[part]():
             yield Finding(part, name, status, value)
