@@ -35,8 +35,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--num-texts", type=int, default=2_000)
     results, options = report.begin("features", parser)
-    tweets, label_ids = _labelled("train", options.num_texts)
-    unseen = _labelled("test", NUM_UNSEEN)
+    tweets, label_ids = _labeled("train", options.num_texts)
+    unseen = _labeled("test", NUM_UNSEEN)
     published = published_folder(MINILM)
     skipped: dict[str, str] = {}
 
@@ -54,8 +54,8 @@ def main() -> None:
     report.finish(results, describe(results), options.out)
 
 
-def _labelled(split: str, count: int) -> tuple[list[str], list[int]]:
-    tweets = texts.labelled_tweets(split)[:count]
+def _labeled(split: str, count: int) -> tuple[list[str], list[int]]:
+    tweets = texts.labeled_tweets(split)[:count]
     return [text for text, _ in tweets], [LABELS.index(label) for _, label in tweets]
 
 

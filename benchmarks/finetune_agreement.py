@@ -13,9 +13,9 @@ from models import MINILM, published_folder
 from worker import Worker
 
 from bertkit import load
-from bertkit.corpus.order import in_random_order
 from bertkit.finetuning import FinetuningSettings
 from bertkit.finetuning.network import model_to_train
+from bertkit.randomness import in_random_order
 from bertkit.tasks import task_kind
 
 NUM_STEPS = 20

@@ -1,4 +1,4 @@
-"""Real text as masked language modelling reads it: the same examples, masked the same way, for every trainer."""
+"""Real text as masked language modeling reads it: the same examples, masked the same way, for every trainer."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -88,10 +88,10 @@ def _random_model(shape: str, heads: tuple[str, ...]) -> Path:
 
 
 def _write_random(shape: str, heads: tuple[str, ...], folder: Path) -> None:
-    from bertkit import Model, Tokenizer, TransformerConfig
+    from bertkit import BertConfig, Model, Tokenizer
     from bertkit.checkpoint import SentenceSettings
 
-    model = Model.create(TransformerConfig(**SHAPES[shape]), Tokenizer.load(locate(MINILM)), heads)
+    model = Model.create(BertConfig(**SHAPES[shape]), Tokenizer.load(locate(MINILM)), heads)
     if not heads:
         model.checkpoint.sentence = SentenceSettings(normalize=True, max_seq_length=MAX_LENGTH)
     model.save(folder)

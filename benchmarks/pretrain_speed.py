@@ -14,7 +14,7 @@ from worker import Turn, Worker
 NUM_STEPS = {"4 layers x 256": 8, "BERT-base": 1}  # of a turn
 MOST_ROUNDS = {"BERT-base": 2}  # a step takes up to half a minute
 EXPLANATION = (
-    "tokens/s: real tokens, padding not counted, of the whole loop; median of the turns. Masked language modelling at "
+    "tokens/s: real tokens, padding not counted, of the whole loop; median of the turns. Masked language modeling at "
     f"15 %, {BATCH_SIZE} sequences of at most {MAX_LENGTH} tokens a step, dropout 0.1, AdamW, gradients clipped. "
     "blocks: novels cut into sequences of the full length, as bertkit cuts them; paragraphs: a paragraph a sequence, "
     "cut at the full length and padded to the longest of the batch. vs: speed over transformers' loop of that kind. "

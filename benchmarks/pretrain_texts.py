@@ -19,7 +19,7 @@ from models import MINILM
 from peers import batching
 from turns import say
 
-from bertkit import Model, Tokenizer, TransformerConfig
+from bertkit import BertConfig, Model, Tokenizer
 from bertkit.corpus.shard_writing import ShardSettings, write_shard
 from bertkit.corpus.shards import TokenShard
 from bertkit.locate import locate
@@ -50,7 +50,7 @@ def prepare(work: Path, shape: str) -> Path:
     shards = {name: write_shard(files, folder / name, tokenizer, ShardSettings()) for name, files in novels.items()}
     initial = folder / "initial"
     if not initial.is_dir():
-        config = TransformerConfig.of_size(size, vocab_size=len(tokenizer.vocabulary))
+        config = BertConfig.of_size(size, vocab_size=len(tokenizer.vocabulary))
         Model.create(config, tokenizer, ("masked_lm",)).save(initial)
     if not (folder / "blocks.npz").is_file():
         say(f"{shape}: sequences for transformers")

@@ -35,11 +35,11 @@ def wikitext() -> list[str]:
 
 def tweets() -> list[str]:
     """Tweets: short."""
-    return [text for text, _ in labelled_tweets("train")]
+    return [text for text, _ in labeled_tweets("train")]
 
 
 @cache
-def labelled_tweets(split: str) -> list[tuple[str, str]]:
+def labeled_tweets(split: str) -> list[tuple[str, str]]:
     """Tweets of "train" or "test", each with its sentiment: negative, neutral or positive."""
     with open_data(f"tweet_sentiment_extraction/{split}.csv").open(encoding="utf-8", newline="") as file:
         rows = [(row["text"].strip(), row["sentiment"]) for row in csv.DictReader(file)]

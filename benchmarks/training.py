@@ -1,4 +1,4 @@
-"""Masked language modelling on real text: bertkit beside transformers.
+"""Masked language modeling on real text: bertkit beside transformers.
 
     python benchmarks/training.py [--rounds 3] [--threads 2] [--agreement] [--out benchmarks/results]
 

@@ -23,7 +23,7 @@ import numpy as np
 
 import bertkit
 from bertkit.corpus import Passage, python_docs
-from bertkit.neighbours import top_k
+from bertkit.neighbors import top_k
 from bertkit.whole_files import whole_file
 
 MODEL = "all-MiniLM-L6-v2"

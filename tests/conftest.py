@@ -40,10 +40,10 @@ def encoder(tmp_path_factory) -> Path:
     """The folder of a tiny encoder with initial weights and without dropout, for tasks to be trained on."""
     from random_models import vocabulary_tokens
 
-    from bertkit import Model, Tokenizer, TransformerConfig
+    from bertkit import BertConfig, Model, Tokenizer
 
     folder = tmp_path_factory.mktemp("encoder") / "model"
-    config = TransformerConfig(
+    config = BertConfig(
         vocab_size=99, hidden_size=20, num_attention_heads=4, intermediate_size=44, num_hidden_layers=1,
         max_position_embeddings=24, initializer_range=0.1, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""A small example of every task: the task, a model with random weights, labelled rows, files of them, and commands."""
+"""A small example of every task: the task, a model with random weights, labeled rows, files of them, and commands."""
 
 import json
 from pathlib import Path

@@ -12,8 +12,8 @@ from random_models import PUBLISHED_CLASSES
 from torch import Tensor, nn
 
 from bertkit import Model
-from bertkit.batch import IGNORED, LabelledBatch
-from bertkit.finetuning import FinetuningSettings, LabelledFeed
+from bertkit.batch import IGNORED, LabeledBatch
+from bertkit.finetuning import FinetuningSettings, LabeledFeed
 from bertkit.tasks import TextTask
 
 
@@ -44,8 +44,8 @@ def losses_of_transformers(
     )
     schedule = transformers.get_linear_schedule_with_warmup(optimizer, round(0.1 * num_steps), num_steps)
     task = model.trained.task
-    data = task.labelled(train, task.encode(model.tokenizer, train, model.trained.layout))
-    feed, found = LabelledFeed(data, settings.batch_size, settings.seed), []
+    data = task.labeled(train, task.encode(model.tokenizer, train, model.trained.layout))
+    feed, found = LabeledFeed(data, settings.batch_size, settings.seed), []
     for step in range(num_steps):
         loss = _loss_of_transformers(theirs, task, feed.batch(step, 0.0))
         found.append(loss.item())
@@ -57,7 +57,7 @@ def losses_of_transformers(
     return found
 
 
-def _loss_of_transformers(theirs: nn.Module, task: TextTask, given: LabelledBatch) -> Tensor:
+def _loss_of_transformers(theirs: nn.Module, task: TextTask, given: LabeledBatch) -> Tensor:
     batch, labels = given.batch, given.labels
     inputs = {
         "input_ids": batch.pad(batch.input_ids),

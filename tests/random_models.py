@@ -16,7 +16,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from bertkit import Model, Tokenizer, TransformerConfig
+from bertkit import BertConfig, Model, Tokenizer
 from bertkit.checkpoint.checkpoint import Provenance
 from bertkit.heads import KINDS
 from bertkit.transformer.activations import ACTIVATIONS
@@ -53,7 +53,7 @@ def write_tokenizer(folder: Path, size: int) -> None:
     )
 
 
-def random_config(number: int, **changes: int | float | str) -> TransformerConfig:
+def random_config(number: int, **changes: int | float | str) -> BertConfig:
     """Configuration ``number``: every activation in turn, 1 to 4 layers, 3 to 5 heads; one in ten has 512 positions."""
     draw = random.Random(number)
     heads = draw.choice([3, 4, 5])
@@ -68,7 +68,7 @@ def random_config(number: int, **changes: int | float | str) -> TransformerConfi
         "type_vocab_size": draw.choice([2, 3]),
         "layer_norm_eps": draw.choice([1e-12, 1e-7, 1e-5, 1e-3]),
     }
-    return TransformerConfig(**(settings | changes))
+    return BertConfig(**(settings | changes))
 
 
 @torch.no_grad()

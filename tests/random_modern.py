@@ -11,7 +11,7 @@ from random_models import randomize, vocabulary_tokens
 from torch import Tensor, nn
 from transformers.models.modernbert import modeling_modernbert
 
-from bertkit import Model, ModernConfig, Tokenizer
+from bertkit import Model, ModernBertConfig, Tokenizer
 from bertkit.checkpoint.checkpoint import Provenance
 from bertkit.heads import KINDS
 from bertkit.transformer.activations import ACTIVATIONS
@@ -24,7 +24,7 @@ PUBLISHED_CLASSES = {
 }
 
 
-def random_config(number: int, **changes: int | float | str) -> ModernConfig:
+def random_config(number: int, **changes: int | float | str) -> ModernBertConfig:
     """Configuration ``number``: 1 to 5 layers, every third with another pattern of global ones, windows of 1 to 20
     tokens, every activation in turn; one in ten has 400 positions."""
     draw = random.Random(number)
@@ -46,7 +46,7 @@ def random_config(number: int, **changes: int | float | str) -> ModernConfig:
         "classifier_pooling": draw.choice(["cls", "mean"]),
         "classifier_activation": draw.choice(names),
     }
-    return ModernConfig(**(settings | changes))
+    return ModernBertConfig(**(settings | changes))
 
 
 def published_model(kind: str, number: int, num_labels: int = 2, **changes) -> transformers.PreTrainedModel:

@@ -326,14 +326,14 @@ def test_a_classifier_of_an_unnamed_kind_asks_what_it_is(tmp_path: Path) -> None
     assert model.network.heads["token_classification"].classifier.out_features == 3
 
 
-# --- provenance: loaded, initialised, trained ------------------------------------------------------------------------
+# --- provenance: loaded, initialized, trained ------------------------------------------------------------------------
 
 
 def test_a_new_head_says_so_and_refuses_to_predict_until_trained(tmp_path: Path) -> None:
     published(tmp_path, "encoder")
     model = bertkit.load(tmp_path, new=["masked_lm"], seed=5)
     origins = {name: origin.origin for name, origin in model.checkpoint.provenance.items()}
-    assert {name for name, origin in origins.items() if origin == "initialised"} == {
+    assert {name for name, origin in origins.items() if origin == "initialized"} == {
         "cls.predictions.bias", "cls.predictions.transform.dense.weight", "cls.predictions.transform.dense.bias",
         "cls.predictions.transform.LayerNorm.weight", "cls.predictions.transform.LayerNorm.bias",
     }  # fmt: skip
@@ -344,7 +344,7 @@ def test_a_new_head_says_so_and_refuses_to_predict_until_trained(tmp_path: Path)
 
     model.save(tmp_path / "saved")
     reopened = bertkit.load(tmp_path / "saved")
-    assert reopened.checkpoint.provenance["cls.predictions.bias"] == Provenance("initialised", "seed 5")
+    assert reopened.checkpoint.provenance["cls.predictions.bias"] == Provenance("initialized", "seed 5")
     with pytest.raises(MissingHeadError, match="never trained"):
         reopened.fill_mask("the [MASK]")
     assert_same_values(reopened, model)
@@ -359,10 +359,10 @@ def test_a_new_head_says_so_and_refuses_to_predict_until_trained(tmp_path: Path)
     assert len(filled.candidates) == 3
 
 
-def test_a_created_model_is_initialised_throughout_and_refuses_to_predict(tmp_path: Path) -> None:
+def test_a_created_model_is_initialized_throughout_and_refuses_to_predict(tmp_path: Path) -> None:
     source = our_model("pretraining", 2)
     model = Model.create(source.config, source.tokenizer, ["next_sentence"], seed=3)
-    assert {origin.origin for origin in model.checkpoint.provenance.values()} == {"initialised"}
+    assert {origin.origin for origin in model.checkpoint.provenance.values()} == {"initialized"}
     model.save(tmp_path / "saved")
     for untrained in (model, bertkit.load(tmp_path / "saved")):
         with pytest.raises(MissingHeadError, match="next_sentence head was never trained"):
@@ -379,7 +379,7 @@ def test_a_missing_head_names_the_way_out(tmp_path: Path) -> None:
         bertkit.load(tmp_path).next_sentence_probability("a", "b")
     model = bertkit.load(tmp_path, new=["next_sentence", "pooler"])
     assert set(model.network.heads) == {"masked_lm", "next_sentence"}
-    assert model.checkpoint.provenance["bert.pooler.dense.weight"].origin == "initialised"
+    assert model.checkpoint.provenance["bert.pooler.dense.weight"].origin == "initialized"
 
 
 def test_a_new_classifier_has_the_labels_asked_for(tmp_path: Path) -> None:

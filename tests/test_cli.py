@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from tqdm import tqdm
 
-from bertkit import Model, Tokenizer, TransformerConfig, load
+from bertkit import BertConfig, Model, Tokenizer, load
 from bertkit.checkpoint.checkpoint import Provenance
 from bertkit.cli import COMMANDS, run
 from bertkit.cli.output import emit
@@ -28,7 +28,7 @@ WORDS = ["the", "quick", "brown", "fox", "jump", "##s", "over", "a", "lazy", "do
 def tiny_model(tmp_path_factory) -> str:
     """A saved model of odd sizes with the pre-training heads, marked as trained."""
     tokenizer = Tokenizer.from_vocab(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS])
-    config = TransformerConfig(
+    config = BertConfig(
         vocab_size=23, hidden_size=20, num_hidden_layers=2, num_attention_heads=4, intermediate_size=37,
         max_position_embeddings=16,
     )  # fmt: skip
@@ -354,9 +354,7 @@ def test_similarity_says_what_it_cut(tiny_model):
 
 def test_wrong_kind_of_model(complaint, tiny_model, tmp_path):
     encoder = Model.create(
-        TransformerConfig(
-            vocab_size=23, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=9
-        ),
+        BertConfig(vocab_size=23, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=9),
         load(tiny_model).tokenizer,
     )
     encoder.save(tmp_path / "encoder")

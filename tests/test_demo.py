@@ -1,4 +1,4 @@
-"""The demo and what it stands on: the documentation as a corpus, exact neighbours, twenty questions, the example."""
+"""The demo and what it stands on: the documentation as a corpus, exact neighbors, twenty questions, the example."""
 
 import hashlib
 import importlib
@@ -21,7 +21,7 @@ import pytest
 import bertkit
 from bertkit.corpus import Passage, python_docs
 from bertkit.errors import DataError, UsageError
-from bertkit.neighbours import exact, top_k
+from bertkit.neighbors import exact, top_k
 
 ROOT = Path(__file__).resolve().parents[1]
 QUESTIONS = json.loads((Path(__file__).parent / "python_docs_questions.json").read_text())
@@ -221,7 +221,7 @@ def test_an_installation_without_its_documentation_is_refused(tmp_path):
         list(python_docs(tmp_path))
 
 
-# ---- exact neighbours ----
+# ---- exact neighbors ----
 
 
 @pytest.mark.parametrize("seed", range(40))

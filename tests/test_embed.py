@@ -269,7 +269,7 @@ def test_windows_own_each_token_exactly_once(
     assert windows[0].owned[0] == 0 and windows[-1].owned[1] == len(windows[-1])
 
 
-# --- a vector does not depend on its neighbours ----------------------------------------------------------------------
+# --- a vector does not depend on its neighbors ----------------------------------------------------------------------
 
 
 def assert_alone_is_as_in_company(model: Model, texts: list[str], tolerance: float, **options) -> None:
@@ -283,12 +283,12 @@ def assert_alone_is_as_in_company(model: Model, texts: list[str], tolerance: flo
 
 
 @pytest.mark.parametrize("pooling", POOLINGS)
-def test_a_vector_does_not_depend_on_its_neighbours(tiny: Model, pooling: str) -> None:
+def test_a_vector_does_not_depend_on_its_neighbors(tiny: Model, pooling: str) -> None:
     texts = [*TEXTS, LONG, "the cat", LONG[:50]]
     assert_alone_is_as_in_company(tiny, texts, 3e-6, pooling=pooling, on_long="window")
 
 
-def test_a_real_vector_does_not_depend_on_its_neighbours(minilm: Model, passages: list[str]) -> None:
+def test_a_real_vector_does_not_depend_on_its_neighbors(minilm: Model, passages: list[str]) -> None:
     assert_alone_is_as_in_company(minilm, passages[100:2100:100], 1e-6)
 
 
@@ -429,7 +429,7 @@ def test_a_prompt_longer_than_the_sequence_leaves_something_to_pool(tiny: Model)
         ({"poling": "mean"}, "poling.*fields of EmbedOptions"),
     ],
 )
-def test_options_that_cannot_be_honoured(tiny: Model, options: dict, message: str) -> None:
+def test_options_that_cannot_be_honored(tiny: Model, options: dict, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         tiny.embed([LONG], **options, **QUIET)
 

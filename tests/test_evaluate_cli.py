@@ -127,7 +127,7 @@ def test_labels_that_the_model_does_not_know(
 def test_heads_that_were_never_trained_refuse(tmp_path: Path, capsys) -> None:
     model = model_of(TASKS["sequence-classification"])
     name = next(name for name in model.checkpoint.provenance if name.startswith("classifier"))
-    model.checkpoint.provenance[name] = Provenance("initialised")
+    model.checkpoint.provenance[name] = Provenance("initialized")
     model.save(tmp_path / "model")
     data = write(tmp_path / "data.jsonl", examples("sequence-classification"))
     for arguments in (["evaluate", "--data", data], ["predict", "--input", data]):

@@ -263,7 +263,7 @@ def test_a_temperature_is_measured_where_it_was_not_fitted(kind):
         scaled[half] /= other
     expected = np.exp(scaled) / np.exp(scaled).sum(axis=1, keepdims=True)
     confidence = expected[np.arange(len(said)), said]
-    assert found.num_judgements == len(targets) == sum(one.num_judgements for one in found.bins)
+    assert found.num_judgments == len(targets) == sum(one.num_judgments for one in found.bins)
     assert found.scaled.of_halves == pytest.approx(temperatures)
     assert found.scaled.loss == pytest.approx(sklearn_metrics.log_loss(targets, expected), rel=1e-6)
     assert found.scaled.expected_calibration_error == pytest.approx(
@@ -277,7 +277,7 @@ def test_words_that_were_not_read_are_not_judged():
     unread = np.zeros(len(outcomes.targets), np.bool_)
     unread[::7] = True
     found = replace(outcomes, was_read=~unread)
-    assert calibration_of(found).num_judgements == label_errors_of(found).num_judged == (~unread).sum()
+    assert calibration_of(found).num_judgments == label_errors_of(found).num_judged == (~unread).sum()
     assert calibration_of(replace(outcomes, was_read=unread & False)) is None
 
 
@@ -405,7 +405,7 @@ def test_leaks_without_words_or_spaces_are_found():
     [
         ("😂😂", "😂 😂 ", 1.0, 1.0),
         ("😂😂", "😭😭", 0.0, 0.0),
-        ("❤️❤️", "☺️☺️", 0.5, 0.5),  # the marks that make them colourful are the same
+        ("❤️❤️", "☺️☺️", 0.5, 0.5),  # the marks that make them colorful are the same
         ("great ❤️!", "Great", 1.0, 1.0),
         ("हिन्दी", "हन्दी", 0.0, 0.0),  # the vowel signs are marks
         ("東京へ行きます", "東京に行きます", 0.8, 0.85),

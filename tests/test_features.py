@@ -20,9 +20,9 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import Pipeline, make_pipeline
 
 import bertkit
-from bertkit import Features, LayerMixClassifier, collate
+from bertkit import Features, ScalarMixClassifier, collate
 from bertkit.errors import CheckpointError, OverLengthError, TruncationWarning, UsageError
-from bertkit.transformer import PreparedEncoder
+from bertkit.transformer import PreparedBertEncoder
 
 TEXTS = ["the cat sat on the mat", "", "walked", "a dog and a cat ran", "one two three", "walked", "green & red!"]
 LONG = "the unable cat walked and talked, " * 9
@@ -43,7 +43,7 @@ def encoder(tmp_path_factory) -> Path:
 def num_read(monkeypatch) -> Callable[[], int]:
     """How many sequences an encoder has read since this was last asked."""
     counted = []
-    forward = PreparedEncoder.__call__
+    forward = PreparedBertEncoder.__call__
 
     def counting(self, batch, **options):
         counted.append(len(batch.seqlens))
@@ -54,11 +54,11 @@ def num_read(monkeypatch) -> Callable[[], int]:
         counted.clear()
         return total
 
-    monkeypatch.setattr(PreparedEncoder, "__call__", counting)
+    monkeypatch.setattr(PreparedBertEncoder, "__call__", counting)
     return since_last
 
 
-def labelled(number: int = 150) -> tuple[list[str], np.ndarray]:
+def labeled(number: int = 150) -> tuple[list[str], np.ndarray]:
     """Whether a text has the word cat."""
     draw = np.random.default_rng(1)
     words = "the of and sat un run walk talk blue red green one two three four".split()
@@ -216,7 +216,7 @@ def test_long_texts_are_read_whole_or_announced(encoder: Path, tmp_path: Path) -
 
 
 def test_one_pass_serves_search_and_validation(encoder: Path, tmp_path: Path, num_read: Callable[[], int]) -> None:
-    texts, y = labelled()
+    texts, y = labeled()
     pipeline = Pipeline([("features", Features(encoder, cache=tmp_path)), ("head", LogisticRegression(max_iter=500))])
     assert cross_val_score(pipeline, texts, y, cv=3).mean() > 0.7
     assert num_read() == len(set(texts))
@@ -227,7 +227,7 @@ def test_one_pass_serves_search_and_validation(encoder: Path, tmp_path: Path, nu
 
 
 def test_clones_and_pickles(encoder: Path, tmp_path: Path) -> None:
-    texts, y = labelled()
+    texts, y = labeled()
     features = Features(str(encoder), layers="mean:1,2", pooling="cls", precision="bfloat16")
     copied = clone(features)
     assert copied.get_params() == features.get_params() and copied.get_params()["layers"] == "mean:1,2"
@@ -275,7 +275,7 @@ def planted(planted_layer: int, number: int = 240, seed: int = 0) -> tuple[np.nd
 @pytest.mark.parametrize("layer", range(4))
 def test_the_mix_finds_the_layer_that_tells(layer: int) -> None:
     X, y = planted(layer)
-    mixed = LayerMixClassifier(4).fit(X, y)
+    mixed = ScalarMixClassifier(4).fit(X, y)
     assert mixed.layer_weights_.argmax() == layer and mixed.layer_weights_[layer] > 0.8
     assert mixed.layer_weights_.sum() == pytest.approx(1) and (mixed.layer_weights_ >= 0).all()
     unseen_X, unseen_y = planted(layer, seed=1)
@@ -290,7 +290,7 @@ def test_the_mix_finds_the_layer_that_tells(layer: int) -> None:
 def test_of_one_layer_it_is_logistic_regression(C: float) -> None:
     X, y = planted(0)
     X = X.astype(np.float64)
-    mixed = LayerMixClassifier(1, C=C, tol=1e-9).fit(X, y)
+    mixed = ScalarMixClassifier(1, C=C, tol=1e-9).fit(X, y)
     reference = LogisticRegression(C=C, tol=1e-10, max_iter=10_000).fit(X, y)
     np.testing.assert_allclose(mixed.coef_, reference.coef_, atol=1e-5)
     np.testing.assert_allclose(mixed.predict_proba(X), reference.predict_proba(X), atol=1e-5)
@@ -301,7 +301,7 @@ def test_its_minimum_is_one_by_automatic_slopes() -> None:
     """The published formula, by torch: at what was found its gradient is none."""
     X, y = planted(2, number=90)
     X = X.astype(np.float64)
-    mixed = LayerMixClassifier(4, C=0.3, tol=1e-8).fit(X, y)
+    mixed = ScalarMixClassifier(4, C=0.3, tol=1e-8).fit(X, y)
     scores = torch.tensor(np.log(mixed.layer_weights_), requires_grad=True)
     coef, intercept = (torch.tensor(part, requires_grad=True) for part in (mixed.coef_, mixed.intercept_))
     layers, labels = torch.tensor(X).view(90, 4, 7), torch.tensor(np.searchsorted(mixed.classes_, y))
@@ -313,9 +313,9 @@ def test_its_minimum_is_one_by_automatic_slopes() -> None:
 
 
 def test_the_mix_over_features_in_a_search(encoder: Path, tmp_path: Path) -> None:
-    texts, y = labelled()
+    texts, y = labeled()
     features = Features(encoder, layers="concat:all", cache=tmp_path)
-    pipeline = Pipeline([("features", features), ("mix", LayerMixClassifier(5))])
+    pipeline = Pipeline([("features", features), ("mix", ScalarMixClassifier(5))])
     search = GridSearchCV(pipeline, {"mix__C": [1e-6, 1.0]}, cv=3).fit(texts, y)
     assert search.best_params_ == {"mix__C": 1.0} and search.score(texts, y) > 0.8
     best = search.best_estimator_
@@ -326,15 +326,15 @@ def test_the_mix_over_features_in_a_search(encoder: Path, tmp_path: Path) -> Non
 def test_the_mix_of_what_cannot_be_mixed() -> None:
     X, y = planted(0)
     with pytest.raises(UsageError, match="num_layers=5 does not divide features of width 28"):
-        LayerMixClassifier(5).fit(X, y)
+        ScalarMixClassifier(5).fit(X, y)
     with pytest.raises(UsageError, match="every text has the class 'a'"):
-        LayerMixClassifier(4).fit(X, ["a"] * len(X))
+        ScalarMixClassifier(4).fit(X, ["a"] * len(X))
     with pytest.raises(UsageError, match="width 3: fit had 7"):
-        LayerMixClassifier(4).fit(X, y).predict(X[:, :12])
+        ScalarMixClassifier(4).fit(X, y).predict(X[:, :12])
     with pytest.raises(ValueError, match="NaN"):
-        LayerMixClassifier(4).fit(np.where(X > 3, np.nan, X), y)
+        ScalarMixClassifier(4).fit(np.where(X > 3, np.nan, X), y)
     with pytest.warns(ConvergenceWarning, match="max_iter"):
-        LayerMixClassifier(4, max_iter=2).fit(X, y)
+        ScalarMixClassifier(4, max_iter=2).fit(X, y)
 
 
 # --- the classic notebook --------------------------------------------------------------------------------------------

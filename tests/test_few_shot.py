@@ -16,13 +16,13 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 
 import bertkit
-from bertkit import FewShotClassifier, Model, SequenceClassifier, Tokenizer, TransformerConfig
-from bertkit.batch import LabelledEncodings
+from bertkit import BertConfig, FewShotClassifier, Model, SequenceClassifier, Tokenizer
+from bertkit.batch import LabeledEncodings
 from bertkit.checkpoint import SentenceSettings
 from bertkit.cli import run
 from bertkit.errors import CheckpointError, DataError, UsageError
 from bertkit.finetuning import Finetuning, FinetuningSettings
-from bertkit.finetuning.contrast import INVERSE_PENALTY, ROUNDS, ContrastFeed, logistic_regression
+from bertkit.finetuning.supervised_contrastive import INVERSE_PENALTY, ROUNDS, ContrastFeed, logistic_regression
 from bertkit.tasks import FewShotClassification
 from bertkit.tasks.few_shot import TEMPERATURE
 
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 def small_encoder(**changes: float) -> Model:
     """A sentence encoder with initial weights, without a pooler."""
-    config = TransformerConfig(
+    config = BertConfig(
         vocab_size=99, hidden_size=20, num_attention_heads=4, intermediate_size=44, num_hidden_layers=1,
         max_position_embeddings=24, initializer_range=0.1, **changes,
     )  # fmt: skip
@@ -67,7 +67,7 @@ def feed_of(labels: list[int], batch_size: int, seed: int = 5) -> ContrastFeed:
     tokenizer = Tokenizer.from_vocab(vocabulary_tokens(99))
     texts = [" ".join(["cat"] * place) for place in range(1, len(labels) + 1)]
     encodings = tokenizer.encode_batch(texts, max_length=None, on_long="error", with_offsets=False)
-    return ContrastFeed(LabelledEncodings(encodings, np.array(labels)), batch_size, seed)
+    return ContrastFeed(LabeledEncodings(encodings, np.array(labels)), batch_size, seed)
 
 
 def texts_of(feed: ContrastFeed, position: int) -> np.ndarray:
@@ -238,7 +238,7 @@ def test_a_run_that_stopped_ends_with_the_same_bits(tmp_path: Path, encoder: Pat
 
 
 def test_the_modern_encoder_learns_too(tmp_path: Path) -> None:
-    config = bertkit.ModernConfig(
+    config = bertkit.ModernBertConfig(
         vocab_size=99, hidden_size=20, num_attention_heads=2, intermediate_size=24, num_hidden_layers=2,
         max_position_embeddings=24, local_attention=8,
     )  # fmt: skip

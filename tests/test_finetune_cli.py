@@ -11,7 +11,7 @@ from random_models import vocabulary_tokens
 
 from bertkit import Tokenizer, load
 from bertkit.cli import run
-from bertkit.cli.labelled_files import read_both
+from bertkit.cli.labeled_files import read_both
 from bertkit.errors import DataError
 from bertkit.tasks import MultiLabelClassification, MultipleChoice, OrdinalRegression
 from bertkit.tokenizer.layout import Layout
@@ -37,8 +37,8 @@ def rows(number: int = 80, seed: int = 1) -> list[tuple[str, str]]:
     ]
 
 
-def write(path: Path, labelled: list[tuple[str, str]], header: str = "text,label") -> Path:
-    path.write_text(header + "\n" + "".join(f"{text},{label}\n" for text, label in labelled))
+def write(path: Path, labeled: list[tuple[str, str]], header: str = "text,label") -> Path:
+    path.write_text(header + "\n" + "".join(f"{text},{label}\n" for text, label in labeled))
     return path
 
 
@@ -168,10 +168,10 @@ def test_rows_that_the_others_make_bad_are_set_aside(
     assert all(found.startswith(f"{tmp_path}/{why}") for found, why in zip(set_aside, reasons, strict=True))
     task = kind.of_examples(examples, options)
     for part in (examples, held_out):
-        task.labelled(part, task.encode(TOKENIZER, part, Layout()))
+        task.labeled(part, task.encode(TOKENIZER, part, Layout()))
     with pytest.raises(DataError, match=r"train.jsonl, line \d"):
         kept, *_ = read_both(kind, *files, {}, options, skip=False)
-        task.labelled(kept, task.encode(TOKENIZER, kept, Layout()))
+        task.labeled(kept, task.encode(TOKENIZER, kept, Layout()))
 
 
 @pytest.mark.parametrize("few, many", [(10_000, 100_000), pytest.param(100_000, 1_000_000, marks=pytest.mark.slow)])

@@ -14,11 +14,11 @@ from finetuning_reference import losses_of_transformers, with_every_loss
 from full_disk import files_end_after
 from random_models import our_model, vocabulary_tokens
 
-from bertkit import Model, Tokenizer, TransformerConfig, load
-from bertkit.batch import LabelledEncodings
+from bertkit import BertConfig, Model, Tokenizer, load
+from bertkit.batch import LabeledEncodings
 from bertkit.checkpoint.names import names_of
 from bertkit.errors import CheckpointError, DataError, MissingHeadError, UsageError
-from bertkit.finetuning import SWEEPS, Finetuning, FinetuningSettings, LabelledFeed, load_with_adapter, sweep
+from bertkit.finetuning import SWEEPS, Finetuning, FinetuningSettings, LabeledFeed, load_with_adapter, sweep
 from bertkit.finetuning.adapters import add_adapters, write_adapter
 from bertkit.finetuning.network import freeze, model_to_train, rate_factor
 from bertkit.finetuning.sweep import best_of
@@ -42,7 +42,7 @@ def texts(number: int, seed: int = 1) -> list[str]:
 
 
 def examples(number: int = 37, seed: int = 1) -> list[TextExample]:
-    """Whether a text speaks of animals more than of colours: to be learned from its words."""
+    """Whether a text speaks of animals more than of colors: to be learned from its words."""
     found = []
     for place, text in enumerate(texts(number, seed)):
         words = text.split()
@@ -61,7 +61,7 @@ def encoder(tmp_path_factory) -> Path:
     """Small encoders with initial weights, without dropout and with it."""
     folder = tmp_path_factory.mktemp("encoder")
     for name, dropout in (("still", 0.0), ("dropping", 0.1)):
-        config = TransformerConfig(**SHAPE, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
+        config = BertConfig(**SHAPE, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
         Model.create(config, Tokenizer.from_vocab(vocabulary_tokens(99)), seed=3).save(folder / name)
     return folder
 
@@ -107,7 +107,7 @@ def test_the_feed_reads_every_example_once_in_an_epoch(encoder: Path) -> None:
     encodings = task.encode(
         tokenizer, train, model_to_train(str(encoder / "still"), task, SETTINGS, print).trained.layout
     )
-    feed = LabelledFeed(LabelledEncodings(encodings, np.arange(37)), 8, 5)
+    feed = LabeledFeed(LabeledEncodings(encodings, np.arange(37)), 8, 5)
     epochs = []
     for epoch in range(2):
         batches = [feed.batch(epoch * 5 + number, 0.0) for number in range(5)]

@@ -51,7 +51,7 @@ def texts(number: int, seed: int) -> list[str]:
     return [" ".join(draw.choice(WORDS, int(draw.integers(2, 9)))) for _ in range(number)]
 
 
-def labelled(number: int, seed: int = 1) -> list[TextExample]:
+def labeled(number: int, seed: int = 1) -> list[TextExample]:
     return [TextExample(text, label="cat" if "cat" in text else "other") for text in texts(number, seed)]
 
 
@@ -99,9 +99,9 @@ def test_a_run_tells_what_it_took(
 ) -> None:
     out = tmp_path / "out"
     run = Finetuning(out, encoder, task, FinetuningSettings(**given), tell=lambda line: None)
-    outcome = run.start(labelled(40), should_stop=lambda: True)
+    outcome = run.start(labeled(40), should_stop=lambda: True)
     assert outcome.reason == "stopped" and run.settings == FinetuningSettings(**given)
-    assert run.start(labelled(40), resume=True).reason == "finished"
+    assert run.start(labeled(40), resume=True).reason == "finished"
     log = [json.loads(line) for line in (out / "run" / "metrics.jsonl").read_text().splitlines()]
     recorded = json.loads((out / "run" / "settings.json").read_text())["settings"]
     for settings in (recorded, log[0]["settings"]):
@@ -111,7 +111,7 @@ def test_a_run_tells_what_it_took(
 
 
 def test_the_papers_values_by_name(encoder: Path, tmp_path: Path, capsys) -> None:
-    rows = [f"{one.text},{one.label}\n" for one in labelled(40)]
+    rows = [f"{one.text},{one.label}\n" for one in labeled(40)]
     (tmp_path / "train.csv").write_text("text,label\n" + "".join(rows))
     given = ["--model", str(encoder), "--train", str(tmp_path / "train.csv"), "--defaults", "paper"]
     for name, more, expected in (("paper", [], (2e-5, 3)), ("mixed", ["--epochs", "1"], (2e-5, 1))):
@@ -127,7 +127,7 @@ def test_the_papers_values_by_name(encoder: Path, tmp_path: Path, capsys) -> Non
 
 
 def test_frozen_features_of_texts_are_those_of_scikit_learn(encoder: Path) -> None:
-    train, dev = labelled(200), labelled(150, seed=2)
+    train, dev = labeled(200), labeled(150, seed=2)
     task, model = SequenceClassification.of_examples(train, {}), load(encoder)
     found = baselines(encoder, task, train, dev)
     vectors, others = (model.embed([one.text for one in part], normalize=True) for part in (train, dev))
@@ -165,7 +165,7 @@ def test_frozen_features_of_words_are_those_of_first_pieces(encoder: Path, layou
     model = load(encoder)
 
     def of_words(part: list[TaggedText]) -> tuple[np.ndarray, np.ndarray]:
-        data = task.labelled(part, task.encode(model.tokenizer, part, layout))
+        data = task.labeled(part, task.encode(model.tokenizer, part, layout))
         with torch.no_grad():
             vectors = model.encoder(collate(data.encodings)).last_hidden_state.numpy()
         vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -232,7 +232,7 @@ def test_the_comparison_says_which_is_better(metric: str, value: float, others: 
 
 def test_a_run_ends_with_the_comparison_and_keeps_it(encoder: Path, tmp_path: Path) -> None:
     lines: list[str] = []
-    train, dev = labelled(60), labelled(40, seed=2)
+    train, dev = labeled(60), labeled(40, seed=2)
     run = Finetuning(
         tmp_path / "out", encoder, "sequence-classification", FinetuningSettings(num_epochs=1), tell=lines.append
     )
@@ -267,7 +267,7 @@ def test_a_sweep_compares_once_and_knows_the_metric_of_tags(encoder: Path, tmp_p
 
 
 def test_estimators_have_the_figures_and_print_nothing(encoder: Path, capsys) -> None:
-    train, dev = labelled(60), labelled(40, seed=2)
+    train, dev = labeled(60), labeled(40, seed=2)
     (X, y), held_out = (([one.text for one in part], [one.label for one in part]) for part in (train, dev))
     found = SequenceClassifier(encoder, num_epochs=1).fit(X, y, dev=held_out)
     assert found.outcome_.baselines == baselines(encoder, SequenceClassification.of_examples(train, {}), train, dev)

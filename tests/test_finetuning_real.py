@@ -13,7 +13,7 @@ from bertkit import load
 from bertkit.finetuning import Finetuning, FinetuningSettings
 from bertkit.finetuning.network import model_to_train
 from bertkit.tasks import TextExample, task_kind
-from bertkit.tasks.reading import read_examples, read_labelled_texts
+from bertkit.tasks.reading import read_examples, read_labeled_texts
 
 pytestmark = pytest.mark.slow
 
@@ -26,7 +26,7 @@ def real_model() -> None:
 
 
 def sst2(shared_data: Path, name: str, number: int) -> list[TextExample]:
-    return list(islice(read_labelled_texts(shared_data / "glue_sst2" / f"{name}.tsv", "class"), number))
+    return list(islice(read_labeled_texts(shared_data / "glue_sst2" / f"{name}.tsv", "class"), number))
 
 
 @pytest.mark.parametrize(

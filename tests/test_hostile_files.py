@@ -325,7 +325,7 @@ def test_a_vocabulary_larger_than_the_embedding(folder: Path) -> None:
     refused(folder, f"vocabulary has {num_rows + 1} entries, the word embedding only {num_rows} rows")
 
 
-# --- config.json and its neighbours ----------------------------------------------------------------------------------
+# --- config.json and its neighbors ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -355,7 +355,7 @@ def test_a_vocabulary_larger_than_the_embedding(folder: Path) -> None:
         ({"id2label": {"0": "a", "2": "b"}}, r"ids of id2label are \[0, 2\]"),
     ],
 )  # fmt: skip
-def test_a_config_that_cannot_be_honoured(folder: Path, change: dict, message: str) -> None:
+def test_a_config_that_cannot_be_honored(folder: Path, change: dict, message: str) -> None:
     edit_json(folder / "config.json", **change)
     refused(folder, message)
 

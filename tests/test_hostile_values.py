@@ -22,7 +22,7 @@ from safetensors.torch import load_file, save_file
 from test_library_tokenizer import saved
 
 import bertkit
-from bertkit import Model, Tokenizer, TransformerConfig
+from bertkit import BertConfig, Model, Tokenizer
 from bertkit.checkpoint import SentenceSettings
 from bertkit.checkpoint.checkpoint import TrainedTask
 from bertkit.errors import BertkitError, CheckpointError, UsageError
@@ -80,7 +80,7 @@ def modern_model(_: pytest.TempPathFactory) -> Model:
 
 def library_model(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Model:
     tokenizer = Tokenizer.load(saved(kind, tmp_path_factory))
-    model = Model.create(TransformerConfig(**SHAPE | {"vocab_size": len(tokenizer.vocabulary)}), tokenizer)
+    model = Model.create(BertConfig(**SHAPE | {"vocab_size": len(tokenizer.vocabulary)}), tokenizer)
     randomize(model.network, 3)
     return model
 

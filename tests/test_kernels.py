@@ -151,7 +151,7 @@ def test_attention(num_heads: int, head_dim: int) -> None:
         assert torch.equal(part, attend(parts[place], [LENGTHS[place]], num_heads))
 
 
-def test_attention_to_very_large_scores_and_past_a_broken_neighbour() -> None:
+def test_attention_to_very_large_scores_and_past_a_broken_neighbor() -> None:
     together = torch.randn(50, 3 * 64, generator=torch.Generator().manual_seed(0))
     together[:20] *= 300  # one key takes all
     together[20:30] = float("nan")

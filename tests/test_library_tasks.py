@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from test_library_tokenizer import saved
 
-from bertkit import Model, Tokenizer, TransformerConfig, load
+from bertkit import BertConfig, Model, Tokenizer, load
 from bertkit.batch import IGNORED
 from bertkit.finetuning import Finetuning, FinetuningSettings
 from bertkit.tasks import Question, QuestionAnswering, TokenClassification
@@ -37,7 +37,7 @@ def test_every_word_has_the_token_that_begins_it(tokenizer: Tokenizer, layout: L
     examples = [replace(one, words=words_of(one.text, "spaces")) for one in examples]
     examples = [replace(one, tags=tuple("abcdefghij"[: len(one.words or ())])) for one in examples]
     encodings = task.encode(tokenizer, examples, layout)
-    labels = task.labelled(examples, encodings).labels
+    labels = task.labeled(examples, encodings).labels
     found = {}
     for number, encoding in enumerate(encodings):
         of_sequence = labels[encodings.cu_seqlens[number] : encodings.cu_seqlens[number + 1]]
@@ -61,11 +61,11 @@ def test_answers_are_words_to_the_character(tokenizer: Tokenizer, layout: Layout
     answers = ["cat", "dog", "walked", "naïve", "café", "\U0001f600", "unable", "dog,  walked"]
     examples = [QuestionAnswering.example(("the cat", TEXT), f"{answer} ") for answer in ("dog, ", "walked\n\n  ")]
     whole = task.encode(tokenizer, examples, Layout())
-    for (_, last), encoding, expected in zip(task.labelled(examples, whole).labels, whole, (",", "d"), strict=True):
+    for (_, last), encoding, expected in zip(task.labeled(examples, whole).labels, whole, (",", "d"), strict=True):
         assert TEXT[slice(*encoding.offsets[last])].endswith(expected)  # and not the white space after it
     examples = [QuestionAnswering.example(("the cat", TEXT), answer) for answer in answers]
     encodings = task.encode(tokenizer, examples, layout)
-    data = task.labelled(examples, encodings)
+    data = task.labeled(examples, encodings)
     logits = np.zeros((len(encodings.input_ids), 2), np.float32)
     for side in (0, 1):
         logits[(encodings.cu_seqlens[:-1] + data.labels[:, side])[data.labels[:, side] > 0], side] = 9.0
@@ -96,7 +96,7 @@ def test_contexts_are_found_whatever_their_type(tokenizer: Tokenizer) -> None:
 
 
 def test_questions_are_learned_and_answered(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    config = TransformerConfig(
+    config = BertConfig(
         vocab_size=len(tokenizer.vocabulary), hidden_size=20, num_hidden_layers=1, num_attention_heads=4,
         intermediate_size=37, max_position_embeddings=40, initializer_range=0.1,
     )  # fmt: skip

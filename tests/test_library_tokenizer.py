@@ -16,7 +16,7 @@ from random_models import randomize
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 import bertkit
-from bertkit import Model, Tokenizer, TransformerConfig
+from bertkit import BertConfig, Model, Tokenizer
 from bertkit.checkpoint.checkpoint import Provenance
 from bertkit.cli import run
 from bertkit.corpus.shard_writing import write_shard
@@ -299,8 +299,8 @@ def test_what_only_wordpiece_has(ours: Tokenizer, folder: Path, tmp_path: Path, 
     assert json.loads(capsys.readouterr().out) == {"num_entries": len(ours.vocabulary), "num_special": 5}
 
 
-def config(tokenizer: Tokenizer) -> TransformerConfig:
-    return TransformerConfig(
+def config(tokenizer: Tokenizer) -> BertConfig:
+    return BertConfig(
         vocab_size=len(tokenizer.vocabulary), hidden_size=20, num_hidden_layers=2, num_attention_heads=4,
         intermediate_size=37, max_position_embeddings=41,
     )  # fmt: skip
@@ -351,7 +351,7 @@ def save(library: tokenizers.Tokenizer, folder: Path, change: Callable[[dict], o
         ),
     ],
 )
-def test_templates_that_cannot_be_honoured(template, tmp_path: Path) -> None:
+def test_templates_that_cannot_be_honored(template, tmp_path: Path) -> None:
     library = other_wordpiece()
     save(library, tmp_path)
     Tokenizer.load(tmp_path)

@@ -11,7 +11,7 @@ from examples_of_tasks import NUM_ROWS, TASKS, call, examples, model_of, write
 from huggingface_hub import ModelCard
 from random_models import vocabulary_tokens
 
-from bertkit import Model, SequenceClassifier, Tokenizer, TransformerConfig, gather_evidence, load
+from bertkit import BertConfig, Model, SequenceClassifier, Tokenizer, gather_evidence, load
 from bertkit.finetuning import scores_section
 from bertkit.locate import hub_name
 from bertkit.tasks import SequenceClassification, TextExample
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory) -> str:
     folder = tmp_path_factory.mktemp("encoder") / "tiny"
-    config = TransformerConfig(
+    config = BertConfig(
         vocab_size=99, hidden_size=20, num_attention_heads=4, intermediate_size=44, num_hidden_layers=1,
         max_position_embeddings=24, initializer_range=0.1,
     )  # fmt: skip

@@ -10,7 +10,7 @@ from random_modern import PUBLISHED_CLASSES, our_model, published_model
 from safetensors.torch import load_file
 
 import bertkit
-from bertkit import Model, ModernConfig
+from bertkit import Model, ModernBertConfig
 from bertkit.checkpoint import SentenceSettings
 from bertkit.errors import CheckpointError, MissingHeadError
 
@@ -55,7 +55,7 @@ def test_both_spellings_say_the_same(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(AS_FIRST_PUBLISHED))
     as_first_published = bertkit.load(tmp_path)
     assert as_first_published.config == as_transformers_5.config
-    assert as_first_published.config == ModernConfig(**SHAPE)
+    assert as_first_published.config == ModernBertConfig(**SHAPE)
     assert torch.equal(outputs(as_first_published), outputs(as_transformers_5))
 
 

@@ -6,14 +6,14 @@ import torch
 from random_models import randomize
 from torch import Tensor, nn
 
-from bertkit import Batch, ModernConfig
-from bertkit.heads import Bert
+from bertkit import Batch, ModernBertConfig
+from bertkit.heads import Network
 from bertkit.tasks import Loss
 from bertkit.training import compute_gradients
 from bertkit.transformer.kernels import training, training_kernels
 from bertkit.transformer.kernels.arrays import array, turns_and_reach
 from bertkit.transformer.kernels.attention import packed_self_attention
-from bertkit.transformer.kernels.steps import CompiledAddThenNorm, PlainAddThenNorm, compiled_gate
+from bertkit.transformer.kernels.inference_steps import CompiledAddThenNorm, PlainAddThenNorm, compiled_gate
 from bertkit.transformer.kernels.tile_attention import attend_tiles
 from bertkit.transformer.kernels.training_rows import Dropout, dropout_rows
 from bertkit.transformer.rotary import Rotary, rotary_of, rotate
@@ -174,12 +174,12 @@ LENGTHS_OF_A_BATCH = [17, 9, 3, 33, 1]
 PLACES, LABELS = torch.tensor([1, 3, 18, 30, 62]), torch.tensor([3, 4, 5, 6, 98])
 
 
-def network(**changes: float | str) -> Bert:
+def network(**changes: float | str) -> Network:
     settings = {
         "vocab_size": 99, "hidden_size": 60, "num_hidden_layers": 4, "num_attention_heads": 3,
         "intermediate_size": 37, "max_position_embeddings": 40, "local_attention": 9,
     }  # fmt: skip
-    made = Bert(ModernConfig(**settings | changes), ["masked_lm"])
+    made = Network(ModernBertConfig(**settings | changes), ["masked_lm"])
     randomize(made, seed=0)
     return made.train()
 
@@ -189,7 +189,7 @@ def batch(seed: int = 0) -> Batch:
     return Batch.from_padded(torch.randint(0, 99, mask.shape, generator=torch.Generator().manual_seed(seed)), mask)
 
 
-def loss(made: Bert, given: Batch) -> Loss:
+def loss(made: Network, given: Batch) -> Loss:
     value = nn.functional.cross_entropy(made(given, masked_positions=PLACES).logits["masked_lm"], LABELS)
     return Loss(value, value.detach())
 

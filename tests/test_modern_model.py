@@ -8,24 +8,24 @@ import torch
 import transformers
 from random_modern import our_model, random_config
 
-from bertkit import Model, ModernConfig, Tokenizer, TransformerConfig, collate, load
+from bertkit import BertConfig, Model, ModernBertConfig, Tokenizer, collate, load
 from bertkit.errors import MissingHeadError, UsageError
-from bertkit.heads import Bert
+from bertkit.heads import Network
 from bertkit.inference import auto_precision
-from bertkit.transformer import ModernEncoder, initialize, prepare
+from bertkit.transformer import ModernBertEncoder, initialize, prepare
 from bertkit.transformer.activations import ACTIVATIONS
-from bertkit.transformer.kernels.choice import modern_kernels_for, plain_modern_kernels
-from bertkit.transformer.modern.prepared import PreparedModernEncoder
+from bertkit.transformer.kernels.dispatch import modernbert_kernels_for, plain_modernbert_kernels
+from bertkit.transformer.modernbert.prepared import PreparedModernBertEncoder
 
 TEXTS = ["the cat sat on the mat", "", "walked and talked", "un", "green letters, in blue & red!", "the dog", "a cat"]
 LONG = "the cat walked " * 9
 
 CPU = torch.device("cpu")
 CHOICES = {  # every path that some CPU or build of torch takes
-    "plain": lambda precision: plain_modern_kernels(),
-    "fastest": lambda precision: modern_kernels_for(precision, CPU),
-    "without oneDNN": lambda precision: modern_kernels_for(precision, CPU)._replace(
-        linear=plain_modern_kernels().linear
+    "plain": lambda precision: plain_modernbert_kernels(),
+    "fastest": lambda precision: modernbert_kernels_for(precision, CPU),
+    "without oneDNN": lambda precision: modernbert_kernels_for(precision, CPU)._replace(
+        linear=plain_modernbert_kernels().linear
     ),
 }
 CLOSE = {"float32": 1e-5, "bfloat16": 0.06}  # of the largest hidden state, tiny random models
@@ -44,7 +44,7 @@ def test_hidden_states_of_every_layer(choice: str, precision: str) -> None:
     model = small(hidden_activation="gelu")
     batch = collate(model.tokenizer.encode_batch([*TEXTS, LONG]))
     expected = model.encoder(batch, with_hidden_states=True)
-    prepared = PreparedModernEncoder(model.encoder, precision, CHOICES[choice](precision))
+    prepared = PreparedModernBertEncoder(model.encoder, precision, CHOICES[choice](precision))
     found = prepared(batch, with_hidden_states=True)
     assert len(found.hidden_states) == 5 and found.pooled is None
     for ours, reference in zip(found.hidden_states, expected.hidden_states, strict=True):
@@ -154,9 +154,9 @@ def test_what_a_sequence_classifier_reads(pooling: str) -> None:
 def test_heads_that_are_not_there_are_refused() -> None:
     config = random_config(1)
     with pytest.raises(UsageError, match="modern encoder has no next_sentence head: it has masked_lm, "):
-        Bert(config, ["masked_lm", "next_sentence"])
+        Network(config, ["masked_lm", "next_sentence"])
     with pytest.raises(UsageError, match="no pooler"):
-        Bert(config, with_pooler=True)
+        Network(config, with_pooler=True)
 
 
 @pytest.mark.parametrize(
@@ -174,28 +174,28 @@ def test_heads_that_are_not_there_are_refused() -> None:
 )  # fmt: skip
 def test_a_config_that_makes_no_encoder_is_refused(changes: dict, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        ModernConfig(**changes)
+        ModernBertConfig(**changes)
 
 
 def test_sizes() -> None:
     """Base as published (149 million parameters), mini with as many weights as a BERT of that size."""
-    base, mini = ModernConfig.of_size("base"), ModernConfig.of_size("mini", vocab_size=99)
-    assert base == ModernConfig() and mini.vocab_size == 99
+    base, mini = ModernBertConfig.of_size("base"), ModernBertConfig.of_size("mini", vocab_size=99)
+    assert base == ModernBertConfig() and mini.vocab_size == 99
     with torch.device("meta"):
-        assert round(sum(parameter.numel() for parameter in Bert(base).parameters()) / 1e6) == 149
-        layers = [Bert(config).encoder.layers for config in (mini, TransformerConfig.of_size("mini"))]
+        assert round(sum(parameter.numel() for parameter in Network(base).parameters()) / 1e6) == 149
+        layers = [Network(config).encoder.layers for config in (mini, BertConfig.of_size("mini"))]
     ours, theirs = (sum(parameter.numel() for parameter in one.parameters()) for one in layers)
     assert abs(ours / theirs - 1) < 0.01
     with pytest.raises(UsageError, match="expected one of tiny, mini"):
-        ModernConfig.of_size("huge")
+        ModernBertConfig.of_size("huge")
 
 
 def test_initial_values_are_spread_as_published() -> None:
-    config = ModernConfig(
+    config = ModernBertConfig(
         vocab_size=499, hidden_size=120, num_hidden_layers=3, num_attention_heads=4, intermediate_size=200,
         initializer_range=0.05, initializer_cutoff_factor=1.5,
     )  # fmt: skip
-    network = Bert(config, ["masked_lm"])
+    network = Network(config, ["masked_lm"])
     initialize(network, config, seed=1)
     published = transformers.ModernBertForMaskedLM(
         transformers.ModernBertConfig(
@@ -224,7 +224,7 @@ def test_initial_values_are_spread_as_published() -> None:
         assert abs(ours.weight.abs().max() / theirs.weight.abs().max() - 1) < 0.01, name
     assert (network.encoder.layers[1].attention_norm.weight == 1).all()
     assert (network.heads["masked_lm"].bias == 0).all()
-    classifier = Bert(config, ["token_classification"], num_labels=99).heads["token_classification"]
+    classifier = Network(config, ["token_classification"], num_labels=99).heads["token_classification"]
     initialize(classifier, config, seed=1)
     assert abs(classifier.classifier.weight.abs().max() - 1.5 / math.sqrt(120)) < 0.002
     assert (classifier.classifier.bias == 0).all()
@@ -234,7 +234,7 @@ def test_training_makes_a_model_that_is_saved_and_loaded(tmp_path) -> None:
     config = random_config(3, max_position_embeddings=50)
     tokenizer = our_model("encoder", 3).tokenizer
     model = Model.create(config, tokenizer, ["masked_lm"], seed=3)
-    assert isinstance(model.encoder, ModernEncoder) and isinstance(model.tokenizer, Tokenizer)
+    assert isinstance(model.encoder, ModernBertEncoder) and isinstance(model.tokenizer, Tokenizer)
     with pytest.raises(MissingHeadError, match="never trained"):
         model.fill_mask("the [MASK]")
     model.save(tmp_path / "made")
@@ -260,7 +260,7 @@ def test_a_new_classifier_takes_over_what_heads_share(tmp_path) -> None:
     assert torch.equal(head.norm.weight, trained.network.heads["masked_lm"].norm.weight)
     assert (head.classifier.weight.shape, head.classifier.bias.tolist()) == ((3, theirs.config.hidden_size), [0, 0, 0])
     origins = {name: origin.origin for name, origin in model.checkpoint.provenance.items()}
-    assert (origins["head.dense.weight"], origins["classifier.weight"]) == ("loaded", "initialised")
+    assert (origins["head.dense.weight"], origins["classifier.weight"]) == ("loaded", "initialized")
     with pytest.raises(MissingHeadError, match="never trained"):
         model.require_trained("token_classification")
     anew = load(tmp_path / "trained", new=["masked_lm"])

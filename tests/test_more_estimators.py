@@ -13,7 +13,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from bertkit import (
-    MultipleChooser,
+    MultipleChoiceClassifier,
     QuestionAnswerer,
     SequenceClassifier,
     TokenClassifier,
@@ -48,7 +48,7 @@ def data(kind: type, seed: int = 1, number: int = 60) -> tuple[list[Any], list[A
     return list(zip([" ".join(one) for one in words], choices, strict=True)), right
 
 
-KINDS = (TokenClassifier, QuestionAnswerer, MultipleChooser)
+KINDS = (TokenClassifier, QuestionAnswerer, MultipleChoiceClassifier)
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +147,7 @@ def test_answers_and_where_there_is_none(fitted, encoder: Path) -> None:
 
 
 def test_choices_and_their_probabilities(fitted) -> None:
-    chooser, (X, y) = fitted[MultipleChooser], data(MultipleChooser, seed=5)
+    chooser, (X, y) = fitted[MultipleChoiceClassifier], data(MultipleChoiceClassifier, seed=5)
     found = chooser.predict_proba(X)
     assert found.shape == (60, 3) and np.allclose(found.sum(axis=1), 1)
     assert (found.argmax(axis=1) == chooser.predict(X)).all()
@@ -162,7 +162,7 @@ def test_choices_and_their_probabilities(fitted) -> None:
 
 
 @pytest.mark.parametrize("kind, item, bad", [
-    (MultipleChooser, ("a", ["cat", "red"]), {
+    (MultipleChoiceClassifier, ("a", ["cat", "red"]), {
         "nan": float("nan"), "inf": float("inf"), "1.7": 1.7, "'1'": "1", "None": None}),
     (QuestionAnswerer, ("un", "a cat"), {
         "nan": float("nan"), "0": 0, r"\(2, nan\)": (2, float("nan")), r"\[2, 3, 5\]": [2, 3, 5],
@@ -170,7 +170,7 @@ def test_choices_and_their_probabilities(fitted) -> None:
     (TokenClassifier, ["a", "cat"], {"nan": float("nan"), "'OO'": "OO", r"\['O', None\]": ["O", None]}),
 ])  # fmt: skip
 def test_labels_that_are_none(encoder: Path, kind, item, bad) -> None:
-    good = {MultipleChooser: 1, QuestionAnswerer: "cat", TokenClassifier: ["O", "B-x"]}[kind]
+    good = {MultipleChoiceClassifier: 1, QuestionAnswerer: "cat", TokenClassifier: ["O", "B-x"]}[kind]
     for shown, label in bad.items():
         with pytest.raises(
             DataError, match=f"text 1: (the right choice is|the answer is|its tags are) {shown}: expected"

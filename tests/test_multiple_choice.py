@@ -50,7 +50,7 @@ def test_loss_equals_transformers(tmp_path):
     model = load(save_published(reference, tmp_path), device="cpu")
     examples = questions(11)
     encodings = TASK.encode(model.tokenizer, examples, Layout(24, "truncate"))
-    batch = TASK.labelled(examples, encodings).take(np.arange(11))
+    batch = TASK.labeled(examples, encodings).take(np.arange(11))
     length = batch.batch.max_seqlen
     padded = {
         name: batch.batch.pad(values).view(11, 3, length)
@@ -104,13 +104,13 @@ def test_what_cannot_be_learned_or_predicted():
     examples = questions(3)
     with pytest.raises(DataError, match="line 0: has 2 choices, the first question 3: give it as many"):
         both = [*examples, *questions(1, 2)]
-        TASK.labelled(both, TASK.encode(model_of().tokenizer, both, Layout()))
+        TASK.labeled(both, TASK.encode(model_of().tokenizer, both, Layout()))
     for label in (None, 3, -1):
         wrong = [ChoiceQuestion("a", ("b", "c", "d"), label, place="x.csv, line 2")]
         with pytest.raises(
             DataError, match=rf"x.csv, line 2: the right choice is {label}: expected a number from 0 to 2"
         ):
-            TASK.labelled(wrong, TASK.encode(model_of().tokenizer, wrong, Layout()))
+            TASK.labeled(wrong, TASK.encode(model_of().tokenizer, wrong, Layout()))
         with pytest.raises(DataError, match="the right choice is"):
             model_of().evaluate(wrong)
     with pytest.raises(UsageError, match="a choice is read as a whole"):

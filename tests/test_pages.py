@@ -690,7 +690,7 @@ def test_reliability_points_lie_at_confidence_and_accuracy():
     assert heights[1] == pytest.approx(4 * heights[0], rel=0.01)
 
 
-# Colours
+# Colors
 
 
 def themes() -> dict[str, dict[str, str]]:
@@ -726,7 +726,7 @@ SIGHTS = {  # Machado, Oliveira & Fernandes 2009, severity 1
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_colours_can_be_read_and_told_apart_by_all(theme):
+def test_colors_can_be_read_and_told_apart_by_all(theme):
     colors = themes()[theme]
     luminance = {name: luminance_of(color) for name, color in colors.items()}
 
@@ -737,14 +737,14 @@ def test_colours_can_be_read_and_told_apart_by_all(theme):
     for name in ("ink", "soft", "c1", "c2", "c3", "c4", "c5", "c6"):  # WCAG 2.2, 1.4.3
         assert contrast(name, "paper") >= 4.5, name
         assert contrast(name, "sheet") >= 4.5, name
-    for sight, matrix in SIGHTS.items():
+    for mask, matrix in SIGHTS.items():
         seen = {
             name: lab(np.clip(matrix @ linear_rgb(colors[name]), 0, 1)) for name in ("c1", "c2", "c3", "c4", "c5", "c6")
         }
         for one in seen:
             for other in seen:
                 if one < other:
-                    assert np.linalg.norm(seen[one] - seen[other]) > 15, (sight, one, other)
+                    assert np.linalg.norm(seen[one] - seen[other]) > 15, (mask, one, other)
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

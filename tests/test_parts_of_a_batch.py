@@ -11,9 +11,9 @@ from examples_of_tasks import COLOURS, SHAPE, TASKS, examples, model_of
 from random_models import error, our_model
 
 from bertkit import Model
-from bertkit.batch import LabelledBatch
+from bertkit.batch import LabeledBatch
 from bertkit.finetuning import Finetuning, FinetuningSettings
-from bertkit.finetuning.contrast import ContrastFeed
+from bertkit.finetuning.supervised_contrastive import ContrastFeed
 from bertkit.tasks import FewShotClassification, TextTask
 from bertkit.tokenizer.layout import Layout
 from bertkit.training import TrainingSettings, compute_gradients, trainer
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 MOST_TOKENS = 60
 
 
-def labelled_examples(task: str) -> list[Any]:
+def labeled_examples(task: str) -> list[Any]:
     """Those of `examples_of_tasks`, as the task has them."""
     kind, found = TASKS[task], []
     for row in examples(task):
@@ -39,17 +39,17 @@ def labelled_examples(task: str) -> list[Any]:
     return found
 
 
-def model_and_batch(task: str) -> tuple[Model, TextTask, LabelledBatch]:
+def model_and_batch(task: str) -> tuple[Model, TextTask, LabeledBatch]:
     if task == "few-shot-classification":
         few_shot = FewShotClassification(COLOURS)
         model = our_model(few_shot.head, 3, len(COLOURS), **SHAPE)
-        given = labelled_examples("sequence-classification")
+        given = labeled_examples("sequence-classification")
         encodings = few_shot.encode(model.tokenizer, given, Layout(24, "truncate"))
-        return model, few_shot, ContrastFeed(few_shot.labelled(given, encodings), 40, seed=2).batch(0, 0.0)
+        return model, few_shot, ContrastFeed(few_shot.labeled(given, encodings), 40, seed=2).batch(0, 0.0)
     model = model_of(TASKS[task])
-    given = labelled_examples(task)
+    given = labeled_examples(task)
     encodings = TASKS[task].encode(model.tokenizer, given, model.trained.layout)
-    data = TASKS[task].labelled(given, encodings)
+    data = TASKS[task].labeled(given, encodings)
     return model, TASKS[task], data.take(np.arange(len(data)))
 
 
@@ -78,14 +78,14 @@ def test_no_pass_of_training_has_more_tokens(
 ) -> None:
     seen: list[tuple[int, int]] = []
 
-    def watched(parameters: Any, parts: Sequence[LabelledBatch], loss: Any, **options: Any) -> Any:
+    def watched(parameters: Any, parts: Sequence[LabeledBatch], loss: Any, **options: Any) -> Any:
         seen.extend((part.num_tokens, len(part)) for part in parts)
         return compute_gradients(parameters, parts, loss, **options)
 
     monkeypatch.setattr(trainer, "compute_gradients", watched)
     settings = FinetuningSettings(num_epochs=1, batch_size=16, tokens_per_part=MOST_TOKENS, precision=precision)
     run = Finetuning(tmp_path / "out", encoder, "sequence-classification", settings, tell=lambda line: None)
-    run.start(labelled_examples("sequence-classification"))
+    run.start(labeled_examples("sequence-classification"))
     assert len(seen) > 4 and sum(number for _, number in seen) == len(examples("sequence-classification"))
     assert max(tokens for tokens, _ in seen) <= MOST_TOKENS
 

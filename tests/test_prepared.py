@@ -9,11 +9,11 @@ from random_models import our_model
 
 from bertkit import Model, collate, load
 from bertkit.errors import UsageError
-from bertkit.heads import Bert
+from bertkit.heads import Network
 from bertkit.inference import auto_precision
-from bertkit.transformer import PreparedEncoder
+from bertkit.transformer import PreparedBertEncoder
 from bertkit.transformer.activations import ACTIVATIONS
-from bertkit.transformer.kernels.choice import kernels_for, plain_kernels
+from bertkit.transformer.kernels.dispatch import kernels_for, plain_kernels
 
 TEXTS = ["the cat sat on the mat", "", "walked and talked", "un", "green letters, in blue & red!", "the dog", "a cat"]
 
@@ -36,7 +36,7 @@ def test_hidden_states_of_every_layer(choice: str, precision: str, hidden_act: s
     model = our_model("encoder", 5, hidden_act=hidden_act, num_hidden_layers=3)
     batch = collate(model.tokenizer.encode_batch(TEXTS))
     expected = model.encoder(batch, with_hidden_states=True)
-    found = PreparedEncoder(model.encoder, precision, CHOICES[choice](precision))(batch, with_hidden_states=True)
+    found = PreparedBertEncoder(model.encoder, precision, CHOICES[choice](precision))(batch, with_hidden_states=True)
     assert len(found.hidden_states) == 4
     for ours, reference in zip(found.hidden_states, expected.hidden_states, strict=True):
         assert ours.dtype == torch.float32
@@ -52,7 +52,7 @@ def test_every_activation(hidden_act: str) -> None:
     batch = collate(model.tokenizer.encode_batch(TEXTS))
     expected = model.encoder(batch).last_hidden_state
     for precision in PRECISIONS:
-        found = PreparedEncoder(model.encoder, precision)(batch).last_hidden_state
+        found = PreparedBertEncoder(model.encoder, precision)(batch).last_hidden_state
         assert (found - expected).abs().max() <= CLOSE[precision] * max(1, expected.abs().max())
 
 
@@ -73,7 +73,7 @@ def published_size(seed: int) -> Model:
 @torch.inference_mode()
 def test_a_sequence_has_the_same_bits_alone_and_in_any_company(precision: str, sizes: tuple[int, int, int]) -> None:
     model = of_size(*sizes, seed=6)
-    prepared = PreparedEncoder(model.encoder, precision)
+    prepared = PreparedBertEncoder(model.encoder, precision)
     encodings = model.tokenizer.encode_batch([*TEXTS, "the cat walked " * 20, *TEXTS[::-1]])
     together = prepared(collate(encodings)).last_hidden_state.split([len(encoding) for encoding in encodings])
     for encoding, in_company in zip(encodings, together, strict=True):
@@ -141,7 +141,7 @@ def test_an_update_of_the_weights_is_noticed() -> None:
         model.encoder.layers[0].feed_forward.expand.weight.mul_(1.5)
     after = model.embed(TEXTS)
     assert np.abs(after - before).max() > 1e-3
-    reference = Bert(model.config)
+    reference = Network(model.config)
     reference.load_state_dict(model.network.state_dict())
     model.network.load_state_dict(reference.state_dict())
     np.testing.assert_allclose(model.embed(TEXTS), after, rtol=0, atol=1e-6)
@@ -181,6 +181,6 @@ def test_an_error_on_a_thread_reaches_the_caller(monkeypatch: pytest.MonkeyPatch
     def fail(*_, **__):
         raise MemoryError("no room")
 
-    monkeypatch.setattr(PreparedEncoder, "__call__", fail)
+    monkeypatch.setattr(PreparedBertEncoder, "__call__", fail)
     with pytest.raises(MemoryError, match="no room"):
         model.embed(TEXTS * 9, tokens_per_batch=16)

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bertkit import Model, ModernConfig, Tokenizer, TransformerConfig, load
+from bertkit import BertConfig, Model, ModernBertConfig, Tokenizer, load
 from bertkit.cli import run as run_command
 from bertkit.cli.verify_resume import command as verify_resume_command
 from bertkit.corpus.documents import SetAside
@@ -175,7 +175,7 @@ def test_a_run_of_the_modern_encoder(corpus: Path, tmp_path: Path) -> None:
     losses = [event["masked_lm_loss"] for event in events(run, "evaluation")]
     assert losses[-1] < losses[0] - 0.15
     model = load(run / "model")
-    assert isinstance(model.config, ModernConfig) and model.config.intermediate_size == 48
+    assert isinstance(model.config, ModernBertConfig) and model.config.intermediate_size == 48
     assert len(model.fill_mask("the big cat sat on [MASK] tree.")[0].candidates) == 5
     with pytest.raises(UsageError, match="no next_sentence head"):
         pretraining(corpus, tmp_path / "pairs", modern, "data.sentence_pairs=balanced").start(resume=False)
@@ -229,7 +229,7 @@ def test_a_run_goes_on_after_a_stop_to_the_same_bits(corpus: Path, tmp_path: Pat
 
 def test_samples_are_filled_without_dropout() -> None:
     tokenizer = Tokenizer.from_vocab(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS])
-    config = TransformerConfig(
+    config = BertConfig(
         vocab_size=len(tokenizer.vocabulary), hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
         intermediate_size=24, hidden_dropout_prob=0.5, attention_probs_dropout_prob=0.5,
     )  # fmt: skip

@@ -8,10 +8,9 @@ import pretraining_reference as reference
 import pytest
 import torch
 
-from bertkit.batch import Loader, Masking, SentencePairs, Sequences, SpecialIds, TokenBlocks, continues_word
-from bertkit.corpus.order import in_random_order
 from bertkit.errors import DataError, UsageError
-from bertkit.randomness import below, key_of, random_bits, uniform
+from bertkit.objectives import Loader, Masking, SentencePairs, Sequences, SpecialIds, TokenBlocks, continues_word
+from bertkit.randomness import below, in_random_order, key_of, random_bits, uniform
 
 SPECIAL = SpecialIds(cls=reference.CLS, sep=reference.SEP, mask=reference.MASK)
 VOCAB_SIZE = 99

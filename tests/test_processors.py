@@ -92,7 +92,7 @@ def run_again(processor: Processor, files: set[str], marker: str) -> None:
 
 def test_the_libraries_believe_the_pretence() -> None:
     code = """
-        import torch, without_onednn, bertkit.transformer.kernels.choice as choice
+        import torch, without_onednn, bertkit.transformer.kernels.dispatch as choice
         from numba.core.registry import cpu_target
         print(torch.backends.cpu.get_cpu_capability(), cpu_target.target_context.codegen().magic_tuple()[1:])
         print(torch.ops.mkldnn._is_mkldnn_bf16_supported(), choice.kernels_for("float32", torch.device("cpu")).linear)

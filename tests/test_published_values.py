@@ -8,17 +8,17 @@ import pytest
 import torch
 
 import bertkit
-from bertkit import Batch, Model, TransformerConfig
+from bertkit import Batch, BertConfig, Model
 from bertkit.checkpoint.names import BERT
 from bertkit.errors import CheckpointError
-from bertkit.heads import Bert
+from bertkit.heads import Network
 from bertkit.locate import locate
 
 
-def parameters(config: TransformerConfig, *heads: str, num_labels: int = 2) -> dict[str, torch.nn.Parameter]:
+def parameters(config: BertConfig, *heads: str, num_labels: int = 2) -> dict[str, torch.nn.Parameter]:
     """By published name, without allocating them."""
     with torch.device("meta"):
-        network = Bert(config, heads, num_labels=num_labels)
+        network = Network(config, heads, num_labels=num_labels)
     return {BERT.published(name): parameter for name, parameter in network.named_parameters()}
 
 
@@ -27,7 +27,7 @@ def count(parameters: dict[str, torch.nn.Parameter]) -> int:
 
 
 def test_the_published_parameter_table() -> None:
-    table = parameters(TransformerConfig.of_size("base"), "sequence_classification")
+    table = parameters(BertConfig.of_size("base"), "sequence_classification")
     rows = [(name, tuple(parameter.shape)) for name, parameter in table.items()]
     assert len(rows) == 201
     assert rows[0] == ("bert.embeddings.word_embeddings.weight", (30522, 768))
@@ -51,21 +51,21 @@ def test_the_table_is_that_of_transformers() -> None:
     with torch.device("meta"):
         theirs = transformers.BertForSequenceClassification(config)
     expected = [(name, tuple(parameter.shape)) for name, parameter in theirs.named_parameters()]
-    table = parameters(TransformerConfig(), "sequence_classification")
+    table = parameters(BertConfig(), "sequence_classification")
     assert [(name, tuple(parameter.shape)) for name, parameter in table.items()] == expected
 
 
 def test_published_sizes() -> None:
-    encoder = count(parameters(TransformerConfig.of_size("base")))
+    encoder = count(parameters(BertConfig.of_size("base")))
     assert encoder == 109_482_240
     assert f"{encoder * 4 / 2**20:.1f}" == "417.6"
-    assert TransformerConfig.of_size("base") == TransformerConfig()
-    assert count(parameters(TransformerConfig.of_size("large"))) == 335_141_888
+    assert BertConfig.of_size("base") == BertConfig()
+    assert count(parameters(BertConfig.of_size("large"))) == 335_141_888
     # Turc et al. 2019, table 1, in millions
     published = {"tiny": 4.4, "mini": 11.3, "small": 29.1, "medium": 41.7}
     for size, millions in published.items():
         # The table counts the weights of the encoder and the pooler, as google-research/bert's checkpoints hold them.
-        assert count(parameters(TransformerConfig.of_size(size))) / 1e6 == pytest.approx(millions, rel=0.02), size
+        assert count(parameters(BertConfig.of_size(size))) / 1e6 == pytest.approx(millions, rel=0.02), size
 
 
 @pytest.fixture(scope="module")

@@ -59,7 +59,7 @@ def model_of(task, seed: int = 3, **layout) -> Model:
 def test_labels_point_at_the_answer(layout):
     examples = questions(60, longest=14)
     encodings = TASK.encode(TOKENIZER, examples, layout)
-    data = TASK.labelled(examples, encodings)
+    data = TASK.labeled(examples, encodings)
     seen = dict.fromkeys(range(60), 0)
     for encoding, (first, last) in zip(encodings, data.labels.tolist(), strict=True):
         (start, end), context = examples[encoding.text_index].answers[0], examples[encoding.text_index].context
@@ -90,9 +90,9 @@ def test_an_answer_inside_a_word_is_its_tokens():
     encodings = TASK.encode(TOKENIZER, [example], Layout())
     tokens = TOKENIZER.tokens(encodings[0])
     assert tokens == ["[CLS]", "w", "##h", "##o", "[SEP]", "un", "##able", "cat", "##s", "[SEP]"]
-    assert TASK.labelled([example], encodings).labels.tolist() == [[6, 6]]
+    assert TASK.labeled([example], encodings).labels.tolist() == [[6, 6]]
     none = replace(example, answers=())
-    assert TASK.labelled([none], encodings).labels.tolist() == [[0, 0]]
+    assert TASK.labeled([none], encodings).labels.tolist() == [[0, 0]]
 
 
 # The loss
@@ -106,10 +106,10 @@ def test_loss_equals_transformers(tmp_path, equal):
     if equal:  # all windows but the last of a text are as long as the model reads: no padding
         long = questions(1, longest=60, seed=5)[0]
         encodings = TASK.encode(model.tokenizer, [long], Layout(24, "window", 5))
-        data = TASK.labelled([long], encodings)
+        data = TASK.labeled([long], encodings)
         batch = data.take(np.flatnonzero(encodings.seqlens == 24))
     else:
-        data = TASK.labelled(examples, TASK.encode(model.tokenizer, examples, Layout(24, "truncate")))
+        data = TASK.labeled(examples, TASK.encode(model.tokenizer, examples, Layout(24, "truncate")))
         batch = data.take(np.arange(len(data)))
     assert len(batch) > 4
     mask = batch.batch.attention_mask()
@@ -365,7 +365,7 @@ def test_what_is_no_example():
         QuestionAnswering.of_examples([], {})
     lost = Question("who", "a \u200b b", ((2, 3),), place="line 3")
     with pytest.raises(DataError, match="line 3: the tokenizer keeps nothing of the answer"):
-        TASK.labelled([lost], TASK.encode(TOKENIZER, [lost], Layout()))
+        TASK.labeled([lost], TASK.encode(TOKENIZER, [lost], Layout()))
     long = Question("cat " * 30, "dog", place="a.json, line 3")
     with pytest.raises(OverLengthError, match=r"^a.json, line 3: has 30 tokens in text A and leaves no room"):
         model_of(TASK).predict([Question("cat", "dog", place="a.json, line 2"), long])

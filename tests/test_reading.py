@@ -1,4 +1,4 @@
-"""Files of labelled data: every published format, and every way in which a row can be bad."""
+"""Files of labeled data: every published format, and every way in which a row can be bad."""
 
 import csv
 import json
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bertkit.errors import DataError, UsageError
 from bertkit.tasks.examples import ChoiceQuestion, Question, TaggedText
-from bertkit.tasks.reading import BadRows, read_choices, read_labelled_texts, read_questions, read_tagged
+from bertkit.tasks.reading import BadRows, read_choices, read_labeled_texts, read_questions, read_tagged
 from bertkit.tasks.texts import TextExample
 from bertkit.tasks.words import words_of
 
@@ -30,17 +30,17 @@ def write(tmp_path):
 
 
 def test_sst2_with_the_label_first(shared_data):
-    train = list(islice(read_labelled_texts(shared_data / "glue_sst2/train.tsv", "class"), 3))
+    train = list(islice(read_labeled_texts(shared_data / "glue_sst2/train.tsv", "class"), 3))
     assert train[0] == TextExample(
         "hide new secretions from the parental units", None, "0", f"{shared_data}/glue_sst2/train.tsv, line 2"
     )
-    dev = list(read_labelled_texts(shared_data / "glue_sst2/dev.tsv", "class", label_names=["0", "1"]))
+    dev = list(read_labeled_texts(shared_data / "glue_sst2/dev.tsv", "class", label_names=["0", "1"]))
     assert Counter(example.label for example in dev) == {"1": 444, "0": 428}
     assert dev[0].text == "one long string of cliches ." and dev[0].pair is None
 
 
 def test_mrpc_with_a_byte_order_mark_and_quotes(shared_data):
-    rows = list(read_labelled_texts(shared_data / "mrpc/msr-para-train.tsv", "class"))
+    rows = list(read_labeled_texts(shared_data / "mrpc/msr-para-train.tsv", "class"))
     assert len(rows) == 3576 and {row.label for row in rows} == {"0", "1"}
     assert rows[0].text.startswith('Amrozi accused his brother, whom he called "the witness", of')
     lines = (shared_data / "mrpc/msr-para-train.tsv").read_text(encoding="utf-8-sig").split("\n")[1:]
@@ -51,7 +51,7 @@ def test_mrpc_with_a_byte_order_mark_and_quotes(shared_data):
 
 
 def test_sts_files_without_names(shared_data):
-    rows = list(read_labelled_texts(shared_data / "sts_benchmark/sts-train.csv", "number"))
+    rows = list(read_labeled_texts(shared_data / "sts_benchmark/sts-train.csv", "number"))
     assert len(rows) == 5749
     assert rows[0] == TextExample(
         "A plane is taking off.",
@@ -59,16 +59,16 @@ def test_sts_files_without_names(shared_data):
         5.0,
         f"{shared_data}/sts_benchmark/sts-train.csv, line 1",
     )
-    assert len(list(read_labelled_texts(shared_data / "sts_benchmark/sts-dev.csv", "number"))) == 1500
+    assert len(list(read_labeled_texts(shared_data / "sts_benchmark/sts-dev.csv", "number"))) == 1500
     bad = BadRows(skip=True)
-    rows = list(read_labelled_texts(shared_data / "sts_2012_2016/2016/headlines.test.tsv", "number", bad_rows=bad))
+    rows = list(read_labeled_texts(shared_data / "sts_2012_2016/2016/headlines.test.tsv", "number", bad_rows=bad))
     assert len(rows) == 249 and all(0 <= row.label <= 5 for row in rows)
     assert bad.rows and all("has the target ''" in row.why for row in bad.rows)
 
 
 def test_banking77_with_line_ends_in_quotes(shared_data):
     names = json.loads((shared_data / "banking77/categories.json").read_text())
-    rows = list(read_labelled_texts(shared_data / "banking77/train.csv", "class", label_names=names))
+    rows = list(read_labeled_texts(shared_data / "banking77/train.csv", "class", label_names=names))
     with open(shared_data / "banking77/train.csv", newline="", encoding="utf-8") as file:
         expected = [(row["text"], row["category"]) for row in csv.DictReader(file)]
     assert [(row.text, row.label) for row in rows] == expected and len(rows) == 10003
@@ -78,16 +78,16 @@ def test_banking77_with_line_ends_in_quotes(shared_data):
 def test_tweets_sick_and_rte(shared_data):
     bad = BadRows(skip=True)
     path = shared_data / "tweet_sentiment_extraction/train.csv"
-    tweets = list(read_labelled_texts(path, "class", bad_rows=bad))
+    tweets = list(read_labeled_texts(path, "class", bad_rows=bad))
     assert len(tweets) == 27480 and {tweet.label for tweet in tweets} == {"positive", "neutral", "negative"}
     assert len(bad.rows) == 1
     with pytest.raises(DataError, match=rf"train.csv, line {bad.rows[0].line} has an empty text in 'text': fill it in"):
-        list(read_labelled_texts(path, "class"))
+        list(read_labeled_texts(path, "class"))
     sick = shared_data / "sick2014/SICK_train.txt"
-    (pair,) = islice(read_labelled_texts(sick, "class"), 1)
+    (pair,) = islice(read_labeled_texts(sick, "class"), 1)
     assert pair.label == "NEUTRAL" and pair.text.startswith("A group of kids") and pair.pair.startswith("A group of b")
-    assert next(read_labelled_texts(sick, "number")).label == 4.5
-    rte = list(read_labelled_texts(next((shared_data / "rte_derived").glob("*.jsonl")), "class"))
+    assert next(read_labeled_texts(sick, "number")).label == 4.5
+    rte = list(read_labeled_texts(next((shared_data / "rte_derived").glob("*.jsonl")), "class"))
     assert len(rte) == 3841 and {pair.label for pair in rte} == {"entailment", "not_entailment"} and rte[0].pair
 
 
@@ -134,7 +134,7 @@ def test_tweets_sick_and_rte(shared_data):
     ],
 )
 def test_tables(write, name, content, kind, columns, expected):
-    found = list(read_labelled_texts(write(name, content), kind, columns=columns))
+    found = list(read_labeled_texts(write(name, content), kind, columns=columns))
     assert [(example.text, example.pair, example.label) for example in found] == expected
 
 
@@ -143,7 +143,7 @@ def test_standard_input(monkeypatch):
     import sys
 
     monkeypatch.setattr(sys, "stdin", type("Stdin", (), {"buffer": io.BytesIO("a\tb\nté\n".encode())}))
-    assert [(row.text, row.place) for row in read_labelled_texts("-", None)] == [
+    assert [(row.text, row.place) for row in read_labeled_texts("-", None)] == [
         ("a\tb", "standard input, line 1"),
         ("té", "standard input, line 2"),
     ]
@@ -227,10 +227,10 @@ def test_bad_rows_are_named_or_set_aside(write, name, content, kind, message):
     path = write(name, content)
     names = ["positive", "negative"] if "positive" in message or kind == "set" or "neg" in str(content) else None
     with pytest.raises(DataError, match=message) as error:
-        list(read_labelled_texts(path, kind, label_names=names))
+        list(read_labeled_texts(path, kind, label_names=names))
     bad = BadRows(skip=True)
     try:
-        found = list(read_labelled_texts(path, kind, label_names=names, bad_rows=bad))
+        found = list(read_labeled_texts(path, kind, label_names=names, bad_rows=bad))
     except DataError as none_left:
         found = []
         assert re.search(rf"holds no row that can be used; {len(bad.rows)} set aside, the first: ", str(none_left))
@@ -255,7 +255,7 @@ def test_bad_rows_are_named_or_set_aside(write, name, content, kind, message):
 )
 def test_files_that_cannot_be_read(write, name, content, columns, message):
     with pytest.raises(DataError, match=message):
-        list(read_labelled_texts(write(name, content), "class", columns=columns))
+        list(read_labeled_texts(write(name, content), "class", columns=columns))
 
 
 @pytest.mark.parametrize(
@@ -270,7 +270,7 @@ def test_files_that_cannot_be_read(write, name, content, columns, message):
 @pytest.mark.parametrize(
     ("read", "row"),
     [
-        (lambda path, **options: read_labelled_texts(path, "class", **options), {"text": "a", "label": "x"}),
+        (lambda path, **options: read_labeled_texts(path, "class", **options), {"text": "a", "label": "x"}),
         (read_tagged, {"tokens": ["a"], "tags": ["O"]}),
         (read_questions, {"question": "who?", "context": "the cat", "answer": "cat"}),
         (read_choices, {"context": "a", "choices": ["b", "c"], "label": 0}),
@@ -294,15 +294,15 @@ def test_a_jsonl_file_whose_first_lines_are_bad(write, read, row, first, message
 
 def test_what_is_no_file_of_texts(tmp_path):
     with pytest.raises(DataError, match="no such file"):
-        list(read_labelled_texts(tmp_path / "none.csv", "class"))
+        list(read_labeled_texts(tmp_path / "none.csv", "class"))
     with pytest.raises(UsageError, match="write it as jsonl"):
-        list(read_labelled_texts(tmp_path / "a.parquet", "class"))
+        list(read_labeled_texts(tmp_path / "a.parquet", "class"))
     with pytest.raises(UsageError, match="unknown 'txt', expected one of text, pair, label"):
-        list(read_labelled_texts(tmp_path / "a.csv", "class", columns={"txt": "a"}))
+        list(read_labeled_texts(tmp_path / "a.csv", "class", columns={"txt": "a"}))
 
 
 def test_reading_takes_no_more_than_a_row(write):
-    rows = read_labelled_texts(write("a.csv", "text,label\n" + "a,x\n" * 50_000 + "b\n"), "class")
+    rows = read_labeled_texts(write("a.csv", "text,label\n" + "a,x\n" * 50_000 + "b\n"), "class")
     assert next(rows).text == "a"  # long before the bad row at the end is reached
     with pytest.raises(DataError, match="line 50002 has 1 fields"):
         list(rows)
@@ -339,7 +339,7 @@ def test_universal_dependencies(shared_data):
     assert len(texts) == 2001 and sum(len(text.words) for text in texts) == 25147
     assert texts[0].text == "From the AP comes this story :" and texts[0].tags[:3] == ("ADP", "DET", "PROPN")
     assert next(read_tagged(path, columns={"tag": "xpos"})).tags[:2] == ("IN", "DT")
-    assert next(read_tagged(path, labelled=False)).tags is None
+    assert next(read_tagged(path, labeled=False)).tags is None
     assert texts[0].place.endswith("line 5")
 
 
@@ -360,8 +360,8 @@ def test_universal_dependencies(shared_data):
         ("a.conll", "a O\nb O\n", {"scheme": "BIO"}, [("a b", ("O", "O"))]),
         ("a.conll", "10 000\tNUM\nb\tNOUN", {}, [("10 000 b", ("NUM", "NOUN"))]),
         ("a.txt", "a B-P\n\nb O\n", {}, [("a", ("B-P",)), ("b", ("O",))]),
-        ("a.txt", "Hi there.\n\nbye\n", {"labelled": False}, [("Hi there.", None), ("", None), ("bye", None)]),
-        ("a.conll", "Hi\nthere\n\nbye\n", {"labelled": False}, [("Hi there", None), ("bye", None)]),
+        ("a.txt", "Hi there.\n\nbye\n", {"labeled": False}, [("Hi there.", None), ("", None), ("bye", None)]),
+        ("a.conll", "Hi\nthere\n\nbye\n", {"labeled": False}, [("Hi there", None), ("bye", None)]),
         (
             "a.conllu",
             "# text = du\n1-2\tdu\t_\t_\n1\tde\t_\tADP\n2\tle\t_\tDET\n2.1\tx\t_\t_\n",
@@ -392,12 +392,12 @@ def test_universal_dependencies(shared_data):
             {"words": "spaces"},
             [("In New-York!", ("O", "B-L", "O"))],
         ),
-        ("a.jsonl", '{"text": "a b", "label": []}', {"labelled": False}, [("a b", None)]),
-        ("a.tsv", 'id\ttext\n1\tHi "you\n2\t\n', {"labelled": False}, [('Hi "you', None), ("", None)]),
-        ("a.csv", 'text,id\n"Hi, you",1\n', {"labelled": False}, [("Hi, you", None)]),
-        ("a.tsv", "1\tHi you\n", {"labelled": False, "columns": {"text": "2"}}, [("Hi you", None)]),
-        ("a.tsv", "Hi\tO\nyou\tO\n\nbye\tO\n", {"labelled": False}, [("Hi you", None), ("bye", None)]),
-        ("a.tsv", "x\ttext\ny\tHi\n", {"labelled": False, "columns": {"word": "2"}}, [("text Hi", None)]),
+        ("a.jsonl", '{"text": "a b", "label": []}', {"labeled": False}, [("a b", None)]),
+        ("a.tsv", 'id\ttext\n1\tHi "you\n2\t\n', {"labeled": False}, [('Hi "you', None), ("", None)]),
+        ("a.csv", 'text,id\n"Hi, you",1\n', {"labeled": False}, [("Hi, you", None)]),
+        ("a.tsv", "1\tHi you\n", {"labeled": False, "columns": {"text": "2"}}, [("Hi you", None)]),
+        ("a.tsv", "Hi\tO\nyou\tO\n\nbye\tO\n", {"labeled": False}, [("Hi you", None), ("bye", None)]),
+        ("a.tsv", "x\ttext\ny\tHi\n", {"labeled": False, "columns": {"word": "2"}}, [("text Hi", None)]),
     ],
 )
 def test_tagged_files(write, name, content, options, expected):
@@ -507,9 +507,9 @@ def test_what_is_no_file_of_tags(write):
     with pytest.raises(UsageError, match="write it as jsonl"):
         list(read_tagged(write("a.csv", "a,O\n")))
     with pytest.raises(DataError, match=r"b.csv, line 1 names no column that is known"):
-        list(read_tagged(write("b.csv", "a,O\n"), labelled=False))
+        list(read_tagged(write("b.csv", "a,O\n"), labeled=False))
     with pytest.raises(DataError, match=r"c.tsv, line 2 has 1 fields"):
-        list(read_tagged(write("c.tsv", "text\tid\na\n"), labelled=False))
+        list(read_tagged(write("c.tsv", "text\tid\na\n"), labeled=False))
     with pytest.raises(DataError, match="no column '7' for the tag"):
         list(read_tagged(write("a.conll", "a O\n"), columns={"tag": "7"}))
     with pytest.raises(UsageError, match="expected one of word, tag"):
@@ -568,7 +568,7 @@ def test_tweets_as_questions(shared_data):
     tweets = list(read_questions(shared_data / "tweet_sentiment_extraction/train.csv", bad_rows=bad))
     assert len(tweets) == 27480 and len(bad.rows) == 1
     assert tweets[1].question == "negative" and tweets[1].answer_texts == ["Sooo SAD"]
-    test = list(read_questions(shared_data / "tweet_sentiment_extraction/test.csv", labelled=False))
+    test = list(read_questions(shared_data / "tweet_sentiment_extraction/test.csv", labeled=False))
     assert len(test) == 3534 and test[0].answers is None and test[0].id == "f87dea47db"
 
 
@@ -590,7 +590,7 @@ def asked(**values):
             ["cat", "the cat"],
         ),
         ("a.json", squad(asked(answers=[], is_impossible=True, plausible_answers=[1])), {}, []),
-        ("a.json", squad(asked()), {"labelled": False}, None),
+        ("a.json", squad(asked()), {"labeled": False}, None),
         (
             "a.jsonl",
             '{"question": "who?", "context": "the cat sat", "answers": {"text": ["cat"], "answer_start": [4]}}',
@@ -729,7 +729,7 @@ def test_openbookqa(shared_data):
         (
             "a.csv",
             "sent1,sent2,ending0,ending1\nHe sat.,She,ran,sat\n",
-            {"labelled": False},
+            {"labeled": False},
             ("He sat.", ("She ran", "She sat"), None),
         ),
         (

@@ -17,7 +17,7 @@ from bertkit.inference import Runner
 from bertkit.tokenizer import Encodings
 from bertkit.transformer import prepare
 from bertkit.transformer.kernels import row_invariance
-from bertkit.transformer.kernels.choice import kernels_for
+from bertkit.transformer.kernels.dispatch import kernels_for
 from bertkit.transformer.kernels.row_invariance import (
     ROW_COUNTS,
     multiply_rows,

@@ -39,7 +39,7 @@ SHAPE = {
 }  # fmt: skip
 
 
-def labelled(labels, pairs: bool = False) -> list[TextExample]:
+def labeled(labels, pairs: bool = False) -> list[TextExample]:
     return [
         TextExample(text, TEXTS[-1 - place] if pairs else None, label, f"data.csv, line {place + 2}")
         for place, (text, label) in enumerate(zip(TEXTS, labels, strict=False))
@@ -47,7 +47,7 @@ def labelled(labels, pairs: bool = False) -> list[TextExample]:
 
 
 def classes() -> list[TextExample]:
-    return labelled(["red", "blue", "green", "red", "blue", "red", "green"])
+    return labeled(["red", "blue", "green", "red", "blue", "red", "green"])
 
 
 def model_of(task, num_labels: int = 3, **layout) -> Model:
@@ -60,7 +60,7 @@ def model_of(task, num_labels: int = 3, **layout) -> Model:
 def loss_of(model: Model, task, examples, num_parts: int = 1) -> tuple[float, dict[str, float]]:
     """The loss and the metrics of one batch of all examples, in evaluation mode."""
     encodings = task.encode(model.tokenizer, examples, model.trained.layout)
-    batch = task.labelled(examples, encodings).take(np.arange(len(encodings)))
+    batch = task.labeled(examples, encodings).take(np.arange(len(encodings)))
     totals = task.totals(batch)
     losses = [task.loss(model.network, part, totals) for part in batch.split(num_parts)]
     sums = torch.stack([loss.sums for loss in losses]).sum(0)
@@ -70,7 +70,7 @@ def loss_of(model: Model, task, examples, num_parts: int = 1) -> tuple[float, di
 def logits_of(model: Model, examples) -> torch.Tensor:
     task = model.trained.task
     encodings = task.encode(model.tokenizer, examples, Layout(24))
-    batch = task.labelled(examples, encodings).take(np.arange(len(encodings))).batch
+    batch = task.labeled(examples, encodings).take(np.arange(len(encodings))).batch
     return model.network(batch).logits["sequence_classification"].detach()
 
 
@@ -83,9 +83,9 @@ def test_losses_and_logits_of_transformers(tmp_path: Path, kind: str, pairs: boo
     several = [("red",), (), ("blue", "red"), ("green",), ("blue", "green", "red"), (), ("red",)]
     task, examples, targets = {
         "single": (SequenceClassification(NAMES), classes(), torch.tensor([2, 0, 1, 2, 0, 2, 1])),
-        "multi": (MultiLabelClassification(NAMES), labelled(several),
+        "multi": (MultiLabelClassification(NAMES), labeled(several),
                   torch.tensor([[float(name in names) for name in NAMES] for names in several])),
-        "regression": (Regression(), labelled([0.5, -2.0, 3.25, 1.0, 0.0, 5.0, 2.5]),
+        "regression": (Regression(), labeled([0.5, -2.0, 3.25, 1.0, 0.0, 5.0, 2.5]),
                        torch.tensor([0.5, -2.0, 3.25, 1.0, 0.0, 5.0, 2.5])),
     }[kind]  # fmt: skip
     if pairs:
@@ -94,7 +94,7 @@ def test_losses_and_logits_of_transformers(tmp_path: Path, kind: str, pairs: boo
     model.save(tmp_path / "model")
     theirs = transformers.BertForSequenceClassification.from_pretrained(tmp_path / "model").eval()
     assert theirs.config.problem_type == task.problem_type
-    batch = task.labelled(examples, task.encode(model.tokenizer, examples, Layout(24))).take(np.arange(7)).batch
+    batch = task.labeled(examples, task.encode(model.tokenizer, examples, Layout(24))).take(np.arange(7)).batch
     with torch.no_grad():
         output = theirs(
             input_ids=batch.pad(batch.input_ids), attention_mask=batch.attention_mask().long(),
@@ -117,7 +117,7 @@ def test_weights_and_smoothing_of_torch() -> None:
     expected = F.cross_entropy(logits_of(model, examples), targets, torch.tensor(weights), label_smoothing=0.2)
     assert loss_of(model, task, examples, 3)[0] == pytest.approx(expected.item(), rel=1e-5)
 
-    several = labelled([("red",), (), ("blue", "red"), ("green",), ("blue", "green", "red"), (), ("red",)])
+    several = labeled([("red",), (), ("blue", "red"), ("green",), ("blue", "green", "red"), (), ("red",)])
     many = MultiLabelClassification(NAMES, class_weights=weights, label_smoothing=0.2)
     model, targets = model_of(many), torch.from_numpy(many.targets(several))
     found = F.binary_cross_entropy_with_logits(
@@ -159,7 +159,7 @@ def test_predictions_are_the_softmax_of_the_logits_in_any_company() -> None:
 
 @pytest.mark.every_processor
 def test_multi_label_predictions_and_thresholds() -> None:
-    examples = labelled([("red",), (), ("blue", "red"), ("green",), ("blue", "green", "red"), (), ("red",)])
+    examples = labeled([("red",), (), ("blue", "red"), ("green",), ("blue", "green", "red"), (), ("red",)])
     task = MultiLabelClassification(NAMES)
     model = model_of(task)
     expected = logits_of(model, examples).sigmoid().numpy()
@@ -195,15 +195,15 @@ def test_the_best_threshold_is_the_best_of_all() -> None:
 def test_ordinal_levels_are_the_nearest() -> None:
     task = OrdinalRegression(levels=("bad", "fair", "good"), center=1.0, scale=0.5)
     encodings = task.encode(
-        our_model("sequence_classification", 3, 1, **SHAPE).tokenizer, labelled([None] * 7), Layout()
+        our_model("sequence_classification", 3, 1, **SHAPE).tokenizer, labeled([None] * 7), Layout()
     )
     logits = np.array([[-9.0], [-1.2], [-0.9], [0.1], [0.9], [1.2], [9.0]], np.float32)
-    found = task.decode(labelled([None] * 7), encodings, logits)
+    found = task.decode(labeled([None] * 7), encodings, logits)
     assert [one.label for one in found] == ["bad", "bad", "fair", "fair", "fair", "good", "good"]
     assert found[1] == LevelPrediction("bad", pytest.approx(0.4))
-    assert task.targets(labelled(["good", "bad"])).tolist() == [2.0, 0.0]
+    assert task.targets(labeled(["good", "bad"])).tolist() == [2.0, 0.0]
     scorer = task.scorer()
-    scorer.add(labelled(["bad", "fair", "fair", "fair", "bad", "good", "good"]), found)
+    scorer.add(labeled(["bad", "fair", "fair", "fair", "bad", "good", "good"]), found)
     assert scorer.results()["accuracy"] == pytest.approx(5 / 7)
     assert scorer.results()["mean_absolute_error"] == pytest.approx(
         np.abs(np.array([-3.5, 0.4, 0.55, 1.05, 1.45, 1.6, 5.5]) - [0, 1, 1, 1, 0, 2, 2]).mean(), rel=1e-6
@@ -220,7 +220,7 @@ def test_windows_of_a_text_are_averaged_by_the_tokens_they_own() -> None:
     owned = (encodings.owned[:, 1] - encodings.owned[:, 0])[1:, None]
     expected = [logits[0], (logits[1:] * owned).sum(0) / owned.sum()]
     assert np.allclose(mean_over_windows(encodings, logits), expected)
-    data = task.labelled([TextExample("cat", label="red"), TextExample(text, label="blue")], encodings)
+    data = task.labeled([TextExample("cat", label="red"), TextExample(text, label="blue")], encodings)
     assert data.labels.tolist() == [2] + [0] * (len(encodings) - 1)
     assert sum(model.predict([text])[0].probabilities.values()) == pytest.approx(1, abs=1e-5)
 
@@ -245,14 +245,14 @@ def test_what_is_cut_is_counted_or_refused() -> None:
 
 def test_label_names_are_found_in_order() -> None:
     assert SequenceClassification.of_examples(classes(), {}).label_names == NAMES
-    numbers = labelled(["10", "9", "10", "9", "-1", "-1"])
+    numbers = labeled(["10", "9", "10", "9", "-1", "-1"])
     assert SequenceClassification.of_examples(numbers, {}).label_names == ("-1", "9", "10")
     assert ordered_names({"1.0", "1", "b"}) == ("1", "1.0", "b")
     balanced = SequenceClassification.of_examples(classes(), {"class_weights": "balanced"})
     assert balanced.class_weights == pytest.approx((7 / 6, 7 / 6, 7 / 9))
     given = SequenceClassification.of_examples(classes(), {"class_weights": {"red": 2, "green": 1, "blue": 3}})
     assert given.class_weights == (3.0, 1.0, 2.0)
-    several = labelled([("red", "blue"), ("red",), (), ("blue", "red"), ()])
+    several = labeled([("red", "blue"), ("red",), (), ("blue", "red"), ()])
     many = MultiLabelClassification.of_examples(several, {"class_weights": "balanced"})
     assert many.label_names == ("blue", "red") and many.class_weights == pytest.approx((3 / 2, 2 / 3))
 
@@ -284,15 +284,15 @@ def test_label_names_are_found_in_order() -> None:
 )
 def test_labels_that_cannot_be_learned_are_refused(task: str, labels, options, message: str) -> None:
     with pytest.raises((DataError, UsageError), match=message):
-        TASKS[task].of_examples(labelled(labels), options)
+        TASKS[task].of_examples(labeled(labels), options)
 
 
 def test_labels_are_matched_by_name_and_strangers_are_errors() -> None:
     model = model_of(SequenceClassification(NAMES))
     with pytest.raises(DataError, match=r"line 3: the label 'purple' is not one of the model's \(blue, green, red\)"):
-        model.evaluate(labelled(["red", "purple"]))
+        model.evaluate(labeled(["red", "purple"]))
     with pytest.raises(DataError, match="line 2: its label is None"):
-        model.evaluate(labelled([None]))
+        model.evaluate(labeled([None]))
     with pytest.raises(DataError, match="line 3: has no second text"):
         model.predict([TextExample("a", "b"), TextExample("c", place="data.csv, line 3")])
 

@@ -103,7 +103,7 @@ def test_labels_in_small():
     assert [TOKENIZER.vocabulary.tokens[i] for i in encodings.input_ids] == [
         "[CLS]", "un", "##able", "cat", "x", "[UNK]", "y", "[UNK]", "[SEP]"
     ]  # fmt: skip
-    data = TASK.labelled([example], encodings)
+    data = TASK.labeled([example], encodings)
     assert data.of_tokens
     assert data.labels.tolist() == [IGNORED, 3, IGNORED, 4, 1, IGNORED, IGNORED, IGNORED, IGNORED]
 
@@ -112,8 +112,8 @@ def test_every_word_is_learned_once_in_windows():
     examples = texts(9, longest=40)
     encodings = TASK.encode(TOKENIZER, examples, Layout(11, "window", 3))
     assert len(encodings) > 2 * len(examples)
-    labels = TASK.labelled(examples, encodings).labels
-    whole = TASK.labelled(examples, TASK.encode(TOKENIZER, examples, Layout())).labels
+    labels = TASK.labeled(examples, encodings).labels
+    whole = TASK.labeled(examples, TASK.encode(TOKENIZER, examples, Layout())).labels
     assert labels[labels != IGNORED].tolist() == whole[whole != IGNORED].tolist()
     expected = [
         tag for text in examples for word, tag in zip(text.text.split(" "), text.tags, strict=True) if word != "\u200b"
@@ -129,7 +129,7 @@ def test_loss_equals_transformers(tmp_path):
     model = load(save_published(reference, tmp_path), device="cpu")
     examples = texts(13)
     encodings = TASK.encode(model.tokenizer, examples, Layout(24, "truncate"))
-    data = TASK.labelled(examples, encodings)
+    data = TASK.labeled(examples, encodings)
     batch = data.take(np.arange(len(data)))
     padded = {
         "input_ids": batch.batch.pad(batch.batch.input_ids),
@@ -152,7 +152,7 @@ def test_weights_and_smoothing_of_torch():
     weights, examples = (0.1, 2.0, 1.25, 0.5, 3.0), texts(13)
     task = TokenClassification(NAMES, class_weights=weights, label_smoothing=0.2, words="spaces")
     model = model_of(task)
-    batch = task.labelled(examples, task.encode(TOKENIZER, examples, Layout(24, "truncate"))).take(np.arange(13))
+    batch = task.labeled(examples, task.encode(TOKENIZER, examples, Layout(24, "truncate"))).take(np.arange(13))
     logits, real = model.network(batch.batch).logits[task.head], batch.labels != IGNORED
     expected = torch.nn.functional.cross_entropy(
         logits[real], batch.labels[real], torch.tensor(weights), label_smoothing=0.2
@@ -185,7 +185,7 @@ def test_balanced_weights_are_scikit_learns():
 def test_a_batch_without_a_word_has_no_loss(weights):
     task = TokenClassification(NAMES, class_weights=weights, words="spaces")
     example = TokenClassification.example(["\u200b"], ["O"])
-    batch = task.labelled([example], task.encode(TOKENIZER, [example], Layout())).take(np.arange(1))
+    batch = task.labeled([example], task.encode(TOKENIZER, [example], Layout())).take(np.arange(1))
     loss = task.loss(model_of(task).network, batch, task.totals(batch))
     assert float(loss.value.detach()) == 0.0 and task.metrics(loss.sums) == {"loss": 0.0, "accuracy": 0.0}
 
@@ -369,7 +369,7 @@ def test_the_task_of_examples():
 def test_tags_that_cannot_be_learned(example, message):
     encodings = TASK.encode(TOKENIZER, [example], Layout())
     with pytest.raises(DataError, match=message):
-        TASK.labelled([example], encodings)
+        TASK.labeled([example], encodings)
     with pytest.raises(DataError, match=message):
         model_of(TASK).evaluate([example])
 
@@ -379,8 +379,8 @@ def test_what_is_no_example():
         TokenClassification.of_examples([], {})
     with pytest.raises(DataError, match="every word has the label 'O'"):
         TokenClassification.of_examples([TokenClassification.example(["a"], ["O"])], {})
-    with pytest.raises(UsageError, match="no colour"):
-        TokenClassification.of_examples(texts(2), {"colour": 1})
+    with pytest.raises(UsageError, match="no color"):
+        TokenClassification.of_examples(texts(2), {"color": 1})
     with pytest.raises(UsageError, match="expected a str, or a list of words"):
         TokenClassification.example(["a", ""])
     with pytest.raises(DataError, match="line 7: the span 1-3, 'bc', starts inside a word"):

@@ -534,7 +534,7 @@ def check_both_readings(peers: Peers, texts: Sequence[str]) -> None:
 
 
 def check_spans(peers: Peers, text: str, encoding: Encoding) -> None:
-    """Spans are ordered and non-empty, and a token is its slice of the text, normalised.
+    """Spans are ordered and non-empty, and a token is its slice of the text, normalized.
 
     But [UNK] slices to its whole word, and pieces of one decomposing character share its span.
     """

@@ -21,10 +21,17 @@ from random_models import error, our_model
 from torch import nn
 
 from bertkit import Model, load
-from bertkit.batch import Loader, Masking, PretrainingBatch, SentencePairs, SpecialIds, TokenBlocks
 from bertkit.checkpoint import save_checkpoint
 from bertkit.errors import CheckpointError, TrainingError, UsageError
-from bertkit.tasks import PretrainingTask
+from bertkit.objectives import (
+    Loader,
+    Masking,
+    PretrainingBatch,
+    PretrainingTask,
+    SentencePairs,
+    SpecialIds,
+    TokenBlocks,
+)
 from bertkit.training import (
     SCHEDULES,
     AdamW2018,

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from test_training import SETTINGS, PairFeed, fresh_model, optimizer_of, trainer_of
 from torch import nn
 
-from bertkit.tasks import PretrainingTask
+from bertkit.objectives import PretrainingTask
 from bertkit.training import Ranks, checkpoints, compute_gradients, load_state, trainer
 
 

@@ -6,10 +6,10 @@ import torch
 from torch import nn
 
 from bertkit import Batch
-from bertkit.heads import Bert
+from bertkit.heads import Network
 from bertkit.tasks import Loss
 from bertkit.training import compute_gradients
-from bertkit.transformer import TransformerConfig, initialize
+from bertkit.transformer import BertConfig, initialize
 from bertkit.transformer.kernels import training, training_kernels
 from bertkit.transformer.kernels.arrays import array
 from bertkit.transformer.kernels.training_rows import Dropout, dropout_rows
@@ -17,13 +17,13 @@ from bertkit.transformer.kernels.training_rows import Dropout, dropout_rows
 LENGTHS = [17, 9, 3, 33, 1]
 
 
-def network(dropout_prob: float = 0.0, hidden_act: str = "gelu") -> Bert:
-    config = TransformerConfig(
+def network(dropout_prob: float = 0.0, hidden_act: str = "gelu") -> Network:
+    config = BertConfig(
         vocab_size=99, hidden_size=60, num_hidden_layers=2, num_attention_heads=3, intermediate_size=84,
         max_position_embeddings=40, hidden_act=hidden_act, hidden_dropout_prob=dropout_prob,
         attention_probs_dropout_prob=dropout_prob, initializer_range=0.2,
     )  # fmt: skip
-    made = Bert(config, ["masked_lm", "next_sentence"])
+    made = Network(config, ["masked_lm", "next_sentence"])
     initialize(made, config, seed=0)
     return made.train()
 
@@ -37,7 +37,7 @@ def batch(seed: int = 0) -> Batch:
 POSITIONS, LABELS = torch.tensor([1, 3, 18, 30, 62]), torch.tensor([3, 4, 5, 6, 98])
 
 
-def loss(made: Bert, given: Batch) -> Loss:
+def loss(made: Network, given: Batch) -> Loss:
     logits = made(given, masked_positions=POSITIONS).logits
     next_labels = torch.arange(len(given)) % 2
     cross_entropy = nn.functional.cross_entropy
@@ -82,7 +82,7 @@ def test_dropout_keeps_its_share_and_its_mean(probability: float) -> None:
     assert (share.mean(1) - probability).abs().max() < 6 * deviation / 333**0.5
     assert set(mask.unique().tolist()) == {0.0, np.float32(1 / (1 - probability))}
     other = (mask_of(Dropout.of(probability, key=8), (1_000, 333)) == 0).double()
-    for shift in (0, 1, 16, 333):  # neighbours, columns and other keys know nothing of it
+    for shift in (0, 1, 16, 333):  # neighbors, columns and other keys know nothing of it
         for later in (share, other) if shift else (other,):
             both = (share.flatten()[: share.numel() - shift] * later.flatten()[shift:]).mean()
             assert abs(both - probability**2) < 6 * probability / share.numel() ** 0.5

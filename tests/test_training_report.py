@@ -391,10 +391,10 @@ def test_leaving_the_plateau_late(tmp_path, lines):
     assert [kind for kind, said in found if "only at step 220, 55.0 % of the run" in said] == ["note"]
 
 
-def test_memorising(tmp_path, lines):
+def test_memorizing(tmp_path, lines):
     rising = changed(lines, "evaluation", masked_lm_loss=lambda loss, done: loss + max(0, done - 0.5))
     said = warnings_of(tmp_path / "run", with_settings(rising, expected=None))
-    assert len(said) == 1 and "Held-out loss rose for" in said[0] and "being memorised" in said[0]
+    assert len(said) == 1 and "Held-out loss rose for" in said[0] and "being memorized" in said[0]
     apart = changed(with_settings(lines, expected=None), "evaluation", masked_lm_loss=lambda loss, done: loss + 0.5)
     found = findings_of(read_run(write_run(tmp_path / "apart", changed(apart, "step", mask_rate=0.15))))
     assert any("nats above training loss" in said for _, said in found)

@@ -24,7 +24,7 @@ class Finetuner(ByName):
     def finetune(self, model: Path, train: Sequence[Any], test: Sequence[Any], settings: Settings) -> Facts:
         with tempfile.TemporaryDirectory() as folder:
             some = train[: NUM_WARM_UP_STEPS * settings.batch_size]
-            alone = {id(example) for example, _ in task_kind(settings.kind).unlearnable(some)}
+            alone = {id(example) for example, _ in task_kind(settings.kind).unusable_examples(some)}
             some = [example for example in some if id(example) not in alone]
             _run(Path(folder, "warm-up"), model, some, replace(settings, num_epochs=1))
             out = Path(folder, "out")

@@ -44,5 +44,5 @@ def pad(ids: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
 def mean_pool(hidden: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """(B, L, D) padded hidden states -> (B, D) means of the first ``lengths``, scaled to length 1."""
     weights = (np.arange(hidden.shape[1]) < lengths[:, None]).astype(hidden.dtype)  # (B, L)
-    sums = np.matmul(weights[:, None], hidden)[:, 0]  # their scale does not matter: they are normalised
+    sums = np.matmul(weights[:, None], hidden)[:, 0]  # their scale does not matter: they are normalized
     return sums / np.linalg.norm(sums, axis=1, keepdims=True)

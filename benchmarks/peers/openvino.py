@@ -1,4 +1,4 @@
-"""OpenVINO: length-sorted batches under a token budget, several in flight; pooling and normalisation in the graph."""
+"""OpenVINO: length-sorted batches under a token budget, several in flight; pooling and normalization in the graph."""
 
 import shutil
 import sys

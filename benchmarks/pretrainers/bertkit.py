@@ -11,12 +11,11 @@ from pretrain_texts import MAX_LENGTH
 from trainers import ByName
 
 from bertkit import Model, Tokenizer, load
-from bertkit.batch import PretrainingBatch
 from bertkit.corpus.shards import open_shard
+from bertkit.objectives import PretrainingBatch, PretrainingTask
 from bertkit.pretraining import DataSettings, PretrainingFeed, make_feed
 from bertkit.pretraining.network import new_model
 from bertkit.pretraining.recipe import recipe_of
-from bertkit.tasks import PretrainingTask
 from bertkit.training import Trainer, TrainingSettings, make_optimizer
 from pretrainers import BATCH_SIZE, Curve, Facts
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 import bertkit
 from bertkit import Batch
-from bertkit.heads import Bert
+from bertkit.heads import Network
 from bertkit.tasks import Loss
 from bertkit.training import compute_gradients
 from trainers import LEARNING_RATE, ByName
@@ -25,7 +25,7 @@ class Trainer(ByName):
     def prepare(self, folder: Path, dropout: float) -> None:
         published = bertkit.load(folder, device="cpu").network
         config = replace(published.config, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
-        self.network = Bert(config, ("masked_lm",))
+        self.network = Network(config, ("masked_lm",))
         self.network.load_state_dict(published.state_dict())
         self.parameters = list(self.network.parameters())
         self.optimizer = torch.optim.AdamW(self.parameters, LEARNING_RATE, fused=True)

@@ -1,4 +1,4 @@
-"""transformers: padded batches of 32, its standard masked language modelling head over all positions."""
+"""transformers: padded batches of 32, its standard masked language modeling head over all positions."""
 
 from collections.abc import Sequence
 from pathlib import Path

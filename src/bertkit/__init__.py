@@ -18,16 +18,16 @@ _HOMES = {
     "Features": "bertkit.estimators",
     "FewShotClassifier": "bertkit.estimators",
     "HEADS": "bertkit.heads",
-    "LayerMixClassifier": "bertkit.estimators",
+    "ScalarMixClassifier": "bertkit.estimators",
     "Model": "bertkit.model",
-    "ModernConfig": "bertkit.transformer",
-    "MultipleChooser": "bertkit.estimators",
+    "ModernBertConfig": "bertkit.transformer",
+    "MultipleChoiceClassifier": "bertkit.estimators",
     "QuestionAnswerer": "bertkit.estimators",
     "SequenceClassifier": "bertkit.estimators",
     "SequenceRegressor": "bertkit.estimators",
     "TokenClassifier": "bertkit.estimators",
     "Tokenizer": "bertkit.tokenizer",
-    "TransformerConfig": "bertkit.transformer",
+    "BertConfig": "bertkit.transformer",
     "Vocabulary": "bertkit.tokenizer",
     "collate": "bertkit.batch",
     "gather_evidence": "bertkit.evidence",
@@ -39,6 +39,7 @@ _HOMES = {
 __all__ = [
     "HEADS",
     "Batch",
+    "BertConfig",
     "BertkitError",
     "EmbedOptions",
     "EmbedReport",
@@ -46,16 +47,15 @@ __all__ = [
     "Evidence",
     "Features",
     "FewShotClassifier",
-    "LayerMixClassifier",
     "Model",
-    "ModernConfig",
-    "MultipleChooser",
+    "ModernBertConfig",
+    "MultipleChoiceClassifier",
     "QuestionAnswerer",
+    "ScalarMixClassifier",
     "SequenceClassifier",
     "SequenceRegressor",
     "TokenClassifier",
     "Tokenizer",
-    "TransformerConfig",
     "Vocabulary",
     "__version__",
     "collate",
@@ -71,9 +71,9 @@ if TYPE_CHECKING:
     from bertkit.estimators import (
         Features,
         FewShotClassifier,
-        LayerMixClassifier,
-        MultipleChooser,
+        MultipleChoiceClassifier,
         QuestionAnswerer,
+        ScalarMixClassifier,
         SequenceClassifier,
         SequenceRegressor,
         TokenClassifier,
@@ -83,7 +83,7 @@ if TYPE_CHECKING:
     from bertkit.inference import EmbedOptions, EmbedReport
     from bertkit.model import Model, load
     from bertkit.tokenizer import Encoding, Tokenizer, Vocabulary, train_vocabulary
-    from bertkit.transformer import ModernConfig, TransformerConfig
+    from bertkit.transformer import BertConfig, ModernBertConfig
 
 
 def __getattr__(name: str) -> object:

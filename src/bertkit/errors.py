@@ -11,7 +11,7 @@ class BertkitError(Exception):
 
 
 class UsageError(BertkitError, ValueError):
-    """An argument that cannot be honoured: an unknown name, a value out of range, a combination without meaning."""
+    """An argument that cannot be honored: an unknown name, a value out of range, a combination without meaning."""
 
 
 class DataError(BertkitError, ValueError):

@@ -17,7 +17,7 @@ from bertkit.checkpoint.checkpoint import Provenance, TrainedTask
 from bertkit.checkpoint.names import module_of, names_of
 from bertkit.device import resolve_device, weights_dtype
 from bertkit.errors import MissingHeadError, UsageError
-from bertkit.heads import HEADS, Bert, extend_embeddings
+from bertkit.heads import HEADS, Network, extend_embeddings
 from bertkit.inference import (
     EmbedOptions,
     EmbedReport,
@@ -116,9 +116,9 @@ class Model:
         """
         if len(tokenizer.vocabulary) > config.vocab_size:
             raise UsageError(f"vocab_size={config.vocab_size}: the vocabulary has {len(tokenizer.vocabulary)} entries")
-        network = Bert(config, heads, num_labels=len(label_names) if label_names else 2).eval()
+        network = Network(config, heads, num_labels=len(label_names) if label_names else 2).eval()
         initialize(network, config, seed)
-        origin = Provenance("initialised", f"seed {seed}")
+        origin = Provenance("initialized", f"seed {seed}")
         provenance = {names_of(config).published(name): origin for name, _ in network.named_parameters()}
         labels = tuple(label_names) if label_names else None
         return cls(Checkpoint(network, tokenizer, label_names=labels, provenance=provenance))
@@ -153,7 +153,7 @@ class Model:
         self.checkpoint.tokenizer = extended
 
     @property
-    def network(self) -> Bert:
+    def network(self) -> Network:
         """Encoder and heads: call it with a Batch for the logits of every head."""
         return self.checkpoint.network
 
@@ -172,7 +172,7 @@ class Model:
 
     @property
     def sentence_settings(self) -> SentenceSettings:
-        """How its publisher pools and normalises; mean and no for one that was not published as a sentence encoder."""
+        """How its publisher pools and normalizes; mean and no for one that was not published as a sentence encoder."""
         return self.checkpoint.sentence or SentenceSettings()
 
     def embed(self, texts: str | Iterable[str], *, report: EmbedReport | None = None, **options: Any) -> np.ndarray:
@@ -190,7 +190,7 @@ class Model:
 
         Raises:
             OverLengthError: a text is too long under ``on_long="error"``.
-            UsageError: an option that is unknown or that this model cannot honour.
+            UsageError: an option that is unknown or that this model cannot honor.
         """
         counts = EmbedReport() if report is None else report
         if isinstance(texts, str):
@@ -386,7 +386,7 @@ class Model:
         for name, _ in self.network.get_submodule(prefix).named_parameters():
             published = names_of(self.config).published(f"{prefix}.{name}")
             origin = self.checkpoint.provenance.get(published)
-            if origin is not None and origin.origin == "initialised":
+            if origin is not None and origin.origin == "initialized":
                 what = "pooler" if part == "pooler" else f"{part} head"
                 raise MissingHeadError(
                     f"the {what} was never trained ({published} still has its initial values): train it before asking "

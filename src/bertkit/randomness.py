@@ -1,7 +1,8 @@
 """Random numbers from counters: what is drawn depends on what it is for, never on what was drawn before.
 
 Takes: a seed, an epoch, the index of an example.
-Gives: a key, and of a key any number of random numbers, each by its counter; inside compiled functions and out.
+Gives: a key, and of a key any number of random numbers, each by its counter; a random order of any number of things;
+inside compiled functions and out.
 May import: compiled.
 
 Masks, pairs and order drawn so are the same for any number of workers and ranks, and a run resumes at any position
@@ -43,3 +44,39 @@ def below(key, counter, limit):
     """An int64 of at least 0 and below ``limit``, which is at most 2**32: 32 bits times the limit (Lemire 2019,
     without his correction: no number is likelier than another by more than one in 2**32 / limit)."""
     return np.int64(((random_bits(key, counter) >> np.uint64(32)) * np.uint64(limit)) >> np.uint64(32))
+
+
+# --- order: a permutation computed entry by entry, without making a list of it ----------------------------------------
+
+_ROUNDS = 6
+_ORDER = 0x0D0E  # tells the key of an order from those of the things themselves
+
+
+@compiled
+def in_random_order(places, number, seed, epoch):
+    """(n,) int64: entries ``places``, (n,) int64, of an epoch's random permutation of 0 to ``number`` - 1.
+
+    A pure function of seed and epoch: a Feistel network of six rounds over the smallest square of a power of two that
+    holds the number, walked until it lands inside (Black and Rogaway 2002, "Ciphers with arbitrary finite domains").
+    """
+    key = key_of(seed ^ _ORDER, epoch, number)
+    found = np.empty(len(places), np.int64)
+    for i in range(len(places)):
+        found[i] = _shuffled(places[i], number, key)
+    return found
+
+
+@compiled
+def _shuffled(place, number, key):
+    half_bits = 1
+    while (1 << (2 * half_bits)) < number:
+        half_bits += 1
+    mask = (1 << half_bits) - 1
+    while True:
+        left, right = place >> half_bits, place & mask
+        for turn in range(_ROUNDS):
+            drawn = np.int64(random_bits(key, (turn << half_bits) + right) & np.uint64(mask))
+            left, right = right, left ^ drawn
+        place = (left << half_bits) + right
+        if place < number:
+            return place

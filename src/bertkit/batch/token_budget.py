@@ -38,7 +38,7 @@ def length_sorted_batches(seqlens: Sequence[int] | np.ndarray, tokens_per_batch:
 
 
 def even_parts(cu_lengths: np.ndarray, num_parts: int, most_tokens: float = math.inf) -> list[tuple[int, int]]:
-    """Start and end of at most ``num_parts`` runs of neighbours with about as many tokens each.
+    """Start and end of at most ``num_parts`` runs of neighbors with about as many tokens each.
 
     Where one of them would exceed ``most_tokens``, their number is the next multiple of ``num_parts`` with which none
     does. A single sequence may exceed it.

@@ -5,7 +5,7 @@ from typing import Any, Literal, Self
 
 from bertkit.checkpoint.sentence import SentenceSettings
 from bertkit.errors import UsageError
-from bertkit.heads import Bert
+from bertkit.heads import Network
 from bertkit.tasks import TextTask, task_settings
 from bertkit.tokenizer import Tokenizer
 from bertkit.tokenizer.layout import Layout
@@ -15,8 +15,8 @@ from bertkit.tokenizer.layout import Layout
 class Provenance:
     """Where a tensor's values came from."""
 
-    origin: Literal["loaded", "initialised", "trained"]
-    source: str = ""  # file for "loaded", seed for "initialised"
+    origin: Literal["loaded", "initialized", "trained"]
+    source: str = ""  # file for "loaded", seed for "initialized"
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class TrainedTask:
 class Checkpoint:
     """The network with its tokenizer and settings; tensors are known by their published names."""
 
-    network: Bert
+    network: Network
     tokenizer: Tokenizer
     sentence: SentenceSettings | None = None  # None: not published as a sentence encoder
     label_names: tuple[str, ...] | None = None  # in id order

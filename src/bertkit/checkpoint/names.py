@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from bertkit.transformer import AnyConfig, ModernConfig
+from bertkit.transformer import AnyConfig, ModernBertConfig
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Names:
     shared_parts: tuple[str, ...] = ()  # tensors that every head begins with: a new one takes over those of another
 
     def published(self, name: str) -> str:
-        """The published name of one of `Bert`'s parameters, as of a model with heads (the prefix before the encoder's).
+        """The published name of a parameter of `Network`, as in a model with heads (the encoder's have the prefix).
 
         >>> BERT.published("encoder.layers.3.attention.query.weight")
         'bert.encoder.layer.3.attention.self.query.weight'
@@ -131,9 +131,9 @@ ALL_NAMES = (BERT, MODERNBERT)
 
 def names_of(config: AnyConfig) -> Names:
     """How the kind of encoder of a config is spelled."""
-    return MODERNBERT if isinstance(config, ModernConfig) else BERT
+    return MODERNBERT if isinstance(config, ModernBertConfig) else BERT
 
 
 def module_of(part: str) -> str:
-    """Where in `Bert` a head, or "pooler", is."""
+    """Where in `Network` a head, or "pooler", is."""
     return "encoder.pooler" if part == "pooler" else f"heads.{part}"

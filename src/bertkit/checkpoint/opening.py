@@ -12,7 +12,7 @@ from bertkit.checkpoint.sentence import SentenceSettings, read_sentence_settings
 from bertkit.checkpoint.trained_task import read_task
 from bertkit.checkpoint.weights import StoredTensor, read_tensors, stored_tensors
 from bertkit.errors import CheckpointError, MissingHeadError, UsageError
-from bertkit.heads import HEADS, HEADS_WITH_LABELS, Bert
+from bertkit.heads import HEADS, HEADS_WITH_LABELS, Network
 from bertkit.json_files import member, read_json
 from bertkit.locate import transformer_folder
 from bertkit.tokenizer import Tokenizer
@@ -84,7 +84,7 @@ def open_checkpoint(
             f"{len(stored)} tensors"
         )
     with torch.device("meta"):
-        network = Bert(
+        network = Network(
             config.transformer,
             heads,
             with_pooler=has_pooler,
@@ -92,7 +92,7 @@ def open_checkpoint(
             classifier_dropout=config.classifier_dropout,
             pooling=(settings or SentenceSettings()).pooling,
         )
-    provenance = _initialise_new(network, names, new, seed)
+    provenance = _initialize_new(network, names, new, seed)
     provenance |= _load(network, stored, names, new, set(new) - set(stored_heads), dtype, folder)
     unexpected = stored.keys() - provenance.keys() - names.buffers - names.tied.keys() - set(ignore_tensors)
     if set(stored_heads) - set(heads) or set(stored_heads) & set(new):  # the caller said which heads to leave out
@@ -174,19 +174,19 @@ def _label_names(
     return config.label_names
 
 
-def _initialise_new(network: Bert, names: Names, new: Collection[str], seed: int) -> dict[str, Provenance]:
+def _initialize_new(network: Network, names: Names, new: Collection[str], seed: int) -> dict[str, Provenance]:
     provenance = {}
     for part in new:
         prefix = module_of(part)
         module = network.get_submodule(prefix).to_empty(device="cpu")
         initialize(module, network.config, seed)
         for name, _ in module.named_parameters():
-            provenance[names.published(f"{prefix}.{name}")] = Provenance("initialised", f"seed {seed}")
+            provenance[names.published(f"{prefix}.{name}")] = Provenance("initialized", f"seed {seed}")
     return provenance
 
 
 def _load(
-    network: Bert,
+    network: Network,
     stored: dict[str, StoredTensor],
     names: Names,
     new: Collection[str],
@@ -232,13 +232,13 @@ def _load(
 
 
 def _with_history(provenance: dict[str, Provenance], folder: Path) -> dict[str, Provenance]:
-    """A stored tensor that was never trained stays "initialised", so that its head goes on refusing to predict."""
+    """A stored tensor that was never trained stays "initialized", so that its head goes on refusing to predict."""
     path = folder / "bertkit.json"
     record = member(read_json(path) or {}, "provenance", dict, path, {})
     history = {name: member(record, name, dict, path, {}) for name in provenance}
     return {
-        name: Provenance("initialised", str(history[name].get("source", "")))
-        if history[name].get("origin") == "initialised"
+        name: Provenance("initialized", str(history[name].get("source", "")))
+        if history[name].get("origin") in ("initialized", "initialised")  # older versions wrote the British spelling
         else origin
         for name, origin in provenance.items()
     }

@@ -34,7 +34,7 @@ class SentenceSettings:
 
 
 def read_sentence_settings(directory: Path) -> SentenceSettings | None:
-    """The settings that ``modules.json`` and its neighbours state; None where there is no modules.json.
+    """The settings that ``modules.json`` and its neighbors state; None where there is no modules.json.
 
     Raises:
         CheckpointError: a module or a pooling that is not supported.

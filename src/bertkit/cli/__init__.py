@@ -18,7 +18,7 @@ COMMANDS = {  # name -> (file, what it does)
     "describe": ("describe", "Show a model's architecture and every parameter's name and shape."),
     "pretrain": ("pretrain", "Pre-train a model from raw text."),
     "verify-resume": ("verify_resume", "Kill a short run, go on with it, and compare the weights bit by bit."),
-    "finetune": ("finetune", "Train a model for a task, from labelled examples."),
+    "finetune": ("finetune", "Train a model for a task, from labeled examples."),
     "predict": ("predict", "What a trained model says of every row of a file."),
     "fill": ("fill", "Fill the [MASK] in a text."),
     "next-sentence": ("next_sentence", "How likely is it that text B follows text A?"),

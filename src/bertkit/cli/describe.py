@@ -34,7 +34,7 @@ def command(
     import torch
 
     from bertkit.checkpoint.names import names_of
-    from bertkit.heads import Bert
+    from bertkit.heads import Network
     from bertkit.model import load
     from bertkit.transformer import CONFIGS
 
@@ -46,7 +46,7 @@ def command(
         raise UsageError("--size describes a model without weights: it does not go with --model")
     else:
         with torch.device("meta"):
-            network = Bert(CONFIGS[architecture].of_size(size), heads or ())
+            network = Network(CONFIGS[architecture].of_size(size), heads or ())
     names = names_of(network.config)
     prefix = "" if network.heads else names.prefix
     parameters = [

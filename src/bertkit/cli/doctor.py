@@ -175,7 +175,7 @@ def _kernels() -> Iterator[tuple[str, str, str]]:
     import torch
 
     from bertkit.device import PRECISIONS
-    from bertkit.transformer.kernels.choice import kernels_for, linear_for
+    from bertkit.transformer.kernels.dispatch import kernels_for, linear_for
 
     for precision in PRECISIONS:
         norm, choice = kernels_for(precision, torch.device("cpu")).norm, linear_for(precision)

@@ -36,7 +36,7 @@ def command(
     limit: int | None = None,
     compute: Compute = EXACT,
 ) -> None:
-    """Measure what a model knows: its task, on labelled data, or grammar, on minimal pairs.
+    """Measure what a model knows: its task, on labeled data, or grammar, on minimal pairs.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def command(
         With --suite: only the first so many pairs of each paradigm.
     """
     if (data is None) == (suite is None):
-        raise UsageError("evaluate takes one of --data, labelled examples of a task, and --suite, minimal pairs")
+        raise UsageError("evaluate takes one of --data, labeled examples of a task, and --suite, minimal pairs")
     if data is not None:
         if method is not None or limit is not None:
             raise UsageError("--method and --limit go with --suite")
@@ -145,7 +145,7 @@ def _evaluate_task(
     smaller: dict[int, str],
 ) -> _Done:
     """Print the metrics, and write the report that was asked for."""
-    from bertkit.cli.labelled_files import columns_of, tell_of, tell_of_cut
+    from bertkit.cli.labeled_files import columns_of, tell_of, tell_of_cut
     from bertkit.evidence import JudgedTask, gather_evidence, write_evidence_report
     from bertkit.inference import PredictReport
     from bertkit.tasks.reading import BadRows, read_examples

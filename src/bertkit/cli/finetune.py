@@ -43,7 +43,7 @@ def command(
     resume: bool = False,
     device: str = "auto",
 ) -> None:
-    """Train a model for a task, from labelled examples.
+    """Train a model for a task, from labeled examples.
 
     What is not given is as in the BERT paper, such as batches of 32; but for learning rate and epochs, which go by the
     encoder's width and the number of examples. The last line compares the result on dev with what is reached without
@@ -111,7 +111,7 @@ def command(
     device
         auto, cpu, cuda.
     """
-    from bertkit.cli.labelled_files import columns_of, read_both, tell_of, weights_of
+    from bertkit.cli.labeled_files import columns_of, read_both, tell_of, weights_of
     from bertkit.finetuning import PAPER, SWEEPS, Finetuning, FinetuningSettings
     from bertkit.finetuning import sweep as run_sweep
     from bertkit.tasks import task_kind

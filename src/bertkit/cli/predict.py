@@ -48,7 +48,7 @@ def command(
         A question has no answer where that scores higher than the best one by more than so much; by default as the
         model's folder says.
     """
-    from bertkit.cli.labelled_files import columns_of, tell_of, tell_of_cut
+    from bertkit.cli.labeled_files import columns_of, tell_of, tell_of_cut
     from bertkit.inference import PredictReport
     from bertkit.tasks.reading import BadRows, read_examples
 
@@ -57,7 +57,7 @@ def command(
     opened = open_trained(model, compute, no_answer_threshold)
     report, bad_rows = PredictReport(), BadRows(skip=skip_bad)
     task = opened.trained.task.name
-    examples = read_examples(task, input, labelled=False, columns=columns_of(columns), bad_rows=bad_rows)
+    examples = read_examples(task, input, labeled=False, columns=columns_of(columns), bad_rows=bad_rows)
     rows = _rows(opened, examples, report)
     if output is None:
         emit(rows)

@@ -15,17 +15,17 @@ except ImportError:
 
 from bertkit.estimators.estimator import TextEstimator
 from bertkit.estimators.features import Features
-from bertkit.estimators.layer_mix import LayerMixClassifier
-from bertkit.estimators.questions import MultipleChooser, QuestionAnswerer
+from bertkit.estimators.questions import MultipleChoiceClassifier, QuestionAnswerer
+from bertkit.estimators.scalar_mix import ScalarMixClassifier
 from bertkit.estimators.sequences import FewShotClassifier, SequenceClassifier, SequenceRegressor
 from bertkit.estimators.words import TokenClassifier
 
 __all__ = [
     "Features",
     "FewShotClassifier",
-    "LayerMixClassifier",
-    "MultipleChooser",
+    "MultipleChoiceClassifier",
     "QuestionAnswerer",
+    "ScalarMixClassifier",
     "SequenceClassifier",
     "SequenceRegressor",
     "TextEstimator",

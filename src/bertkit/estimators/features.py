@@ -15,8 +15,8 @@ from bertkit.checkpoint.content_hash import content_hash
 from bertkit.errors import CheckpointError, OverLengthError, UsageError
 from bertkit.estimators.estimator import items_of
 from bertkit.inference import EmbedOptions, EmbedReport
-from bertkit.inference.kept_vectors import kept_vectors
 from bertkit.inference.truncation import warn_of_truncation
+from bertkit.inference.vector_cache import kept_vectors
 from bertkit.locate import locate
 from bertkit.model import Model, load
 from bertkit.tokenizer.layout import OnLong

@@ -29,7 +29,7 @@ class QuestionAnswerer(TextEstimator):
         return self._metrics(self._examples(X, y), self._trained_task)["f1"]
 
 
-class MultipleChooser(TextEstimator):
+class MultipleChoiceClassifier(TextEstimator):
     """Which of several choices goes on with a text, or answers a question.
 
     X are pairs of a text and a list of choices, y the numbers of the right ones, from 0. Parameters are those of

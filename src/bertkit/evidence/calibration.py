@@ -1,7 +1,7 @@
 """Is the model right as often as it says? Expected calibration error, and a temperature that mends it.
 
 Guo et al. 2017, "On Calibration of Modern Neural Networks": ECE in section 2, temperature scaling in section 4.2. The
-temperature is the one with the lowest mean negative log-likelihood. Shape letters: U judgements, C labels.
+temperature is the one with the lowest mean negative log-likelihood. Shape letters: U judgments, C labels.
 """
 
 from dataclasses import dataclass
@@ -23,18 +23,18 @@ _HALVINGS = 50
 
 @dataclass(frozen=True)
 class Bin:
-    """The judgements whose confidence lies in one of NUM_BINS equal parts of 0 to 1."""
+    """The judgments whose confidence lies in one of NUM_BINS equal parts of 0 to 1."""
 
     confidence: float  # their mean
     accuracy: float
     low: float  # Wilson's 95 % interval of the accuracy
     high: float
-    num_judgements: int
+    num_judgments: int
 
 
 @dataclass(frozen=True)
 class Temperature:
-    """What logits are divided by, and what that does to judgements on which it was not fitted.
+    """What logits are divided by, and what that does to judgments on which it was not fitted.
 
     Each half of the examples is scaled by the temperature that was fitted on the other.
     """
@@ -49,8 +49,8 @@ class Temperature:
 class Calibration:
     """How far confidence and accuracy are apart."""
 
-    judgements: str  # what they are
-    num_judgements: int
+    judgments: str  # what they are
+    num_judgments: int
     bins: list[Bin]  # but for empty ones
     expected_calibration_error: float
     loss: float  # mean negative log-likelihood, nats
@@ -59,7 +59,7 @@ class Calibration:
 
 def calibration_of(outcomes: Outcomes) -> Calibration | None:
     """None for a task without probabilities, or where no word was read."""
-    found = _judgements(outcomes)
+    found = _judgments(outcomes)
     if found is None or not len(found.targets):
         return None
     confidence, right = found.confidence(found.logits), found.right
@@ -87,7 +87,7 @@ class _Judgements:
         return _softmax(logits)[np.arange(len(logits)), self.said]
 
 
-def _judgements(outcomes: Outcomes) -> _Judgements | None:
+def _judgments(outcomes: Outcomes) -> _Judgements | None:
     probabilities, targets, first = outcomes.probabilities, outcomes.targets, outcomes.in_first_half
     if probabilities is None:
         return None
@@ -107,7 +107,7 @@ def _judgements(outcomes: Outcomes) -> _Judgements | None:
 
 
 def expected_calibration_error(confidence: np.ndarray, right: np.ndarray) -> float:
-    """The mean distance of a bin's accuracy from its confidence, each bin counting by its judgements."""
+    """The mean distance of a bin's accuracy from its confidence, each bin counting by its judgments."""
     places = _places(confidence)
     apart = np.bincount(places, right, NUM_BINS) - np.bincount(places, confidence, NUM_BINS)
     return float(np.abs(apart).sum() / len(confidence))

@@ -1,4 +1,4 @@
-"""All evidence on a classifier or a tagger, from one run over labelled examples."""
+"""All evidence on a classifier or a tagger, from one run over labeled examples."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -68,7 +68,7 @@ class Confusions:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known of a classifier or a tagger by its labelled examples. All intervals hold 95 %.
+    """What is known of a classifier or a tagger by its labeled examples. All intervals hold 95 %.
 
     ``missing`` says of each part that is not there why it is not.
     """
@@ -107,7 +107,7 @@ def gather_evidence(
     smaller: Mapping[int, str | Path | Model] | None = None,
     progress: bool | None = None,
 ) -> Evidence:
-    """Judge a classifier or a tagger by labelled examples that it was not trained on.
+    """Judge a classifier or a tagger by labeled examples that it was not trained on.
 
     Args:
         examples: with labels, as `Model.evaluate` takes them.

@@ -4,7 +4,7 @@ Confident learning (Northcutt, Jiang & Chuang 2021, "Confident Learning: Estimat
 equation 1): a label counts as found in an example where its probability reaches the mean probability that it has in the
 examples it is given to; of several the likeliest. Where the label found is not the one given, the given one is likely
 wrong. They are listed by the probability of the given label less that of the one found (their "normalized margin"). The
-model must not have been trained on these examples. Shape letters: U judgements, C labels.
+model must not have been trained on these examples. Shape letters: U judgments, C labels.
 """
 
 from collections.abc import Iterator

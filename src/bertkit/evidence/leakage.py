@@ -21,7 +21,7 @@ from bertkit.evidence.outcomes import Outcomes, excerpt
 from bertkit.evidence.scoring import Scoring
 from bertkit.inference import EmbedReport
 from bertkit.model import Model
-from bertkit.neighbours import top_k
+from bertkit.neighbors import top_k
 from bertkit.tasks import MultiLabelClassification, TaggedText, TextExample
 
 LEAST_COSINE = 0.9

@@ -1,4 +1,4 @@
-"""What a model says of labelled examples, as arrays: made once, read by every part of the evidence.
+"""What a model says of labeled examples, as arrays: made once, read by every part of the evidence.
 
 Shape letters: N examples, W words, C labels.
 """
@@ -72,7 +72,7 @@ def judged_task(task: TextTask) -> JudgedTask:
 
 
 def outcomes_of(model: Model, examples: Sequence[Any], *, progress: bool | None = None) -> Outcomes:
-    """Run a model over labelled examples, once.
+    """Run a model over labeled examples, once.
 
     Raises:
         DataError: no examples; a label that is missing, or not one of the model's.

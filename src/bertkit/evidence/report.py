@@ -35,7 +35,7 @@ from bertkit.pages import (
 )
 from bertkit.whole_files import check_place
 
-_MODEL, _BASELINE = 1, 2  # colours
+_MODEL, _BASELINE = 1, 2  # colors
 _MOST_LABELS_DRAWN = 40
 _FEW_LABELS = 4  # whose confusions are seen at a glance
 _DIGITS = 3
@@ -179,10 +179,10 @@ def _calibration(evidence: Evidence) -> Iterator[Markup]:
     columns = {part.name: [getattr(one, part.name) for one in found.bins] for part in fields(found.bins[0])}
     yield reliability_diagram(
         "Accuracy over confidence",
-        *(np.array(columns[name]) for name in ("confidence", "accuracy", "num_judgements")),
+        *(np.array(columns[name]) for name in ("confidence", "accuracy", "num_judgments")),
         low=np.array(columns["low"]),
         high=np.array(columns["high"]),
-        note=f"Over {found.judgements}.",
+        note=f"Over {found.judgments}.",
     )
     rows: list[Sequence[Any]] = [("as it is", None, found.expected_calibration_error, found.loss)]
     if (scaled := found.scaled) is not None:

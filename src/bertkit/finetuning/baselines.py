@@ -16,7 +16,7 @@ from torch import Tensor
 
 from bertkit.batch import IGNORED, Batch
 from bertkit.evidence import JudgedTask
-from bertkit.finetuning.contrast import logistic_regression
+from bertkit.finetuning.supervised_contrastive import logistic_regression
 from bertkit.inference import EmbedReport, Runner
 from bertkit.model import Model
 from bertkit.tasks import (
@@ -147,7 +147,7 @@ def _frozen_logits(
     """What the head of the task would give for ``encodings`` of ``dev``: (T, C), or a row for each sequence."""
     if isinstance(task, TokenClassification):
         some = _some(train, [len(example.tags or ()) for example in train])
-        data = task.labelled(some, task.encode(model.tokenizer, some, layout))
+        data = task.labeled(some, task.encode(model.tokenizer, some, layout))
         vectors, labels = _token_vectors(model, data.encodings, torch.Tensor.cpu), torch.from_numpy(data.labels)
         is_word = labels != IGNORED
         weight, bias = _classifier(vectors[is_word], labels[is_word], len(task.label_names))

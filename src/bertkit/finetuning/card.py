@@ -177,5 +177,5 @@ def _limits(trained: TrainedTask) -> list[str]:
     if trained.layout.on_long == "truncate":
         found.append(f"Of a text it reads the first {trained.layout.max_length} tokens.")
     found.append("What the training data hold, in which languages, and whom they misrepresent was not looked into.")
-    found.append("No licence is stated here: see those of the base model and of the training data.")
+    found.append("No license is stated here: see those of the base model and of the training data.")
     return found

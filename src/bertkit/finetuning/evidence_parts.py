@@ -81,7 +81,7 @@ def _calibration(evidence: Evidence) -> str:
         " Scaled: each half of the examples by the temperature that was fitted on the other half; the one told is "
         "that of all of them."
     )  # fmt: skip
-    return f"{told}\nOver {found.judgements}.{how}\n"
+    return f"{told}\nOver {found.judgments}.{how}\n"
 
 
 def _lengths(evidence: Evidence) -> str:

@@ -1,18 +1,18 @@
-"""Labelled examples as the training loop takes them: a batch for each position, a position for each step."""
+"""Labeled examples as the training loop takes them: a batch for each position, a position for each step."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from bertkit.batch import LabelledBatch, LabelledEncodings
-from bertkit.corpus.order import in_random_order
+from bertkit.batch import LabeledBatch, LabeledEncodings
+from bertkit.randomness import in_random_order
 
 
 @dataclass(frozen=True)
-class LabelledFeed:
+class LabeledFeed:
     """Every example once in an epoch, in an order that is a function of seed and epoch alone."""
 
-    data: LabelledEncodings
+    data: LabeledEncodings
     batch_size: int
     seed: int
 
@@ -21,7 +21,7 @@ class LabelledFeed:
         """The last one may be smaller."""
         return -(-len(self.data) // self.batch_size)
 
-    def batch(self, position: int, done: float) -> LabelledBatch:
+    def batch(self, position: int, done: float) -> LabeledBatch:
         """The batch at a position, which counts batches from the start of the run."""
         epoch, number = divmod(position, self.batches_per_epoch)
         places = np.arange(number * self.batch_size, min((number + 1) * self.batch_size, len(self.data)))

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from bertkit.batch import LabelledEncodings
+from bertkit.batch import LabeledEncodings
 from bertkit.checkpoint import save_checkpoint
 from bertkit.checkpoint.config_file import read_config
 from bertkit.device import cpu_name, resolve_device
@@ -28,10 +28,10 @@ from bertkit.evidence import Measured, measured_scores
 from bertkit.finetuning.adapters import add_adapters, read_adapter, without_adapters, write_adapter
 from bertkit.finetuning.baselines import baselines_of, comparison, higher_is_better
 from bertkit.finetuning.card import DataFacts, model_card
-from bertkit.finetuning.contrast import ContrastFeed, fit_head
-from bertkit.finetuning.feed import LabelledFeed
+from bertkit.finetuning.feed import LabeledFeed
 from bertkit.finetuning.network import freeze, model_to_train, rate_factor
 from bertkit.finetuning.settings import PAPER, FinetuningSettings, default_settings
+from bertkit.finetuning.supervised_contrastive import ContrastFeed, fit_head
 from bertkit.inference import PredictReport
 from bertkit.inference.truncation import warn_of_truncation
 from bertkit.json_files import member, read_json, write_json
@@ -39,8 +39,8 @@ from bertkit.locate import locate, transformer_folder
 from bertkit.model import Model, load
 from bertkit.tasks import FewShotClassification, TextTask, task_kind
 from bertkit.training import (
+    CombinedOptimizer,
     MetricsLog,
-    Together,
     Trainer,
     TrainingState,
     checkpoint_folder,
@@ -221,20 +221,20 @@ class Finetuning:
             without_adapters(model).save(folder)
             write_adapter(model, folder / "adapter", str(self.model))
 
-    def _encoded(self, model: Model, examples: Sequence[Any]) -> LabelledEncodings:
+    def _encoded(self, model: Model, examples: Sequence[Any]) -> LabeledEncodings:
         task, layout = model.trained.task, model.trained.layout
         encodings = task.encode(model.tokenizer, examples, layout)
         num_cut, num_tokens_cut = encodings.num_texts_cut, int(encodings.num_tokens_cut.sum())
         remedy = "raise max_length, or choose on_long='window'"
         warn_of_truncation(len(examples), num_cut, num_tokens_cut, remedy, stacklevel=4)
-        return task.labelled(examples, encodings)
+        return task.labeled(examples, encodings)
 
     def _trainer(
-        self, model: Model, data: LabelledEncodings, dev: Sequence[Any], should_stop: Callable[[], bool]
+        self, model: Model, data: LabeledEncodings, dev: Sequence[Any], should_stop: Callable[[], bool]
     ) -> Trainer:
         task = model.trained.task
         is_few_shot = isinstance(task, FewShotClassification)
-        feed = (ContrastFeed if is_few_shot else LabelledFeed)(data, self.settings.batch_size, self.settings.seed)
+        feed = (ContrastFeed if is_few_shot else LabeledFeed)(data, self.settings.batch_size, self.settings.seed)
         settings = self.settings.training(feed.batches_per_epoch)
         if not self.resumable:
             settings = replace(settings, save_every=settings.num_steps)
@@ -268,7 +268,7 @@ class Finetuning:
             raise UsageError(f"best_by={best_by!r}: expected one of {', '.join(known)}")
         return best_by
 
-    def _state(self, model: Model, optimizer: Together) -> TrainingState:
+    def _state(self, model: Model, optimizer: CombinedOptimizer) -> TrainingState:
         found = checkpoints(self._run)
         if not found:
             return TrainingState()
@@ -278,7 +278,7 @@ class Finetuning:
             self.tell(warning)
         return state
 
-    def _finish(self, model: Model, data: LabelledEncodings, outcome: Outcome) -> None:
+    def _finish(self, model: Model, data: LabeledEncodings, outcome: Outcome) -> None:
         """Give the model its best weights."""
         best_step = outcome.best_step
         if best_step is not None and best_step != outcome.step:
@@ -310,7 +310,7 @@ class Finetuning:
         facts = DataFacts(len(dev), report.num_cut, report.num_tokens_cut, self.files.get("dev"))
         return replace(outcome, metrics=metrics), facts, measured_scores(task, dev, predictions)
 
-    def _data_facts(self, name: str, examples: Sequence[Any], data: LabelledEncodings) -> DataFacts:
+    def _data_facts(self, name: str, examples: Sequence[Any], data: LabeledEncodings) -> DataFacts:
         encodings = data.encodings
         num_tokens_cut = int(encodings.num_tokens_cut.sum())
         return DataFacts(len(examples), encodings.num_texts_cut, num_tokens_cut, self.files.get(name))
@@ -368,13 +368,13 @@ class Finetuning:
         log.close()
 
 
-def _settle(model: Model, data: LabelledEncodings) -> None:
+def _settle(model: Model, data: LabeledEncodings) -> None:
     """Make the head fit the encoder as it is, where gradients do not."""
     if isinstance(model.trained.task, FewShotClassification):
         fit_head(model, data)
 
 
-def _evaluate(model: Model, data: LabelledEncodings, dev: Sequence[Any]) -> dict[str, float]:
+def _evaluate(model: Model, data: LabeledEncodings, dev: Sequence[Any]) -> dict[str, float]:
     """The metrics on dev examples during training, without dropout."""
     _settle(model, data)
     with without_dropout(model.network):

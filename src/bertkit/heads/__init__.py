@@ -5,9 +5,9 @@ Gives: logits of each head; one vector for each sequence by pooling.
 May import: errors, tokenizer, batch, transformer.
 """
 
-from bertkit.heads.bert import HEADS, HEADS_WITH_LABELS, KINDS, Bert, BertOutput
 from bertkit.heads.classification import VectorClassificationHead
 from bertkit.heads.layer_selection import NAMED_LAYERS, LayerSelection
+from bertkit.heads.network import HEADS, HEADS_WITH_LABELS, KINDS, Network, NetworkOutput
 from bertkit.heads.new_words import extend_embeddings
 from bertkit.heads.pooling import POOLINGS
 
@@ -17,9 +17,9 @@ __all__ = [
     "KINDS",
     "NAMED_LAYERS",
     "POOLINGS",
-    "Bert",
-    "BertOutput",
     "LayerSelection",
+    "Network",
+    "NetworkOutput",
     "VectorClassificationHead",
     "extend_embeddings",
 ]

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from bertkit.batch import Batch
 from bertkit.errors import UsageError
 from bertkit.heads.pooling import sequence_vectors
-from bertkit.transformer import AnyConfig, EncoderOutput, TransformerConfig
+from bertkit.transformer import AnyConfig, BertConfig, EncoderOutput
 from bertkit.transformer.kernels import dropout, project
 
 
@@ -16,7 +16,7 @@ class ClassificationHead(nn.Module):
     Devlin et al. 2018, section 4.1 and 5.3.
     """
 
-    def __init__(self, config: TransformerConfig, num_labels: int, dropout_prob: float) -> None:
+    def __init__(self, config: BertConfig, num_labels: int, dropout_prob: float) -> None:
         super().__init__()
         self.dropout = nn.Dropout(dropout_prob)
         self.classifier = nn.Linear(config.hidden_size, num_labels)
@@ -32,7 +32,7 @@ class MultipleChoiceHead(nn.Module):
     Devlin et al. 2018, section 4.4 (SWAG).
     """
 
-    def __init__(self, config: TransformerConfig, dropout_prob: float) -> None:
+    def __init__(self, config: BertConfig, dropout_prob: float) -> None:
         super().__init__()
         self.dropout = nn.Dropout(dropout_prob)
         self.classifier = nn.Linear(config.hidden_size, 1)

@@ -1,9 +1,9 @@
-"""Masked language modelling: a hidden state to a score for every entry of the vocabulary."""
+"""Masked language modeling: a hidden state to a score for every entry of the vocabulary."""
 
 import torch
 from torch import Tensor, nn
 
-from bertkit.transformer import TransformerConfig
+from bertkit.transformer import BertConfig
 from bertkit.transformer.kernels import activate, linear
 
 
@@ -14,7 +14,7 @@ class MaskedLMHead(nn.Module):
     google-research/bert ``run_pretraining.py``), so the head holds only the bias of it.
     """
 
-    def __init__(self, config: TransformerConfig) -> None:
+    def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
         self.activation = config.hidden_act

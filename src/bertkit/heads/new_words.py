@@ -7,14 +7,14 @@ import torch
 from torch import nn
 
 from bertkit.errors import UsageError
-from bertkit.heads.bert import Bert
 from bertkit.heads.masked_lm import MaskedLMHead
-from bertkit.heads.modern import ModernMaskedLMHead
+from bertkit.heads.modernbert import ModernBertMaskedLMHead
+from bertkit.heads.network import Network
 from bertkit.tokenizer import Tokenizer
 
 
 @torch.no_grad()
-def extend_embeddings(network: Bert, old: Tokenizer, new: Tokenizer) -> None:
+def extend_embeddings(network: Network, old: Tokenizer, new: Tokenizer) -> None:
     """Give ``network``, in place, an embedding and an output bias for every entry that ``new`` has beyond ``old``.
 
     Each is the mean of those of the pieces that ``old`` makes of the word, which is what the network has read there so
@@ -35,7 +35,7 @@ def extend_embeddings(network: Bert, old: Tokenizer, new: Tokenizer) -> None:
         weight, freeze=not embedding.weight.requires_grad, padding_idx=embedding.padding_idx
     )
     if "masked_lm" in network.heads:
-        head = cast(MaskedLMHead | ModernMaskedLMHead, network.heads["masked_lm"])
+        head = cast(MaskedLMHead | ModernBertMaskedLMHead, network.heads["masked_lm"])
         head.bias = nn.Parameter(_extended(head.bias, size, pieces))
     config: Any = replace(network.config, vocab_size=len(weight))
     network.config = network.encoder.config = config

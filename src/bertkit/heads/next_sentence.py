@@ -2,14 +2,14 @@
 
 from torch import Tensor, nn
 
-from bertkit.transformer import TransformerConfig
+from bertkit.transformer import BertConfig
 from bertkit.transformer.kernels import project
 
 
 class NextSentenceHead(nn.Module):
     """Two logits for each sequence: 0 = B follows A, 1 = B is random (Devlin et al. 2018, section 3.1)."""
 
-    def __init__(self, config: TransformerConfig) -> None:
+    def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, 2)
 

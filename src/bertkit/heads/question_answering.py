@@ -2,14 +2,14 @@
 
 from torch import Tensor, nn
 
-from bertkit.transformer import TransformerConfig
+from bertkit.transformer import BertConfig
 from bertkit.transformer.kernels import project
 
 
 class QuestionAnsweringHead(nn.Module):
     """A start and an end logit for every token (Devlin et al. 2018, section 4.2)."""
 
-    def __init__(self, config: TransformerConfig) -> None:
+    def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.classifier = nn.Linear(config.hidden_size, 2)
 

@@ -18,7 +18,7 @@ from bertkit.errors import BertkitError
 from bertkit.executor import executor
 from bertkit.json_files import read_json, write_json
 from bertkit.tokenizer import Tokenizer
-from bertkit.transformer import AnyEncoder, ModernEncoder, prepare
+from bertkit.transformer import AnyEncoder, ModernBertEncoder, prepare
 
 CLOSEST_COSINE = 0.9999
 """A precision is taken if no text of the sample has its vector further from float32's than this."""
@@ -74,7 +74,7 @@ def _try_each(encoder: AnyEncoder, tokenizer: Tokenizer) -> PrecisionChoice:
     batch = batch.to(device)
     reference, slowest = _measure(encoder, "float32", batch)
     choice, fastest, findings = "float32", slowest, []
-    has_int8 = device.type == "cpu" and not isinstance(encoder, ModernEncoder)
+    has_int8 = device.type == "cpu" and not isinstance(encoder, ModernBertEncoder)
     for precision in ("bfloat16", "int8") if has_int8 else ("bfloat16",):
         vectors, seconds = _measure(encoder, precision, batch)
         cosine = float(F.cosine_similarity(vectors, reference).min())

@@ -26,7 +26,7 @@ class EmbedOptions:
     pooling: str | None = None  # a name from POOLINGS; without a checkpoint's word, "mean"
     layers: str = "last"  # which hidden states are pooled: a name from NAMED_LAYERS, or "mean:1,-1"
     normalize: bool | None = None  # scale vectors to length 1; without a checkpoint's word, no
-    dimensions: int | None = None  # keep the first so many components, before normalising (Kusupati et al. 2022)
+    dimensions: int | None = None  # keep the first so many components, before normalizing (Kusupati et al. 2022)
     prompt: str | None = None  # put before every text
     prompt_name: str | None = None  # or one of the checkpoint's prompts by name
     max_length: int | None = None  # longest sequence in tokens, special tokens included
@@ -75,7 +75,7 @@ def embed(
 
     Raises:
         OverLengthError: a text is too long under ``on_long="error"``.
-        UsageError: an option this model cannot honour.
+        UsageError: an option this model cannot honor.
     """
     plan = _Plan.of(runner, settings, options)
     total = len(texts) if isinstance(texts, Sized) else None

@@ -11,11 +11,11 @@ from torch import Tensor
 from bertkit.batch import Batch
 from bertkit.checkpoint import SentenceSettings
 from bertkit.device import weights_dtype
-from bertkit.heads import Bert
+from bertkit.heads import Network
 from bertkit.inference.embed import EmbedOptions, EmbedReport, embed, embed_one
 from bertkit.inference.runner import Runner
 from bertkit.tokenizer import Tokenizer
-from bertkit.transformer import TransformerConfig, initialize, prepare
+from bertkit.transformer import BertConfig, initialize, prepare
 
 _WIDTHS = {"hidden_size": 384, "num_attention_heads": 12, "intermediate_size": 1_536}  # of MiniLM
 _NUM_LAYERS, _NUM_LABELS, _NUM_TEXTS, _LONGEST = 2, 3, 24, 120
@@ -59,11 +59,11 @@ def check_equality(precision: str) -> EqualityCheck:
 
 
 @cache
-def _network() -> Bert:
-    config = TransformerConfig(
+def _network() -> Network:
+    config = BertConfig(
         vocab_size=len(_WORDS) + 5, num_hidden_layers=_NUM_LAYERS, max_position_embeddings=2 * _LONGEST, **_WIDTHS
     )
-    network = Bert(config, [_HEAD], num_labels=_NUM_LABELS).eval()
+    network = Network(config, [_HEAD], num_labels=_NUM_LABELS).eval()
     initialize(network, config, seed=0)
     return network
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bertkit.batch import Batch, collate, length_sorted_batches
 from bertkit.executor import executor, map_on_cores
-from bertkit.heads import Bert
+from bertkit.heads import Network
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.transformer import AnyEncoder, AnyPrepared
 from bertkit.transformer.kernels import inference_kernels
@@ -35,7 +35,7 @@ class Runner:
     A row of what it returns has the same bits regardless of what else is encoded, and of how many threads call.
     """
 
-    network: Bert
+    network: Network
     tokenizer: Tokenizer
     encoder: AnyEncoder | AnyPrepared  # the network's own, or the same prepared for this machine
 

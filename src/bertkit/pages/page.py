@@ -56,7 +56,7 @@ def paragraph(*parts: object) -> Markup:
 
 
 def findings(items: Sequence[tuple[str, object]]) -> Markup:
-    """Sentences in a list, each marked "good", "note" or "warning", by a word and not by colour alone."""
+    """Sentences in a list, each marked "good", "note" or "warning", by a word and not by color alone."""
     marks = {"good": "✓", "note": "·", "warning": "!"}
     return element(
         "ul",

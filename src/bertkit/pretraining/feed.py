@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
-from bertkit.batch import (
+from bertkit.corpus.shards import TokenShard
+from bertkit.errors import DataError, UsageError
+from bertkit.objectives import (
     Loader,
     Masking,
     PretrainingBatch,
@@ -12,8 +14,6 @@ from bertkit.batch import (
     TokenBlocks,
     continues_word,
 )
-from bertkit.corpus.shards import TokenShard
-from bertkit.errors import DataError, UsageError
 from bertkit.pretraining.recipe import DataSettings
 from bertkit.tokenizer import Tokenizer
 

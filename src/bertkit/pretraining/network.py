@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from bertkit.errors import MissingHeadError, UsageError
-from bertkit.heads import Bert
+from bertkit.heads import Network
 from bertkit.model import Model, load
 from bertkit.pretraining.recipe import Recipe
 from bertkit.tokenizer import Tokenizer
@@ -44,7 +44,7 @@ def check_shape(recipe: Recipe, checkpoint: str | None) -> None:
     config = _config(recipe, recipe.vocabulary.size)
     _check_positions(recipe, config)
     with torch.device("meta"):
-        Bert(config, heads)
+        Network(config, heads)
 
 
 def _check_origin(recipe: Recipe, checkpoint: str | None) -> list[str]:

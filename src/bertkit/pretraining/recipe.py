@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from bertkit.batch import MASK_UNITS
 from bertkit.errors import UsageError
+from bertkit.objectives import MASK_UNITS
 from bertkit.training import TrainingSettings
 from bertkit.transformer import CONFIGS
 

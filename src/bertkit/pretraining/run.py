@@ -20,6 +20,7 @@ from bertkit.device import cpu_name, resolve_device
 from bertkit.errors import UsageError
 from bertkit.json_files import read_json, write_json
 from bertkit.model import Model, load
+from bertkit.objectives import PretrainingTask
 from bertkit.pretraining.feed import PretrainingFeed, check_share, check_vocabulary, held_out_batches, make_feed
 from bertkit.pretraining.network import check_shape, new_model
 from bertkit.pretraining.recipe import Recipe
@@ -31,12 +32,11 @@ from bertkit.pretraining.text import (
     texts_of,
     write_shards,
 )
-from bertkit.tasks import PretrainingTask
 from bertkit.tokenizer import Tokenizer, find_domain_words
 from bertkit.training import (
+    CombinedOptimizer,
     MetricsLog,
     Ranks,
-    Together,
     Trainer,
     TrainingState,
     checkpoints,
@@ -244,7 +244,7 @@ class Pretraining:
         self.ranks.wait()
         return shards()
 
-    def _start_state(self, network: nn.Module, optimizer: Together) -> TrainingState:
+    def _start_state(self, network: nn.Module, optimizer: CombinedOptimizer) -> TrainingState:
         found = checkpoints(self.run)
         if not found:
             return TrainingState()

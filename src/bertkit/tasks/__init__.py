@@ -7,10 +7,9 @@ May import: errors, compiled, tokenizer, corpus, batch, transformer, heads.
 
 from bertkit.tasks.examples import ChoiceQuestion, Question, TaggedText
 from bertkit.tasks.few_shot import FewShotClassification
-from bertkit.tasks.kinds import TASKS, published_task, stored_task, task_kind, task_settings
 from bertkit.tasks.multiple_choice import ChoicePrediction, MultipleChoice
-from bertkit.tasks.pretraining import PretrainingTask
 from bertkit.tasks.question_answering import Answer, AnswerPrediction, QuestionAnswering
+from bertkit.tasks.registry import TASKS, published_task, stored_task, task_kind, task_settings
 from bertkit.tasks.regression import LevelPrediction, OrdinalRegression, Regression, ScorePrediction
 from bertkit.tasks.sequence_classification import (
     LabelPrediction,
@@ -37,7 +36,6 @@ __all__ = [
     "MultiLabelClassification",
     "MultipleChoice",
     "OrdinalRegression",
-    "PretrainingTask",
     "Question",
     "QuestionAnswering",
     "Regression",

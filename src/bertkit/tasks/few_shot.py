@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from bertkit.batch import LabelledBatch
-from bertkit.heads import Bert, VectorClassificationHead
+from bertkit.batch import LabeledBatch
+from bertkit.heads import Network, VectorClassificationHead
 from bertkit.tasks.sequence_classification import SequenceClassification
 from bertkit.tasks.task import Loss
 from bertkit.tasks.texts import TextExample, check_options
@@ -39,14 +39,14 @@ class FewShotClassification(SequenceClassification):
         check_options(options, (), cls.name)
         return super().of_examples(examples, {})
 
-    def totals(self, batch: LabelledBatch) -> Tensor:
+    def totals(self, batch: LabeledBatch) -> Tensor:
         """(1,) texts that have another of their label in their group."""
         return torch.tensor([_same(batch.labels).any(dim=-1).sum()], dtype=torch.float64)
 
-    def loss(self, network: nn.Module, part: LabelledBatch, totals: Tensor) -> Loss:
+    def loss(self, network: nn.Module, part: LabeledBatch, totals: Tensor) -> Loss:
         """How unlikely each text finds the others of its label among those of its group, by their cosines: in nats, the
         mean over those others, then over the texts that have any."""
-        assert isinstance(network, Bert)
+        assert isinstance(network, Network)
         head = network.heads[self.head]
         assert isinstance(head, VectorClassificationHead)
         vectors = head.vectors(network.encoder(part.batch, with_pooled=False), part.batch).float()

@@ -15,9 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertkit.batch import LabelledBatch, LabelledEncodings
+from bertkit.batch import LabeledBatch, LabeledEncodings
 from bertkit.errors import DataError, UsageError
-from bertkit.heads import Bert
+from bertkit.heads import Network
 from bertkit.tasks.examples import ChoiceQuestion, error_in, naming_long_ones
 from bertkit.tasks.task import Loss, TextTask
 from bertkit.tasks.texts import check_options
@@ -55,10 +55,10 @@ class MultipleChoice(TextTask):
         return cls()
 
     @classmethod
-    def unlearnable(
+    def unusable_examples(
         cls, examples: Sequence[ChoiceQuestion], *, held_out: bool = False
     ) -> list[tuple[ChoiceQuestion, str]]:
-        """As `TextTask.unlearnable`: those with another number of choices than most."""
+        """As `TextTask.unusable_examples`: those with another number of choices than most."""
         numbers = Counter(len(example.choices) for example in examples)
         usual = max(numbers, key=numbers.__getitem__, default=0)
         return [
@@ -102,8 +102,8 @@ class MultipleChoice(TextTask):
             )
         return replace(encodings, text_index=np.array(example_of, encodings.text_index.dtype))
 
-    def labelled(self, examples: Sequence[ChoiceQuestion], encodings: Encodings) -> LabelledEncodings:
-        """As `TextTask.labelled`: (N,) the numbers of the right choices.
+    def labeled(self, examples: Sequence[ChoiceQuestion], encodings: Encodings) -> LabeledEncodings:
+        """As `TextTask.labeled`: (N,) the numbers of the right choices.
 
         Raises:
             DataError: a question without a label, or with another number of choices than the first.
@@ -113,15 +113,15 @@ class MultipleChoice(TextTask):
             if len(example.choices) != num_choices:
                 problem = f"has {len(example.choices)} choices, the first question {num_choices}"
                 raise error_in(example.place, example.context, f"{problem}: give it as many, or take it out")
-        return LabelledEncodings(encodings, _labels(examples), group_size=num_choices)
+        return LabeledEncodings(encodings, _labels(examples), group_size=num_choices)
 
-    def totals(self, batch: LabelledBatch) -> Tensor:
+    def totals(self, batch: LabeledBatch) -> Tensor:
         """(1,) questions."""
         return torch.tensor([len(batch.labels)], dtype=torch.float64)
 
-    def loss(self, network: nn.Module, part: LabelledBatch, totals: Tensor) -> Loss:
+    def loss(self, network: nn.Module, part: LabeledBatch, totals: Tensor) -> Loss:
         """Cross-entropy in nats over the choices, the mean over questions."""
-        assert isinstance(network, Bert)
+        assert isinstance(network, Network)
         logits = network(part.batch, num_choices=part.group_size).logits[self.head].float()  # (N, C)
         loss = F.cross_entropy(logits, part.labels, reduction="sum")
         correct = (logits.detach().argmax(dim=-1) == part.labels).sum()

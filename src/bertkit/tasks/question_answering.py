@@ -15,9 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertkit.batch import LabelledBatch, LabelledEncodings
+from bertkit.batch import LabeledBatch, LabeledEncodings
 from bertkit.errors import DataError, UsageError
-from bertkit.heads import Bert
+from bertkit.heads import Network
 from bertkit.tasks.answers import AnswerScores
 from bertkit.tasks.examples import Question, error_in, naming_long_ones
 from bertkit.tasks.spans import BestSpans, Windows, best_spans, windows_of
@@ -153,8 +153,8 @@ class QuestionAnswering(TextTask):
                 first_index=first_index,
             )
 
-    def labelled(self, examples: Sequence[Question], encodings: Encodings) -> LabelledEncodings:
-        """As `TextTask.labelled`: (S, 2) places of the first answer's first and last token in each sequence that holds
+    def labeled(self, examples: Sequence[Question], encodings: Encodings) -> LabeledEncodings:
+        """As `TextTask.labeled`: (S, 2) places of the first answer's first and last token in each sequence that holds
         it whole, else 0 and 0."""
         windows = windows_of(encodings, len(examples))
         offsets = _offsets(examples, encodings, windows)
@@ -169,15 +169,15 @@ class QuestionAnswering(TextTask):
                 whole = (begins <= first) & (last < begins + length)
                 shift = windows.first[own] - encodings.cu_seqlens[:-1][own] - begins
                 labels[own] = np.where(whole[:, None], np.stack([first + shift, last + shift], axis=1), 0)
-        return LabelledEncodings(encodings, labels)
+        return LabeledEncodings(encodings, labels)
 
-    def totals(self, batch: LabelledBatch) -> Tensor:
+    def totals(self, batch: LabeledBatch) -> Tensor:
         """(1,) sequences."""
         return torch.tensor([len(batch.labels)], dtype=torch.float64)
 
-    def loss(self, network: nn.Module, part: LabelledBatch, totals: Tensor) -> Loss:
+    def loss(self, network: nn.Module, part: LabeledBatch, totals: Tensor) -> Loss:
         """Cross-entropy in nats over the tokens of a sequence, the mean of start and end and over sequences."""
-        assert isinstance(network, Bert)
+        assert isinstance(network, Network)
         logits = network(part.batch).logits[self.head].float()  # (T, 2)
         logits, labels = part.batch.pad(logits, float("-inf")).transpose(1, 2), part.labels  # (S, 2, L)
         loss = F.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1), reduction="sum") / 2

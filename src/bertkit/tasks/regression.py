@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bertkit.batch import LabelledBatch
+from bertkit.batch import LabeledBatch
 from bertkit.errors import DataError, UsageError
-from bertkit.heads import Bert
+from bertkit.heads import Network
 from bertkit.tasks.metrics import ClassificationScores, RegressionScores
 from bertkit.tasks.task import Loss
 from bertkit.tasks.texts import OfTexts, TextExample, check_options, mean_over_windows, names_of, place_of_name
@@ -56,13 +56,13 @@ class _OneNumber(OfTexts):
         if self.scale <= 0:
             raise UsageError(f"scale={self.scale}: expected a number above 0")
 
-    def totals(self, batch: LabelledBatch) -> Tensor:
+    def totals(self, batch: LabeledBatch) -> Tensor:
         """(1,) sequences."""
         return torch.tensor([len(batch.labels)], dtype=torch.float64)
 
-    def loss(self, network: nn.Module, part: LabelledBatch, totals: Tensor) -> Loss:
+    def loss(self, network: nn.Module, part: LabeledBatch, totals: Tensor) -> Loss:
         """Mean squared error in units of ``scale``."""
-        assert isinstance(network, Bert)
+        assert isinstance(network, Network)
         outputs = network(part.batch).logits[self.head].float().squeeze(-1)
         loss = (outputs - (part.labels - self.center) / self.scale).square().sum()
         return Loss(loss / float(totals[0]), torch.stack([loss.detach().double().cpu(), self.totals(part)[0]]))
@@ -74,7 +74,7 @@ class _OneNumber(OfTexts):
 
     def finished(self, network: nn.Module) -> Self:
         """With ``center`` and ``scale`` in the head's weights, which then gives the number itself."""
-        assert isinstance(network, Bert)
+        assert isinstance(network, Network)
         *_, last = (part for part in network.heads[self.head].modules() if isinstance(part, nn.Linear))
         with torch.no_grad():
             last.weight.mul_(self.scale)

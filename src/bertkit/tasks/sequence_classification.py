@@ -13,10 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertkit.batch import LabelledBatch
+from bertkit.batch import LabeledBatch
 from bertkit.errors import DataError, UsageError
-from bertkit.heads import Bert
-from bertkit.tasks.class_weights import WEIGHT_OPTIONS, OneOfClasses, Weighted, balanced_weights, weights_asked_for
+from bertkit.heads import Network
+from bertkit.tasks.cross_entropy import WEIGHT_OPTIONS, OneOfClasses, Weighted, balanced_weights, weights_asked_for
 from bertkit.tasks.metrics import ClassificationScores, MultiLabelScores
 from bertkit.tasks.task import Loss
 from bertkit.tasks.texts import OfTexts, TextExample, check_options, mean_over_windows, names_of, place_of_name
@@ -59,7 +59,7 @@ class _Classification(OfTexts, Weighted):
         """
         check_options(options, WEIGHT_OPTIONS, cls.name)
         found = names_of(examples)
-        for example, why in cls.unlearnable(examples):
+        for example, why in cls.unusable_examples(examples):
             raise example.error(why)
         cls._check_names(found)
         balanced = cls._balanced(np.array([len(having) for having in found.values()]), len(examples))
@@ -67,8 +67,10 @@ class _Classification(OfTexts, Weighted):
         return cls(label_names=names, **weights_asked_for(options, names, balanced))
 
     @classmethod
-    def unlearnable(cls, examples: Sequence[TextExample], *, held_out: bool = False) -> list[tuple[TextExample, str]]:
-        """As `TextTask.unlearnable`: those with a label that no other example has."""
+    def unusable_examples(
+        cls, examples: Sequence[TextExample], *, held_out: bool = False
+    ) -> list[tuple[TextExample, str]]:
+        """As `TextTask.unusable_examples`: those with a label that no other example has."""
         if held_out:
             return []
         alone = {id(having[0]): (having[0], name) for name, having in names_of(examples).items() if len(having) == 1}
@@ -192,13 +194,13 @@ class MultiLabelClassification(_Classification):
             found[i, [place_of_name(numbers, name, example) for name in names]] = 1
         return found
 
-    def totals(self, batch: LabelledBatch) -> Tensor:
+    def totals(self, batch: LabeledBatch) -> Tensor:
         """(1,) sequences times labels."""
         return torch.tensor([batch.labels.numel()], dtype=torch.float64)
 
-    def loss(self, network: nn.Module, part: LabelledBatch, totals: Tensor) -> Loss:
+    def loss(self, network: nn.Module, part: LabeledBatch, totals: Tensor) -> Loss:
         """Binary cross-entropy in nats, the mean over sequences and labels."""
-        assert isinstance(network, Bert)
+        assert isinstance(network, Network)
         logits = network(part.batch).logits[self.head].float()
         targets = part.labels * (1 - self.label_smoothing) + self.label_smoothing / 2
         weights = self._weights(logits)

@@ -4,7 +4,7 @@
     BIO     B-PER I-PER     O     B-PER    O    B-LOC     a tag B- begins each entity
     IOB1    I-PER I-PER     O     I-PER    O    I-LOC     B- only where an entity of the same type ends just before
     BIOES   B-PER E-PER     O     S-PER    O    S-LOC     the last tag is E-, that of a single word S- (also L-, U-)
-    IO      I-PER I-PER     O     I-PER    O    I-LOC     neighbours of one type are one entity
+    IO      I-PER I-PER     O     I-PER    O    I-LOC     neighbors of one type are one entity
     plain   PROPN PROPN     VERB  PROPN    ADP  PROPN     labels of words, not of entities
 
 Entities are read strictly, as seqeval's strict mode has it: a BIO entity is one B- and the I- of its type after it, a

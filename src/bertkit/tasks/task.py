@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, Self
 import numpy as np
 from torch import Tensor, nn
 
-from bertkit.batch import LabelledBatch, LabelledEncodings
+from bertkit.batch import LabeledBatch, LabeledEncodings
 from bertkit.errors import UsageError
 from bertkit.tasks.field_types import check_field_types
 from bertkit.tokenizer import Encodings, Tokenizer
@@ -91,7 +91,7 @@ class TextTask(ABC):
         return self.label_names
 
     @classmethod
-    def unlearnable(cls, examples: Sequence[Any], *, held_out: bool = False) -> list[tuple[Any, str]]:
+    def unusable_examples(cls, examples: Sequence[Any], *, held_out: bool = False) -> list[tuple[Any, str]]:
         """Training examples of which nothing can be learned, with ``held_out`` dev examples that do not fit the others,
         and why: each once, for those who set them aside. Without them others may become so."""
         return []
@@ -132,11 +132,11 @@ class TextTask(ABC):
         return cls.example(*item)
 
     @abstractmethod
-    def totals(self, batch: LabelledBatch) -> Tensor:
+    def totals(self, batch: LabeledBatch) -> Tensor:
         """As `Task.totals`."""
 
     @abstractmethod
-    def loss(self, network: nn.Module, part: LabelledBatch, totals: Tensor) -> Loss:
+    def loss(self, network: nn.Module, part: LabeledBatch, totals: Tensor) -> Loss:
         """As `Task.loss`."""
 
     @abstractmethod
@@ -156,7 +156,7 @@ class TextTask(ABC):
         """
 
     @abstractmethod
-    def labelled(self, examples: Sequence[Any], encodings: Encodings) -> LabelledEncodings:
+    def labeled(self, examples: Sequence[Any], encodings: Encodings) -> LabeledEncodings:
         """The same with what is to be learned of them.
 
         Raises:

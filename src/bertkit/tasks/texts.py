@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bertkit.batch import LabelledEncodings
+from bertkit.batch import LabeledEncodings
 from bertkit.errors import DataError, UsageError
 from bertkit.tasks.examples import naming_long_ones
 from bertkit.tasks.task import TextTask
@@ -81,9 +81,9 @@ class OfTexts(TextTask):
                 with_offsets=False,
             )
 
-    def labelled(self, examples: Sequence[TextExample], encodings: Encodings) -> LabelledEncodings:
-        """As `TextTask.labelled`; every window of a text has the text's label."""
-        return LabelledEncodings(encodings, self.targets(examples)[encodings.text_index])
+    def labeled(self, examples: Sequence[TextExample], encodings: Encodings) -> LabeledEncodings:
+        """As `TextTask.labeled`; every window of a text has the text's label."""
+        return LabeledEncodings(encodings, self.targets(examples)[encodings.text_index])
 
     @abstractmethod
     def targets(self, examples: Sequence[TextExample]) -> np.ndarray:

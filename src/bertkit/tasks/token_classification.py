@@ -1,6 +1,6 @@
 """Which label has each word of a text: entities as characters of the text, or plain labels such as parts of speech.
 
-Devlin et al. 2018, section 5.3: the first piece of a word is labelled, the others are not. A text of any length is read
+Devlin et al. 2018, section 5.3: the first piece of a word is labeled, the others are not. A text of any length is read
 in windows; each word is answered for by the one window that owns its first piece. Shape letters: S sequences, T tokens,
 W words, C labels.
 """
@@ -13,9 +13,9 @@ from typing import Any, ClassVar, Self, get_args
 import numpy as np
 import torch
 
-from bertkit.batch import IGNORED, LabelledEncodings
+from bertkit.batch import IGNORED, LabeledEncodings
 from bertkit.errors import DataError, UsageError
-from bertkit.tasks.class_weights import WEIGHT_OPTIONS, OneOfClasses, balanced_weights, weights_asked_for
+from bertkit.tasks.cross_entropy import WEIGHT_OPTIONS, OneOfClasses, balanced_weights, weights_asked_for
 from bertkit.tasks.examples import TaggedText, error_in, naming_long_ones
 from bertkit.tasks.metrics import ClassificationScores, EntityScores
 from bertkit.tasks.tags import OUTSIDE, Scheme, Tags, complete_names, guess_scheme, misspelled, spell
@@ -128,13 +128,13 @@ class TokenClassification(OneOfClasses):
                 first_index=first_index,
             )
 
-    def labelled(self, examples: Sequence[TaggedText], encodings: Encodings) -> LabelledEncodings:
-        """As `TextTask.labelled`: (T,) the label of a word at its first piece, in the window that owns it."""
+    def labeled(self, examples: Sequence[TaggedText], encodings: Encodings) -> LabeledEncodings:
+        """As `TextTask.labeled`: (T,) the label of a word at its first piece, in the window that owns it."""
         labels = np.full(len(encodings.input_ids), IGNORED, np.int64)
         tokens = self._first_pieces(examples, encodings)
         numbers = self.targets(examples)
         labels[tokens[tokens >= 0]] = numbers[tokens >= 0]
-        return LabelledEncodings(encodings, labels, of_tokens=True)
+        return LabeledEncodings(encodings, labels, of_tokens=True)
 
     def decode(self, examples: Sequence[TaggedText], encodings: Encodings, logits: np.ndarray) -> list[TagsPrediction]:
         """As `TextTask.decode`."""

@@ -28,7 +28,7 @@ def read_engine(directory: Path) -> tuple[Engine, int | None]:
     """The engine, and the longest sequence its publisher names (None where none is named).
 
     Raises:
-        CheckpointError: no tokenizer there, or one that cannot be honoured.
+        CheckpointError: no tokenizer there, or one that cannot be honored.
     """
     path = directory / "tokenizer_config.json"
     config = read_json(path) or {}

@@ -48,7 +48,7 @@ class Tokenizer:
         """The tokenizer of a published directory, or of a ``vocab.txt``.
 
         Raises:
-            CheckpointError: no tokenizer there, or one that cannot be honoured.
+            CheckpointError: no tokenizer there, or one that cannot be honored.
             DataError: a vocabulary that cannot be read.
         """
         directory = Path(directory)

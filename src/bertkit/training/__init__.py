@@ -7,7 +7,7 @@ May import: errors, whole_files, json_files, executor, batch, transformer, heads
 
 from bertkit.training.gradients import compute_gradients, evaluate, without_dropout
 from bertkit.training.metrics_log import MetricsLog, tensorboard_writer
-from bertkit.training.optimizers import OPTIMIZERS, AdamW2018, Together, make_optimizer
+from bertkit.training.optimizers import OPTIMIZERS, AdamW2018, CombinedOptimizer, make_optimizer
 from bertkit.training.ranks import Ranks, whole
 from bertkit.training.run_folder import claim_run_folder
 from bertkit.training.schedules import SCHEDULES, learning_rate_factor
@@ -20,10 +20,10 @@ __all__ = [
     "OPTIMIZERS",
     "SCHEDULES",
     "AdamW2018",
+    "CombinedOptimizer",
     "Feed",
     "MetricsLog",
     "Ranks",
-    "Together",
     "Trainer",
     "TrainingSettings",
     "TrainingState",

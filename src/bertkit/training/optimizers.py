@@ -46,7 +46,7 @@ _LATE = 1e9
 """A float32 that does not change when 1 is added."""
 
 
-class Together:
+class CombinedOptimizer:
     """Several optimizers as one: each has parameters of its own, and on the CPU a core."""
 
     def __init__(self, optimizers: list[torch.optim.Optimizer]) -> None:
@@ -87,7 +87,7 @@ def make_optimizer(
     eps: float,
     matrix_learning_rate: float = 0.02,
     rate_factor: Callable[[str], float] = lambda name: 1.0,
-) -> Together:
+) -> CombinedOptimizer:
     """The optimizer of a network's trainable parameters. Each group keeps its peak rate as "peak_lr".
 
     Args:
@@ -117,7 +117,7 @@ def make_optimizer(
             optimizers.append(torch.optim.AdamW(groups, learning_rate, betas, eps, fused=True))
         if matrices:
             optimizers.append(torch.optim.Muon(matrices, matrix_learning_rate, weight_decay))
-    together = Together(optimizers)
+    together = CombinedOptimizer(optimizers)
     for group in together.param_groups:
         group["peak_lr"] = group["lr"]
     return together

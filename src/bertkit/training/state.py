@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from bertkit.errors import CheckpointError, TrainingError
 from bertkit.json_files import read_json, write_json
-from bertkit.training.optimizers import Together
+from bertkit.training.optimizers import CombinedOptimizer
 from bertkit.training.ranks import placed_like, whole
 from bertkit.whole_files import whole_folder
 
@@ -37,7 +37,7 @@ class TrainingState:
     num_ranks: int = 1
 
 
-def optimizer_tensors(network: nn.Module, optimizer: Together) -> dict[str, Tensor]:
+def optimizer_tensors(network: nn.Module, optimizer: CombinedOptimizer) -> dict[str, Tensor]:
     """What the optimizer keeps, by parameter and name; every rank must ask for it."""
     names: dict[Tensor, str] = {parameter: name for name, parameter in network.named_parameters()}
     return {
@@ -67,7 +67,7 @@ def save_state(
         ) from error
 
 
-def load_state(folder: Path, network: nn.Module, optimizer: Together) -> TrainingState:
+def load_state(folder: Path, network: nn.Module, optimizer: CombinedOptimizer) -> TrainingState:
     """Read where a run was, and fill the optimizer in.
 
     Raises:

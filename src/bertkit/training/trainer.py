@@ -22,7 +22,7 @@ from bertkit.json_files import write_json
 from bertkit.tasks import Loss, Task
 from bertkit.training.gradients import backward_sharded, compute_gradients
 from bertkit.training.metrics_log import MetricsLog
-from bertkit.training.optimizers import Together
+from bertkit.training.optimizers import CombinedOptimizer
 from bertkit.training.ranks import Ranks, is_sharded, whole
 from bertkit.training.schedules import learning_rate_factor
 from bertkit.training.settings import TrainingSettings
@@ -71,7 +71,7 @@ class Trainer:
     task: Task
     feed: Feed
     settings: TrainingSettings
-    optimizer: Together
+    optimizer: CombinedOptimizer
     run: Path
     save_model: Callable[..., None]
     state: TrainingState = field(default_factory=TrainingState)

@@ -6,7 +6,7 @@ May import: errors, json_files, pages.
 """
 
 from bertkit.training_report.findings import findings_of
+from bertkit.training_report.recorded_run import TrainingRun, read_run
 from bertkit.training_report.report import training_report, write_training_report
-from bertkit.training_report.run_folder import TrainingRun, read_run
 
 __all__ = ["TrainingRun", "findings_of", "read_run", "training_report", "write_training_report"]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bertkit.pages import format_seconds, format_short, running_mean
-from bertkit.training_report.run_folder import Series, TrainingRun
+from bertkit.training_report.recorded_run import Series, TrainingRun
 
 Finding = tuple[str, str]  # "good", "note" or "warning", and a sentence
 
@@ -170,7 +170,7 @@ def _rising(run: TrainingRun) -> Finding | None:
     at_best = np.interp(steps[best], run.steps["step"], training)
     if held_out and training[-1] < at_best - _NOISE * at_best:
         return "warning", (
-            f"{fact} Training loss fell meanwhile: the text is being memorised. More text, fewer epochs or dropout "
+            f"{fact} Training loss fell meanwhile: the text is being memorized. More text, fewer epochs or dropout "
             "help; the best checkpoint is kept."
         )
     return "warning", (
@@ -179,7 +179,7 @@ def _rising(run: TrainingRun) -> Finding | None:
     )
 
 
-def _memorised(run: TrainingRun) -> Finding | None:
+def _memorized(run: TrainingRun) -> Finding | None:
     """Training text is much better known than held-out text, at the same share of masked tokens."""
     if not run.evaluations.has("masked_lm_loss"):
         return None
@@ -276,7 +276,7 @@ RULES: tuple[Callable[[TrainingRun], Finding | None], ...] = (
     _rising,
     _against_expected,
     _first_loss,
-    _memorised,
+    _memorized,
     _next_sentence,
     _gradients,
     _throughput,

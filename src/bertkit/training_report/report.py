@@ -39,9 +39,9 @@ from bertkit.training_report.findings import (
     smoothed,
     smoothing_window,
 )
-from bertkit.training_report.run_folder import Series, TrainingRun
+from bertkit.training_report.recorded_run import Series, TrainingRun
 
-_TRAINING, _HELD_OUT, _EXPECTED = 1, 2, 6  # colours
+_TRAINING, _HELD_OUT, _EXPECTED = 1, 2, 6  # colors
 _SMALL = 130  # pixels of height of the minor charts
 _MOST_EVALUATIONS, _MOST_SAMPLES, _MOST_CANDIDATES = 100, 8, 5
 

@@ -6,21 +6,21 @@ Gives: hidden states (total_tokens, hidden_size), one for every token, and the p
 May import: errors, executor, compiled, batch.
 """
 
-from bertkit.transformer.config import SIZES, TransformerConfig
-from bertkit.transformer.encoder import Encoder, EncoderOutput
+from bertkit.transformer.config import SIZES, BertConfig
+from bertkit.transformer.encoder import BertEncoder, EncoderOutput
 from bertkit.transformer.initialization import initialize
-from bertkit.transformer.modern.config import ModernConfig
-from bertkit.transformer.modern.encoder import ModernEncoder
-from bertkit.transformer.modern.prepared import PreparedModernEncoder
-from bertkit.transformer.prepared import PreparedEncoder
+from bertkit.transformer.modernbert.config import ModernBertConfig
+from bertkit.transformer.modernbert.encoder import ModernBertEncoder
+from bertkit.transformer.modernbert.prepared import PreparedModernBertEncoder
+from bertkit.transformer.prepared import PreparedBertEncoder
 
-AnyConfig = TransformerConfig | ModernConfig
-AnyEncoder = Encoder | ModernEncoder
-AnyPrepared = PreparedEncoder | PreparedModernEncoder
+AnyConfig = BertConfig | ModernBertConfig
+AnyEncoder = BertEncoder | ModernBertEncoder
+AnyPrepared = PreparedBertEncoder | PreparedModernBertEncoder
 
-CONFIGS: dict[str, type[TransformerConfig] | type[ModernConfig]] = {
-    "bert": TransformerConfig,
-    "modernbert": ModernConfig,
+CONFIGS: dict[str, type[BertConfig] | type[ModernBertConfig]] = {
+    "bert": BertConfig,
+    "modernbert": ModernBertConfig,
 }
 """The architectures, by their ``model_type`` in a published ``config.json``."""
 
@@ -31,9 +31,9 @@ def prepare(encoder: AnyEncoder, precision: str = "float32") -> AnyPrepared:
     Raises:
         UsageError: a precision that this encoder, or its device, does not offer.
     """
-    if isinstance(encoder, ModernEncoder):
-        return PreparedModernEncoder(encoder, precision)
-    return PreparedEncoder(encoder, precision)
+    if isinstance(encoder, ModernBertEncoder):
+        return PreparedModernBertEncoder(encoder, precision)
+    return PreparedBertEncoder(encoder, precision)
 
 
 __all__ = [
@@ -42,13 +42,13 @@ __all__ = [
     "AnyConfig",
     "AnyEncoder",
     "AnyPrepared",
-    "Encoder",
+    "BertConfig",
+    "BertEncoder",
     "EncoderOutput",
-    "ModernConfig",
-    "ModernEncoder",
-    "PreparedEncoder",
-    "PreparedModernEncoder",
-    "TransformerConfig",
+    "ModernBertConfig",
+    "ModernBertEncoder",
+    "PreparedBertEncoder",
+    "PreparedModernBertEncoder",
     "initialize",
     "prepare",
 ]

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from bertkit.transformer.config import TransformerConfig
+from bertkit.transformer.config import BertConfig
 from bertkit.transformer.kernels import attention_with_probs, linear, self_attention
 
 
 class SelfAttention(nn.Module):
     """Every token looks at every token of its own sequence, in ``num_heads`` ways at once."""
 
-    def __init__(self, config: TransformerConfig) -> None:
+    def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.num_heads = config.num_attention_heads
         self.dropout_prob = config.attention_probs_dropout_prob

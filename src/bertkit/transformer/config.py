@@ -17,7 +17,7 @@ SIZES = {  # (layers, hidden, heads): Turc et al. 2019, table 1; Devlin et al. 2
 
 
 @dataclass(frozen=True)
-class TransformerConfig:
+class BertConfig:
     """Defaults are BERT base, uncased (Devlin et al. 2018, and its published ``config.json``)."""
 
     vocab_size: int = 30_522  # rows of the word embedding
@@ -47,8 +47,8 @@ class TransformerConfig:
         check_one_of(self, "hidden_act", ACTIVATIONS)
 
     @classmethod
-    def of_size(cls, size: str, **changes: int | float | str) -> "TransformerConfig":
-        """One of the named sizes, with changes: ``TransformerConfig.of_size("mini", vocab_size=8192)``."""
+    def of_size(cls, size: str, **changes: int | float | str) -> "BertConfig":
+        """One of the named sizes, with changes: ``BertConfig.of_size("mini", vocab_size=8192)``."""
         if size not in SIZES:
             raise UsageError(f"size {size!r}: expected one of {', '.join(SIZES)}")
         layers, hidden, heads = SIZES[size]

@@ -5,14 +5,14 @@ from torch import Tensor, nn
 
 from bertkit.batch import Batch
 from bertkit.errors import UsageError
-from bertkit.transformer.config import TransformerConfig
+from bertkit.transformer.config import BertConfig
 from bertkit.transformer.kernels import dropout, look_up
 
 
 class Embeddings(nn.Module):
     """``norm(word + token_type + position)``, all three learned."""
 
-    def __init__(self, config: TransformerConfig) -> None:
+    def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.word = table(config.vocab_size, config.hidden_size)
         self.position = table(config.max_position_embeddings, config.hidden_size)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from bertkit.batch import Batch
-from bertkit.transformer.config import TransformerConfig
+from bertkit.transformer.config import BertConfig
 from bertkit.transformer.embeddings import Embeddings
 from bertkit.transformer.kernels import activate, project, recomputed
 from bertkit.transformer.layer import EncoderLayer
@@ -25,7 +25,7 @@ class EncoderOutput:
 class Pooler(nn.Module):
     """``tanh(dense([CLS]))``: the sequence as one vector, trained by next sentence prediction."""
 
-    def __init__(self, config: TransformerConfig) -> None:
+    def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
 
@@ -34,10 +34,10 @@ class Pooler(nn.Module):
         return activate(project(cls_hidden_states, self.dense), "tanh")
 
 
-class Encoder(nn.Module):
+class BertEncoder(nn.Module):
     """Token ids in, one contextual vector for each token out (Devlin et al. 2018, section 3)."""
 
-    def __init__(self, config: TransformerConfig, *, with_pooler: bool = True) -> None:
+    def __init__(self, config: BertConfig, *, with_pooler: bool = True) -> None:
         super().__init__()
         self.config = config
         self.gradient_checkpointing = False  # in training, compute activations again instead of keeping them

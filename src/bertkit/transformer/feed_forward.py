@@ -2,14 +2,14 @@
 
 from torch import Tensor, nn
 
-from bertkit.transformer.config import TransformerConfig
+from bertkit.transformer.config import BertConfig
 from bertkit.transformer.kernels import activate, linear
 
 
 class FeedForward(nn.Module):
     """Expand to ``intermediate_size``, activate, project back: the same for every token."""
 
-    def __init__(self, config: TransformerConfig) -> None:
+    def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.expand = nn.Linear(config.hidden_size, config.intermediate_size)
         self.activation = config.hidden_act

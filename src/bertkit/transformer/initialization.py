@@ -5,13 +5,13 @@ import math
 import torch
 from torch import nn
 
-from bertkit.transformer.config import TransformerConfig
-from bertkit.transformer.modern.config import ModernConfig
+from bertkit.transformer.config import BertConfig
+from bertkit.transformer.modernbert.config import ModernBertConfig
 
 
 @torch.no_grad()
-def initialize(module: nn.Module, config: TransformerConfig | ModernConfig, seed: int) -> None:
-    """Fill the parameters of a network, or of a part of it, as its kind was initialised, reproducibly from ``seed``.
+def initialize(module: nn.Module, config: BertConfig | ModernBertConfig, seed: int) -> None:
+    """Fill the parameters of a network, or of a part of it, as its kind was initialized, reproducibly from ``seed``.
 
     Weights of linear layers and embeddings come from a normal distribution of standard deviation
     ``initializer_range``, redrawn beyond two of them (google-research/bert ``modeling.py``, ``create_initializer``),
@@ -24,7 +24,7 @@ def initialize(module: nn.Module, config: TransformerConfig | ModernConfig, seed
     BERT's 0.02 leaves the logits close to each other, a short run does not learn rare labels (docs/finetuning.md).
     """
     generator = torch.Generator().manual_seed(seed)
-    cutoff = config.initializer_cutoff_factor if isinstance(config, ModernConfig) else 2.0
+    cutoff = config.initializer_cutoff_factor if isinstance(config, ModernBertConfig) else 2.0
     for name, part in module.named_modules():
         if isinstance(part, nn.Linear | nn.Embedding):
             std = _standard_deviation(name.rpartition(".")[2], config)
@@ -36,10 +36,10 @@ def initialize(module: nn.Module, config: TransformerConfig | ModernConfig, seed
             nn.init.zeros_(parameter)
 
 
-def _standard_deviation(name: str, config: TransformerConfig | ModernConfig) -> float:
+def _standard_deviation(name: str, config: BertConfig | ModernBertConfig) -> float:
     """Of the weights of a part with this name."""
     if name == "classifier":
         return config.hidden_size**-0.5
-    if isinstance(config, ModernConfig) and name in ("output", "project", "dense"):
+    if isinstance(config, ModernBertConfig) and name in ("output", "project", "dense"):
         return config.initializer_range / math.sqrt(2 * config.num_hidden_layers)
     return config.initializer_range

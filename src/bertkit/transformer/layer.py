@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from bertkit.transformer.attention import SelfAttention
-from bertkit.transformer.config import TransformerConfig
+from bertkit.transformer.config import BertConfig
 from bertkit.transformer.feed_forward import FeedForward
 from bertkit.transformer.kernels import add_norm
 
@@ -13,7 +13,7 @@ from bertkit.transformer.kernels import add_norm
 class EncoderLayer(nn.Module):
     """``x = norm(x + attention(x)); x = norm(x + feed_forward(x))`` (Vaswani et al. 2017, section 3.1)."""
 
-    def __init__(self, config: TransformerConfig) -> None:
+    def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.attention = SelfAttention(config)
         self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)

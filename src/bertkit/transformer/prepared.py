@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from bertkit.batch import Batch
-from bertkit.transformer.encoder import Encoder, EncoderOutput
+from bertkit.transformer.encoder import BertEncoder, EncoderOutput
 from bertkit.transformer.kernels import inference_kernels
-from bertkit.transformer.kernels.choice import Kernels, kernels_for
+from bertkit.transformer.kernels.dispatch import Kernels, kernels_for
 from bertkit.transformer.kernels.row_invariance import row_count
 from bertkit.transformer.layer import EncoderLayer
 from bertkit.transformer.prepared_int8 import HiddenStates, Int8Embeddings, Int8Layer
@@ -36,8 +36,8 @@ class PreparedLayer:
         return self.feed_forward_norm(self.project(expanded, residual=attended))
 
 
-class PreparedEncoder:
-    """What `Encoder.forward` computes, for inference.
+class PreparedBertEncoder:
+    """What `BertEncoder.forward` computes, for inference.
 
     Holds copies of the weights as they are now: `fits` tells whether the encoder's have changed since.
 
@@ -50,7 +50,7 @@ class PreparedEncoder:
         UsageError: int8 on a device that is not the CPU.
     """
 
-    def __init__(self, encoder: Encoder, precision: str = "float32", kernels: Kernels | None = None) -> None:
+    def __init__(self, encoder: BertEncoder, precision: str = "float32", kernels: Kernels | None = None) -> None:
         weight = encoder.embeddings.word.weight
         if weight.dtype == torch.float64:
             precision = "float64"
@@ -72,7 +72,7 @@ class PreparedEncoder:
 
     @torch.inference_mode()
     def __call__(self, batch: Batch, *, with_hidden_states: bool = False, with_pooled: bool = True) -> EncoderOutput:
-        """As `Encoder.forward` in evaluation; hidden states are given in the dtype of the encoder's weights.
+        """As `BertEncoder.forward` in evaluation; hidden states are given in the dtype of the encoder's weights.
 
         On the CPU a token's hidden states have the same bits regardless of the other sequences of the batch.
         """

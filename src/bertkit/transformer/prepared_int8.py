@@ -12,9 +12,9 @@ from torch import Tensor
 from bertkit.batch import Batch
 from bertkit.transformer.embeddings import Embeddings
 from bertkit.transformer.kernels.activation import apply_activation
+from bertkit.transformer.kernels.inference_steps import CompiledEmbeddings, norm_arrays
 from bertkit.transformer.kernels.linear import PlainInt8Linear
 from bertkit.transformer.kernels.rows import Norm, Product, Quantized, gelu_rows, norm_rows, quantize_rows, read_rows
-from bertkit.transformer.kernels.steps import CompiledEmbeddings, norm_arrays
 from bertkit.transformer.kernels.tile_attention import attend_tiles
 from bertkit.transformer.layer import EncoderLayer
 

@@ -1,18 +1,18 @@
-"""Files of labelled data to examples, one at a time, each with its file and line."""
+"""Files of labeled data to examples, one at a time, each with its file and line."""
 
 from bertkit.tasks.reading.by_task import read_examples
 from bertkit.tasks.reading.choices import read_choices
 from bertkit.tasks.reading.questions import read_questions
 from bertkit.tasks.reading.tables import BadRows
 from bertkit.tasks.reading.tagged import read_tagged
-from bertkit.tasks.reading.texts import LabelKind, read_labelled_texts
+from bertkit.tasks.reading.texts import LabelKind, read_labeled_texts
 
 __all__ = [
     "BadRows",
     "LabelKind",
     "read_choices",
     "read_examples",
-    "read_labelled_texts",
+    "read_labeled_texts",
     "read_questions",
     "read_tagged",
 ]

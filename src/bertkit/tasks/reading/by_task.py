@@ -9,7 +9,7 @@ from bertkit.tasks.reading.choices import read_choices
 from bertkit.tasks.reading.questions import read_questions
 from bertkit.tasks.reading.tables import BadRows
 from bertkit.tasks.reading.tagged import read_tagged
-from bertkit.tasks.reading.texts import LabelKind, read_labelled_texts
+from bertkit.tasks.reading.texts import LabelKind, read_labeled_texts
 from bertkit.tasks.tags import guess_scheme
 
 _LABEL_KINDS: Mapping[str, LabelKind] = {
@@ -25,7 +25,7 @@ def read_examples(
     task: str,
     path: str | Path,
     *,
-    labelled: bool = True,
+    labeled: bool = True,
     columns: Mapping[str, str] = {},
     label_names: Sequence[str] | None = None,
     bad_rows: BadRows | None = None,
@@ -33,7 +33,7 @@ def read_examples(
     """The examples of a file for a task of that name, one at a time.
 
     Args:
-        labelled: False: labels are not read.
+        labeled: False: labels are not read.
         columns: names by role, where they cannot be told from the names.
         label_names: the labels there may be, where the task has names; None: any.
         bad_rows: takes the rows that cannot be used; None: such a row is an error.
@@ -43,17 +43,17 @@ def read_examples(
         UsageError: a task without a reader, or columns for one that has none.
     """
     if task in _LABEL_KINDS:
-        kind = _LABEL_KINDS[task] if labelled else None
-        return read_labelled_texts(path, kind, columns=columns, label_names=label_names, bad_rows=bad_rows)
+        kind = _LABEL_KINDS[task] if labeled else None
+        return read_labeled_texts(path, kind, columns=columns, label_names=label_names, bad_rows=bad_rows)
     if task == "token-classification":
         scheme = None if label_names is None else guess_scheme(label_names)
         return read_tagged(
-            path, labelled=labelled, columns=columns, scheme=scheme, label_names=label_names, bad_rows=bad_rows
+            path, labeled=labeled, columns=columns, scheme=scheme, label_names=label_names, bad_rows=bad_rows
         )
     if task == "question-answering":
-        return read_questions(path, labelled=labelled, columns=columns, bad_rows=bad_rows)
+        return read_questions(path, labeled=labeled, columns=columns, bad_rows=bad_rows)
     if task == "multiple-choice":
         if columns:
             raise UsageError("files of multiple choice have columns of fixed names: leave columns out")
-        return read_choices(path, labelled=labelled, bad_rows=bad_rows)
+        return read_choices(path, labeled=labeled, bad_rows=bad_rows)
     raise UsageError(f"there is no reader for the task {task!r}")

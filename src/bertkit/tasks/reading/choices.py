@@ -17,7 +17,7 @@ _CHOICE = re.compile(r"(?:^|\s)\(([A-J])\)(?=\s|$)")
 
 
 def read_choices(
-    path: str | Path, *, labelled: bool = True, bad_rows: BadRows | None = None
+    path: str | Path, *, labeled: bool = True, bad_rows: BadRows | None = None
 ) -> Iterator[ChoiceQuestion]:
     """The questions of a file, one at a time.
 
@@ -25,7 +25,7 @@ def read_choices(
         path: csv or tsv with SWAG's columns (sent1, sent2, ending0 and so on, label) or OpenBookQA's (Question Stem,
             Choices, Answer Key); jsonl with OpenBookQA's keys (question.stem, question.choices, answerKey), or with
             "context" or "question", "choices", a list of texts, and "label", the number of one from 0.
-        labelled: False: which choice is right is not read.
+        labeled: False: which choice is right is not read.
         bad_rows: takes the questions that cannot be used; None: such a question is an error.
 
     Raises:
@@ -42,10 +42,10 @@ def read_choices(
             if not problem:
                 question, label, problem = read(values)
                 if not problem:
-                    problem = _wrong(question, label, labelled)
+                    problem = _wrong(question, label, labeled)
                 if not problem:
                     name = str(values.get("id") or values.get("ID") or "")
-                    number = label if labelled else None
+                    number = label if labeled else None
                     question = ChoiceQuestion(question.context, question.choices, number, name, place(path, row.line))
             if problem:
                 bad_rows.add(path, row.line, problem, values)
@@ -74,12 +74,12 @@ def _reader(table: Table, path: Path) -> Any:
     )
 
 
-def _wrong(question: ChoiceQuestion, label: Any, labelled: bool) -> str:
+def _wrong(question: ChoiceQuestion, label: Any, labeled: bool) -> str:
     if len(question.choices) < 2:
         return f" has {len(question.choices)} choices: expected at least 2"
-    if labelled and not (type(label) is int and 0 <= label < len(question.choices)):
+    if labeled and not (type(label) is int and 0 <= label < len(question.choices)):
         return f": the right choice is {label!r:.40}, expected one of {len(question.choices)} choices"
-    if labelled and not all(choice.strip() for choice in question.choices):
+    if labeled and not all(choice.strip() for choice in question.choices):
         return " has an empty choice: fill it in, or take the question out"
     return ""
 

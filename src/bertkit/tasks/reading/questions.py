@@ -34,7 +34,7 @@ _SQUAD = {"question": "question", "context": "context", "answer": "answers"}
 def read_questions(
     path: str | Path,
     *,
-    labelled: bool = True,
+    labeled: bool = True,
     columns: Mapping[str, str] = {},
     bad_rows: BadRows | None = None,
 ) -> Iterator[Question]:
@@ -43,7 +43,7 @@ def read_questions(
     Args:
         path: .json: SQuAD 1.1 or 2.0, read as a whole; .jsonl: an object for each question, "answers" as in SQuAD, or
             as {"text": [...], "answer_start": [...]}, or one answer as text; csv and tsv files.
-        labelled: False: answers are not read.
+        labeled: False: answers are not read.
         columns: names by role, "question", "context", "answer", "answer_start" and "id", where they cannot be told
             from the names. An empty answer means that there is none.
         bad_rows: takes the questions that cannot be used; None: such a question is an error.
@@ -55,9 +55,9 @@ def read_questions(
     bad_rows = bad_rows or BadRows()
     check_roles(columns, QUESTION_ROLES)
     found = False
-    rows = _of_squad(path, labelled) if Path(path).suffix == ".json" else _of_table(path, labelled, columns)
+    rows = _of_squad(path, labeled) if Path(path).suffix == ".json" else _of_table(path, labeled, columns)
     for line, question, problem in rows:
-        problem = problem or _empty(question, labelled)
+        problem = problem or _empty(question, labeled)
         if problem:
             bad_rows.add(path, line, problem, question.question)
             continue
@@ -67,14 +67,14 @@ def read_questions(
         raise bad_rows.none_left(path)
 
 
-def _empty(question: Question, labelled: bool) -> str:
+def _empty(question: Question, labeled: bool) -> str:
     for what in ("question", "context"):
-        if labelled and not getattr(question, what).strip():
+        if labeled and not getattr(question, what).strip():
             return f" has an empty {what}: fill it in, or take the question out"
     return ""
 
 
-def _of_squad(path: str | Path, labelled: bool) -> Iterator[tuple[int, Question, str]]:
+def _of_squad(path: str | Path, labeled: bool) -> Iterator[tuple[int, Question, str]]:
     """The questions of a SQuAD file, each with its line."""
     if not Path(path).is_file():
         raise DataError(f"{path}: no such file")
@@ -96,21 +96,21 @@ def _of_squad(path: str | Path, labelled: bool) -> Iterator[tuple[int, Question,
         at = text.find(json.dumps(name, ensure_ascii=False), position) if name else -1
         if at >= 0:
             line, position = line + text.count("\n", position, at), at
-        question, problem = _question(values, _SQUAD, labelled)
+        question, problem = _question(values, _SQUAD, labeled)
         has_answer, impossible = bool(question.answers), values.get("is_impossible")
-        if labelled and not problem and impossible is has_answer:  # SQuAD 1.1 does not say
+        if labeled and not problem and impossible is has_answer:  # SQuAD 1.1 does not say
             problem = " has is_impossible where it has an answer: correct one of them" if has_answer else _NO_ANSWER
         yield line, replace(question, id=name, place=f"{place(path, line)}, question {name}"), problem
 
 
-def _of_table(path: str | Path, labelled: bool, columns: Mapping[str, str]) -> Iterator[tuple[int, Question, str]]:
+def _of_table(path: str | Path, labeled: bool, columns: Mapping[str, str]) -> Iterator[tuple[int, Question, str]]:
     known = [name for names in _KNOWN.values() for name in names]
     with open_table(path, columns.values(), known) as table:
-        chosen = _choose(table, labelled, columns)
+        chosen = _choose(table, labeled, columns)
         for row in table.rows:
             question, problem = Question("", ""), row.problem
             if not problem:
-                question, problem = _question(row.values, chosen, labelled)
+                question, problem = _question(row.values, chosen, labeled)
             name = str(row.values.get(chosen["id"], ""))
             yield (
                 row.line,
@@ -119,10 +119,10 @@ def _of_table(path: str | Path, labelled: bool, columns: Mapping[str, str]) -> I
             )
 
 
-def _choose(table: Table, labelled: bool, columns: Mapping[str, str]) -> dict[str, str]:
+def _choose(table: Table, labeled: bool, columns: Mapping[str, str]) -> dict[str, str]:
     chosen = {}
     for role in QUESTION_ROLES:
-        if role.startswith("answer") and not labelled:
+        if role.startswith("answer") and not labeled:
             continue
         if role in ("answer_start", "id"):  # a later object may have them where the first has not
             chosen[role] = table.column(role, columns.get(role), _KNOWN[role]) or _KNOWN[role][0]
@@ -131,12 +131,12 @@ def _choose(table: Table, labelled: bool, columns: Mapping[str, str]) -> dict[st
     return chosen
 
 
-def _question(values: Mapping[str, Any], chosen: Mapping[str, str], labelled: bool) -> tuple[Question, str]:
+def _question(values: Mapping[str, Any], chosen: Mapping[str, str], labeled: bool) -> tuple[Question, str]:
     """A question, and what is wrong with it."""
     question, problem = text_of(values, chosen["question"])
     context, wrong = text_of(values, chosen["context"])
     problem = problem or wrong
-    if problem or not labelled:
+    if problem or not labeled:
         return Question(question, context), problem
     given, problem = _given_answers(values, chosen)
     answers: list[Span] = []

@@ -121,7 +121,7 @@ def open_table(
     numbered = bool(asked) and all(name.isdecimal() for name in asked)
     known = {*known, *asked}
     if Path(path).suffix == ".parquet":
-        raise UsageError(f"{path}: labelled data are read from csv, tsv and jsonl files: write it as jsonl")
+        raise UsageError(f"{path}: labeled data are read from csv, tsv and jsonl files: write it as jsonl")
     with open_lines(path) as lines:
         first = next(lines, None)
         if first is None:

@@ -54,7 +54,7 @@ class _Item:
 def read_tagged(
     path: str | Path,
     *,
-    labelled: bool = True,
+    labeled: bool = True,
     columns: Mapping[str, str] = {},
     scheme: Scheme | None = None,
     label_names: Sequence[str] | None = None,
@@ -67,7 +67,7 @@ def read_tagged(
         path: .jsonl; .conllu; any other is a CoNLL file, but without labels a .txt file that has no ".conll" in its
             name, and "-", standard input, hold a text on each line, and .csv files, and .tsv files that name one, have
             a column of texts.
-        labelled: False: no tags are read, and words only where they are given.
+        labeled: False: no tags are read, and words only where they are given.
         columns: of a CoNLL file the numbers, from 1, of "word" (the first) and "tag" (the last); of CoNLL-U the name
             of the column "tag" (upos); of a jsonl file the keys of "text" and "spans", or of "words" and "tags"; of
             a table the name of "text".
@@ -82,14 +82,14 @@ def read_tagged(
     """
     bad_rows = bad_rows or BadRows()
     found_scheme: FileScheme = "plain"
-    if labelled and scheme != "plain":
+    if labeled and scheme != "plain":
         found_scheme = guess_file_scheme(
-            item.tags for item in _items(path, labelled, columns, words) if item.tags is not None
+            item.tags for item in _items(path, labeled, columns, words) if item.tags is not None
         )
     found = False
-    for item in _items(path, labelled, columns, words):
+    for item in _items(path, labeled, columns, words):
         tags, problem = None, item.problem
-        if labelled and not problem:
+        if labeled and not problem:
             tags, problem = _tags(item, found_scheme, scheme, label_names)
         if problem:
             bad_rows.add(path, item.line, problem, item.text)
@@ -130,20 +130,20 @@ def _tags(
     return tuple(tags), ""
 
 
-def _items(path: str | Path, labelled: bool, columns: Mapping[str, str], words: Words) -> Iterator[_Item]:
+def _items(path: str | Path, labeled: bool, columns: Mapping[str, str], words: Words) -> Iterator[_Item]:
     name = Path(path)
-    if not labelled and (name.suffix == ".csv" or (name.suffix == ".tsv" and _has_text(path, columns))):
+    if not labeled and (name.suffix == ".csv" or (name.suffix == ".tsv" and _has_text(path, columns))):
         yield from _of_table(path, columns)
     elif name.suffix in (".csv", ".parquet"):
         raise UsageError(f"{path}: words with tags are read from CoNLL and jsonl files: write it as jsonl")
     elif name.suffix == ".jsonl":
-        yield from _of_jsonl(path, labelled, columns, words)
-    elif not labelled and (str(path) == "-" or (name.suffix == ".txt" and ".conll" not in name.suffixes)):
+        yield from _of_jsonl(path, labeled, columns, words)
+    elif not labeled and (str(path) == "-" or (name.suffix == ".txt" and ".conll" not in name.suffixes)):
         with open_lines(path) as lines:
             for row in map(text_row, lines):
                 yield _Item(row.line, row.values["text"], problem=row.problem)
     else:
-        yield from _of_conll(path, labelled, columns)
+        yield from _of_conll(path, labeled, columns)
 
 
 def _has_text(path: str | Path, columns: Mapping[str, str]) -> bool:
@@ -163,7 +163,7 @@ def _of_table(path: str | Path, columns: Mapping[str, str]) -> Iterator[_Item]:
             yield _Item(row.line, text, problem=problem)
 
 
-def _of_conll(path: str | Path, labelled: bool, columns: Mapping[str, str]) -> Iterator[_Item]:
+def _of_conll(path: str | Path, labeled: bool, columns: Mapping[str, str]) -> Iterator[_Item]:
     check_roles(columns, CONLL_ROLES)
     is_conllu = Path(path).suffix == ".conllu"
     width = 0  # of the first line
@@ -177,18 +177,18 @@ def _of_conll(path: str | Path, labelled: bool, columns: Mapping[str, str]) -> I
                 if is_conllu and not fields[0].isdecimal():
                     continue  # 8-9 is a word of several parts, which follow; 8.1 one that is not said
                 width = width or len(fields)
-                problem = invalid or _wrong_fields(fields, width, labelled)
+                problem = invalid or _wrong_fields(fields, width, labeled)
                 if problem:
                     line = number
                     break
                 word, tag = _places(columns, is_conllu, width)
                 words.append(fields[word])
                 tags.append(fields[tag])
-                if not fields[word].strip() or (labelled and not fields[tag].strip()):
+                if not fields[word].strip() or (labeled and not fields[tag].strip()):
                     line, problem = number, f" has an empty field: {text.strip():.60}"
                     break
             yield _Item(
-                line, " ".join(words), spaced(words), tags if labelled and not problem else None, problem=problem
+                line, " ".join(words), spaced(words), tags if labeled and not problem else None, problem=problem
             )
 
 
@@ -206,10 +206,10 @@ def _blocks(lines: Iterator[Line], is_conllu: bool) -> Iterator[list[Line]]:
         yield block
 
 
-def _wrong_fields(fields: Sequence[str], width: int, labelled: bool) -> str:
+def _wrong_fields(fields: Sequence[str], width: int, labeled: bool) -> str:
     if len(fields) != width:
         return f" has {len(fields)} fields, the first line {width}: each word has one line, with as many fields"
-    if labelled and width < 2:
+    if labeled and width < 2:
         return " has no tag: expected a word and its tag on each line, with a tab or a space between them"
     return ""
 
@@ -228,7 +228,7 @@ def _places(columns: Mapping[str, str], is_conllu: bool, width: int) -> tuple[in
     return places["word"], places["tag"]
 
 
-def _of_jsonl(path: str | Path, labelled: bool, columns: Mapping[str, str], words: Words) -> Iterator[_Item]:
+def _of_jsonl(path: str | Path, labeled: bool, columns: Mapping[str, str], words: Words) -> Iterator[_Item]:
     check_roles(columns, JSONL_ROLES)
     with open_table(path, columns.values(), ()) as table:
 
@@ -237,15 +237,15 @@ def _of_jsonl(path: str | Path, labelled: bool, columns: Mapping[str, str], word
 
         words_key = key("words")
         if words_key is not None:
-            tags_key = table.require("tags", columns.get("tags"), _KNOWN["tags"]) if labelled else ""
+            tags_key = table.require("tags", columns.get("tags"), _KNOWN["tags"]) if labeled else ""
             for row in table.rows:
                 yield _Item(row.line, problem=row.problem) if row.problem else _of_words(row, words_key, tags_key)
             return
         text_key = table.require("text", columns.get("text"), _KNOWN["text"])
-        spans_key = table.require("spans", columns.get("spans"), _KNOWN["spans"]) if labelled else ""
+        spans_key = table.require("spans", columns.get("spans"), _KNOWN["spans"]) if labeled else ""
         for row in table.rows:
             text, problem = ("", row.problem) if row.problem else text_of(row.values, text_key)
-            if problem or not labelled:
+            if problem or not labeled:
                 yield _Item(row.line, text, problem=problem)
             else:
                 spans = words_of(text, words)

@@ -38,11 +38,11 @@ LABELS: Mapping[LabelKind, tuple[str, ...]] = {
 _SHAPES = {7: 5, 9: 5, 3: 1, 4: 2}
 _SHAPED = {7: ("6", "7", "5"), 9: ("6", "7", "5"), 3: ("2", "3", "1"), 4: ("4", None, "2")}
 _KNOWN = {*TEXTS, *(name for pair in TEXT_PAIRS for name in pair), *(name for kind in LABELS.values() for name in kind)}
-_AGREED = "gold_label"  # of SNLI and MultiNLI, where "-" says that those who labelled a pair did not agree
+_AGREED = "gold_label"  # of SNLI and MultiNLI, where "-" says that those who labeled a pair did not agree
 _SEPARATOR = "|"  # between the names of a set in one column
 
 
-def read_labelled_texts(
+def read_labeled_texts(
     path: str | Path,
     kind: LabelKind | None,
     *,

@@ -23,7 +23,7 @@ def packed_attention(
 ) -> Tensor:
     """``softmax(Q K^T / sqrt(K)) V`` within each sequence (Vaswani et al. 2017, equation 1).
 
-    Neighbours of equal length form one rectangular product without padding or copying, so a batch sorted by length
+    Neighbors of equal length form one rectangular product without padding or copying, so a batch sorted by length
     costs one call for each length in it.
 
     Args:
@@ -95,7 +95,7 @@ def _near(length: int, window: int, device: torch.device) -> Tensor:
 
 
 def _equal_length_runs(seqlens: Sequence[int]) -> Iterator[tuple[slice, tuple[int, int]]]:
-    """Rows of the packed axis and (N, L) for each run of neighbouring sequences of one length.
+    """Rows of the packed axis and (N, L) for each run of neighboring sequences of one length.
 
     >>> [(rows.start, rows.stop, shape) for rows, shape in _equal_length_runs([4, 4, 3])]
     [(0, 8, (2, 4)), (8, 11, (1, 3))]

@@ -8,8 +8,8 @@ sequence.
 import numpy as np
 
 from bertkit.compiled import compiled
+from bertkit.transformer.kernels.attention_mask import hide_far, keys_seen, mask_of, zero_far
 from bertkit.transformer.kernels.rows import quantize_rows, read, whole_vectors
-from bertkit.transformer.kernels.sight import hide_far, keys_seen, sight_of, zero_far
 from bertkit.transformer.kernels.tiles import (
     QUERIES,
     add_products,
@@ -56,15 +56,15 @@ def attend_tiles(query_key_value, cu_seqlens, num_heads, context, quantized, dro
     queries = np.zeros((QUERIES, width), np.float32)
     keys, values = np.zeros((stride, width), np.float32), np.zeros((stride, width), np.float32)
     keys_across = np.empty((width, stride), np.float32)  # keys, transposed
-    sight = sight_of(stride, window)
+    mask = mask_of(stride, window)
     scores = np.empty((QUERIES, stride), np.float32)
     mixed = np.empty((QUERIES, width), np.float32)
     for sequence in range(len(cu_seqlens) - 1):
         start, end = np.intp(cu_seqlens[sequence]), np.intp(cu_seqlens[sequence + 1])
         length = end - start
         keys[length : whole_vectors(length)] = 0
-        sight.beyond_end[:length] = 0
-        sight.beyond_end[length : whole_vectors(length)] = -np.inf
+        mask.beyond_end[:length] = 0
+        mask.beyond_end[length : whole_vectors(length)] = -np.inf
         for head in range(num_heads):
             column = head * head_dim
             take_turned(query_key_value, start, hidden_size + column, length, head_dim, rotary, keys)
@@ -72,9 +72,9 @@ def attend_tiles(query_key_value, cu_seqlens, num_heads, context, quantized, dro
             transpose_block(keys, length, head_dim, keys_across)
             for query in range(0, length, QUERIES):
                 num_queries = min(QUERIES, length - query)
-                first, last = keys_seen(sight, query, num_queries, length)
+                first, last = keys_seen(mask, query, num_queries, length)
                 take_turned(query_key_value, start + query, column, num_queries, head_dim, rotary, queries)
-                shares = weigh_tile(queries, keys_across, sight, query, num_queries, first, last, head_dim, scores)
+                shares = weigh_tile(queries, keys_across, mask, query, num_queries, first, last, head_dim, scores)
                 if dropout is not None:
                     number = ((start + query) * num_heads + head) * longest
                     drop_tile(scores, first, last, dropout, number, num_heads * longest)
@@ -85,7 +85,7 @@ def attend_tiles(query_key_value, cu_seqlens, num_heads, context, quantized, dro
 
 
 @compiled
-def weigh_tile(queries, keys_across, sight, query, num_queries, first, last, head_dim, scores):
+def weigh_tile(queries, keys_across, mask, query, num_queries, first, last, head_dim, scores):
     """Eight rows of ``exp(queries keys^T / sqrt(head_dim))``, up to a factor, into ``scores``; keys first to last.
 
     Returns 1 / their sums: times these they are the attention probabilities.
@@ -94,8 +94,8 @@ def weigh_tile(queries, keys_across, sight, query, num_queries, first, last, hea
     scale = np.float32(np.log2(np.e) / np.sqrt(head_dim))  # e**x is 2**(log2(e) x)
     tops = in_tile(broadcast(np.float32(-np.inf)))
     for key in range(first, last, WIDTH):
-        tile = in_tile(load(sight.beyond_end, key))
-        tile = hide_far(tile, sight, query, num_queries, key)
+        tile = in_tile(load(mask.beyond_end, key))
+        tile = hide_far(tile, mask, query, num_queries, key)
         for c in range(head_dim):
             tile = add_products(tile, queries, c, width, load(keys_across, c * stride + key))
         store_tile(scores, key, stride, tile)
@@ -104,7 +104,7 @@ def weigh_tile(queries, keys_across, sight, query, num_queries, first, last, hea
     sums = in_tile(broadcast(np.float32(0)))
     for key in range(first, last, WIDTH):
         powers = powers_of_2(scores, key, stride, broadcast(scale), shifts)
-        powers = zero_far(powers, sight, query, num_queries, key)
+        powers = zero_far(powers, mask, query, num_queries, key)
         store_tile(scores, key, stride, powers)
         sums = add_tile(sums, powers)
     return eight_lanes(inverse(totals_of_eight(sums)))

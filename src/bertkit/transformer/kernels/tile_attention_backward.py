@@ -7,8 +7,8 @@ dV = (M * P)^T dC;  dP = M * (dC V^T);  dS = P * (dP - sum(P * dP)) / sqrt(K);  
 import numpy as np
 
 from bertkit.compiled import compiled
+from bertkit.transformer.kernels.attention_mask import keys_seen, mask_of
 from bertkit.transformer.kernels.rows import read, whole_vectors
-from bertkit.transformer.kernels.sight import keys_seen, sight_of
 from bertkit.transformer.kernels.tile_attention import (
     drop_tile,
     longest_of,
@@ -51,7 +51,7 @@ def attend_tiles_backward(
     keys, values = np.zeros((stride, width), np.float32), np.zeros((stride, width), np.float32)
     keys_across, values_across = np.empty((width, stride), np.float32), np.empty((width, stride), np.float32)
     grad_keys, grad_values = np.empty((stride, width), np.float32), np.empty((stride, width), np.float32)
-    sight = sight_of(stride, window)
+    mask = mask_of(stride, window)
     probs, dropped, grad_scores = (
         np.empty((QUERIES, stride), np.float32),
         np.empty((QUERIES, stride), np.float32),
@@ -60,8 +60,8 @@ def attend_tiles_backward(
     for sequence in range(len(cu_seqlens) - 1):
         start, end = np.intp(cu_seqlens[sequence]), np.intp(cu_seqlens[sequence + 1])
         length = end - start
-        sight.beyond_end[:length] = 0
-        sight.beyond_end[length : whole_vectors(length)] = -np.inf
+        mask.beyond_end[:length] = 0
+        mask.beyond_end[length : whole_vectors(length)] = -np.inf
         for head in range(num_heads):
             column = head * head_dim
             take_turned(query_key_value, start, hidden_size + column, length, head_dim, rotary, keys)
@@ -74,12 +74,12 @@ def attend_tiles_backward(
             grad_values[:length] = 0
             for query in range(0, length, QUERIES):
                 num_queries = min(QUERIES, length - query)
-                first, last = keys_seen(sight, query, num_queries, length)
+                first, last = keys_seen(mask, query, num_queries, length)
                 take_turned(query_key_value, start + query, column, num_queries, head_dim, rotary, queries)
                 take(grad_context, start + query, column, num_queries, head_dim, grads)
                 queries[num_queries:] = 0  # rows that are not there leave nothing in the sums over rows
                 grads[num_queries:] = 0
-                shares = weigh_tile(queries, keys_across, sight, query, num_queries, first, last, head_dim, probs)
+                shares = weigh_tile(queries, keys_across, mask, query, num_queries, first, last, head_dim, probs)
                 _scale_tile(probs, first, last, shares)
                 for key in range(first, last, WIDTH):
                     tile = in_tile(broadcast(np.float32(0)))

@@ -1,6 +1,6 @@
 """Sixteen float32 numbers at once, inside functions that numba compiles.
 
-``load`` and ``store`` move sixteen neighbouring elements of an array; ``+ - *`` and the functions below work on all of
+``load`` and ``store`` move sixteen neighboring elements of an array; ``+ - *`` and the functions below work on all of
 them. LLVM makes of each what the processor has: one AVX-512 register, two of AVX2, four of NEON.
 
 An array is C-contiguous, of any shape, float32, or uint16 that holds bfloat16 (``tensor.view(torch.uint16)``): loading

@@ -9,15 +9,15 @@ from bertkit.batch import Batch
 from bertkit.transformer.embeddings import check_positions, check_rows, table
 from bertkit.transformer.encoder import EncoderOutput
 from bertkit.transformer.kernels import dropout, look_up, recomputed
-from bertkit.transformer.modern.config import ModernConfig
-from bertkit.transformer.modern.layer import ModernLayer, norm_of
+from bertkit.transformer.modernbert.config import ModernBertConfig
+from bertkit.transformer.modernbert.layer import ModernBertLayer, norm_of
 from bertkit.transformer.rotary import Rotary, rotary_of
 
 
-class ModernEmbeddings(nn.Module):
+class ModernBertEmbeddings(nn.Module):
     """``norm(word)``: positions come in as rotations in every layer, segments not at all."""
 
-    def __init__(self, config: ModernConfig) -> None:
+    def __init__(self, config: ModernBertConfig) -> None:
         super().__init__()
         self.max_positions = config.max_position_embeddings
         self.word = table(config.vocab_size, config.hidden_size)
@@ -35,17 +35,17 @@ class ModernEmbeddings(nn.Module):
         return dropout(self.norm(look_up(self.word, batch.input_ids)), self.dropout)
 
 
-class ModernEncoder(nn.Module):
+class ModernBertEncoder(nn.Module):
     """Token ids in, one contextual vector for each token out (Warner et al. 2024, section 2.1)."""
 
     pooler = None  # a sequence classifier reads hidden states
 
-    def __init__(self, config: ModernConfig) -> None:
+    def __init__(self, config: ModernBertConfig) -> None:
         super().__init__()
         self.config = config
         self.gradient_checkpointing = False  # in training, compute activations again instead of keeping them
-        self.embeddings = ModernEmbeddings(config)
-        self.layers = nn.ModuleList(ModernLayer(config, layer) for layer in range(config.num_hidden_layers))
+        self.embeddings = ModernBertEmbeddings(config)
+        self.layers = nn.ModuleList(ModernBertLayer(config, layer) for layer in range(config.num_hidden_layers))
         self.final_norm = norm_of(config)
 
     def forward(
@@ -56,7 +56,7 @@ class ModernEncoder(nn.Module):
         with_pooled: bool = True,
         with_attention_probs: bool = False,
     ) -> EncoderOutput:
-        """Run a Batch through all layers; as `Encoder.forward`, but nothing is pooled.
+        """Run a Batch through all layers; as `BertEncoder.forward`, but nothing is pooled.
 
         The hidden states are the embeddings, the residual stream after every layer but the last, and what the final
         norm makes of it after the last.
@@ -95,6 +95,6 @@ class ModernEncoder(nn.Module):
             self.final_norm,
         ]
 
-    def in_order(self) -> list[ModernLayer]:
+    def in_order(self) -> list[ModernBertLayer]:
         """The layers."""
-        return [cast(ModernLayer, layer) for layer in self.layers]
+        return [cast(ModernBertLayer, layer) for layer in self.layers]

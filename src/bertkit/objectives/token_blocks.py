@@ -1,16 +1,16 @@
-"""Single texts for masked language modelling: documents cut into blocks of tokens.
+"""Single texts for masked language modeling: documents cut into blocks of tokens.
 
 A document of at most ``max_seqlen`` - 2 tokens is one sequence. A longer one is cut every ``max_seqlen`` - 2 tokens,
-from a place of its own in every epoch, so that its words meet different neighbours; nothing is left out and no block
+from a place of its own in every epoch, so that its words meet different neighbors; nothing is left out and no block
 reaches into the next document.
 """
 
 import numpy as np
 
-from bertkit.batch.sequences import Sequences, SpecialIds, example_of
 from bertkit.compiled import compiled
 from bertkit.corpus.shards import TokenShard
 from bertkit.errors import DataError, UsageError
+from bertkit.objectives.sequences import Sequences, SpecialIds, example_of
 from bertkit.randomness import below, key_of
 
 

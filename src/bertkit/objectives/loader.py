@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from bertkit.batch.batch import Batch
-from bertkit.batch.masking import Masked, Masking
-from bertkit.batch.sequences import Sequences, Source
 from bertkit.batch.token_budget import even_parts
-from bertkit.corpus.order import in_random_order
 from bertkit.errors import DataError
+from bertkit.objectives.masking import Masked, Masking
+from bertkit.objectives.sequences import Sequences, Source
+from bertkit.randomness import in_random_order
 
 _INDEX_BITS, _EPOCH_BITS = 40, 20
 
@@ -40,7 +40,7 @@ class PretrainingBatch:
         return len(self.batch.input_ids)
 
     def split(self, num_parts: int, most_tokens: float = math.inf) -> "list[PretrainingBatch]":
-        """Batches of neighbouring sequences and about as many tokens each, as `even_parts` cuts them."""
+        """Batches of neighboring sequences and about as many tokens each, as `even_parts` cuts them."""
         parts = even_parts(self.batch.cu_seqlens.numpy(), num_parts, most_tokens)
         return [self._between(start, end) for start, end in parts]
 

@@ -9,11 +9,11 @@ from bertkit.batch import Batch
 from bertkit.errors import MissingHeadError, UsageError
 from bertkit.heads.classification import ClassificationHead, MultipleChoiceHead, VectorClassificationHead
 from bertkit.heads.masked_lm import MaskedLMHead
-from bertkit.heads.modern import ModernClassificationHead, ModernMaskedLMHead
+from bertkit.heads.modernbert import ModernBertClassificationHead, ModernBertMaskedLMHead
 from bertkit.heads.next_sentence import NextSentenceHead
 from bertkit.heads.pooling import sequence_vectors
 from bertkit.heads.question_answering import QuestionAnsweringHead
-from bertkit.transformer import AnyConfig, Encoder, EncoderOutput, ModernConfig, ModernEncoder, TransformerConfig
+from bertkit.transformer import AnyConfig, BertConfig, BertEncoder, EncoderOutput, ModernBertConfig, ModernBertEncoder
 
 HEADS = {  # head -> whether it reads the pooled [CLS] of each sequence (else the hidden state of every token)
     "masked_lm": False,
@@ -35,7 +35,7 @@ KINDS = {  # model kind -> its heads
 
 
 @dataclass(frozen=True, eq=False)
-class BertOutput:
+class NetworkOutput:
     """The encoder's output and the logits of every head; B sequences, T total_tokens, P positions asked for."""
 
     encoded: EncoderOutput
@@ -45,7 +45,7 @@ class BertOutput:
     # vector_classification (B, num_labels)
 
 
-class Bert(nn.Module):
+class Network(nn.Module):
     """An encoder, that of 2018 or the modern one as the config says, and any of the heads in HEADS.
 
     Args:
@@ -78,13 +78,13 @@ class Bert(nn.Module):
                 raise UsageError(f"unknown head {head!r}: expected one of {', '.join(HEADS)}")
         self.config = config
         self.classifier_dropout = classifier_dropout
-        if isinstance(config, ModernConfig):
+        if isinstance(config, ModernBertConfig):
             if with_pooler:
                 raise UsageError("the modern encoder has no pooler: its sequence classifier reads hidden states")
-            self.encoder = ModernEncoder(config)
-            makers = _modern_heads(config, num_labels, classifier_dropout or 0.0)
+            self.encoder = ModernBertEncoder(config)
+            makers = _modernbert_heads(config, num_labels, classifier_dropout or 0.0)
         else:
-            self.encoder = Encoder(config, with_pooler=_has_pooler(heads, with_pooler))
+            self.encoder = BertEncoder(config, with_pooler=_has_pooler(heads, with_pooler))
             dropout_prob = config.hidden_dropout_prob if classifier_dropout is None else classifier_dropout
             makers = _heads(config, num_labels, dropout_prob)
         makers["vector_classification"] = lambda: VectorClassificationHead(config, num_labels, pooling)
@@ -100,7 +100,7 @@ class Bert(nn.Module):
         masked_positions: Tensor | None = None,
         with_hidden_states: bool = False,
         with_attention_probs: bool = False,
-    ) -> BertOutput:
+    ) -> NetworkOutput:
         """Encode a Batch and apply every head.
 
         Args:
@@ -109,7 +109,7 @@ class Bert(nn.Module):
         """
         encoded = self.encoder(batch, with_hidden_states=with_hidden_states, with_attention_probs=with_attention_probs)
         options = {"num_choices": num_choices, "masked_positions": masked_positions}
-        return BertOutput(encoded, {name: self.head_logits(name, encoded, batch, **options) for name in self.heads})
+        return NetworkOutput(encoded, {name: self.head_logits(name, encoded, batch, **options) for name in self.heads})
 
     def head_logits(
         self,
@@ -131,7 +131,7 @@ class Bert(nn.Module):
 
     def _one_each(self, encoded: EncoderOutput, batch: Batch) -> Tensor:
         """(B, D): the vector of each sequence that heads read."""
-        if isinstance(self.config, ModernConfig):
+        if isinstance(self.config, ModernBertConfig):
             return sequence_vectors(self.config.classifier_pooling, encoded, batch)
         assert encoded.pooled is not None  # with a head that reads it there is a pooler
         return encoded.pooled
@@ -157,7 +157,7 @@ def _has_pooler(heads: tuple[str, ...], asked: bool | None) -> bool:
     return needed or not heads if asked is None else asked
 
 
-def _heads(config: TransformerConfig, num_labels: int, dropout_prob: float) -> dict[str, Callable[[], nn.Module]]:
+def _heads(config: BertConfig, num_labels: int, dropout_prob: float) -> dict[str, Callable[[], nn.Module]]:
     return {
         "masked_lm": lambda: MaskedLMHead(config),
         "next_sentence": lambda: NextSentenceHead(config),
@@ -168,9 +168,11 @@ def _heads(config: TransformerConfig, num_labels: int, dropout_prob: float) -> d
     }
 
 
-def _modern_heads(config: ModernConfig, num_labels: int, dropout_prob: float) -> dict[str, Callable[[], nn.Module]]:
+def _modernbert_heads(
+    config: ModernBertConfig, num_labels: int, dropout_prob: float
+) -> dict[str, Callable[[], nn.Module]]:
     return {
-        "masked_lm": lambda: ModernMaskedLMHead(config),
-        "sequence_classification": lambda: ModernClassificationHead(config, num_labels, dropout_prob),
-        "token_classification": lambda: ModernClassificationHead(config, num_labels, dropout_prob),
+        "masked_lm": lambda: ModernBertMaskedLMHead(config),
+        "sequence_classification": lambda: ModernBertClassificationHead(config, num_labels, dropout_prob),
+        "token_classification": lambda: ModernBertClassificationHead(config, num_labels, dropout_prob),
     }

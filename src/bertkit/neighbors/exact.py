@@ -1,4 +1,4 @@
-"""Exact nearest neighbours by dot product: every query against every corpus vector, in bounded memory."""
+"""Exact nearest neighbors by dot product: every query against every corpus vector, in bounded memory."""
 
 import numpy as np
 

@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bertkit.batch.sequences import Sequences, SpecialIds, example_of
 from bertkit.compiled import compiled
 from bertkit.corpus.shards import TokenShard
 from bertkit.errors import DataError, UsageError
+from bertkit.objectives.sequences import Sequences, SpecialIds, example_of
 from bertkit.randomness import below, key_of, random_bits, uniform
 
 

@@ -6,7 +6,7 @@ import torch
 from random_models import vocabulary_tokens
 
 from bertkit import Tokenizer
-from bertkit.batch import LabelledBatch, LabelledEncodings, even_parts
+from bertkit.batch import LabeledBatch, LabeledEncodings, even_parts
 
 TEXTS = ["a", "cat sat", "the dog ran", "b c d e f g h", "mat", "un one two three"]
 TOKENIZER = Tokenizer.from_vocab(vocabulary_tokens(99))
@@ -16,14 +16,14 @@ def encodings():
     return TOKENIZER.encode_batch(TEXTS)
 
 
-def together(parts: list[LabelledBatch]) -> tuple[torch.Tensor, torch.Tensor]:
+def together(parts: list[LabeledBatch]) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.cat([part.batch.input_ids for part in parts]), torch.cat([part.labels for part in parts])
 
 
 def test_labels_of_tokens_follow_their_tokens() -> None:
     given = encodings()
     labels = given.input_ids * 3 + 1  # each token's label tells its token
-    batch = LabelledEncodings(given, labels.astype(np.int64), of_tokens=True).take(np.array([3, 0, 3, 5]))
+    batch = LabeledEncodings(given, labels.astype(np.int64), of_tokens=True).take(np.array([3, 0, 3, 5]))
     assert batch.batch.seqlens == [9, 3, 9, 6]
     for part in [batch, *batch.split(3)]:
         assert torch.equal(part.labels, part.batch.input_ids * 3 + 1)
@@ -35,7 +35,7 @@ def test_labels_of_tokens_follow_their_tokens() -> None:
 def test_groups_are_never_parted(group_size: int) -> None:
     given = encodings()
     labels = np.arange(len(given) // group_size) + 10
-    data = LabelledEncodings(given, labels, group_size)
+    data = LabeledEncodings(given, labels, group_size)
     batch = data.take(np.arange(len(data))[::-1].copy())
     assert len(batch) == len(data) == 6 // group_size
     for num_parts in range(1, 8):
@@ -51,9 +51,9 @@ def test_groups_are_never_parted(group_size: int) -> None:
 
 def test_rows_of_labels_must_fit() -> None:
     with pytest.raises(ValueError, match="5 rows of labels for 6 sequences"):
-        LabelledEncodings(encodings(), np.zeros(5))
+        LabeledEncodings(encodings(), np.zeros(5))
     with pytest.raises(ValueError, match="6 rows of labels"):
-        LabelledEncodings(encodings(), np.zeros(6), of_tokens=True)
+        LabeledEncodings(encodings(), np.zeros(6), of_tokens=True)
 
 
 def test_even_parts_cover_all_once() -> None:
@@ -85,7 +85,7 @@ def test_no_part_exceeds_the_most_tokens_but_a_single_sequence(most_tokens: int)
 
 def test_groups_count_as_one_sequence_in_parts_of_at_most_so_many_tokens() -> None:
     given = encodings()
-    batch = LabelledEncodings(given, np.arange(3), group_size=2).take(np.arange(3))
+    batch = LabeledEncodings(given, np.arange(3), group_size=2).take(np.arange(3))
     lengths = [part.num_tokens for part in batch.split(1)[0].split(3)]
     assert [part.num_tokens for part in batch.split(1, max(lengths))] == lengths
     assert len(batch.split(1, 1)) == 3 and len(batch.split(1, 10_000)) == 1

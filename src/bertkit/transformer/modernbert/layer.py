@@ -8,22 +8,22 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from bertkit.transformer.kernels import add_then_norm
-from bertkit.transformer.modern.attention import ModernAttention
-from bertkit.transformer.modern.config import ModernConfig
-from bertkit.transformer.modern.feed_forward import GatedFeedForward
+from bertkit.transformer.modernbert.attention import ModernBertAttention
+from bertkit.transformer.modernbert.config import ModernBertConfig
+from bertkit.transformer.modernbert.feed_forward import GatedFeedForward
 from bertkit.transformer.rotary import Rotary
 
 
-class ModernLayer(nn.Module):
+class ModernBertLayer(nn.Module):
     """``x = x + attention(norm(x)); x = x + feed_forward(norm(x))`` (Xiong et al. 2020, figure 1 b).
 
     The first layer has no attention norm: the embeddings come normalized.
     """
 
-    def __init__(self, config: ModernConfig, layer: int) -> None:
+    def __init__(self, config: ModernBertConfig, layer: int) -> None:
         super().__init__()
         self.attention_norm = norm_of(config) if layer else None
-        self.attention = ModernAttention(config, layer)
+        self.attention = ModernBertAttention(config, layer)
         self.feed_forward_norm = norm_of(config)
         self.feed_forward = GatedFeedForward(config)
         self.attention_dropout = nn.Dropout(config.attention_dropout)
@@ -54,6 +54,6 @@ class ModernLayer(nn.Module):
         return *add_then_norm(expanded, hidden_states, next_norm), probs
 
 
-def norm_of(config: ModernConfig) -> nn.LayerNorm:
+def norm_of(config: ModernBertConfig) -> nn.LayerNorm:
     """A layer normalization without bias."""
     return nn.LayerNorm(config.hidden_size, eps=config.norm_eps, bias=False)

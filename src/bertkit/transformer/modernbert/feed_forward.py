@@ -3,13 +3,13 @@
 from torch import Tensor, nn
 
 from bertkit.transformer.kernels import dropout, gate, linear
-from bertkit.transformer.modern.config import ModernConfig
+from bertkit.transformer.modernbert.config import ModernBertConfig
 
 
 class GatedFeedForward(nn.Module):
     """Expand twice, multiply the one activated by the other, project back: the same for every token."""
 
-    def __init__(self, config: ModernConfig) -> None:
+    def __init__(self, config: ModernBertConfig) -> None:
         super().__init__()
         self.expand = nn.Linear(config.hidden_size, 2 * config.intermediate_size, bias=False)
         self.activation = config.hidden_activation

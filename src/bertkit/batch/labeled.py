@@ -1,6 +1,6 @@
 """Encodings with what is to be learned of them, and batches of them.
 
-A row of labels belongs to a sequence; to a token; or to a group of neighbouring sequences, such as the choices of a
+A row of labels belongs to a sequence; to a token; or to a group of neighboring sequences, such as the choices of a
 question. Shape letters: S sequences, T tokens, N rows of labels.
 """
 
@@ -21,13 +21,13 @@ IGNORED = -100
 
 
 @dataclass(frozen=True, eq=False)
-class LabelledBatch:
+class LabeledBatch:
     """A batch with its labels: integers of a class, 0.0 and 1.0 for each class, real numbers, or places in a
     sequence, counted from its [CLS]."""
 
     batch: Batch
     labels: Tensor  # (S / group_size, ...); of tokens (T, ...)
-    group_size: int = 1  # neighbouring sequences that have one row of labels together
+    group_size: int = 1  # neighboring sequences that have one row of labels together
     of_tokens: bool = False  # whether each token has a row of labels
 
     def __len__(self) -> int:
@@ -38,26 +38,26 @@ class LabelledBatch:
     def num_tokens(self) -> int:
         return len(self.batch.input_ids)
 
-    def split(self, num_parts: int, most_tokens: float = math.inf) -> "list[LabelledBatch]":
-        """Batches of neighbouring groups and about as many tokens each, as `even_parts` cuts them."""
+    def split(self, num_parts: int, most_tokens: float = math.inf) -> "list[LabeledBatch]":
+        """Batches of neighboring groups and about as many tokens each, as `even_parts` cuts them."""
         return [self._between(*part) for part in even_parts(self._cu_groups().numpy(), num_parts, most_tokens)]
 
     def _cu_groups(self) -> Tensor:
         return self.batch.cu_seqlens[:: self.group_size]
 
-    def _between(self, start: int, end: int) -> "LabelledBatch":
+    def _between(self, start: int, end: int) -> "LabeledBatch":
         rows = slice(*self._cu_groups()[[start, end]].tolist()) if self.of_tokens else slice(start, end)
         batch = self.batch.between(start * self.group_size, end * self.group_size)
         return replace(self, batch=batch, labels=self.labels[rows])
 
-    def to(self, device: torch.device | str) -> "LabelledBatch":
+    def to(self, device: torch.device | str) -> "LabeledBatch":
         """The same batch on a device."""
         return replace(self, batch=self.batch.to(device), labels=self.labels.to(device))
 
 
 @dataclass(frozen=True, eq=False)
-class LabelledEncodings:
-    """A training set: what `LabelledBatch` is for a batch, for all examples."""
+class LabeledEncodings:
+    """A training set: what `LabeledBatch` is for a batch, for all examples."""
 
     encodings: Encodings
     labels: np.ndarray  # (S / group_size, ...); of tokens (T, ...)
@@ -73,11 +73,11 @@ class LabelledEncodings:
         """Number of groups: what a batch is counted in."""
         return len(self.encodings) // self.group_size
 
-    def take(self, indices: np.ndarray) -> LabelledBatch:
+    def take(self, indices: np.ndarray) -> LabeledBatch:
         """The batch of the groups of (n,) ``indices``, in that order."""
         sequences = (indices[:, None] * self.group_size + np.arange(self.group_size)).ravel()
         encodings, rows = self.encodings.take(sequences), indices
         if self.of_tokens:
             shifts = self.encodings.cu_seqlens[sequences] - encodings.cu_seqlens[:-1]
             rows = np.arange(len(encodings.input_ids)) + np.repeat(shifts, encodings.seqlens)
-        return LabelledBatch(collate(encodings), torch.from_numpy(self.labels[rows]), self.group_size, self.of_tokens)
+        return LabeledBatch(collate(encodings), torch.from_numpy(self.labels[rows]), self.group_size, self.of_tokens)

@@ -6,14 +6,14 @@ Shape letters: N sequences or tokens, P positions, D hidden_size, V vocab_size.
 import torch
 from torch import Tensor, nn
 
-from bertkit.transformer import ModernConfig
+from bertkit.transformer import ModernBertConfig
 from bertkit.transformer.kernels import activate, dropout, linear, project
 
 
 class PredictionHead(nn.Module):
     """``norm(activation(dense(h)))`` without biases: where every head of the modern encoder begins."""
 
-    def __init__(self, config: ModernConfig) -> None:
+    def __init__(self, config: ModernBertConfig) -> None:
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
         self.activation = config.classifier_activation
@@ -25,10 +25,10 @@ class PredictionHead(nn.Module):
         return self.norm(transformed.to(hidden_states.dtype))
 
 
-class ModernMaskedLMHead(PredictionHead):
+class ModernBertMaskedLMHead(PredictionHead):
     """A score for every entry of the vocabulary: the word embedding is the output projection, the head its bias."""
 
-    def __init__(self, config: ModernConfig) -> None:
+    def __init__(self, config: ModernBertConfig) -> None:
         super().__init__(config)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
 
@@ -37,10 +37,10 @@ class ModernMaskedLMHead(PredictionHead):
         return linear(self.transform(hidden_states), word_embedding, self.bias).to(hidden_states.dtype)
 
 
-class ModernClassificationHead(PredictionHead):
+class ModernBertClassificationHead(PredictionHead):
     """Logits of the labels, for pooled sequences or for tokens; one label is regression."""
 
-    def __init__(self, config: ModernConfig, num_labels: int, dropout_prob: float) -> None:
+    def __init__(self, config: ModernBertConfig, num_labels: int, dropout_prob: float) -> None:
         super().__init__(config)
         self.dropout = nn.Dropout(dropout_prob)
         self.classifier = nn.Linear(config.hidden_size, num_labels)

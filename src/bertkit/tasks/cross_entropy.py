@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertkit.batch import IGNORED, LabelledBatch
+from bertkit.batch import IGNORED, LabeledBatch
 from bertkit.errors import UsageError
-from bertkit.heads import Bert
+from bertkit.heads import Network
 from bertkit.tasks.task import Loss, TextTask
 
 WEIGHT_OPTIONS = ("class_weights", "label_smoothing")
@@ -42,16 +42,16 @@ class Weighted(TextTask):
 class OneOfClasses(Weighted):
     """One label of C for each row of logits, a sequence's or a token's; rows with the label IGNORED do not count."""
 
-    def totals(self, batch: LabelledBatch) -> Tensor:
+    def totals(self, batch: LabeledBatch) -> Tensor:
         """(1,) the weights of the labels."""
         labels = batch.labels[batch.labels != IGNORED].cpu()
         if not self.class_weights:
             return torch.tensor([len(labels)], dtype=torch.float64)
         return torch.tensor(self.class_weights, dtype=torch.float64)[labels].sum()[None]
 
-    def loss(self, network: nn.Module, part: LabelledBatch, totals: Tensor) -> Loss:
+    def loss(self, network: nn.Module, part: LabeledBatch, totals: Tensor) -> Loss:
         """Cross-entropy in nats, the mean by weight."""
-        assert isinstance(network, Bert)
+        assert isinstance(network, Network)
         logits, labels = network(part.batch).logits[self.head].float(), part.labels
         weights, smoothing = self._weights(logits), self.label_smoothing
         loss = F.cross_entropy(

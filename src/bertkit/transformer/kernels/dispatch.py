@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 
 from bertkit.errors import UsageError
-from bertkit.transformer.kernels import steps
+from bertkit.transformer.kernels import inference_steps as steps
 from bertkit.transformer.kernels.linear import OneDNNInt8Linear, OneDNNLinear, PlainInt8Linear, PlainLinear, has_onednn
 
 
@@ -20,7 +20,7 @@ class Kernels(NamedTuple):
     norm: type
 
 
-class ModernKernels(NamedTuple):
+class ModernBertKernels(NamedTuple):
     """The same for the modern encoder."""
 
     linear: type
@@ -29,17 +29,17 @@ class ModernKernels(NamedTuple):
     add_then_norm: type
 
 
-def plain_modern_kernels() -> ModernKernels:
+def plain_modernbert_kernels() -> ModernBertKernels:
     """torch's own operations."""
-    return ModernKernels(PlainLinear, steps.plain_attention, steps.plain_gate, steps.PlainAddThenNorm)
+    return ModernBertKernels(PlainLinear, steps.plain_attention, steps.plain_gate, steps.PlainAddThenNorm)
 
 
-def modern_kernels_for(precision: str, device: torch.device) -> ModernKernels:
+def modernbert_kernels_for(precision: str, device: torch.device) -> ModernBertKernels:
     """The fastest kernels for float32, float64 or bfloat16 on a device."""
     if device.type != "cpu" or precision == "float64":
-        return plain_modern_kernels()
+        return plain_modernbert_kernels()
     linear = linear_for(precision).linear
-    return ModernKernels(linear, steps.compiled_attention, steps.compiled_gate, steps.CompiledAddThenNorm)
+    return ModernBertKernels(linear, steps.compiled_attention, steps.compiled_gate, steps.CompiledAddThenNorm)
 
 
 def plain_kernels(precision: str) -> Kernels:

@@ -16,15 +16,15 @@ from sklearn.utils.validation import check_array, check_is_fitted, check_X_y
 from bertkit.errors import UsageError
 
 
-class LayerMixClassifier(ClassifierMixin, BaseEstimator):
+class ScalarMixClassifier(ClassifierMixin, BaseEstimator):
     """Logistic regression on a weighted sum of layers whose weights are learned with it.
 
     The weights are positive and sum to one: the scalar mix of ELMo (Peters et al. 2018, equation 1), whose factor
-    gamma is part of the coefficients here. What is minimised is scikit-learn's logistic regression,
+    gamma is part of the coefficients here. What is minimized is scikit-learn's logistic regression,
     ``C * sum of losses + |coef|^2 / 2``, by L-BFGS over coefficients and mix together.
 
     It follows the features of several layers, one after another:
-    ``make_pipeline(Features(model, layers="concat:all"), LayerMixClassifier(num_layers=12))``.
+    ``make_pipeline(Features(model, layers="concat:all"), ScalarMixClassifier(num_layers=12))``.
 
     Args:
         num_layers: into how many vectors of one width a row of ``X`` is divided.

@@ -10,17 +10,17 @@ from torch import Tensor, nn
 from bertkit.batch import Batch
 from bertkit.errors import UsageError
 from bertkit.transformer.encoder import EncoderOutput
-from bertkit.transformer.kernels.choice import ModernKernels, modern_kernels_for
-from bertkit.transformer.modern.encoder import ModernEncoder
-from bertkit.transformer.modern.layer import ModernLayer
+from bertkit.transformer.kernels.dispatch import ModernBertKernels, modernbert_kernels_for
+from bertkit.transformer.modernbert.encoder import ModernBertEncoder
+from bertkit.transformer.modernbert.layer import ModernBertLayer
 from bertkit.transformer.prepared import WeightsAsTheyAre, in_row_counts
 from bertkit.transformer.rotary import Rotary
 
 
-class PreparedModernLayer:
-    """`ModernLayer`, its weights in the dtype of the products."""
+class PreparedModernBertLayer:
+    """`ModernBertLayer`, its weights in the dtype of the products."""
 
-    def __init__(self, layer: ModernLayer, kernels: ModernKernels, dtype: torch.dtype) -> None:
+    def __init__(self, layer: ModernBertLayer, kernels: ModernBertKernels, dtype: torch.dtype) -> None:
         attention, feed_forward = layer.attention, layer.feed_forward
         self.query_key_value, self.output, self.expand, self.project = (
             kernels.linear(part.weight.to(dtype), None)
@@ -38,26 +38,26 @@ class PreparedModernLayer:
         return hidden_states, self.project(self.kernels.gate(self.expand(normed), self.activation))
 
 
-class PreparedModernEncoder:
-    """What `ModernEncoder.forward` computes, for inference; as `PreparedEncoder`.
+class PreparedModernBertEncoder:
+    """What `ModernBertEncoder.forward` computes, for inference; as `PreparedBertEncoder`.
 
     Raises:
         UsageError: int8.
     """
 
     def __init__(
-        self, encoder: ModernEncoder, precision: str = "float32", kernels: ModernKernels | None = None
+        self, encoder: ModernBertEncoder, precision: str = "float32", kernels: ModernBertKernels | None = None
     ) -> None:
         weight = encoder.embeddings.word.weight
         if weight.dtype == torch.float64:
             precision = "float64"
         if precision == "int8":
             raise UsageError("precision='int8' is not there for the modern encoder: choose bfloat16")
-        kernels = kernels or modern_kernels_for(precision, weight.device)
+        kernels = kernels or modernbert_kernels_for(precision, weight.device)
         self.dtype = torch.bfloat16 if precision == "bfloat16" else weight.dtype  # of the products
         self.encoder, self._weights = encoder, WeightsAsTheyAre(encoder)
         with torch.inference_mode():
-            self.layers = [PreparedModernLayer(layer, kernels, self.dtype) for layer in encoder.in_order()]
+            self.layers = [PreparedModernBertLayer(layer, kernels, self.dtype) for layer in encoder.in_order()]
             self.rotary = encoder.rotary(torch.arange(encoder.config.max_position_embeddings, device=weight.device))
             self.norms_after = [kernels.add_then_norm(norm, self.dtype) for norm in encoder.norms_after()]
 
@@ -67,7 +67,7 @@ class PreparedModernEncoder:
 
     @torch.inference_mode()
     def __call__(self, batch: Batch, *, with_hidden_states: bool = False, with_pooled: bool = True) -> EncoderOutput:
-        """As `ModernEncoder.forward` in evaluation."""
+        """As `ModernBertEncoder.forward` in evaluation."""
         num_tokens, filled = len(batch.input_ids), in_row_counts(batch)
         hidden = self.encoder.embeddings(filled)
         normed = hidden.to(self.dtype)

@@ -11,15 +11,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bertkit.batch import Batch, LabelledBatch, LabelledEncodings
+from bertkit.batch import Batch, LabeledBatch, LabeledEncodings
 from bertkit.compiled import compiled
-from bertkit.corpus.order import in_random_order
 from bertkit.errors import UsageError
-from bertkit.finetuning.feed import LabelledFeed
+from bertkit.finetuning.feed import LabeledFeed
 from bertkit.heads import VectorClassificationHead
 from bertkit.inference import Runner
 from bertkit.model import Model
-from bertkit.randomness import below, key_of
+from bertkit.randomness import below, in_random_order, key_of
 from bertkit.training import without_dropout
 
 PAIRS_PER_GROUP = 16
@@ -35,7 +34,7 @@ _PARTNER = 0xFA12  # tells the key of a partner from those of other draws
 
 
 @dataclass(frozen=True)
-class ContrastFeed(LabelledFeed):
+class ContrastFeed(LabeledFeed):
     """Groups of pairs of one label: in an epoch every text ROUNDS times, each time with a partner drawn among the
     others of its label. Which they are is a function of seed, epoch and place alone."""
 
@@ -58,8 +57,8 @@ class ContrastFeed(LabelledFeed):
         """The last one is filled up from the beginning of the epoch."""
         return -(-len(self.data) * ROUNDS // self.num_pairs)
 
-    def batch(self, position: int, done: float) -> LabelledBatch:
-        """As `LabelledFeed.batch`; a row of labels is that of a group."""
+    def batch(self, position: int, done: float) -> LabeledBatch:
+        """As `LabeledFeed.batch`; a row of labels is that of a group."""
         epoch, number = divmod(position, self.batches_per_epoch)
         total = len(self.data) * ROUNDS
         places = np.arange(number * self.num_pairs, (number + 1) * self.num_pairs) % total
@@ -90,7 +89,7 @@ def _partners(labels, order, starts, texts, draws, seed, epoch):
     return found
 
 
-def fit_head(model: Model, data: LabelledEncodings) -> None:
+def fit_head(model: Model, data: LabeledEncodings) -> None:
     """Fit the linear layer of a `VectorClassificationHead` to the vectors that the encoder gives now."""
     head = model.network.heads["vector_classification"]
     assert isinstance(head, VectorClassificationHead)

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from bertkit.transformer.kernels import attention_with_probs, linear, self_attention
-from bertkit.transformer.modern.config import ModernConfig
+from bertkit.transformer.modernbert.config import ModernBertConfig
 from bertkit.transformer.rotary import Rotary, rotate
 
 
-class ModernAttention(nn.Module):
+class ModernBertAttention(nn.Module):
     """Every token looks at the tokens of its own sequence, in a local layer at those within the window."""
 
-    def __init__(self, config: ModernConfig, layer: int) -> None:
+    def __init__(self, config: ModernBertConfig, layer: int) -> None:
         super().__init__()
         is_global = config.is_global(layer)
         self.num_heads = config.num_attention_heads

@@ -13,10 +13,10 @@ _PUBLISHED_SIZES = {  # (layers, hidden, heads, intermediate): Warner et al. 202
 
 
 @dataclass(frozen=True)
-class ModernConfig:
+class ModernBertConfig:
     """Defaults are ModernBERT base (Warner et al. 2024, section 2.1, and transformers' ``ModernBertConfig``).
 
-    Every linear layer and normalization is without bias, but for the output of masked language modelling and the
+    Every linear layer and normalization is without bias, but for the output of masked language modeling and the
     classifier.
     """
 
@@ -57,7 +57,7 @@ class ModernConfig:
         check_one_of(self, "classifier_activation", ACTIVATIONS)
 
     @classmethod
-    def of_size(cls, size: str, **changes: int | float | str) -> "ModernConfig":
+    def of_size(cls, size: str, **changes: int | float | str) -> "ModernBertConfig":
         """One of the names of SIZES, with changes: base and large as published, deeper and narrower inside than BERT's;
         the others as BERT's, with a feed-forward network of as many weights.
 

@@ -1,4 +1,4 @@
-"""Which tokens masked language modelling hides, and what stands in their place.
+"""Which tokens masked language modeling hides, and what stands in their place.
 
 Of each sequence, ``round(rate * seqlen)`` positions, at least one, never [CLS] or [SEP], are predicted; of these 80 %
 become [MASK], 10 % stay, 10 % become any token (Devlin et al. 2018, section 3.1; google-research/bert,
@@ -14,9 +14,9 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from bertkit.batch.sequences import Sequences, SpecialIds
 from bertkit.compiled import compiled
 from bertkit.errors import UsageError
+from bertkit.objectives.sequences import Sequences, SpecialIds
 from bertkit.randomness import below, key_of, uniform
 
 MaskUnit = Literal["token", "word", "span"]

@@ -10,15 +10,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertkit.batch import PretrainingBatch
-from bertkit.heads import Bert
+from bertkit.heads import Network
+from bertkit.objectives import PretrainingBatch
 from bertkit.tasks.task import Loss
 
 _LM_LOSS, _LM_CORRECT, _LM_COUNT, _NSP_LOSS, _NSP_CORRECT, _NSP_COUNT = range(6)
 
 
 class PretrainingTask:
-    """Masked language modelling, and next sentence prediction where the batches have labels for it."""
+    """Masked language modeling, and next sentence prediction where the batches have labels for it."""
 
     def totals(self, batch: PretrainingBatch) -> Tensor:
         """(2,) masked tokens and sentence pairs."""
@@ -27,7 +27,7 @@ class PretrainingTask:
 
     def loss(self, network: nn.Module, part: PretrainingBatch, totals: Tensor) -> Loss:
         """Both losses of a part, in nats."""
-        assert isinstance(network, Bert)
+        assert isinstance(network, Network)
         sums = torch.zeros(6, dtype=torch.float64)
         logits = network(part.batch, masked_positions=part.masked_positions).logits
         lm_loss, sums[_LM_LOSS : _LM_COUNT + 1] = _cross_entropy(logits["masked_lm"], part.labels)

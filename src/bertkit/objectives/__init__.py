@@ -1,0 +1,27 @@
+"""A corpus to training examples by number, and the loss over them: what pre-training reads and minimizes.
+
+Takes: a TokenShard.
+Gives: sources of sequences (blocks of tokens, sentence pairs); masked batches by position; the loss of pre-training.
+May import: errors, compiled, randomness, tokenizer, batch, heads, corpus, tasks.
+"""
+
+from bertkit.objectives.loader import Loader, PretrainingBatch
+from bertkit.objectives.masking import MASK_UNITS, Masking, continues_word
+from bertkit.objectives.pretraining_loss import PretrainingTask
+from bertkit.objectives.sentence_pairs import SentencePairs
+from bertkit.objectives.sequences import Sequences, Source, SpecialIds
+from bertkit.objectives.token_blocks import TokenBlocks
+
+__all__ = [
+    "MASK_UNITS",
+    "Loader",
+    "Masking",
+    "PretrainingBatch",
+    "PretrainingTask",
+    "SentencePairs",
+    "Sequences",
+    "Source",
+    "SpecialIds",
+    "TokenBlocks",
+    "continues_word",
+]

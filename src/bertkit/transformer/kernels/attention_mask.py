@@ -1,0 +1,126 @@
+"""Attention masks for tiled attention, compiled: full or sliding window."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import types
+from numba.extending import overload
+
+from bertkit.compiled import compiled
+from bertkit.transformer.kernels.tiles import times_tile
+from bertkit.transformer.kernels.vectors import WIDTH, broadcast, load, where_positive
+
+
+class FullAttention(NamedTuple):
+    """Queries attend to every key of their sequence."""
+
+    beyond_end: np.ndarray  # 0 for a key of the sequence, -inf after its last, up to whole vectors
+
+
+class SlidingWindow(NamedTuple):
+    """Queries attend to the keys that are at most ``half_window`` tokens away."""
+
+    beyond_end: np.ndarray  # as above
+    half_window: int
+    near: np.ndarray  # 1 where a key is near, else 0; a key d tokens after its query stands at MARGIN + half_window + d
+
+
+MARGIN = 2 * WIDTH
+"""How far beyond its window, to each side, the keys of a tile may lie."""
+
+
+def mask_of(room, window):
+    """A SlidingWindow, or FullAttention where ``window`` is None, for sequences of up to ``room`` tokens; the caller
+    fills ``beyond_end`` (compiled only)."""
+    raise NotImplementedError
+
+
+@overload(mask_of)
+def _mask_of(room, window):
+    return _whole if isinstance(window, types.NoneType) else _window
+
+
+def _whole(room, window):
+    return FullAttention(np.empty(room, np.float32))
+
+
+def _window(room, window):
+    near = np.zeros(2 * (MARGIN + window), np.float32)
+    near[MARGIN : MARGIN + 2 * window + 1] = 1
+    return SlidingWindow(np.empty(room, np.float32), window, near)
+
+
+def keys_seen(mask, query, num_queries, length):
+    """First, rounded down to whole vectors, and end of the keys that some of the queries see (compiled only)."""
+    raise NotImplementedError
+
+
+@overload(keys_seen)
+def _keys_seen(mask, query, num_queries, length):
+    return _every_key if mask.instance_class is FullAttention else _keys_near
+
+
+def _every_key(mask, query, num_queries, length):
+    return 0, length
+
+
+def _keys_near(mask, query, num_queries, length):
+    return max(0, query - mask.half_window) // WIDTH * WIDTH, min(length, query + num_queries + mask.half_window)
+
+
+def hide_far(tile, mask, query, num_queries, key):
+    """The scores of eight queries and the keys from ``key`` on, -inf for those not seen (compiled only)."""
+    raise NotImplementedError
+
+
+@overload(hide_far)
+def _hide_far(tile, mask, query, num_queries, key):
+    return _as_it_is if mask.instance_class is FullAttention else _hidden
+
+
+def _as_it_is(tile, mask, query, num_queries, key):
+    return tile
+
+
+def _hidden(tile, mask, query, num_queries, key):
+    near, unseen = _near_tile(mask, query, num_queries, key), broadcast(np.float32(-np.inf))
+    return (
+        where_positive(near[0], tile[0], unseen),
+        where_positive(near[1], tile[1], unseen),
+        where_positive(near[2], tile[2], unseen),
+        where_positive(near[3], tile[3], unseen),
+        where_positive(near[4], tile[4], unseen),
+        where_positive(near[5], tile[5], unseen),
+        where_positive(near[6], tile[6], unseen),
+        where_positive(near[7], tile[7], unseen),
+    )
+
+
+def zero_far(tile, mask, query, num_queries, key):
+    """Their weights, exactly 0 for keys not seen, where ``exp2`` leaves a little (compiled only)."""
+    raise NotImplementedError
+
+
+@overload(zero_far)
+def _zero_far(tile, mask, query, num_queries, key):
+    return _as_it_is if mask.instance_class is FullAttention else _zeroed
+
+
+def _zeroed(tile, mask, query, num_queries, key):
+    return times_tile(tile, _near_tile(mask, query, num_queries, key))
+
+
+@compiled
+def _near_tile(mask, query, num_queries, key):
+    """Eight vectors of 1 and 0. A row beyond the last query sees what that one sees: no row is without keys."""
+    at, last = MARGIN + mask.half_window + key - query, num_queries - 1
+    return (
+        load(mask.near, at),
+        load(mask.near, at - min(1, last)),
+        load(mask.near, at - min(2, last)),
+        load(mask.near, at - min(3, last)),
+        load(mask.near, at - min(4, last)),
+        load(mask.near, at - min(5, last)),
+        load(mask.near, at - min(6, last)),
+        load(mask.near, at - min(7, last)),
+    )
