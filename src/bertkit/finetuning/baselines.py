@@ -100,7 +100,7 @@ def comparison(metric: str, metrics: Mapping[str, float], baselines: Mapping[str
 def _score_of_logits(
     task: TextTask, dev: Sequence[Any], encodings: Encodings, logits: np.ndarray, metric: str
 ) -> float:
-    tuned = task.tuned(dev, task.decode(dev, encodings, logits))
+    tuned = task.with_calibrated_thresholds(dev, task.decode(dev, encodings, logits))
     return _score(tuned, dev, tuned.decode(dev, encodings, logits), metric)
 
 

@@ -289,8 +289,8 @@ class Finetuning:
                 read_adapter(model, best / "adapter")
         _settle(model, data)
         model.network.eval()
-        trained = model.trained
-        model.checkpoint.trained = replace(trained, task=trained.task.finished(model.network))
+        task = model.trained.task.fold_target_scaling(model.network.heads[model.trained.task.head])
+        model.checkpoint.trained = replace(model.trained, task=task)
 
     def _judge(
         self, model: Model, dev: Sequence[Any], outcome: Outcome
@@ -299,7 +299,7 @@ class Finetuning:
         read, and the metrics' intervals."""
         report, trained = PredictReport(), model.trained
         predictions = model.predict(dev, report=report)
-        task = trained.task.tuned(dev, predictions)
+        task = trained.task.with_calibrated_thresholds(dev, predictions)
         if task != trained.task:
             model.checkpoint.trained = trained = replace(trained, task=task)
             predictions = model.predict(dev, report=PredictReport())  # by its new thresholds

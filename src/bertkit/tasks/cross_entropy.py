@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from bertkit.batch import IGNORED, LabeledBatch
 from bertkit.errors import UsageError
-from bertkit.heads import Network
+from bertkit.heads import NetworkOutput
 from bertkit.tasks.task import Loss, TextTask
 
 WEIGHT_OPTIONS = ("class_weights", "label_smoothing")
@@ -49,10 +49,9 @@ class OneOfClasses(Weighted):
             return torch.tensor([len(labels)], dtype=torch.float64)
         return torch.tensor(self.class_weights, dtype=torch.float64)[labels].sum()[None]
 
-    def loss(self, network: nn.Module, part: LabeledBatch, totals: Tensor) -> Loss:
+    def loss(self, outputs: NetworkOutput, part: LabeledBatch, totals: Tensor) -> Loss:
         """Cross-entropy in nats, the mean by weight."""
-        assert isinstance(network, Network)
-        logits, labels = network(part.batch).logits[self.head].float(), part.labels
+        logits, labels = outputs.logits[self.head].float(), part.labels
         weights, smoothing = self._weights(logits), self.label_smoothing
         loss = F.cross_entropy(
             logits, labels, weights, reduction="sum", ignore_index=IGNORED, label_smoothing=smoothing

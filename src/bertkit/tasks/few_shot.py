@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from bertkit.batch import LabeledBatch
-from bertkit.heads import Network, VectorClassificationHead
+from bertkit.heads import NetworkOutput
 from bertkit.tasks.sequence_classification import SequenceClassification
 from bertkit.tasks.task import Loss
 from bertkit.tasks.texts import TextExample, check_options
@@ -43,14 +43,11 @@ class FewShotClassification(SequenceClassification):
         """(1,) texts that have another of their label in their group."""
         return torch.tensor([_same(batch.labels).any(dim=-1).sum()], dtype=torch.float64)
 
-    def loss(self, network: nn.Module, part: LabeledBatch, totals: Tensor) -> Loss:
+    def loss(self, outputs: NetworkOutput, part: LabeledBatch, totals: Tensor) -> Loss:
         """How unlikely each text finds the others of its label among those of its group, by their cosines: in nats, the
         mean over those others, then over the texts that have any."""
-        assert isinstance(network, Network)
-        head = network.heads[self.head]
-        assert isinstance(head, VectorClassificationHead)
-        vectors = head.vectors(network.encoder(part.batch, with_pooled=False), part.batch).float()
-        loss, is_nearest = contrast(vectors.view(len(part), part.group_size, -1), part.labels)
+        assert outputs.vectors is not None  # the head of this task reads them
+        loss, is_nearest = contrast(outputs.vectors.float().view(len(part), part.group_size, -1), part.labels)
         sums = torch.stack([loss.detach().double(), is_nearest.double()]).cpu()
         return Loss(loss / max(float(totals[0]), 1.0), torch.cat([sums, self.totals(part)]))
 

@@ -13,11 +13,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from bertkit.batch import LabeledBatch, LabeledEncodings
 from bertkit.errors import DataError, UsageError
-from bertkit.heads import Network
+from bertkit.heads import NetworkOutput
 from bertkit.tasks.examples import ChoiceQuestion, error_in, naming_long_ones
 from bertkit.tasks.task import Loss, TextTask
 from bertkit.tasks.texts import check_options
@@ -115,14 +115,9 @@ class MultipleChoice(TextTask):
                 raise error_in(example.place, example.context, f"{problem}: give it as many, or take it out")
         return LabeledEncodings(encodings, _labels(examples), group_size=num_choices)
 
-    def totals(self, batch: LabeledBatch) -> Tensor:
-        """(1,) questions."""
-        return torch.tensor([len(batch.labels)], dtype=torch.float64)
-
-    def loss(self, network: nn.Module, part: LabeledBatch, totals: Tensor) -> Loss:
+    def loss(self, outputs: NetworkOutput, part: LabeledBatch, totals: Tensor) -> Loss:
         """Cross-entropy in nats over the choices, the mean over questions."""
-        assert isinstance(network, Network)
-        logits = network(part.batch, num_choices=part.group_size).logits[self.head].float()  # (N, C)
+        logits = outputs.logits[self.head].float()  # (N, C)
         loss = F.cross_entropy(logits, part.labels, reduction="sum")
         correct = (logits.detach().argmax(dim=-1) == part.labels).sum()
         sums = torch.stack([loss.detach().double(), correct.double(), correct.new_tensor(len(logits)).double()])

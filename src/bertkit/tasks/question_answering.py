@@ -13,11 +13,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from bertkit.batch import LabeledBatch, LabeledEncodings
 from bertkit.errors import DataError, UsageError
-from bertkit.heads import Network
+from bertkit.heads import NetworkOutput
 from bertkit.tasks.answers import AnswerScores
 from bertkit.tasks.examples import Question, error_in, naming_long_ones
 from bertkit.tasks.spans import BestSpans, Windows, best_spans, windows_of
@@ -171,14 +171,9 @@ class QuestionAnswering(TextTask):
                 labels[own] = np.where(whole[:, None], np.stack([first + shift, last + shift], axis=1), 0)
         return LabeledEncodings(encodings, labels)
 
-    def totals(self, batch: LabeledBatch) -> Tensor:
-        """(1,) sequences."""
-        return torch.tensor([len(batch.labels)], dtype=torch.float64)
-
-    def loss(self, network: nn.Module, part: LabeledBatch, totals: Tensor) -> Loss:
+    def loss(self, outputs: NetworkOutput, part: LabeledBatch, totals: Tensor) -> Loss:
         """Cross-entropy in nats over the tokens of a sequence, the mean of start and end and over sequences."""
-        assert isinstance(network, Network)
-        logits = network(part.batch).logits[self.head].float()  # (T, 2)
+        logits = outputs.logits[self.head].float()  # (T, 2)
         logits, labels = part.batch.pad(logits, float("-inf")).transpose(1, 2), part.labels  # (S, 2, L)
         loss = F.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1), reduction="sum") / 2
         correct = (logits.detach().argmax(dim=-1) == labels).all(dim=-1).sum()
@@ -211,7 +206,7 @@ class QuestionAnswering(TextTask):
     def scorer(self) -> "AnswerScorer":
         return AnswerScorer(self)
 
-    def tuned(self, examples: Sequence[Question], predictions: Sequence[AnswerPrediction]) -> Self:
+    def with_calibrated_thresholds(self, examples: Sequence[Question], predictions: Sequence[AnswerPrediction]) -> Self:
         """With the threshold of the best F1 on these examples, where questions may have no answer."""
         if not self.no_answer:
             return self

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from bertkit.batch import LabeledBatch
 from bertkit.errors import DataError, UsageError
-from bertkit.heads import Network
+from bertkit.heads import NetworkOutput
 from bertkit.tasks.metrics import ClassificationScores, RegressionScores
 from bertkit.tasks.task import Loss
 from bertkit.tasks.texts import OfTexts, TextExample, check_options, mean_over_windows, names_of, place_of_name
@@ -41,7 +41,7 @@ class _OneNumber(OfTexts):
     """One output, trained by squared error.
 
     During training the head gives the number less ``center`` in units of ``scale``, so that any unit of the targets can
-    be learned at the usual learning rates; ``finished`` puts both into the head.
+    be learned at the usual learning rates; `fold_target_scaling` moves both into the head.
     """
 
     label_names: tuple[str, ...] = ("score",)
@@ -56,15 +56,10 @@ class _OneNumber(OfTexts):
         if self.scale <= 0:
             raise UsageError(f"scale={self.scale}: expected a number above 0")
 
-    def totals(self, batch: LabeledBatch) -> Tensor:
-        """(1,) sequences."""
-        return torch.tensor([len(batch.labels)], dtype=torch.float64)
-
-    def loss(self, network: nn.Module, part: LabeledBatch, totals: Tensor) -> Loss:
+    def loss(self, outputs: NetworkOutput, part: LabeledBatch, totals: Tensor) -> Loss:
         """Mean squared error in units of ``scale``."""
-        assert isinstance(network, Network)
-        outputs = network(part.batch).logits[self.head].float().squeeze(-1)
-        loss = (outputs - (part.labels - self.center) / self.scale).square().sum()
+        scores = outputs.logits[self.head].float().squeeze(-1)
+        loss = (scores - (part.labels - self.center) / self.scale).square().sum()
         return Loss(loss / float(totals[0]), torch.stack([loss.detach().double().cpu(), self.totals(part)[0]]))
 
     def metrics(self, sums: Tensor) -> dict[str, float]:
@@ -72,10 +67,9 @@ class _OneNumber(OfTexts):
         loss, number = sums.tolist()
         return {"loss": loss / max(number, 1)}
 
-    def finished(self, network: nn.Module) -> Self:
-        """With ``center`` and ``scale`` in the head's weights, which then gives the number itself."""
-        assert isinstance(network, Network)
-        *_, last = (part for part in network.heads[self.head].modules() if isinstance(part, nn.Linear))
+    def fold_target_scaling(self, head: nn.Module) -> Self:
+        """Multiply ``scale`` into the weights of the head and add ``center`` to its bias: its logit is the number."""
+        *_, last = (part for part in head.modules() if isinstance(part, nn.Linear))
         with torch.no_grad():
             last.weight.mul_(self.scale)
             last.bias.mul_(self.scale).add_(self.center)

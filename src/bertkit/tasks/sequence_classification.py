@@ -11,11 +11,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from bertkit.batch import LabeledBatch
 from bertkit.errors import DataError, UsageError
-from bertkit.heads import Network
+from bertkit.heads import NetworkOutput
 from bertkit.tasks.cross_entropy import WEIGHT_OPTIONS, OneOfClasses, Weighted, balanced_weights, weights_asked_for
 from bertkit.tasks.metrics import ClassificationScores, MultiLabelScores
 from bertkit.tasks.task import Loss
@@ -198,10 +198,9 @@ class MultiLabelClassification(_Classification):
         """(1,) sequences times labels."""
         return torch.tensor([batch.labels.numel()], dtype=torch.float64)
 
-    def loss(self, network: nn.Module, part: LabeledBatch, totals: Tensor) -> Loss:
+    def loss(self, outputs: NetworkOutput, part: LabeledBatch, totals: Tensor) -> Loss:
         """Binary cross-entropy in nats, the mean over sequences and labels."""
-        assert isinstance(network, Network)
-        logits = network(part.batch).logits[self.head].float()
+        logits = outputs.logits[self.head].float()
         targets = part.labels * (1 - self.label_smoothing) + self.label_smoothing / 2
         weights = self._weights(logits)
         loss = F.binary_cross_entropy_with_logits(logits, targets, pos_weight=weights, reduction="sum")
@@ -232,7 +231,9 @@ class MultiLabelClassification(_Classification):
     def scorer(self) -> "MultiLabelScorer":
         return MultiLabelScorer(self)
 
-    def tuned(self, examples: Sequence[TextExample], predictions: Sequence[LabelsPrediction]) -> Self:
+    def with_calibrated_thresholds(
+        self, examples: Sequence[TextExample], predictions: Sequence[LabelsPrediction]
+    ) -> Self:
         """Of each label the threshold with the best F1 on these examples, halfway between two probabilities; 0.5 where
         none or all of them have it."""
         targets = self.targets(examples) > 0

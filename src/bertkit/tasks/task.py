@@ -6,10 +6,12 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from bertkit.batch import LabeledBatch, LabeledEncodings
 from bertkit.errors import UsageError
+from bertkit.heads import NetworkOutput
 from bertkit.tasks.field_types import check_field_types
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.layout import Layout, OnLong
@@ -29,8 +31,8 @@ class Task(Protocol):
         """(k,) float64: what the losses of a batch are divided by, added over ranks before it is used."""
         ...
 
-    def loss(self, network: nn.Module, part: Any, totals: Tensor) -> Loss:
-        """The share of one part in the loss of a batch with these totals."""
+    def loss(self, outputs: Any, part: Any, totals: Tensor) -> Loss:
+        """The share of one part in the loss of a batch with these totals, from the output of the network for it."""
         ...
 
     def metrics(self, sums: Tensor) -> dict[str, float]:
@@ -131,12 +133,12 @@ class TextTask(ABC):
             )
         return cls.example(*item)
 
-    @abstractmethod
     def totals(self, batch: LabeledBatch) -> Tensor:
-        """As `Task.totals`."""
+        """As `Task.totals`: (1,) rows of labels."""
+        return torch.tensor([len(batch.labels)], dtype=torch.float64)
 
     @abstractmethod
-    def loss(self, network: nn.Module, part: LabeledBatch, totals: Tensor) -> Loss:
+    def loss(self, outputs: NetworkOutput, part: LabeledBatch, totals: Tensor) -> Loss:
         """As `Task.loss`."""
 
     @abstractmethod
@@ -176,10 +178,10 @@ class TextTask(ABC):
     def scorer(self) -> Scorer:
         """An empty count of predictions."""
 
-    def tuned(self, examples: Sequence[Any], predictions: Sequence[Any]) -> Self:
-        """The task with what is set on held-out examples after training, such as a threshold."""
+    def with_calibrated_thresholds(self, examples: Sequence[Any], predictions: Sequence[Any]) -> Self:
+        """The task with the thresholds that are best on these held-out examples."""
         return self
 
-    def finished(self, network: nn.Module) -> Self:
-        """The task once training is over; it may change the head, to give what published heads of its kind give."""
+    def fold_target_scaling(self, head: nn.Module) -> Self:
+        """The task after training, when its head is changed to compute targets in their own unit."""
         return self
