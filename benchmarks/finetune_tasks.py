@@ -14,9 +14,10 @@ from typing import Any
 import texts
 from finetuners import Settings
 
+from bertkit.tasks import read_examples
 from bertkit.tasks.answers import AnswerScores
 from bertkit.tasks.metrics import ClassificationScores, EntityScores, RegressionScores
-from bertkit.tasks.reading import BadRows, read_examples
+from bertkit.tasks.reading import BadRows
 from bertkit.tasks.tags import Tags, complete_names, entities_in, guess_scheme, spell
 
 MAX_TEST = 1_500  # examples

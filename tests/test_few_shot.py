@@ -22,9 +22,9 @@ from bertkit.checkpoint import SentenceSettings
 from bertkit.cli import run
 from bertkit.errors import CheckpointError, DataError, UsageError
 from bertkit.finetuning import Finetuning, FinetuningSettings
-from bertkit.finetuning.supervised_contrastive import INVERSE_PENALTY, ROUNDS, ContrastFeed, logistic_regression
 from bertkit.tasks import FewShotClassification
-from bertkit.tasks.few_shot import TEMPERATURE
+from bertkit.tasks.few_shot import ROUNDS, TEMPERATURE, ContrastFeed
+from bertkit.tasks.logistic_regression import INVERSE_PENALTY, logistic_regression
 from bertkit.training import outputs_of
 
 WORDS = "the of and sat un run walk talk blue red green one two three four".split()

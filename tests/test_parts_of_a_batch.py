@@ -13,8 +13,8 @@ from random_models import error, our_model
 from bertkit import Model
 from bertkit.batch import LabeledBatch
 from bertkit.finetuning import Finetuning, FinetuningSettings
-from bertkit.finetuning.supervised_contrastive import ContrastFeed
 from bertkit.tasks import FewShotClassification, TextTask
+from bertkit.tasks.few_shot import ContrastFeed
 from bertkit.tokenizer.layout import Layout
 from bertkit.training import TrainingSettings, compute_gradients, outputs_of, trainer
 

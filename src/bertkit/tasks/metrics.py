@@ -14,6 +14,9 @@ from numpy.typing import ArrayLike
 from bertkit.errors import UsageError
 from bertkit.tasks.tags import Tags
 
+_CONSTANT = 1e-28
+"""Of squares: a spread that rounding makes of numbers that are all the same."""
+
 
 class LabelScore(NamedTuple):
     """The scores of one label, or of one type of entity."""
@@ -86,53 +89,27 @@ class MultiLabelScores:
 
 
 class RegressionScores:
-    """A number for each example.
-
-    The errors and Pearson's correlation are made of 56 bytes of sums. Spearman's is of ranks, which need all examples:
-    16 bytes each.
-    """
+    """A number for each example; kept are all pairs, 16 bytes each, as ranks need them."""
 
     def __init__(self) -> None:
-        self._count = 0
-        self._mean = np.zeros(2)  # of targets and of predictions
-        self._moments = np.zeros((2, 2))  # sums of products of the distances from the means
-        self._absolute = 0.0
-        self._pairs: list[np.ndarray] = []  # each (n, 2)
+        self._pairs: list[np.ndarray] = [np.zeros((0, 2))]  # each (n, 2)
 
     def add(self, targets: ArrayLike, predictions: ArrayLike) -> None:
-        """(n,) true and predicted numbers; the moments are taken over as in Chan, Golub & LeVeque 1983.
+        """(n,) true and predicted numbers.
 
         Raises:
             UsageError: numbers that differ, or that are not finite.
         """
         pairs = np.stack(_alike(targets, predictions, np.float64), axis=-1)
-        if not len(pairs):
-            return
         if not np.isfinite(pairs).all():
             raise UsageError(f"example {int((~np.isfinite(pairs)).any(axis=1).argmax())} of a batch is not finite")
-        mean, count = pairs.mean(axis=0), self._count + len(pairs)
-        apart = mean - self._mean
-        self._moments = self._moments + (pairs - mean).T @ (pairs - mean)
-        self._moments += np.outer(apart, apart) * (self._count * len(pairs) / count)
-        self._mean = self._mean + apart * (len(pairs) / count)
-        self._count = count
-        self._absolute += float(np.abs(pairs[:, 0] - pairs[:, 1]).sum())
         self._pairs.append(pairs)
 
     def results(self) -> dict[str, float]:
         """``pearson``, ``spearman``, ``mean_squared_error``, ``mean_absolute_error``."""
-        pairs = np.concatenate(self._pairs) if self._pairs else np.zeros((0, 2))
-        ranks = np.stack([_ranks(pairs[:, 0]), _ranks(pairs[:, 1])], axis=-1)
-        ranks -= ranks.mean(axis=0) if len(ranks) else 0.0
-        (targets, both), (_, predictions) = self._moments
-        shift = self._mean[0] - self._mean[1]
-        count = max(1, self._count)
-        return {
-            "pearson": _correlation(self._moments),
-            "spearman": _correlation(ranks.T @ ranks),
-            "mean_squared_error": float((targets - 2 * both + predictions) / count + shift**2),
-            "mean_absolute_error": self._absolute / count,
-        }
+        pairs = np.concatenate(self._pairs)
+        results = number_results(*pairs.T, np.ones((1, len(pairs))))
+        return {name: float(value[0]) for name, value in results.items()}
 
 
 class EntityScores:
@@ -180,6 +157,17 @@ def several_results(correct: np.ndarray, true: np.ndarray, predicted: np.ndarray
     }
 
 
+def number_results(targets: np.ndarray, predicted: np.ndarray, weights: np.ndarray) -> dict[str, np.ndarray]:
+    """(R,) what `RegressionScores.results` gives, of (G,) pairs that count by (R, G) weights."""
+    apart, number = predicted - targets, weights.sum(axis=1)
+    return {
+        "pearson": _correlation(weights, targets[None], predicted[None]),
+        "spearman": _correlation(weights, _ranks(targets, weights), _ranks(predicted, weights)),
+        "mean_squared_error": ratio(weights @ apart**2, number),
+        "mean_absolute_error": ratio(weights @ np.abs(apart), number),
+    }
+
+
 def entity_results(correct: np.ndarray, true: np.ndarray, predicted: np.ndarray) -> dict[str, np.ndarray]:
     """(...) what `EntityScores.results` tells of entities, from (..., types) counts as of `class_results`."""
     num_correct, num_true, num_predicted = (counts.sum(-1) for counts in (correct, true, predicted))
@@ -209,15 +197,25 @@ def _as_floats(results: dict[str, np.ndarray]) -> dict[str, float]:
     return {name: float(value) for name, value in results.items()}
 
 
-def _correlation(moments: np.ndarray) -> float:
-    spread = float(np.sqrt(moments[0, 0]) * np.sqrt(moments[1, 1]))
-    return float(np.clip(moments[0, 1] / spread, -1.0, 1.0)) if spread else float("nan")
+def _correlation(weights: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """(R,) Pearson's of weighted (R or 1, G) values; NaN where one of them is constant."""
+    number = weights.sum(axis=1, keepdims=True)
+    moved = [values - ratio((weights * values).sum(axis=1, keepdims=True), number) for values in (x, y)]
+    (x_spread, both), (_, y_spread) = [[(weights * a * b).sum(axis=1) for b in moved] for a in moved]
+    sizes = [(weights * values**2).sum(axis=1) for values in (x, y)]
+    varies = (x_spread > _CONSTANT * sizes[0]) & (y_spread > _CONSTANT * sizes[1])
+    found = np.divide(both, np.sqrt(x_spread * y_spread), out=np.full(len(both), np.nan), where=varies)
+    return np.clip(found, -1.0, 1.0)
 
 
-def _ranks(values: np.ndarray) -> np.ndarray:
-    """From 1; those of equal values are their mean."""
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return (np.cumsum(counts) - (counts - 1) / 2)[place]
+def _ranks(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """(R, G) ranks of (G,) values, each standing as often as (R, G) weights say; those of equal values are their
+    mean."""
+    different, place = np.unique(values, return_inverse=True)
+    order = np.argsort(place, kind="stable")
+    starts = np.searchsorted(place[order], np.arange(len(different)))
+    number = np.add.reduceat(weights[:, order], starts, axis=1)  # (R, different values)
+    return (np.cumsum(number, axis=1) - (number - 1) / 2)[:, place]
 
 
 def _alike(labels: ArrayLike, predictions: ArrayLike, dtype: type) -> tuple[np.ndarray, np.ndarray]:

@@ -1,4 +1,4 @@
-"""How much of something has a text or a pair: a real number, or one of levels in an order.
+"""Regression and ordinal regression over texts and text pairs.
 
 Shape letters: B sequences, N examples.
 """
@@ -15,9 +15,12 @@ from torch import Tensor, nn
 from bertkit.batch import LabeledBatch
 from bertkit.errors import DataError, UsageError
 from bertkit.heads import NetworkOutput
+from bertkit.tasks.examples import TextExample
 from bertkit.tasks.metrics import ClassificationScores, RegressionScores
-from bertkit.tasks.task import Loss
-from bertkit.tasks.texts import OfTexts, TextExample, check_options, mean_over_windows, names_of, place_of_name
+from bertkit.tasks.reading.texts import LabelKind
+from bertkit.tasks.scoring import Numbers
+from bertkit.tasks.task import Loss, Option
+from bertkit.tasks.texts import OfTexts, mean_over_windows, names_of, place_of_name
 from bertkit.tokenizer import Encodings
 
 
@@ -75,6 +78,14 @@ class _OneNumber(OfTexts):
             last.bias.mul_(self.scale).add_(self.center)
         return replace(self, center=0.0, scale=1.0)
 
+    def predicted(self, predictions: Sequence[ScorePrediction | LevelPrediction]) -> np.ndarray:
+        """(N,) float64."""
+        return np.array([prediction.score for prediction in predictions], np.float64)
+
+    @property
+    def scoring(self) -> Numbers:
+        return Numbers(self.known_labels or ())
+
     def _scores(self, encodings: Encodings, logits: np.ndarray) -> list[float]:
         return (mean_over_windows(encodings, logits)[:, 0] * self.scale + self.center).tolist()
 
@@ -84,6 +95,13 @@ class Regression(_OneNumber):
     """A real number for each text."""
 
     name: ClassVar[str] = "regression"
+    label_kind: ClassVar[LabelKind] = "number"
+
+    @classmethod
+    def of_published(cls, label_names: tuple[str, ...] | None, problem_type: str | None) -> Self | None:
+        """As `TextTask.of_published`: by its problem type, or one label without a problem type."""
+        is_one = problem_type is None and len(label_names or ()) == 1
+        return cls(label_names) if label_names is not None and (problem_type == cls.problem_type or is_one) else None
 
     @property
     def known_labels(self) -> None:
@@ -93,7 +111,7 @@ class Regression(_OneNumber):
     @classmethod
     def of_examples(cls, examples: Sequence[TextExample], options: Mapping[str, Any]) -> Self:
         """As `TextTask.of_examples`; there are no options."""
-        check_options(options, (), cls.name)
+        cls.check_options(options)
         if not examples:
             raise DataError("there are no examples to learn from")
         targets = cls().targets(examples).astype(np.float64)
@@ -138,7 +156,7 @@ class RegressionScorer:
 
     def add(self, examples: Sequence[TextExample], predictions: Sequence[ScorePrediction]) -> None:
         """As `Scorer.add`."""
-        self.scores.add(self.task.targets(examples), [prediction.score for prediction in predictions])
+        self.scores.add(self.task.targets(examples), self.task.predicted(predictions))
 
     def results(self) -> dict[str, float]:
         """As `Scorer.results`."""
@@ -153,6 +171,10 @@ class OrdinalRegression(_OneNumber):
     levels: tuple[str, ...] = ()  # from the lowest to the highest
 
     name: ClassVar[str] = "ordinal-regression"
+    label_kind: ClassVar[LabelKind] = "class"
+    options: ClassVar[Mapping[str, Option]] = {
+        "levels": Option(list[str], "Of ordinal regression, from the lowest to the highest.")
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -165,6 +187,11 @@ class OrdinalRegression(_OneNumber):
         return self.levels
 
     @classmethod
+    def labels_in(cls, options: Mapping[str, Any]) -> Sequence[str] | None:
+        """The levels, where they are given."""
+        return options.get("levels")
+
+    @classmethod
     def of_examples(cls, examples: Sequence[TextExample], options: Mapping[str, Any]) -> Self:
         """As `TextTask.of_examples`.
 
@@ -175,7 +202,7 @@ class OrdinalRegression(_OneNumber):
         Raises:
             DataError: labels that are no numbers, without "levels"; or fewer than two.
         """
-        check_options(options, ("levels",), cls.name)
+        cls.check_options(options)
         found = names_of(examples)
         levels = tuple(options.get("levels") or found)
         if not options.get("levels"):
@@ -220,7 +247,7 @@ class OrdinalScorer:
     def add(self, examples: Sequence[TextExample], predictions: Sequence[LevelPrediction]) -> None:
         """As `Scorer.add`."""
         targets = self.task.targets(examples)
-        self.numbers.add(targets, [prediction.score for prediction in predictions])
+        self.numbers.add(targets, self.task.predicted(predictions))
         self.levels.add(targets, [self.task.levels.index(prediction.label) for prediction in predictions])
 
     def results(self) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Which label has a text or a pair: one of two or more, or any number of them.
+"""Single- and multi-label classification of texts and text pairs.
 
 Devlin et al. 2018, section 4.1. Shape letters: B sequences, N examples, C labels.
 """
@@ -16,10 +16,13 @@ from torch import Tensor
 from bertkit.batch import LabeledBatch
 from bertkit.errors import DataError, UsageError
 from bertkit.heads import NetworkOutput
-from bertkit.tasks.cross_entropy import WEIGHT_OPTIONS, OneOfClasses, Weighted, balanced_weights, weights_asked_for
+from bertkit.tasks.cross_entropy import OneOfClasses, Weighted, balanced_weights, weights_asked_for
+from bertkit.tasks.examples import TextExample
 from bertkit.tasks.metrics import ClassificationScores, MultiLabelScores
+from bertkit.tasks.reading.texts import LabelKind
+from bertkit.tasks.scoring import OneLabel, SeveralLabels
 from bertkit.tasks.task import Loss
-from bertkit.tasks.texts import OfTexts, TextExample, check_options, mean_over_windows, names_of, place_of_name
+from bertkit.tasks.texts import OfTexts, mean_over_windows, names_of, place_of_name
 from bertkit.tokenizer import Encodings
 
 _SMALLEST = 1e-16  # probability, in the loss of predictions
@@ -57,7 +60,7 @@ class _Classification(OfTexts, Weighted):
         Raises:
             DataError: fewer than two labels, or one that only one example has.
         """
-        check_options(options, WEIGHT_OPTIONS, cls.name)
+        cls.check_options(options)
         found = names_of(examples)
         for example, why in cls.unusable_examples(examples):
             raise example.error(why)
@@ -97,8 +100,17 @@ class SequenceClassification(OneOfClasses, _Classification):
     """One label of C for each text."""
 
     name: ClassVar[str] = "sequence-classification"
+    label_kind: ClassVar[LabelKind] = "class"
     best_by: ClassVar[str] = "accuracy"
     problem_type: ClassVar[str | None] = "single_label_classification"
+
+    @classmethod
+    def of_published(cls, label_names: tuple[str, ...] | None, problem_type: str | None) -> Self | None:
+        """As `TextTask.of_published`; without a problem type it has two labels or more."""
+        is_other = problem_type in ("regression", "multi_label_classification")
+        if label_names is None or is_other or (problem_type is None and len(label_names) == 1):
+            return None
+        return cls(label_names)
 
     @classmethod
     def _check_names(cls, found: Mapping[str, Sequence[TextExample]]) -> None:
@@ -129,6 +141,20 @@ class SequenceClassification(OneOfClasses, _Classification):
             for place, row in zip(best, probabilities.tolist(), strict=True)
         ]
 
+    def predicted(self, predictions: Sequence[LabelPrediction]) -> np.ndarray:
+        """(N,) int64."""
+        return np.array([self._numbers[prediction.label] for prediction in predictions], np.int64)
+
+    @property
+    def scoring(self) -> OneLabel:
+        return OneLabel(self.label_names)
+
+    def probabilities(
+        self, examples: Sequence[Any], predictions: Sequence[LabelPrediction], encodings: Encodings, logits: np.ndarray
+    ) -> tuple[np.ndarray, None]:
+        """(N, C) float32."""
+        return _probabilities(predictions, self.label_names).astype(np.float32), None
+
     def scorer(self) -> "ClassificationScorer":
         return ClassificationScorer(self)
 
@@ -146,7 +172,7 @@ class ClassificationScorer:
         found = [prediction.probabilities[names[label]] for label, prediction in zip(labels, predictions, strict=True)]
         self._loss -= float(np.log(np.maximum(found, _SMALLEST)).sum())
         self._number += len(labels)
-        self.scores.add(labels, [self.task._numbers[prediction.label] for prediction in predictions])
+        self.scores.add(labels, self.task.predicted(predictions))
 
     def results(self) -> dict[str, float]:
         """As `Scorer.results`."""
@@ -161,9 +187,10 @@ class MultiLabelClassification(_Classification):
     half of it away from 0 and 1.
     """
 
-    thresholds: tuple[float, ...] = ()  # probability from which on a text has a label; (): 0.5
+    thresholds: tuple[float, ...] = ()  # probability from which on a text has a label; (): 0.5  # pyrefly: ignore
 
     name: ClassVar[str] = "multi-label-classification"
+    label_kind: ClassVar[LabelKind] = "set"
     best_by: ClassVar[str] = "micro_f1"
     problem_type: ClassVar[str | None] = "multi_label_classification"
 
@@ -173,6 +200,16 @@ class MultiLabelClassification(_Classification):
             raise UsageError(f"{len(self.thresholds)} thresholds for {len(self.label_names)} labels")
         if any(not 0 <= threshold <= 1 for threshold in self.thresholds):
             raise UsageError(f"thresholds={self.thresholds!r:.60}: expected probabilities from 0 to 1")
+
+    @classmethod
+    def of_published(cls, label_names: tuple[str, ...] | None, problem_type: str | None) -> Self | None:
+        """As `TextTask.of_published`."""
+        return None if label_names is None or problem_type != cls.problem_type else cls(label_names)
+
+    @property
+    def has_thresholds(self) -> bool:
+        """As `TextTask.has_thresholds`."""
+        return bool(self.thresholds)
 
     @classmethod
     def _check_names(cls, found: Mapping[str, Sequence[TextExample]]) -> None:
@@ -228,6 +265,26 @@ class MultiLabelClassification(_Classification):
             for decided, row in zip(has, probabilities.tolist(), strict=True)
         ]
 
+    def predicted(self, predictions: Sequence[LabelsPrediction]) -> np.ndarray:
+        """(N, C) bool."""
+        has = [[name in prediction.labels for name in self.label_names] for prediction in predictions]
+        return np.array(has, np.bool_).reshape(-1, len(self.label_names))
+
+    @property
+    def scoring(self) -> SeveralLabels:
+        return SeveralLabels(self.label_names)
+
+    def probabilities(
+        self, examples: Sequence[Any], predictions: Sequence[LabelsPrediction], encodings: Encodings, logits: np.ndarray
+    ) -> tuple[np.ndarray, None]:
+        """(N, C) float64."""
+        return _probabilities(predictions, self.label_names), None
+
+    @staticmethod
+    def label_of(example: TextExample) -> Any:
+        """The set of its labels."""
+        return {example.label} if isinstance(example.label, str) else set(example.label or ())
+
     def scorer(self) -> "MultiLabelScorer":
         return MultiLabelScorer(self)
 
@@ -255,7 +312,7 @@ class MultiLabelScorer:
         found = _probabilities(predictions, names)
         self._loss -= float(np.log(np.maximum(np.where(targets > 0, found, 1 - found), _SMALLEST)).sum())
         self._number += targets.size
-        self.scores.add(targets, [[name in prediction.labels for name in names] for prediction in predictions])
+        self.scores.add(targets, self.task.predicted(predictions))
 
     def results(self) -> dict[str, float]:
         """As `Scorer.results`."""
@@ -280,5 +337,5 @@ def best_threshold(targets: np.ndarray, probabilities: np.ndarray) -> float:
     return float(candidates[np.abs(candidates - 0.5).argmin()])
 
 
-def _probabilities(predictions: Sequence[LabelsPrediction], names: Sequence[str]) -> np.ndarray:
+def _probabilities(predictions: Sequence[LabelPrediction | LabelsPrediction], names: Sequence[str]) -> np.ndarray:
     return np.array([[prediction.probabilities[name] for name in names] for prediction in predictions])

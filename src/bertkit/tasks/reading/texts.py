@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bertkit.corpus.texts import place
+from bertkit.tasks.examples import TextExample
 from bertkit.tasks.reading.tables import BadRows, Table, check_roles, open_table, text_of, unknown_label
-from bertkit.tasks.texts import TextExample
 
 LabelKind = Literal["class", "set", "number"]
 """What a label is: one name, any number of names, or a real number."""

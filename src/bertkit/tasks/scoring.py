@@ -6,29 +6,20 @@ N examples, G different rows, R draws, C labels or types of entities, K columns.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from bertkit.evidence.outcomes import JudgedTask
-from bertkit.tasks import (
-    MultiLabelClassification,
-    OrdinalRegression,
-    Regression,
-    SequenceClassification,
-    TokenClassification,
-)
-from bertkit.tasks.metrics import class_results, entity_results, ratio, several_results
+from bertkit.tasks.metrics import class_results, entity_results, number_results, ratio, several_results
 from bertkit.tasks.tags import Tags
-
-_CONSTANT = 1e-28
-"""Of squares: a spread that rounding makes of numbers that are all the same."""
 
 
 @dataclass(frozen=True)
 class Scoring(ABC):
     """Rows, and the scores that they make; the scores are named as those of the task's scorer."""
 
-    labels: tuple[str, ...]  # that have scores of their own
+    labels: tuple[str, ...]  # that have scores
+    may_have_none: ClassVar[bool] = False  # whether a row may have none of the labels
 
     @abstractmethod
     def rows(self, targets: np.ndarray, predicted: np.ndarray, example_of: np.ndarray, num_examples: int) -> np.ndarray:
@@ -92,15 +83,8 @@ class Numbers(Scoring):
         return OneLabel(self.labels).counts(nearest, weights)
 
     def results(self, rows, weights):
-        targets, predicted = rows.T
-        apart, number = predicted - targets, weights.sum(axis=1)
         of_levels = class_results(*self.counts(rows, weights)) if self.labels else {}
-        return of_levels | {
-            "pearson": _correlation(weights, targets[None], predicted[None]),
-            "spearman": _correlation(weights, _ranks(targets, weights), _ranks(predicted, weights)),
-            "mean_squared_error": ratio(weights @ apart**2, number),
-            "mean_absolute_error": ratio(weights @ np.abs(apart), number),
-        }
+        return of_levels | number_results(*rows.T, weights)
 
 
 @dataclass(frozen=True)
@@ -126,6 +110,7 @@ class EntityLabels(Scoring):
     of these have the right tag."""
 
     tags: Tags
+    may_have_none: ClassVar[bool] = True
 
     def rows(self, targets, predicted, example_of, num_examples):
         words = np.bincount(example_of, minlength=num_examples)
@@ -147,45 +132,6 @@ class EntityLabels(Scoring):
         return entity_results(*self.counts(rows, weights)) | {"accuracy": ratio(right, words)}
 
 
-def scoring_of(task: JudgedTask) -> Scoring:
-    """How a task is scored."""
-    match task:
-        case SequenceClassification():
-            return OneLabel(task.label_names)
-        case MultiLabelClassification():
-            return SeveralLabels(task.label_names)
-        case OrdinalRegression():
-            return Numbers(task.levels)
-        case Regression():
-            return Numbers(())
-        case TokenClassification(scheme="plain"):
-            return WordLabels(task.label_names)
-        case TokenClassification():
-            tags = Tags(task.label_names, task.scheme)
-            return EntityLabels(tags.types, tags)
-
-
 def _per_example(labels: np.ndarray, example_of: np.ndarray, num_examples: int, num_labels: int) -> np.ndarray:
     """(N, C) how often each label stands in each example."""
     return np.bincount(example_of * num_labels + labels, minlength=num_examples * num_labels).reshape(num_examples, -1)
-
-
-def _correlation(weights: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """(R,) Pearson's of weighted (R or 1, G) values; NaN where one of them is constant."""
-    number = weights.sum(axis=1, keepdims=True)
-    moved = [values - (weights * values).sum(axis=1, keepdims=True) / number for values in (x, y)]
-    (x_spread, both), (_, y_spread) = [[(weights * a * b).sum(axis=1) for b in moved] for a in moved]
-    sizes = [(weights * values**2).sum(axis=1) for values in (x, y)]
-    varies = (x_spread > _CONSTANT * sizes[0]) & (y_spread > _CONSTANT * sizes[1])
-    found = np.divide(both, np.sqrt(x_spread * y_spread), out=np.full(len(both), np.nan), where=varies)
-    return np.clip(found, -1.0, 1.0)
-
-
-def _ranks(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """(R, G) ranks of (G,) values, each standing as often as (R, G) weights say; those of equal values are their
-    mean."""
-    different, place = np.unique(values, return_inverse=True)
-    order = np.argsort(place, kind="stable")
-    starts = np.searchsorted(place[order], np.arange(len(different)))
-    number = np.add.reduceat(weights[:, order], starts, axis=1)  # (R, different values)
-    return (np.cumsum(number, axis=1) - (number - 1) / 2)[:, place]
