@@ -43,6 +43,7 @@ from bertkit.tasks import (
     TextExample,
     TokenClassification,
 )
+from bertkit.tasks.scoring import Scores
 from bertkit.tokenizer.layout import Layout
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -146,9 +147,10 @@ def drawn(outcomes: Outcomes, numbers: np.ndarray) -> dict[str, float]:
             return of_numbers
         predicted = np.clip(np.rint(predicted), 0, 2).astype(int)
     if isinstance(task, TokenClassification) and task.scheme == "BIO":
-        scorer, cu_words = task.scorer(), np.cumsum([0, *(np.sum(outcomes.example_of == one) for one in numbers)])
-        scorer.scores.add(targets, predicted, cu_words)  # equal to seqeval's in test_metrics
-        return scorer.results()
+        scores, lengths = Scores(task.scoring), [np.sum(outcomes.example_of == one) for one in numbers]
+        text_of = np.repeat(np.arange(len(lengths)), lengths)
+        scores.add(targets, predicted, text_of)  # equal to seqeval's in test_metrics
+        return scores.results()
     scores = {
         "accuracy": sklearn_metrics.accuracy_score(targets, predicted),
         "macro_f1": sklearn_metrics.f1_score(targets, predicted, average="macro"),

@@ -30,7 +30,6 @@ from bertkit.tasks.metrics import label_scores
 from bertkit.tasks.scoring import Scoring
 
 _NUM_CONFUSIONS = 15
-_SMALLEST = 1e-16  # probability, as in the loss of `Model.evaluate`
 
 
 @dataclass(frozen=True)
@@ -165,15 +164,10 @@ def _baseline(outcomes: Outcomes, train: Any, metric: str, missing: dict[str, st
 
 
 def _loss(outcomes: Outcomes) -> dict[str, Measured]:
-    """Mean negative log-likelihood of labels, as `Model.evaluate` has it; of tasks that it gives none for, none."""
-    probabilities, targets = outcomes.probabilities, outcomes.targets
-    if probabilities is None or outcomes.was_read is not None:
+    """Mean negative log-likelihood of labels; none of words and numbers."""
+    if outcomes.probabilities is None or outcomes.losses is None:
         return {}
-    if outcomes.has_several:
-        losses = -np.log(np.maximum(np.where(targets, probabilities, 1 - probabilities), _SMALLEST)).mean(axis=1)
-    else:
-        losses = -np.log(np.maximum(probabilities[np.arange(len(targets)), targets].astype(np.float64), _SMALLEST))
-    return {"loss": Measured(float(losses.mean()), *bootstrap_interval(losses))}
+    return {"loss": Measured(float(outcomes.losses.mean()), *bootstrap_interval(outcomes.losses))}
 
 
 def _labels(scoring: Scoring, rows: np.ndarray) -> list[LabelRow]:

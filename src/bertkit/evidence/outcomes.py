@@ -31,7 +31,8 @@ class Outcomes:
     num_tokens: np.ndarray  # (N,) int64, of the whole text, special tokens included
     num_tokens_cut: np.ndarray  # (N,) int64
     num_windows: np.ndarray  # (N,) int64
-    was_read: np.ndarray | None = None  # (W,) bool: the model has seen the word; None: not words
+    was_read: np.ndarray | None = None  # (W,) bool: the model has encoded the word; None: not words
+    losses: np.ndarray | None = None  # (N,) of each example; None: the task has none
 
     @cached_property
     def example_of(self) -> np.ndarray:
@@ -115,15 +116,13 @@ class _Taken:
         )
         probabilities, was_read = self.task.probabilities(examples, predictions, encodings, logits)
         predicted = self.task.predicted(predictions)
-        self._parts.append((was_read, predicted, probabilities, lengths + cut, cut, windows))
+        losses = self.task.losses(self.task.truth(examples), predictions)
+        self._parts.append((predicted, probabilities, lengths + cut, cut, windows, was_read, losses))
         return [None] * len(examples)
 
     def arrays(self) -> tuple[Any, ...]:
         """The fields of `Outcomes` from ``predicted`` on."""
-        was_read, *others = (
-            None if parts[0] is None else np.concatenate(parts) for parts in zip(*self._parts, strict=True)
-        )
-        return (*others, was_read)
+        return tuple(None if parts[0] is None else np.concatenate(parts) for parts in zip(*self._parts, strict=True))
 
 
 def excerpt(text: str, around: int = 0) -> str:

@@ -19,4 +19,6 @@ def measured_scores(task: TextTask, examples: Sequence[Any], predictions: Sequen
     """
     if not isinstance(task, JudgedTask):
         return {}
-    return bootstrap_scores(task.scoring, task.rows(examples, task.predicted(predictions)))
+    truth, predicted = task.truth(examples), task.predicted(predictions)
+    rows = task.scoring.rows(truth, predicted, task.example_of(examples), len(examples))
+    return bootstrap_scores(task.scoring, rows)

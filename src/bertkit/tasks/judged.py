@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bertkit.tasks.scoring import Scoring
+from bertkit.tasks.scoring import Scores, Scoring
 from bertkit.tasks.task import TextTask
 from bertkit.tokenizer import Encodings
 
@@ -55,14 +55,18 @@ class JudgedTask(TextTask):
             return targets > 0
         return targets.astype(np.float64) if targets.dtype.kind == "f" else targets
 
-    def rows(self, examples: Sequence[Any], predicted: np.ndarray) -> np.ndarray:
-        """(N, K) what the scores of examples are made of: see `Scoring.rows`."""
-        return self.scoring.rows(self.truth(examples), predicted, self.example_of(examples), len(examples))
-
     def example_of(self, examples: Sequence[Any]) -> np.ndarray:
         """The number of the example that each row of the arrays belongs to, int64."""
         numbers = np.arange(len(examples))
         return np.repeat(numbers, [len(example.words or ()) for example in examples]) if self.of_words else numbers
+
+    def losses(self, truth: np.ndarray, predictions: Sequence[Any]) -> np.ndarray | None:
+        """(N,) the loss of each prediction; None: the task has none."""
+        return None
+
+    def scorer(self) -> "JudgedScorer":
+        """As `TextTask.scorer`."""
+        return JudgedScorer(self)
 
     def probabilities(
         self, examples: Sequence[Any], predictions: Sequence[Any], encodings: Encodings, logits: np.ndarray
@@ -91,3 +95,26 @@ class JudgedTask(TextTask):
             return "mean", targets.mean(keepdims=True).astype(np.float32)
         counts = np.bincount(targets, minlength=len(self.label_names or ()))
         return "most frequent label", np.log(np.maximum(counts / counts.sum(), _SMALLEST)).astype(np.float32)
+
+
+class JudgedScorer:
+    """The scores of `JudgedTask.scoring`, and the mean loss where the task has one."""
+
+    def __init__(self, task: JudgedTask) -> None:
+        self.task, self._scores = task, Scores(task.scoring)
+        self._has_loss = task.losses(task.truth(()), ()) is not None
+        self._loss = 0.0
+        self._number = 0
+
+    def add(self, examples: Sequence[Any], predictions: Sequence[Any]) -> None:
+        """As `Scorer.add`."""
+        truth = self.task.truth(examples)
+        self._scores.add(truth, self.task.predicted(predictions), self.task.example_of(examples))
+        losses = self.task.losses(truth, predictions)
+        self._loss += 0.0 if losses is None else float(losses.sum())
+        self._number += len(examples)
+
+    def results(self) -> dict[str, float]:
+        """As `Scorer.results`."""
+        loss = {"loss": self._loss / max(self._number, 1)} if self._has_loss else {}
+        return loss | self._scores.results()

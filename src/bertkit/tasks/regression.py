@@ -16,7 +16,6 @@ from bertkit.batch import LabeledBatch
 from bertkit.errors import DataError, UsageError
 from bertkit.heads import NetworkOutput
 from bertkit.tasks.examples import TextExample
-from bertkit.tasks.metrics import ClassificationScores, RegressionScores
 from bertkit.tasks.reading.texts import LabelKind
 from bertkit.tasks.scoring import Numbers
 from bertkit.tasks.task import Loss, Option
@@ -82,6 +81,10 @@ class _OneNumber(OfTexts):
         """(N,) float64."""
         return np.array([prediction.score for prediction in predictions], np.float64)
 
+    def losses(self, truth: np.ndarray, predictions: Sequence[ScorePrediction | LevelPrediction]) -> np.ndarray:
+        """(N,) squared error."""
+        return (truth - self.predicted(predictions)) ** 2
+
     @property
     def scoring(self) -> Numbers:
         return Numbers(self.known_labels or ())
@@ -143,25 +146,6 @@ class Regression(_OneNumber):
     ) -> list[ScorePrediction]:
         """The mean number of a text's windows."""
         return [ScorePrediction(score) for score in self._scores(encodings, logits)]
-
-    def scorer(self) -> "RegressionScorer":
-        return RegressionScorer(self)
-
-
-class RegressionScorer:
-    """Pearson, Spearman, mean squared and absolute error; the "loss" is the mean squared error."""
-
-    def __init__(self, task: Regression) -> None:
-        self.task, self.scores = task, RegressionScores()
-
-    def add(self, examples: Sequence[TextExample], predictions: Sequence[ScorePrediction]) -> None:
-        """As `Scorer.add`."""
-        self.scores.add(self.task.targets(examples), self.task.predicted(predictions))
-
-    def results(self) -> dict[str, float]:
-        """As `Scorer.results`."""
-        results = self.scores.results()
-        return {"loss": results["mean_squared_error"], **results}
 
 
 @dataclass(frozen=True)
@@ -233,27 +217,6 @@ class OrdinalRegression(_OneNumber):
         scores = self._scores(encodings, logits)
         places = np.clip(np.rint(scores), 0, len(self.levels) - 1).astype(int).tolist()
         return [LevelPrediction(self.levels[place], score) for place, score in zip(places, scores, strict=True)]
-
-    def scorer(self) -> "OrdinalScorer":
-        return OrdinalScorer(self)
-
-
-class OrdinalScorer:
-    """What `RegressionScorer` gives of the numbers; and of the levels accuracy, macro F1 and Matthews."""
-
-    def __init__(self, task: OrdinalRegression) -> None:
-        self.task, self.numbers, self.levels = task, RegressionScores(), ClassificationScores(len(task.levels))
-
-    def add(self, examples: Sequence[TextExample], predictions: Sequence[LevelPrediction]) -> None:
-        """As `Scorer.add`."""
-        targets = self.task.targets(examples)
-        self.numbers.add(targets, self.task.predicted(predictions))
-        self.levels.add(targets, [self.task.levels.index(prediction.label) for prediction in predictions])
-
-    def results(self) -> dict[str, float]:
-        """As `Scorer.results`."""
-        results = self.numbers.results()
-        return {"loss": results["mean_squared_error"], **self.levels.results(), **results}
 
 
 def _is_number(name: str) -> bool:

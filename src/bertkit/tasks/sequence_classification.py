@@ -18,7 +18,6 @@ from bertkit.errors import DataError, UsageError
 from bertkit.heads import NetworkOutput
 from bertkit.tasks.cross_entropy import OneOfClasses, Weighted, balanced_weights, weights_asked_for
 from bertkit.tasks.examples import TextExample
-from bertkit.tasks.metrics import ClassificationScores, MultiLabelScores
 from bertkit.tasks.reading.texts import LabelKind
 from bertkit.tasks.scoring import OneLabel, SeveralLabels
 from bertkit.tasks.task import Loss
@@ -155,28 +154,10 @@ class SequenceClassification(OneOfClasses, _Classification):
         """(N, C) float32."""
         return _probabilities(predictions, self.label_names).astype(np.float32), None
 
-    def scorer(self) -> "ClassificationScorer":
-        return ClassificationScorer(self)
-
-
-class ClassificationScorer:
-    """Loss, accuracy, macro F1, Matthews; of two labels the F1 of the second."""
-
-    def __init__(self, task: SequenceClassification) -> None:
-        self.task, self.scores = task, ClassificationScores(len(task.label_names))
-        self._loss = self._number = 0.0
-
-    def add(self, examples: Sequence[TextExample], predictions: Sequence[LabelPrediction]) -> None:
-        """As `Scorer.add`."""
-        names, labels = self.task.label_names, self.task.targets(examples)
-        found = [prediction.probabilities[names[label]] for label, prediction in zip(labels, predictions, strict=True)]
-        self._loss -= float(np.log(np.maximum(found, _SMALLEST)).sum())
-        self._number += len(labels)
-        self.scores.add(labels, self.task.predicted(predictions))
-
-    def results(self) -> dict[str, float]:
-        """As `Scorer.results`."""
-        return {"loss": self._loss / max(self._number, 1), **self.scores.results()}
+    def losses(self, truth: np.ndarray, predictions: Sequence[LabelPrediction]) -> np.ndarray:
+        """(N,) negative log-likelihood, nats."""
+        found = _probabilities(predictions, self.label_names)[np.arange(len(truth)), truth]
+        return -np.log(np.maximum(found, _SMALLEST))
 
 
 @dataclass(frozen=True)
@@ -285,8 +266,10 @@ class MultiLabelClassification(_Classification):
         """The set of its labels."""
         return {example.label} if isinstance(example.label, str) else set(example.label or ())
 
-    def scorer(self) -> "MultiLabelScorer":
-        return MultiLabelScorer(self)
+    def losses(self, truth: np.ndarray, predictions: Sequence[LabelsPrediction]) -> np.ndarray:
+        """(N,) negative log-likelihood of a decision, nats: the mean over labels."""
+        found = _probabilities(predictions, self.label_names)
+        return -np.log(np.maximum(np.where(truth, found, 1 - found), _SMALLEST)).mean(axis=1)
 
     def with_calibrated_thresholds(
         self, examples: Sequence[TextExample], predictions: Sequence[LabelsPrediction]
@@ -297,26 +280,6 @@ class MultiLabelClassification(_Classification):
         found = _probabilities(predictions, self.label_names)
         best = [best_threshold(targets[:, i], found[:, i]) for i in range(len(self.label_names))]
         return replace(self, thresholds=tuple(best))
-
-
-class MultiLabelScorer:
-    """Loss, the share of texts whose labels are all right ("accuracy"), micro and macro F1."""
-
-    def __init__(self, task: MultiLabelClassification) -> None:
-        self.task, self.scores = task, MultiLabelScores(len(task.label_names))
-        self._loss = self._number = 0.0
-
-    def add(self, examples: Sequence[TextExample], predictions: Sequence[LabelsPrediction]) -> None:
-        """As `Scorer.add`."""
-        names, targets = self.task.label_names, self.task.targets(examples)
-        found = _probabilities(predictions, names)
-        self._loss -= float(np.log(np.maximum(np.where(targets > 0, found, 1 - found), _SMALLEST)).sum())
-        self._number += targets.size
-        self.scores.add(targets, self.task.predicted(predictions))
-
-    def results(self) -> dict[str, float]:
-        """As `Scorer.results`."""
-        return {"loss": self._loss / max(self._number, 1), **self.scores.results()}
 
 
 def best_threshold(targets: np.ndarray, probabilities: np.ndarray) -> float:
@@ -338,4 +301,5 @@ def best_threshold(targets: np.ndarray, probabilities: np.ndarray) -> float:
 
 
 def _probabilities(predictions: Sequence[LabelPrediction | LabelsPrediction], names: Sequence[str]) -> np.ndarray:
-    return np.array([[prediction.probabilities[name] for name in names] for prediction in predictions])
+    found = [[prediction.probabilities[name] for name in names] for prediction in predictions]
+    return np.array(found, np.float64).reshape(-1, len(names))

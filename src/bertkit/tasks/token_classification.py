@@ -19,7 +19,6 @@ from bertkit.errors import DataError, UsageError
 from bertkit.tasks.cross_entropy import OneOfClasses, balanced_weights, weights_asked_for
 from bertkit.tasks.examples import TaggedText, error_in, naming_long_ones
 from bertkit.tasks.judged import JudgedTask
-from bertkit.tasks.metrics import ClassificationScores, EntityScores
 from bertkit.tasks.reading.tables import BadRows
 from bertkit.tasks.reading.tagged import read_tagged
 from bertkit.tasks.scoring import EntityLabels, Scoring, WordLabels
@@ -212,9 +211,6 @@ class TokenClassification(OneOfClasses, JudgedTask):
         """Its tags."""
         return example.tags
 
-    def scorer(self) -> "TagScorer":
-        return TagScorer(self)
-
     def likeliest(self, scores: np.ndarray, cu_words: np.ndarray) -> np.ndarray:
         """(W,) the labels of words, from (W, C) log probabilities: well-formed in each text."""
         labels, may_follow = scores.argmax(axis=1), self._tags().may_follow
@@ -290,29 +286,6 @@ class TokenClassification(OneOfClasses, JudgedTask):
                     example.place, example.text, f"the tag {name!r} of word {place + 1}, {word!r}, {problem}"
                 )
         return np.array(found, np.int64)
-
-
-class TagScorer:
-    """Of entities F1, precision, recall, macro F1 and the accuracy of the tags; of plain labels accuracy, macro F1 and
-    Matthews."""
-
-    def __init__(self, task: TokenClassification) -> None:
-        tags = task._tags()
-        self.task = task
-        self.scores = ClassificationScores(len(tags.names)) if task.scheme == "plain" else EntityScores(tags)
-
-    def add(self, examples: Sequence[TaggedText], predictions: Sequence[TagsPrediction]) -> None:
-        """As `Scorer.add`."""
-        labels = self.task.targets(examples)
-        found = self.task.predicted(predictions)
-        if isinstance(self.scores, EntityScores):
-            self.scores.add(labels, found, np.cumsum([0, *(len(prediction.words) for prediction in predictions)]))
-        else:
-            self.scores.add(labels, found)
-
-    def results(self) -> dict[str, float]:
-        """As `Scorer.results`."""
-        return self.scores.results()
 
 
 def first_pieces(texts: Sequence[str], words: Sequence[Sequence[Span]], encodings: Encodings) -> np.ndarray:
