@@ -68,7 +68,7 @@ def command(
     Parameters
     ----------
     train
-        Examples with labels: csv, tsv or jsonl; for some tasks CoNLL or SQuAD json.
+        Examples with labels: csv, tsv, jsonl or parquet; for some tasks CoNLL or SQuAD json.
     out
         The folder that becomes the model's directory.
     model

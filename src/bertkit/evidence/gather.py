@@ -24,7 +24,7 @@ from bertkit.evidence.lengths import Lengths, lengths_of
 from bertkit.evidence.outcomes import Outcomes, judged_task, outcomes_of
 from bertkit.evidence.thresholds import Threshold, thresholds_of
 from bertkit.evidence.trained_again import Seeds, seeds_of, sizes_of
-from bertkit.json_files import json_value
+from bertkit.files.json_files import json_value
 from bertkit.model import Model
 from bertkit.tasks.metrics import label_scores
 from bertkit.tasks.scoring import Scoring

@@ -18,10 +18,10 @@ from torch import Tensor
 
 from bertkit.batch import LabeledBatch, LabeledEncodings
 from bertkit.errors import DataError, UsageError
+from bertkit.files import BadRows
 from bertkit.heads import NetworkOutput
 from bertkit.tasks.examples import ChoiceQuestion, error_in, naming_long_ones
 from bertkit.tasks.reading.choices import read_choices
-from bertkit.tasks.reading.tables import BadRows
 from bertkit.tasks.task import Loss, TextTask
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.layout import Layout

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.errors import CheckpointError, UsageError
+from bertkit.files import BadRows
 from bertkit.tasks.few_shot import FewShotClassification
 from bertkit.tasks.multiple_choice import MultipleChoice
 from bertkit.tasks.question_answering import QuestionAnswering
-from bertkit.tasks.reading.tables import BadRows
 from bertkit.tasks.regression import OrdinalRegression, Regression
 from bertkit.tasks.sequence_classification import MultiLabelClassification, SequenceClassification
 from bertkit.tasks.task import TextTask

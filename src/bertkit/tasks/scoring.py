@@ -101,7 +101,7 @@ class Numbers(Scoring):
 
     def results(self, rows, weights):
         of_levels = class_results(*self.counts(rows, weights)) if self.labels else {}
-        return of_levels | number_results(*rows.T, weights)
+        return of_levels | number_results(rows[:, 0], rows[:, 1], weights)
 
 
 @dataclass(frozen=True)

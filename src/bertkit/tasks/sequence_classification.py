@@ -264,7 +264,8 @@ class MultiLabelClassification(_Classification):
     @staticmethod
     def label_of(example: TextExample) -> Any:
         """The set of its labels."""
-        return {example.label} if isinstance(example.label, str) else set(example.label or ())
+        label: Any = example.label
+        return {label} if isinstance(label, str) else set(label or ())
 
     def losses(self, truth: np.ndarray, predictions: Sequence[LabelsPrediction]) -> np.ndarray:
         """(N,) negative log-likelihood of a decision, nats: the mean over labels."""

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from bertkit.batch import Batch, LabeledBatch, LabeledEncodings
 from bertkit.errors import UsageError
+from bertkit.files import BadRows
 from bertkit.heads import Network, NetworkOutput
 from bertkit.tasks.feed import LabeledFeed
 from bertkit.tasks.field_types import check_field_types
-from bertkit.tasks.reading.tables import BadRows
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.layout import Layout, OnLong
 from bertkit.transformer import EncoderOutput

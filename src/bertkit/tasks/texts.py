@@ -10,9 +10,9 @@ import numpy as np
 
 from bertkit.batch import LabeledEncodings
 from bertkit.errors import DataError, UsageError
+from bertkit.files import BadRows
 from bertkit.tasks.examples import TextExample, naming_long_ones
 from bertkit.tasks.judged import JudgedTask
-from bertkit.tasks.reading.tables import BadRows
 from bertkit.tasks.reading.texts import LabelKind, read_labeled_texts
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.layout import Layout

@@ -16,10 +16,10 @@ import torch
 
 from bertkit.batch import IGNORED, LabeledEncodings
 from bertkit.errors import DataError, UsageError
+from bertkit.files import BadRows
 from bertkit.tasks.cross_entropy import OneOfClasses, balanced_weights, weights_asked_for
 from bertkit.tasks.examples import TaggedText, error_in, naming_long_ones
 from bertkit.tasks.judged import JudgedTask
-from bertkit.tasks.reading.tables import BadRows
 from bertkit.tasks.reading.tagged import read_tagged
 from bertkit.tasks.scoring import EntityLabels, Scoring, WordLabels
 from bertkit.tasks.tags import OUTSIDE, Scheme, Tags, complete_names, guess_scheme, misspelled, spell
@@ -27,6 +27,7 @@ from bertkit.tasks.words import Words, entities_of_spans, spaced, words_of
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.encoding import Span
 from bertkit.tokenizer.layout import Layout, OnLong
+from bertkit.tokenizer.ragged import ranges
 
 
 @dataclass(frozen=True)
@@ -293,8 +294,7 @@ def first_pieces(texts: Sequence[str], words: Sequence[Sequence[Span]], encoding
     out, among the T of all sequences, in the window that owns it; -1 for a word without one."""
     lengths = encodings.owned[:, 1] - encodings.owned[:, 0]
     first = encodings.cu_seqlens[:-1] + encodings.owned[:, 0]
-    before = np.cumsum(lengths) - lengths
-    tokens = np.arange(lengths.sum()) + np.repeat(first - before, lengths)  # each token of a text once
+    tokens = ranges(first, lengths)  # each token of a text once
     numbers = np.repeat(encodings.text_index, lengths)
     real = ~encodings.special_tokens_mask[tokens]
     tokens, numbers = tokens[real], numbers[real]
