@@ -126,12 +126,15 @@ def x_axis(
         position: percent of the ticks where it is not the scale's own.
         letters: percent that a digit takes on a wide and on a narrow screen.
     """
-    ticks, labels = scale.ticks(_MOST_TICKS)
-    positions = (position or scale)(ticks).tolist()
-    anchored = [
-        (x, _anchor(x, letters[1] * len(label) / 2), label) for x, label in sorted(zip(positions, labels, strict=True))
-    ]
-    wide, narrow = (_with_room(anchored, letter) for letter in letters)
+    wide: list[tuple[float, str, str]] = []
+    for most in range(_MOST_TICKS, 2, -1):
+        ticks, labels = scale.ticks(most)
+        placed = sorted(zip((position or scale)(ticks).tolist(), labels, strict=True))
+        anchored = [(x, _anchor(x, letters[1] * len(label) / 2), label) for x, label in placed]
+        wide = _with_room(anchored, letters[0])
+        if len(wide) == len(anchored):
+            break
+    narrow = _with_room(wide, letters[1])
     marks = [
         [element("line", x1=percent(x), y1="0", x2=percent(x), y2="4", class_="tick"),
          element("text", label, x=percent(x), y="15", text_anchor=anchor,
