@@ -2,7 +2,7 @@
 
 Takes: arrays, names and sentences; whatever comes from data is escaped.
 Gives: charts with the numbers behind them, and the page that holds them.
-May import: errors, whole_files.
+May import: errors, files.
 
 Why charts are made here and not by a library: four kinds are needed (lines, intervals, reliability, matrix), in one
 file that works offline, in dark and light, at any width, by keyboard and for screen readers, under a policy without
