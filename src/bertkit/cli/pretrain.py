@@ -1,6 +1,5 @@
 """bertkit pretrain"""
 
-import os
 import sys
 from functools import partial
 from pathlib import Path
@@ -108,6 +107,4 @@ def command(
                 }
             ]
         )
-    if ranks.num_ranks > 1:  # torch's threads of communication now and then abort a process that ends by itself
-        sys.stdout.flush()
-        os._exit(0)
+    ranks.exit()

@@ -89,12 +89,11 @@ def head_logits(runner: Runner, task: TextTask, encodings: Encodings, bar: tqdm)
     Args:
         bar: advanced by the number of examples whose first sequence was computed.
     """
-    network, head = runner.network, task.head
     is_first = np.diff(encodings.text_index, prepend=-1) > 0
 
     def forward(batch: Batch, indices: np.ndarray) -> Tensor:
-        encoded = runner.encoder(batch, with_pooled=HEADS[head])
-        return network.head_logits(head, encoded, batch).float().cpu()
+        encoded = runner.encoder(batch, with_pooled=HEADS[task.head])
+        return task.read_out(runner.network, encoded, batch).float().cpu()
 
     def on_batch(indices: np.ndarray) -> None:
         bar.update(int(is_first[indices].sum()))
