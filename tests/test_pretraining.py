@@ -223,7 +223,7 @@ def test_a_run_goes_on_after_a_stop_to_the_same_bits(corpus: Path, tmp_path: Pat
             break
         assert made.state.step == steps + 5
         steps = made.state.step
-    assert steps == 10 and any("going on after step 10" in line for line in made.lines)
+    assert steps == 10 and any("resuming after step 10" in line for line in made.lines)
     assert digest(parts) == digest(whole)
 
 
