@@ -46,7 +46,7 @@ class DataSettings:
     layout: Literal["auto", "lines", "paragraphs", "running"] = "auto"  # of text: one sentence per line, wrapped, ...
     max_seqlen: int = 128  # tokens of the longest sequence, [CLS] and [SEP] included
     final_max_seqlen: int | None = None  # of the last part of the run; None: the same throughout
-    final_share: float = 0.1  # length of that part, as a share of the run; BERT: the last tenth at 512 (Devlin et al. 2018, appendix A.2)
+    final_share: float = 0.1  # of the run; BERT: the last tenth at 512 tokens (Devlin et al. 2018, appendix A.2)
     sentence_pairs: Literal["none", "published", "balanced"] = (
         "none"  # next sentence prediction: as published, or half random
     )
@@ -139,8 +139,8 @@ def with_length(
 ) -> Recipe:
     """The recipe as a run of another length; at most one of the two is given.
 
-    Where the interval in steps of evaluations or checkpoints does not suit that length, it is replaced by a fixed number
-    per run, unless ``changes``, with which the recipe was read, sets it.
+    Where the interval in steps of evaluations or checkpoints does not suit that length, it becomes a fixed number per
+    run, unless ``changes``, with which the recipe was read, sets it.
     """
     if num_steps is None and minutes is None:
         return recipe

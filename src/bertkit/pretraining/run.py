@@ -255,8 +255,8 @@ class Pretraining:
                 self.tell(warning)
         if state.num_ranks != self.ranks.num_ranks and self.ranks.is_first:
             self.tell(
-                f"this run used {state.num_ranks} ranks and resumes with {self.ranks.num_ranks}: the same examples in the "
-                "same order, but sums differ in the last bits"
+                f"this run used {state.num_ranks} ranks and resumes with {self.ranks.num_ranks}: the same examples in "
+                "the same order, but sums differ in the last bits"
             )
         return state
 
