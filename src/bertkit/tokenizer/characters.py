@@ -135,7 +135,7 @@ def normalize(data, position, end, char_index, pages, forms, form_letters, norma
             scratch columns.
 
     Returns:
-        The next position, its character index and the number of letters, -1 where marks in a row do not fit in ``normal``.
+        The next position, its character index, and the number of letters or -1 if the marks do not fit in ``normal``.
     """
     count = np.int64(0)
     row = np.int64(-1)  # where marks in a row start in normal, -1: the last letter is no mark

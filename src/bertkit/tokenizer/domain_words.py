@@ -19,7 +19,7 @@ _TEXTS_AT_A_TIME = 8_192
 class DomainWord:
     """A word of the texts that the vocabulary breaks into pieces."""
 
-    word: str  # as the tokenizer has it: lower-cased for an uncased vocabulary
+    word: str  # as the tokenizer has it: lowercased for an uncased vocabulary
     num_occurrences: int
     num_pieces: int
 

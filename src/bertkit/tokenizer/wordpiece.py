@@ -133,7 +133,7 @@ class WordPiece:
         return self._tokenize_parts(part, borders(bounds), with_spans, num_threads, None)
 
     def normalize(self, text: str) -> str:
-        """The text as it is before splitting: cleaned, and lower-cased and without accents where the vocabulary is."""
+        """The text as it is before splitting: cleaned, and lowercased and without accents where the vocabulary is."""
         data = text.encode()
         bounds = np.array([0, len(data)])
         return normalize_texts(np.frombuffer(data, np.uint8), bounds, NO_MARKS, self._characters).data.decode()
@@ -159,7 +159,7 @@ class WordPiece:
         num_threads: int | None,
         normalized: Finder | None,
     ) -> tuple[Pieces, np.ndarray]:
-        """The tokens of the texts between each two borders, one thread each; concatenated here while threads continue."""
+        """The tokens of the texts between consecutive borders, one thread each, concatenated as they arrive."""
 
         def work(first: int, last: int, room: Room) -> tuple[np.ndarray, ...]:
             if normalized:
