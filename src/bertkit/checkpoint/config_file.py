@@ -8,7 +8,7 @@ from typing import Any
 from bertkit.checkpoint import modernbert_config
 from bertkit.checkpoint.names import names_of
 from bertkit.errors import CheckpointError, UsageError
-from bertkit.json_files import member, read_json
+from bertkit.files.json_files import member, read_json
 from bertkit.transformer import CONFIGS, AnyConfig
 
 _REQUIRED_VALUES: dict[str, tuple[Any, ...]] = {  # keys that change the numbers, with the values our encoders compute

@@ -2,7 +2,7 @@
 
 Takes: a published model, the name of a task, training and dev examples, settings.
 Gives: a model directory with its task, labels, metrics and card; a run that stopped goes on to the bit.
-May import: errors, whole_files, json_files, locate, device, compiled, randomness, tokenizer, corpus, batch, heads,
+May import: errors, files, locate, device, compiled, randomness, tokenizer, corpus, batch, heads,
 tasks, checkpoint, training, inference, model, evidence.
 """
 

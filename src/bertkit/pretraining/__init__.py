@@ -2,7 +2,7 @@
 
 Takes: files of text, a recipe.
 Gives: a run folder with checkpoints, metrics and the model; a stopped run resumes with the same bits.
-May import: errors, json_files, device, tokenizer, batch, transformer, heads, corpus, tasks, objectives, checkpoint,
+May import: errors, files, device, tokenizer, batch, transformer, heads, corpus, tasks, objectives, checkpoint,
 training, model.
 """
 
