@@ -7,6 +7,7 @@ and they are the same for any number of workers and ranks.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,6 +35,11 @@ class PretrainingBatch:
     def __len__(self) -> int:
         """Number of sequences."""
         return len(self.batch)
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Arguments that the network takes together with ``batch``."""
+        return {"masked_positions": self.masked_positions}
 
     @property
     def num_tokens(self) -> int:
