@@ -117,11 +117,11 @@ def differences(state: TrainingState, num_ranks: int) -> Iterator[str]:
     now = torch.get_num_threads()
     if state.num_threads not in (0, now):
         yield (
-            f"this run used {state.num_threads} threads and goes on with {now}: its numbers will differ in the last "
+            f"this run used {state.num_threads} threads and resumes with {now}: its numbers will differ in the last "
             f"bits from an uninterrupted one (set OMP_NUM_THREADS={state.num_threads} for the same)"
         )
     if state.num_ranks != num_ranks:
         yield (
-            f"this run used {state.num_ranks} ranks and goes on with {num_ranks}: the same examples in the same order, "
+            f"this run used {state.num_ranks} ranks and resumes with {num_ranks}: the same examples in the same order, "
             "sums that differ in the last bits"
         )
