@@ -16,7 +16,6 @@ from random_models import our_model, vocabulary_tokens
 
 from bertkit import BertConfig, Model, Tokenizer, load
 from bertkit.batch import LabeledEncodings
-from bertkit.checkpoint.names import names_of
 from bertkit.errors import CheckpointError, DataError, MissingHeadError, UsageError
 from bertkit.finetuning import SWEEPS, Finetuning, FinetuningSettings, LabeledFeed, load_with_adapter, sweep
 from bertkit.finetuning.adapters import add_adapters, write_adapter
@@ -345,7 +344,7 @@ def test_adapters_alone_learn_and_are_merged(tmp_path: Path, encoder: Path) -> N
         if name.endswith(("query.weight", "value.weight")):
             assert torch.linalg.matrix_rank(parameter - before[name], atol=1e-5) == 3
         record = json.loads((out / "bertkit.json").read_text())["provenance"]
-        assert (record[names_of(merged.config).published(name)]["origin"] == "trained") == changed
+        assert (record[merged.network.architecture.names.published(name)]["origin"] == "trained") == changed
     alone = load_with_adapter(out / "adapter", encoder / "dropping")
     assert alone.trained == merged.trained
     for one, other in zip(alone.predict(texts(20)), merged.predict(texts(20)), strict=True):

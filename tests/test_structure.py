@@ -27,6 +27,7 @@ ROOMS = [  # each imports only rooms above it
     "batch",
     "transformer",
     "heads",
+    "architectures",
     "corpus",
     "tasks",
     "objectives",

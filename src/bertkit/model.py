@@ -2,8 +2,8 @@
 
 Takes: a path, a hub name or an installed model package.
 Gives: Model: embed, fill_mask, next_sentence_probability, pseudo_log_likelihood, predict, evaluate, the network itself.
-May import: errors, device, locate, tokenizer, batch, transformer, heads, tasks, checkpoint,
-inference.
+May import: errors, device, locate, tokenizer, batch, transformer, heads, architectures, tasks,
+    checkpoint, inference.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -12,12 +12,12 @@ from typing import Any, overload
 
 import numpy as np
 
+from bertkit.architectures import Network, extend_embeddings, initialize, prepare
+from bertkit.architectures.tensor_names import module_of
 from bertkit.checkpoint import Checkpoint, SentenceSettings, open_checkpoint, save_checkpoint
 from bertkit.checkpoint.checkpoint import Provenance, TrainedTask
-from bertkit.checkpoint.names import module_of, names_of
 from bertkit.device import resolve_device, weights_dtype
 from bertkit.errors import MissingHeadError, UsageError
-from bertkit.heads import HEADS, Network, extend_embeddings
 from bertkit.inference import (
     EmbedOptions,
     EmbedReport,
@@ -39,7 +39,7 @@ from bertkit.inference.truncation import warn_of_cut_examples, warn_of_truncatio
 from bertkit.locate import locate
 from bertkit.tokenizer import Tokenizer, extend_vocabulary
 from bertkit.tokenizer.layout import OnLong
-from bertkit.transformer import AnyConfig, AnyEncoder, AnyPrepared, initialize, prepare
+from bertkit.transformer import Encoder, EncoderConfig, PreparedEncoder
 
 
 def load(
@@ -97,12 +97,12 @@ class Model:
         self.checkpoint = checkpoint
         self.precision = precision  # of the encoder in inference
         self.precision_reason = precision_reason  # in one line, where it was found by trying
-        self._prepared: AnyPrepared | None = None  # made when first used
+        self._prepared: PreparedEncoder | None = None  # made when first used
 
     @classmethod
     def create(
         cls,
-        config: AnyConfig,
+        config: EncoderConfig,
         tokenizer: Tokenizer,
         heads: Sequence[str] = (),
         *,
@@ -119,7 +119,7 @@ class Model:
         network = Network(config, heads, num_labels=len(label_names) if label_names else 2).eval()
         initialize(network, config, seed)
         origin = Provenance("initialized", f"seed {seed}")
-        provenance = {names_of(config).published(name): origin for name, _ in network.named_parameters()}
+        provenance = {network.architecture.names.published(name): origin for name, _ in network.named_parameters()}
         labels = tuple(label_names) if label_names else None
         return cls(Checkpoint(network, tokenizer, label_names=labels, provenance=provenance))
 
@@ -158,7 +158,7 @@ class Model:
         return self.checkpoint.network
 
     @property
-    def encoder(self) -> AnyEncoder:
+    def encoder(self) -> Encoder:
         """The encoder: call it with a Batch for hidden states."""
         return self.network.encoder
 
@@ -167,7 +167,7 @@ class Model:
         return self.checkpoint.tokenizer
 
     @property
-    def config(self) -> AnyConfig:
+    def config(self) -> EncoderConfig:
         return self.network.config
 
     @property
@@ -365,14 +365,14 @@ class Model:
 
     def _require_trained_task(self, trained: TrainedTask) -> None:
         self.require_trained(trained.task.head)
-        if HEADS[trained.task.head]:
+        if self.network.architecture.reads_pooler(trained.task.head, self.config):
             self.require_trained("pooler")
 
     def mark_trained(self) -> None:
         """Say of every tensor that is not frozen that its values come from training, so that its head may predict."""
         for name, parameter in self.network.named_parameters():
             if parameter.requires_grad:
-                self.checkpoint.provenance[names_of(self.config).published(name)] = Provenance("trained")
+                self.checkpoint.provenance[self.network.architecture.names.published(name)] = Provenance("trained")
 
     def require_trained(self, part: str) -> None:
         """Check that a head, or "pooler", is there and that its weights are not the initial ones.
@@ -384,7 +384,7 @@ class Model:
         if part != "pooler":
             self.network.require_head(part)
         for name, _ in self.network.get_submodule(prefix).named_parameters():
-            published = names_of(self.config).published(f"{prefix}.{name}")
+            published = self.network.architecture.names.published(f"{prefix}.{name}")
             origin = self.checkpoint.provenance.get(published)
             if origin is not None and origin.origin == "initialized":
                 what = "pooler" if part == "pooler" else f"{part} head"

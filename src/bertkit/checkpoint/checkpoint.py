@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
 
+from bertkit.architectures import Network
 from bertkit.checkpoint.sentence import SentenceSettings
 from bertkit.errors import UsageError
-from bertkit.heads import Network
 from bertkit.tasks import TextTask, task_settings
 from bertkit.tokenizer import Tokenizer
 from bertkit.tokenizer.layout import Layout

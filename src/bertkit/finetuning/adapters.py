@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from bertkit.checkpoint.checkpoint import Provenance
-from bertkit.checkpoint.names import names_of
 from bertkit.checkpoint.trained_task import task_json, task_of_record
 from bertkit.errors import CheckpointError
 from bertkit.finetuning.network import model_to_train
@@ -86,7 +85,7 @@ def write_adapter(model: Model, folder: Path, source: str) -> None:
         source: the model that they belong to, by name.
     """
     folder.mkdir()
-    names, adapted = names_of(model.config), _projections(model)
+    names, adapted = model.network.architecture.names, _projections(model)
     published, tensors = names.published, {}
     for name, module in adapted.items():
         update = _update_of(module)
@@ -159,7 +158,7 @@ def read_adapter(model: Model, folder: Path) -> None:
         raise CheckpointError(f"{folder / _WEIGHTS} cannot be read: {error}") from None
     rank = member(config, "r", int, folder / _CONFIG, 0)
     scale = member(config, "lora_alpha", float, folder / _CONFIG, 0.0) / max(rank, 1)
-    published = names_of(model.config).published
+    published = model.network.architecture.names.published
     with torch.no_grad():
         for name, module in _projections(model).items():
             key = _PREFIX + published(f"{name}.weight").removesuffix(".weight")
@@ -179,7 +178,7 @@ def read_adapter(model: Model, folder: Path) -> None:
 def _mark_trained(model: Model) -> None:
     """The weights that an adapter changes."""
     names = [*(f"{name}.weight" for name in _projections(model)), *_beside(model)]
-    published = names_of(model.config).published
+    published = model.network.architecture.names.published
     model.checkpoint.provenance |= {published(name): Provenance("trained") for name in names}
 
 

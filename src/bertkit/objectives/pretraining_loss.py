@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertkit.heads import Network
+from bertkit.architectures import Network
 from bertkit.objectives import PretrainingBatch
 from bertkit.tasks.task import Loss
 

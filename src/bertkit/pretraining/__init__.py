@@ -2,8 +2,8 @@
 
 Takes: files of text, a recipe.
 Gives: a run folder with checkpoints, metrics and the model; a run that stopped goes on to the bit.
-May import: errors, json_files, device, tokenizer, batch, transformer, heads, corpus, tasks, objectives, checkpoint, training,
-model.
+May import: errors, json_files, device, tokenizer, batch, transformer, heads, architectures, corpus, tasks,
+objectives, checkpoint, training, model.
 """
 
 from bertkit.pretraining.feed import PretrainingFeed, held_out_batches, make_feed

@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bertkit.architectures import Network
 from bertkit.batch import IGNORED, LabeledBatch
 from bertkit.errors import UsageError
-from bertkit.heads import Network
 from bertkit.tasks.task import Loss, TextTask
 
 WEIGHT_OPTIONS = ("class_weights", "label_smoothing")

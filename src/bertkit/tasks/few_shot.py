@@ -12,8 +12,9 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
+from bertkit.architectures import Network
 from bertkit.batch import LabeledBatch
-from bertkit.heads import Network, VectorClassificationHead
+from bertkit.heads import VectorClassificationHead
 from bertkit.tasks.sequence_classification import SequenceClassification
 from bertkit.tasks.task import Loss
 from bertkit.tasks.texts import TextExample, check_options

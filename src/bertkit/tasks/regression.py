@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from bertkit.architectures import Network
 from bertkit.batch import LabeledBatch
 from bertkit.errors import DataError, UsageError
-from bertkit.heads import Network
 from bertkit.tasks.metrics import ClassificationScores, RegressionScores
 from bertkit.tasks.task import Loss
 from bertkit.tasks.texts import OfTexts, TextExample, check_options, mean_over_windows, names_of, place_of_name

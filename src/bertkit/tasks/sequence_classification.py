@@ -13,9 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bertkit.architectures import Network
 from bertkit.batch import LabeledBatch
 from bertkit.errors import DataError, UsageError
-from bertkit.heads import Network
 from bertkit.tasks.cross_entropy import WEIGHT_OPTIONS, OneOfClasses, Weighted, balanced_weights, weights_asked_for
 from bertkit.tasks.metrics import ClassificationScores, MultiLabelScores
 from bertkit.tasks.task import Loss
