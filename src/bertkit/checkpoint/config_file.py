@@ -70,7 +70,7 @@ def read_config(directory: Path, ignore_keys: Collection[str] = ()) -> Published
         raise CheckpointError(f"{path} has model_type={model_type!r}; supported: {', '.join(map(repr, ARCHITECTURES))}")
     record = ARCHITECTURES[model_type]
     content = record.read_config(content, path)
-    required = _REQUIRED_VALUES | record.required_values
+    required = {**_REQUIRED_VALUES, **record.required_values}
     for key, allowed in required.items():
         if key in content and content[key] not in allowed:
             raise CheckpointError(f"{path} has {key}={content[key]!r}; supported: {allowed[0]!r}")
