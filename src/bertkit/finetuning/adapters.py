@@ -23,11 +23,7 @@ from bertkit.finetuning.settings import FinetuningSettings
 from bertkit.json_files import member, read_json, write_json
 from bertkit.model import Model
 
-_ADAPTED = {
-    "query": "query",
-    "value": "value",
-    "query_key_value": "Wqkv",
-}  # projections, as ours and as PEFT names them
+_ADAPTED = ("query", "value", "query_key_value")  # projections
 _TASK_TYPES = {
     "sequence_classification": "SEQ_CLS",
     "token_classification": "TOKEN_CLS",
@@ -104,7 +100,7 @@ def write_adapter(model: Model, folder: Path, source: str) -> None:
         "bias": "none",
         "fan_in_fan_out": False,
         "inference_mode": True,
-        "target_modules": sorted({_ADAPTED[name.rpartition(".")[2]] for name in adapted}),
+        "target_modules": sorted({published(f"{name}.weight").split(".")[-2] for name in adapted}),
         "modules_to_save": sorted({published(name).removeprefix(names.prefix).partition(".")[0] for name in trained}),
     }
     try:
