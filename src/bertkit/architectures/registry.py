@@ -2,6 +2,7 @@
 
 from bertkit.architectures.architecture import Architecture
 from bertkit.architectures.bert import BERT
+from bertkit.architectures.distilbert import DISTILBERT
 from bertkit.architectures.modernbert import MODERNBERT
 from bertkit.errors import UsageError
 from bertkit.transformer import Encoder, EncoderConfig, PreparedEncoder
@@ -11,6 +12,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     for record in (
         BERT,
         MODERNBERT,
+        DISTILBERT,
     )
 }
 """Records by their ``model_type`` in config.json."""
