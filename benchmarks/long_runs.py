@@ -12,7 +12,7 @@ from typing import Any
 import report
 from turns import say
 
-from bertkit.json_files import read_json, write_json
+from bertkit.files.json_files import read_json, write_json
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

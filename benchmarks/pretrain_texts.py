@@ -22,10 +22,10 @@ from turns import say
 from bertkit import BertConfig, Model, Tokenizer
 from bertkit.corpus.shard_writing import ShardSettings, write_shard
 from bertkit.corpus.shards import TokenShard
+from bertkit.files.whole_files import whole_file
 from bertkit.locate import locate
 from bertkit.pretraining.recipe import VocabularySettings
 from bertkit.pretraining.text import learn_vocabulary
-from bertkit.whole_files import whole_file
 
 MAX_LENGTH = 128
 NUM_PARAGRAPHS = 4_096

@@ -23,8 +23,8 @@ import numpy as np
 
 import bertkit
 from bertkit.corpus import Passage, python_docs
+from bertkit.files.whole_files import whole_file
 from bertkit.neighbors import top_k
-from bertkit.whole_files import whole_file
 
 MODEL = "all-MiniLM-L6-v2"
 QUESTIONS = [

@@ -502,11 +502,11 @@ def test_saving_is_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_failed_swap_puts_the_old_folder_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import bertkit.whole_files
+    import bertkit.files.whole_files
 
     first, second = our_model("encoder", 5), our_model("encoder", 6)
     first.save(tmp_path / "model")
-    replace, moves = bertkit.whole_files.os.replace, []
+    replace, moves = bertkit.files.whole_files.os.replace, []
 
     def fail_on_the_way_in(source, target) -> None:
         if Path(target) == tmp_path / "model" and not moves:
@@ -514,7 +514,7 @@ def test_a_failed_swap_puts_the_old_folder_back(tmp_path: Path, monkeypatch: pyt
             raise OSError("disk gone")
         replace(source, target)
 
-    monkeypatch.setattr(bertkit.whole_files.os, "replace", fail_on_the_way_in)
+    monkeypatch.setattr(bertkit.files.whole_files.os, "replace", fail_on_the_way_in)
     with pytest.raises(OSError, match="disk gone"):
         second.save(tmp_path / "model", overwrite=True)
     assert moves

@@ -202,7 +202,7 @@ def test_unsupported_parts_are_refused() -> None:
         our_model("next_sentence", 1)
     with pytest.raises(UsageError, match="distilbert has no pooler"):
         bertkit.architectures.Network(random_config(1), with_pooler=True)
-    with pytest.raises(UsageError, match="seq_classif_dropout=1.5"):
+    with pytest.raises(UsageError, match="seq_classif_dropout="):
         DistilBertConfig(seq_classif_dropout=1.5)
     with pytest.raises(UsageError, match="type_vocab_size=0"):
         bertkit.BertConfig(type_vocab_size=0)

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from bertkit.corpus import python_docs, read_texts
-from bertkit.corpus.documents import Reading, Sentence, SetAside, read_parts, read_sentences
+from bertkit.corpus.documents import Reading, Sentence, read_parts, read_sentences
 from bertkit.corpus.texts import find_files, read_rows
 from bertkit.errors import DataError, UsageError
+from bertkit.files import SkippedRow
 
 DOCUMENTS = [["Mr. Smith came.", "He saw 3.14 cats!"], ["Only one é."], ["A fox ran,", "then it sat."]]
 
@@ -140,7 +141,7 @@ def test_bad_rows_are_set_aside_and_the_rest_is_read(tmp_path: Path) -> None:
     }  # fmt: skip
     expected = {"a.jsonl": ["One.", "plain", "Two."], "b.csv": ["One.", 'x"y', "Two,", "lines."]}
     for name, wanted in problems.items():
-        set_aside: list[SetAside] = []
+        set_aside: list[SkippedRow] = []
         found = [sentence.text for sentence in read_sentences(tmp_path / name, Reading("paragraphs"), set_aside)]
         assert found == expected[name]
         assert [one.line for one in set_aside] == list(wanted)
@@ -156,7 +157,7 @@ def test_bad_rows_are_set_aside_and_the_rest_is_read(tmp_path: Path) -> None:
 def test_bytes_that_are_not_utf8(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes("One é \ufffd. \n\nTwo ".encode() + b"b\xe4d\xff\xfe one.\nThree.\n")
-    set_aside: list[SetAside] = []
+    set_aside: list[SkippedRow] = []
     found = list(read_sentences(path, Reading("lines"), set_aside))
     assert documents(found) == [["One é \ufffd."], ["Three."]]  # the document begins with what is left of it
     assert [(one.line, one.text) for one in set_aside] == [(3, "Two b\ufffdd\ufffd\ufffd one.")]

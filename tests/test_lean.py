@@ -10,7 +10,7 @@ import pytest
 
 from bertkit.cli import COMMANDS
 from bertkit.errors import UsageError
-from bertkit.whole_files import whole_file, whole_folder
+from bertkit.files.whole_files import whole_file, whole_folder
 
 HEAVY = ("torch", "numpy", "tokenizers", "safetensors", "huggingface_hub", "numba")
 
@@ -104,7 +104,7 @@ def test_a_killed_writer_leaves_no_half_file(tmp_path):
     path.write_text("old")
     code = f"""
         import os, signal
-        from bertkit.whole_files import whole_file
+        from bertkit.files.whole_files import whole_file
         with whole_file({str(path)!r}) as temporary:
             temporary.write_text("new, but hal")
             os.kill(os.getpid(), signal.SIGKILL)

@@ -22,7 +22,6 @@ from bertkit.cli import run
 from bertkit.corpus.shard_writing import write_shard
 from bertkit.corpus.shards import vocabulary_sha256
 from bertkit.errors import CheckpointError, DataError, OverLengthError, UsageError
-from bertkit.tokenizer import tokenize_lines
 from bertkit.tokenizer.domain_words import find_domain_words
 from bertkit.tokenizer.library import LibraryTokenizer
 
@@ -228,18 +227,6 @@ def test_decoding(ours: Tokenizer, theirs) -> None:
         assert ours.decode(ids, skip_special_tokens=skip) == expected
     with pytest.raises(DataError, match="outside the vocabulary"):
         ours.decode([len(ours.vocabulary)])
-
-
-def test_lines_of_a_file_are_texts(ours: Tokenizer) -> None:
-    lines = ["the cat", "", "日本 [MASK]", "bad \ufffd\ufffd end"]
-    data = "\n".join(lines).encode().replace("\ufffd\ufffd".encode(), b"\xff\xef\xbf\xbd")
-    found = tokenize_lines(ours.engine, np.frombuffer(data, np.uint8), on_invalid="replace")
-    expected = ours.encode_batch([line + "\n" for line in lines[:3]] + lines[3:])
-    assert found.pieces.input_ids.tolist() == expected.input_ids.tolist()
-    assert found.pieces.cu_seqlens.tolist() == expected.cu_seqlens.tolist()
-    assert found.num_invalid == 1
-    with pytest.raises(DataError, match="data, line 4: byte 4 is not UTF-8"):
-        tokenize_lines(ours.engine, np.frombuffer(data, np.uint8))
 
 
 def test_shards_hold_its_tokens(ours: Tokenizer, tmp_path: Path) -> None:

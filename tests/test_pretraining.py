@@ -19,8 +19,8 @@ import torch
 from bertkit import BertConfig, Model, ModernBertConfig, Tokenizer, load
 from bertkit.cli import run as run_command
 from bertkit.cli.verify_resume import command as verify_resume_command
-from bertkit.corpus.documents import SetAside
 from bertkit.errors import BertkitError, DataError, DependencyError, MissingHeadError, UsageError
+from bertkit.files import SkippedRow
 from bertkit.pretraining import RECIPES, Inputs, Pretraining, read_recipe, with_length
 from bertkit.pretraining.run import _samples
 from bertkit.pretraining.text import texts_of
@@ -386,7 +386,7 @@ def test_a_vocabulary_is_learned_in_little_memory_from_bad_text(tmp_path: Path, 
     path.write_text("A caf\u00e9 on the street.\nThe cat sat.\n" * 1_000, encoding="latin-1")
 
     def num_set_aside() -> int:
-        return sum(type(one) is SetAside for one in gc.get_objects())
+        return sum(type(one) is SkippedRow for one in gc.get_objects())
 
     before, texts = num_set_aside(), texts_of([path], "lines", None)
     assert sum(1 for _ in islice(texts, 999)) == 999  # of the thousand that can be read

@@ -4,6 +4,7 @@ import csv
 import json
 import re
 from collections import Counter
+from dataclasses import replace
 from itertools import islice, pairwise
 
 import pytest
@@ -295,10 +296,43 @@ def test_a_jsonl_file_whose_first_lines_are_bad(write, read, row, first, message
 def test_what_is_no_file_of_texts(tmp_path):
     with pytest.raises(DataError, match="no such file"):
         list(read_labeled_texts(tmp_path / "none.csv", "class"))
-    with pytest.raises(UsageError, match="write it as jsonl"):
+    with pytest.raises(DataError, match=r"a.parquet: no such file"):
+        list(read_labeled_texts(tmp_path / "a.parquet", "class"))
+    (tmp_path / "a.parquet").write_bytes(b"PAR1 this is not parquet")
+    with pytest.raises(DataError, match=r"a.parquet cannot be read as parquet"):
         list(read_labeled_texts(tmp_path / "a.parquet", "class"))
     with pytest.raises(UsageError, match="unknown 'txt', expected one of text, pair, label"):
         list(read_labeled_texts(tmp_path / "a.csv", "class", columns={"txt": "a"}))
+
+
+def test_parquet_files_are_read_as_jsonl_files_are(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+    import pyarrow
+
+    answers = {"text": ["cat"], "answer_start": [4]}
+    choices = {"text": ["b", "c"], "label": ["A", "B"]}
+    readers = [
+        (lambda path, **options: read_labeled_texts(path, "class", **options), {"text": "a", "label": "x"}),
+        (lambda path, **options: read_labeled_texts(path, "class", **options), {"sentence": "a", "label": 1}),
+        (lambda path, **options: read_labeled_texts(path, "set", **options), {"text": "a", "labels": ["x", "y"]}),
+        (lambda path, **options: read_labeled_texts(path, "number", **options), {"text": "a", "score": 2.5}),
+        (read_tagged, {"tokens": ["a", "cat"], "tags": ["O", "B-X"]}),
+        (read_questions, {"question": "who?", "context": "the cat", "answers": answers, "id": "q"}),
+        (read_choices, {"question": "a", "choices": choices, "answerKey": "B"}),
+    ]
+    for read, row in readers:
+        rows = [row, dict.fromkeys(row), row]
+        (tmp_path / "a.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
+        parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.parquet")
+        results = {}
+        for name, unit in (("a.jsonl", "line"), ("a.parquet", "row")):
+            bad = BadRows(skip=True)
+            examples = list(read(tmp_path / name, bad_rows=bad))
+            assert [one.place for one in examples] == [f"{tmp_path / name}, {unit} {line}" for line in (1, 3)]
+            with pytest.raises(DataError, match=f"{name}, {unit} 2"):
+                list(read(tmp_path / name))
+            results[name] = [replace(one, place="") for one in examples], [(one.line, one.why) for one in bad.rows]
+        assert results["a.parquet"] == results["a.jsonl"]
 
 
 def test_reading_takes_no_more_than_a_row(write):

@@ -17,14 +17,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertkit.corpus.documents import Part, Reading, SetAside, read_sentences
+from bertkit.corpus.documents import Part, Reading, read_sentences
 from bertkit.corpus.duplicates import SeenSentences
 from bertkit.corpus.file_hash import xxh64
 from bertkit.corpus.part_tokens import hash_sentences, take_sentences, tokenize_part
 from bertkit.corpus.shard_writing import ShardSettings, write_shard
 from bertkit.corpus.shards import TokenShard, open_shard
 from bertkit.errors import DataError, UsageError
-from bertkit.tokenizer import Tokenizer, Vocabulary, tokenize_file
+from bertkit.files import SkippedRow
+from bertkit.tokenizer import Tokenizer, Vocabulary
 from bertkit.tokenizer.added_tokens import AddedToken
 from bertkit.tokenizer.wordpiece import WordPiece
 
@@ -156,7 +157,7 @@ def test_what_could_not_be_read_is_set_aside(tmp_path: Path) -> None:
     sources = [tmp_path / "a.txt", tmp_path / "b.jsonl"]
     shard = write_shard(sources, tmp_path / "shard", TOKENIZER, ShardSettings("lines"))
     assert documents_of(shard) == reference(sources, Reading("lines"))
-    set_aside: list[SetAside] = []
+    set_aside: list[SkippedRow] = []
     assert len(list(read_sentences(sources, Reading("lines"), set_aside))) == 4
     lines = [json.loads(line) for line in (tmp_path / "shard" / "set_aside.jsonl").read_text().splitlines()]
     assert [(line["path"], line["line"], line["text"]) for line in lines] == [
@@ -583,8 +584,11 @@ def test_writing_takes_little_longer_than_tokenizing(large_files: dict[str, Path
     seconds: dict[str, list[float]] = {}
     for turn in range(3):
         start = time.perf_counter()
-        for _ in tokenize_file(tokenizer.engine, path, num_threads=2):
-            pass
+        data = np.memmap(path, np.uint8, "r")
+        for first in range(0, len(data), 64 << 20):
+            part = data[first : first + (64 << 20)]
+            bounds = np.unique(np.concatenate([[0], np.flatnonzero(part == ord("\n")) + 1, [len(part)]]))
+            tokenizer.engine.tokenize_bytes(part, bounds, with_spans=False, num_threads=2)
         seconds.setdefault("tokenizer", []).append(time.perf_counter() - start)
         for layout in ("lines", "running"):
             start = time.perf_counter()

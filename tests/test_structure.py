@@ -16,8 +16,7 @@ SOURCE = ROOT / "src" / "bertkit"
 
 ROOMS = [  # each imports only rooms above it
     "errors",
-    "whole_files",
-    "json_files",
+    "files",
     "locate",
     "device",
     "executor",

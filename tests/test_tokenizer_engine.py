@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertkit.errors import DataError, UsageError
-from bertkit.tokenizer import Tokenizer, Vocabulary, tokenize_file, tokenize_lines
+from bertkit.tokenizer import Tokenizer, Vocabulary
 from bertkit.tokenizer.added_tokens import AddedToken, _is_in_words
 from bertkit.tokenizer.encoding import Encodings
 from bertkit.tokenizer.published import tokenizer_json
@@ -254,50 +254,15 @@ BAD = st.binary(max_size=4) | st.sampled_from(
 @given(st.lists(st.sampled_from(FRAGMENTS).map(str.encode) | BAD, max_size=10).map(b"".join))
 def test_bytes_that_are_not_utf8_are_read_as_python_replaces_them(data: bytes) -> None:
     array = np.frombuffer(data, np.uint8)
-    found = tokenize_lines(TOKENIZER.engine, array, on_invalid="replace", with_spans=True)
+    bounds = np.unique(np.concatenate([[0], np.flatnonzero(array == ord("\n")) + 1, [len(array)]]))
+    pieces, num_invalid = TOKENIZER.engine.tokenize_bytes(array, bounds, with_spans=True, num_threads=1)
     lines = [data.decode(errors="replace")] if data else []
     if b"\n" in data:
         lines = data.decode(errors="replace").removesuffix("\n").split("\n")
     expected = TOKENIZER.encode_batch(lines)
-    assert np.array_equal(found.pieces.input_ids, expected.input_ids)
-    assert found.pieces.spans is not None and np.array_equal(found.pieces.spans[:, :2], expected.offsets)
-    assert found.num_invalid == sum(line.count("\ufffd") for line in lines) - data.count("\ufffd".encode())
-
-
-def test_policies_for_bytes_that_are_not_utf8() -> None:
-    data = np.frombuffer(b"the cat\nbad \xff\xfe line\n\nsat\xe2\x82", np.uint8)
-    with pytest.raises(DataError, match=r"corpus, line 12: byte 4 is not UTF-8.*on_invalid"):
-        tokenize_lines(TOKENIZER.engine, data, name="corpus", first_line=11)
-    replaced = tokenize_lines(TOKENIZER.engine, data, on_invalid="replace")
-    assert (len(replaced.pieces), replaced.num_invalid, replaced.num_lines_skipped) == (4, 3, 0)
-    assert replaced.documents().tolist() == [[0, 2], [3, 4]]
-    skipped = tokenize_lines(TOKENIZER.engine, data, on_invalid="skip")
-    assert (len(skipped.pieces), skipped.num_invalid, skipped.num_lines_skipped) == (2, 3, 2)
-    assert skipped.pieces.input_ids.tolist() == TOKENIZER.encode_batch(["the cat", ""]).input_ids.tolist()
-    with pytest.raises(UsageError, match="expected 'error', 'replace' or 'skip'"):
-        tokenize_lines(TOKENIZER.engine, data, on_invalid="ignore")
-
-
-def test_a_file_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Mapped into memory; parts end between documents, or between lines of a long one, never inside a line."""
-    documents = [[f"the cat sat {number}é" for number in range(size)] for size in (3, 1, 40, 2)] + [["unable " * 60]]
-    path = tmp_path / "corpus.txt"
-    path.write_text("\n\n".join("\n".join(lines) for lines in documents), encoding="utf-8")
-    monkeypatch.setattr("bertkit.tokenizer.lines._BYTES_AT_A_TIME", 100)
-    parts = list(tokenize_file(TOKENIZER.engine, path))
-    assert len(parts) > 5
-    lines = path.read_text(encoding="utf-8").split("\n")
-    assert sum(len(part.pieces) for part in parts) == len(lines)
-    ids = np.concatenate([part.pieces.input_ids for part in parts])
-    assert np.array_equal(ids, TOKENIZER.encode_batch(lines).input_ids)
-    assert parts[0].documents().tolist() == [[0, 3], [4, 5]]
-    path.write_bytes(b"")
-    assert list(tokenize_file(TOKENIZER.engine, path)) == []
-    with pytest.raises(DataError, match="no such file"):
-        list(tokenize_file(TOKENIZER.engine, tmp_path / "nothing.txt"))
-    path.write_bytes(b"good\n" * 40 + b"b\xe4d\n")
-    with pytest.raises(DataError, match=r"corpus.txt, line 41: byte 1"):
-        list(tokenize_file(TOKENIZER.engine, path))
+    assert np.array_equal(pieces.input_ids, expected.input_ids)
+    assert pieces.spans is not None and np.array_equal(pieces.spans[:, :2], expected.offsets)
+    assert num_invalid.sum() == sum(line.count("\ufffd") for line in lines) - data.count("\ufffd".encode())
 
 
 # Threads, memory, processes ------------------------------------------------------------------------------------------

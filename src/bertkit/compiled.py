@@ -2,7 +2,7 @@
 
 Takes: functions written in the part of Python that numba compiles.
 Gives: such a function as machine code, kept on disk and run without the interpreter's lock.
-May import: whole_files.
+May import: files.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ from numba.core.compiler import Compiler, CompileResult
 from numba.core.event import Event, Listener, register
 from numba.core.serialize import dumps
 
-from bertkit.whole_files import whole_file
+from bertkit.files.whole_files import whole_file
 
 Function = TypeVar("Function", bound=Callable)
 

@@ -2,7 +2,7 @@
 
 Takes: a path, a hub name, a short name, or the import name of an installed model package.
 Gives: the folder on this machine.
-May import: errors, whole_files, json_files.
+May import: errors, files.
 """
 
 import importlib.util
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.errors import CheckpointError
-from bertkit.json_files import read_json_value
+from bertkit.files.json_files import read_json_value
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 Takes: the config of an encoder.
 Gives: Architecture: config.json in and out, encoder, prepared encoder, heads, tensor names, initial values; Network.
-May import: errors, json_files, tokenizer, batch, transformer, heads.
+May import: errors, files, tokenizer, batch, transformer, heads.
 """
 
 from bertkit.architectures.architecture import Architecture

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.errors import CheckpointError
-from bertkit.json_files import member
+from bertkit.files.json_files import member
 
 REQUIRED_VALUES: dict[
     str, tuple[Any, ...]

@@ -8,7 +8,6 @@ Packed, three sequences of 2, 4 and 3 tokens lie in one row, and ``cu_seqlens`` 
 Shape letters: B batch_size, L seq_len, T total_tokens.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -17,7 +16,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bertkit.errors import UsageError
-from bertkit.tokenizer import Encoding
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +28,6 @@ class Batch:
     cu_seqlens: Tensor  # (B + 1,) int32, cumulative lengths from 0 to T
     max_seqlen: int  # tokens of the longest sequence
     num_positions: int  # highest position + 1; max_seqlen unless the batch came padded on the left
-    encodings: Sequence[Encoding] = ()  # what the sequences were made from, for pointing back into the text
     padded_mask: Tensor | None = field(default=None, repr=False)  # (B, L) bool, the layout it came from, if padded
 
     @classmethod

@@ -35,5 +35,4 @@ def collate(encodings: Encodings | Sequence[Encoding]) -> Batch:
         cu_seqlens=torch.from_numpy(cu_seqlens),
         max_seqlen=max_seqlen,
         num_positions=max_seqlen,
-        encodings=encodings,
     )

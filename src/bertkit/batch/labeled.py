@@ -15,6 +15,7 @@ from bertkit.batch.batch import Batch
 from bertkit.batch.collate import collate
 from bertkit.batch.token_budget import even_parts
 from bertkit.tokenizer import Encodings
+from bertkit.tokenizer.ragged import ranges
 
 IGNORED = -100
 """The label of a token that has none, such as [CLS]."""
@@ -78,6 +79,5 @@ class LabeledEncodings:
         sequences = (indices[:, None] * self.group_size + np.arange(self.group_size)).ravel()
         encodings, rows = self.encodings.take(sequences), indices
         if self.of_tokens:
-            shifts = self.encodings.cu_seqlens[sequences] - encodings.cu_seqlens[:-1]
-            rows = np.arange(len(encodings.input_ids)) + np.repeat(shifts, encodings.seqlens)
+            rows = ranges(self.encodings.cu_seqlens[sequences], encodings.seqlens)
         return LabeledBatch(collate(encodings), torch.from_numpy(self.labels[rows]), self.group_size, self.of_tokens)

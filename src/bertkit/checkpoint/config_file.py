@@ -7,7 +7,7 @@ from typing import Any
 
 from bertkit.architectures import ARCHITECTURES, Architecture, architecture_of
 from bertkit.errors import CheckpointError, UsageError
-from bertkit.json_files import member, read_json
+from bertkit.files.json_files import member, read_json
 from bertkit.transformer import EncoderConfig
 
 _REQUIRED_VALUES: dict[str, tuple[Any, ...]] = {  # keys that change the numbers, with the values our encoders compute

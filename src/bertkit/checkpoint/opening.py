@@ -13,8 +13,8 @@ from bertkit.checkpoint.sentence import SentenceSettings, read_sentence_settings
 from bertkit.checkpoint.trained_task import read_task
 from bertkit.checkpoint.weights import StoredTensor, read_tensors, stored_tensors
 from bertkit.errors import CheckpointError, MissingHeadError, UsageError
+from bertkit.files.json_files import member, read_json
 from bertkit.heads import HEADS, HEADS_WITH_LABELS
-from bertkit.json_files import member, read_json
 from bertkit.locate import transformer_folder
 from bertkit.tokenizer import Tokenizer
 

@@ -13,9 +13,9 @@ from bertkit.checkpoint.config_file import PublishedConfig, config_json
 from bertkit.checkpoint.sentence import write_sentence_settings
 from bertkit.checkpoint.trained_task import task_json
 from bertkit.errors import CheckpointError
+from bertkit.files.json_files import write_json
+from bertkit.files.whole_files import whole_folder
 from bertkit.heads import HEADS_WITH_LABELS, KINDS
-from bertkit.json_files import write_json
-from bertkit.whole_files import whole_folder
 
 
 def save_checkpoint(

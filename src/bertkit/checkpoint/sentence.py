@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.errors import CheckpointError
-from bertkit.json_files import member, read_json, write_json
+from bertkit.files.json_files import member, read_json, write_json
 from bertkit.locate import sentence_modules
 
 _POOLINGS = {  # published spelling -> ours; flags of the old layout are "pooling_mode_" + the first spelling

@@ -7,7 +7,7 @@ from typing import Any
 
 from bertkit.checkpoint.checkpoint import TrainedTask
 from bertkit.errors import CheckpointError, UsageError
-from bertkit.json_files import member, read_json
+from bertkit.files.json_files import member, read_json
 from bertkit.tasks import published_task, stored_task, task_settings
 from bertkit.tokenizer.layout import Layout
 

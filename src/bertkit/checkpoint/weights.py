@@ -15,7 +15,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from bertkit.errors import CheckpointError
-from bertkit.json_files import read_json
+from bertkit.files.json_files import read_json
 
 _MAX_HEADER_BYTES = 10_000_000
 _MAX_TENSORS = 100_000

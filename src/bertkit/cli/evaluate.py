@@ -11,8 +11,8 @@ from cyclopts import Parameter
 from bertkit.cli.models import EXACT, PRETRAINED_MODEL, Compute, open_model, open_trained
 from bertkit.cli.output import emit, note
 from bertkit.errors import UsageError
+from bertkit.files.whole_files import check_writable, whole_file
 from bertkit.locate import locate
-from bertkit.whole_files import check_place, whole_file
 
 if TYPE_CHECKING:
     from bertkit.evidence import Evidence
@@ -92,7 +92,7 @@ def command(
         for other in [*(seeds or ()), *by_size.values()]:
             locate(other)
         if report is not None:
-            check_place(report)
+            check_writable(report)
         opened, title = open_trained(model, compute, no_answer_threshold), f"{folder.name} on {data.name}"
         done = _evaluate_task(opened, data, columns, skip_bad, report, train, title, card, seeds or [], by_size)
         if card:

@@ -55,7 +55,7 @@ def command(
         sequence-classification, few-shot-classification, multi-label-classification, regression,
         ordinal-regression, token-classification, question-answering, multiple-choice.
     train
-        Examples with labels: csv, tsv or jsonl; for some tasks CoNLL or SQuAD json.
+        Examples with labels: csv, tsv, jsonl or parquet; for some tasks CoNLL or SQuAD json.
     out
         The folder that becomes the model's directory.
     model

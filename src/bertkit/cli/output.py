@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from bertkit.json_files import json_value
+from bertkit.files.json_files import json_value
 
 
 def emit(rows: Iterable[dict[str, Any]]) -> None:

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from bertkit.cli.models import EXACT, Compute, open_trained
 from bertkit.cli.output import emit, note
-from bertkit.whole_files import check_place, whole_file
+from bertkit.files.whole_files import check_writable, whole_file
 
 if TYPE_CHECKING:
     from bertkit.inference import PredictReport
@@ -37,7 +37,7 @@ def command(
     model
         A model that was trained for a task: a folder, a hub name, or the import name of an installed model package.
     input
-        csv, tsv or jsonl, or txt with a text on each line; "-" is standard input.
+        csv, tsv, jsonl or parquet, or txt with a text on each line; "-" is standard input.
     output
         A jsonl file, which appears whole; without it the rows go to stdout.
     columns
@@ -53,7 +53,7 @@ def command(
     from bertkit.tasks.reading import BadRows, read_examples
 
     if output is not None:
-        check_place(output)
+        check_writable(output)
     opened = open_trained(model, compute, no_answer_threshold)
     report, bad_rows = PredictReport(), BadRows(skip=skip_bad)
     task = opened.trained.task.name

@@ -15,10 +15,10 @@ def command(run: Path, /, *, out: Path) -> None:
     out
         The HTML file to write.
     """
+    from bertkit.files.whole_files import check_writable
     from bertkit.training_report import findings_of, read_run, write_training_report
-    from bertkit.whole_files import check_place
 
-    check_place(out)
+    check_writable(out)
     read = read_run(run)
     write_training_report(read, out)
     warnings = [sentence for kind, sentence in findings_of(read) if kind == "warning"]

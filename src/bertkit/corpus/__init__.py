@@ -2,7 +2,7 @@
 
 Takes: txt, jsonl, csv, tsv and parquet files, folders of them; the documentation of the running Python.
 Gives: one text at a time; documents and their sentences; their tokens in a shard, mapped into memory.
-May import: errors, whole_files, json_files, compiled, randomness, tokenizer.
+May import: errors, files, compiled, randomness, tokenizer.
 """
 
 from bertkit.corpus.python_docs import Passage, python_docs

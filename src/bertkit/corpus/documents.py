@@ -24,18 +24,21 @@ from bertkit.corpus.sentences import (
     cut_sentences,
     sentence_text,
 )
-from bertkit.corpus.texts import Row, find_files, place, read_rows
+from bertkit.corpus.texts import TextRow, find_files, read_rows
 from bertkit.errors import DataError, UsageError
-from bertkit.tokenizer.lines import OnInvalid
+from bertkit.files.bad_rows import SkippedRow
+from bertkit.files.lines import location
 
 Layout = Literal["auto", "lines", "paragraphs", "running"]
+OnInvalid = Literal["error", "replace", "skip"]
+"""What to do with bytes that are not UTF-8: raise an error; read them as replacement characters, which the tokenizer
+drops; or skip each sentence that holds any."""
 
 _PART_BYTES = 1 << 20
 _AHEAD_BYTES = 1 << 12
 """How far beyond its end a part is looked at, to see whether a sentence ends there."""
 _BOM, _REPLACEMENT = "\ufeff".encode(), "\ufffd".encode()
 _LINE_END = 0x0A
-_CHARACTERS_SHOWN = 200
 _ROW_BYTES = 64
 """What a row counts for beside its text, so that a part of very short ones, or of none that can be read, is small."""
 
@@ -46,25 +49,13 @@ class Reading:
 
     layout: Layout = "auto"  # of txt files, and of the text in rows; auto: each file as its first megabyte looks
     column: str | None = None  # which key or column holds the text; None: "text", or the only one there is
-    on_invalid: OnInvalid = "skip"  # bytes that are not UTF-8: error, replace (they are dropped), or skip the sentence
+    on_invalid: OnInvalid = "skip"  # what to do with bytes that are not UTF-8
 
     def __post_init__(self) -> None:
         if self.layout not in ("auto", *TEXT_LAYOUTS):
             raise UsageError(f"layout={self.layout!r}: expected 'auto', {', '.join(map(repr, TEXT_LAYOUTS))}")
         if self.on_invalid not in ("error", "replace", "skip"):
             raise UsageError(f"on_invalid={self.on_invalid!r}: expected 'error', 'replace' or 'skip'")
-
-
-class SetAside(NamedTuple):
-    """What could not be read."""
-
-    path: str
-    line: int
-    why: str  # what an error says after the place
-    text: str  # how it begins
-
-    def __str__(self) -> str:
-        return place(self.path, self.line) + self.why
 
 
 class Sentence(NamedTuple):
@@ -89,7 +80,7 @@ class Part:
     starts_document: bool  # whether the first text begins one, or goes on with that of the part before
     position: int  # where the next part begins: a byte, or the number of rows before it
     line: int  # and on which line
-    set_aside: list[SetAside] = field(default_factory=list)  # rows that are not among the texts
+    set_aside: list[SkippedRow] = field(default_factory=list)  # rows that are not among the texts
     num_invalid: int = 0  # replacement characters that stand in the texts for bytes that were not UTF-8
 
     def sentences(self) -> tuple[np.ndarray, np.ndarray]:
@@ -107,16 +98,16 @@ class Part:
             return self.lines[np.searchsorted(self.texts, places, "right") - 1]
         return self.lines[0] + np.searchsorted(np.flatnonzero(self.data == _LINE_END), places)
 
-    def invalid(self, start: int, end: int, line: int) -> SetAside:
+    def invalid(self, start: int, end: int, line: int) -> SkippedRow:
         """The account of a sentence that holds bytes that are not UTF-8."""
-        beginning = sentence_text(self.data[start:end].tobytes())[:_CHARACTERS_SHOWN]
-        return SetAside(str(self.path), int(line), ": the sentence holds bytes that are not UTF-8", beginning)
+        text = sentence_text(self.data[start:end].tobytes())
+        return SkippedRow.of(self.path, int(line), ": the sentence holds bytes that are not UTF-8", text)
 
 
 def read_sentences(
     sources: str | Path | Sequence[str | Path],
     reading: Reading = Reading(),
-    set_aside: MutableSequence[SetAside] | None = None,
+    set_aside: MutableSequence[SkippedRow] | None = None,
 ) -> Iterator[Sentence]:
     """The sentences of all documents of files, folders and "python-docs", in order.
 
@@ -216,7 +207,7 @@ def _row_parts(path: Path, reading: Reading, num_rows: int) -> Iterator[Part]:
     rows, layout = _with_layout(path, reading)
     texts: list[bytes] = []
     lines: list[int] = []
-    set_aside: list[SetAside] = []
+    set_aside: list[SkippedRow] = []
     size = num_invalid = 0
 
     def part() -> Part:
@@ -233,12 +224,11 @@ def _row_parts(path: Path, reading: Reading, num_rows: int) -> Iterator[Part]:
         except UnicodeEncodeError:
             why = ": the text is not valid Unicode: it holds an unpaired surrogate"
         if row.invalid and reading.on_invalid == "error":
-            raise DataError(place(path, row.line) + row.invalid)
+            raise DataError(location(path, row.line) + row.invalid)
         if row.invalid and reading.on_invalid == "skip":
             why = row.invalid
         if why:
-            beginning = row.text[:_CHARACTERS_SHOWN].encode("utf-8", "replace").decode()
-            set_aside.append(SetAside(str(path), row.line, why, beginning))
+            set_aside.append(SkippedRow.of(path, row.line, why, row.text))
         else:
             texts.append(text)
             lines.append(row.line)
@@ -253,12 +243,12 @@ def _row_parts(path: Path, reading: Reading, num_rows: int) -> Iterator[Part]:
         yield part()
 
 
-def _with_layout(path: Path, reading: Reading) -> tuple[Iterator[Row], TextLayout]:
+def _with_layout(path: Path, reading: Reading) -> tuple[Iterator[TextRow], TextLayout]:
     """The rows of a table and how the text in them is laid out, which the first megabyte of it says."""
     rows = read_rows(path, reading.column)
     if reading.layout != "auto":
         return rows, reading.layout
-    first: list[Row] = []
+    first: list[TextRow] = []
     size = 0
     for row in rows:
         first.append(row)

@@ -6,12 +6,12 @@ from itertools import pairwise
 import numpy as np
 
 from bertkit.compiled import lean
-from bertkit.corpus.documents import Part, SetAside
+from bertkit.corpus.documents import OnInvalid, Part
 from bertkit.corpus.sentences import sentence_text
 from bertkit.errors import DataError
+from bertkit.files import SkippedRow
 from bertkit.tokenizer import Tokenizer
 from bertkit.tokenizer.encoding import Pieces
-from bertkit.tokenizer.lines import OnInvalid
 from bertkit.tokenizer.wordpiece import WordPiece
 
 _FIRST_STATE, _FACTOR = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)  # FNV-1a, here with a token a step
@@ -29,7 +29,7 @@ class PartTokens:
     hashes: np.ndarray  # (S,) uint64 of the tokens
     starts_document: np.ndarray  # (S,) bool
     bounds: np.ndarray  # (S + 1,) int64 into the bytes of the part
-    set_aside: list[SetAside]
+    set_aside: list[SkippedRow]
     num_invalid: int  # stretches of bytes that were not UTF-8
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from bertkit.compiled import lean
 from bertkit.errors import DataError
-from bertkit.whole_files import whole_file
+from bertkit.files.whole_files import whole_file
 
 _SENTENCES_AT_A_TIME = 1 << 18
 _TOKENS_AT_A_TIME = 1 << 22

@@ -40,7 +40,7 @@ from bertkit.corpus.shards import (
 )
 from bertkit.corpus.texts import PYTHON_DOCS, find_files
 from bertkit.errors import BertkitError, DataError, UsageError
-from bertkit.json_files import write_json
+from bertkit.files.json_files import write_json
 from bertkit.randomness import key_of, uniform
 from bertkit.tokenizer import Tokenizer
 from bertkit.tokenizer.workspaces import num_processors

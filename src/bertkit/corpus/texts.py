@@ -1,33 +1,33 @@
-"""Stream the rows of a txt, jsonl, csv, tsv or parquet file, one at a time, and the texts in them.
+"""Stream the texts of txt, jsonl, csv, tsv and parquet files, one for each row.
 
-``read_rows`` says of each row that cannot be read where it stands and why, and goes on: for those who set it aside.
-``read_texts`` gives exactly one text for every row, so that the n-th result belongs to the n-th row; a row that cannot
-be read ends it.
+``read_rows`` yields every row, with the line and the reason for those that cannot be read, for callers that skip them.
+``read_texts`` yields exactly one text for each row, so that the n-th result belongs to the n-th row; a row that cannot
+be read raises an error.
 """
 
 import json
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bertkit.corpus.python_docs import Passage, python_docs
-from bertkit.corpus.rows import Fields, Line, csv_rows, json_rows, read_lines
-from bertkit.errors import DataError, DependencyError, UsageError
+from bertkit.errors import DataError, UsageError
+from bertkit.files.lines import Line, location, open_lines
+from bertkit.files.tables import header_of, json_rows, named_rows, parquet_names, parquet_rows, quoted_fields
 
 FORMATS = (".txt", ".jsonl", ".csv", ".tsv", ".parquet")
 PYTHON_DOCS = "python-docs"
 """The name under which the documentation of the running Python is read like a file."""
 
 
-class Row(NamedTuple):
-    """One row of a file, whether it can be read or not."""
+class TextRow(NamedTuple):
+    """The text of one row of a file, or the reason why it cannot be read."""
 
     line: int  # where it begins, from 1; in parquet and python-docs the number of the row
-    text: str  # or, where that cannot be read, what stands there as far as it is known
-    problem: str = ""  # why it cannot be read: what an error says after the place
-    invalid: str = ""  # where bytes are not UTF-8, which stand in the text as replacement characters; said likewise
+    text: str  # or, if it cannot be read, what stands there as far as known
+    problem: str = ""  # why it cannot be read: what an error says after the location
+    invalid: str = ""  # why bytes are not UTF-8, for which the text holds replacement characters; worded likewise
 
 
 def read_texts(source: str | Path, column: str | None = None) -> Iterator[str]:
@@ -35,7 +35,7 @@ def read_texts(source: str | Path, column: str | None = None) -> Iterator[str]:
 
     Args:
         source: also "python-docs", the documentation of the running Python.
-        column: which key or column holds the text; None: "text", or the only column there is. Not for txt.
+        column: which key or column holds the text; None: "text", or the only column. Not for txt.
 
     Raises:
         DataError: the file is missing, holds no texts, is not UTF-8, or lacks the column.
@@ -47,7 +47,7 @@ def read_texts(source: str | Path, column: str | None = None) -> Iterator[str]:
     for path in [source] if str(source) == "-" else find_files(source, column)[0]:
         for row in read_rows(path, column):
             if row.problem or row.invalid:
-                raise DataError(place(path, row.line) + (row.problem or row.invalid))
+                raise DataError(location(path, row.line) + (row.problem or row.invalid))
             empty = False
             yield row.text
     if empty:
@@ -58,10 +58,10 @@ def find_files(source: str | Path, column: str | None = None) -> tuple[list[Path
     """The file of that name, or all below the folder of that name, in the order of their paths.
 
     Returns:
-        The files, and those below the folder that have another extension than FORMATS; hidden ones are in neither.
+        The files, and those below the folder whose extension is not one of FORMATS; hidden files are in neither.
 
     Raises:
-        DataError: there is no such file, or no file to read in the folder.
+        DataError: no such file, or no file to read in the folder.
         UsageError: an extension that is not one of FORMATS, or a ``column`` for a txt file.
     """
     path = Path(source)
@@ -83,111 +83,76 @@ def find_files(source: str | Path, column: str | None = None) -> tuple[list[Path
     return [path], []
 
 
-def read_rows(path: str | Path, column: str | None = None) -> Iterator[Row]:
-    """Every row of one file that ``find_files`` gave, or of standard input ("-").
+def read_rows(path: str | Path, column: str | None = None) -> Iterator[TextRow]:
+    """Every row of a file that ``find_files`` gave, or of standard input ("-").
 
     Raises:
-        DataError: a table that lacks the column, or is none at all.
+        DataError: a table that lacks the column, or no table.
         UsageError: a ``column`` of standard input.
         DependencyError: parquet without pyarrow.
     """
     path = Path(path)
-    if str(path) == "-":
-        if column is not None:
-            raise UsageError(f"standard input holds a text on each line and has no column {column!r}; leave it out")
-        yield from map(_row_of_line, read_lines(sys.stdin.buffer))
-    elif str(path) == PYTHON_DOCS:
+    if str(path) == "-" and column is not None:
+        raise UsageError(f"standard input holds a text on each line and has no column {column!r}; leave it out")
+    if str(path) == PYTHON_DOCS:
         yield from _python_docs()
     elif path.suffix == ".parquet":
-        yield from _parquet(path, column)
+        name = _required_column(path, parquet_names(path), column)
+        for row in parquet_rows(path, [name]):
+            yield TextRow(row.line, *_text(row.values, name))
     else:
-        with open(path, "rb") as file:
-            lines = read_lines(file)
-            if path.suffix == ".txt":
-                yield from map(_row_of_line, lines)
-            elif path.suffix == ".jsonl":
+        with open_lines(path) as lines:
+            if path.suffix == ".jsonl":
                 yield from _jsonl(lines, column)
+            elif path.suffix in (".csv", ".tsv"):
+                yield from _delimited(path, lines, column)
             else:
-                yield from _csv(lines, path, column, "\t" if path.suffix == ".tsv" else ",")
-
-
-def place(path: str | Path, line: int) -> str:
-    """How errors and reports name a row."""
-    name = "standard input" if str(path) == "-" else str(path)
-    return f"{name}, {'row' if Path(path).suffix == '.parquet' or name == PYTHON_DOCS else 'line'} {line}"
+                yield from (TextRow(line.number, line.content, invalid=line.invalid) for line in lines)
 
 
 def _is_hidden(path: Path) -> bool:
     return any(part.startswith(".") for part in path.parts)
 
 
-def _row_of_line(line: Line) -> Row:
-    return Row(line.number, line.text.removesuffix("\n").removesuffix("\r"), invalid=line.invalid)
-
-
-def _jsonl(lines: Iterator[Line], column: str | None) -> Iterator[Row]:
+def _jsonl(lines: Iterator[Line], column: str | None) -> Iterator[TextRow]:
     chosen = column  # as the first object has it
-    for number, row, problem, invalid in json_rows(lines):
+    for row in json_rows(lines):
+        name, problem = ("", row.problem) if row.problem else _column(list(row.values), chosen)
         if problem:
-            yield Row(number, row, problem)
-        elif isinstance(row, str) and column is None:
-            yield Row(number, row, invalid=invalid)
-        elif not isinstance(row, dict):
-            yield Row(number, json.dumps(row), f" is a JSON {type(row).__name__}: expected an object or a string")
+            yield TextRow(row.line, row.text or json.dumps(dict(row.values)), problem)
         else:
-            name, problem = _column(list(row), chosen)
-            if problem:
-                yield Row(number, json.dumps(row), problem)
-            else:
-                chosen = name
-                yield Row(number, *_text(row[name], name), invalid)
+            chosen = name
+            yield TextRow(row.line, *_text(row.values, name), row.invalid)
 
 
-def _csv(lines: Iterator[Line], path: Path, column: str | None, delimiter: str) -> Iterator[Row]:
-    rows = csv_rows(lines, delimiter)
-    header = next(rows, Fields(1, []))
-    if header.problem:
-        raise DataError(place(path, header.line) + header.problem)
-    name, problem = _column(header.fields, column)
-    if problem:
-        raise DataError(f"{path}{problem}")
-    index = header.fields.index(name)
-    for line, fields, problem, invalid in rows:
-        yield Row(line, delimiter.join(fields) if problem else fields[index], problem, invalid)
+def _delimited(path: Path, lines: Iterator[Line], column: str | None) -> Iterator[TextRow]:
+    delimiter = "\t" if path.suffix == ".tsv" else ","
+    rows = quoted_fields(lines, delimiter)
+    names = header_of(path, rows).fields
+    name = _required_column(path, names, column)
+    for row in named_rows(rows, names, delimiter, quoted=True):
+        yield TextRow(row.line, row.text if row.problem else row.values[name], row.problem, row.invalid)
 
 
-def _parquet(path: Path, column: str | None) -> Iterator[Row]:
-    try:
-        import pyarrow
-        from pyarrow.parquet import ParquetFile
-    except ImportError:
-        raise DependencyError("parquet needs pyarrow: pip install 'bertkit[parquet]'") from None
-    try:
-        file = ParquetFile(path)
-        name, problem = _column(file.schema_arrow.names, column)
-        if problem:
-            raise DataError(f"{path}{problem}")
-        number = 0
-        for batch in file.iter_batches(batch_size=128, columns=[name]):
-            for value in batch.column(0).to_pylist():
-                number += 1
-                yield Row(number, *_text(value, name))
-    except (pyarrow.ArrowException, OSError) as error:
-        raise DataError(f"{path} cannot be read as parquet: {str(error).splitlines()[0]}") from None
-
-
-def _python_docs() -> Iterator[Row]:
+def _python_docs() -> Iterator[TextRow]:
     """A topic, a module or a built-in is a row, its paragraphs a line each."""
 
     def subject(passage: Passage) -> str:
         return passage.source if passage.source.startswith("topic: ") else passage.file or passage.source.split(".")[0]
 
     for number, (_, passages) in enumerate(groupby(python_docs(), subject), start=1):
-        yield Row(number, "\n".join(passage.text for passage in passages))
+        yield TextRow(number, "\n".join(passage.text for passage in passages))
 
 
-def _column(names: list[str], wanted: str | None) -> tuple[str, str]:
-    """Which of the columns holds the text, and as ``Row.problem`` if none does."""
+def _required_column(path: Path, names: Sequence[str], wanted: str | None) -> str:
+    name, problem = _column(names, wanted)
+    if problem:
+        raise DataError(f"{path}{problem}")
+    return name
+
+
+def _column(names: Sequence[str], wanted: str | None) -> tuple[str, str]:
+    """Which of the columns holds the text, and as ``TextRow.problem`` if none does."""
     if wanted is None and len(names) == 1:
         return names[0], ""
     if len(set(names)) < len(names):
@@ -200,7 +165,8 @@ def _column(names: list[str], wanted: str | None) -> tuple[str, str]:
     return name, ""
 
 
-def _text(value: object, column: str) -> tuple[str, str]:
+def _text(values: Mapping[str, Any], column: str) -> tuple[str, str]:
+    value = values[column]
     if isinstance(value, str):
         return value, ""
     return "", f": {column!r} is {type(value).__name__} ({value!r:.40}), expected text"

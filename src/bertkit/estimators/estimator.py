@@ -11,11 +11,11 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from bertkit.errors import CheckpointError, UsageError
+from bertkit.files.json_files import member, read_json, write_json
+from bertkit.files.whole_files import whole_folder
 from bertkit.finetuning import Finetuning, FinetuningSettings
-from bertkit.json_files import member, read_json, write_json
 from bertkit.model import Model, load
 from bertkit.tasks import TextTask
-from bertkit.whole_files import whole_folder
 
 _SETTINGS = {part.name: part.default for part in fields(FinetuningSettings) if part.default is not MISSING}
 _RECORD = "estimator.json"

@@ -10,7 +10,7 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 
 from bertkit.errors import CheckpointError, DataError, UsageError
 from bertkit.estimators.estimator import TextEstimator, check_lengths, items_of, list_of
-from bertkit.json_files import member
+from bertkit.files.json_files import member
 from bertkit.tasks import (
     FewShotClassification,
     MultiLabelClassification,

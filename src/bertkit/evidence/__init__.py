@@ -3,7 +3,7 @@
 Takes: a model, and texts whose right answers are known; where they are at hand the texts it learned from.
 Gives: scores with 95 % intervals, and an account of what could not be judged; of classifiers and taggers also
 calibration, thresholds, likely label errors, leakage, a baseline, and a report of it all.
-May import: errors, whole_files, json_files, tokenizer, corpus, tasks, inference, neighbors, pages, model.
+May import: errors, files, tokenizer, corpus, tasks, inference, neighbors, pages, model.
 """
 
 from bertkit.evidence.gather import Evidence, gather_evidence

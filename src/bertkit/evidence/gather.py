@@ -25,7 +25,7 @@ from bertkit.evidence.outcomes import Outcomes, judged_task, outcomes_of
 from bertkit.evidence.scoring import EntityLabels, Scoring, scoring_of
 from bertkit.evidence.thresholds import Threshold, thresholds_of
 from bertkit.evidence.trained_again import Seeds, seeds_of, sizes_of
-from bertkit.json_files import json_value
+from bertkit.files.json_files import json_value
 from bertkit.model import Model
 from bertkit.tasks import MultiLabelClassification, OrdinalRegression, Regression, SequenceClassification
 from bertkit.tasks.metrics import label_scores

@@ -11,7 +11,8 @@ from bertkit.errors import UsageError
 from bertkit.evidence.baseline import SizeScore
 from bertkit.evidence.gather import Evidence
 from bertkit.evidence.intervals import Measured
-from bertkit.json_files import write_json
+from bertkit.files.json_files import write_json
+from bertkit.files.whole_files import check_writable
 from bertkit.pages import (
     Line,
     Markup,
@@ -33,7 +34,6 @@ from bertkit.pages import (
     table,
     write_page,
 )
-from bertkit.whole_files import check_place
 
 _MODEL, _BASELINE = 1, 2  # colors
 _MOST_LABELS_DRAWN = 40
@@ -55,8 +55,8 @@ def write_evidence_report(evidence: Evidence, path: str | Path, *, title: str = 
     if path.suffix != ".html":
         raise UsageError(f"cannot write the report {path}: expected a name that ends in .html; .json is put beside it")
     beside = path.with_suffix(".json")
-    check_place(path)
-    check_place(beside)
+    check_writable(path)
+    check_writable(beside)
     write_json(beside, {"title": title, **evidence.as_json()})
     write_page(path, title, list(_parts(evidence)))
 

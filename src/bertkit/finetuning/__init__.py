@@ -2,8 +2,8 @@
 
 Takes: a published model, the name of a task, training and dev examples, settings.
 Gives: a model directory with its task, labels, metrics and card; a run that stopped goes on to the bit.
-May import: errors, whole_files, json_files, locate, device, compiled, randomness, tokenizer, corpus, batch, heads,
-architectures, tasks, checkpoint, training, inference, model, evidence.
+May import: errors, files, locate, device, compiled, randomness, tokenizer, corpus, batch, heads, architectures,
+tasks, checkpoint, training, inference, model, evidence.
 """
 
 from bertkit.finetuning.adapters import load_with_adapter

@@ -18,9 +18,9 @@ from torch.nn.utils import parametrize
 from bertkit.checkpoint.checkpoint import Provenance
 from bertkit.checkpoint.trained_task import task_json, task_of_record
 from bertkit.errors import CheckpointError
+from bertkit.files.json_files import member, read_json, write_json
 from bertkit.finetuning.network import model_to_train
 from bertkit.finetuning.settings import FinetuningSettings
-from bertkit.json_files import member, read_json, write_json
 from bertkit.model import Model
 
 _ADAPTED = ("query", "value", "query_key_value")  # projections

@@ -25,6 +25,8 @@ from bertkit.checkpoint.config_file import read_config
 from bertkit.device import cpu_name, resolve_device
 from bertkit.errors import CheckpointError, DataError, UsageError
 from bertkit.evidence import Measured, measured_scores
+from bertkit.files.json_files import member, read_json, write_json
+from bertkit.files.whole_files import whole_folder
 from bertkit.finetuning.adapters import add_adapters, read_adapter, without_adapters, write_adapter
 from bertkit.finetuning.baselines import baselines_of, comparison, higher_is_better
 from bertkit.finetuning.card import DataFacts, model_card
@@ -34,7 +36,6 @@ from bertkit.finetuning.settings import PAPER, FinetuningSettings, default_setti
 from bertkit.finetuning.supervised_contrastive import ContrastFeed, fit_head
 from bertkit.inference import PredictReport
 from bertkit.inference.truncation import warn_of_truncation
-from bertkit.json_files import member, read_json, write_json
 from bertkit.locate import locate, transformer_folder
 from bertkit.model import Model, load
 from bertkit.tasks import FewShotClassification, TextTask, task_kind
@@ -51,7 +52,6 @@ from bertkit.training import (
     same_bits_threads,
     without_dropout,
 )
-from bertkit.whole_files import whole_folder
 
 GRID = "grid.json"
 """In ``run`` of a sweep's folder, by which it is known."""

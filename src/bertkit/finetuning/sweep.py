@@ -8,13 +8,13 @@ from itertools import product
 from typing import Any
 
 from bertkit.errors import UsageError
+from bertkit.files.json_files import read_json, write_json
+from bertkit.files.whole_files import whole_folder
 from bertkit.finetuning.baselines import comparison, higher_is_better
 from bertkit.finetuning.run import GRID, Finetuning, Outcome
-from bertkit.json_files import read_json, write_json
 from bertkit.model import load
 from bertkit.tasks import task_kind
 from bertkit.training import claim_run_folder
-from bertkit.whole_files import whole_folder
 
 SWEEPS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     # Devlin et al. 2018, appendix A.3

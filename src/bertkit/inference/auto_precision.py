@@ -17,7 +17,7 @@ from bertkit.batch import Batch, collate
 from bertkit.device import cpu_name
 from bertkit.errors import BertkitError
 from bertkit.executor import executor
-from bertkit.json_files import read_json, write_json
+from bertkit.files.json_files import read_json, write_json
 from bertkit.tokenizer import Tokenizer
 from bertkit.transformer import Encoder
 

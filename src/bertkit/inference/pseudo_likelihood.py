@@ -11,8 +11,9 @@ from tqdm import tqdm
 
 from bertkit.batch import Batch
 from bertkit.errors import UsageError
-from bertkit.inference.runner import Runner, ranges
+from bertkit.inference.runner import Runner
 from bertkit.tokenizer import Encodings
+from bertkit.tokenizer.ragged import ranges
 
 Method = Literal["plain", "l2r"]
 """What is hidden beside the token that is guessed: "plain", nothing; "l2r", the later pieces of the same word."""

@@ -14,6 +14,7 @@ from bertkit.architectures import Network
 from bertkit.batch import Batch, collate, length_sorted_batches
 from bertkit.executor import executor, map_on_cores
 from bertkit.tokenizer import Encodings, Tokenizer
+from bertkit.tokenizer.ragged import ranges
 from bertkit.transformer import Encoder, PreparedEncoder
 from bertkit.transformer.kernels import inference_kernels
 from bertkit.transformer.kernels.row_invariance import ROW_COUNTS, row_count
@@ -139,16 +140,6 @@ def _in_order(results: list[Tensor], batches: list[np.ndarray], rows_per_sequenc
     in_order = torch.empty_like(rows)
     in_order[torch.from_numpy(order).to(rows.device)] = rows
     return in_order
-
-
-def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Each start and the ``length`` - 1 numbers after it.
-
-    >>> ranges(np.array([2, 9]), np.array([3, 1])).tolist()
-    [2, 3, 4, 9]
-    """
-    before = np.cumsum(lengths) - lengths
-    return np.arange(lengths.sum()) + np.repeat(starts - before, lengths)
 
 
 def chunks(items: Iterable[Item], num_characters: Callable[[Item], int]) -> Iterator[list[Item]]:

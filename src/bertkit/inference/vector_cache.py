@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bertkit.whole_files import whole_file
+from bertkit.files.whole_files import whole_file
 
 _HASH_BYTES = 16
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from bertkit.errors import DependencyError, UsageError
-from bertkit.whole_files import check_place, whole_file
+from bertkit.files.whole_files import check_writable, whole_file
 
 FORMATS = (".npy", ".jsonl", ".parquet")
 
@@ -27,7 +27,7 @@ def check_vector_file(path: Path) -> None:
     """
     if path.suffix not in FORMATS:
         raise UsageError(f"{path}: unknown extension {path.suffix!r}, expected one of {', '.join(FORMATS)}")
-    check_place(path)
+    check_writable(path)
     if path.suffix == ".parquet":
         try:
             import pyarrow.parquet  # noqa: F401

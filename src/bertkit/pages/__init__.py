@@ -2,7 +2,7 @@
 
 Takes: arrays, names and sentences; whatever comes from data is escaped.
 Gives: charts as SVG with the numbers behind them, and the page that holds them.
-May import: errors, whole_files.
+May import: errors, files.
 """
 
 from bertkit.pages.bars import Score, bar_chart, interval_chart

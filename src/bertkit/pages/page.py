@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from bertkit.files.whole_files import whole_file
 from bertkit.pages.markup import Markup, data, element, join
 from bertkit.pages.ticks import format_number
-from bertkit.whole_files import whole_file
 
 
 def write_page(path: str | Path, title: str, parts: Sequence[Markup]) -> None:

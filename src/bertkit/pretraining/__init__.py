@@ -2,7 +2,7 @@
 
 Takes: files of text, a recipe.
 Gives: a run folder with checkpoints, metrics and the model; a run that stopped goes on to the bit.
-May import: errors, json_files, device, tokenizer, batch, transformer, heads, architectures, corpus, tasks,
+May import: errors, files, device, tokenizer, batch, transformer, heads, architectures, corpus, tasks,
 objectives, checkpoint, training, model.
 """
 

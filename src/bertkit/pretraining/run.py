@@ -18,7 +18,7 @@ from bertkit.checkpoint import save_checkpoint
 from bertkit.corpus.shards import TokenShard
 from bertkit.device import cpu_name, resolve_device
 from bertkit.errors import UsageError
-from bertkit.json_files import read_json, write_json
+from bertkit.files.json_files import read_json, write_json
 from bertkit.model import Model, load
 from bertkit.objectives import PretrainingTask
 from bertkit.pretraining.feed import PretrainingFeed, check_share, check_vocabulary, held_out_batches, make_feed

@@ -27,6 +27,7 @@ from bertkit.tasks.words import words_of
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.encoding import Span
 from bertkit.tokenizer.layout import Layout, OnLong
+from bertkit.tokenizer.ragged import ranges
 
 _MOST_CANDIDATES = 1_000
 """Each takes memory for every question of a batch, whether there are as many or not."""
@@ -249,8 +250,7 @@ def _add(scores: AnswerScores, examples: Sequence[Question], predictions: Sequen
 
 def _offsets(examples: Sequence[Question], encodings: Encodings, windows: Windows) -> np.ndarray:
     """(T, 2) int64 characters of the contexts, without white space at the ends of tokens; 0 for other tokens."""
-    before = np.cumsum(windows.length) - windows.length
-    tokens = np.arange(windows.length.sum()) + np.repeat(windows.first - before, windows.length)
+    tokens = ranges(windows.first, windows.length)
     offsets = np.zeros((len(encodings.input_ids), 2), np.int64)
     offsets[tokens] = encodings.tight_offsets(tokens, [example.context for example in examples])
     return offsets

@@ -24,6 +24,7 @@ from bertkit.tasks.words import Words, entities_of_spans, spaced, words_of
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.encoding import Span
 from bertkit.tokenizer.layout import Layout, OnLong
+from bertkit.tokenizer.ragged import ranges
 
 
 @dataclass(frozen=True)
@@ -266,8 +267,7 @@ def first_pieces(texts: Sequence[str], words: Sequence[Sequence[Span]], encoding
     out, among the T of all sequences, in the window that owns it; -1 for a word without one."""
     lengths = encodings.owned[:, 1] - encodings.owned[:, 0]
     first = encodings.cu_seqlens[:-1] + encodings.owned[:, 0]
-    before = np.cumsum(lengths) - lengths
-    tokens = np.arange(lengths.sum()) + np.repeat(first - before, lengths)  # each token of a text once
+    tokens = ranges(first, lengths)  # each token of a text once
     numbers = np.repeat(encodings.text_index, lengths)
     real = ~encodings.special_tokens_mask[tokens]
     tokens, numbers = tokens[real], numbers[real]

@@ -2,12 +2,11 @@
 
 Takes: str, or pairs of str.
 Gives: Encodings: ids, types, character offsets, word ids, and what was cut.
-May import: errors, whole_files, json_files, compiled.
+May import: errors, files, compiled.
 """
 
 from bertkit.tokenizer.domain_words import DomainWord, extend_vocabulary, find_domain_words
 from bertkit.tokenizer.encoding import Encoding, Encodings
-from bertkit.tokenizer.lines import TokenizedLines, tokenize_file, tokenize_lines
 from bertkit.tokenizer.tokenizer import Tokenizer
 from bertkit.tokenizer.training import train_vocabulary
 from bertkit.tokenizer.vocabulary import Vocabulary
@@ -16,12 +15,9 @@ __all__ = [
     "DomainWord",
     "Encoding",
     "Encodings",
-    "TokenizedLines",
     "Tokenizer",
     "Vocabulary",
     "extend_vocabulary",
     "find_domain_words",
-    "tokenize_file",
-    "tokenize_lines",
     "train_vocabulary",
 ]

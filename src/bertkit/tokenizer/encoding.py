@@ -8,6 +8,7 @@ from typing import overload
 import numpy as np
 
 from bertkit.errors import UsageError
+from bertkit.tokenizer.ragged import ranges
 
 Span = tuple[int, int]
 """Start and end (exclusive) in characters of the original text, or in positions of an Encoding."""
@@ -27,16 +28,6 @@ class Pieces:
 
     def __len__(self) -> int:
         return len(self.cu_seqlens) - 1
-
-    def keep(self, wanted: np.ndarray) -> "Pieces":
-        """The texts for which (N,) bool ``wanted`` is True."""
-        seqlens = np.diff(self.cu_seqlens)
-        tokens = np.repeat(wanted, seqlens)
-        return Pieces(
-            self.input_ids[tokens],
-            np.concatenate([np.zeros(1, np.int64), np.cumsum(seqlens[wanted])]),
-            None if self.spans is None else self.spans[tokens],
-        )
 
 
 def joined(parts: Sequence[Pieces]) -> Pieces:
@@ -169,7 +160,7 @@ class Encodings(Sequence[Encoding]):
         seqlens = self.seqlens[indices]
         cu_seqlens = np.zeros(len(indices) + 1, np.int64)
         np.cumsum(seqlens, out=cu_seqlens[1:])
-        tokens = np.arange(cu_seqlens[-1]) + np.repeat(self.cu_seqlens[:-1][indices] - cu_seqlens[:-1], seqlens)
+        tokens = ranges(self.cu_seqlens[:-1][indices], seqlens)
         return Encodings(
             self.input_ids[tokens],
             self.token_type_ids[tokens],

@@ -7,6 +7,7 @@ import numpy as np
 
 from bertkit.errors import OverLengthError, UsageError
 from bertkit.tokenizer.encoding import Encodings, Pieces
+from bertkit.tokenizer.ragged import ranges
 
 OnLong = Literal["error", "truncate", "window"]
 """What to do with a text that exceeds ``max_length``: refuse it, cut its end off, or slide a window over it."""
@@ -113,8 +114,7 @@ def _encodings(pieces: Pieces, whole: np.ndarray, sequences: _Sequences, cls_id:
         types = np.tile([0, 1], len(parts))
         token_type_ids = np.repeat(types, (lengths + np.array([2, 1])).ravel()).astype(np.int32)
     lengths_of_parts, starts = lengths.ravel(), parts[:, :, 0].ravel()
-    before = np.cumsum(lengths_of_parts) - lengths_of_parts
-    source = np.arange(lengths.sum()) + np.repeat(starts - before, lengths_of_parts)
+    source = ranges(starts, lengths_of_parts)
     input_ids[~special_tokens_mask] = pieces.input_ids[source]
     spans = None
     if pieces.spans is not None:

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from itertools import chain, pairwise
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -50,15 +50,6 @@ class LibraryTokenizer:
             for first in range(0, max(len(texts), 1), _TEXTS_AT_A_TIME)
         ]
         return joined(parts)
-
-    def tokenize_bytes(
-        self, data: np.ndarray, bounds: np.ndarray, *, with_spans: bool = True, num_threads: int | None = None
-    ) -> tuple[Pieces, np.ndarray]:
-        """As `WordPiece.tokenize_bytes`; replacement characters for what is not UTF-8 are tokenized as they are."""
-        raw = [data[first:last].tobytes() for first, last in pairwise(bounds.tolist())]
-        texts = [text.decode(errors="replace") for text in raw]
-        num_invalid = [text.count("\ufffd") - own.count(b"\xef\xbf\xbd") for text, own in zip(texts, raw, strict=True)]
-        return self.tokenize(texts, with_spans=with_spans), np.array(num_invalid, np.int64)
 
     def normalize(self, text: str) -> str:
         """The text as it is before splitting."""

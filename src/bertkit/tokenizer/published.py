@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.errors import CheckpointError
-from bertkit.json_files import member, read_json, write_json
+from bertkit.files.json_files import member, read_json, write_json
+from bertkit.files.whole_files import whole_file
 from bertkit.tokenizer.added_tokens import AddedToken
 from bertkit.tokenizer.library import Engine, read_library_tokenizer
 from bertkit.tokenizer.vocabulary import CONTINUATION, SpecialTokens, Vocabulary, from_ids
 from bertkit.tokenizer.wordpiece import MAX_CHARACTERS_PER_WORD, Normalization, WordPiece
-from bertkit.whole_files import whole_file
 
 _NO_LIMIT = 1_000_000
 """A ``model_max_length`` above this is the publishers' way of saying that none is known."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bertkit.errors import DataError
-from bertkit.whole_files import whole_file
+from bertkit.files.whole_files import whole_file
 
 CONTINUATION = "##"
 """Prefix of a piece that continues a word (Devlin et al. 2018, section 3)."""

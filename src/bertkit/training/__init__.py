@@ -2,7 +2,7 @@
 
 Takes: a network, a task, a feed of batches, settings.
 Gives: trained weights, checkpoints that a run goes on from to the bit, metrics line by line.
-May import: errors, whole_files, json_files, executor, batch, transformer, heads, tasks.
+May import: errors, files, executor, batch, transformer, heads, tasks.
 """
 
 from bertkit.training.gradients import compute_gradients, evaluate, without_dropout

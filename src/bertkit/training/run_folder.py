@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.errors import UsageError
-from bertkit.json_files import read_json, write_json
+from bertkit.files.json_files import read_json, write_json
 
 
 def claim_run_folder(

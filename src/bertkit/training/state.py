@@ -15,10 +15,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from bertkit.errors import CheckpointError, TrainingError
-from bertkit.json_files import read_json, write_json
+from bertkit.files.json_files import read_json, write_json
+from bertkit.files.whole_files import whole_folder
 from bertkit.training.optimizers import CombinedOptimizer
 from bertkit.training.ranks import placed_like, whole
-from bertkit.whole_files import whole_folder
 
 _BETWEEN = "//"  # a parameter's name, and what is kept of it
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from bertkit.errors import NonFiniteError
-from bertkit.json_files import write_json
+from bertkit.files.json_files import write_json
 from bertkit.tasks import Loss, Task
 from bertkit.training.gradients import backward_sharded, compute_gradients
 from bertkit.training.metrics_log import MetricsLog

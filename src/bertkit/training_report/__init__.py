@@ -2,7 +2,7 @@
 
 Takes: what a run has written of itself, recipe.json and metrics.jsonl.
 Gives: its numbers, what they say in plain words, and a self-contained page.
-May import: errors, json_files, pages.
+May import: errors, files, pages.
 """
 
 from bertkit.training_report.findings import findings_of

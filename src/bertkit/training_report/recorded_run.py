@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bertkit.errors import DataError, UsageError
-from bertkit.json_files import read_json
+from bertkit.files.json_files import read_json
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """Files of labeled data to examples, one at a time, each with its file and line."""
 
+from bertkit.files import BadRows
 from bertkit.tasks.reading.by_task import read_examples
 from bertkit.tasks.reading.choices import read_choices
 from bertkit.tasks.reading.questions import read_questions
-from bertkit.tasks.reading.tables import BadRows
 from bertkit.tasks.reading.tagged import read_tagged
 from bertkit.tasks.reading.texts import LabelKind, read_labeled_texts
 

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.errors import UsageError
+from bertkit.files import BadRows
 from bertkit.tasks.reading.choices import read_choices
 from bertkit.tasks.reading.questions import read_questions
-from bertkit.tasks.reading.tables import BadRows
 from bertkit.tasks.reading.tagged import read_tagged
 from bertkit.tasks.reading.texts import LabelKind, read_labeled_texts
 from bertkit.tasks.tags import guess_scheme

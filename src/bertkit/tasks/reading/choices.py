@@ -1,14 +1,14 @@
-"""Questions with choices: SWAG's csv, OpenBookQA's tsv and jsonl, and jsonl with a list of choices."""
+"""Questions with choices: SWAG's csv, OpenBookQA's tsv and jsonl, and jsonl or parquet with a list of choices."""
 
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from bertkit.corpus.texts import place
 from bertkit.errors import DataError
+from bertkit.files import BadRows, location
+from bertkit.files.labeled_tables import Table, open_table, text_of
 from bertkit.tasks.examples import ChoiceQuestion
-from bertkit.tasks.reading.tables import BadRows, Table, open_table, text_of
 
 _SWAG = ("sent1", "sent2", "ending0", "ending1")
 _OPEN_BOOK = ("Question Stem", "Choices")
@@ -23,14 +23,14 @@ def read_choices(
 
     Args:
         path: csv or tsv with SWAG's columns (sent1, sent2, ending0 and so on, label) or OpenBookQA's (Question Stem,
-            Choices, Answer Key); jsonl with OpenBookQA's keys (question.stem, question.choices, answerKey), or with
-            "context" or "question", "choices", a list of texts, and "label", the number of one from 0.
+            Choices, Answer Key); jsonl or parquet with OpenBookQA's keys (question.stem, question.choices, answerKey),
+            or with "context" or "question", "choices", a list of texts, and "label", the number of one from 0.
         labeled: False: which choice is right is not read.
         bad_rows: takes the questions that cannot be used; None: such a question is an error.
 
     Raises:
         DataError: no such file, other columns, a bad question, no question at all.
-        UsageError: a parquet file.
+        DependencyError: parquet without pyarrow.
     """
     bad_rows = bad_rows or BadRows()
     found = False
@@ -46,7 +46,9 @@ def read_choices(
                 if not problem:
                     name = str(values.get("id") or values.get("ID") or "")
                     number = label if labeled else None
-                    question = ChoiceQuestion(question.context, question.choices, number, name, place(path, row.line))
+                    question = ChoiceQuestion(
+                        question.context, question.choices, number, name, location(path, row.line)
+                    )
             if problem:
                 bad_rows.add(path, row.line, problem, values)
                 continue
@@ -66,7 +68,7 @@ def _reader(table: Table, path: Path) -> Any:
         return _of_swag
     if names >= set(_OPEN_BOOK):
         return _of_packed
-    if path.suffix == ".jsonl":
+    if path.suffix in (".jsonl", ".parquet"):
         return _of_object
     raise DataError(
         f"{path} has the columns {', '.join(table.names)}: expected {', '.join(_SWAG)} as in SWAG, or "

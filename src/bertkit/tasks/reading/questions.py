@@ -11,10 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bertkit.corpus.texts import place
 from bertkit.errors import DataError
+from bertkit.files import BadRows, location
+from bertkit.files.labeled_tables import Table, check_roles, open_table, text_of
 from bertkit.tasks.examples import Question
-from bertkit.tasks.reading.tables import BadRows, Table, check_roles, open_table, text_of
 from bertkit.tokenizer.encoding import Span
 
 QUESTION_ROLES = ("question", "context", "answer", "answer_start", "id")
@@ -42,7 +42,7 @@ def read_questions(
 
     Args:
         path: .json: SQuAD 1.1 or 2.0, read as a whole; .jsonl: an object for each question, "answers" as in SQuAD, or
-            as {"text": [...], "answer_start": [...]}, or one answer as text; csv and tsv files.
+            as {"text": [...], "answer_start": [...]}, or one answer as text; parquet likewise; csv and tsv files.
         labeled: False: answers are not read.
         columns: names by role, "question", "context", "answer", "answer_start" and "id", where they cannot be told
             from the names. An empty answer means that there is none.
@@ -50,7 +50,7 @@ def read_questions(
 
     Raises:
         DataError: no such file, no column for question, context or answer, a bad question, no question at all.
-        UsageError: a parquet file, or a role that there is none of.
+        UsageError: an unknown role.
     """
     bad_rows = bad_rows or BadRows()
     check_roles(columns, QUESTION_ROLES)
@@ -100,7 +100,7 @@ def _of_squad(path: str | Path, labeled: bool) -> Iterator[tuple[int, Question, 
         has_answer, impossible = bool(question.answers), values.get("is_impossible")
         if labeled and not problem and impossible is has_answer:  # SQuAD 1.1 does not say
             problem = " has is_impossible where it has an answer: correct one of them" if has_answer else _NO_ANSWER
-        yield line, replace(question, id=name, place=f"{place(path, line)}, question {name}"), problem
+        yield line, replace(question, id=name, place=f"{location(path, line)}, question {name}"), problem
 
 
 def _of_table(path: str | Path, labeled: bool, columns: Mapping[str, str]) -> Iterator[tuple[int, Question, str]]:
@@ -114,7 +114,7 @@ def _of_table(path: str | Path, labeled: bool, columns: Mapping[str, str]) -> It
             name = str(row.values.get(chosen["id"], ""))
             yield (
                 row.line,
-                Question(question.question, question.context, question.answers, name, place(path, row.line)),
+                Question(question.question, question.context, question.answers, name, location(path, row.line)),
                 problem,
             )
 

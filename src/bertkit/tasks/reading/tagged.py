@@ -8,20 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bertkit.corpus.rows import Line
-from bertkit.corpus.texts import place
 from bertkit.errors import DataError, UsageError
+from bertkit.files import BadRows, location
+from bertkit.files.labeled_tables import check_roles, open_table, text_of, text_row, unknown_label
+from bertkit.files.lines import Line, open_lines
+from bertkit.files.tables import Row
 from bertkit.tasks.examples import TaggedText
-from bertkit.tasks.reading.tables import (
-    BadRows,
-    Row,
-    check_roles,
-    open_lines,
-    open_table,
-    text_of,
-    text_row,
-    unknown_label,
-)
 from bertkit.tasks.tags import Entity, FileScheme, Scheme, entities_in, guess_file_scheme, misspelled, spell
 from bertkit.tasks.words import Words, entities_of_spans, spaced, words_of
 from bertkit.tokenizer.encoding import Span
@@ -64,9 +56,9 @@ def read_tagged(
     """The texts of a file with their words and tags, one at a time; those of CoNLL files have a space between words.
 
     Args:
-        path: .jsonl; .conllu; any other is a CoNLL file, but without labels a .txt file that has no ".conll" in its
-            name, and "-", standard input, hold a text on each line, and .csv files, and .tsv files that name one, have
-            a column of texts.
+        path: .jsonl and .parquet; .conllu; any other is a CoNLL file, but without labels a .txt file that has no
+            ".conll" in its name, and "-", standard input, hold a text on each line, and .csv files, and .tsv files
+            that name one, have a column of texts.
         labeled: False: no tags are read, and words only where they are given.
         columns: of a CoNLL file the numbers, from 1, of "word" (the first) and "tag" (the last); of CoNLL-U the name
             of the column "tag" (upos); of a jsonl file the keys of "text" and "spans", or of "words" and "tags"; of
@@ -78,7 +70,7 @@ def read_tagged(
 
     Raises:
         DataError: no such file, no column for text or tags, a bad text, no text at all.
-        UsageError: a parquet file, a csv file with labels, or a role that there is none of.
+        UsageError: a csv file with labels, or a role that there is none of.
     """
     bad_rows = bad_rows or BadRows()
     found_scheme: FileScheme = "plain"
@@ -95,7 +87,7 @@ def read_tagged(
             bad_rows.add(path, item.line, problem, item.text)
             continue
         found = True
-        yield TaggedText(item.text, item.words, tags, place(path, item.line))
+        yield TaggedText(item.text, item.words, tags, location(path, item.line))
     if not found:
         raise bad_rows.none_left(path)
 
@@ -134,9 +126,9 @@ def _items(path: str | Path, labeled: bool, columns: Mapping[str, str], words: W
     name = Path(path)
     if not labeled and (name.suffix == ".csv" or (name.suffix == ".tsv" and _has_text(path, columns))):
         yield from _of_table(path, columns)
-    elif name.suffix in (".csv", ".parquet"):
-        raise UsageError(f"{path}: words with tags are read from CoNLL and jsonl files: write it as jsonl")
-    elif name.suffix == ".jsonl":
+    elif name.suffix == ".csv":
+        raise UsageError(f"{path}: words with tags are read from CoNLL, jsonl and parquet files: write it as jsonl")
+    elif name.suffix in (".jsonl", ".parquet"):
         yield from _of_jsonl(path, labeled, columns, words)
     elif not labeled and (str(path) == "-" or (name.suffix == ".txt" and ".conll" not in name.suffixes)):
         with open_lines(path) as lines:

@@ -1,4 +1,4 @@
-"""Texts and pairs with their labels, for classification and regression: csv, tsv and jsonl files.
+"""Texts and pairs with their labels, for classification and regression: csv, tsv, jsonl and parquet files.
 
 Which column is which is told by its name, where the caller does not say. Without a line of names the shapes of three
 published files are known: STS benchmark (number in column 5 of 7, texts in 6 and 7), the yearly STS files (1 of 3; 2
@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from bertkit.corpus.texts import place
-from bertkit.tasks.reading.tables import BadRows, Table, check_roles, open_table, text_of, unknown_label
+from bertkit.files import BadRows, location
+from bertkit.files.labeled_tables import Table, check_roles, open_table, text_of, unknown_label
 from bertkit.tasks.texts import TextExample
 
 LabelKind = Literal["class", "set", "number"]
@@ -53,7 +53,7 @@ def read_labeled_texts(
     """The rows of a file as examples, one at a time.
 
     Args:
-        path: csv, tsv or jsonl; also txt and "-", standard input, for texts without labels, one on each line.
+        path: csv, tsv, jsonl or parquet; also txt and "-", standard input, for texts without labels, one on each line.
         kind: what the labels are; None: they are not read, and a text may be empty.
         columns: names by role, "text", "pair" and "label", where they cannot be told from the names. A set may stand
             in one column, "a|b", in jsonl also in a list; or in several columns of 0 and 1, label="a,b,c".
@@ -62,7 +62,7 @@ def read_labeled_texts(
 
     Raises:
         DataError: no such file, no column for text or label, a bad row, no row at all.
-        UsageError: a parquet file, or a role that there is none of.
+        UsageError: an unknown role.
     """
     bad_rows = bad_rows or BadRows()
     check_roles(columns, TEXT_ROLES)
@@ -83,7 +83,7 @@ def read_labeled_texts(
                 continue
             text, pair, label = example
             found = True
-            yield TextExample(text, pair, label, place(path, row.line))
+            yield TextExample(text, pair, label, location(path, row.line))
     if not found:
         raise bad_rows.none_left(path)
 

@@ -1,9 +1,4 @@
-"""JSON objects in files: read as data, written whole.
-
-Takes: a path.
-Gives: a dict, or a clear error.
-May import: errors, whole_files.
-"""
+"""JSON in files: read with checked types, written whole."""
 
 import json
 import math
@@ -12,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.errors import CheckpointError
-from bertkit.whole_files import whole_file
+from bertkit.files.whole_files import whole_file
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -62,7 +57,7 @@ def member(content: dict[str, Any], key: str, kind: type, where: Path, default: 
 
 
 def json_value(value: Any) -> Any:
-    """A value as JSON can hold it: what is not a finite number becomes null."""
+    """A value as JSON can hold it: numbers that are not finite become null."""
     if isinstance(value, dict):
         return {name: json_value(part) for name, part in value.items()}
     if isinstance(value, list | tuple):

@@ -1,9 +1,4 @@
-"""Output that appears whole or not at all.
-
-Takes: the path an output shall have.
-Gives: a temporary path beside it, renamed onto it when everything was written.
-May import: errors.
-"""
+"""Files and folders that appear whole or not at all: written under a temporary name, then renamed."""
 
 import os
 import shutil
@@ -25,7 +20,7 @@ def whole_file(path: str | Path) -> Iterator[Path]:
         UsageError: the folder does not exist, or ``path`` is a folder.
     """
     path = Path(path)
-    check_place(path)
+    check_writable(path)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
     os.close(handle)
     temporary = Path(name)
@@ -38,8 +33,8 @@ def whole_file(path: str | Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def check_place(path: Path) -> None:
-    """Check that a file can be put at ``path``, for callers that would work long before they write.
+def check_writable(path: Path) -> None:
+    """Check that a file can be written at ``path``, for callers that work long before they write.
 
     Raises:
         UsageError: the folder does not exist, or ``path`` is a folder.
@@ -52,7 +47,7 @@ def check_place(path: Path) -> None:
 
 @contextmanager
 def whole_folder(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]:
-    """Yield an empty temporary folder beside ``path``; on success rename it onto ``path``.
+    """Yield an empty temporary folder next to ``path``; on success rename it onto ``path``.
 
     An existing non-empty ``path`` is refused unless ``overwrite``; then it is replaced as a whole, and is put back if
     the replacement fails.

@@ -1,0 +1,24 @@
+"""Bytes on disk and rows: files that appear whole, JSON, and tables whose errors name the line.
+
+Takes: paths; txt, csv, tsv, jsonl and parquet files.
+Gives: rows by column, each with its line; JSON values; output that is written whole or not at all.
+May import: errors.
+"""
+
+from bertkit.files.bad_rows import BadRows, SkippedRow
+from bertkit.files.json_files import json_value, read_json, read_json_value, write_json
+from bertkit.files.lines import location
+from bertkit.files.whole_files import check_writable, whole_file, whole_folder
+
+__all__ = [
+    "BadRows",
+    "SkippedRow",
+    "check_writable",
+    "json_value",
+    "location",
+    "read_json",
+    "read_json_value",
+    "whole_file",
+    "whole_folder",
+    "write_json",
+]

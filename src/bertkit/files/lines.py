@@ -1,0 +1,55 @@
+"""Lines of UTF-8 files, numbered; "-" is standard input."""
+
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from bertkit.errors import DataError
+
+
+class Line(NamedTuple):
+    """A line of a file."""
+
+    number: int  # from 1
+    text: str  # with its line end
+    invalid: str = ""  # why bytes are not UTF-8: replacement characters stand for them in the text
+
+    @property
+    def content(self) -> str:
+        """The text without its line end."""
+        return self.text.removesuffix("\n").removesuffix("\r")
+
+
+def location(path: str | Path, line: int) -> str:
+    """How errors and reports name a row of a file."""
+    name = "standard input" if str(path) == "-" else str(path)
+    return f"{name}, {'row' if Path(path).suffix == '.parquet' else 'line'} {line}"
+
+
+def read_lines(file: Iterable[bytes]) -> Iterator[Line]:
+    """The lines of a file in UTF-8, with or without a byte order mark."""
+    for number, line in enumerate(file, start=1):
+        codec = "utf-8-sig" if number == 1 else "utf-8"
+        try:
+            yield Line(number, line.decode(codec))
+        except UnicodeDecodeError as error:
+            advice = "convert the file (iconv -f latin1 -t utf-8)"
+            yield Line(number, line.decode(codec, "replace"), f": byte {error.start} is not UTF-8; {advice}")
+
+
+@contextmanager
+def open_lines(path: str | Path) -> Iterator[Iterator[Line]]:
+    """The lines of a file, or of standard input.
+
+    Raises:
+        DataError: no such file.
+    """
+    if str(path) == "-":
+        yield read_lines(sys.stdin.buffer)
+        return
+    if not Path(path).is_file():
+        raise DataError(f"{path}: no such file")
+    with open(path, "rb") as file:
+        yield read_lines(file)

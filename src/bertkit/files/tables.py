@@ -1,0 +1,174 @@
+"""Rows of csv, tsv, jsonl and parquet files by column, each with its line; a row that cannot be read says why.
+
+Blank lines may stand at the end of a file; before other rows they are bad rows.
+"""
+
+import csv
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bertkit.errors import DataError, DependencyError
+from bertkit.files.lines import Line, location
+
+_LARGEST_FIELD = 1 << 26  # characters; a quote that is never closed makes no field larger than that
+_PARQUET_ROWS = 128  # read at a time
+
+
+class Row(NamedTuple):
+    """One row of a file."""
+
+    line: int  # where it begins, from 1; in parquet the number of the row
+    values: Mapping[str, Any] = {}  # by column; none if there is a problem
+    problem: str = ""  # why the row cannot be read: what an error says after the location
+    invalid: str = ""  # why bytes are not UTF-8, for which the values hold replacement characters; worded likewise
+    text: str = ""  # what stands there, as far as known, if there is a problem
+    is_blank: bool = False
+
+
+class Fields(NamedTuple):
+    """One row of a delimited file, before its columns have names."""
+
+    line: int
+    fields: list[str]
+    problem: str = ""
+    invalid: str = ""
+
+
+def quoted_fields(lines: Iterator[Line], delimiter: str) -> Iterator[Fields]:
+    """Rows of a csv file, with fields in quotes where needed (RFC 4180)."""
+    csv.field_size_limit(_LARGEST_FIELD)
+    invalid: list[str] = []  # of the lines that the reader has consumed for the current row
+
+    def texts() -> Iterator[str]:
+        for line in lines:
+            if line.invalid:
+                invalid.append(line.invalid)
+            yield line.text
+
+    reader = csv.reader(texts(), delimiter=delimiter, strict=True)
+    while True:
+        first = reader.line_num + 1
+        invalid.clear()
+        try:
+            row = Fields(first, next(reader))
+        except StopIteration:
+            return
+        except csv.Error as error:  # the reader continues with the next line
+            row = Fields(first, [], f": {error}")
+        yield row._replace(invalid=invalid[0] if invalid else "")
+
+
+def tab_fields(lines: Iterator[Line]) -> Iterator[Fields]:
+    """Rows of a tab-separated file in which quotes are text."""
+    for line in lines:
+        content = line.text.rstrip("\r\n")
+        yield Fields(line.number, content.split("\t") if content else [], invalid=line.invalid)
+
+
+def named_rows(
+    rows: Iterator[Fields], names: Sequence[str], delimiter: str, *, quoted: bool, may_be_wider: bool = False
+) -> Iterator[Row]:
+    """Rows of fields by column name.
+
+    Args:
+        quoted: whether fields may stand in quotes: errors name what may be wrong.
+        may_be_wider: accept rows with more fields than names, and drop those.
+    """
+
+    def named(row: Fields) -> Row:
+        problem, width, is_blank = row.problem, len(row.fields), not (row.fields or row.problem)
+        if not problem and (width < len(names) or (width > len(names) and not may_be_wider)):
+            if quoted:
+                problem = f" has {width} fields, the header {len(names)}"
+            elif is_blank:
+                problem = " is empty: take it out"
+            else:
+                problem = f" has {width} fields, the first line {len(names)}: is there a tab or a quote too many?"
+        if problem:
+            return Row(row.line, problem=problem, text=delimiter.join(row.fields), is_blank=is_blank)
+        return Row(row.line, dict(zip(names, row.fields, strict=False)), invalid=row.invalid)
+
+    return _without_blank_end(map(named, rows))
+
+
+def json_rows(lines: Iterator[Line]) -> Iterator[Row]:
+    """Objects of a jsonl file; a string is an object with the only key "text"."""
+    return _without_blank_end(map(_json_row, lines))
+
+
+def _json_row(line: Line) -> Row:
+    content = line.text.strip()
+    try:
+        value = json.loads(line.text)
+    except (ValueError, RecursionError):
+        return Row(line.number, problem=f" is not JSON: {content:.60}", text=content, is_blank=not content)
+    if isinstance(value, str):
+        value = {"text": value}
+    if not isinstance(value, dict):
+        problem = f" is a JSON {type(value).__name__}: expected an object or a string"
+        return Row(line.number, problem=problem, text=content)
+    return Row(line.number, value, invalid=line.invalid)
+
+
+def _without_blank_end(rows: Iterator[Row]) -> Iterator[Row]:
+    """Rows without the blank ones at the end; of blank rows that follow each other elsewhere the first."""
+    blank = None
+    for row in rows:
+        if row.is_blank:
+            blank = blank or row
+            continue
+        if blank is not None:
+            yield blank
+            blank = None
+        yield row
+
+
+def parquet_names(path: Path) -> tuple[str, ...]:
+    """The names of the columns of a parquet file.
+
+    Raises:
+        DataError: the file cannot be read as parquet.
+        DependencyError: pyarrow is not installed.
+    """
+    with _open_parquet(path) as file:
+        return tuple(file.schema_arrow.names)
+
+
+def parquet_rows(path: Path, names: Sequence[str]) -> Iterator[Row]:
+    """The rows of a parquet file, with the columns of these names; raises as `parquet_names`."""
+    with _open_parquet(path) as file:
+        number = 0
+        for batch in file.iter_batches(batch_size=_PARQUET_ROWS, columns=list(names)):
+            for values in batch.to_pylist():
+                number += 1
+                yield Row(number, values)
+
+
+@contextmanager
+def _open_parquet(path: Path) -> Iterator[Any]:
+    try:
+        import pyarrow
+        from pyarrow.parquet import ParquetFile
+    except ImportError:
+        raise DependencyError("parquet needs pyarrow: pip install 'bertkit[parquet]'") from None
+    if not path.is_file():
+        raise DataError(f"{path}: no such file")
+    try:
+        yield ParquetFile(path)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise DataError(f"{path} cannot be read as parquet: {str(error).splitlines()[0]}") from None
+
+
+def header_of(path: str | Path, rows: Iterator[Fields]) -> Fields:
+    """The first row of a delimited file; one without fields if there is none.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    first = next(rows, Fields(1, []))
+    if first.problem:
+        raise DataError(location(path, first.line) + first.problem)
+    return first

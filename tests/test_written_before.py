@@ -1,0 +1,112 @@
+"""Folders, runs and caches that the version before wrote are read, or refused with what to do.
+
+`data/written_before/write.py` says how they were written, and with which commit.
+"""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bertkit import Features, load
+from bertkit.corpus.shard_writing import write_shard
+from bertkit.corpus.shards import open_shard
+from bertkit.errors import DataError, MissingHeadError
+from bertkit.finetuning import Finetuning, FinetuningSettings
+from bertkit.pretraining import Inputs, Pretraining
+from bertkit.pretraining.recipe import recipe_of
+from bertkit.tasks import TextExample
+from bertkit.training_report import findings_of, read_run
+
+WRITTEN = Path(__file__).parent / "data" / "written_before"
+WORDS = "the cat dog bird fish sat ran saw ate on under near a big small red blue old mat tree house river".split()
+SETTINGS = FinetuningSettings(num_epochs=3, batch_size=8, learning_rate=1e-2, tokens_per_part=150, seed=5)
+TEXTS = ["the cat sat", "a red house", "the dog ran near the old tree", "", "blue"]
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture
+def expected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict:
+    """Go into a copy of the folder, whose files have the times that they had; what was computed when it was written."""
+    folder = tmp_path / "written"
+    shutil.copytree(WRITTEN, folder)
+    monkeypatch.chdir(folder)
+    manifest = json.loads(Path("shard/manifest.json").read_text())
+    (source,) = manifest["sources"]
+    os.utime("corpus.txt", ns=(source["modified_ns"], source["modified_ns"]))
+    return json.loads(Path("expected.json").read_text())
+
+
+def examples(number: int, seed: int) -> list[TextExample]:
+    draw = np.random.default_rng(seed)
+    texts = [" ".join(draw.choice(WORDS, 4)) for _ in range(number)]
+    labels = ["animal" if {"cat", "dog", "bird", "fish"} & set(text.split()) else "other" for text in texts]
+    return [
+        TextExample(text, label=label, place=f"line {line}")
+        for line, (text, label) in enumerate(zip(texts, labels, strict=True), start=1)
+    ]
+
+
+def test_a_model_that_was_fine_tuned(expected: dict) -> None:
+    model = load("classifier", device="cpu")
+    predictions = model.predict(TEXTS[:3])
+    assert [one.label for one in predictions] == expected["labels"]
+    for one, probabilities in zip(predictions, expected["probabilities"], strict=True):
+        assert one.probabilities == pytest.approx(probabilities, abs=1e-5)
+    assert model.trained.metrics == pytest.approx(expected["metrics"])
+    assert model.evaluate(examples(20, seed=2)) == pytest.approx(expected["metrics"], abs=1e-4)
+
+
+def test_a_head_that_was_never_trained_still_refuses(expected: dict) -> None:
+    encoder = load("encoder", device="cpu")
+    with pytest.raises(MissingHeadError, match="never trained"):
+        encoder.fill_mask("the [MASK] sat")
+    encoder.save("again")
+    with pytest.raises(MissingHeadError, match="never trained"):
+        load("again", device="cpu").fill_mask("the [MASK] sat")
+
+
+def test_a_fine_tuning_run_that_was_stopped(expected: dict) -> None:
+    run = Finetuning(Path("finetuning"), "encoder", "sequence-classification", SETTINGS, tell=lambda line: None)
+    outcome = run.start(examples(37, seed=1), examples(20, seed=2), resume=True)
+    assert outcome.reason == "finished"
+    assert outcome.metrics == pytest.approx(expected["metrics"], abs=1e-4)  # of the run that was not stopped
+
+
+def test_a_fine_tuning_run_that_is_finished(expected: dict) -> None:
+    run = Finetuning(Path("classifier"), "encoder", "sequence-classification", SETTINGS, tell=lambda line: None)
+    outcome = run.start(examples(37, seed=1), examples(20, seed=2), resume=True)
+    assert outcome.reason == "finished" and outcome.metrics == pytest.approx(expected["metrics"])
+
+
+def test_a_pre_training_run_that_was_stopped(expected: dict) -> None:
+    recipe = recipe_of(json.loads(Path("pretraining/recipe.json").read_text())["recipe"], "recipe.json")
+    run = Pretraining(Path("pretraining"), recipe, Inputs(("corpus.txt",)), tell=lambda line: None)
+    assert run.start(resume=True) == "finished" and run.state.step == 12
+    assert load("pretraining/model").fill_mask("the [MASK] sat")
+    findings_of(read_run(Path("pretraining")))
+
+
+def test_a_shard_of_tokens(expected: dict) -> None:
+    tokenizer = load("encoder").tokenizer
+    shard = open_shard("shard", tokenizer)
+    assert len(shard.sentences) - 1 == 100 and len(shard.documents) - 1 == 20
+    again = write_shard("corpus.txt", "shard", tokenizer)
+    assert np.array_equal(again.tokens, shard.tokens)
+    write_shard("corpus.txt", "new", tokenizer)
+    for name in ("tokens.bin", "sentences.bin", "documents.bin", "counts.bin"):
+        assert (Path("new") / name).read_bytes() == (Path("shard") / name).read_bytes()
+    Path("corpus.txt").write_text("another corpus\n")
+    with pytest.raises(DataError, match="choose another folder, or delete this one"):
+        write_shard("corpus.txt", "shard", tokenizer)
+
+
+def test_a_cache_of_vectors(expected: dict) -> None:
+    before = sorted(path for path in Path("vectors").rglob("*") if path.is_file())
+    vectors = Features("encoder", cache="vectors", device="cpu").fit(TEXTS).transform(TEXTS)
+    np.testing.assert_allclose(vectors, np.array(expected["vectors"]), atol=1e-6)
+    assert sorted(path for path in Path("vectors").rglob("*") if path.is_file()) == before  # nothing was computed
