@@ -1,13 +1,21 @@
-"""Reading a page as a browser would, for tests: its elements, its texts, and where the texts of its drawings lie."""
+"""Reading a page as a browser would, for tests: its elements, its texts, and where a real browser puts them."""
 
+import html
+import json
 import re
+import shutil
+import subprocess
+import tempfile
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
+from pathlib import Path
 from xml.etree import ElementTree
 
-from bertkit.pages.axes import FONT_SIZE, text_width
+from bertkit.pages import Markup, page
 
 VOID = {"meta", "br"}
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+WIDTHS = (320, 1440)
 
 
 @dataclass
@@ -56,54 +64,89 @@ def read(content: str) -> PageReader:
     return reader
 
 
-@dataclass(frozen=True)
-class Box:
-    """Where a text lies in a drawing."""
-
-    text: str
-    left: float
-    top: float
-    right: float
-    bottom: float
-
-    def meets(self, other: "Box") -> bool:
-        slack = 0.5
-        return (
-            self.left < other.right - slack
-            and other.left < self.right - slack
-            and self.top < other.bottom - slack
-            and other.top < self.bottom - slack
-        )
+def tree(content: str) -> ElementTree.Element:
+    """The main element of a page, or a part of one; it must be well-formed XML too."""
+    main = re.search(r"<main>.*</main>", content, re.DOTALL)
+    return ElementTree.fromstring(re.sub(r"<br>", "<br/>", main[0] if main else f"<main>{content}</main>"))
 
 
-@dataclass(frozen=True)
-class Drawing:
-    """An SVG of a page."""
-
-    root: ElementTree.Element
-    width: float
-    height: float
-    texts: list[Box]
+def of_class(root: ElementTree.Element, name: str) -> list[ElementTree.Element]:
+    return [node for node in root.iter() if name in node.attrib.get("class", "").split()]
 
 
-def drawings(content: str) -> list[Drawing]:
-    """The drawings of a page, which must be well-formed XML too."""
-    found = []
-    for svg in re.findall(r'<svg [^>]*class="drawing.*?</svg>', content, re.DOTALL):
-        root = ElementTree.fromstring(svg)
-        left, top, width, height = map(float, root.attrib["viewBox"].split())
-        assert (left, top) == (0, 0)
-        found.append(Drawing(root, width, height, [_box(node) for node in root.iter("text")]))
-    return found
+def number_of(node: ElementTree.Element, name: str) -> float:
+    """An attribute, in percent."""
+    return float(node.attrib[name].removesuffix("%"))
 
 
-def _box(node: ElementTree.Element) -> Box:
-    """The letters' extent: from the top of capitals to the baseline."""
-    content = "".join(node.itertext())
-    width = text_width(content)
-    if "transform" in node.attrib:  # upright, from its place upwards
-        x, y = map(float, re.search(r"translate\((\S+) (\S+)\) rotate\(-90\)", node.attrib["transform"]).groups())
-        return Box(content, x - 0.75 * FONT_SIZE, y - width, x, y)
-    x, y = float(node.attrib["x"]), float(node.attrib["y"])
-    left = {"start": x, "middle": x - width / 2, "end": x - width}[node.attrib.get("text-anchor", "start")]
-    return Box(content, left, y - 0.75 * FONT_SIZE, left + width, y)
+def labels(drawing: ElementTree.Element, axis: str) -> dict[str, float]:
+    """The texts of a drawing with their positions along x or y, in percent."""
+    return {"".join(node.itertext()): number_of(node, axis) for node in drawing.iter("text")}
+
+
+def check_geometry(*contents: str) -> None:
+    """Every mark and label lies within its drawing. Where there is a browser, also at 320 and 1440 pixels: no text
+    leaves its figure, no two meet, and the page does not scroll sideways."""
+    for content in contents:
+        drawings = [*of_class(tree(content), "plot"), *of_class(tree(content), "strip")]
+        for node in (node for drawing in drawings for node in drawing.iter()):
+            for name in ("x", "x1", "x2", "cx", "y1", "y2", "cy"):
+                if node.attrib.get(name, "").endswith("%"):
+                    assert -0.01 <= number_of(node, name) <= 100.01, node.attrib
+            if "d" in node.attrib:
+                pairs = re.findall(r"[ML]([-\d.]+) ([-\d.]+)", node.attrib["d"])
+                assert all(-0.01 <= float(number) <= 100.01 for pair in pairs for number in pair)
+    if CHROMIUM is not None:
+        assert problems(contents) == []
+
+
+def problems(contents) -> list[str]:
+    """What a browser finds wrong with the layout of pages, or of parts of pages."""
+    whole = [content if content.startswith("<!DOCTYPE") else page("x", [Markup(content)]) for content in contents]
+    frames = "".join(
+        f'<iframe width="{width}" height="900" srcdoc="{html.escape(content)}"></iframe>'
+        for content in whole
+        for width in WIDTHS
+    )
+    program = [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--dump-dom"]
+    with tempfile.TemporaryDirectory() as folder:
+        harness = Path(folder) / "harness.html"
+        harness.write_text(f"<!DOCTYPE html><meta charset=utf-8>{frames}<pre></pre><script>{_MEASURE}</script>")
+        command = [*program, f"--user-data-dir={folder}/profile", harness.as_uri()]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    (result,) = re.findall(r"<pre>(.*?)</pre>", done.stdout, re.DOTALL)
+    return json.loads(html.unescape(result))
+
+
+_MEASURE = """
+const found = [];
+const inside = (a, b, by) =>
+  a.left >= b.left - by && a.right <= b.right + by && a.top >= b.top - by && a.bottom <= b.bottom + by;
+const meet = (a, b) => a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 4 && b.top < a.bottom - 4;
+window.addEventListener("load", () => {
+  for (const frame of document.querySelectorAll("iframe")) {
+    const page = frame.contentDocument;
+    const say = (what) => found.push(`${frame.width} px: ${what}`);
+    for (const folded of page.querySelectorAll("details")) folded.open = false;
+    if (page.documentElement.scrollWidth > frame.contentWindow.innerWidth) say("the page scrolls sideways");
+    for (const figure of page.querySelectorAll("figure")) {
+      const title = figure.querySelector("h3").textContent.slice(0, 40), box = figure.getBoundingClientRect();
+      const texts = [...figure.querySelectorAll("svg text, .name, .legend li, .intervals tbody th, .interval-text")];
+      const boxes = texts
+        .filter((text) => !text.closest(".matrix"))
+        .map((text) => [text.textContent, text.getBoundingClientRect()])
+        .filter(([, place]) => place.width);
+      for (const [text, place] of boxes) if (!inside(place, box, 1)) say(`${title}: ${text} leaves its figure`);
+      boxes.forEach(([text, place], number) => {
+        for (const [other, there] of boxes.slice(number + 1))
+          if (meet(place, there)) say(`${title}: ${text} meets ${other}`);
+      });
+      for (const mark of figure.querySelectorAll(".plot circle, .plot path, .plot polygon")) {
+        const plot = mark.closest(".plot").getBoundingClientRect();
+        if (!inside(mark.getBoundingClientRect(), plot, 8)) say(`${title}: a mark leaves the plot`);
+      }
+    }
+  }
+  document.querySelector("pre").textContent = JSON.stringify(found);
+});
+"""

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from page_reader import drawings, read
+from page_reader import check_geometry, labels, number_of, of_class, read, tree
 from synthetic_run import ENTROPY, SETTINGS, VOCAB_SIZE, events, start, write_run
-from test_pages import HOSTILE, check_geometry, cleaned
+from test_pages import HOSTILE, cleaned
 from test_pretraining import pretraining, write_corpus
 
 from bertkit.cli import run as run_command
@@ -59,19 +59,19 @@ def test_the_report_shows_the_run(tmp_path, lines):
         "Learning rate", "Mask rate",
         "Gradient norm, before it is clipped", "Throughput",
     ]  # fmt: skip
-    assert {"expected", "held-out", "training"} <= {box.text for box in drawings(content)[0].texts}
-    assert {"step", "tokens", "time"} <= {box.text for box in drawings(content)[0].texts}
+    first = next(tree(content).iter("figure"))
+    assert ["".join(item.itertext()).strip() for item in first.iter("li")] == ["training", "held-out", "expected"]
+    names = ["".join(name.itertext()) for name in of_class(first, "name")]
+    assert [name for name in names if ":" not in name] == ["nats per masked token", "step", "tokens", "time"]
     check_geometry(content)
 
 
 def test_the_curves_are_the_runs(tmp_path, lines):
-    """The held-out dots of the first chart, back from pixels to losses."""
-    content = report_of(tmp_path / "run", lines)
-    drawing = drawings(content)[0]
-    left = float(drawing.root.attrib["data-left"])
-    levels = {float(box.text): box.bottom - 4.2 for box in drawing.texts if box.right < left and box.text.isdigit()}
+    """The held-out dots of the first chart, back from percent to losses."""
+    first = next(tree(report_of(tmp_path / "run", lines)).iter("figure"))
+    levels = {float(label): y for label, y in labels(of_class(first, "strip")[0], "y").items()}
     low, high = min(levels), max(levels)
-    dots = [float(node.attrib["cy"]) for node in drawing.root.iter("circle")]
+    dots = [number_of(node, "cy") for node in of_class(first, "plot")[0].iter("circle")]
     found = [low + (levels[low] - dot) / (levels[low] - levels[high]) * (high - low) for dot in dots]
     expected = [line["masked_lm_loss"] for line in of_kind(lines, "evaluation")]
     np.testing.assert_allclose(found, expected, atol=0.01)

@@ -1,4 +1,4 @@
-"""What a model knows, measured: scores with the range that chance alone would give them.
+"""Evaluation of models: scores with 95 % confidence intervals.
 
 Takes: a model, and texts whose right answers are known; where they are at hand the texts it learned from.
 Gives: scores with 95 % intervals, and an account of what could not be judged; of classifiers and taggers also
@@ -10,14 +10,12 @@ from bertkit.evidence.gather import Evidence, gather_evidence
 from bertkit.evidence.intervals import Measured, bootstrap_interval, wilson_interval
 from bertkit.evidence.minimal_pairs import PairScore, SuiteScore, score_minimal_pairs
 from bertkit.evidence.next_sentence import NextSentenceScore, score_next_sentence
-from bertkit.evidence.outcomes import JudgedTask
 from bertkit.evidence.report import findings_of, write_evidence_report
 from bertkit.evidence.scores import measured_scores
 from bertkit.evidence.suites import MinimalPair, Paradigm, read_suite
 
 __all__ = [
     "Evidence",
-    "JudgedTask",
     "Measured",
     "MinimalPair",
     "NextSentenceScore",

@@ -2,14 +2,13 @@
 
 Takes: a published model, the name of a task, training and dev examples, settings.
 Gives: a model directory with its task, labels, metrics and card; a run that stopped goes on to the bit.
-May import: errors, files, locate, device, compiled, randomness, tokenizer, corpus, batch, heads, architectures,
+May import: errors, files, locate, device, tokenizer, batch,
 tasks, checkpoint, training, inference, model, evidence.
 """
 
 from bertkit.finetuning.adapters import load_with_adapter
 from bertkit.finetuning.baselines import baselines_of, comparison, higher_is_better
 from bertkit.finetuning.card import scores_section, with_section
-from bertkit.finetuning.feed import LabeledFeed
 from bertkit.finetuning.run import Finetuning, Outcome
 from bertkit.finetuning.settings import PAPER, FinetuningSettings, default_settings
 from bertkit.finetuning.sweep import SWEEPS, sweep
@@ -19,7 +18,6 @@ __all__ = [
     "SWEEPS",
     "Finetuning",
     "FinetuningSettings",
-    "LabeledFeed",
     "Outcome",
     "baselines_of",
     "comparison",

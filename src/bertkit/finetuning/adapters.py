@@ -24,11 +24,6 @@ from bertkit.finetuning.settings import FinetuningSettings
 from bertkit.model import Model
 
 _ADAPTED = ("query", "value", "query_key_value")  # projections
-_TASK_TYPES = {
-    "sequence_classification": "SEQ_CLS",
-    "token_classification": "TOKEN_CLS",
-    "question_answering": "QUESTION_ANS",
-}
 _CONFIG, _WEIGHTS, _TASK = "adapter_config.json", "adapter_model.safetensors", "bertkit.json"
 _PREFIX = "base_model.model."
 
@@ -92,7 +87,7 @@ def write_adapter(model: Model, folder: Path, source: str) -> None:
     update = _update_of(next(iter(adapted.values())))
     content = {
         "peft_type": "LORA",
-        "task_type": _TASK_TYPES.get(model.trained.task.head),
+        "task_type": model.trained.task.peft_type,
         "base_model_name_or_path": source,
         "r": update.rank,
         "lora_alpha": update.alpha,

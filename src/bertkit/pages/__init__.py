@@ -1,12 +1,19 @@
-"""Numbers to a page: one self-contained HTML file with charts, tables and text, for every report.
+"""Self-contained HTML pages with charts, tables and text, for every report.
 
 Takes: arrays, names and sentences; whatever comes from data is escaped.
-Gives: charts as SVG with the numbers behind them, and the page that holds them.
+Gives: charts with the numbers behind them, and the page that holds them.
 May import: errors, files.
+
+Why charts are made here and not by a library: four kinds are needed (lines, intervals, reliability, matrix), in one
+file that works offline, in dark and light, at any width, by keyboard and for screen readers, under a policy without
+foreign scripts. Vega-Lite and Plotly would embed 0.8 to 4 MB of JavaScript in each page; matplotlib is a large
+dependency, its SVG has one fixed size and color scheme and no table behind it. So the layout is left to the browser:
+labels, legends and matrices are HTML, and an SVG has only marks and ticks, at positions in percent
+(`pages.frame`). No text is measured, and nothing is drawn twice for narrow screens.
 """
 
-from bertkit.pages.bars import Score, bar_chart, interval_chart
 from bertkit.pages.calibration import reliability_diagram
+from bertkit.pages.intervals import Score, interval_chart
 from bertkit.pages.lines import Line, OtherScale, Reference, line_chart
 from bertkit.pages.markup import Markup, data, element, join, text
 from bertkit.pages.matrix import confusion_matrix, heat_map
@@ -32,7 +39,6 @@ __all__ = [
     "OtherScale",
     "Reference",
     "Score",
-    "bar_chart",
     "confusion_matrix",
     "data",
     "details",

@@ -1,26 +1,15 @@
-"""Reliability diagrams: how often what was said with some confidence was right (DeGroot & Fienberg 1983)."""
+"""Reliability diagrams: accuracy as a function of confidence (DeGroot & Fienberg 1983)."""
 
 import numpy as np
 
-from bertkit.pages.axes import (
-    LINE_HEIGHT,
-    X_AXIS_HEIGHT,
-    Scale,
-    drawable,
-    drawing,
-    label,
-    rule,
-    x_axis,
-    x_axis_width,
-    y_axis,
-    y_axis_width,
-)
+from bertkit.pages.frame import Scale, canvas, chart, dot, drawable, percent, rule, x_axis, y_axis
+from bertkit.pages.lines import read_out_table
 from bertkit.pages.markup import Markup, element
-from bertkit.pages.page import details, figure, table
+from bertkit.pages.page import figure
+from bertkit.pages.ticks import format_number
 
-_WIDTH = 360  # of the whole drawing, for every screen
-_TOP = LINE_HEIGHT + 10
-_COUNTS_HEIGHT = 44
+_HEIGHT, _COUNTS_HEIGHT = 280, 44  # pixels
+_BAR = 2.5  # percent
 
 
 def reliability_diagram(
@@ -33,57 +22,39 @@ def reliability_diagram(
     high: np.ndarray | None = None,
     note: object = None,
 ) -> Markup:
-    """A figure of accuracy over confidence, bin by bin, beside the diagonal of a calibrated model, above how many
-    predictions each bin holds.
+    """A figure of accuracy over confidence, bin by bin, with the diagonal of a calibrated model, and below it the
+    number of predictions in each bin.
 
     Args:
         confidence: (bins,) mean confidence of a bin's predictions, 0 to 1; NaN in an empty bin.
-        accuracy: (bins,) the share that was right, 0 to 1; NaN in an empty bin.
+        accuracy: (bins,) share of correct predictions, 0 to 1; NaN in an empty bin.
         counts: (bins,) predictions.
         low, high: (bins,) interval of the accuracy.
     """
-    confidence, accuracy, counts = (np.asarray(part, np.float64) for part in (confidence, accuracy, counts))
     unknown = np.full(len(counts), np.nan)
-    low = unknown if low is None else np.asarray(low, np.float64)
-    high = unknown if high is None else np.asarray(high, np.float64)
-    picture = _draw(title, confidence, accuracy, counts, low, high)
-    rows = [
-        [None if cell != cell else cell for cell in row]
-        for row in zip(*(part.tolist() for part in (confidence, accuracy, low, high, counts)), strict=True)
-    ]
-    numbers = details("The numbers", table(["confidence", "accuracy", "from", "to", "predictions"], rows))
-    return figure(title, picture, note=note, numbers=numbers)
-
-
-def _draw(
-    title: str, confidence: np.ndarray, accuracy: np.ndarray, counts: np.ndarray, low: np.ndarray, high: np.ndarray
-) -> Markup:
-    name = "confidence"
-    left = y_axis_width(Scale(0.0, 1.0, 240, 0))
-    right = _WIDTH - x_axis_width(Scale(0.0, 1.0, left, _WIDTH), name)
-    bottom = _TOP + right - left  # a square
-    x, y = Scale(0.0, 1.0, left, right), Scale(0.0, 1.0, bottom, _TOP)
-    floor = bottom + _COUNTS_HEIGHT
-    tallest = max(float(counts.max(initial=0.0)), 1.0)
-    parts: list[Markup] = [rule(left, bottom, right, _TOP, "reference")]
-    dots = []
-    for place in np.flatnonzero(drawable(confidence, "linear") & drawable(accuracy, "linear")).tolist():
-        across, up = float(x(confidence[place])), float(y(accuracy[place]))
-        size = (_COUNTS_HEIGHT - 8) * counts[place] / tallest
-        dots.append((across, up))
-        parts.append(element("rect", x=across - 4, y=floor - size, width=8, height=float(size), class_="fill-1 bar"))
-        if np.isfinite(low[place]) and np.isfinite(high[place]):
-            parts.append(rule(across, float(y(low[place])), across, float(y(high[place])), "interval color-1"))
-    path = "".join(f"{'L' if place else 'M'}{a:.1f} {b:.1f}" for place, (a, b) in enumerate(dots))
-    return drawing(
-        _WIDTH,
-        floor + X_AXIS_HEIGHT + 2,
-        f"{title}: accuracy over confidence in {len(dots)} bins",
-        y_axis(y, left, right, "accuracy"),
-        rule(left, floor, right, floor, "axis"),
-        x_axis(x, floor, name),
-        label("predictions", left + 4, bottom + 12, class_="name"),
-        parts,
-        element("path", d=path, class_="line color-1"),
-        [element("circle", cx=a, cy=b, r=4, class_="dot color-1") for a, b in dots],
-    )
+    columns = (confidence, accuracy, unknown if low is None else low, unknown if high is None else high, counts)
+    bins = np.stack([np.asarray(column, np.float64) for column in columns], axis=1)
+    bins = bins[drawable(bins[:, 0], "linear") & drawable(bins[:, 1], "linear")]
+    labels, grid = y_axis(Scale(0.0, 1.0, 100.0, 0.0), _HEIGHT)
+    marks, bars, tallest = [], [], max(float(np.max(counts, initial=0.0)), 1.0)
+    for x, y, lowest, highest, count in (100 * bins * [1, 1, 1, 1, 1 / tallest]).tolist():
+        if np.isfinite(lowest) and np.isfinite(highest):
+            marks.append(rule(x, 100 - lowest, x, 100 - highest, "interval color-1"))
+        marks.append(dot(x, 100 - y, 4, 1))
+        left = min(max(x - _BAR / 2, 0.0), 100 - _BAR)
+        bars.append(element("rect", x=percent(left), y=percent(100 - count), width=percent(_BAR),
+                            height=percent(count), class_="bar fill-1"))  # fmt: skip
+    path = "".join(f"{'L' if number else 'M'}{x:.2f} {100 - y:.2f}" for number, (x, y) in enumerate(100 * bins[:, :2]))
+    line = element("path", d=path, class_="line color-1")
+    plot = canvas(
+        _HEIGHT, grid, rule(0, 100, 100, 0, "reference"),
+        element("svg", line, viewBox="0 0 100 100", preserveAspectRatio="none"), marks, rule(0, 0, 0, 100, "cursor"),
+        name=f"{title}: accuracy over confidence in {len(bins)} bins", class_="plot",
+    )  # fmt: skip
+    rows = [(labels, plot), x_axis("confidence", Scale(0.0, 1.0)),
+            (element("span", "predictions", class_="name"), canvas(_COUNTS_HEIGHT, bars))]  # fmt: skip
+    numbers = [["" if cell != cell else format_number(cell) for cell in row] for row in bins.tolist()]
+    drawing = [element("output", class_="readout"), element("div", "accuracy", class_="name"),
+               chart(rows, "chart square")]  # fmt: skip
+    names = ["confidence", "accuracy", "from", "to", "predictions"]
+    return figure(title, drawing, note=note, numbers=read_out_table("The numbers", names, numbers, 100 * bins[:, 0]))

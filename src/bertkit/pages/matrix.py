@@ -1,19 +1,15 @@
-"""Matrices as shaded squares: confusions between labels, attention between tokens."""
+"""Matrices as tables of shaded cells: confusions between labels, attention between tokens."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from bertkit.pages.axes import FONT_SIZE, LINE_HEIGHT, drawing, label, shortened, text_width
 from bertkit.pages.markup import Markup, element
-from bertkit.pages.page import details, figure, paragraph, scrolling, table
+from bertkit.pages.page import details, figure, paragraph, scrolling
 
-_SMALLEST, _LARGEST = 14, 44  # pixels of a square
-_LABEL_WIDTH = 160
-_MOST_WRITTEN = 20  # rows and columns whose numbers are written into their squares
 _MOST_CONFUSED = 20  # labels of a confusion matrix that are drawn without being asked for
-_WIDTH = 718  # with the border, the width of the text
-_DARK = 0.65  # shades above it have light numbers
+_DARK = 65  # shades above it have light numbers
+_MOST_LETTERS = 60  # of all column labels in one line; more are set upright
 
 
 def heat_map(
@@ -29,27 +25,38 @@ def heat_map(
     note: object = None,
     below: object = None,
 ) -> Markup:
-    """A figure of squares, the darker the higher.
+    """A figure of cells, the darker the higher.
 
     Args:
-        values: (rows, columns); 0 and what is not finite is left white.
-        written: what to write into the squares and to say of them; by default the values with two decimals.
+        values: (rows, columns); 0 and what is not finite is not shaded.
+        written: the texts in the cells; by default the values with two decimals.
         full: the value of the darkest; by default the highest.
-        below: what stands below the numbers.
+        below: what stands below the matrix.
     """
     values = np.asarray(values, np.float64)
     assert values.shape == (len(row_labels), len(column_labels)), "a label for each row and column"
     written = written or [[f"{value:.2f}" for value in row] for row in values.tolist()]
     finite = np.where(np.isfinite(values), values, 0.0)
-    shades = np.clip(finite / (full or max(float(finite.max(initial=0.0)), 1e-300)), 0.0, 1.0)
-    label_line = [f"{row_name} \\ {column_name}", *column_labels]
-    rows = [[name, *cells] for name, cells in zip(row_labels, written, strict=True)]
-    return figure(
-        title,
-        scrolling(_draw(title, shades, row_labels, column_labels, row_name, column_name, written)),
-        note=note,
-        numbers=[details("The numbers", table(label_line, rows)), below],
-    )
+    shares = np.clip(finite / (full or max(float(finite.max(initial=0.0)), 1e-300)), 0.0, 1.0)
+    shades = np.maximum(np.round(100 * shares), shares > 0).astype(int).tolist()
+    is_upright = sum(max(4, len(label)) for label in column_labels) > _MOST_LETTERS
+    columns = [element("th", element("span", label), scope="col", title=label) for label in column_labels]
+    rows = [
+        element(
+            "tr",
+            element("th", label, scope="row", title=label),
+            [
+                element("td", cell, class_=f"s{shade} over-dark" if shade > _DARK else f"s{shade}",
+                        title=f"{row_name} {label}, {column_name} {column}: {cell}") if shade else element("td", cell)
+                for shade, column, cell in zip(shade_row, column_labels, cells, strict=True)
+            ],
+        )
+        for label, shade_row, cells in zip(row_labels, shades, written, strict=True)
+    ]  # fmt: skip
+    head = element("tr", element("th", f"{row_name} \\ {column_name}", class_="name"), columns)
+    kind = "matrix upright" if is_upright else "matrix"
+    table = element("table", element("thead", head), element("tbody", rows), class_=kind)
+    return figure(title, scrolling(table), note=note, numbers=below)
 
 
 def confusion_matrix(title: str, counts: np.ndarray, labels: Sequence[str], *, note: object = None) -> Markup:
@@ -104,55 +111,3 @@ def most_confused(counts: np.ndarray, num_labels: int) -> np.ndarray:
         left[fewest] = False
         sums -= confusions[fewest]
     return np.flatnonzero(left)
-
-
-def _draw(
-    title: str,
-    shades: np.ndarray,
-    row_labels: Sequence[str],
-    column_labels: Sequence[str],
-    row_name: str,
-    column_name: str,
-    written: Sequence[Sequence[str]],
-) -> Markup:
-    rows = [shortened(name, _LABEL_WIDTH) for name in row_labels]
-    columns = [shortened(name, _LABEL_WIDTH) for name in column_labels]
-    left = max(map(text_width, [row_name, *rows])) + 8
-    widest = max((text_width(cell) for row in written for cell in row), default=0.0) + 8
-    square = min(_LARGEST, max(_SMALLEST, (_WIDTH - left) / max(1, len(columns))))
-    writes = max(shades.shape, default=0) <= _MOST_WRITTEN and widest <= 2 * _LARGEST
-    width_of = max(square, widest) if writes else square
-    upright = any(text_width(name) > width_of - 4 for name in columns)
-    head = max(map(text_width, columns), default=0.0) + 8 if upright else LINE_HEIGHT + 4
-    top = LINE_HEIGHT + 6 + head
-    cells = []
-    for i, j in np.argwhere(shades > 0).tolist():
-        x, y = left + j * width_of, top + i * square
-        name = f"{row_name} {row_labels[i]}, {column_name} {column_labels[j]}: {written[i][j]}"
-        box = element(
-            "rect", x=x, y=y, width=width_of - 1, height=square - 1, class_="fill-1", fill_opacity=float(shades[i, j])
-        )
-        cells.append(element("g", element("title", name), box))
-        if writes:
-            class_ = "figures over-dark" if shades[i, j] > _DARK else "figures"
-            cells.append(label(written[i][j], x + width_of / 2, y + square / 2, anchor="middle", class_=class_))
-    width = left + width_of * len(columns)
-    names = [label(name, left - 8, top + (i + 0.5) * square, anchor="end") for i, name in enumerate(rows)]
-    for j, name in enumerate(columns):
-        x = left + (j + 0.5) * width_of
-        if upright:
-            place = f"translate({x + 0.35 * FONT_SIZE:.1f} {top - 6:.1f}) rotate(-90)"
-            names.append(element("text", name, transform=place))
-        else:
-            names.append(label(name, x, top - 4 - LINE_HEIGHT / 2, anchor="middle"))
-    frame = element("rect", x=left, y=top, width=width_of * len(columns), height=square * len(rows), class_="sheet")
-    return drawing(
-        max(width, left + text_width(column_name)) + 2,
-        top + square * len(rows) + 2,
-        f"{title}: {len(rows)} rows ({row_name}), {len(columns)} columns ({column_name})",
-        label(column_name, left, LINE_HEIGHT / 2, class_="name"),
-        label(row_name, left - 8, top - 4 - LINE_HEIGHT / 2, anchor="end", class_="name"),
-        frame,
-        cells,
-        names,
-    )

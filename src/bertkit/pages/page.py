@@ -26,7 +26,8 @@ def write_page(path: str | Path, title: str, parts: Sequence[Markup]) -> None:
 def page(title: str, parts: Sequence[Markup]) -> str:
     """A whole HTML document. Nothing is fetched: the one style sheet and the one script are in the page, and its
     policy (https://www.w3.org/TR/CSP3/) names their hashes and forbids everything else."""
-    style, script = _own_file("page.css"), _own_file("hover.js")
+    shades = "".join(f".s{shade}{{--shade:{shade}%}}" for shade in range(1, 101))  # a policy allows no style attributes
+    style, script = _own_file("page.css") + shades, _own_file("hover.js")
     policy = (
         f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; base-uri 'none'; form-action 'none'"
     )
@@ -88,12 +89,8 @@ def table(columns: Sequence[object], rows: Sequence[Sequence[object]], *, captio
     Args:
         rows: their cells: Markup, text, numbers, or None for an empty cell.
     """
-    numeric = [
-        any(_is_number(row[place]) for row in rows)
-        and all(row[place] is None or _is_number(row[place]) for row in rows)
-        for place in range(len(columns))
-    ]
-    kinds = ["number" if is_numeric else None for is_numeric in numeric]
+    cells_of = [[row[column] for row in rows if row[column] is not None] for column in range(len(columns))]
+    kinds = ["number" if cells and all(map(_is_number, cells)) else None for cells in cells_of]
     body = [
         element("tr", [element("td", _cell(cell), class_=kind) for cell, kind in zip(row, kinds, strict=True)])
         for row in rows
@@ -129,7 +126,7 @@ def share_bar(share: float) -> Markup:
     """A share from 0 to 1 as a number over a small bar, for table cells."""
     width = 60 * min(max(share, 0.0), 1.0) if share == share else 0.0
     bar = element(
-        "svg", element("rect", width=width, height=3, class_="fill-1"), viewBox="0 0 60 3", aria_hidden="true"
+        "svg", element("rect", width=width, height=3, class_="fill-1"), width=60, height=3, aria_hidden="true"
     )
     return join([element("span", f"{share:.3f}", class_="figures"), bar])
 

@@ -1,9 +1,9 @@
 """Raw text to a pre-trained model: recipes, and the run that follows one.
 
 Takes: files of text, a recipe.
-Gives: a run folder with checkpoints, metrics and the model; a run that stopped goes on to the bit.
-May import: errors, files, device, tokenizer, batch, transformer, heads, architectures, corpus, tasks,
-objectives, checkpoint, training, model.
+Gives: a run folder with checkpoints, metrics and the model; a stopped run resumes with the same bits.
+May import: errors, files, device, tokenizer, batch, transformer, heads, architectures, corpus, tasks, objectives,
+checkpoint, training, model.
 """
 
 from bertkit.pretraining.feed import PretrainingFeed, held_out_batches, make_feed

@@ -59,7 +59,7 @@ def check_positions(batch: Batch, max_positions: int) -> None:
 
 
 def check_rows(name: str, ids: Tensor, rows: nn.Embedding) -> None:
-    """Check that every id has its row in a table; not on a GPU, which tells that itself.
+    """Check that every id has its row in a table; not on a GPU, which checks that itself.
 
     Raises:
         UsageError: an id is outside the table.
