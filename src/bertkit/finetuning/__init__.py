@@ -6,7 +6,6 @@ May import: errors, files, locate, device, tokenizer, batch,
 tasks, checkpoint, training, inference, model, evidence.
 """
 
-from bertkit.finetuning.adapters import load_with_adapter
 from bertkit.finetuning.baselines import baselines_of, comparison, higher_is_better
 from bertkit.finetuning.card import scores_section, with_section
 from bertkit.finetuning.run import Finetuning, Outcome
@@ -23,7 +22,6 @@ __all__ = [
     "comparison",
     "default_settings",
     "higher_is_better",
-    "load_with_adapter",
     "scores_section",
     "sweep",
     "with_section",
