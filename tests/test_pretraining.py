@@ -25,8 +25,10 @@ from bertkit.pretraining import RECIPES, Inputs, Pretraining, read_recipe, with_
 from bertkit.pretraining.run import _samples
 from bertkit.pretraining.text import texts_of
 from bertkit.pretraining.verify_resume import verify_resume
+from bertkit.reports.recorded_run import read_run
+from bertkit.reports.training import training_report
+from bertkit.reports.training_findings import findings_of
 from bertkit.training import Ranks, Trainer
-from bertkit.training_report import findings_of, read_run, training_report
 
 WORDS = "the cat dog bird fish sat ran saw ate on under near a big small red blue old mat tree house river".split()
 TINY = [

@@ -17,7 +17,9 @@ from test_pretraining import pretraining, write_corpus
 
 from bertkit.cli import run as run_command
 from bertkit.errors import CheckpointError, DataError, UsageError
-from bertkit.training_report import findings_of, read_run, training_report, write_training_report
+from bertkit.reports.recorded_run import read_run
+from bertkit.reports.training import training_report, write_training_report
+from bertkit.reports.training_findings import findings_of
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from bertkit.training_report import findings_of, read_run
 
 from bertkit import Features, load
 from bertkit.corpus.shard_writing import write_shard
@@ -19,7 +20,6 @@ from bertkit.finetuning import Finetuning, FinetuningSettings
 from bertkit.pretraining import Inputs, Pretraining
 from bertkit.pretraining.recipe import recipe_of
 from bertkit.tasks import TextExample
-from bertkit.training_report import findings_of, read_run
 
 WRITTEN = Path(__file__).parent / "data" / "written_before"
 WORDS = "the cat dog bird fish sat ran saw ate on under near a big small red blue old mat tree house river".split()

@@ -16,7 +16,9 @@ def command(run: Path, /, *, out: Path) -> None:
         The HTML file to write.
     """
     from bertkit.files.whole_files import check_writable
-    from bertkit.training_report import findings_of, read_run, write_training_report
+    from bertkit.reports.recorded_run import read_run
+    from bertkit.reports.training import write_training_report
+    from bertkit.reports.training_findings import findings_of
 
     check_writable(out)
     read = read_run(run)

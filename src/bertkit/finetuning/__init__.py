@@ -3,12 +3,11 @@
 Takes: a published model, the name of a task, training and dev examples, settings.
 Gives: a model directory with its task, labels, metrics and card; a run that stopped goes on to the bit.
 May import: errors, files, locate, device, compiled, randomness, tokenizer, corpus, batch, heads,
-tasks, checkpoint, training, inference, model, evidence.
+tasks, checkpoint, training, inference, model, evidence, reports.
 """
 
 from bertkit.finetuning.adapters import load_with_adapter
 from bertkit.finetuning.baselines import baselines_of, comparison, higher_is_better
-from bertkit.finetuning.card import scores_section, with_section
 from bertkit.finetuning.feed import LabeledFeed
 from bertkit.finetuning.run import Finetuning, Outcome
 from bertkit.finetuning.settings import PAPER, FinetuningSettings, default_settings
@@ -26,7 +25,5 @@ __all__ = [
     "default_settings",
     "higher_is_better",
     "load_with_adapter",
-    "scores_section",
     "sweep",
-    "with_section",
 ]

@@ -29,7 +29,6 @@ from bertkit.files.json_files import member, read_json, write_json
 from bertkit.files.whole_files import whole_folder
 from bertkit.finetuning.adapters import add_adapters, read_adapter, without_adapters, write_adapter
 from bertkit.finetuning.baselines import baselines_of, comparison, higher_is_better
-from bertkit.finetuning.card import DataFacts, model_card
 from bertkit.finetuning.feed import LabeledFeed
 from bertkit.finetuning.network import freeze, model_to_train, rate_factor
 from bertkit.finetuning.settings import PAPER, FinetuningSettings, default_settings
@@ -38,6 +37,7 @@ from bertkit.inference import PredictReport
 from bertkit.inference.truncation import warn_of_truncation
 from bertkit.locate import locate, transformer_folder
 from bertkit.model import Model, load
+from bertkit.reports.model_card import DataFacts, model_card
 from bertkit.tasks import FewShotClassification, TextTask, task_kind
 from bertkit.training import (
     CombinedOptimizer,

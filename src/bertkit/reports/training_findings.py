@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bertkit.pages import format_seconds, format_short, running_mean
-from bertkit.training_report.recorded_run import Series, TrainingRun
+from bertkit.reports.recorded_run import Series, TrainingRun
 
 Finding = tuple[str, str]  # "good", "note" or "warning", and a sentence
 

@@ -30,7 +30,8 @@ from bertkit.pages import (
     write_page,
 )
 from bertkit.pages.series import evenly
-from bertkit.training_report.findings import (
+from bertkit.reports.recorded_run import Series, TrainingRun
+from bertkit.reports.training_findings import (
     best_known_loss,
     expected_curve,
     expected_origin,
@@ -39,7 +40,6 @@ from bertkit.training_report.findings import (
     smoothed,
     smoothing_window,
 )
-from bertkit.training_report.recorded_run import Series, TrainingRun
 
 _TRAINING, _HELD_OUT, _EXPECTED = 1, 2, 6  # colors
 _SMALL = 130  # pixels of height of the minor charts
