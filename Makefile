@@ -35,7 +35,7 @@ demo-pretrain: $(VENV)/.core
 
 # Two files at a time: most tests use one core.
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=25
 
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow

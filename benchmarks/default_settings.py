@@ -26,8 +26,8 @@ from worker import Worker
 from bertkit import load
 from bertkit.finetuning import baselines_of, default_settings
 from bertkit.finetuning.baselines import FROZEN
-from bertkit.tasks import Regression, task_kind
-from bertkit.tasks.reading import BadRows, read_examples
+from bertkit.tasks import Regression, read_examples, task_kind
+from bertkit.tasks.reading import BadRows
 from bertkit.tokenizer.layout import Layout
 
 MOST_EXAMPLES = 1_500

@@ -8,15 +8,17 @@ import json
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, islice
+from itertools import islice
 from typing import Any
 
+import numpy as np
 import texts
 from finetuners import Settings
 
+from bertkit.tasks import read_examples
 from bertkit.tasks.answers import AnswerScores
-from bertkit.tasks.metrics import ClassificationScores, EntityScores, RegressionScores
-from bertkit.tasks.reading import BadRows, read_examples
+from bertkit.tasks.reading import BadRows
+from bertkit.tasks.scoring import EntityLabels, Numbers, OneLabel, Scores
 from bertkit.tasks.tags import Tags, complete_names, entities_in, guess_scheme, spell
 
 MAX_TEST = 1_500  # examples
@@ -53,13 +55,13 @@ def score(task: Task, train: Examples, test: Examples, predictions: Sequence[Any
 
 def _of_classes(train: Examples, test: Examples, predictions: Sequence[str]) -> dict[str, float]:
     names = sorted({example.label for example in (*train, *test)})
-    scores = ClassificationScores(len(names))
+    scores = Scores(OneLabel(tuple(names)))
     scores.add([names.index(example.label) for example in test], [names.index(name) for name in predictions])
     return scores.results()
 
 
 def _of_numbers(train: Examples, test: Examples, predictions: Sequence[float]) -> dict[str, float]:
-    scores = RegressionScores()
+    scores = Scores(Numbers(()))
     scores.add([example.label for example in test], predictions)
     return scores.results()
 
@@ -70,14 +72,14 @@ def _of_tags(train: Examples, test: Examples, predictions: Sequence[Sequence[str
     tags = Tags(complete_names(found, scheme), scheme)
     true = [tags.numbers[tag] for example in test for tag in example.tags]
     if scheme == "plain":
-        scores = ClassificationScores(len(tags.names))
+        scores = Scores(OneLabel(tags.names))
         scores.add(true, [tags.numbers[tag] for of_text in predictions for tag in of_text])
         return scores.results()
     # An I- that goes on from nothing begins an entity, as seqeval has it by default.
     read = [spell(entities_in(of_text, "IOB1"), len(of_text), scheme) for of_text in predictions]
-    scores = EntityScores(tags)
-    cu_words = [0, *accumulate(map(len, read))]
-    scores.add(true, [tags.numbers[tag] for of_text in read for tag in of_text], cu_words)
+    scores = Scores(EntityLabels(tags.types, tags))
+    text_of = np.repeat(np.arange(len(read)), [len(of_text) for of_text in read])
+    scores.add(true, [tags.numbers[tag] for of_text in read for tag in of_text], text_of)
     return scores.results()
 
 
@@ -99,7 +101,7 @@ def _jaccard(answer: str, true: str) -> float:
 
 
 def _of_choices(train: Examples, test: Examples, predictions: Sequence[int]) -> dict[str, float]:
-    scores = ClassificationScores(len(test[0].choices))
+    scores = Scores(OneLabel(tuple(map(str, range(len(test[0].choices))))))
     scores.add([example.label for example in test], predictions)
     return scores.results()
 

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from bertkit import Model
 from bertkit.batch import IGNORED, LabeledBatch
-from bertkit.finetuning import FinetuningSettings, LabeledFeed
+from bertkit.finetuning import FinetuningSettings
 from bertkit.tasks import TextTask
+from bertkit.tasks.feed import LabeledFeed
 
 
 @contextmanager

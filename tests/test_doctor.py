@@ -12,7 +12,7 @@ import torch
 from bertkit.cli import doctor, run
 from bertkit.device import PRECISIONS
 from bertkit.inference import equality
-from bertkit.transformer.kernels import choice
+from bertkit.transformer.kernels import dispatch
 from bertkit.transformer.kernels.linear import PlainInt8Linear, PlainLinear
 
 X86 = "processor\t: 0\nflags\t\t: fpu avx2 avx512f avx512_bf16 amx_bf16 amx_int8 sse4_2\nflags\t\t: fpu\n"
@@ -130,14 +130,14 @@ def test_caches_that_cannot_be_written_are_warnings(capsys, monkeypatch, equal, 
 
 
 def test_why_a_slower_kernel_runs(monkeypatch):
-    monkeypatch.setattr(choice, "_has_bfloat16", lambda: False)
-    monkeypatch.setattr(choice, "_has_exact_int8", lambda: False)
-    slower = [choice.linear_for(precision) for precision in ("bfloat16", "int8")]
+    monkeypatch.setattr(dispatch, "_has_bfloat16", lambda: False)
+    monkeypatch.setattr(dispatch, "_has_exact_int8", lambda: False)
+    slower = [dispatch.linear_for(precision) for precision in ("bfloat16", "int8")]
     assert [each.linear for each in slower] == [PlainLinear, PlainInt8Linear]
     assert "does not multiply bfloat16 on this processor" in slower[0].reason
     assert "does not multiply int8 exactly on this processor" in slower[1].reason
-    monkeypatch.setattr(choice, "has_onednn", lambda operation: False)
-    assert choice.linear_for("int8").reason.startswith("this build of torch lacks onednn::qlinear_pointwise")
+    monkeypatch.setattr(dispatch, "has_onednn", lambda operation: False)
+    assert dispatch.linear_for("int8").reason.startswith("this build of torch lacks onednn::qlinear_pointwise")
     rows = {name: (status, value) for name, status, value in doctor._kernels()}
     assert rows["float64"][0] == "ok" and rows["float32"][0] == "note" and "lacks mkldnn" in rows["float32"][1]
 

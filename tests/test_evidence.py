@@ -32,7 +32,6 @@ from bertkit.evidence.intervals import bootstrap_difference, bootstrap_f1, boots
 from bertkit.evidence.label_errors import confident_labels, label_errors_of
 from bertkit.evidence.leakage import normalized_words, shared_words
 from bertkit.evidence.outcomes import Outcomes
-from bertkit.evidence.scoring import scoring_of
 from bertkit.evidence.thresholds import thresholds_of
 from bertkit.pages import format_number
 from bertkit.tasks import (
@@ -44,6 +43,7 @@ from bertkit.tasks import (
     TextExample,
     TokenClassification,
 )
+from bertkit.tasks.scoring import Scores
 from bertkit.tokenizer.layout import Layout
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -121,8 +121,7 @@ def outcomes_of_arrays(kind: str, number: int, seed: int = 1) -> Outcomes:
 
 
 def rows_of(outcomes: Outcomes) -> np.ndarray:
-    scoring = scoring_of(outcomes.task)
-    return scoring.rows(outcomes.targets, outcomes.predicted, outcomes.example_of, len(outcomes.examples))
+    return outcomes.rows
 
 
 def drawn(outcomes: Outcomes, numbers: np.ndarray) -> dict[str, float]:
@@ -148,9 +147,10 @@ def drawn(outcomes: Outcomes, numbers: np.ndarray) -> dict[str, float]:
             return of_numbers
         predicted = np.clip(np.rint(predicted), 0, 2).astype(int)
     if isinstance(task, TokenClassification) and task.scheme == "BIO":
-        scorer, cu_words = task.scorer(), np.cumsum([0, *(np.sum(outcomes.example_of == one) for one in numbers)])
-        scorer.scores.add(targets, predicted, cu_words)  # equal to seqeval's in test_metrics
-        return scorer.results()
+        scores, lengths = Scores(task.scoring), [np.sum(outcomes.example_of == one) for one in numbers]
+        text_of = np.repeat(np.arange(len(lengths)), lengths)
+        scores.add(targets, predicted, text_of)  # equal to seqeval's in test_metrics
+        return scores.results()
     scores = {
         "accuracy": sklearn_metrics.accuracy_score(targets, predicted),
         "macro_f1": sklearn_metrics.f1_score(targets, predicted, average="macro"),
@@ -167,7 +167,7 @@ def drawn(outcomes: Outcomes, numbers: np.ndarray) -> dict[str, float]:
 @pytest.mark.parametrize("kind", TASKS)
 def test_scores_of_any_draw_of_the_examples(kind):
     outcomes = outcomes_of_arrays(kind, 41)
-    scoring, rows, draw = scoring_of(outcomes.task), rows_of(outcomes), np.random.default_rng(5)
+    scoring, rows, draw = outcomes.task.scoring, rows_of(outcomes), np.random.default_rng(5)
     draws = [np.arange(41), *draw.integers(41, size=(4, 41))]
     found = scoring.results(rows, np.stack([np.bincount(numbers, minlength=41) for numbers in draws]).astype(float))
     for place, numbers in enumerate(draws):
@@ -180,7 +180,7 @@ def test_scores_of_any_draw_of_the_examples(kind):
 @pytest.mark.parametrize("kind", ["one", "several", "number", "entities"])
 def test_intervals_of_a_plain_loop(kind):
     outcomes, random = outcomes_of_arrays(kind, 60), np.random.default_rng(8)
-    found = bootstrap_scores(scoring_of(outcomes.task), rows_of(outcomes))
+    found = bootstrap_scores(outcomes.task.scoring, rows_of(outcomes))
     plain = [drawn(outcomes, random.integers(60, size=60)) for _ in range(300)]
     for name, one in found.items():
         low, high = np.percentile([scores[name] for scores in plain], [2.5, 97.5])
@@ -191,7 +191,7 @@ def test_intervals_of_a_plain_loop(kind):
 
 def test_differences_are_paired():
     outcomes = outcomes_of_arrays("one", 200)
-    scoring, rows = scoring_of(outcomes.task), rows_of(outcomes)
+    scoring, rows = outcomes.task.scoring, rows_of(outcomes)
     none = bootstrap_difference(scoring, rows, rows)
     assert {(one.value, one.low, one.high) for one in none.values()} == {(0.0, 0.0, 0.0)}
     worse = rows.copy()
@@ -204,7 +204,7 @@ def test_differences_are_paired():
 
 def test_intervals_of_each_label():
     outcomes = outcomes_of_arrays("one", 90)
-    low, high = bootstrap_f1(scoring_of(outcomes.task), rows_of(outcomes))
+    low, high = bootstrap_f1(outcomes.task.scoring, rows_of(outcomes))
     f1 = sklearn_metrics.f1_score(outcomes.targets, outcomes.predicted, average=None)
     assert (low < f1).all() and (f1 < high).all() and (high - low < 0.4).all()
 

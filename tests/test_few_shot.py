@@ -22,9 +22,10 @@ from bertkit.checkpoint import SentenceSettings
 from bertkit.cli import run
 from bertkit.errors import CheckpointError, DataError, UsageError
 from bertkit.finetuning import Finetuning, FinetuningSettings
-from bertkit.finetuning.supervised_contrastive import INVERSE_PENALTY, ROUNDS, ContrastFeed, logistic_regression
 from bertkit.tasks import FewShotClassification
-from bertkit.tasks.few_shot import TEMPERATURE
+from bertkit.tasks.few_shot import ROUNDS, TEMPERATURE, ContrastFeed
+from bertkit.tasks.logistic_regression import INVERSE_PENALTY, logistic_regression
+from bertkit.training import outputs_of
 
 WORDS = "the of and sat un run walk talk blue red green one two three four".split()
 KINDS = ("cat", "dog", "mat")
@@ -124,8 +125,8 @@ def test_the_loss_is_that_of_a_plain_loop() -> None:
     batch = feed.batch(2, 0.0)
     batch.labels[0, 3] = 4  # alone in its group
     totals = task.totals(batch)
-    whole = task.loss(model.network, batch, totals)
-    parts = [task.loss(model.network, part, totals) for part in batch.split(3)]
+    whole = task.loss(outputs_of(model.network, batch), batch, totals)
+    parts = [task.loss(outputs_of(model.network, part), part, totals) for part in batch.split(3)]
     assert len(parts) == 3 and sum(part.value.item() for part in parts) == pytest.approx(whole.value.item(), rel=1e-5)
     assert torch.allclose(torch.stack([part.sums for part in parts]).sum(0), whole.sums, rtol=1e-5)
 

@@ -18,11 +18,12 @@ from bertkit import BertConfig, Model, Tokenizer, load
 from bertkit.batch import LabeledEncodings
 from bertkit.checkpoint.names import names_of
 from bertkit.errors import CheckpointError, DataError, MissingHeadError, UsageError
-from bertkit.finetuning import SWEEPS, Finetuning, FinetuningSettings, LabeledFeed, load_with_adapter, sweep
+from bertkit.finetuning import SWEEPS, Finetuning, FinetuningSettings, load_with_adapter, sweep
 from bertkit.finetuning.adapters import add_adapters, write_adapter
 from bertkit.finetuning.network import freeze, model_to_train, rate_factor
 from bertkit.finetuning.sweep import best_of
 from bertkit.tasks import SequenceClassification, TextExample, task_kind
+from bertkit.tasks.feed import LabeledFeed
 from bertkit.training import make_optimizer
 
 SHAPE = {

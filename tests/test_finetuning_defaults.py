@@ -35,9 +35,9 @@ from bertkit.tasks import (
     TaggedText,
     TextExample,
     TokenClassification,
+    read_examples,
     task_kind,
 )
-from bertkit.tasks.reading import read_examples
 from bertkit.tokenizer.layout import Layout
 
 THEIRS = LogisticRegression(C=20, max_iter=1_000)  # of two labels, a row of weights each at C=10

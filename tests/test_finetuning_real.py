@@ -12,8 +12,8 @@ from random_models import edit_json
 from bertkit import load
 from bertkit.finetuning import Finetuning, FinetuningSettings
 from bertkit.finetuning.network import model_to_train
-from bertkit.tasks import TextExample, task_kind
-from bertkit.tasks.reading import read_examples, read_labeled_texts
+from bertkit.tasks import TextExample, read_examples, task_kind
+from bertkit.tasks.reading import read_labeled_texts
 
 pytestmark = pytest.mark.slow
 

@@ -11,8 +11,7 @@ from tqdm import tqdm
 
 from bertkit import gather_evidence
 from bertkit.errors import DataError, UsageError
-from bertkit.tasks import FewShotClassification, SequenceClassification
-from bertkit.tasks.reading import read_examples
+from bertkit.tasks import FewShotClassification, SequenceClassification, read_examples
 
 
 def input_and_label(task: str, row: dict[str, Any]) -> tuple[Any, Any]:

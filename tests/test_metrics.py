@@ -15,18 +15,23 @@ from sklearn import metrics as sklearn_metrics
 
 from bertkit.errors import UsageError
 from bertkit.tasks.answers import AnswerScores, answer_f1, exact_match, normalized
-from bertkit.tasks.metrics import ClassificationScores, EntityScores, MultiLabelScores, RegressionScores, label_scores
+from bertkit.tasks.metrics import class_results, label_scores
+from bertkit.tasks.scoring import EntityLabels, Numbers, OneLabel, Scores, SeveralLabels
 from bertkit.tasks.tags import Tags, entities_in, guess_file_scheme, guess_scheme, misspelled, spell
 
 PARTS = [(0, 1), (1, 8), (8, 8), (8, 97)]  # batches of odd sizes, an empty one among them
 
 
-def in_parts(make, add, *columns):
+def in_parts(scoring, *columns):
     """Scores of all rows, added a part at a time."""
-    scores = make()
+    scores = Scores(scoring)
     for start, end in PARTS:
-        add(scores, *(column[start:end] for column in columns))
+        scores.add(*(column[start:end] for column in columns))
     return scores
+
+
+def one_label(num_labels):
+    return OneLabel(tuple("abcde"[:num_labels]))
 
 
 @pytest.mark.parametrize("num_labels", [2, 5])
@@ -36,7 +41,7 @@ def test_classification_equals_scikit_learn(num_labels, seed):
     num_seen = num_labels - (num_labels > 2) * (seed % 2)  # now and then a label never occurs
     labels = random.integers(0, num_seen, 97)
     predictions = np.where(random.random(97) < 0.5, labels, random.integers(0, num_seen, 97))
-    scores = in_parts(lambda: ClassificationScores(num_labels), ClassificationScores.add, labels, predictions)
+    scores = in_parts(one_label(num_labels), labels, predictions)
     expected = {
         "accuracy": sklearn_metrics.accuracy_score(labels, predictions),
         "macro_f1": sklearn_metrics.f1_score(labels, predictions, average="macro"),
@@ -51,19 +56,19 @@ def test_classification_equals_scikit_learn(num_labels, seed):
 
 
 def test_matthews_of_constants_and_of_many():
-    constant = ClassificationScores(3)
+    constant = Scores(one_label(3))
     constant.add([0, 1, 2], [1, 1, 1])
     assert constant.results()["matthews"] == 0.0
-    many = ClassificationScores(2)
-    many.counts[:] = [[3_000_000_000, 1], [1, 2_000_000_000]]  # whose product is beyond 64 bits
-    assert many.results()["matthews"] == pytest.approx(1.0, abs=1e-8)
-    assert ClassificationScores(3).results() == {"accuracy": 0.0, "macro_f1": 0.0, "matthews": 0.0}
+    counts = np.array([[3_000_000_000, 1], [1, 2_000_000_000]])  # whose product is beyond 64 bits
+    many = class_results(counts.diagonal(), counts.sum(axis=1), counts.sum(axis=0))
+    assert many["matthews"] == pytest.approx(1.0, abs=1e-8)
+    assert Scores(one_label(3)).results() == {"accuracy": 0.0, "macro_f1": 0.0, "matthews": 0.0}
 
 
 @pytest.mark.parametrize("wrong", [([0, 1], [0]), ([0, 3], [0, 1]), ([0, 1], [-1, 1])])
 def test_labels_that_are_none(wrong):
     with pytest.raises(UsageError, match="expected"):
-        ClassificationScores(3).add(*wrong)
+        Scores(one_label(3)).add(*wrong)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -72,7 +77,7 @@ def test_multi_label_equals_scikit_learn(seed):
     labels = random.random((97, 5)) < [0.1, 0.5, 0.9, 0.3, 0.0]
     predictions = labels ^ (random.random((97, 5)) < 0.2)
     predictions[:, 4] = False
-    scores = in_parts(lambda: MultiLabelScores(5), MultiLabelScores.add, labels, predictions)
+    scores = in_parts(SeveralLabels(tuple("abcde")), labels, predictions)
     expected = {
         "accuracy": sklearn_metrics.accuracy_score(labels, predictions),
         "micro_f1": sklearn_metrics.f1_score(labels, predictions, average="micro"),
@@ -80,7 +85,9 @@ def test_multi_label_equals_scikit_learn(seed):
     }
     assert scores.results() == pytest.approx(expected, abs=1e-12)
     columns = sklearn_metrics.precision_recall_fscore_support(labels, predictions, zero_division=0)
-    rows = label_scores("abcde", scores.correct, scores.true, scores.predicted)
+    both = np.concatenate([labels, predictions], axis=1)
+    counts = SeveralLabels(tuple("abcde")).counts(both, np.ones((1, 97)))[:, 0].astype(int)
+    rows = label_scores("abcde", *counts)
     for row, *numbers in zip(rows, *columns, strict=True):
         assert row[1:] == pytest.approx(numbers)
     with pytest.raises(UsageError, match="5 labels"):
@@ -92,7 +99,7 @@ def test_regression_equals_scipy(offset):
     random = np.random.default_rng(7)
     targets = np.round(random.random(97) * 5) + offset  # with ties
     predictions = np.round(targets + random.normal(0, 2, 97), 1)
-    scores = in_parts(RegressionScores, RegressionScores.add, targets, predictions)
+    scores = in_parts(Numbers(()), targets, predictions)
     assert scores.results() == pytest.approx(
         {
             "pearson": stats.pearsonr(targets, predictions).statistic,
@@ -105,7 +112,7 @@ def test_regression_equals_scipy(offset):
 
 
 def test_a_correlation_that_is_none():
-    scores = RegressionScores()
+    scores = Scores(Numbers(()))
     assert np.isnan(scores.results()["pearson"])
     scores.add([1, 2, 3], [4, 4, 4])
     assert np.isnan(scores.results()["pearson"]) and np.isnan(scores.results()["spearman"])
@@ -279,10 +286,10 @@ def test_entity_f1_equals_that_of_sets(scheme):
     random = np.random.default_rng(5)
     predicted = [[tag if random.random() < 0.8 else str(random.choice(names)) for tag in text] for text in true]
     tags = Tags(tuple(names), scheme)
-    scores = EntityScores(tags)
+    scores = Scores(EntityLabels(tags.types, tags))
     for start, end in ((0, 7), (7, 7), (7, 40)):
         columns = [[tags.numbers[tag] for text in texts[start:end] for tag in text] for texts in (true, predicted)]
-        scores.add(*columns, np.cumsum([0, *map(len, true[start:end])]))
+        scores.add(*columns, np.repeat(np.arange(end - start), [len(text) for text in true[start:end]]))
     gold = {(n, *entity) for n, text in enumerate(true) for entity in seqeval_entities(text, RULES[scheme])}
     found = {(n, *entity) for n, text in enumerate(predicted) for entity in seqeval_entities(text, RULES[scheme])}
 

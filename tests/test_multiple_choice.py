@@ -15,6 +15,7 @@ from bertkit.finetuning import Finetuning, FinetuningSettings
 from bertkit.inference import PredictReport
 from bertkit.tasks import ChoiceQuestion, MultipleChoice, stored_task, task_settings
 from bertkit.tokenizer.layout import Layout
+from bertkit.training import outputs_of
 
 SHAPE = {
     "vocab_size": 99, "hidden_size": 20, "num_attention_heads": 4, "intermediate_size": 44, "num_hidden_layers": 2,
@@ -63,7 +64,7 @@ def test_loss_equals_transformers(tmp_path):
     expected = reference(**padded, labels=batch.labels)
     totals = TASK.totals(batch)
     for num_parts in (1, 4):
-        losses = [TASK.loss(model.network, part, totals) for part in batch.split(num_parts)]
+        losses = [TASK.loss(outputs_of(model.network, part), part, totals) for part in batch.split(num_parts)]
         assert len(losses) == num_parts
         assert sum(loss.value.detach() for loss in losses).item() == pytest.approx(expected.loss.item(), rel=1e-6)
     metrics = TASK.metrics(torch.stack([loss.sums for loss in losses]).sum(0))

@@ -13,10 +13,10 @@ from random_models import error, our_model
 from bertkit import Model
 from bertkit.batch import LabeledBatch
 from bertkit.finetuning import Finetuning, FinetuningSettings
-from bertkit.finetuning.supervised_contrastive import ContrastFeed
 from bertkit.tasks import FewShotClassification, TextTask
+from bertkit.tasks.few_shot import ContrastFeed
 from bertkit.tokenizer.layout import Layout
-from bertkit.training import TrainingSettings, compute_gradients, trainer
+from bertkit.training import TrainingSettings, compute_gradients, outputs_of, trainer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -61,7 +61,9 @@ def test_gradients_and_losses_are_those_of_the_whole_batch(task: str) -> None:
     for parts in (batch.split(1), batch.split(2, MOST_TOKENS)):
         for parameter in parameters:
             parameter.grad = None
-        found = compute_gradients(parameters, parts, lambda part: kind.loss(model.network, part, totals))
+        found = compute_gradients(
+            parameters, parts, lambda part: kind.loss(outputs_of(model.network, part), part, totals)
+        )
         gradients.append(torch.cat([p.grad.flatten().clone() for p in parameters if p.grad is not None]))
         losses.append(sum(float(loss.value) for loss in found))
         metrics.append(kind.metrics(torch.stack([loss.sums for loss in found]).sum(0)))

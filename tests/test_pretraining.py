@@ -124,8 +124,8 @@ def test_the_mask_rate_falls_in_a_line() -> None:
     [
         ("training.lr=1", "unknown setting 'lr'"),
         ("trainng.num_steps=1", "unknown section trainng"),
-        ("training.num_steps=many", "no int"),
-        ("training.learning_rate=true", "no float"),
+        ("training.num_steps=many", "not of type int"),
+        ("training.learning_rate=true", "not of type float"),
         ("data.mask_unit=letters", "token, word, span"),
         ("data.mask_rate=1.5", "a share"),
         ("model.architecture=gpt", "bert, modernbert"),
@@ -193,10 +193,10 @@ def test_sentence_pairs_hold_out_two_documents_of_a_few(tmp_path: Path) -> None:
         assert manifest["num_documents"] == number
     single = write_corpus(tmp_path / "single.txt", num_documents=1, seed=1)
     pairs = ["data.sentence_pairs=published", "data.layout=lines"]
-    with pytest.raises(DataError, match=r"^the text held out .*data\.held_out_share.*--held-out.*there is 1"):
+    with pytest.raises(DataError, match=r"^the held-out text .*data\.held_out_share.*--held-out.*there is 1"):
         pretraining(few, tmp_path / "files", *pairs, held_out=(single,)).start(resume=False)
     two = write_corpus(tmp_path / "two.txt", num_documents=2)
-    with pytest.raises(DataError, match=r"^the corpus without what is held out .*there is 1"):
+    with pytest.raises(DataError, match=r"^the corpus without its held-out share .*there is 1"):
         pretraining(two, tmp_path / "two", *pairs).start(resume=False)
 
 
@@ -225,7 +225,7 @@ def test_a_run_goes_on_after_a_stop_to_the_same_bits(corpus: Path, tmp_path: Pat
             break
         assert made.state.step == steps + 5
         steps = made.state.step
-    assert steps == 10 and any("going on after step 10" in line for line in made.lines)
+    assert steps == 10 and any("resuming after step 10" in line for line in made.lines)
     assert digest(parts) == digest(whole)
 
 
@@ -369,7 +369,8 @@ def test_text_that_was_not_read_is_told_logged_and_reported(corpus: Path, tmp_pa
     assert num_duplicates > 0 and f"duplicate sentences: {num_duplicates:,}, kept" in of_corpus
     assert f"could not be read: 2, see {run / 'shard' / 'set_aside.jsonl'}" in of_corpus
     names = ", ".join(str(folder / name) for name in ("B.TXT", "c.md", "d.txt.gz"))
-    assert f"files left out for their extension: 4 ({names}, ...)" in of_corpus and "not found" not in of_corpus
+    assert f"files skipped because of their extension: 4 ({names}, ...)" in of_corpus
+    assert "not detected" not in of_corpus
     assert f"could not be read: 1, see {run / 'held-out' / 'set_aside.jsonl'}" in of_held_out
     assert "extension" not in of_held_out
     names = ("num_set_aside", "num_invalid", "num_left_out", "num_forgotten")

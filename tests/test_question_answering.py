@@ -18,6 +18,7 @@ from bertkit.tasks import Question, QuestionAnswering, stored_task, task_setting
 from bertkit.tasks.answers import AnswerScores
 from bertkit.tasks.spans import best_spans, windows_of
 from bertkit.tokenizer.layout import Layout
+from bertkit.training import outputs_of
 
 SHAPE = {
     "vocab_size": 99, "hidden_size": 20, "num_attention_heads": 4, "intermediate_size": 44, "num_hidden_layers": 2,
@@ -129,7 +130,7 @@ def test_loss_equals_transformers(tmp_path, equal):
         wanted = sum(losses) / 2
     totals = TASK.totals(batch)
     for num_parts in (1, 3):
-        losses = [TASK.loss(model.network, part, totals) for part in batch.split(num_parts)]
+        losses = [TASK.loss(outputs_of(model.network, part), part, totals) for part in batch.split(num_parts)]
         assert sum(loss.value.detach() for loss in losses).item() == pytest.approx(wanted.item(), rel=1e-6)
         metrics = TASK.metrics(torch.stack([loss.sums for loss in losses]).sum(0))
         assert metrics["loss"] == pytest.approx(wanted.item(), rel=1e-6)
@@ -323,7 +324,7 @@ def test_scores_and_the_threshold():
     task = replace(TASK, no_answer=True)
     model, examples = model_of(task), questions(80, share_without=0.4)
     predictions = model.predict(examples)
-    tuned = task.tuned(examples, predictions)
+    tuned = task.with_calibrated_thresholds(examples, predictions)
     scores = AnswerScores(no_answer=True)
     for example, prediction in zip(examples, predictions, strict=True):
         scores.add(prediction.candidates[0].text, example.answer_texts, prediction.no_answer_margin)
@@ -333,7 +334,7 @@ def test_scores_and_the_threshold():
     assert found["f1"] == found["best_f1"] == pytest.approx(scores.results(tuned.no_answer_threshold)["f1"])
     assert found["f1"] >= max(scores.results(0.0)["f1"], scores.results()["f1"])
     plain = model_of(TASK).evaluate(questions(9))
-    assert set(plain) == {"exact_match", "f1"} and TASK.tuned(examples, predictions) is TASK
+    assert set(plain) == {"exact_match", "f1"} and TASK.with_calibrated_thresholds(examples, predictions) is TASK
 
 
 def test_the_task_of_examples():

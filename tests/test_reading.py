@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertkit.errors import DataError, UsageError
-from bertkit.tasks.examples import ChoiceQuestion, Question, TaggedText
+from bertkit.tasks.examples import ChoiceQuestion, Question, TaggedText, TextExample
 from bertkit.tasks.reading import BadRows, read_choices, read_labeled_texts, read_questions, read_tagged
-from bertkit.tasks.texts import TextExample
 from bertkit.tasks.words import words_of
 
 # Texts with labels

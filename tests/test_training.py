@@ -44,6 +44,7 @@ from bertkit.training import (
     learning_rate_factor,
     load_state,
     make_optimizer,
+    outputs_of,
     same_bits_threads,
     stop_signals,
 )
@@ -279,7 +280,9 @@ def test_the_loss_of_a_batch_does_not_depend_on_its_parts() -> None:
     gradients, losses = [], []
     for num_parts in (1, 5):
         parts = batch.split(num_parts)
-        found = compute_gradients(parameters, parts, lambda part: task.loss(model.network, part, totals))
+        found = compute_gradients(
+            parameters, parts, lambda part: task.loss(outputs_of(model.network, part), part, totals)
+        )
         gradients.append(torch.cat([p.grad.flatten() for p in parameters]))
         losses.append(task.metrics(torch.stack([loss.sums for loss in found]).sum(0))["loss"])
         assert sum(float(loss.value.detach()) for loss in found) == pytest.approx(losses[-1], rel=1e-5)

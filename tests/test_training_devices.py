@@ -12,7 +12,7 @@ from test_training import SETTINGS, PairFeed, fresh_model, optimizer_of, trainer
 from torch import nn
 
 from bertkit.objectives import PretrainingTask
-from bertkit.training import Ranks, checkpoints, compute_gradients, load_state, trainer
+from bertkit.training import Ranks, checkpoints, compute_gradients, load_state, outputs_of, trainer
 
 
 class OneOfTwo(Ranks):
@@ -60,7 +60,7 @@ def test_dropout_on_another_device_is_of_the_seed_and_the_part() -> None:
     state, found = torch.get_rng_state(), []
     for seed in (5, 5, 6, 2**62):
         losses = compute_gradients(
-            parameters, [batch, batch], lambda part: task.loss(model.network, part, totals), seed=seed
+            parameters, [batch, batch], lambda part: task.loss(outputs_of(model.network, part), part, totals), seed=seed
         )
         found.append([float(loss.value) for loss in losses])
     assert found[0] == found[1] and len({value for losses in found for value in losses}) == 6

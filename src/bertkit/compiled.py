@@ -1,4 +1,4 @@
-"""Python compiled at run time: the one place where numba is set up.
+"""Python compiled at run time: the numba set-up of the package.
 
 Takes: functions written in the part of Python that numba compiles.
 Gives: such a function as machine code, kept on disk and run without the interpreter's lock.
@@ -42,7 +42,7 @@ def compiled(function: Function) -> Function:
 
 
 def lean(function: Function) -> Function:
-    """As ``compiled``, for a function that makes no arrays of its own: no references to its arguments are counted,
+    """As ``compiled``, for a function that allocates no arrays: no references to its arguments are counted,
     which would take longer than a short call with many arrays."""
     return _kept(function, **_LEAN)
 
@@ -58,8 +58,8 @@ def lean_inline(function: Function) -> Function:
 
 
 class _PartLibrary(JITCodeLibrary):
-    """The code of a part, as a stage on the way: numba would optimize each and make machine code of it, and then do so
-    again within every function that calls it. Without that the first text of a new machine takes a fifth less time."""
+    """The intermediate LLVM module of a part, not optimized: numba would optimize and compile each part alone, and
+    again within every function that calls it. Without that the first text on a new machine takes a fifth less time."""
 
     def _optimize_final_module(self) -> None:
         pass
@@ -72,7 +72,7 @@ class _PartLibrary(JITCodeLibrary):
         return self
 
     def set_env(self, name: str, environment: Any) -> None:
-        """Where there is no machine code there is no room for a function's Python objects; a part has none."""
+        """Do nothing: a part has no machine code to attach Python objects to, and needs none."""
 
 
 class _PartCompiler(Compiler):

@@ -22,7 +22,7 @@ class OverLengthError(DataError):
     """A text longer than the model can take, met while the policy was ``on_long="error"``.
 
     Attributes:
-        index: its place among the texts of one call, from 0.
+        index: its index among the texts of one call, from 0.
         problem: what the message says of it.
     """
 
@@ -49,7 +49,7 @@ class TruncationWarning(UserWarning):
 
 
 class TrainingError(BertkitError):
-    """A run that cannot go on, such as one whose disk is full."""
+    """A run that cannot continue, for example because the disk is full."""
 
 
 class NonFiniteError(TrainingError):

@@ -17,7 +17,7 @@ from bertkit.files.json_files import read_json_value
 
 @dataclass(frozen=True)
 class KnownModel:
-    """A short name and where it is found."""
+    """A short name and the locations of its model."""
 
     hub_name: str
     package: str | None = None  # an installed package that carries the model
@@ -41,13 +41,13 @@ def locate(name: str | Path) -> Path:
     """The folder of a model.
 
     Looked for in this order, so that nothing depends on a network that need not: a folder of that name, the hub's
-    cache, an installed package of that import name (found without importing it), the hub.
+    cache, an installed package of that import name (located without importing it), the hub.
 
     Args:
         name: a path, a hub name ("owner/model"), a short name from KNOWN_MODELS, or a package's import name.
 
     Raises:
-        CheckpointError: it is in none of these places.
+        CheckpointError: it is in none of these locations.
     """
     path = Path(name).expanduser()
     if path.is_dir():
@@ -122,7 +122,7 @@ def _module(module: Any, path: Path) -> dict[str, str]:
 
 
 def _from_package(package: str) -> Path | None:
-    """The model folder inside an installed package, found without running any of the package's code."""
+    """The model folder inside an installed package, located without running any code of the package."""
     if not package.isidentifier():
         return None
     try:

@@ -49,34 +49,34 @@ def below(key, counter, limit):
 # --- order: a permutation computed entry by entry, without making a list of it ----------------------------------------
 
 _ROUNDS = 6
-_ORDER = 0x0D0E  # tells the key of an order from those of the things themselves
+_ORDER = 0x0D0E  # distinguishes the key of an order from the keys of its items
 
 
 @compiled
-def in_random_order(places, number, seed, epoch):
-    """(n,) int64: entries ``places``, (n,) int64, of an epoch's random permutation of 0 to ``number`` - 1.
+def in_random_order(indices, number, seed, epoch):
+    """(n,) int64: the entries at ``indices``, (n,) int64, of an epoch's random permutation of 0 to ``number`` - 1.
 
     A pure function of seed and epoch: a Feistel network of six rounds over the smallest square of a power of two that
     holds the number, walked until it lands inside (Black and Rogaway 2002, "Ciphers with arbitrary finite domains").
     """
     key = key_of(seed ^ _ORDER, epoch, number)
-    found = np.empty(len(places), np.int64)
-    for i in range(len(places)):
-        found[i] = _shuffled(places[i], number, key)
-    return found
+    values = np.empty(len(indices), np.int64)
+    for i in range(len(indices)):
+        values[i] = _shuffled(indices[i], number, key)
+    return values
 
 
 @compiled
-def _shuffled(place, number, key):
+def _shuffled(index, number, key):
     half_bits = 1
     while (1 << (2 * half_bits)) < number:
         half_bits += 1
     mask = (1 << half_bits) - 1
     while True:
-        left, right = place >> half_bits, place & mask
+        left, right = index >> half_bits, index & mask
         for turn in range(_ROUNDS):
             drawn = np.int64(random_bits(key, (turn << half_bits) + right) & np.uint64(mask))
             left, right = right, left ^ drawn
-        place = (left << half_bits) + right
-        if place < number:
-            return place
+        index = (left << half_bits) + right
+        if index < number:
+            return index

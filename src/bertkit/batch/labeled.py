@@ -6,6 +6,7 @@ question. Shape letters: S sequences, T tokens, N rows of labels.
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,6 +35,11 @@ class LabeledBatch:
     def __len__(self) -> int:
         """Number of groups."""
         return len(self.batch) // self.group_size
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Arguments that the network takes together with ``batch``."""
+        return {"num_choices": self.group_size}
 
     @property
     def num_tokens(self) -> int:

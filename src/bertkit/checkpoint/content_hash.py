@@ -1,4 +1,4 @@
-"""What a model's directory holds, as one hash: tells whether it is still the same model."""
+"""Hash of the content of a model folder, to detect changes."""
 
 import hashlib
 from pathlib import Path

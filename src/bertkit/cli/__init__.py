@@ -1,4 +1,4 @@
-"""The command line: one file a command, imported when it runs.
+"""The command line: one file per command, imported when it runs.
 
 Takes: arguments.
 Gives: results on stdout (JSON lines when piped, tables on a terminal), one clear line on stderr and exit code 2 on
@@ -12,21 +12,21 @@ import sys
 import warnings
 from io import TextIOWrapper
 
-COMMANDS = {  # name -> (file, what it does)
-    "tokenize": ("tokenize", "Show the tokens of texts: ids, types, offsets, word ids."),
-    "vocab": ("vocab", "Learn a WordPiece vocabulary, extend or inspect one."),
+COMMANDS = {  # name -> (file, summary)
+    "tokenize": ("tokenize", "Tokenize texts: ids, types, offsets, word ids."),
+    "vocab": ("vocab", "Train, extend or inspect a WordPiece vocabulary."),
     "describe": ("describe", "Show a model's architecture and every parameter's name and shape."),
     "pretrain": ("pretrain", "Pre-train a model from raw text."),
-    "verify-resume": ("verify_resume", "Kill a short run, go on with it, and compare the weights bit by bit."),
-    "finetune": ("finetune", "Train a model for a task, from labeled examples."),
-    "predict": ("predict", "What a trained model says of every row of a file."),
-    "fill": ("fill", "Fill the [MASK] in a text."),
-    "next-sentence": ("next_sentence", "How likely is it that text B follows text A?"),
-    "embed": ("embed", "Turn every text of a file into a vector."),
-    "similarity": ("similarity", "How alike are texts in meaning?"),
-    "evaluate": ("evaluate", "Measure what a model knows."),
-    "report": ("report", "Show a training run on one self-contained page."),
-    "doctor": ("doctor", "Check this machine and installation; the page that bug reports ask for."),
+    "verify-resume": ("verify_resume", "Kill and resume a short run, and compare the weights bit by bit."),
+    "finetune": ("finetune", "Fine-tune a model for a task on labeled examples."),
+    "predict": ("predict", "Run a fine-tuned model on a file."),
+    "fill": ("fill", "Predict the token at each [MASK] of a text."),
+    "next-sentence": ("next_sentence", "Probability that text B follows text A."),
+    "embed": ("embed", "Embed the texts of a file as vectors."),
+    "similarity": ("similarity", "Cosine similarity of texts."),
+    "evaluate": ("evaluate", "Evaluate a model."),
+    "report": ("report", "Write the report of a training run as one self-contained page."),
+    "doctor": ("doctor", "Check this machine and installation; for bug reports."),
 }
 
 
@@ -73,7 +73,7 @@ def run(arguments: list[str]) -> int:
         return _fail(str(error))
     except CycloptsError as error:
         return _fail(f"{error} (see bertkit --help)")
-    except BrokenPipeError:  # nobody reads on: not an error, and nothing is left to be flushed
+    except BrokenPipeError:  # the reader closed the pipe: not an error, and nothing is left to flush
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:

@@ -51,13 +51,13 @@ def command() -> None:
     """
     counts = dict.fromkeys(("error", "warning", "note"), 0)
     for part in _PARTS:  # each is shown before the next is looked at, which may end the process
-        found = list(_findings(part))
-        emit(asdict(finding) for finding in found)
+        findings = list(_findings(part))
+        emit(asdict(finding) for finding in findings)
         if sys.stdout.isatty():
             print()
         sys.stdout.flush()
         for status in counts:
-            counts[status] += sum(finding.status == status for finding in found)
+            counts[status] += sum(finding.status == status for finding in findings)
     note(", ".join(f"{count} {status}{'' if count == 1 else 's'}" for status, count in counts.items()))
     if counts["error"]:
         sys.exit(1)
@@ -129,8 +129,8 @@ def _libraries() -> Iterator[tuple[str, str, str]]:
 
     build = torch.__config__.show()
     for name, pattern in _LIBRARIES.items():
-        found = re.search(pattern, build)
-        yield name, "ok", found[1] if found else "not in this build of torch"
+        match = re.search(pattern, build)
+        yield name, "ok", match[1] if match else "not in this build of torch"
     yield "numba", "ok", f"compiles for {os.environ.get('NUMBA_CPU_NAME') or llvmlite.binding.get_host_cpu_name()}"
 
 
@@ -155,15 +155,15 @@ class _Requirement:
 
 def _requirements(installed: Distribution) -> dict[str, list[_Requirement]]:
     """What a package asks for, by the extra that asks for it; "" for what it always needs."""
-    found: dict[str, list[_Requirement]] = {
+    requirements: dict[str, list[_Requirement]] = {
         extra: [] for extra in ("", *installed.metadata.get_all("Provides-Extra", []))
     }
     for line in installed.requires or ():
         asked, _, condition = line.partition(";")
         extra = re.search(r"extra == ['\"]([\w-]+)['\"]", condition)
         name, lowest = re.findall(r"^([\w.-]+)(?:\[.*?\])?(?:>=([\w.]+))?", asked)[0]
-        found[extra[1] if extra else ""].append(_Requirement(name, lowest))
-    return found
+        requirements[extra[1] if extra else ""].append(_Requirement(name, lowest))
+    return requirements
 
 
 def _release(given: str) -> tuple[int, ...]:

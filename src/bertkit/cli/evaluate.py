@@ -146,14 +146,15 @@ def _evaluate_task(
 ) -> _Done:
     """Print the metrics, and write the report that was asked for."""
     from bertkit.cli.labeled_files import columns_of, tell_of, tell_of_cut
-    from bertkit.evidence import JudgedTask, gather_evidence
+    from bertkit.evidence import gather_evidence
     from bertkit.inference import PredictReport
     from bertkit.reports.evidence import write_evidence_report
-    from bertkit.tasks.reading import BadRows, read_examples
+    from bertkit.tasks import JudgedTask
+    from bertkit.tasks.reading import BadRows
 
     task, counts = model.trained.task, PredictReport()
     bad_rows, bad_training_rows = BadRows(skip=skip_bad), BadRows(skip=skip_bad)
-    read = partial(read_examples, task.name, columns=columns_of(columns), label_names=task.known_labels)
+    read = partial(task.read, columns=columns_of(columns), label_names=task.known_labels)
     evidence = None
     others = train is not None or seeds or smaller  # of a task without evidence they are refused
     if report is None and not others and not (card and isinstance(task, JudgedTask)):

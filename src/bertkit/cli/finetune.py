@@ -1,5 +1,6 @@
 """bertkit finetune"""
 
+from dataclasses import make_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -7,11 +8,28 @@ from cyclopts import Parameter
 
 from bertkit.cli.models import EMBEDDING_MODEL
 from bertkit.cli.output import emit, note
+from bertkit.tasks import TASKS, task_kind
 from bertkit.tokenizer.layout import OnLong
+
+_OPTIONS = {name: option for kind in TASKS.values() for name, option in kind.options.items()}
+TaskOptions: Any = Parameter(name="*")(
+    make_dataclass(
+        "TaskOptions",
+        [
+            (name, Annotated[option.type | None, Parameter(help=option.help, consume_multiple=True)], None)
+            for name, option in _OPTIONS.items()
+        ],
+        frozen=True,
+        namespace={"__module__": __name__},
+    )
+)
+"""The options of all tasks, each an argument of the command line."""
+
+NO_OPTIONS = TaskOptions()
 
 
 def command(
-    task: str,
+    task: Annotated[str, Parameter(help=f"{', '.join(TASKS)}.")],
     /,
     *,
     train: Path,
@@ -28,9 +46,7 @@ def command(
     max_length: int | None = None,
     on_long: OnLong | None = None,
     stride: int | None = None,
-    class_weights: str | None = None,
-    label_smoothing: float | None = None,
-    levels: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    options: TaskOptions = NO_OPTIONS,
     layer_decay: float | None = None,
     frozen_layers: int | None = None,
     lora_rank: int | None = None,
@@ -51,9 +67,6 @@ def command(
 
     Parameters
     ----------
-    task
-        sequence-classification, few-shot-classification, multi-label-classification, regression,
-        ordinal-regression, token-classification, question-answering, multiple-choice.
     train
         Examples with labels: csv, tsv, jsonl or parquet; for some tasks CoNLL or SQuAD json.
     out
@@ -82,12 +95,6 @@ def command(
         What to do with a longer one: truncate, error, window; by default windows for tags and answers, else truncate.
     stride
         Tokens from one window's start to the next.
-    class_weights
-        balanced, or label=weight,label=weight.
-    label_smoothing
-        Share of the target that all labels get alike.
-    levels
-        Of ordinal regression, from the lowest to the highest.
     layer_decay
         Learning rate of a layer as a share of that of the layer above.
     frozen_layers
@@ -111,10 +118,9 @@ def command(
     device
         auto, cpu, cuda.
     """
-    from bertkit.cli.labeled_files import columns_of, read_both, tell_of, weights_of
+    from bertkit.cli.labeled_files import columns_of, read_both, tell_of
     from bertkit.finetuning import PAPER, SWEEPS, Finetuning, FinetuningSettings
     from bertkit.finetuning import sweep as run_sweep
-    from bertkit.tasks import task_kind
     from bertkit.training import stop_signals
 
     given: dict[str, Any] = {
@@ -124,16 +130,15 @@ def command(
         "evaluations_per_epoch": evaluations_per_epoch, "best_by": best_by, "patience": patience,
         "precision": precision, "seed": seed,
     }  # fmt: skip
-    asked = {"class_weights": weights_of(class_weights), "label_smoothing": label_smoothing, "levels": levels}
-    options = {name: value for name, value in asked.items() if value is not None}
+    asked = {name: value for name, value in vars(options).items() if value is not None}
     settings = FinetuningSettings(**{name: value for name, value in given.items() if value is not None})
     if defaults == "paper":
         settings = settings.completed(PAPER)
-    *examples, set_aside = read_both(task_kind(task), train, dev, columns_of(columns), options, skip_bad)
+    *examples, set_aside = read_both(task_kind(task), train, dev, columns_of(columns), asked, skip_bad)
     tell_of(set_aside)
     files = {"training": train} | ({} if dev is None else {"dev": dev})
     run = Finetuning(
-        out, model, task, settings, options, device=device, tell=note, files=files, num_set_aside=len(set_aside)
+        out, model, task, settings, asked, device=device, tell=note, files=files, num_set_aside=len(set_aside)
     )
     with stop_signals(note) as should_stop:
         if sweep is None:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from bertkit.cli.output import note
 from bertkit.errors import UsageError
-from bertkit.tasks import OrdinalRegression, TextTask
-from bertkit.tasks.reading import BadRows, read_examples
+from bertkit.tasks import TextTask
+from bertkit.tasks.reading import BadRows
 
 if TYPE_CHECKING:
     from bertkit.inference import PredictReport
@@ -30,20 +30,6 @@ def columns_of(given: Sequence[str] | None) -> dict[str, str]:
     return columns
 
 
-def weights_of(given: str | None) -> Any:
-    """``"balanced"``, or ``"a=1,b=2.5"`` as a dict.
-
-    Raises:
-        UsageError: something else.
-    """
-    if given is None or given == "balanced":
-        return given
-    try:
-        return {name: float(weight) for name, weight in (entry.rsplit("=", 1) for entry in given.split(","))}
-    except ValueError:
-        raise UsageError(f"--class-weights {given!r}: expected 'balanced', or label=weight,label=weight") from None
-
-
 def read_both(
     kind: type[TextTask],
     train: Path,
@@ -58,14 +44,13 @@ def read_both(
         DataError: a row that cannot be used, unless ``skip``; or nothing is left.
     """
     bad_rows, set_aside = BadRows(skip=skip), []
-    names = options.get("levels") if issubclass(kind, OrdinalRegression) else None
-    examples = list(read_examples(kind.name, train, columns=columns, label_names=names, bad_rows=bad_rows))
+    examples = list(kind.read(train, columns=columns, label_names=kind.labels_in(options), bad_rows=bad_rows))
     if skip:
         examples, set_aside = _learnable(kind, examples, held_out=False)
     held_out = []
     if dev is not None:
         names = kind.of_examples(examples, options).known_labels
-        held_out = list(read_examples(kind.name, dev, columns=columns, label_names=names, bad_rows=bad_rows))
+        held_out = list(kind.read(dev, columns=columns, label_names=names, bad_rows=bad_rows))
         if skip:
             held_out, further = _learnable(kind, held_out, held_out=True)
             set_aside += further

@@ -40,11 +40,11 @@ class Compute:
 
 
 EXACT = Compute()
-"""What commands compute with unless told otherwise."""
+"""The default device and precision of commands."""
 
 
 def open_model(model: str, compute: Compute) -> "Model":
-    """Load a model as the command line asks; what "auto" took is told on stderr."""
+    """Load a model as the command line asks; the choice of "auto" is printed to stderr."""
     from bertkit.model import load
 
     opened = load(model, precision=compute.precision, device=compute.device)

@@ -19,13 +19,13 @@ def emit(rows: Iterable[dict[str, Any]]) -> None:
         return
     columns = list(dict.fromkeys(key for row in rows for key in row))
     table = [columns, *([_cell(row.get(column)) for column in columns] for row in rows)]
-    widths = [max(len(line[place]) for line in table) for place in range(len(columns))]
+    widths = [max(len(line[column]) for line in table) for column in range(len(columns))]
     for line in table:
         print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
 def note(message: str) -> None:
-    """Tell the person at the terminal, without touching the results."""
+    """Print a line to stderr, separate from the results."""
     print(message, file=sys.stderr)
 
 

@@ -32,8 +32,8 @@ def command(
 ) -> None:
     """Pre-train a model from raw text.
 
-    Ctrl-C or SIGTERM finishes the step, saves and leaves, or leaves at once while text is prepared; --resume goes on,
-    to the same bits as if nothing had happened. Under torchrun every process takes its share of each batch.
+    Ctrl-C or SIGTERM finishes the step, saves and exits, or exits at once while text is being prepared; --resume
+    continues with the same bits as an uninterrupted run. Under torchrun every process computes its share of each batch.
 
     Parameters
     ----------
@@ -44,23 +44,23 @@ def command(
     recipe
         bert-2018, bert-modern, cpu-minutes, domain-adapt, or a TOML file.
     held_out
-        Files to evaluate on; without them a share of the corpus' documents is kept for that.
+        Files to evaluate on; without them a share of the documents of the corpus is held out.
     vocab
-        A vocab.txt; without it one is learned from the corpus.
+        A vocab.txt; without it one is trained on the corpus.
     model
-        The checkpoint to go on from, where the recipe does: a folder, a hub name or an installed model package.
+        The checkpoint to continue from, for a recipe that does: a folder, a hub name or an installed model package.
     new_head
         Give a checkpoint without a masked LM head a new one.
     column
         The column or key that holds the text.
     minutes
-        How long to train, instead of what the recipe says.
+        Minutes to train, instead of the length in the recipe.
     steps
-        How many steps to train, instead of what the recipe says.
+        Optimizer steps to train, instead of the length in the recipe.
     set
         Settings to change, such as training.batch_size=128 or model.config.num_hidden_layers=6.
     resume
-        Go on with the run in the folder, from its last checkpoint; or start it where there is none.
+        Resume the run in the folder from its last checkpoint; start it if there is none.
     device
         auto, cpu, cuda.
     shard
@@ -74,7 +74,7 @@ def command(
     from bertkit.training import Ranks, checkpoints, stop_signals
 
     if minutes is not None and steps is not None:
-        raise UsageError("--minutes and --steps are both the length of the run: give one")
+        raise UsageError("--minutes and --steps both set the length of the run: give one")
     changes = set or ()
     read = with_length(read_recipe(recipe, changes), num_steps=steps, minutes=minutes, changes=changes)
     inputs = Inputs(tuple(corpus), tuple(held_out or ()), vocab, model, new_head, column)
@@ -94,7 +94,7 @@ def command(
         ranks.leave()
     if ranks.is_first:
         if reason == "stopped":
-            note(f"stopped and saved; go on with: bertkit pretrain ... --out {out} --resume")
+            note(f"stopped and saved; resume with: bertkit pretrain ... --out {out} --resume")
         emit(
             [
                 {
@@ -108,6 +108,6 @@ def command(
                 }
             ]
         )
-    if ranks.num_ranks > 1:  # torch's threads of communication now and then abort a process that ends by itself
+    if ranks.num_ranks > 1:  # communication threads of torch occasionally abort a process that exits normally
         sys.stdout.flush()
         os._exit(0)

@@ -37,10 +37,9 @@ class TextEstimator(BaseEstimator):
     """
 
     _task: ClassVar[type[TextTask]]
-    _options: ClassVar[Mapping[str, Any]] = {}  # of the task, with what they are where they are not given
 
     def __init__(self, model: str | Path, *, device: str = "auto", **settings: Any) -> None:
-        known = {**_SETTINGS, **self._options}
+        known = {**_SETTINGS, **self._options()}
         for name in settings:
             if name not in known:
                 raise UsageError(
@@ -52,7 +51,12 @@ class TextEstimator(BaseEstimator):
 
     @classmethod
     def _get_param_names(cls) -> list[str]:
-        return sorted({"model", "device", *_SETTINGS, *cls._options})
+        return sorted({"model", "device", *_SETTINGS, *cls._options()})
+
+    @classmethod
+    def _options(cls) -> dict[str, Any]:
+        """The options of the task, with their defaults."""
+        return {name: option.default for name, option in cls._task.options.items()}
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()  # pyrefly: ignore
@@ -87,7 +91,7 @@ class TextEstimator(BaseEstimator):
 
     def _task_options(self) -> dict[str, Any]:
         """The options that were given."""
-        return {name: getattr(self, name) for name, absent in self._options.items() if getattr(self, name) != absent}
+        return {name: getattr(self, name) for name, absent in self._options().items() if getattr(self, name) != absent}
 
     def _examples(self, X: Any, y: Any) -> list[Any]:
         items, labels = items_of(X), list_of(y)

@@ -1,6 +1,5 @@
 """Finder of answers in texts, and chooser among several. Shape letters: N questions, C choices."""
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,7 +17,6 @@ class QuestionAnswerer(TextEstimator):
     """
 
     _task: ClassVar[type[TextTask]] = QuestionAnswering
-    _options: ClassVar[Mapping[str, Any]] = {"max_answer_length": None, "num_candidates": 20}
 
     def predict(self, X: Any) -> np.ndarray:
         """(N,) objects, the texts of the answers, "" where there is none."""

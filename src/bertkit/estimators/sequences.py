@@ -19,11 +19,11 @@ from bertkit.tasks import (
     TextExample,
     TextTask,
 )
-from bertkit.tasks.texts import names_of
+from bertkit.tasks.texts import OfTexts, names_of
 
 
 class SequenceClassifier(ClassifierMixin, TextEstimator):
-    """Which class has a text or a pair of texts; or which classes, where ``y`` is an (N, C) array of 0 and 1.
+    """Classifier of texts and pairs of texts; an (N, C) array ``y`` of 0 and 1 gives a text several classes.
 
     Parameters are those of `TextEstimator` with ``class_weights``, None, "balanced", or a weight for each class, and
     ``label_smoothing``.
@@ -32,8 +32,8 @@ class SequenceClassifier(ClassifierMixin, TextEstimator):
         classes_: (C,) the classes, in the order of ``predict_proba``.
     """
 
-    _options: ClassVar[Mapping[str, Any]] = {"class_weights": None, "label_smoothing": 0.0}
-    _task: ClassVar[type[SequenceClassification]] = SequenceClassification  # where a text has one class
+    _task: ClassVar[type[OfTexts]] = SequenceClassification  # where a text has one class
+    _task_of_several: ClassVar[type[OfTexts] | None] = MultiLabelClassification  # where it may have several
 
     def fit(self, X: Any, y: Any, *, dev: tuple[Any, Any] | None = None) -> Self:
         """Train.
@@ -50,9 +50,11 @@ class SequenceClassifier(ClassifierMixin, TextEstimator):
         """
         labels = list_of(y)
         self._has_several = bool(labels) and isinstance(labels[0], list | tuple)
+        task = self._task_of_several if self._has_several else self._task
+        if task is None:
+            raise UsageError(f"{self._task.name} has one class for each text: expected labels of shape (n,)")
         _check_labels(labels, len(labels[0]) if self._has_several else None)
         self.classes_ = np.arange(len(labels[0])) if self._has_several else np.unique(np.asarray(labels))
-        task = MultiLabelClassification if self._has_several else self._task
         train = self._examples(X, labels)
         options = self._task_options()
         if isinstance(options.get("class_weights"), Mapping):
@@ -84,7 +86,7 @@ class SequenceClassifier(ClassifierMixin, TextEstimator):
         names = self.classes_.tolist()
         _check_labels(labels, len(names) if self._has_several else None)
         return [
-            SequenceClassification.example(
+            self._task.example(
                 item,
                 tuple(str(name) for name, has in zip(names, label, strict=True) if has)
                 if self._has_several
@@ -99,47 +101,27 @@ class SequenceClassifier(ClassifierMixin, TextEstimator):
 
     def _take_facts(self, record: Mapping[str, Any], path: Path) -> None:
         task = self.model_.trained.task
-        if not isinstance(task, SequenceClassification | MultiLabelClassification):
-            raise CheckpointError(f"{path.parent} holds a model for {task.name}: it is no classifier of texts")
-        self._has_several = isinstance(task, MultiLabelClassification)
-        classes = member(dict(record), "classes", list, path, list(task.label_names))
-        if {str(name) for name in classes} != set(task.label_names):
-            raise CheckpointError(f"{path}: its classes are not those of the model, {', '.join(task.label_names)}")
+        known = [kind for kind in (self._task, self._task_of_several) if kind is not None]
+        if not isinstance(task, tuple(known)):
+            names = " or ".join(kind.name for kind in known)
+            raise CheckpointError(f"{path.parent} holds a model for {task.name}: {type(self).__name__} is for {names}")
+        self._has_several = not isinstance(task, self._task)
+        names = task.label_names or ()
+        classes = member(dict(record), "classes", list, path, list(names))
+        if {str(name) for name in classes} != set(names):
+            raise CheckpointError(f"{path}: its classes are not those of the model, {', '.join(names)}")
         self.classes_ = np.array(classes)
 
 
 class FewShotClassifier(SequenceClassifier):
-    """Which class has a text or a pair of texts, learned from few of each class, such as eight.
+    """Few-shot classifier of texts and pairs of texts, with (N,) classes and few texts of each, such as eight.
 
     First the encoder learns vectors that tell the classes apart, then a linear layer is fitted to them
     (`FewShotClassification`). Best with a sentence encoder. Parameters are those of `TextEstimator`.
     """
 
-    _options: ClassVar[Mapping[str, Any]] = {}
-    _task: ClassVar[type[SequenceClassification]] = FewShotClassification
-
-    def fit(self, X: Any, y: Any, *, dev: tuple[Any, Any] | None = None) -> Self:
-        """Train.
-
-        Args:
-            X: texts, or pairs of texts.
-            y: (N,) classes.
-            dev: texts and classes by which the best weights are kept; None: the last are.
-
-        Raises:
-            UsageError: lengths that differ, a parameter that cannot be, several classes for a text.
-            DataError: a label that is missing, or no class; fewer than two classes, or one that only one text has.
-        """
-        labels = list_of(y)
-        if any(isinstance(label, list | tuple) for label in labels):
-            raise UsageError("few-shot classification has one class for each text: expected labels of shape (n,)")
-        return super().fit(X, labels, dev=dev)
-
-    def _take_facts(self, record: Mapping[str, Any], path: Path) -> None:
-        task = self.model_.trained.task
-        if not isinstance(task, FewShotClassification):
-            raise CheckpointError(f"{path.parent} holds a model for {task.name}: open it with SequenceClassifier.load")
-        super()._take_facts(record, path)
+    _task: ClassVar[type[OfTexts]] = FewShotClassification
+    _task_of_several: ClassVar[type[OfTexts] | None] = None
 
 
 class SequenceRegressor(RegressorMixin, TextEstimator):

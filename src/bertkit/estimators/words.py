@@ -1,6 +1,6 @@
 """Tagger of words. Shape letters: C labels."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -21,7 +21,6 @@ class TokenClassifier(TextEstimator):
     """
 
     _task: ClassVar[type[TextTask]] = TokenClassification
-    _options: ClassVar[Mapping[str, Any]] = {"class_weights": None, "label_smoothing": 0.0}
 
     def predict(self, X: Any) -> list[list[Any]]:
         """For a list of words its tags; for a text its entities, of plain labels its words, as (start, end, label)."""

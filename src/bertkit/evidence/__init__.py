@@ -10,13 +10,11 @@ from bertkit.evidence.gather import Evidence, gather_evidence
 from bertkit.evidence.intervals import Measured, bootstrap_interval, wilson_interval
 from bertkit.evidence.minimal_pairs import PairScore, SuiteScore, score_minimal_pairs
 from bertkit.evidence.next_sentence import NextSentenceScore, score_next_sentence
-from bertkit.evidence.outcomes import JudgedTask
 from bertkit.evidence.scores import measured_scores
 from bertkit.evidence.suites import MinimalPair, Paradigm, read_suite
 
 __all__ = [
     "Evidence",
-    "JudgedTask",
     "Measured",
     "MinimalPair",
     "NextSentenceScore",

@@ -1,4 +1,4 @@
-"""What plain means reach on the same examples, and how it grows with the training data.
+"""A simple baseline on the same examples, and its learning curve.
 
 For texts: TF-IDF of words and pairs of words with logistic regression, of numbers with ridge regression (scikit-learn).
 For words: the tag that a word has most often in the training data, for an unknown word the most frequent of all.
@@ -14,9 +14,8 @@ import numpy as np
 from bertkit.errors import DependencyError
 from bertkit.evidence.intervals import Measured, bootstrap_difference, bootstrap_scores
 from bertkit.evidence.leakage import whole_text
-from bertkit.evidence.outcomes import JudgedTask, Outcomes, targets_of
-from bertkit.evidence.scoring import Scoring
-from bertkit.tasks import MultiLabelClassification, OrdinalRegression, Regression, TaggedText, TokenClassification
+from bertkit.evidence.outcomes import Outcomes
+from bertkit.tasks import JudgedTask, TaggedText
 
 _SHARES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1)
 _INVERSE_REGULARIZATION = 10.0
@@ -36,7 +35,7 @@ class SizeScore:
 
 @dataclass(frozen=True)
 class Baseline:
-    """The scores of plain means, trained on the same examples."""
+    """The scores of a simple method, trained on the same examples."""
 
     method: str
     num_train: int
@@ -45,27 +44,26 @@ class Baseline:
     by_size: list[SizeScore]
 
 
-def baseline_of(outcomes: Outcomes, train: Sequence[Any], scoring: Scoring, rows: np.ndarray, metric: str) -> Baseline:
+def baseline_of(outcomes: Outcomes, train: Sequence[Any], metric: str) -> Baseline:
     """Train the baseline on all and on parts of the training examples.
 
     Args:
         train: examples of the same task with labels.
-        rows: (N, K) of the model on the test examples, as ``scoring`` makes them.
-        metric: the score that is told of parts.
+        metric: the score that is reported for parts.
 
     Raises:
         DataError: a label of ``train`` that is missing, or not one of the model's.
         DependencyError: no scikit-learn, where it is needed.
     """
-    task, order = outcomes.task, np.random.default_rng(0).permutation(len(train))
-    by_size, plain_rows, scores = [], rows, {}
+    task, scoring, order = outcomes.task, outcomes.task.scoring, np.random.default_rng(0).permutation(len(train))
+    by_size, plain_rows, scores = [], outcomes.rows, {}
     for size in sorted({max(1, round(share * len(train))) for share in _SHARES}):
         predicted = predict_plainly(task, [train[number] for number in order[:size].tolist()], outcomes.examples)
         plain_rows = scoring.rows(outcomes.targets, predicted, outcomes.example_of, len(outcomes.examples))
         scores = bootstrap_scores(scoring, plain_rows)
         by_size.append(SizeScore(size, scores[metric]))
-    difference = bootstrap_difference(scoring, rows, plain_rows)
-    return Baseline(_method(task), len(train), scores, difference, by_size)
+    difference = bootstrap_difference(scoring, outcomes.rows, plain_rows)
+    return Baseline(_method(outcomes), len(train), scores, difference, by_size)
 
 
 def predict_plainly(task: JudgedTask, train: Sequence[Any], examples: Sequence[Any]) -> np.ndarray:
@@ -75,15 +73,15 @@ def predict_plainly(task: JudgedTask, train: Sequence[Any], examples: Sequence[A
         DataError: a label of ``train`` that is missing, or not one of the model's.
         DependencyError: no scikit-learn, where it is needed.
     """
-    targets = targets_of(task, train)
-    if isinstance(task, TokenClassification):
+    targets = task.truth(train)
+    if task.of_words:
         return _most_frequent_tags(task, train, targets, examples)
     vectors, train_vectors = _vectors(train, examples)
-    if isinstance(task, Regression | OrdinalRegression):
+    if targets.dtype.kind == "f":
         from sklearn.linear_model import Ridge
 
         return Ridge().fit(train_vectors, targets).predict(vectors)
-    if isinstance(task, MultiLabelClassification):
+    if targets.ndim == 2:
         return np.stack([_classes(train_vectors, has, vectors) for has in targets.T], axis=1)
     return _classes(train_vectors, targets, vectors)
 
@@ -112,7 +110,7 @@ def _classes(train_vectors: Any, targets: np.ndarray, vectors: Any) -> np.ndarra
 
 
 def _most_frequent_tags(
-    task: TokenClassification, train: Sequence[TaggedText], targets: np.ndarray, examples: Sequence[TaggedText]
+    task: Any, train: Sequence[TaggedText], targets: np.ndarray, examples: Sequence[TaggedText]
 ) -> np.ndarray:
     """(W,) int64, well-formed as the model's; the more frequent a tag is with a word, the likelier."""
     numbers: dict[str, int] = {}
@@ -129,9 +127,9 @@ def _words(examples: Sequence[TaggedText]) -> list[str]:
     return [example.text[start:end] for example in examples for start, end in example.words or ()]
 
 
-def _method(task: JudgedTask) -> str:
-    if isinstance(task, TokenClassification):
+def _method(outcomes: Outcomes) -> str:
+    if outcomes.task.of_words:
         return "the tag that each word has most often in training"
-    if isinstance(task, Regression | OrdinalRegression):
+    if outcomes.has_numbers:
         return "TF-IDF of words and pairs of words, ridge regression"
     return f"TF-IDF of words and pairs of words, logistic regression (C={_INVERSE_REGULARIZATION:g})"

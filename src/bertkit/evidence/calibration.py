@@ -10,7 +10,6 @@ import numpy as np
 
 from bertkit.evidence.intervals import wilson_interval
 from bertkit.evidence.outcomes import Outcomes
-from bertkit.tasks import MultiLabelClassification, TokenClassification
 
 NUM_BINS = 15
 FEWEST_EXAMPLES = 20
@@ -91,17 +90,16 @@ def _judgments(outcomes: Outcomes) -> _Judgements | None:
     probabilities, targets, first = outcomes.probabilities, outcomes.targets, outcomes.in_first_half
     if probabilities is None:
         return None
-    if isinstance(outcomes.task, MultiLabelClassification):
+    if outcomes.has_several:
         has, known = targets.ravel().astype(np.int64), np.clip(probabilities.ravel(), _SMALLEST, 1 - _SMALLEST)
         logits = np.stack([np.log1p(-known), np.log(known)], axis=1)
         halves = np.repeat(first, targets.shape[1])
         name = "each label of each example: how often an example has a label of that probability"
         return _Judgements(name, logits, has, np.ones_like(has), has == 1, halves)
     logits, said, halves = np.log(np.maximum(probabilities, _SMALLEST)), outcomes.predicted, first
-    if not isinstance(outcomes.task, TokenClassification):
+    if outcomes.was_read is None:
         return _Judgements("the label of each example", logits, targets, said, said == targets, halves)
     read, halves = outcomes.was_read, halves[outcomes.example_of]
-    assert read is not None
     logits, targets, said = logits[read], targets[read], said[read]
     return _Judgements("the label of each word", logits, targets, said, said == targets, halves[read])
 

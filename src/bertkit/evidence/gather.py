@@ -22,16 +22,14 @@ from bertkit.evidence.label_errors import LabelErrors, label_errors_of
 from bertkit.evidence.leakage import Leakage, leakage_of
 from bertkit.evidence.lengths import Lengths, lengths_of
 from bertkit.evidence.outcomes import Outcomes, judged_task, outcomes_of
-from bertkit.evidence.scoring import EntityLabels, Scoring, scoring_of
 from bertkit.evidence.thresholds import Threshold, thresholds_of
 from bertkit.evidence.trained_again import Seeds, seeds_of, sizes_of
 from bertkit.files.json_files import json_value
 from bertkit.model import Model
-from bertkit.tasks import MultiLabelClassification, OrdinalRegression, Regression, SequenceClassification
 from bertkit.tasks.metrics import label_scores
+from bertkit.tasks.scoring import Scoring
 
 _NUM_CONFUSIONS = 15
-_SMALLEST = 1e-16  # probability, as in the loss of `Model.evaluate`
 
 
 @dataclass(frozen=True)
@@ -124,11 +122,10 @@ def gather_evidence(
     read = judged_task(model.trained.task).labeled_example
     examples, train = [read(one) for one in examples], None if train is None else [read(one) for one in train]
     outcomes = outcomes_of(model, examples, progress=progress)
-    task, scoring = outcomes.task, scoring_of(outcomes.task)
+    task, scoring = outcomes.task, outcomes.task.scoring
     missing: dict[str, str] = {}
     metric: str = task.best_by
-    rows = scoring.rows(outcomes.targets, outcomes.predicted, outcomes.example_of, len(examples))
-    scores = bootstrap_scores(scoring, rows)
+    scores = bootstrap_scores(scoring, outcomes.rows)
     layout, words = model.trained.layout, outcomes.was_read
     if not train:
         why = "needs the examples that the model was trained on" + ("" if train is None else ": none were given")
@@ -142,14 +139,14 @@ def gather_evidence(
         num_unread_words=None if words is None else int((~words).sum()),
         num_resamples=NUM_SCORE_RESAMPLES,
         scores=scores | _loss(outcomes),
-        labels=_labels(scoring, rows),
+        labels=_labels(scoring, outcomes.rows),
         confusions=_confusions(outcomes),
         thresholds=thresholds_of(outcomes),
         calibration=calibration_of(outcomes),
-        lengths=lengths_of(outcomes, scoring, rows, metric, layout.max_length, layout.on_long),
+        lengths=lengths_of(outcomes, metric, layout.max_length, layout.on_long),
         label_errors=label_errors_of(outcomes),
-        leakage=leakage_of(model, outcomes, train, scoring, rows, progress=progress) if train else None,
-        baseline=_baseline(outcomes, train, scoring, rows, metric, missing) if train else None,
+        leakage=leakage_of(model, outcomes, train, progress=progress) if train else None,
+        baseline=_baseline(outcomes, train, metric, missing) if train else None,
         by_size=_by_size(model, metric, outcomes, scores, smaller or {}, len(train or ()), progress),
         seeds=seeds_of(model, scores, outcomes, seeds, progress) if seeds else None,
         missing=missing,
@@ -158,28 +155,19 @@ def gather_evidence(
     return evidence
 
 
-def _baseline(
-    outcomes: Outcomes, train: Any, scoring: Scoring, rows: np.ndarray, metric: str, missing: dict[str, str]
-) -> Baseline | None:
+def _baseline(outcomes: Outcomes, train: Any, metric: str, missing: dict[str, str]) -> Baseline | None:
     try:
-        return baseline_of(outcomes, train, scoring, rows, metric)
+        return baseline_of(outcomes, train, metric)
     except DependencyError as error:
         missing["baseline"] = str(error)
         return None
 
 
 def _loss(outcomes: Outcomes) -> dict[str, Measured]:
-    """Mean negative log-likelihood of labels, as `Model.evaluate` has it; of tasks that it gives none for, none."""
-    task, probabilities, targets = outcomes.task, outcomes.probabilities, outcomes.targets
-    if probabilities is None:
+    """Mean negative log-likelihood of labels; none of words and numbers."""
+    if outcomes.probabilities is None or outcomes.losses is None:
         return {}
-    if isinstance(task, SequenceClassification):
-        losses = -np.log(np.maximum(probabilities[np.arange(len(targets)), targets].astype(np.float64), _SMALLEST))
-    elif isinstance(task, MultiLabelClassification):
-        losses = -np.log(np.maximum(np.where(targets, probabilities, 1 - probabilities), _SMALLEST)).mean(axis=1)
-    else:
-        return {}
-    return {"loss": Measured(float(losses.mean()), *bootstrap_interval(losses))}
+    return {"loss": Measured(float(outcomes.losses.mean()), *bootstrap_interval(outcomes.losses))}
 
 
 def _labels(scoring: Scoring, rows: np.ndarray) -> list[LabelRow]:
@@ -196,15 +184,11 @@ def _labels(scoring: Scoring, rows: np.ndarray) -> list[LabelRow]:
 
 def _confusions(outcomes: Outcomes) -> Confusions | None:
     """Of one label for each example or word; of levels the nearest ones."""
-    task, targets, predicted = outcomes.task, outcomes.targets, outcomes.predicted
-    if isinstance(task, MultiLabelClassification | Regression):
+    labels, targets, predicted = outcomes.names, outcomes.targets, outcomes.predicted
+    if labels is None or outcomes.has_several:
         return None
-    labels = task.label_names
-    if isinstance(task, OrdinalRegression):
-        labels = task.levels
-        targets, predicted = (
-            np.clip(np.rint(values), 0, len(labels) - 1).astype(np.int64) for values in (targets, predicted)
-        )
+    if outcomes.has_numbers:
+        targets, predicted = outcomes.levels(targets), outcomes.levels(predicted)
     counts = np.bincount(targets * len(labels) + predicted, minlength=len(labels) ** 2).reshape(len(labels), -1)
     wrong = counts * ~np.eye(len(labels), dtype=np.bool_)
     order = np.argsort(-wrong, axis=None, kind="stable")[:_NUM_CONFUSIONS]
@@ -237,8 +221,7 @@ def _say_what_is_missing(evidence: Evidence, outcomes: Outcomes) -> None:
     if not evidence.labels:
         missing["labels"] = "the task has no labels"
     if evidence.confusions is None:
-        several = isinstance(task, MultiLabelClassification)
-        missing["confusions"] = "an example has several labels" if several else "the task has no labels"
+        missing["confusions"] = "an example has several labels" if outcomes.has_several else "the task has no labels"
     if evidence.thresholds is None:
         missing["thresholds"] = "only for several labels, or for one of two: otherwise the likeliest label is given"
     if evidence.calibration is None:
@@ -250,5 +233,5 @@ def _say_what_is_missing(evidence: Evidence, outcomes: Outcomes) -> None:
     if evidence.seeds is None:
         missing["seeds"] = "needs models of the same task that were trained with other seeds"
     num_seen = sum(row.support > 0 for row in evidence.labels)
-    if num_seen == 1 and not isinstance(scoring_of(task), EntityLabels):
+    if num_seen == 1 and not task.scoring.may_have_none:
         missing["other_labels"] = "all examples have the same label: of telling labels apart these scores say nothing"

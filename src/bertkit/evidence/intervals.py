@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bertkit.evidence.scoring import Scoring
+from bertkit.tasks.scoring import Scoring
 
 Interval = tuple[float, float]
 """Low and high end."""

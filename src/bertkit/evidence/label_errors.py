@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from bertkit.evidence.outcomes import Outcomes, excerpt
-from bertkit.tasks import MultiLabelClassification, OrdinalRegression, TextExample, TokenClassification
 
 NUM_SHOWN = 25
 
@@ -61,12 +60,12 @@ def confident_labels(probabilities: np.ndarray, given: np.ndarray) -> np.ndarray
 def label_errors_of(outcomes: Outcomes) -> LabelErrors:
     """Of an example's label, of each decision of several labels, of each word that was read; of numbers those that
     lie farthest from what is predicted."""
-    task, targets, probabilities = outcomes.task, outcomes.targets, outcomes.probabilities
+    targets, probabilities, names = outcomes.targets, outcomes.probabilities, outcomes.names
     if probabilities is None:
         order = np.argsort(-np.abs(targets - outcomes.predicted), kind="stable")[:NUM_SHOWN]
         return LabelErrors(len(targets), None, list(_of_numbers(outcomes, order)))
-    names = task.label_names
-    if isinstance(task, MultiLabelClassification):
+    assert names is not None  # as there are probabilities of labels
+    if outcomes.has_several:
         columns = [
             np.stack([1 - probabilities[:, label], probabilities[:, label]], axis=1) for label in range(len(names))
         ]
@@ -115,10 +114,10 @@ def _error(
     number = int(outcomes.example_of[place])
     example = outcomes.examples[number]
     word, around = None, 0
-    if isinstance(outcomes.task, TokenClassification):
+    if outcomes.was_read is not None:
         start, end = example.words[place - int(np.searchsorted(outcomes.example_of, number))]
         word, around = example.text[start:end], start
-    pair = example.pair if isinstance(example, TextExample) else None
+    pair = getattr(example, "pair", None)
     return LabelError(
         number, example.place, excerpt(example.text, around), None if pair is None else excerpt(pair), word,
         given, likely, float(given_probability), float(likely_probability),
@@ -127,11 +126,8 @@ def _error(
 
 def _of_numbers(outcomes: Outcomes, order: np.ndarray) -> Iterator[LabelError]:
     for number in order.tolist():
-        example, predicted, task = outcomes.examples[number], float(outcomes.predicted[number]), outcomes.task
-        if isinstance(task, OrdinalRegression):
-            likely = task.levels[min(max(round(predicted), 0), len(task.levels) - 1)]
-        else:
-            likely = f"{predicted:.3g}"
+        example, predicted, names = outcomes.examples[number], outcomes.predicted[number], outcomes.names
+        likely = f"{predicted:.3g}" if names is None else names[outcomes.levels(predicted)]
         pair = None if example.pair is None else excerpt(example.pair)
         yield LabelError(
             number, example.place, excerpt(example.text), pair, None, str(example.label), likely, None, None

@@ -18,11 +18,9 @@ import numpy as np
 
 from bertkit.evidence.intervals import Measured, bootstrap_scores
 from bertkit.evidence.outcomes import Outcomes, excerpt
-from bertkit.evidence.scoring import Scoring
 from bertkit.inference import EmbedReport
 from bertkit.model import Model
 from bertkit.neighbors import top_k
-from bertkit.tasks import MultiLabelClassification, TaggedText, TextExample
 
 LEAST_COSINE = 0.9
 LEAST_SHARED = 0.9  # words in both, as a share of the words of one text; the mean of both texts' shares (Dice 1945)
@@ -82,8 +80,6 @@ def leakage_of(
     model: Model,
     outcomes: Outcomes,
     train: Sequence[Any],
-    scoring: Scoring,
-    rows: np.ndarray,
     *,
     progress: bool | None = None,
 ) -> Leakage:
@@ -91,7 +87,6 @@ def leakage_of(
 
     Args:
         train: examples of the same task.
-        rows: (N, K) of the test examples, as ``scoring`` makes them.
     """
     texts, train_texts = ([whole_text(example) for example in some] for some in (outcomes.examples, train))
     words, train_words = ([normalized_words(text) for text in some] for some in (texts, train_texts))
@@ -125,14 +120,15 @@ def leakage_of(
         sum(not one.same_label for one in found),
         LEAST_COSINE,
         LEAST_SHARED,
-        bootstrap_scores(scoring, rows[kept]) if found and kept.any() else None,
+        bootstrap_scores(outcomes.task.scoring, outcomes.rows[kept]) if found and kept.any() else None,
         sorted(found, key=lambda one: (one.is_exact, -one.shared_words, -one.cosine))[:_NUM_SHOWN],
     )
 
 
-def whole_text(example: TextExample | TaggedText) -> str:
+def whole_text(example: Any) -> str:
     """The text, or both texts of a pair in one."""
-    return f"{example.text} {example.pair}" if isinstance(example, TextExample) and example.pair else example.text
+    pair = getattr(example, "pair", None)
+    return f"{example.text} {pair}" if pair else example.text
 
 
 def normalized_words(text: str) -> list[str]:
@@ -175,17 +171,8 @@ def _leaked(
     outcomes: Outcomes, train: Sequence[Any], number: int, other: int, is_exact: bool, cosine: float, shared: float
 ) -> LeakedText:
     example, known = outcomes.examples[number], train[other]
-    if isinstance(example, TaggedText):
-        same = example.tags == known.tags
-    elif isinstance(outcomes.task, MultiLabelClassification):
-        same = _names(example.label) == _names(known.label)
-    else:
-        same = example.label == known.label
+    same = outcomes.task.label_of(example) == outcomes.task.label_of(known)
     return LeakedText(
         number, example.place, excerpt(whole_text(example)), other, known.place, excerpt(whole_text(known)),
         is_exact, cosine, shared, same,
     )  # fmt: skip
-
-
-def _names(label: Any) -> set[str]:
-    return {label} if isinstance(label, str) else set(label)

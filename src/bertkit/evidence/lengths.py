@@ -6,7 +6,6 @@ import numpy as np
 
 from bertkit.evidence.intervals import Measured, bootstrap_scores
 from bertkit.evidence.outcomes import Outcomes
-from bertkit.evidence.scoring import Scoring
 
 _NUM_SLICES = 5
 
@@ -36,14 +35,11 @@ class Lengths:
     slices: list[Slice]  # from short to long, each with about as many examples; then those that were cut, or not
 
 
-def lengths_of(
-    outcomes: Outcomes, scoring: Scoring, rows: np.ndarray, metric: str, max_length: int | None, on_long: str
-) -> Lengths:
+def lengths_of(outcomes: Outcomes, metric: str, max_length: int | None, on_long: str) -> Lengths:
     """Scores by length.
 
     Args:
-        rows: (N, K) of the examples, as ``scoring`` makes them.
-        metric: which score is told.
+        metric: which score is reported.
     """
     tokens, cut = outcomes.num_tokens, outcomes.num_tokens_cut
     edges = np.unique(np.quantile(tokens, np.linspace(0, 1, _NUM_SLICES + 1), method="inverted_cdf")).tolist()
@@ -58,7 +54,7 @@ def lengths_of(
     if windows.any():
         parts += [("in windows", windows), ("in one piece", ~windows)]
     slices = [
-        Slice(name, int(inside.sum()), bootstrap_scores(scoring, rows[inside])[metric])
+        Slice(name, int(inside.sum()), bootstrap_scores(outcomes.task.scoring, outcomes.rows[inside])[metric])
         for name, inside in parts
         if inside.any()
     ]

@@ -1,4 +1,4 @@
-"""What a model says of labeled examples, as arrays: made once, read by every part of the evidence.
+"""Predictions for labeled examples and what is true, as arrays: computed once, read by every part of the evidence.
 
 Shape letters: N examples, W words, C labels.
 """
@@ -13,29 +13,15 @@ import numpy as np
 from bertkit.errors import DataError, UsageError
 from bertkit.inference import PredictReport
 from bertkit.model import Model
-from bertkit.tasks import (
-    MultiLabelClassification,
-    OrdinalRegression,
-    Regression,
-    SequenceClassification,
-    TextTask,
-    TokenClassification,
-)
+from bertkit.tasks import JudgedTask, TextTask
 from bertkit.tokenizer import Encodings
-
-JudgedTask = SequenceClassification | MultiLabelClassification | OrdinalRegression | Regression | TokenClassification
-"""The tasks for which evidence is gathered: those of classifiers and taggers."""
 
 _EXCERPT = 300  # characters of a text that are shown
 
 
 @dataclass(frozen=True)
 class Outcomes:
-    """What a model said of N examples, beside what is true.
-
-    ``targets`` and ``predicted`` are alike: of one label (N,) int64; of several (N, C) bool; of numbers (N,) float64,
-    for levels 0 is the lowest; of words (W,) int64.
-    """
+    """Predictions for N examples and what is true of them, in arrays whose form `bertkit.tasks.judged` describes."""
 
     task: JudgedTask
     examples: Sequence[Any]
@@ -45,12 +31,37 @@ class Outcomes:
     num_tokens: np.ndarray  # (N,) int64, of the whole text, special tokens included
     num_tokens_cut: np.ndarray  # (N,) int64
     num_windows: np.ndarray  # (N,) int64
-    was_read: np.ndarray | None = None  # (W,) bool: the model has seen the word; None: not words
+    was_read: np.ndarray | None = None  # (W,) bool: the model has encoded the word; None: not words
+    losses: np.ndarray | None = None  # (N,) of each example; None: the task has none
 
     @cached_property
     def example_of(self) -> np.ndarray:
         """The number of the example that each row of ``targets`` is of, int64."""
-        return examples_of_rows(self.task, self.examples)
+        return self.task.example_of(self.examples)
+
+    @cached_property
+    def rows(self) -> np.ndarray:
+        """(N, K) what the scores of examples are made of."""
+        return self.task.scoring.rows(self.targets, self.predicted, self.example_of, len(self.examples))
+
+    @property
+    def has_several(self) -> bool:
+        """Whether an example may have several labels."""
+        return self.targets.ndim == 2
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether targets are numbers, or levels in an order."""
+        return self.targets.dtype.kind == "f"
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """Label names, of levels from the lowest to the highest; None: numbers."""
+        return self.task.known_labels
+
+    def levels(self, numbers: np.ndarray) -> np.ndarray:
+        """(N,) int64 the index of the level nearest to each number."""
+        return np.clip(np.rint(numbers), 0, len(self.names or ()) - 1).astype(np.int64)
 
     @cached_property
     def in_first_half(self) -> np.ndarray:
@@ -82,45 +93,11 @@ def outcomes_of(model: Model, examples: Sequence[Any], *, progress: bool | None 
     task = judged_task(model.trained.task)
     if not examples:
         raise DataError("there are no examples to judge the model by")
-    targets = targets_of(task, examples)
+    targets = task.truth(examples)
     taken = _Taken(task)
     for _ in model.predict_stream(examples, report=PredictReport(), decode=taken.decode, progress=progress):
         pass
     return Outcomes(task, examples, targets, *taken.arrays())
-
-
-def targets_of(task: JudgedTask, examples: Sequence[Any]) -> np.ndarray:
-    """What is true, as `Outcomes` holds it.
-
-    Raises:
-        DataError: a label that is missing, or not one of the model's.
-    """
-    targets = task.targets(examples)
-    if isinstance(task, MultiLabelClassification):
-        return targets > 0
-    return targets.astype(np.float64) if isinstance(task, Regression | OrdinalRegression) else targets
-
-
-def predicted_of(task: JudgedTask, predictions: Sequence[Any]) -> np.ndarray:
-    """What typed predictions say, as `Outcomes` holds it."""
-    if isinstance(task, Regression | OrdinalRegression):
-        return np.array([prediction.score for prediction in predictions], np.float64)
-    names = task.label_names
-    if isinstance(task, MultiLabelClassification):
-        return np.array([[name in prediction.labels for name in names] for prediction in predictions], np.bool_)
-    numbers = {name: number for number, name in enumerate(names)}
-    if isinstance(task, TokenClassification):
-        labels = (label for prediction in predictions for label in prediction.labels)
-    else:
-        labels = (prediction.label for prediction in predictions)
-    return np.array([numbers[label] for label in labels], np.int64)
-
-
-def examples_of_rows(task: JudgedTask, examples: Sequence[Any]) -> np.ndarray:
-    """The number of the example that each row of targets is of, int64."""
-    if not isinstance(task, TokenClassification):
-        return np.arange(len(examples))
-    return np.repeat(np.arange(len(examples)), [len(example.words or ()) for example in examples])
 
 
 class _Taken:
@@ -137,31 +114,15 @@ class _Taken:
             np.bincount(encodings.text_index, of_sequence, len(examples)).astype(np.int64)
             for of_sequence in (owned, encodings.num_tokens_cut, np.ones_like(owned))
         )
-        was_read, probabilities = self._beside(examples, predictions, encodings, logits)
-        said = predicted_of(self.task, predictions)
-        self._parts.append((was_read, said, probabilities, lengths + cut, cut, windows))
+        probabilities, was_read = self.task.probabilities(examples, predictions, encodings, logits)
+        predicted = self.task.predicted(predictions)
+        losses = self.task.losses(self.task.truth(examples), predictions)
+        self._parts.append((predicted, probabilities, lengths + cut, cut, windows, was_read, losses))
         return [None] * len(examples)
-
-    def _beside(
-        self, examples: Sequence[Any], predictions: Sequence[Any], encodings: Encodings, logits: np.ndarray
-    ) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """Whether words were read, and the probabilities."""
-        task = self.task
-        if isinstance(task, Regression | OrdinalRegression):
-            return None, None
-        if isinstance(task, TokenClassification):
-            scores, was_read = task.word_scores(examples, encodings, logits)
-            return was_read, np.exp(scores).astype(np.float32)
-        probabilities = np.array([list(prediction.probabilities.values()) for prediction in predictions])
-        is_one = isinstance(task, SequenceClassification)
-        return None, probabilities.astype(np.float32) if is_one else probabilities
 
     def arrays(self) -> tuple[Any, ...]:
         """The fields of `Outcomes` from ``predicted`` on."""
-        was_read, *others = (
-            None if parts[0] is None else np.concatenate(parts) for parts in zip(*self._parts, strict=True)
-        )
-        return (*others, was_read)
+        return tuple(None if parts[0] is None else np.concatenate(parts) for parts in zip(*self._parts, strict=True))
 
 
 def excerpt(text: str, around: int = 0) -> str:

@@ -4,9 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bertkit.evidence.intervals import Measured, bootstrap_scores
-from bertkit.evidence.outcomes import JudgedTask, examples_of_rows, predicted_of, targets_of
-from bertkit.evidence.scoring import scoring_of
-from bertkit.tasks import TextTask
+from bertkit.tasks import JudgedTask, TextTask
 
 
 def measured_scores(task: TextTask, examples: Sequence[Any], predictions: Sequence[Any]) -> dict[str, Measured]:
@@ -21,6 +19,6 @@ def measured_scores(task: TextTask, examples: Sequence[Any], predictions: Sequen
     """
     if not isinstance(task, JudgedTask):
         return {}
-    scoring, targets = scoring_of(task), targets_of(task, examples)
-    rows = scoring.rows(targets, predicted_of(task, predictions), examples_of_rows(task, examples), len(examples))
-    return bootstrap_scores(scoring, rows)
+    truth, predicted = task.truth(examples), task.predicted(predictions)
+    rows = task.scoring.rows(truth, predicted, task.example_of(examples), len(examples))
+    return bootstrap_scores(task.scoring, rows)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from bertkit.evidence.outcomes import Outcomes
-from bertkit.tasks import MultiLabelClassification, SequenceClassification
 from bertkit.tasks.metrics import ratio
 from bertkit.tasks.sequence_classification import best_threshold
 
@@ -27,12 +26,14 @@ class Threshold:
 
 def thresholds_of(outcomes: Outcomes) -> list[Threshold] | None:
     """Of each label of several, or of the second of two; None for other tasks."""
-    task, probabilities = outcomes.task, outcomes.probabilities
-    if isinstance(task, MultiLabelClassification) and probabilities is not None:
-        in_use = task.thresholds or (0.5,) * len(task.label_names)
-        columns = zip(task.label_names, in_use, outcomes.targets.T, probabilities.T, strict=True)
-    elif isinstance(task, SequenceClassification) and len(task.label_names) == 2 and probabilities is not None:
-        columns = [(task.label_names[1], 0.5, outcomes.targets == 1, probabilities[:, 1])]
+    names, probabilities = outcomes.names, outcomes.probabilities
+    if probabilities is None or names is None or outcomes.was_read is not None:
+        return None
+    if outcomes.has_several:
+        in_use = outcomes.task.thresholds or (0.5,) * len(names)
+        columns = zip(names, in_use, outcomes.targets.T, probabilities.T, strict=True)
+    elif len(names) == 2:
+        columns = [(names[1], 0.5, outcomes.targets == 1, probabilities[:, 1])]
     else:
         return None
     return [_threshold(*column, outcomes.in_first_half) for column in columns]

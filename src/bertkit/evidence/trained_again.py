@@ -11,7 +11,6 @@ from bertkit.errors import UsageError
 from bertkit.evidence.baseline import SizeScore
 from bertkit.evidence.intervals import Measured, bootstrap_scores
 from bertkit.evidence.outcomes import Outcomes, judged_task, outcomes_of
-from bertkit.evidence.scoring import scoring_of
 from bertkit.model import Model, load
 
 
@@ -85,9 +84,7 @@ def _judged(
                 f"{name} is a model for {task.name} with the labels {task.known_labels}, this one for "
                 f"{outcomes.task.name} with {outcomes.task.known_labels}: give models of one task"
             )
-        scoring, found = scoring_of(task), outcomes_of(model, outcomes.examples, progress=progress)
-        rows = scoring.rows(found.targets, found.predicted, found.example_of, len(found.examples))
-        yield name, bootstrap_scores(scoring, rows)
+        yield name, bootstrap_scores(task.scoring, outcomes_of(model, outcomes.examples, progress=progress).rows)
 
 
 def _spread(values: Sequence[float]) -> Spread:

@@ -29,11 +29,6 @@ _ADAPTED = {
     "value": "value",
     "query_key_value": "Wqkv",
 }  # projections, as ours and as PEFT names them
-_TASK_TYPES = {
-    "sequence_classification": "SEQ_CLS",
-    "token_classification": "TOKEN_CLS",
-    "question_answering": "QUESTION_ANS",
-}
 _CONFIG, _WEIGHTS, _TASK = "adapter_config.json", "adapter_model.safetensors", "bertkit.json"
 _PREFIX = "base_model.model."
 
@@ -97,7 +92,7 @@ def write_adapter(model: Model, folder: Path, source: str) -> None:
     update = _update_of(next(iter(adapted.values())))
     content = {
         "peft_type": "LORA",
-        "task_type": _TASK_TYPES.get(model.trained.task.head),
+        "task_type": model.trained.task.peft_type,
         "base_model_name_or_path": source,
         "r": update.rank,
         "lora_alpha": update.alpha,

@@ -15,24 +15,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bertkit.batch import IGNORED, Batch
-from bertkit.evidence import JudgedTask
-from bertkit.finetuning.supervised_contrastive import logistic_regression
 from bertkit.inference import EmbedReport, Runner
 from bertkit.model import Model
-from bertkit.tasks import (
-    Answer,
-    AnswerPrediction,
-    ChoicePrediction,
-    ChoiceQuestion,
-    MultiLabelClassification,
-    MultipleChoice,
-    OrdinalRegression,
-    Question,
-    Regression,
-    TextExample,
-    TextTask,
-    TokenClassification,
-)
+from bertkit.tasks import JudgedTask, TextExample, TextTask
+from bertkit.tasks.logistic_regression import logistic_regression
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.layout import Layout
 
@@ -41,7 +27,6 @@ _MOST_ROWS = 20_000
 """Texts, or words, that the frozen features are fitted to; of more a random part."""
 _MAX_ITER = 100
 _RIDGE_PENALTY = 1.0
-_SMALLEST = 1e-6  # share of a label that training does not have
 
 
 def baselines_of(
@@ -64,15 +49,13 @@ def baselines_of(
         frozen: opens the encoder as it was published; called where the task has frozen features.
     """
     if not isinstance(task, JudgedTask):
-        name, predictions = _same_choice(train, dev) if isinstance(task, MultipleChoice) else _whole_context(dev)
+        name, predictions = task.constant_predictions(train, dev)
         return {name: _score(task, dev, predictions, metric)}
-    encodings, targets = task.encode(tokenizer, dev, layout), np.asarray(task.targets(train))
+    encodings, (name, constant) = task.encode(tokenizer, dev, layout), task.constant_logits(train)
     number = len(encodings.input_ids if task.of_tokens else encodings)
-    constant = np.tile(_constant(task, targets), (number, 1))
-    name = "mean" if isinstance(task, Regression | OrdinalRegression) else "most frequent label"
     logits = _frozen_logits(task, layout, train, dev, encodings, frozen())
     return {
-        name: _score_of_logits(task, dev, encodings, constant, metric),
+        name: _score_of_logits(task, dev, encodings, np.tile(constant, (number, 1)), metric),
         FROZEN: _score_of_logits(task, dev, encodings, logits, metric),
     }
 
@@ -100,7 +83,7 @@ def comparison(metric: str, metrics: Mapping[str, float], baselines: Mapping[str
 def _score_of_logits(
     task: TextTask, dev: Sequence[Any], encodings: Encodings, logits: np.ndarray, metric: str
 ) -> float:
-    tuned = task.tuned(dev, task.decode(dev, encodings, logits))
+    tuned = task.with_calibrated_thresholds(dev, task.decode(dev, encodings, logits))
     return _score(tuned, dev, tuned.decode(dev, encodings, logits), metric)
 
 
@@ -111,56 +94,26 @@ def _score(task: TextTask, dev: Sequence[Any], predictions: Sequence[Any], metri
     return 0.0 if math.isnan(value) else value
 
 
-def _same_choice(train: Sequence[ChoiceQuestion], dev: Sequence[ChoiceQuestion]) -> tuple[str, list[ChoicePrediction]]:
-    """The place that the right choice has most often in training."""
-    labels = [example.label for example in train if example.label is not None]
-    most = max(len(example.choices) for example in dev)
-    counts = np.maximum(np.bincount(labels, minlength=most), _SMALLEST)
-    predictions = []
-    for example in dev:
-        shares = counts[: len(example.choices)] / counts[: len(example.choices)].sum()
-        best = int(shares.argmax())
-        predictions.append(ChoicePrediction(best, example.choices[best], tuple(shares.tolist())))
-    return "most frequent place", predictions
-
-
-def _whole_context(dev: Sequence[Question]) -> tuple[str, list[AnswerPrediction]]:
-    """The whole context as the answer; where a question may have none, the metric's threshold decides for all alike."""
-    answers = [Answer(0, len(example.context), example.context, 1.0) for example in dev]
-    return "whole context", [AnswerPrediction(answer, (answer,), 0.0, 0.0) for answer in answers]
-
-
-def _constant(task: JudgedTask, targets: np.ndarray) -> np.ndarray:
-    """(C,) float32 logits that say of every example what is most frequent in training, or the mean."""
-    if isinstance(task, Regression | OrdinalRegression):
-        return targets.mean(keepdims=True).astype(np.float32)
-    if isinstance(task, MultiLabelClassification):
-        shares = np.clip(targets.mean(axis=0), _SMALLEST, 1 - _SMALLEST)
-        return np.log(shares / (1 - shares)).astype(np.float32)
-    counts = np.bincount(targets, minlength=len(task.label_names))
-    return np.log(np.maximum(counts / counts.sum(), _SMALLEST)).astype(np.float32)
-
-
 def _frozen_logits(
     task: JudgedTask, layout: Layout, train: Sequence[Any], dev: Sequence[Any], encodings: Encodings, model: Model
 ) -> np.ndarray:
     """What the head of the task would give for ``encodings`` of ``dev``: (T, C), or a row for each sequence."""
-    if isinstance(task, TokenClassification):
+    if task.of_words:
         some = _some(train, [len(example.tags or ()) for example in train])
         data = task.labeled(some, task.encode(model.tokenizer, some, layout))
         vectors, labels = _token_vectors(model, data.encodings, torch.Tensor.cpu), torch.from_numpy(data.labels)
         is_word = labels != IGNORED
-        weight, bias = _classifier(vectors[is_word], labels[is_word], len(task.label_names))
+        weight, bias = _classifier(vectors[is_word], labels[is_word], len(task.label_names or ()))
         return _token_vectors(model, encodings, lambda found: F.linear(found.cpu(), weight, bias)).numpy()
     some = _some(train, [1] * len(train))
     targets, vectors = torch.from_numpy(task.targets(some)), _text_vectors(model, some, layout)
-    if isinstance(task, Regression | OrdinalRegression):
-        weight, bias = _ridge_regression(vectors, targets)
-    elif isinstance(task, MultiLabelClassification):
+    if targets.ndim == 2:
         of_labels = [_classifier(vectors, has.long(), 2) for has in targets.T]
         weight, bias = (torch.stack([one[1] - one[0] for one in parts]) for parts in zip(*of_labels, strict=True))
+    elif targets.is_floating_point():
+        weight, bias = _ridge_regression(vectors, targets)
     else:
-        weight, bias = _classifier(vectors, targets, len(task.label_names))
+        weight, bias = _classifier(vectors, targets, len(task.label_names or ()))
     return F.linear(_text_vectors(model, dev, layout), weight, bias).numpy()[encodings.text_index]
 
 

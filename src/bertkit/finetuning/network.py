@@ -8,7 +8,7 @@ from bertkit.checkpoint.checkpoint import TrainedTask
 from bertkit.errors import MissingHeadError, UsageError
 from bertkit.finetuning.settings import FinetuningSettings
 from bertkit.model import Model, load
-from bertkit.tasks import FewShotClassification, TextTask
+from bertkit.tasks import TextTask
 from bertkit.tokenizer.layout import Layout
 
 
@@ -26,7 +26,7 @@ def model_to_train(name: str, task: TextTask, settings: FinetuningSettings, tell
         new.append("pooler")
         model = load(name, heads=new[:1], new=new, label_names=task.label_names, device="cpu", seed=settings.seed)
         tell(f"{name} has no pooler: a new one is trained")
-    vectors = replace(model.sentence_settings, normalize=True) if isinstance(task, FewShotClassification) else None
+    vectors = replace(model.sentence_settings, normalize=True) if task.trains_vectors else None
     model.checkpoint.sentence, model.checkpoint.problem_type = vectors, task.problem_type
     longest = model.config.max_position_embeddings
     if settings.max_length is not None and settings.max_length > longest:

@@ -15,11 +15,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from bertkit.batch import LabeledEncodings
+from bertkit.batch import Batch, LabeledEncodings
 from bertkit.checkpoint import save_checkpoint
 from bertkit.checkpoint.config_file import read_config
 from bertkit.device import cpu_name, resolve_device
@@ -29,16 +30,14 @@ from bertkit.files.json_files import member, read_json, write_json
 from bertkit.files.whole_files import whole_folder
 from bertkit.finetuning.adapters import add_adapters, read_adapter, without_adapters, write_adapter
 from bertkit.finetuning.baselines import baselines_of, comparison, higher_is_better
-from bertkit.finetuning.feed import LabeledFeed
 from bertkit.finetuning.network import freeze, model_to_train, rate_factor
 from bertkit.finetuning.settings import PAPER, FinetuningSettings, default_settings
-from bertkit.finetuning.supervised_contrastive import ContrastFeed, fit_head
-from bertkit.inference import PredictReport
+from bertkit.inference import PredictReport, Runner
 from bertkit.inference.truncation import warn_of_truncation
 from bertkit.locate import locate, transformer_folder
 from bertkit.model import Model, load
 from bertkit.reports.model_card import DataFacts, model_card
-from bertkit.tasks import FewShotClassification, TextTask, task_kind
+from bertkit.tasks import TextTask, task_kind
 from bertkit.training import (
     CombinedOptimizer,
     MetricsLog,
@@ -107,13 +106,12 @@ class Finetuning:
 
     def _complete_settings(self, num_examples: int) -> FinetuningSettings:
         """With a learning rate and a number of epochs."""
-        if self.settings.completed(PAPER) is self.settings:
-            return self.settings
-        if issubclass(task_kind(self.task), FewShotClassification):
-            return self.settings.completed(PAPER)
+        settings = self.settings.completed(task_kind(self.task).training_defaults)
+        if settings.completed(PAPER) is settings:
+            return settings
         config = read_config(transformer_folder(locate(self.model))).transformer
-        num_batches = -(-num_examples // self.settings.batch_size)
-        return self.settings.completed(default_settings(config.hidden_size, num_batches))
+        num_batches = -(-num_examples // settings.batch_size)
+        return settings.completed(default_settings(config.hidden_size, num_batches))
 
     def _start(
         self, train: Sequence[Any], dev: Sequence[Any], *, resume: bool, should_stop: Callable[[], bool]
@@ -157,7 +155,7 @@ class Finetuning:
             if self.compare:
                 outcome = replace(outcome, baselines=self.baselines(model, train, dev))
             outcome, facts["dev"], intervals = self._judge(model, dev, outcome)
-        self._write_card(model, facts, intervals, outcome, takes_pairs=getattr(train[0], "pair", None) is not None)
+        self._write_card(model, facts, intervals, outcome, train[0])
         self._save(model, outcome)
         if self.compare:
             self.tell(comparison(self._best_by(model.trained.task), outcome.metrics, outcome.baselines))
@@ -233,8 +231,7 @@ class Finetuning:
         self, model: Model, data: LabeledEncodings, dev: Sequence[Any], should_stop: Callable[[], bool]
     ) -> Trainer:
         task = model.trained.task
-        is_few_shot = isinstance(task, FewShotClassification)
-        feed = (ContrastFeed if is_few_shot else LabeledFeed)(data, self.settings.batch_size, self.settings.seed)
+        feed = task.feed(data, self.settings.batch_size, self.settings.seed)
         settings = self.settings.training(feed.batches_per_epoch)
         if not self.resumable:
             settings = replace(settings, save_every=settings.num_steps)
@@ -287,10 +284,10 @@ class Finetuning:
                 model.network.load_state_dict(load(best, device="cpu").network.state_dict())
             else:
                 read_adapter(model, best / "adapter")
-        _settle(model, data)
+        _fit_head(model, data)
         model.network.eval()
-        trained = model.trained
-        model.checkpoint.trained = replace(trained, task=trained.task.finished(model.network))
+        task = model.trained.task.fold_target_scaling(model.network.heads[model.trained.task.head])
+        model.checkpoint.trained = replace(model.trained, task=task)
 
     def _judge(
         self, model: Model, dev: Sequence[Any], outcome: Outcome
@@ -299,7 +296,7 @@ class Finetuning:
         read, and the metrics' intervals."""
         report, trained = PredictReport(), model.trained
         predictions = model.predict(dev, report=report)
-        task = trained.task.tuned(dev, predictions)
+        task = trained.task.with_calibrated_thresholds(dev, predictions)
         if task != trained.task:
             model.checkpoint.trained = trained = replace(trained, task=task)
             predictions = model.predict(dev, report=PredictReport())  # by its new thresholds
@@ -321,14 +318,13 @@ class Finetuning:
         facts: Mapping[str, DataFacts],
         intervals: Mapping[str, Measured],
         outcome: Outcome,
-        *,
-        takes_pairs: bool,
+        example: Any,
     ) -> None:
         """Give the model its card."""
         steps = {"end": outcome.reason, "steps": outcome.step, "step of the weights kept": outcome.best_step}
         card = model_card(
             str(self.model), model.trained, facts, settings=asdict(self.settings) | dict(self.options), steps=steps,
-            intervals=intervals, num_set_aside=self.num_set_aside, takes_pairs=takes_pairs,
+            intervals=intervals, num_set_aside=self.num_set_aside, example=example,
         )  # fmt: skip
         model.checkpoint.trained = replace(model.trained, card=card)
 
@@ -368,15 +364,24 @@ class Finetuning:
         log.close()
 
 
-def _settle(model: Model, data: LabeledEncodings) -> None:
-    """Make the head fit the encoder as it is, where gradients do not."""
-    if isinstance(model.trained.task, FewShotClassification):
-        fit_head(model, data)
+def _fit_head(model: Model, data: LabeledEncodings) -> None:
+    """Fit the weights of the head that are not trained by gradients to the encoder as it is now."""
+
+    def encode(read: Callable[..., Tensor]) -> Tensor:
+        runner = Runner(model.network, model.tokenizer, model.encoder)
+
+        def forward(batch: Batch, indices: np.ndarray) -> Tensor:
+            return read(runner.encoder(batch, with_pooled=False), batch).float().cpu()
+
+        return runner.run(data.encodings, forward)
+
+    with without_dropout(model.network):
+        model.trained.task.fit_head(model.network, encode, data.labels)
 
 
 def _evaluate(model: Model, data: LabeledEncodings, dev: Sequence[Any]) -> dict[str, float]:
     """The metrics on dev examples during training, without dropout."""
-    _settle(model, data)
+    _fit_head(model, data)
     with without_dropout(model.network):
         return model.evaluate(dev, report=PredictReport())
 

@@ -45,13 +45,13 @@ class LayerSelection:
         Raises:
             UsageError: neither.
         """
-        found = _SPELLED_OUT.fullmatch(NAMED_LAYERS.get(text, text)) if isinstance(text, str) else None
-        if found is None:
+        match = _SPELLED_OUT.fullmatch(NAMED_LAYERS.get(text, text)) if isinstance(text, str) else None
+        if match is None:
             raise UsageError(
                 f"layers={text!r}: expected one of {', '.join(NAMED_LAYERS)}, or sum:, mean: or concat: with numbers "
                 "of layers, as in concat:-2,-1, or with all"
             )
-        way, layers = found.groups()
+        way, layers = match.groups()
         numbers = None if layers == "all" else tuple(int(number) for number in layers.split(","))
         return cls(text, cast(Literal["sum", "mean", "concat"], way), numbers)
 
@@ -60,8 +60,8 @@ class LayerSelection:
         """Whether it is the last layer alone, for which no others need be kept."""
         return self.layers == (-1,)
 
-    def places(self, num_layers: int) -> list[int]:
-        """(S,) the layers' places in ``hidden_states`` of an encoder of so many layers.
+    def indices(self, num_layers: int) -> list[int]:
+        """(S,) indices of the layers in ``hidden_states`` of an encoder with ``num_layers`` layers.
 
         Raises:
             UsageError: it has no such layer.
@@ -75,8 +75,8 @@ class LayerSelection:
 
     def num_vectors(self, num_layers: int) -> int:
         """How many times the hidden size the selected vector is wide."""
-        places = self.places(num_layers)
-        return len(places) if self.way == "concat" else 1
+        indices = self.indices(num_layers)
+        return len(indices) if self.way == "concat" else 1
 
     def of(self, encoded: EncoderOutput) -> Tensor:
         """(T, D), concatenated (T, S * D); ``encoded`` holds all hidden states unless `is_last`.
@@ -87,8 +87,8 @@ class LayerSelection:
         if self.is_last:
             return encoded.last_hidden_state
         states = encoded.hidden_states
-        assert states is not None  # as the caller was told
-        chosen = [states[place] for place in self.places(len(states) - 1)]
+        assert states is not None  # as documented for the caller
+        chosen = [states[index] for index in self.indices(len(states) - 1)]
         if len(chosen) == 1:
             return chosen[0]
         if self.way == "concat":

@@ -43,6 +43,7 @@ class NetworkOutput:
     # masked_lm (P, vocab_size), next_sentence (B, 2), sequence_classification (B, num_labels),
     # token_classification (T, num_labels), question_answering (T, 2), multiple_choice (B / num_choices, num_choices),
     # vector_classification (B, num_labels)
+    vectors: Tensor | None = None  # (B, D) of length 1, which the vector classification head reads
 
 
 class Network(nn.Module):
@@ -109,7 +110,11 @@ class Network(nn.Module):
         """
         encoded = self.encoder(batch, with_hidden_states=with_hidden_states, with_attention_probs=with_attention_probs)
         options = {"num_choices": num_choices, "masked_positions": masked_positions}
-        return NetworkOutput(encoded, {name: self.head_logits(name, encoded, batch, **options) for name in self.heads})
+        logits = {name: self.head_logits(name, encoded, batch, **options) for name in self.heads}
+        vectors = [
+            head.vectors(encoded, batch) for head in self.heads.values() if isinstance(head, VectorClassificationHead)
+        ]
+        return NetworkOutput(encoded, logits, vectors[0] if vectors else None)
 
     def head_logits(
         self,

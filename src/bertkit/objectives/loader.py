@@ -1,12 +1,13 @@
 """Pre-training examples in random order, batch after batch; its whole state is one integer.
 
-What stands at a position is a function of seed, epoch and index alone: nothing has to be replayed to go on in the
-middle, and it is the same for any number of workers and ranks.
+The examples at a position are a function of seed, epoch and index alone: nothing has to be replayed to resume a run,
+and they are the same for any number of workers and ranks.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,12 +29,17 @@ class PretrainingBatch:
 
     batch: Batch
     masked_positions: Tensor  # (P,) int64, into the packed row
-    labels: Tensor  # (P,) int64, the tokens that stood there
+    labels: Tensor  # (P,) int64, the original tokens
     next_sentence_label: Tensor | None  # (B,) int64, 0 = B follows A, 1 = random; None: single texts
 
     def __len__(self) -> int:
         """Number of sequences."""
         return len(self.batch)
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Arguments that the network takes together with ``batch``."""
+        return {"masked_positions": self.masked_positions}
 
     @property
     def num_tokens(self) -> int:
@@ -61,10 +67,10 @@ class PretrainingBatch:
 
 
 class Loader:
-    """The examples of one source after another, each from the start of an epoch of its own.
+    """The examples of one source after another; each source begins with a new epoch.
 
     Args:
-        sources: what each stage of a run reads, such as short sequences and then long ones.
+        sources: the source of each stage of a run, for example short sequences and then long ones.
         rank, num_ranks: this process takes every ``num_ranks``-th example of a batch, from ``rank`` on.
 
     Raises:
@@ -77,22 +83,22 @@ class Loader:
         self.sources, self.masking, self.seed, self.rank, self.num_ranks = sources, masking, seed, rank, num_ranks
         for source in sources:
             if not source.num_examples(0):
-                raise DataError("the corpus gives no examples: it needs at least one sentence with tokens in it")
+                raise DataError("the corpus has no examples: at least one sentence with tokens is required")
 
     def batch(self, position: int, batch_size: int, *, stage: int, mask_rate: float) -> PretrainingBatch:
         """This rank's share of the ``batch_size`` examples from a position on."""
         (stage, epoch, index), parts = self._enter(position, stage), []
-        source, place = self.sources[stage], 0  # within the batch of all ranks
-        while place < batch_size:
+        source, offset = self.sources[stage], 0  # within the batch of all ranks
+        while offset < batch_size:
             number = source.num_examples(epoch)
-            end = min(batch_size, place + number - index)
-            first = place + (self.rank - place) % self.num_ranks
-            at = index + np.arange(first - place, end - place, self.num_ranks)
+            end = min(batch_size, offset + number - index)
+            first = offset + (self.rank - offset) % self.num_ranks
+            at = index + np.arange(first - offset, end - offset, self.num_ranks)
             if len(at):
                 indices = in_random_order(at, number, self.seed, epoch)
                 sequences = source.take(epoch, indices)
                 parts.append((sequences, self.masking(sequences, mask_rate, epoch, indices)))
-            epoch, index, place = epoch + 1, 0, end
+            epoch, index, offset = epoch + 1, 0, end
         return _together(parts)
 
     def next_position(self, position: int, batch_size: int, *, stage: int) -> int:
@@ -104,7 +110,7 @@ class Loader:
         return (((stage << _EPOCH_BITS) + epoch) << _INDEX_BITS) + index
 
     def epoch(self, position: int) -> float:
-        """Epochs done at a position, with the part of the one it is in."""
+        """Epochs completed at a position, as a fraction."""
         stage, epoch, index = _stage_epoch_index(position)
         return epoch + index / self.sources[stage].num_examples(epoch)
 

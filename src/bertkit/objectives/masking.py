@@ -1,11 +1,11 @@
-"""Which tokens masked language modeling hides, and what stands in their place.
+"""Choose and replace the tokens that masked language modeling predicts.
 
 Of each sequence, ``round(rate * seqlen)`` positions, at least one, never [CLS] or [SEP], are predicted; of these 80 %
-become [MASK], 10 % stay, 10 % become any token (Devlin et al. 2018, section 3.1; google-research/bert,
+become [MASK], 10 % stay, 10 % become a random token (Devlin et al. 2018, section 3.1; google-research/bert,
 create_pretraining_data.py, where the length counts [CLS] and [SEP] and the replacement may be any entry).
 
-Three ways to choose them: single tokens; whole words, where a word's pieces go together or, if they are too many, not
-at all, and each piece is replaced on its own (the published whole-word models); spans, runs of whole words of random
+Three ways to choose them: single tokens; whole words, where all pieces of a word are chosen or, if they are too many,
+none, and each piece is replaced independently (the published whole-word models); spans, runs of whole words of random
 length, replaced alike (Joshi et al. 2019, "SpanBERT", section 3.1).
 """
 
@@ -112,32 +112,32 @@ def _mask(input_ids, cu_seqlens, wanted, special, continues, units, seed, epoch,
             _choose_units(starts, num_units, wanted[i], key_of(key, _PLACES, 0), order, ids, special, is_chosen)
         token_key = key_of(key, _TOKENS, 0)
         drawn = 0.0
-        for place in range(len(ids)):
-            if not is_chosen[place]:
+        for index in range(len(ids)):
+            if not is_chosen[index]:
                 continue
-            if not (units.is_span and place and is_chosen[place - 1]):  # the tokens of a span share their fate
-                drawn = uniform(token_key, 2 * place)
+            if not (units.is_span and index and is_chosen[index - 1]):  # the tokens of a span are replaced alike
+                drawn = uniform(token_key, 2 * index)
             if drawn < _MASKED:
-                ids[place] = special.mask
+                ids[index] = special.mask
             elif drawn >= _KEPT:
-                ids[place] = below(token_key, 2 * place + 1, len(continues))
-            positions[total] = first + place
+                ids[index] = below(token_key, 2 * index + 1, len(continues))
+            positions[total] = first + index
             total += 1
     return total
 
 
 @compiled
 def _find_units(ids, special, continues, is_word, starts):
-    """Where each unit starts, and after them where the last one ends; a unit goes on to the next start or to a
-    [CLS] or [SEP]. Returns their number."""
+    """The start of each unit, and finally the end of the last; a unit extends to the next start or to a [CLS] or
+    [SEP]. Returns the number of units."""
     number = 0
     after_special = True
-    for place in range(len(ids)):
-        if ids[place] == special.cls or ids[place] == special.sep:
+    for index in range(len(ids)):
+        if ids[index] == special.cls or ids[index] == special.sep:
             after_special = True
             continue
-        if after_special or not (is_word and continues[ids[place]]):
-            starts[number] = place
+        if after_special or not (is_word and continues[ids[index]]):
+            starts[number] = index
             number += 1
         after_special = False
     starts[number] = len(ids)
@@ -172,7 +172,7 @@ def _choose_units(starts, num_units, wanted, key, order, ids, special, is_chosen
 
 @compiled
 def _choose_spans(ids, special, starts, num_units, wanted, key, is_chosen):
-    """Spans of words from random words on, until ``wanted`` positions are chosen or no more are found."""
+    """Spans of words from random words on, until ``wanted`` positions are chosen or no more are available."""
     chosen = turn = 0
     while chosen < wanted and turn < 16 * (wanted + num_units) and num_units:
         length = 1

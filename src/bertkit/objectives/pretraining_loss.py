@@ -8,9 +8,9 @@ import math
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from bertkit.heads import Network
+from bertkit.heads import NetworkOutput
 from bertkit.objectives import PretrainingBatch
 from bertkit.tasks.task import Loss
 
@@ -25,11 +25,9 @@ class PretrainingTask:
         num_pairs = 0 if batch.next_sentence_label is None else len(batch)
         return torch.tensor([len(batch.labels), num_pairs], dtype=torch.float64)
 
-    def loss(self, network: nn.Module, part: PretrainingBatch, totals: Tensor) -> Loss:
+    def loss(self, outputs: NetworkOutput, part: PretrainingBatch, totals: Tensor) -> Loss:
         """Both losses of a part, in nats."""
-        assert isinstance(network, Network)
-        sums = torch.zeros(6, dtype=torch.float64)
-        logits = network(part.batch, masked_positions=part.masked_positions).logits
+        sums, logits = torch.zeros(6, dtype=torch.float64), outputs.logits
         lm_loss, sums[_LM_LOSS : _LM_COUNT + 1] = _cross_entropy(logits["masked_lm"], part.labels)
         value = lm_loss / max(1.0, float(totals[0]))
         if part.next_sentence_label is not None:

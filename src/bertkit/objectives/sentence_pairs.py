@@ -1,7 +1,7 @@
 """Pairs for next sentence prediction, by the algorithm of BERT (google-research/bert, create_pretraining_data.py).
 
 A document's sentences are gathered until they fill a sequence. The gathered ones are split after a random sentence: the
-first part is A; B is either the rest (label 0), or sentences from a random place in another document (label 1), and
+first part is A; B is either the rest (label 0), or sentences from a random position in another document (label 1), and
 then the rest is put back and used again. A single gathered sentence cannot be split and always gets a random B, so
 more than half of the pairs are random. One document in ten aims at a random shorter length. Too long pairs lose tokens
 one by one, the longer text first, from its front or its back. Finding a pair goes through its document from the start,
@@ -199,13 +199,13 @@ def _pairs(sentences, documents, cu_examples, balances, rules, epoch, indices):
 @compiled
 def _fill(tokens, pairs, cu_seqlens, special, input_ids, token_type_ids):
     for i in range(len(pairs)):
-        place = cu_seqlens[i]
-        input_ids[place], token_type_ids[place] = special.cls, 0
-        place += 1
+        position = cu_seqlens[i]
+        input_ids[position], token_type_ids[position] = special.cls, 0
+        position += 1
         for text in range(2):
             start = pairs[i, 2 * text]
             for token in range(start, start + pairs[i, 2 * text + 1]):
-                input_ids[place], token_type_ids[place] = tokens[token], text
-                place += 1
-            input_ids[place], token_type_ids[place] = special.sep, text
-            place += 1
+                input_ids[position], token_type_ids[position] = tokens[token], text
+                position += 1
+            input_ids[position], token_type_ids[position] = special.sep, text
+            position += 1

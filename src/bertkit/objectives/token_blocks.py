@@ -1,8 +1,8 @@
 """Single texts for masked language modeling: documents cut into blocks of tokens.
 
 A document of at most ``max_seqlen`` - 2 tokens is one sequence. A longer one is cut every ``max_seqlen`` - 2 tokens,
-from a place of its own in every epoch, so that its words meet different neighbors; nothing is left out and no block
-reaches into the next document.
+with another offset in every epoch, so that its words get different contexts; no token is lost and no block
+crosses into the next document.
 """
 
 import numpy as np
@@ -93,5 +93,5 @@ def _fill(tokens, starts, cu_seqlens, special, input_ids):
     for i in range(len(starts)):
         first, last = cu_seqlens[i], cu_seqlens[i + 1] - 1
         input_ids[first], input_ids[last] = special.cls, special.sep
-        for place in range(first + 1, last):
-            input_ids[place] = tokens[starts[i] + place - first - 1]
+        for position in range(first + 1, last):
+            input_ids[position] = tokens[starts[i] + position - first - 1]

@@ -1,7 +1,7 @@
 """Raw text to a pre-trained model: recipes, and the run that follows one.
 
 Takes: files of text, a recipe.
-Gives: a run folder with checkpoints, metrics and the model; a run that stopped goes on to the bit.
+Gives: a run folder with checkpoints, metrics and the model; a stopped run resumes with the same bits.
 May import: errors, files, device, tokenizer, batch, transformer, heads, corpus, tasks, objectives, checkpoint,
 training, model.
 """

@@ -1,4 +1,4 @@
-"""A recipe's examples as the training loop takes them: batches by position and by how far the run is."""
+"""The batches of a recipe for the training loop, by position and progress of the run."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,8 @@ from bertkit.pretraining.recipe import DataSettings
 from bertkit.tokenizer import Tokenizer
 
 _HELD_OUT_SEED, _HELD_OUT_RATE = 12_345, 0.15
-"""Of the fixed masks of evaluation, whatever the recipe masks: runs compare (MLPerf's seed, BERT's rate)."""
+"""Of the fixed masks of evaluation, for any masking of the recipe, so that runs are comparable (seed of MLPerf,
+rate of BERT)."""
 
 
 @dataclass(frozen=True)
@@ -29,21 +30,21 @@ class PretrainingFeed:
     data: DataSettings
     batch_size: int
 
-    def batch(self, position: int, done: float) -> PretrainingBatch:
+    def batch(self, position: int, progress: float) -> PretrainingBatch:
         """This rank's share of the batch at a position."""
-        stage, rate = self.data.stage_at(done), self.data.mask_rate_at(done)
+        stage, rate = self.data.stage_at(progress), self.data.mask_rate_at(progress)
         return self.loader.batch(position, self.batch_size, stage=stage, mask_rate=rate)
 
-    def next_position(self, position: int, done: float) -> int:
+    def next_position(self, position: int, progress: float) -> int:
         """The position after that batch."""
-        return self.loader.next_position(position, self.batch_size, stage=self.data.stage_at(done))
+        return self.loader.next_position(position, self.batch_size, stage=self.data.stage_at(progress))
 
-    def facts(self, position: int, done: float) -> dict[str, float]:
-        """Epochs done and the mask rate."""
-        return {"epoch": self.loader.epoch(position), "mask_rate": self.data.mask_rate_at(done)}
+    def facts(self, position: int, progress: float) -> dict[str, float]:
+        """Epochs completed and the mask rate."""
+        return {"epoch": self.loader.epoch(position), "mask_rate": self.data.mask_rate_at(progress)}
 
     def random_share(self) -> float | None:
-        """The share of the first epoch's sentence pairs whose second text is random; None: there are no pairs."""
+        """The share of the first epoch's sentence pairs whose second text is random; None: no pairs."""
         source = self.loader.sources[0]
         return float(source.random_share(0)) if isinstance(source, SentencePairs) else None
 
@@ -61,11 +62,11 @@ def make_feed(
     """The feed of a corpus.
 
     Raises:
-        UsageError: a batch that the ranks cannot share alike, or a vocabulary without [CLS], [SEP] or [MASK].
+        UsageError: a batch that the ranks cannot divide evenly, or a vocabulary without [CLS], [SEP] or [MASK].
         DataError: a corpus that cannot give such examples.
     """
     check_share(batch_size, num_ranks)
-    text = "the corpus without what is held out of it (data.held_out_share)"
+    text = "the corpus without its held-out share (data.held_out_share)"
     sources = [_source(shard, tokenizer, data, max_seqlen, seed, text) for max_seqlen in data.max_seqlens()]
     loader = Loader(sources, _masking(tokenizer, data, seed), seed, rank=rank, num_ranks=num_ranks)
     return PretrainingFeed(loader, data, batch_size)
@@ -74,13 +75,13 @@ def make_feed(
 def held_out_batches(
     shard: TokenShard, tokenizer: Tokenizer, data: DataSettings, *, max_sequences: int, tokens_per_batch: int
 ) -> list[PretrainingBatch]:
-    """The examples of evaluation, always the same: at most so many, masked at 15 % of single tokens.
+    """The examples of evaluation, always the same: up to ``max_sequences``, with 15 % of single tokens masked.
 
     Raises:
-        DataError: a text held out that cannot give such examples.
+        DataError: a held-out text that cannot give such examples.
     """
     plain = DataSettings(max_seqlen=data.max_seqlen, sentence_pairs=data.sentence_pairs)
-    text = "the text held out for evaluation (data.held_out_share of the corpus, or the files of --held-out)"
+    text = "the held-out text (data.held_out_share of the corpus, or the files of --held-out)"
     source = _source(shard, tokenizer, plain, data.max_seqlen, _HELD_OUT_SEED, text)
     loader = Loader([source], _masking(tokenizer, plain, _HELD_OUT_SEED), _HELD_OUT_SEED)
     number = min(source.num_examples(0), max_sequences)
@@ -89,20 +90,20 @@ def held_out_batches(
 
 
 def check_share(batch_size: int, num_ranks: int) -> None:
-    """Raise a UsageError for a batch that the ranks cannot share alike."""
+    """Raise a UsageError for a batch that the ranks cannot divide evenly."""
     if batch_size % num_ranks:
         raise UsageError(f"batch_size={batch_size} is not a multiple of the {num_ranks} ranks that share it")
 
 
 def check_vocabulary(tokenizer: Tokenizer, data: DataSettings) -> None:
-    """Raise a UsageError for a vocabulary that has not what these examples need."""
+    """Raise a UsageError for a vocabulary that lacks tokens these examples need."""
     _masking(tokenizer, data, _HELD_OUT_SEED)
 
 
 def _source(
     shard: TokenShard, tokenizer: Tokenizer, data: DataSettings, max_seqlen: int, seed: int, text: str
 ) -> Source:
-    """The examples of a shard; ``text`` is what an error calls it."""
+    """The examples of a shard; ``text`` is its name in errors."""
     special = _special_ids(tokenizer)
     if data.sentence_pairs == "none":
         return TokenBlocks(shard, special, max_seqlen, seed)
@@ -117,8 +118,8 @@ def _masking(tokenizer: Tokenizer, data: DataSettings, seed: int) -> Masking:
     continues = continues_word(tokenizer.vocabulary.tokens)
     if data.mask_unit != "token" and not continues.any():
         raise UsageError(
-            f"mask_unit={data.mask_unit!r}: this vocabulary has no entries such as ##ing, which tell what continues "
-            "a word; choose mask_unit='token'"
+            f"mask_unit={data.mask_unit!r}: this vocabulary has no entries such as ##ing, which mark the "
+            "continuation of a word; choose mask_unit='token'"
         )
     return Masking(_special_ids(tokenizer), continues, data.mask_unit, seed=seed)
 

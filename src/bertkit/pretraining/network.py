@@ -1,4 +1,4 @@
-"""The model a run starts with: new, of the recipe's shape; or a published checkpoint, to be gone on from."""
+"""The initial model of a run: new, with the shape of the recipe, or a published checkpoint to continue from."""
 
 from typing import Any
 
@@ -12,19 +12,19 @@ from bertkit.tokenizer import Tokenizer
 from bertkit.transformer import CONFIGS, AnyConfig
 
 _FITTING = ((7.0, "tiny"), (60.0, "mini"), (600.0, "small"), (float("inf"), "base"))
-"""The size that learns most in so many minutes on two cores."""
+"""The size with the lowest loss after up to that number of minutes on two cores."""
 
 
 def new_model(recipe: Recipe, checkpoint: str | None, tokenizer: Tokenizer | None, *, new_head: bool = False) -> Model:
-    """The model of a recipe, every head of which is to be trained.
+    """The initial model of a recipe, with the heads to train.
 
     Args:
-        checkpoint: what to go on from, exactly where the recipe does.
+        checkpoint: what to continue from; required by recipes that do, and not allowed by the others.
         tokenizer: of a new model.
         new_head: start a head that the checkpoint lacks from initial weights.
 
     Raises:
-        UsageError: a checkpoint that is missing or not wanted, or a shape that cannot be.
+        UsageError: a checkpoint that is missing or not expected, or an invalid shape.
         MissingHeadError: a checkpoint without a head that the recipe trains, unless ``new_head``.
     """
     heads = _check_origin(recipe, checkpoint)
@@ -39,7 +39,7 @@ def new_model(recipe: Recipe, checkpoint: str | None, tokenizer: Tokenizer | Non
 
 
 def check_shape(recipe: Recipe, checkpoint: str | None) -> None:
-    """Raise what `new_model` would of a model whose vocabulary is still to be learned."""
+    """Raise the errors of `new_model` for a model whose vocabulary is still to be trained."""
     heads = _check_origin(recipe, checkpoint)
     config = _config(recipe, recipe.vocabulary.size)
     _check_positions(recipe, config)
@@ -51,9 +51,9 @@ def _check_origin(recipe: Recipe, checkpoint: str | None) -> list[str]:
     """The heads to train."""
     if recipe.model.from_checkpoint != (checkpoint is not None):
         raise UsageError(
-            "this recipe goes on from a checkpoint: name it with --model"
+            "this recipe continues from a checkpoint: name it with --model"
             if recipe.model.from_checkpoint
-            else "--model goes with a recipe that goes on from a checkpoint, such as domain-adapt"
+            else "--model requires a recipe that continues from a checkpoint, such as domain-adapt"
         )
     return ["masked_lm", *(["next_sentence"] if recipe.data.sentence_pairs != "none" else [])]
 
@@ -77,7 +77,7 @@ def _config(recipe: Recipe, vocab_size: int) -> AnyConfig:
     size, training, changes = recipe.model.size, recipe.training, dict(recipe.model.config)
     if size == "fit":
         if training.minutes is None:
-            raise UsageError("size = 'fit' goes by the minutes of a run: give --minutes, or name a size")
+            raise UsageError("size = 'fit' depends on the minutes of a run: give --minutes, or name a size")
         size = next(name for minutes, name in _FITTING if training.minutes <= minutes)
     changes["vocab_size"] = vocab_size
     changes.setdefault("max_position_embeddings", max(512, *recipe.data.max_seqlens()))

@@ -18,11 +18,11 @@ Settings = TypeVar("Settings")
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """What is trained."""
+    """The model to train."""
 
     architecture: Literal["bert", "modernbert"] = "bert"  # post-norm, learned positions; or pre-norm, rotary, gated
-    size: str = "base"  # a name of SIZES, or "fit": what suits a run of so many minutes on two cores
-    from_checkpoint: bool = False  # go on from a published checkpoint, which is named when the run starts
+    size: str = "base"  # a name of SIZES, or "fit": chosen by the minutes of the run, for two cores
+    from_checkpoint: bool = False  # continue from a published checkpoint, which is named when the run starts
     config: dict[str, Any] = field(default_factory=dict)  # config.json keys that differ from the size's
 
     def __post_init__(self) -> None:
@@ -32,30 +32,30 @@ class ModelSettings:
 
 @dataclass(frozen=True)
 class VocabularySettings:
-    """The entries, where no vocabulary is given."""
+    """The vocabulary, where none is given."""
 
-    size: int = 30_522  # entries to learn from the corpus; BERT's uncased vocabulary has as many
+    size: int = 30_522  # entries to train on the corpus; the size of BERT's uncased vocabulary
     lowercase: bool = True  # uncased
     add_words: int = 0  # words of the corpus to add to a checkpoint's vocabulary
 
 
 @dataclass(frozen=True)
 class DataSettings:
-    """What the model reads, and what is hidden from it."""
+    """Sequences and masking."""
 
-    layout: Literal["auto", "lines", "paragraphs", "running"] = "auto"  # of text: a sentence a line, wrapped, ...
+    layout: Literal["auto", "lines", "paragraphs", "running"] = "auto"  # of text: one sentence per line, wrapped, ...
     max_seqlen: int = 128  # tokens of the longest sequence, [CLS] and [SEP] included
-    final_max_seqlen: int | None = None  # the same in the last part of the run
-    final_share: float = 0.1  # how long that part is; BERT: the last tenth at 512 (Devlin et al. 2018, appendix A.2)
+    final_max_seqlen: int | None = None  # of the last part of the run; None: the same throughout
+    final_share: float = 0.1  # of the run; BERT: the last tenth at 512 tokens (Devlin et al. 2018, appendix A.2)
     sentence_pairs: Literal["none", "published", "balanced"] = (
         "none"  # next sentence prediction: as published, or half random
     )
-    short_prob: float = 0.1  # of documents whose pairs aim at a random shorter length
-    mask_unit: Literal["token", "word", "span"] = "token"  # what is masked together
+    short_prob: float = 0.1  # share of documents whose pairs get a random shorter target length
+    mask_unit: Literal["token", "word", "span"] = "token"  # unit that is masked together
     mask_rate: float = 0.15  # share of the tokens to predict, at the start of the run
-    final_mask_rate: float | None = None  # at its end, reached in a line; None: the same
+    final_mask_rate: float | None = None  # at its end, interpolated linearly; None: the same
     held_out_share: float = 0.01  # of the documents, kept for evaluation where no held-out files are given
-    drop_duplicates: bool = False  # leave out sentences that stood in the corpus before
+    drop_duplicates: bool = False  # remove repeated sentences
 
     def __post_init__(self) -> None:
         for name, values in (("sentence_pairs", ("none", "published", "balanced")), ("mask_unit", MASK_UNITS)):
@@ -66,14 +66,14 @@ class DataSettings:
             if value is not None and not 0 <= value < 1:
                 raise UsageError(f"{name}={value!r}: expected a share from 0 to below 1")
 
-    def mask_rate_at(self, done: float) -> float:
-        """The rate when the share ``done`` of the run is done."""
+    def mask_rate_at(self, progress: float) -> float:
+        """The mask rate at a progress of the run from 0 to 1."""
         end = self.mask_rate if self.final_mask_rate is None else self.final_mask_rate
-        return self.mask_rate + (end - self.mask_rate) * done
+        return self.mask_rate + (end - self.mask_rate) * progress
 
-    def stage_at(self, done: float) -> int:
-        """0, or 1 in the last part of the run where that reads longer sequences."""
-        return int(self.final_max_seqlen is not None and done >= 1 - self.final_share)
+    def stage_at(self, progress: float) -> int:
+        """0, or 1 in the last part of the run if that uses longer sequences."""
+        return int(self.final_max_seqlen is not None and progress >= 1 - self.final_share)
 
     def max_seqlens(self) -> list[int]:
         """The longest sequence of each stage."""
@@ -82,17 +82,17 @@ class DataSettings:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A run but for its corpus and its folder."""
+    """The settings of a run, without its corpus and folder."""
 
     training: TrainingSettings
     model: ModelSettings = ModelSettings()
     vocabulary: VocabularySettings = VocabularySettings()
     data: DataSettings = DataSettings()
-    samples: tuple[str, ...] = ()  # texts with [MASK] that are filled at every evaluation
+    samples: tuple[str, ...] = ()  # texts with [MASK] to predict at every evaluation
     expected: tuple[dict[str, Any], ...] = ()  # {"tokens", "masked_lm_loss"}: a curve measured with this recipe
 
     def facts(self) -> dict[str, Any]:
-        """Every setting, as JSON has it."""
+        """Every setting as a JSON value."""
         return asdict(self)
 
 
@@ -115,7 +115,7 @@ def read_recipe(recipe: str | Path, changes: Sequence[str] = ()) -> Recipe:
 
 
 def recipe_of(content: dict[str, Any], where: str) -> Recipe:
-    """A recipe from its settings by section, as `Recipe.facts` gives them and TOML files have them.
+    """A recipe from its settings by section, as in `Recipe.facts` and TOML files.
 
     Raises:
         UsageError: as `read_recipe`.
@@ -139,8 +139,8 @@ def with_length(
 ) -> Recipe:
     """The recipe as a run of another length; at most one of the two is given.
 
-    Evaluations and checkpoints whose distance in steps does not suit that length become so many in a run, but for those
-    that ``changes``, which the recipe was read with, ask for.
+    Where the interval in steps of evaluations or checkpoints does not suit that length, it becomes a fixed number per
+    run, unless ``changes``, with which the recipe was read, sets it.
     """
     if num_steps is None and minutes is None:
         return recipe
@@ -162,12 +162,12 @@ def _settings(kind: type[Settings], given: Any, where: str) -> Settings:
         if name not in known:
             raise UsageError(f"{where}: unknown setting {name!r}; expected some of {', '.join(known)}")
         if not _fits(value, known[name]):
-            raise UsageError(f"{where}: {name} = {value!r} is no {known[name]}")
+            raise UsageError(f"{where}: {name} = {value!r} is not of type {known[name]}")
     return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
 
 
 def _fits(value: Any, annotation: str) -> bool:
-    """Whether a TOML value can be a field of this type; what range it must be in the settings say themselves."""
+    """True if a TOML value can be a field of this type; the settings check ranges themselves."""
     if value is None:
         return "None" in annotation
     if isinstance(value, bool):
@@ -186,10 +186,10 @@ def _change(content: dict[str, Any], change: str) -> None:
         parsed = tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
         parsed = value.strip()  # a word without quotes
-    place = content.setdefault(section, {})
+    table = content.setdefault(section, {})
     *outer, last = setting.split(".")
     for part in outer:
-        place = place.setdefault(part, {})
+        table = table.setdefault(part, {})
     if section == "training" and last in ("num_steps", "minutes"):  # one of them
-        place.pop("minutes" if last == "num_steps" else "num_steps", None)
-    place[last] = parsed
+        table.pop("minutes" if last == "num_steps" else "num_steps", None)
+    table[last] = parsed

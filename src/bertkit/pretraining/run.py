@@ -1,4 +1,4 @@
-"""A pre-training run, from files of text to a model directory; a run that stopped goes on from its last checkpoint."""
+"""A pre-training run, from text files to a model folder; a stopped run resumes from its last checkpoint."""
 
 import json
 import platform
@@ -51,25 +51,25 @@ from bertkit.training import (
 )
 
 HELD_OUT_SEQUENCES = 1_000
-"""Of an evaluation during the run."""
+"""Evaluated on during the run."""
 
 _SHOWN = ("recipe.expected", "recipe.samples")
-"""Settings that decide what is shown of a run and not what it learns: one may go on with others."""
+"""Settings that affect what a run reports and not what it learns: a run may be resumed with other values."""
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a run reads."""
+    """The input of a run."""
 
     corpus: Sequence[str | Path]  # files, folders, or "python-docs"
     held_out: Sequence[str | Path] = ()  # files for evaluation; none: a share of the corpus
-    vocabulary: Path | None = None  # a vocab.txt; None: learned from the corpus, or the checkpoint's
-    model: str | None = None  # the checkpoint to go on from, where the recipe does
+    vocabulary: Path | None = None  # a vocab.txt; None: trained on the corpus, or the checkpoint's
+    model: str | None = None  # the checkpoint to continue from, for a recipe that does
     new_head: bool = False  # give a checkpoint without a masked LM head a new one
     column: str | None = None  # of csv, jsonl and parquet files
 
     def facts(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The fields as JSON values."""
         paths = {name: [str(path) for path in getattr(self, name)] for name in ("corpus", "held_out")}
         vocabulary = None if self.vocabulary is None else str(self.vocabulary)
         return paths | {
@@ -79,7 +79,7 @@ class Inputs:
 
 @dataclass
 class Pretraining:
-    """One run in its folder ``run``; ``tell`` gets lines for a person."""
+    """One run in its folder ``run``; ``tell`` is called with lines of text for the user."""
 
     run: Path
     recipe: Recipe
@@ -93,15 +93,15 @@ class Pretraining:
     metrics: dict[str, float] = field(default_factory=dict, init=False)  # the last; of a finished run, its model's
 
     def start(self, *, resume: bool, should_stop: Callable[[], bool] = lambda: False) -> str:
-        """Train to the end, or until told to stop; returns "finished" or "stopped".
+        """Train to the end, or until ``should_stop()`` is true; returns "finished" or "stopped".
 
         The model is in ``run/model`` when the run is finished.
 
         Raises:
-            UsageError: the run exists and ``resume`` is false, or goes on with other settings; or settings that
-                cannot be.
+            UsageError: the run exists and ``resume`` is false, or was started with other settings; or invalid
+                settings.
             DataError: a corpus that cannot be read, or gives no examples.
-            TrainingError: a loss that is no longer a number (NonFiniteError), a checkpoint that cannot be written.
+            TrainingError: a loss that is not a number (NonFiniteError), a checkpoint that cannot be written.
         """
         model = self._checked()
         self._claim_folder(resume)
@@ -160,10 +160,10 @@ class Pretraining:
         return reason
 
     def _checked(self) -> Model | None:
-        """Raise what is wrong with settings, files, device and ranks, before the folder is taken and work is done.
+        """Raise errors of settings, files, device and ranks, before the folder is created and any work is done.
 
         Returns:
-            The model to begin with; None where its vocabulary is to be learned first, or it is in a checkpoint.
+            The initial model; None where its vocabulary has to be trained first, or it is in a checkpoint.
         """
         recipe, inputs = self.recipe, self.inputs
         resolve_device(self.device)
@@ -188,8 +188,8 @@ class Pretraining:
         return model
 
     def _claim_folder(self, resume: bool) -> None:
-        """The run's folder, new or this very run's; one whose training has not begun is taken with any settings that
-        fit the text prepared there."""
+        """Create the run folder, or accept that of this run; before training has begun it is accepted with any settings
+        that fit the text prepared in it."""
         if self.ranks.is_first:
             content = {"recipe": self.recipe.facts(), "inputs": self.inputs.facts()}
             record = self.run / "recipe.json"
@@ -206,21 +206,21 @@ class Pretraining:
         self.ranks.wait()
 
     def _model(self, model: Model | None) -> Model:
-        """The model as it is at the start, or in the last checkpoint."""
+        """The initial model, or that of the last checkpoint."""
         if saved := checkpoints(self.run):
             return load(saved[-1] / "model", device="cpu")
         if model is None:
             model = new_model(self.recipe, None, self._learned_tokenizer())
         if self.recipe.vocabulary.add_words:
             texts = texts_of(self.inputs.corpus, self.recipe.data.layout, self.inputs.column)
-            found = find_domain_words(model.tokenizer, texts, num_words=self.recipe.vocabulary.add_words)
-            words = [one.word for one in found]
+            domain_words = find_domain_words(model.tokenizer, texts, num_words=self.recipe.vocabulary.add_words)
+            words = [one.word for one in domain_words]
             self.tell(f"added {len(words):,} words to the vocabulary: {', '.join(words[:8])}, ...")
             model.extend_vocabulary(words)
         return model
 
     def _learned_tokenizer(self) -> Tokenizer:
-        """That of the vocabulary learned from the corpus, now or before."""
+        """The tokenizer of the vocabulary trained on the corpus, now or earlier."""
         learned = self.run / "vocab.txt"
         if not learned.is_file() and self.ranks.is_first:
             learn_vocabulary(
@@ -231,32 +231,32 @@ class Pretraining:
         return Tokenizer.from_vocab(learned, lowercase=self.recipe.vocabulary.lowercase)
 
     def _shards(self, tokenizer: Tokenizer) -> tuple[TokenShard, TokenShard]:
-        """The tokens to train on and those held out; made by the first rank, which tells what was not read, opened by
-        all."""
+        """The tokens to train on and those held out; written by the first rank, which reports skipped rows, and opened
+        by all."""
         inputs, data = self.inputs, self.recipe.data
         shards = partial(write_shards, inputs.corpus, inputs.held_out, self.run, tokenizer, data, inputs.column)
         if self.ranks.is_first:
             corpus, held_out = shards()
-            if told := text_not_used(corpus, self.run / "shard"):
-                self.tell(f"corpus: {told}")
-            if inputs.held_out and (told := text_not_used(held_out, self.run / "held-out")):
-                self.tell(f"held-out files: {told}")
+            if unused := text_not_used(corpus, self.run / "shard"):
+                self.tell(f"corpus: {unused}")
+            if inputs.held_out and (unused := text_not_used(held_out, self.run / "held-out")):
+                self.tell(f"held-out files: {unused}")
         self.ranks.wait()
         return shards()
 
     def _start_state(self, network: nn.Module, optimizer: CombinedOptimizer) -> TrainingState:
-        found = checkpoints(self.run)
-        if not found:
+        saved = checkpoints(self.run)
+        if not saved:
             return TrainingState()
-        state = load_state(found[-1], network, optimizer)
+        state = load_state(saved[-1], network, optimizer)
         if self.ranks.is_first:
-            self.tell(f"going on after step {state.step}, from {found[-1]}")
+            self.tell(f"resuming after step {state.step}, from {saved[-1]}")
             if warning := same_bits_threads(state):
                 self.tell(warning)
         if state.num_ranks != self.ranks.num_ranks and self.ranks.is_first:
             self.tell(
-                f"this run used {state.num_ranks} ranks and goes on with {self.ranks.num_ranks}: the same examples in "
-                "the same order, sums that differ in the last bits"
+                f"this run used {state.num_ranks} ranks and resumes with {self.ranks.num_ranks}: the same examples in "
+                "the same order, but sums differ in the last bits"
             )
         return state
 
@@ -266,7 +266,7 @@ class Pretraining:
         corpus, share = corpus_facts(shard), feed.random_share()
         if share is not None:
             corpus["random_pair_share"] = share
-            self.tell(f"{100 * share:.1f} % of the sentence pairs are random, the others follow one another")
+            self.tell(f"{100 * share:.1f} % of the sentence pairs are random, the others are consecutive")
         log = MetricsLog(self.run)
         log.write(
             "start", self.state.step, time=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -280,14 +280,14 @@ class Pretraining:
 
 
 def _text_settings(record: dict[str, Any]) -> list[Any]:
-    """What decides the vocabulary and the tokens of a run, by its record as JSON has it."""
+    """The settings that determine the vocabulary and the tokens of a run, from its JSON record."""
     inputs, data = record["inputs"] | {"new_head": None}, record["recipe"].get("data", {})
     decisive = [data.get(name) for name in ("layout", "drop_duplicates", "held_out_share")]
     return [inputs, record["recipe"].get("vocabulary"), *decisive, data.get("sentence_pairs") == "none"]
 
 
 def _samples(model: Model, texts: Sequence[str], tell: Callable[[str], None]) -> dict[str, Any]:
-    """The texts' masks, filled as the model would fill them now, without dropout; a line of each is told."""
+    """The model's current predictions for the masks of texts, without dropout; also reported, one line per mask."""
     filled = []
     with without_dropout(model.network):
         for text in texts:

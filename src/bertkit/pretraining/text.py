@@ -1,4 +1,4 @@
-"""The text of a run: a vocabulary learned from it, the tokens to train on, the tokens held out."""
+"""The text of a run: a vocabulary trained on it, the tokens to train on, the held-out tokens."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -18,14 +18,14 @@ _MOST_NAMES = 3
 def check_texts(
     corpus: Sequence[str | Path], held_out: Sequence[str | Path], data: DataSettings, column: str | None
 ) -> None:
-    """Check what can be known of the texts before they are read.
+    """Check the sources of text before they are read.
 
     Raises:
         UsageError: no held-out files, and no share of the corpus to hold out; or as `find_sources`.
-        DataError: a file that is not there.
+        DataError: a file that does not exist.
     """
     if not held_out and not data.held_out_share:
-        raise UsageError("a run is evaluated on text held out: give --held-out files, or a held_out_share above 0")
+        raise UsageError("a run is evaluated on held-out text: give --held-out files, or a held_out_share above 0")
     reading = Reading(data.layout, column)
     for sources in filter(None, (corpus, held_out)):
         find_sources(sources, reading.column)
@@ -39,8 +39,8 @@ def learn_vocabulary(
     column: str | None,
     tell: Callable[[str], None],
 ) -> None:
-    """Learn a vocabulary from the corpus and write it as a vocab.txt."""
-    tell(f"learning a vocabulary of {settings.size:,} entries from {', '.join(map(str, corpus))}")
+    """Train a vocabulary on the corpus and write it as a vocab.txt."""
+    tell(f"training a vocabulary of {settings.size:,} entries on {', '.join(map(str, corpus))}")
     vocabulary = train_vocabulary(
         texts_of(corpus, layout, column), vocab_size=settings.size, lowercase=settings.lowercase
     )
@@ -48,9 +48,9 @@ def learn_vocabulary(
 
 
 def texts_of(corpus: Sequence[str | Path], layout: Layout, column: str | None) -> Iterator[str]:
-    """The sentences that can be read; the rest is skipped here, and set aside and told of when the shard is written."""
-    found = read_sentences(corpus, Reading(layout, column), set_aside=deque(maxlen=0))
-    return (sentence.text for sentence in found)
+    """The sentences that can be read; the others are skipped here, and listed and counted when the shard is written."""
+    sentences = read_sentences(corpus, Reading(layout, column), set_aside=deque(maxlen=0))
+    return (sentence.text for sentence in sentences)
 
 
 def write_shards(
@@ -78,28 +78,28 @@ def write_shards(
 
 
 def text_not_used(shard: TokenShard, folder: Path) -> str:
-    """What of its sources is not in a shard, or is in it twice, on one line; "" where there is nothing to tell."""
-    manifest, told = shard.manifest, []
+    """One line on the text of the sources that is not in a shard, or is in it twice; "" if there is none."""
+    manifest, parts = shard.manifest, []
     if number := manifest["num_set_aside"]:
-        told.append(f"rows and sentences that could not be read: {number:,}, see {folder / 'set_aside.jsonl'}")
+        parts.append(f"rows and sentences that could not be read: {number:,}, see {folder / 'set_aside.jsonl'}")
     if left_out := manifest["left_out"]:
         names = ", ".join(left_out[:_MOST_NAMES]) + (", ..." if len(left_out) > _MOST_NAMES else "")
-        told.append(f"files left out for their extension: {len(left_out):,} ({names})")
+        parts.append(f"files skipped because of their extension: {len(left_out):,} ({names})")
     if number := manifest["num_duplicates"]:
-        kept = "kept; data.drop_duplicates=true leaves them out"
-        told.append(
-            f"duplicate sentences: {number:,}, {'left out' if manifest['settings']['drop_duplicates'] else kept}"
+        kept = "kept; data.drop_duplicates=true removes them"
+        parts.append(
+            f"duplicate sentences: {number:,}, {'removed' if manifest['settings']['drop_duplicates'] else kept}"
         )
     if number := manifest["num_forgotten"]:
-        told.append(f"sentences whose duplicates are not found: {number:,}")
-    return "; ".join(told)
+        parts.append(f"sentences whose duplicates are not detected: {number:,}")
+    return "; ".join(parts)
 
 
 def corpus_facts(shard: TokenShard, *, was_read: bool = True) -> dict[str, Any]:
-    """What the log of a run says of its text.
+    """The facts on its text in the log of a run.
 
     Args:
-        was_read: whether it was read from files of its own; of a share held out the corpus tells how it was read.
+        was_read: True if it was read from separate files; False for a held-out share of the corpus.
     """
     manifest, names = shard.manifest, ("num_documents", "num_sentences", "num_tokens", "unigram_entropy")
     facts = {name: manifest[name] for name in names}

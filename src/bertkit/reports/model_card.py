@@ -16,14 +16,6 @@ from bertkit.reports.evidence import evidence_sections, findings_of
 from bertkit.reports.parts import Interval, Label, markdown_of, markdown_table
 from bertkit.tasks import TextTask, task_settings
 
-_PIPELINES = {"token-classification", "question-answering", "multiple-choice"}
-_TEXTS = "text-classification"
-_EXAMPLES = {
-    "token-classification": '"Ada Lovelace was born in London."',
-    "question-answering": '("Who wrote it?", "It was written by Ada Lovelace.")',
-    "multiple-choice": '("The sky is", ["blue", "a table"])',
-}
-_TEXT, _PAIR = '"A good day."', '("A good day.", "The day is good.")'
 _LONG = {
     "truncate": "longer ones are cut",
     "window": "longer ones are processed in windows",
@@ -50,7 +42,7 @@ def model_card(
     steps: Mapping[str, Any],
     intervals: Mapping[str, Measured],
     num_set_aside: int = 0,
-    takes_pairs: bool = False,
+    example: Any,
 ) -> str:
     """The card of a fine-tuned model.
 
@@ -71,17 +63,16 @@ def model_card(
         "base model": base,
         "longest sequence": f"{layout.max_length} tokens; {_LONG[layout.on_long]}",
     }
-    example = _EXAMPLES.get(task.name, _PAIR if takes_pairs else _TEXT)
     chosen_by = "" if "dev" not in data else (
         "\nThe scores are those of the dev examples, by which the weights kept"
         f"{_tuned(task)} were chosen: expect slightly lower scores on new texts.\n"
     )  # fmt: skip
     parts = [
-        _front_matter(task.name, hub_name(source)),
+        _front_matter(task.pipeline, hub_name(source)),
         f"# {base}, fine-tuned for {task.name}\n",
         markdown_table(("", ""), about.items()),
         "## Use\n\nIn this folder; transformers opens it too.\n\n```python\nimport bertkit\n\n"
-        f'model = bertkit.load(".")\nprint(model.predict([{example}]))\n```\n',
+        f'model = bertkit.load(".")\nprint(model.predict([{task.card_example(example)}]))\n```\n',
         "## Data\n\n" + _data_table(data) + (f"\n{num_set_aside} rows could not be used.\n" if num_set_aside else ""),
         "## Training\n\n" + markdown_table(("", ""), {**steps, **settings}.items()),
     ]
@@ -146,10 +137,9 @@ def _evidence_parts(evidence: Evidence) -> Iterator[str]:
             yield f"### {heading}\n\n" + "\n".join(made)
 
 
-def _front_matter(task: str, base: str | None) -> str:
+def _front_matter(pipeline: str, base: str | None) -> str:
     from huggingface_hub import ModelCardData
 
-    pipeline = task if task in _PIPELINES else _TEXTS
     facts = ModelCardData(library_name="transformers", pipeline_tag=pipeline, base_model=base, tags=["bertkit"])
     return f"---\n{facts.to_yaml()}\n---\n"
 
@@ -184,8 +174,7 @@ def _other_settings(task: TextTask) -> dict[str, Any]:
 
 
 def _tuned(task: TextTask) -> str:
-    has_threshold = getattr(task, "thresholds", ()) or getattr(task, "no_answer", False)
-    return " and the thresholds" if has_threshold else ""
+    return " and the thresholds" if task.has_thresholds else ""
 
 
 def _limits(trained: TrainedTask) -> list[str]:

@@ -1,15 +1,16 @@
-"""Logits to loss, prediction and metric: what a network is trained for, one file a task.
+"""Logits to loss, prediction and metric: what a network is trained for, one file for each task.
 
 Takes: examples; a network's output for a batch, and the batch's labels.
 Gives: encodings with labels; the loss, and sums from which the metrics come; typed predictions and their metrics.
-May import: errors, files, compiled, tokenizer, batch, transformer, heads.
+May import: errors, files, compiled, randomness, tokenizer, batch, transformer, heads.
 """
 
-from bertkit.tasks.examples import ChoiceQuestion, Question, TaggedText
+from bertkit.tasks.examples import ChoiceQuestion, Question, TaggedText, TextExample
 from bertkit.tasks.few_shot import FewShotClassification
+from bertkit.tasks.judged import JudgedTask
 from bertkit.tasks.multiple_choice import ChoicePrediction, MultipleChoice
 from bertkit.tasks.question_answering import Answer, AnswerPrediction, QuestionAnswering
-from bertkit.tasks.registry import TASKS, published_task, stored_task, task_kind, task_settings
+from bertkit.tasks.registry import TASKS, published_task, read_examples, stored_task, task_kind, task_settings
 from bertkit.tasks.regression import LevelPrediction, OrdinalRegression, Regression, ScorePrediction
 from bertkit.tasks.sequence_classification import (
     LabelPrediction,
@@ -18,7 +19,6 @@ from bertkit.tasks.sequence_classification import (
     SequenceClassification,
 )
 from bertkit.tasks.task import Loss, Scorer, Task, TextTask
-from bertkit.tasks.texts import TextExample
 from bertkit.tasks.token_classification import EntityFound, TagsPrediction, TokenClassification
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "ChoiceQuestion",
     "EntityFound",
     "FewShotClassification",
+    "JudgedTask",
     "LabelPrediction",
     "LabelsPrediction",
     "LevelPrediction",
@@ -49,6 +50,7 @@ __all__ = [
     "TextTask",
     "TokenClassification",
     "published_task",
+    "read_examples",
     "stored_task",
     "task_kind",
     "task_settings",

@@ -1,20 +1,23 @@
-"""How much each label counts in the loss, and the loss of one label of C for each row of logits."""
+"""Cross-entropy loss of one label of C for each row of logits, with weights for labels and label smoothing."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from bertkit.batch import IGNORED, LabeledBatch
 from bertkit.errors import UsageError
-from bertkit.heads import Network
-from bertkit.tasks.task import Loss, TextTask
+from bertkit.heads import NetworkOutput
+from bertkit.tasks.task import Loss, Option, TextTask
 
-WEIGHT_OPTIONS = ("class_weights", "label_smoothing")
+WEIGHT_OPTIONS: Mapping[str, Option] = {
+    "class_weights": Option(str, "balanced, or label=weight,label=weight."),
+    "label_smoothing": Option(float, "Share of the target that is divided equally among all labels.", 0.0),
+}
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,8 @@ class Weighted(TextTask):
     label_names: tuple[str, ...] = ()
     class_weights: tuple[float, ...] = ()  # of each label in the loss; (): all the same
     label_smoothing: float = 0.0  # share of the target that all labels get alike (Szegedy et al. 2016, section 7)
+
+    options: ClassVar[Mapping[str, Option]] = WEIGHT_OPTIONS
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -49,10 +54,9 @@ class OneOfClasses(Weighted):
             return torch.tensor([len(labels)], dtype=torch.float64)
         return torch.tensor(self.class_weights, dtype=torch.float64)[labels].sum()[None]
 
-    def loss(self, network: nn.Module, part: LabeledBatch, totals: Tensor) -> Loss:
+    def loss(self, outputs: NetworkOutput, part: LabeledBatch, totals: Tensor) -> Loss:
         """Cross-entropy in nats, the mean by weight."""
-        assert isinstance(network, Network)
-        logits, labels = network(part.batch).logits[self.head].float(), part.labels
+        logits, labels = outputs.logits[self.head].float(), part.labels
         weights, smoothing = self._weights(logits), self.label_smoothing
         loss = F.cross_entropy(
             logits, labels, weights, reduction="sum", ignore_index=IGNORED, label_smoothing=smoothing
@@ -73,7 +77,8 @@ def weights_asked_for(
     """The fields of `Weighted` as a user asks for them.
 
     Args:
-        options: "class_weights", "balanced" or a weight for each label name; "label_smoothing".
+        options: "class_weights", "balanced" or a weight for each label name, as a mapping or as "a=1,b=2.5";
+            "label_smoothing".
         balanced: (C,) the weights that "balanced" stands for.
 
     Raises:
@@ -83,10 +88,19 @@ def weights_asked_for(
     if weights == "balanced":
         weights = tuple(float(weight) for weight in balanced)
     elif weights:
+        if isinstance(weights, str):
+            weights = _weights_in(weights)
         if not isinstance(weights, Mapping) or set(weights) != set(names):
             raise UsageError(f"class_weights={weights!r}: expected 'balanced' or a weight for each of {list(names)}")
         weights = tuple(float(weights[name]) for name in names)
     return {"class_weights": weights, "label_smoothing": options.get("label_smoothing", 0.0)}
+
+
+def _weights_in(text: str) -> dict[str, float]:
+    try:
+        return {name: float(weight) for name, weight in (entry.rsplit("=", 1) for entry in text.split(","))}
+    except ValueError:
+        raise UsageError(f"class_weights {text!r}: expected 'balanced', or label=weight,label=weight") from None
 
 
 def balanced_weights(counts: np.ndarray) -> np.ndarray:

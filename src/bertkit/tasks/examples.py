@@ -1,4 +1,4 @@
-"""Examples in which places count: words with tags, questions about a text, choices.
+"""Examples: texts and pairs with labels, words with tags, questions about a text, questions with choices.
 
 ``place`` is the file and line that errors name, such as "train.conll, line 17"; what is not known is None.
 """
@@ -10,6 +10,26 @@ from typing import Any
 
 from bertkit.errors import DataError, OverLengthError
 from bertkit.tokenizer.encoding import Span
+
+Label = str | float | tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class TextExample:
+    """A text, or a pair of texts, and what is to be said of it."""
+
+    text: str
+    pair: str | None = None
+    label: Label | None = None  # a name; a number; any number of names; None: not known
+    place: str = ""  # file and line, for errors
+
+    @property
+    def num_characters(self) -> int:
+        return len(self.text) + len(self.pair or "")
+
+    def error(self, problem: str) -> DataError:
+        """The error of this example, which names its file and line, or else its text."""
+        return DataError(f"{self.place or repr(self.text[:60])}: {problem}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,7 @@
-"""How good predictions are, batch by batch: what adds up is kept as sums, the rest as pairs, as each class says.
+"""Metrics by name, from counts of labels or from weighted pairs of numbers.
 
-Each has ``add`` for a batch, and ``results``, which gives them by name. They equal scikit-learn's and scipy's, by
-convention too where there is nothing to divide by: an F1 or a Matthews coefficient is 0 there, a correlation with a
-constant not a number.
+They equal scikit-learn's and scipy's, also where there is nothing to divide by: an F1 or a Matthews coefficient is 0
+there, a correlation with a constant is not a number. Shape letters: R draws of the same examples, G pairs.
 """
 
 from collections.abc import Sequence
@@ -11,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bertkit.errors import UsageError
-from bertkit.tasks.tags import Tags
+_CONSTANT = 1e-28
+"""Of squares: a spread that rounding makes of numbers that are all the same."""
 
 
 class LabelScore(NamedTuple):
@@ -25,142 +24,13 @@ class LabelScore(NamedTuple):
     support: int  # how often it is the true one
 
 
-class ClassificationScores:
-    """One label of C for each example; kept is their confusion matrix, 8 C^2 bytes."""
-
-    def __init__(self, num_labels: int) -> None:
-        self.counts = np.zeros((num_labels, num_labels), np.int64)  # (C, C): true label, predicted label
-
-    def add(self, labels: ArrayLike, predictions: ArrayLike) -> None:
-        """(n,) true and predicted labels, 0 to C - 1.
-
-        Raises:
-            UsageError: numbers that differ, or a label that is none.
-        """
-        labels, predictions = _alike(labels, predictions, np.int64)
-        num_labels = len(self.counts)
-        for named, values in (("a label", labels), ("a prediction", predictions)):
-            if len(values) and not 0 <= values.min() <= values.max() < num_labels:
-                wrong = values[(values < 0) | (values >= num_labels)][0]
-                raise UsageError(f"{named} is {wrong}: expected 0 to {num_labels - 1}, for {num_labels} labels")
-        self.counts += np.bincount(labels * num_labels + predictions, minlength=num_labels**2).reshape(num_labels, -1)
-
-    def results(self) -> dict[str, float]:
-        """``accuracy``, which is the micro F1 too; ``macro_f1``, the mean over the labels that occur; ``matthews``;
-        of two labels also ``f1``, that of the second."""
-        return _as_floats(class_results(self.counts.diagonal(), self.counts.sum(axis=1), self.counts.sum(axis=0)))
-
-
-class MultiLabelScores:
-    """Any number of C labels for each example; kept are counts, 24 C bytes."""
-
-    def __init__(self, num_labels: int) -> None:
-        self.correct = np.zeros(num_labels, np.int64)
-        self.true = np.zeros(num_labels, np.int64)
-        self.predicted = np.zeros(num_labels, np.int64)
-        self.num_examples = 0
-        self.num_exact = 0
-
-    def add(self, labels: ArrayLike, predictions: ArrayLike) -> None:
-        """(n, C) which labels are true and which are predicted, 0 or 1.
-
-        Raises:
-            UsageError: numbers that differ.
-        """
-        labels, predictions = _alike(labels, predictions, np.bool_)
-        if labels.shape[1:] != self.true.shape:
-            raise UsageError(
-                f"labels have shape {labels.shape}: expected (number of examples, {len(self.true)} labels)"
-            )
-        self.correct += (labels & predictions).sum(axis=0)
-        self.true += labels.sum(axis=0)
-        self.predicted += predictions.sum(axis=0)
-        self.num_examples += len(labels)
-        self.num_exact += int((labels == predictions).all(axis=1).sum())
-
-    def results(self) -> dict[str, float]:
-        """``accuracy``, the share of examples whose labels are all right; ``micro_f1``, over all decisions;
-        ``macro_f1``, the mean over all labels."""
-        accuracy = ratio(self.num_exact, self.num_examples)
-        return _as_floats({"accuracy": accuracy, **several_results(self.correct, self.true, self.predicted)})
-
-
-class RegressionScores:
-    """A number for each example.
-
-    The errors and Pearson's correlation are made of 56 bytes of sums. Spearman's is of ranks, which need all examples:
-    16 bytes each.
-    """
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._mean = np.zeros(2)  # of targets and of predictions
-        self._moments = np.zeros((2, 2))  # sums of products of the distances from the means
-        self._absolute = 0.0
-        self._pairs: list[np.ndarray] = []  # each (n, 2)
-
-    def add(self, targets: ArrayLike, predictions: ArrayLike) -> None:
-        """(n,) true and predicted numbers; the moments are taken over as in Chan, Golub & LeVeque 1983.
-
-        Raises:
-            UsageError: numbers that differ, or that are not finite.
-        """
-        pairs = np.stack(_alike(targets, predictions, np.float64), axis=-1)
-        if not len(pairs):
-            return
-        if not np.isfinite(pairs).all():
-            raise UsageError(f"example {int((~np.isfinite(pairs)).any(axis=1).argmax())} of a batch is not finite")
-        mean, count = pairs.mean(axis=0), self._count + len(pairs)
-        apart = mean - self._mean
-        self._moments = self._moments + (pairs - mean).T @ (pairs - mean)
-        self._moments += np.outer(apart, apart) * (self._count * len(pairs) / count)
-        self._mean = self._mean + apart * (len(pairs) / count)
-        self._count = count
-        self._absolute += float(np.abs(pairs[:, 0] - pairs[:, 1]).sum())
-        self._pairs.append(pairs)
-
-    def results(self) -> dict[str, float]:
-        """``pearson``, ``spearman``, ``mean_squared_error``, ``mean_absolute_error``."""
-        pairs = np.concatenate(self._pairs) if self._pairs else np.zeros((0, 2))
-        ranks = np.stack([_ranks(pairs[:, 0]), _ranks(pairs[:, 1])], axis=-1)
-        ranks -= ranks.mean(axis=0) if len(ranks) else 0.0
-        (targets, both), (_, predictions) = self._moments
-        shift = self._mean[0] - self._mean[1]
-        count = max(1, self._count)
-        return {
-            "pearson": _correlation(self._moments),
-            "spearman": _correlation(ranks.T @ ranks),
-            "mean_squared_error": float((targets - 2 * both + predictions) / count + shift**2),
-            "mean_absolute_error": self._absolute / count,
-        }
-
-
-class EntityScores:
-    """Entities spelled by the tags of words: right if first word, last word and type are; kept are counts, 24 bytes a
-    type, and the confusion matrix of the tags."""
-
-    def __init__(self, tags: Tags) -> None:
-        self.tags = tags
-        self.words = ClassificationScores(len(tags.names))
-        self.counts = np.zeros((3, len(tags.types)), np.int64)  # correct, true, predicted
-
-    def add(self, labels: ArrayLike, predictions: ArrayLike, cu_words: ArrayLike) -> None:
-        """(W,) true and predicted tags, as numbers, of N texts end to end; (N + 1,) first word of each text, and W."""
-        self.words.add(labels, predictions)
-        true, predicted = (self.tags.entities(tags, cu_words) for tags in (labels, predictions))
-        both, times = np.unique(np.concatenate([true, predicted]), axis=0, return_counts=True)
-        for place, found in enumerate((both[times == 2], true, predicted)):
-            self.counts[place] += np.bincount(found[:, 2], minlength=len(self.tags.types))
-
-    def results(self) -> dict[str, float]:
-        """``f1``, ``precision`` and ``recall`` over all entities; ``macro_f1``, the mean over the types that occur;
-        ``accuracy``, of the tags."""
-        return _as_floats(entity_results(*self.counts)) | {"accuracy": self.words.results()["accuracy"]}
-
-
 def class_results(correct: np.ndarray, true: np.ndarray, predicted: np.ndarray) -> dict[str, np.ndarray]:
-    """(...) what `ClassificationScores.results` tells, from (..., C) counts for each label: how often it was rightly
-    predicted, was true, was predicted."""
+    """(...) ``accuracy``, which equals the micro F1; ``macro_f1``, the mean over the labels that occur; ``matthews``;
+    of two labels also ``f1``, that of the second.
+
+    Args:
+        correct, true, predicted: (..., C) how often each label was rightly predicted, was true, was predicted.
+    """
     f1 = ratio(2 * correct, true + predicted)
     results = {
         "accuracy": ratio(correct.sum(-1), true.sum(-1)),
@@ -173,15 +43,30 @@ def class_results(correct: np.ndarray, true: np.ndarray, predicted: np.ndarray) 
 
 
 def several_results(correct: np.ndarray, true: np.ndarray, predicted: np.ndarray) -> dict[str, np.ndarray]:
-    """(...) ``micro_f1`` and ``macro_f1`` of `MultiLabelScores`, from counts as of `class_results`."""
+    """(...) ``micro_f1``, over all decisions, and ``macro_f1``, the mean over labels; counts as of `class_results`."""
     return {
         "micro_f1": ratio(2 * correct.sum(-1), true.sum(-1) + predicted.sum(-1)),
         "macro_f1": ratio(2 * correct, true + predicted).mean(-1),
     }
 
 
+def number_results(targets: np.ndarray, predicted: np.ndarray, weights: np.ndarray) -> dict[str, np.ndarray]:
+    """(R,) Pearson's and Spearman's correlation, mean squared and absolute error of (G,) pairs with (R, G) weights."""
+    apart, number = predicted - targets, weights.sum(axis=1)
+    return {
+        "pearson": _correlation(weights, targets[None], predicted[None]),
+        "spearman": _correlation(weights, _ranks(targets, weights), _ranks(predicted, weights)),
+        "mean_squared_error": ratio(weights @ apart**2, number),
+        "mean_absolute_error": ratio(weights @ np.abs(apart), number),
+    }
+
+
 def entity_results(correct: np.ndarray, true: np.ndarray, predicted: np.ndarray) -> dict[str, np.ndarray]:
-    """(...) what `EntityScores.results` tells of entities, from (..., types) counts as of `class_results`."""
+    """(...) ``f1``, ``precision`` and ``recall`` over all entities; ``macro_f1``, the mean over the types that occur.
+
+    Args:
+        correct, true, predicted: (..., types) counts as of `class_results`.
+    """
     num_correct, num_true, num_predicted = (counts.sum(-1) for counts in (correct, true, predicted))
     return {
         "f1": ratio(2 * num_correct, num_true + num_predicted),
@@ -205,26 +90,25 @@ def _mean_where(values: np.ndarray, kept: np.ndarray) -> np.ndarray:
     return ratio((values * kept).sum(-1), kept.sum(-1))
 
 
-def _as_floats(results: dict[str, np.ndarray]) -> dict[str, float]:
-    return {name: float(value) for name, value in results.items()}
+def _correlation(weights: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """(R,) Pearson's of weighted (R or 1, G) values; NaN where one of them is constant."""
+    number = weights.sum(axis=1, keepdims=True)
+    moved = [values - ratio((weights * values).sum(axis=1, keepdims=True), number) for values in (x, y)]
+    (x_spread, both), (_, y_spread) = [[(weights * a * b).sum(axis=1) for b in moved] for a in moved]
+    sizes = [(weights * values**2).sum(axis=1) for values in (x, y)]
+    varies = (x_spread > _CONSTANT * sizes[0]) & (y_spread > _CONSTANT * sizes[1])
+    found = np.divide(both, np.sqrt(x_spread * y_spread), out=np.full(len(both), np.nan), where=varies)
+    return np.clip(found, -1.0, 1.0)
 
 
-def _correlation(moments: np.ndarray) -> float:
-    spread = float(np.sqrt(moments[0, 0]) * np.sqrt(moments[1, 1]))
-    return float(np.clip(moments[0, 1] / spread, -1.0, 1.0)) if spread else float("nan")
-
-
-def _ranks(values: np.ndarray) -> np.ndarray:
-    """From 1; those of equal values are their mean."""
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return (np.cumsum(counts) - (counts - 1) / 2)[place]
-
-
-def _alike(labels: ArrayLike, predictions: ArrayLike, dtype: type) -> tuple[np.ndarray, np.ndarray]:
-    labels, predictions = np.asarray(labels, dtype), np.asarray(predictions, dtype)
-    if labels.shape != predictions.shape:
-        raise UsageError(f"labels have shape {labels.shape}, predictions {predictions.shape}: expected the same")
-    return labels, predictions
+def _ranks(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """(R, G) ranks of (G,) values, each standing as often as (R, G) weights say; those of equal values are their
+    mean."""
+    different, place = np.unique(values, return_inverse=True)
+    order = np.argsort(place, kind="stable")
+    starts = np.searchsorted(place[order], np.arange(len(different)))
+    number = np.add.reduceat(weights[:, order], starts, axis=1)  # (R, different values)
+    return (np.cumsum(number, axis=1) - (number - 1) / 2)[:, place]
 
 
 def ratio(part: ArrayLike, whole: ArrayLike) -> np.ndarray:

@@ -1,30 +1,33 @@
-"""Which of several choices goes on with a text, or answers a question.
+"""Multiple choice: which of several choices continues a text, or answers a question.
 
 Devlin et al. 2018, section 4.4: each choice is the second text of a pair of its own and gets one score; the choices of
 a question stand next to each other. Shape letters: S sequences, N questions, C choices.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from bertkit.batch import LabeledBatch, LabeledEncodings
 from bertkit.errors import DataError, UsageError
-from bertkit.heads import Network
+from bertkit.files import BadRows
+from bertkit.heads import NetworkOutput
 from bertkit.tasks.examples import ChoiceQuestion, error_in, naming_long_ones
+from bertkit.tasks.reading.choices import read_choices
 from bertkit.tasks.task import Loss, TextTask
-from bertkit.tasks.texts import check_options
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.layout import Layout
 
 _SMALLEST = 1e-16  # probability, in the loss of predictions
+_SMALLEST_SHARE = 1e-6  # of an index that is never right in training
 
 
 @dataclass(frozen=True)
@@ -45,11 +48,37 @@ class MultipleChoice(TextTask):
     of_tokens: ClassVar[bool] = False
     example_type: ClassVar[type] = ChoiceQuestion
     best_by: ClassVar[str] = "accuracy"
+    pipeline: ClassVar[str] = "multiple-choice"
+
+    @classmethod
+    def of_published(cls, label_names: tuple[str, ...] | None, problem_type: str | None) -> Self:
+        """As `TextTask.of_published`."""
+        return cls()
+
+    @classmethod
+    def read(
+        cls,
+        path: str | Path,
+        *,
+        labeled: bool = True,
+        columns: Mapping[str, str] = {},
+        label_names: Sequence[str] | None = None,
+        bad_rows: BadRows | None = None,
+    ) -> Iterator[ChoiceQuestion]:
+        """As `TextTask.read`."""
+        if columns:
+            raise UsageError("files of multiple choice have columns of fixed names: leave columns out")
+        return read_choices(path, labeled=labeled, bad_rows=bad_rows)
+
+    @classmethod
+    def card_example(cls, example: ChoiceQuestion) -> str:
+        """As `TextTask.card_example`."""
+        return '("The sky is", ["blue", "a table"])'
 
     @classmethod
     def of_examples(cls, examples: Sequence[ChoiceQuestion], options: Mapping[str, Any]) -> Self:
         """As `TextTask.of_examples`."""
-        check_options(options, (), cls.name)
+        cls.check_options(options)
         if not examples:
             raise DataError("there are no examples to learn from")
         return cls()
@@ -115,14 +144,9 @@ class MultipleChoice(TextTask):
                 raise error_in(example.place, example.context, f"{problem}: give it as many, or take it out")
         return LabeledEncodings(encodings, _labels(examples), group_size=num_choices)
 
-    def totals(self, batch: LabeledBatch) -> Tensor:
-        """(1,) questions."""
-        return torch.tensor([len(batch.labels)], dtype=torch.float64)
-
-    def loss(self, network: nn.Module, part: LabeledBatch, totals: Tensor) -> Loss:
+    def loss(self, outputs: NetworkOutput, part: LabeledBatch, totals: Tensor) -> Loss:
         """Cross-entropy in nats over the choices, the mean over questions."""
-        assert isinstance(network, Network)
-        logits = network(part.batch, num_choices=part.group_size).logits[self.head].float()  # (N, C)
+        logits = outputs.logits[self.head].float()  # (N, C)
         loss = F.cross_entropy(logits, part.labels, reduction="sum")
         correct = (logits.detach().argmax(dim=-1) == part.labels).sum()
         sums = torch.stack([loss.detach().double(), correct.double(), correct.new_tensor(len(logits)).double()])
@@ -145,6 +169,20 @@ class MultipleChoice(TextTask):
             best = int(scores.argmax())
             predictions.append(ChoicePrediction(best, example.choices[best], tuple(probabilities)))
         return predictions
+
+    def constant_predictions(
+        self, train: Sequence[ChoiceQuestion], dev: Sequence[ChoiceQuestion]
+    ) -> tuple[str, list[ChoicePrediction]]:
+        """The index that the right choice has most often in training."""
+        labels = [example.label for example in train if example.label is not None]
+        most = max(len(example.choices) for example in dev)
+        counts = np.maximum(np.bincount(labels, minlength=most), _SMALLEST_SHARE)
+        predictions = []
+        for example in dev:
+            shares = counts[: len(example.choices)] / counts[: len(example.choices)].sum()
+            best = int(shares.argmax())
+            predictions.append(ChoicePrediction(best, example.choices[best], tuple(shares.tolist())))
+        return "most frequent place", predictions
 
     def scorer(self) -> "ChoiceScorer":
         return ChoiceScorer()

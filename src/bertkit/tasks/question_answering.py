@@ -1,28 +1,30 @@
-"""Where in a text is the answer to a question: a span of it, or none.
+"""Extractive question answering: the span of a text that answers a question, or none.
 
 Devlin et al. 2018, sections 4.2 and 4.3. A long text is read in windows, the question before each. In a window without
 the whole answer the right start and end are [CLS], which also stands for "no answer". Shape letters: S sequences,
 T tokens, N questions.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from bertkit.batch import LabeledBatch, LabeledEncodings
 from bertkit.errors import DataError, UsageError
-from bertkit.heads import Network
+from bertkit.files import BadRows
+from bertkit.heads import NetworkOutput
 from bertkit.tasks.answers import AnswerScores
 from bertkit.tasks.examples import Question, error_in, naming_long_ones
+from bertkit.tasks.reading.questions import read_questions
 from bertkit.tasks.spans import BestSpans, Windows, best_spans, windows_of
-from bertkit.tasks.task import Loss, TextTask
-from bertkit.tasks.texts import check_options
+from bertkit.tasks.task import Loss, Option, TextTask
 from bertkit.tasks.words import words_of
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.encoding import Span
@@ -70,6 +72,40 @@ class QuestionAnswering(TextTask):
     of_tokens: ClassVar[bool] = True
     example_type: ClassVar[type] = Question
     on_long: ClassVar[OnLong] = "window"
+    pipeline: ClassVar[str] = "question-answering"
+    peft_type: ClassVar[str | None] = "QUESTION_ANS"
+    options: ClassVar[Mapping[str, Option]] = {
+        "max_answer_length": Option(int, "Of question answering: longest answer in tokens; by default from the data."),
+        "num_candidates": Option(int, "Of question answering: how many answers a prediction lists.", 20),
+    }
+
+    @classmethod
+    def of_published(cls, label_names: tuple[str, ...] | None, problem_type: str | None) -> Self:
+        """As `TextTask.of_published`."""
+        return cls()
+
+    @classmethod
+    def read(
+        cls,
+        path: str | Path,
+        *,
+        labeled: bool = True,
+        columns: Mapping[str, str] = {},
+        label_names: Sequence[str] | None = None,
+        bad_rows: BadRows | None = None,
+    ) -> Iterator[Question]:
+        """As `TextTask.read`."""
+        return read_questions(path, labeled=labeled, columns=columns, bad_rows=bad_rows)
+
+    @classmethod
+    def card_example(cls, example: Question) -> str:
+        """As `TextTask.card_example`."""
+        return '("Who wrote it?", "It was written by Ada Lovelace.")'
+
+    @property
+    def has_thresholds(self) -> bool:
+        """As `TextTask.has_thresholds`."""
+        return self.no_answer
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -90,7 +126,7 @@ class QuestionAnswering(TextTask):
             options: "max_answer_length", tokens; without it 30, or twice the words of the longest answers but 1 %.
                 "num_candidates".
         """
-        check_options(options, ("max_answer_length", "num_candidates"), cls.name)
+        cls.check_options(options)
         if not examples:
             raise DataError("there are no examples to learn from")
         no_answer, lengths = False, [0]
@@ -172,14 +208,9 @@ class QuestionAnswering(TextTask):
                 labels[own] = np.where(whole[:, None], np.stack([first + shift, last + shift], axis=1), 0)
         return LabeledEncodings(encodings, labels)
 
-    def totals(self, batch: LabeledBatch) -> Tensor:
-        """(1,) sequences."""
-        return torch.tensor([len(batch.labels)], dtype=torch.float64)
-
-    def loss(self, network: nn.Module, part: LabeledBatch, totals: Tensor) -> Loss:
+    def loss(self, outputs: NetworkOutput, part: LabeledBatch, totals: Tensor) -> Loss:
         """Cross-entropy in nats over the tokens of a sequence, the mean of start and end and over sequences."""
-        assert isinstance(network, Network)
-        logits = network(part.batch).logits[self.head].float()  # (T, 2)
+        logits = outputs.logits[self.head].float()  # (T, 2)
         logits, labels = part.batch.pad(logits, float("-inf")).transpose(1, 2), part.labels  # (S, 2, L)
         loss = F.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1), reduction="sum") / 2
         correct = (logits.detach().argmax(dim=-1) == labels).all(dim=-1).sum()
@@ -209,10 +240,17 @@ class QuestionAnswering(TextTask):
             predictions.append(AnswerPrediction(candidates[0] if answered else None, candidates, probability, margin))
         return predictions
 
+    def constant_predictions(
+        self, train: Sequence[Question], dev: Sequence[Question]
+    ) -> tuple[str, list[AnswerPrediction]]:
+        """The whole context; where a question may have no answer, the threshold of the metric decides for all alike."""
+        answers = [Answer(0, len(example.context), example.context, 1.0) for example in dev]
+        return "whole context", [AnswerPrediction(answer, (answer,), 0.0, 0.0) for answer in answers]
+
     def scorer(self) -> "AnswerScorer":
         return AnswerScorer(self)
 
-    def tuned(self, examples: Sequence[Question], predictions: Sequence[AnswerPrediction]) -> Self:
+    def with_calibrated_thresholds(self, examples: Sequence[Question], predictions: Sequence[AnswerPrediction]) -> Self:
         """With the threshold of the best F1 on these examples, where questions may have no answer."""
         if not self.no_answer:
             return self

@@ -1,16 +1,17 @@
 """The tasks by name, and back from what a model directory says of them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 from bertkit.errors import CheckpointError, UsageError
+from bertkit.files import BadRows
 from bertkit.tasks.few_shot import FewShotClassification
 from bertkit.tasks.multiple_choice import MultipleChoice
 from bertkit.tasks.question_answering import QuestionAnswering
 from bertkit.tasks.regression import OrdinalRegression, Regression
 from bertkit.tasks.sequence_classification import MultiLabelClassification, SequenceClassification
-from bertkit.tasks.tags import guess_scheme
 from bertkit.tasks.task import TextTask
 from bertkit.tasks.token_classification import TokenClassification
 
@@ -65,17 +66,19 @@ def stored_task(name: str, label_names: tuple[str, ...] | None, settings: Mappin
 
 
 def published_task(head: str, label_names: tuple[str, ...] | None, problem_type: str | None) -> TextTask | None:
-    """The task of a head that was published without one, as far as its config tells."""
-    if head == "token_classification" and label_names is not None:
-        return TokenClassification(label_names, scheme=guess_scheme(label_names), words="spaces")
-    if head == "question_answering":
-        return QuestionAnswering()
-    if head == "multiple_choice":
-        return MultipleChoice()
-    if head != "sequence_classification" or label_names is None:
-        return None
-    if problem_type == "regression" or (problem_type is None and len(label_names) == 1):
-        return Regression(label_names)
-    if problem_type == "multi_label_classification":
-        return MultiLabelClassification(label_names)
-    return SequenceClassification(label_names)
+    """The task of a head that was published without one, as far as its config says."""
+    tasks = (kind.of_published(label_names, problem_type) for kind in TASKS.values() if kind.head == head)
+    return next((task for task in tasks if task is not None), None)
+
+
+def read_examples(
+    task: str,
+    path: str | Path,
+    *,
+    labeled: bool = True,
+    columns: Mapping[str, str] = {},
+    label_names: Sequence[str] | None = None,
+    bad_rows: BadRows | None = None,
+) -> Iterator[Any]:
+    """The examples of a file for a task of that name, one at a time: see `TextTask.read`."""
+    return task_kind(task).read(path, labeled=labeled, columns=columns, label_names=label_names, bad_rows=bad_rows)

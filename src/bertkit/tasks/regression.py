@@ -1,4 +1,4 @@
-"""How much of something has a text or a pair: a real number, or one of levels in an order.
+"""Regression and ordinal regression over texts and text pairs.
 
 Shape letters: B sequences, N examples.
 """
@@ -14,10 +14,12 @@ from torch import Tensor, nn
 
 from bertkit.batch import LabeledBatch
 from bertkit.errors import DataError, UsageError
-from bertkit.heads import Network
-from bertkit.tasks.metrics import ClassificationScores, RegressionScores
-from bertkit.tasks.task import Loss
-from bertkit.tasks.texts import OfTexts, TextExample, check_options, mean_over_windows, names_of, place_of_name
+from bertkit.heads import NetworkOutput
+from bertkit.tasks.examples import TextExample
+from bertkit.tasks.reading.texts import LabelKind
+from bertkit.tasks.scoring import Numbers
+from bertkit.tasks.task import Loss, Option
+from bertkit.tasks.texts import OfTexts, mean_over_windows, names_of, place_of_name
 from bertkit.tokenizer import Encodings
 
 
@@ -41,7 +43,7 @@ class _OneNumber(OfTexts):
     """One output, trained by squared error.
 
     During training the head gives the number less ``center`` in units of ``scale``, so that any unit of the targets can
-    be learned at the usual learning rates; ``finished`` puts both into the head.
+    be learned at the usual learning rates; `fold_target_scaling` moves both into the head.
     """
 
     label_names: tuple[str, ...] = ("score",)
@@ -56,15 +58,10 @@ class _OneNumber(OfTexts):
         if self.scale <= 0:
             raise UsageError(f"scale={self.scale}: expected a number above 0")
 
-    def totals(self, batch: LabeledBatch) -> Tensor:
-        """(1,) sequences."""
-        return torch.tensor([len(batch.labels)], dtype=torch.float64)
-
-    def loss(self, network: nn.Module, part: LabeledBatch, totals: Tensor) -> Loss:
+    def loss(self, outputs: NetworkOutput, part: LabeledBatch, totals: Tensor) -> Loss:
         """Mean squared error in units of ``scale``."""
-        assert isinstance(network, Network)
-        outputs = network(part.batch).logits[self.head].float().squeeze(-1)
-        loss = (outputs - (part.labels - self.center) / self.scale).square().sum()
+        scores = outputs.logits[self.head].float().squeeze(-1)
+        loss = (scores - (part.labels - self.center) / self.scale).square().sum()
         return Loss(loss / float(totals[0]), torch.stack([loss.detach().double().cpu(), self.totals(part)[0]]))
 
     def metrics(self, sums: Tensor) -> dict[str, float]:
@@ -72,14 +69,25 @@ class _OneNumber(OfTexts):
         loss, number = sums.tolist()
         return {"loss": loss / max(number, 1)}
 
-    def finished(self, network: nn.Module) -> Self:
-        """With ``center`` and ``scale`` in the head's weights, which then gives the number itself."""
-        assert isinstance(network, Network)
-        *_, last = (part for part in network.heads[self.head].modules() if isinstance(part, nn.Linear))
+    def fold_target_scaling(self, head: nn.Module) -> Self:
+        """Multiply ``scale`` into the weights of the head and add ``center`` to its bias: its logit is the number."""
+        *_, last = (part for part in head.modules() if isinstance(part, nn.Linear))
         with torch.no_grad():
             last.weight.mul_(self.scale)
             last.bias.mul_(self.scale).add_(self.center)
         return replace(self, center=0.0, scale=1.0)
+
+    def predicted(self, predictions: Sequence[ScorePrediction | LevelPrediction]) -> np.ndarray:
+        """(N,) float64."""
+        return np.array([prediction.score for prediction in predictions], np.float64)
+
+    def losses(self, truth: np.ndarray, predictions: Sequence[ScorePrediction | LevelPrediction]) -> np.ndarray:
+        """(N,) squared error."""
+        return (truth - self.predicted(predictions)) ** 2
+
+    @property
+    def scoring(self) -> Numbers:
+        return Numbers(self.known_labels or ())
 
     def _scores(self, encodings: Encodings, logits: np.ndarray) -> list[float]:
         return (mean_over_windows(encodings, logits)[:, 0] * self.scale + self.center).tolist()
@@ -90,6 +98,13 @@ class Regression(_OneNumber):
     """A real number for each text."""
 
     name: ClassVar[str] = "regression"
+    label_kind: ClassVar[LabelKind] = "number"
+
+    @classmethod
+    def of_published(cls, label_names: tuple[str, ...] | None, problem_type: str | None) -> Self | None:
+        """As `TextTask.of_published`: by its problem type, or one label without a problem type."""
+        is_one = problem_type is None and len(label_names or ()) == 1
+        return cls(label_names) if label_names is not None and (problem_type == cls.problem_type or is_one) else None
 
     @property
     def known_labels(self) -> None:
@@ -99,7 +114,7 @@ class Regression(_OneNumber):
     @classmethod
     def of_examples(cls, examples: Sequence[TextExample], options: Mapping[str, Any]) -> Self:
         """As `TextTask.of_examples`; there are no options."""
-        check_options(options, (), cls.name)
+        cls.check_options(options)
         if not examples:
             raise DataError("there are no examples to learn from")
         targets = cls().targets(examples).astype(np.float64)
@@ -132,25 +147,6 @@ class Regression(_OneNumber):
         """The mean number of a text's windows."""
         return [ScorePrediction(score) for score in self._scores(encodings, logits)]
 
-    def scorer(self) -> "RegressionScorer":
-        return RegressionScorer(self)
-
-
-class RegressionScorer:
-    """Pearson, Spearman, mean squared and absolute error; the "loss" is the mean squared error."""
-
-    def __init__(self, task: Regression) -> None:
-        self.task, self.scores = task, RegressionScores()
-
-    def add(self, examples: Sequence[TextExample], predictions: Sequence[ScorePrediction]) -> None:
-        """As `Scorer.add`."""
-        self.scores.add(self.task.targets(examples), [prediction.score for prediction in predictions])
-
-    def results(self) -> dict[str, float]:
-        """As `Scorer.results`."""
-        results = self.scores.results()
-        return {"loss": results["mean_squared_error"], **results}
-
 
 @dataclass(frozen=True)
 class OrdinalRegression(_OneNumber):
@@ -159,6 +155,10 @@ class OrdinalRegression(_OneNumber):
     levels: tuple[str, ...] = ()  # from the lowest to the highest
 
     name: ClassVar[str] = "ordinal-regression"
+    label_kind: ClassVar[LabelKind] = "class"
+    options: ClassVar[Mapping[str, Option]] = {
+        "levels": Option(list[str], "Of ordinal regression, from the lowest to the highest.")
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -171,6 +171,11 @@ class OrdinalRegression(_OneNumber):
         return self.levels
 
     @classmethod
+    def labels_in(cls, options: Mapping[str, Any]) -> Sequence[str] | None:
+        """The levels, where they are given."""
+        return options.get("levels")
+
+    @classmethod
     def of_examples(cls, examples: Sequence[TextExample], options: Mapping[str, Any]) -> Self:
         """As `TextTask.of_examples`.
 
@@ -181,7 +186,7 @@ class OrdinalRegression(_OneNumber):
         Raises:
             DataError: labels that are no numbers, without "levels"; or fewer than two.
         """
-        check_options(options, ("levels",), cls.name)
+        cls.check_options(options)
         found = names_of(examples)
         levels = tuple(options.get("levels") or found)
         if not options.get("levels"):
@@ -212,27 +217,6 @@ class OrdinalRegression(_OneNumber):
         scores = self._scores(encodings, logits)
         places = np.clip(np.rint(scores), 0, len(self.levels) - 1).astype(int).tolist()
         return [LevelPrediction(self.levels[place], score) for place, score in zip(places, scores, strict=True)]
-
-    def scorer(self) -> "OrdinalScorer":
-        return OrdinalScorer(self)
-
-
-class OrdinalScorer:
-    """What `RegressionScorer` gives of the numbers; and of the levels accuracy, macro F1 and Matthews."""
-
-    def __init__(self, task: OrdinalRegression) -> None:
-        self.task, self.numbers, self.levels = task, RegressionScores(), ClassificationScores(len(task.levels))
-
-    def add(self, examples: Sequence[TextExample], predictions: Sequence[LevelPrediction]) -> None:
-        """As `Scorer.add`."""
-        targets = self.task.targets(examples)
-        self.numbers.add(targets, [prediction.score for prediction in predictions])
-        self.levels.add(targets, [self.task.levels.index(prediction.label) for prediction in predictions])
-
-    def results(self) -> dict[str, float]:
-        """As `Scorer.results`."""
-        results = self.numbers.results()
-        return {"loss": results["mean_squared_error"], **self.levels.results(), **results}
 
 
 def _is_number(name: str) -> bool:

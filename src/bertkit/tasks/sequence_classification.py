@@ -1,4 +1,4 @@
-"""Which label has a text or a pair: one of two or more, or any number of them.
+"""Single- and multi-label classification of texts and text pairs.
 
 Devlin et al. 2018, section 4.1. Shape letters: B sequences, N examples, C labels.
 """
@@ -11,15 +11,17 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from bertkit.batch import LabeledBatch
 from bertkit.errors import DataError, UsageError
-from bertkit.heads import Network
-from bertkit.tasks.cross_entropy import WEIGHT_OPTIONS, OneOfClasses, Weighted, balanced_weights, weights_asked_for
-from bertkit.tasks.metrics import ClassificationScores, MultiLabelScores
+from bertkit.heads import NetworkOutput
+from bertkit.tasks.cross_entropy import OneOfClasses, Weighted, balanced_weights, weights_asked_for
+from bertkit.tasks.examples import TextExample
+from bertkit.tasks.reading.texts import LabelKind
+from bertkit.tasks.scoring import OneLabel, SeveralLabels
 from bertkit.tasks.task import Loss
-from bertkit.tasks.texts import OfTexts, TextExample, check_options, mean_over_windows, names_of, place_of_name
+from bertkit.tasks.texts import OfTexts, mean_over_windows, names_of, place_of_name
 from bertkit.tokenizer import Encodings
 
 _SMALLEST = 1e-16  # probability, in the loss of predictions
@@ -57,7 +59,7 @@ class _Classification(OfTexts, Weighted):
         Raises:
             DataError: fewer than two labels, or one that only one example has.
         """
-        check_options(options, WEIGHT_OPTIONS, cls.name)
+        cls.check_options(options)
         found = names_of(examples)
         for example, why in cls.unusable_examples(examples):
             raise example.error(why)
@@ -97,8 +99,17 @@ class SequenceClassification(OneOfClasses, _Classification):
     """One label of C for each text."""
 
     name: ClassVar[str] = "sequence-classification"
+    label_kind: ClassVar[LabelKind] = "class"
     best_by: ClassVar[str] = "accuracy"
     problem_type: ClassVar[str | None] = "single_label_classification"
+
+    @classmethod
+    def of_published(cls, label_names: tuple[str, ...] | None, problem_type: str | None) -> Self | None:
+        """As `TextTask.of_published`; without a problem type it has two labels or more."""
+        is_other = problem_type in ("regression", "multi_label_classification")
+        if label_names is None or is_other or (problem_type is None and len(label_names) == 1):
+            return None
+        return cls(label_names)
 
     @classmethod
     def _check_names(cls, found: Mapping[str, Sequence[TextExample]]) -> None:
@@ -129,28 +140,24 @@ class SequenceClassification(OneOfClasses, _Classification):
             for place, row in zip(best, probabilities.tolist(), strict=True)
         ]
 
-    def scorer(self) -> "ClassificationScorer":
-        return ClassificationScorer(self)
+    def predicted(self, predictions: Sequence[LabelPrediction]) -> np.ndarray:
+        """(N,) int64."""
+        return np.array([self._numbers[prediction.label] for prediction in predictions], np.int64)
 
+    @property
+    def scoring(self) -> OneLabel:
+        return OneLabel(self.label_names)
 
-class ClassificationScorer:
-    """Loss, accuracy, macro F1, Matthews; of two labels the F1 of the second."""
+    def probabilities(
+        self, examples: Sequence[Any], predictions: Sequence[LabelPrediction], encodings: Encodings, logits: np.ndarray
+    ) -> tuple[np.ndarray, None]:
+        """(N, C) float32."""
+        return _probabilities(predictions, self.label_names).astype(np.float32), None
 
-    def __init__(self, task: SequenceClassification) -> None:
-        self.task, self.scores = task, ClassificationScores(len(task.label_names))
-        self._loss = self._number = 0.0
-
-    def add(self, examples: Sequence[TextExample], predictions: Sequence[LabelPrediction]) -> None:
-        """As `Scorer.add`."""
-        names, labels = self.task.label_names, self.task.targets(examples)
-        found = [prediction.probabilities[names[label]] for label, prediction in zip(labels, predictions, strict=True)]
-        self._loss -= float(np.log(np.maximum(found, _SMALLEST)).sum())
-        self._number += len(labels)
-        self.scores.add(labels, [self.task._numbers[prediction.label] for prediction in predictions])
-
-    def results(self) -> dict[str, float]:
-        """As `Scorer.results`."""
-        return {"loss": self._loss / max(self._number, 1), **self.scores.results()}
+    def losses(self, truth: np.ndarray, predictions: Sequence[LabelPrediction]) -> np.ndarray:
+        """(N,) negative log-likelihood, nats."""
+        found = _probabilities(predictions, self.label_names)[np.arange(len(truth)), truth]
+        return -np.log(np.maximum(found, _SMALLEST))
 
 
 @dataclass(frozen=True)
@@ -161,9 +168,10 @@ class MultiLabelClassification(_Classification):
     half of it away from 0 and 1.
     """
 
-    thresholds: tuple[float, ...] = ()  # probability from which on a text has a label; (): 0.5
+    thresholds: tuple[float, ...] = ()  # probability from which on a text has a label; (): 0.5  # pyrefly: ignore
 
     name: ClassVar[str] = "multi-label-classification"
+    label_kind: ClassVar[LabelKind] = "set"
     best_by: ClassVar[str] = "micro_f1"
     problem_type: ClassVar[str | None] = "multi_label_classification"
 
@@ -173,6 +181,16 @@ class MultiLabelClassification(_Classification):
             raise UsageError(f"{len(self.thresholds)} thresholds for {len(self.label_names)} labels")
         if any(not 0 <= threshold <= 1 for threshold in self.thresholds):
             raise UsageError(f"thresholds={self.thresholds!r:.60}: expected probabilities from 0 to 1")
+
+    @classmethod
+    def of_published(cls, label_names: tuple[str, ...] | None, problem_type: str | None) -> Self | None:
+        """As `TextTask.of_published`."""
+        return None if label_names is None or problem_type != cls.problem_type else cls(label_names)
+
+    @property
+    def has_thresholds(self) -> bool:
+        """As `TextTask.has_thresholds`."""
+        return bool(self.thresholds)
 
     @classmethod
     def _check_names(cls, found: Mapping[str, Sequence[TextExample]]) -> None:
@@ -198,10 +216,9 @@ class MultiLabelClassification(_Classification):
         """(1,) sequences times labels."""
         return torch.tensor([batch.labels.numel()], dtype=torch.float64)
 
-    def loss(self, network: nn.Module, part: LabeledBatch, totals: Tensor) -> Loss:
+    def loss(self, outputs: NetworkOutput, part: LabeledBatch, totals: Tensor) -> Loss:
         """Binary cross-entropy in nats, the mean over sequences and labels."""
-        assert isinstance(network, Network)
-        logits = network(part.batch).logits[self.head].float()
+        logits = outputs.logits[self.head].float()
         targets = part.labels * (1 - self.label_smoothing) + self.label_smoothing / 2
         weights = self._weights(logits)
         loss = F.binary_cross_entropy_with_logits(logits, targets, pos_weight=weights, reduction="sum")
@@ -229,36 +246,41 @@ class MultiLabelClassification(_Classification):
             for decided, row in zip(has, probabilities.tolist(), strict=True)
         ]
 
-    def scorer(self) -> "MultiLabelScorer":
-        return MultiLabelScorer(self)
+    def predicted(self, predictions: Sequence[LabelsPrediction]) -> np.ndarray:
+        """(N, C) bool."""
+        has = [[name in prediction.labels for name in self.label_names] for prediction in predictions]
+        return np.array(has, np.bool_).reshape(-1, len(self.label_names))
 
-    def tuned(self, examples: Sequence[TextExample], predictions: Sequence[LabelsPrediction]) -> Self:
+    @property
+    def scoring(self) -> SeveralLabels:
+        return SeveralLabels(self.label_names)
+
+    def probabilities(
+        self, examples: Sequence[Any], predictions: Sequence[LabelsPrediction], encodings: Encodings, logits: np.ndarray
+    ) -> tuple[np.ndarray, None]:
+        """(N, C) float64."""
+        return _probabilities(predictions, self.label_names), None
+
+    @staticmethod
+    def label_of(example: TextExample) -> Any:
+        """The set of its labels."""
+        label: Any = example.label
+        return {label} if isinstance(label, str) else set(label or ())
+
+    def losses(self, truth: np.ndarray, predictions: Sequence[LabelsPrediction]) -> np.ndarray:
+        """(N,) negative log-likelihood of a decision, nats: the mean over labels."""
+        found = _probabilities(predictions, self.label_names)
+        return -np.log(np.maximum(np.where(truth, found, 1 - found), _SMALLEST)).mean(axis=1)
+
+    def with_calibrated_thresholds(
+        self, examples: Sequence[TextExample], predictions: Sequence[LabelsPrediction]
+    ) -> Self:
         """Of each label the threshold with the best F1 on these examples, halfway between two probabilities; 0.5 where
         none or all of them have it."""
         targets = self.targets(examples) > 0
         found = _probabilities(predictions, self.label_names)
         best = [best_threshold(targets[:, i], found[:, i]) for i in range(len(self.label_names))]
         return replace(self, thresholds=tuple(best))
-
-
-class MultiLabelScorer:
-    """Loss, the share of texts whose labels are all right ("accuracy"), micro and macro F1."""
-
-    def __init__(self, task: MultiLabelClassification) -> None:
-        self.task, self.scores = task, MultiLabelScores(len(task.label_names))
-        self._loss = self._number = 0.0
-
-    def add(self, examples: Sequence[TextExample], predictions: Sequence[LabelsPrediction]) -> None:
-        """As `Scorer.add`."""
-        names, targets = self.task.label_names, self.task.targets(examples)
-        found = _probabilities(predictions, names)
-        self._loss -= float(np.log(np.maximum(np.where(targets > 0, found, 1 - found), _SMALLEST)).sum())
-        self._number += targets.size
-        self.scores.add(targets, [[name in prediction.labels for name in names] for prediction in predictions])
-
-    def results(self) -> dict[str, float]:
-        """As `Scorer.results`."""
-        return {"loss": self._loss / max(self._number, 1), **self.scores.results()}
 
 
 def best_threshold(targets: np.ndarray, probabilities: np.ndarray) -> float:
@@ -279,5 +301,6 @@ def best_threshold(targets: np.ndarray, probabilities: np.ndarray) -> float:
     return float(candidates[np.abs(candidates - 0.5).argmin()])
 
 
-def _probabilities(predictions: Sequence[LabelsPrediction], names: Sequence[str]) -> np.ndarray:
-    return np.array([[prediction.probabilities[name] for name in names] for prediction in predictions])
+def _probabilities(predictions: Sequence[LabelPrediction | LabelsPrediction], names: Sequence[str]) -> np.ndarray:
+    found = [[prediction.probabilities[name] for name in names] for prediction in predictions]
+    return np.array(found, np.float64).reshape(-1, len(names))

@@ -1,18 +1,27 @@
 """What the training loop knows of a task, and what evaluation and prediction know of one over texts."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
-from bertkit.batch import LabeledBatch, LabeledEncodings
+from bertkit.batch import Batch, LabeledBatch, LabeledEncodings
 from bertkit.errors import UsageError
+from bertkit.files import BadRows
+from bertkit.heads import Network, NetworkOutput
+from bertkit.tasks.feed import LabeledFeed
 from bertkit.tasks.field_types import check_field_types
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.layout import Layout, OnLong
+from bertkit.transformer import EncoderOutput
+
+Encode = Callable[[Callable[[EncoderOutput, Batch], Tensor]], Tensor]
+"""Applies a function of the encoder's output for a batch to all sequences: its rows, float32."""
 
 
 class Loss(NamedTuple):
@@ -29,8 +38,8 @@ class Task(Protocol):
         """(k,) float64: what the losses of a batch are divided by, added over ranks before it is used."""
         ...
 
-    def loss(self, network: nn.Module, part: Any, totals: Tensor) -> Loss:
-        """The share of one part in the loss of a batch with these totals."""
+    def loss(self, outputs: Any, part: Any, totals: Tensor) -> Loss:
+        """The share of one part in the loss of a batch with these totals, from the output of the network for it."""
         ...
 
     def metrics(self, sums: Tensor) -> dict[str, float]:
@@ -55,6 +64,15 @@ class Scorer(Protocol):
 
 
 @dataclass(frozen=True)
+class Option:
+    """A choice of how to train a task: on the command line, and a parameter of its estimator."""
+
+    type: Any  # of its value on the command line
+    help: str
+    default: Any = None
+
+
+@dataclass(frozen=True)
 class TextTask(ABC):
     """A task over texts, from examples to predictions: a frozen dataclass whose fields are its settings.
 
@@ -68,9 +86,14 @@ class TextTask(ABC):
     of_tokens: ClassVar[bool]  # whether a row of logits belongs to a token; else to a sequence
     best_by: ClassVar[str]  # the metric that decides which weights are the best
     on_long: ClassVar[OnLong] = "truncate"  # what is done with examples that are too long, unless asked otherwise
-    problem_type: ClassVar[str | None] = None  # what config.json calls the kind of labels, where published models do
-
     example_type: ClassVar[type]  # of the examples that it reads
+    options: ClassVar[Mapping[str, Option]] = {}  # of `of_examples`, by name
+    training_defaults: ClassVar[Mapping[str, Any]] = {}  # fine-tuning settings that differ from the usual ones
+
+    trains_vectors: ClassVar[bool] = False  # of a sentence encoder, of length 1, which the model keeps
+    problem_type: ClassVar[str | None] = None  # what config.json calls the kind of labels, where published models do
+    pipeline: ClassVar[str]  # what the Hugging Face hub calls the task
+    peft_type: ClassVar[str | None] = None  # what the PEFT library calls it
 
     label_names: tuple[str, ...] | None = None  # of the head's outputs, in order; None: their meaning is fixed
 
@@ -86,6 +109,11 @@ class TextTask(ABC):
         check_field_types(self)
 
     @property
+    def has_thresholds(self) -> bool:
+        """Whether predictions depend on thresholds that were chosen on dev examples."""
+        return False
+
+    @property
     def known_labels(self) -> tuple[str, ...] | None:
         """The names that examples may have as labels; None: they have none."""
         return self.label_names
@@ -95,6 +123,17 @@ class TextTask(ABC):
         """Training examples of which nothing can be learned, with ``held_out`` dev examples that do not fit the others,
         and why: each once, for those who set them aside. Without them others may become so."""
         return []
+
+    @classmethod
+    def check_options(cls, options: Mapping[str, Any]) -> None:
+        """Check that every option is one of the task's.
+
+        Raises:
+            UsageError: it is not.
+        """
+        for name in options:
+            if name not in cls.options:
+                raise UsageError(f"{cls.name} has no {name}: expected {' or '.join(cls.options) or 'no options'}")
 
     @classmethod
     @abstractmethod
@@ -108,6 +147,49 @@ class TextTask(ABC):
             DataError: no examples, or labels that cannot be learned.
             UsageError: an option that this task does not have.
         """
+
+    @classmethod
+    def of_published(cls, label_names: tuple[str, ...] | None, problem_type: str | None) -> Self | None:
+        """The task of a model that was published with this head; None: the model is not for this task.
+
+        Args:
+            label_names, problem_type: as its config.json says.
+        """
+        return None
+
+    @classmethod
+    @abstractmethod
+    def read(
+        cls,
+        path: str | Path,
+        *,
+        labeled: bool = True,
+        columns: Mapping[str, str] = {},
+        label_names: Sequence[str] | None = None,
+        bad_rows: BadRows | None = None,
+    ) -> Iterator[Any]:
+        """The examples of a file, one at a time.
+
+        Args:
+            labeled: False: labels are not read.
+            columns: names by role, where they cannot be recognized by their names.
+            label_names: the labels there may be, where the task has names; None: any.
+            bad_rows: takes the rows that cannot be used; None: such a row is an error.
+
+        Raises:
+            DataError: a file or a row that cannot be used.
+            UsageError: columns for a reader that has none.
+        """
+
+    @classmethod
+    def labels_in(cls, options: Mapping[str, Any]) -> Sequence[str] | None:
+        """The labels there may be in training files, by the options of `of_examples`; None: any."""
+        return None
+
+    @classmethod
+    @abstractmethod
+    def card_example(cls, example: Any) -> str:
+        """Python code of an input like that of an example, for the model card."""
 
     @classmethod
     @abstractmethod
@@ -131,12 +213,12 @@ class TextTask(ABC):
             )
         return cls.example(*item)
 
-    @abstractmethod
     def totals(self, batch: LabeledBatch) -> Tensor:
-        """As `Task.totals`."""
+        """As `Task.totals`: (1,) rows of labels."""
+        return torch.tensor([len(batch.labels)], dtype=torch.float64)
 
     @abstractmethod
-    def loss(self, network: nn.Module, part: LabeledBatch, totals: Tensor) -> Loss:
+    def loss(self, outputs: NetworkOutput, part: LabeledBatch, totals: Tensor) -> Loss:
         """As `Task.loss`."""
 
     @abstractmethod
@@ -176,10 +258,27 @@ class TextTask(ABC):
     def scorer(self) -> Scorer:
         """An empty count of predictions."""
 
-    def tuned(self, examples: Sequence[Any], predictions: Sequence[Any]) -> Self:
-        """The task with what is set on held-out examples after training, such as a threshold."""
+    def constant_predictions(self, train: Sequence[Any], dev: Sequence[Any]) -> tuple[str, list[Any]]:
+        """The same prediction for every dev example, the best for the training examples, and the name of this method:
+        a baseline. A `JudgedTask` has `constant_logits` instead."""
+        raise NotImplementedError
+
+    def with_calibrated_thresholds(self, examples: Sequence[Any], predictions: Sequence[Any]) -> Self:
+        """The task with the thresholds that are best on these held-out examples."""
         return self
 
-    def finished(self, network: nn.Module) -> Self:
-        """The task once training is over; it may change the head, to give what published heads of its kind give."""
+    def feed(self, data: LabeledEncodings, batch_size: int, seed: int) -> LabeledFeed:
+        """The batches of training."""
+        return LabeledFeed(data, batch_size, seed)
+
+    def fit_head(self, network: Network, encode: Encode, labels: np.ndarray) -> None:  # noqa: B027 optional
+        """Set the weights of the head that are not trained by gradients; before every evaluation, and at the end.
+
+        Args:
+            encode: applies a function of the encoder's output to all training sequences.
+            labels: of the training sequences.
+        """
+
+    def fold_target_scaling(self, head: nn.Module) -> Self:
+        """The task after training, when its head is changed to compute targets in their own unit."""
         return self

@@ -1,48 +1,52 @@
-"""Examples that are one text or a pair, with one label, and what all tasks over them share."""
+"""Base class of tasks whose examples are texts or pairs of texts."""
 
-from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
 from bertkit.batch import LabeledEncodings
 from bertkit.errors import DataError, UsageError
-from bertkit.tasks.examples import naming_long_ones
-from bertkit.tasks.task import TextTask
+from bertkit.files import BadRows
+from bertkit.tasks.examples import TextExample, naming_long_ones
+from bertkit.tasks.judged import JudgedTask
+from bertkit.tasks.reading.texts import LabelKind, read_labeled_texts
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.layout import Layout
 
-Label = str | float | tuple[str, ...]
-
 
 @dataclass(frozen=True)
-class TextExample:
-    """A text, or a pair of texts, and what is to be said of it."""
+class OfTexts(JudgedTask):
+    """A task over texts and pairs."""
 
-    text: str
-    pair: str | None = None
-    label: Label | None = None  # a name; a number; any number of names; None: not known
-    place: str = ""  # file and line, for errors
-
-    @property
-    def num_characters(self) -> int:
-        return len(self.text) + len(self.pair or "")
-
-    def error(self, problem: str) -> DataError:
-        """The error of this example, which names its file and line, or else its text."""
-        return DataError(f"{self.place or repr(self.text[:60])}: {problem}")
-
-
-@dataclass(frozen=True)
-class OfTexts(TextTask):
-    """What the tasks over texts and pairs have in common."""
-
+    label_kind: ClassVar[LabelKind]  # of its files
     head: ClassVar[str] = "sequence_classification"
     of_tokens: ClassVar[bool] = False
     example_type: ClassVar[type] = TextExample
+    pipeline: ClassVar[str] = "text-classification"
+    peft_type: ClassVar[str | None] = "SEQ_CLS"
+
+    @classmethod
+    def read(
+        cls,
+        path: str | Path,
+        *,
+        labeled: bool = True,
+        columns: Mapping[str, str] = {},
+        label_names: Sequence[str] | None = None,
+        bad_rows: BadRows | None = None,
+    ) -> Iterator[TextExample]:
+        """As `TextTask.read`."""
+        kind = cls.label_kind if labeled else None
+        return read_labeled_texts(path, kind, columns=columns, label_names=label_names, bad_rows=bad_rows)
+
+    @classmethod
+    def card_example(cls, example: TextExample) -> str:
+        """As `TextTask.card_example`: a text, or a pair."""
+        return '"A good day."' if example.pair is None else '("A good day.", "The day is good.")'
 
     @classmethod
     def example(cls, item: str | tuple[str, str] | TextExample, label: Any = None, place: str = "") -> TextExample:
@@ -84,14 +88,6 @@ class OfTexts(TextTask):
     def labeled(self, examples: Sequence[TextExample], encodings: Encodings) -> LabeledEncodings:
         """As `TextTask.labeled`; every window of a text has the text's label."""
         return LabeledEncodings(encodings, self.targets(examples)[encodings.text_index])
-
-    @abstractmethod
-    def targets(self, examples: Sequence[TextExample]) -> np.ndarray:
-        """(N, ...) the labels as the loss reads them.
-
-        Raises:
-            DataError: a label that is missing, or not one of this task.
-        """
 
 
 def mean_over_windows(encodings: Encodings, logits: np.ndarray) -> np.ndarray:
@@ -139,14 +135,3 @@ def place_of_name(names: Mapping[str, int], name: str, example: TextExample) -> 
         shown = ", ".join(list(names)[:8]) + (", ..." if len(names) > 8 else "")
         raise example.error(f"the label {name!r} is not one of the model's ({shown}): correct it, or train with it")
     return names[name]
-
-
-def check_options(options: Mapping[str, Any], known: Sequence[str], task: str) -> None:
-    """Check that every option is one of the task's.
-
-    Raises:
-        UsageError: it is not.
-    """
-    for name in options:
-        if name not in known:
-            raise UsageError(f"{task} has no {name}: expected {' or '.join(known) or 'no options'}")

@@ -1,4 +1,4 @@
-"""Which label has each word of a text: entities as characters of the text, or plain labels such as parts of speech.
+"""Token classification: entities as characters of the text, or plain labels of words such as parts of speech.
 
 Devlin et al. 2018, section 5.3: the first piece of a word is labeled, the others are not. A text of any length is read
 in windows; each word is answered for by the one window that owns its first piece. Shape letters: S sequences, T tokens,
@@ -6,8 +6,9 @@ W words, C labels.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Self, get_args
 
 import numpy as np
@@ -15,11 +16,13 @@ import torch
 
 from bertkit.batch import IGNORED, LabeledEncodings
 from bertkit.errors import DataError, UsageError
-from bertkit.tasks.cross_entropy import WEIGHT_OPTIONS, OneOfClasses, balanced_weights, weights_asked_for
+from bertkit.files import BadRows
+from bertkit.tasks.cross_entropy import OneOfClasses, balanced_weights, weights_asked_for
 from bertkit.tasks.examples import TaggedText, error_in, naming_long_ones
-from bertkit.tasks.metrics import ClassificationScores, EntityScores
+from bertkit.tasks.judged import JudgedTask
+from bertkit.tasks.reading.tagged import read_tagged
+from bertkit.tasks.scoring import EntityLabels, Scoring, WordLabels
 from bertkit.tasks.tags import OUTSIDE, Scheme, Tags, complete_names, guess_scheme, misspelled, spell
-from bertkit.tasks.texts import check_options
 from bertkit.tasks.words import Words, entities_of_spans, spaced, words_of
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.encoding import Span
@@ -53,7 +56,7 @@ class TagsPrediction:
 
 
 @dataclass(frozen=True)
-class TokenClassification(OneOfClasses):
+class TokenClassification(OneOfClasses, JudgedTask):
     """One label of C for each word."""
 
     scheme: Scheme = "BIO"  # how the labels spell entities
@@ -64,6 +67,35 @@ class TokenClassification(OneOfClasses):
     of_tokens: ClassVar[bool] = True
     example_type: ClassVar[type] = TaggedText
     on_long: ClassVar[OnLong] = "window"
+    of_words: ClassVar[bool] = True
+    pipeline: ClassVar[str] = "token-classification"
+    peft_type: ClassVar[str | None] = "TOKEN_CLS"
+
+    @classmethod
+    def of_published(cls, label_names: tuple[str, ...] | None, problem_type: str | None) -> Self | None:
+        """As `TextTask.of_published`; words are separated by spaces, as in CoNLL files."""
+        return None if label_names is None else cls(label_names, scheme=guess_scheme(label_names), words="spaces")
+
+    @classmethod
+    def read(
+        cls,
+        path: str | Path,
+        *,
+        labeled: bool = True,
+        columns: Mapping[str, str] = {},
+        label_names: Sequence[str] | None = None,
+        bad_rows: BadRows | None = None,
+    ) -> Iterator[TaggedText]:
+        """As `TextTask.read`."""
+        scheme = None if label_names is None else guess_scheme(label_names)
+        return read_tagged(
+            path, labeled=labeled, columns=columns, scheme=scheme, label_names=label_names, bad_rows=bad_rows
+        )
+
+    @classmethod
+    def card_example(cls, example: TaggedText) -> str:
+        """As `TextTask.card_example`."""
+        return '"Ada Lovelace was born in London."'
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -84,7 +116,7 @@ class TokenClassification(OneOfClasses):
             options: "class_weights", "balanced" or a weight for each tag, those of types completed included;
                 "label_smoothing", 0 to below 1.
         """
-        check_options(options, WEIGHT_OPTIONS, cls.name)
+        cls.check_options(options)
         if not examples:
             raise DataError("there are no examples to learn from")
         counts = Counter(tag for example in examples for tag in _tags_of(example))
@@ -158,8 +190,27 @@ class TokenClassification(OneOfClasses):
         scores[tokens < 0, self.label_names.index(OUTSIDE) if OUTSIDE in self.label_names else 0] = 0.0
         return scores, tokens >= 0
 
-    def scorer(self) -> "TagScorer":
-        return TagScorer(self)
+    def probabilities(
+        self, examples: Sequence[TaggedText], predictions: Sequence[Any], encodings: Encodings, logits: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(W, C) float32, and (W,) bool."""
+        scores, was_read = self.word_scores(examples, encodings, logits)
+        return np.exp(scores).astype(np.float32), was_read
+
+    def predicted(self, predictions: Sequence[TagsPrediction]) -> np.ndarray:
+        """(W,) int64."""
+        numbers = self._tags().numbers
+        return np.array([numbers[label] for prediction in predictions for label in prediction.labels], np.int64)
+
+    @property
+    def scoring(self) -> Scoring:
+        tags = self._tags()
+        return WordLabels(self.label_names) if self.scheme == "plain" else EntityLabels(tags.types, tags)
+
+    @staticmethod
+    def label_of(example: TaggedText) -> Any:
+        """Its tags."""
+        return example.tags
 
     def likeliest(self, scores: np.ndarray, cu_words: np.ndarray) -> np.ndarray:
         """(W,) the labels of words, from (W, C) log probabilities: well-formed in each text."""
@@ -236,30 +287,6 @@ class TokenClassification(OneOfClasses):
                     example.place, example.text, f"the tag {name!r} of word {place + 1}, {word!r}, {problem}"
                 )
         return np.array(found, np.int64)
-
-
-class TagScorer:
-    """Of entities F1, precision, recall, macro F1 and the accuracy of the tags; of plain labels accuracy, macro F1 and
-    Matthews."""
-
-    def __init__(self, task: TokenClassification) -> None:
-        tags = task._tags()
-        self.task = task
-        self.scores = ClassificationScores(len(tags.names)) if task.scheme == "plain" else EntityScores(tags)
-
-    def add(self, examples: Sequence[TaggedText], predictions: Sequence[TagsPrediction]) -> None:
-        """As `Scorer.add`."""
-        labels = self.task.targets(examples)
-        numbers = self.task._tags().numbers
-        found = [numbers[label] for prediction in predictions for label in prediction.labels]
-        if isinstance(self.scores, EntityScores):
-            self.scores.add(labels, found, np.cumsum([0, *(len(prediction.words) for prediction in predictions)]))
-        else:
-            self.scores.add(labels, found)
-
-    def results(self) -> dict[str, float]:
-        """As `Scorer.results`."""
-        return self.scores.results()
 
 
 def first_pieces(texts: Sequence[str], words: Sequence[Sequence[Span]], encodings: Encodings) -> np.ndarray:

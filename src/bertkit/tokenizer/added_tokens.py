@@ -1,4 +1,4 @@
-"""Added tokens: whole words that are found in a text before it is split (``tokenizers``' AddedToken)."""
+"""Added tokens: strings that are matched in a text before it is split (``tokenizers``' AddedToken)."""
 
 import re
 import unicodedata
@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 NO_MARKS = np.array([[np.iinfo(np.int64).max, 0, 0]])
-"""Marks of texts in which no added token was found: the last row alone."""
+"""Marks of texts without added tokens: the last row alone."""
 
 _SPACES = frozenset("\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000") | set(map(chr, range(0x2000, 0x200B)))
 # Of Unicode's Alphabetic and Join_Control what is no letter, mark or number by category: circled letters, joiners.
@@ -40,7 +40,7 @@ class Finder:
         spelled = {
             spell(token.content).encode(): (token, token_id) for token, token_id in zip(tokens, ids, strict=True)
         }
-        self._tokens = {content: found for content, found in spelled.items() if content}
+        self._tokens = {content: token for content, token in spelled.items() if content}
         longest_first = sorted(self._tokens, key=len, reverse=True)
         self._pattern = re.compile(b"|".join(map(re.escape, longest_first))) if longest_first else None
 
@@ -49,7 +49,7 @@ class Finder:
         return bool(self._tokens)
 
     def marks(self, data: bytes, bounds: np.ndarray) -> np.ndarray:
-        """What the engine takes for ``marks``: first byte, byte after and id of each token found.
+        """What the engine takes for ``marks``: first byte, byte after and id of each matched token.
 
         Args:
             bounds: (num_texts + 1,) first byte of each text in ``data``, which is UTF-8.
@@ -57,8 +57,8 @@ class Finder:
         if self._pattern is None or not self._pattern.search(data):
             return NO_MARKS
         borders = bounds.tolist()
-        found = [mark for start, end in pairwise(borders) for mark in self._in_text(data, start, end)]
-        return np.concatenate([np.array(found, np.int64).reshape(-1, 3), NO_MARKS])
+        marks = [mark for start, end in pairwise(borders) for mark in self._in_text(data, start, end)]
+        return np.concatenate([np.array(marks, np.int64).reshape(-1, 3), NO_MARKS])
 
     def _in_text(self, data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int]]:
         assert self._pattern is not None

@@ -1,6 +1,6 @@
 """Characters to letters: cleaning, decomposition, accents and lower case, as the published tokenizer has them.
 
-What becomes of each code point is read from a table, because that tokenizer's Unicode is a version of its own: its
+The normal form of each code point is read from a table, because that tokenizer mixes Unicode versions: its
 categories are of Unicode 8, its decompositions of Unicode 9, its lower case of Unicode 17. The tables are derived from
 it, code point by code point, by ``tools/make_character_tables.py``.
 
@@ -9,8 +9,8 @@ several for one that decomposes. Forms are numbered by what they do to the words
 
     0                             itself, a letter of a word: most code points
     1                             white space
-    2 ... first_cjk - 1           punctuation: a word of its own
-    first_cjk ... first_other - 1 a CJK character: a word of its own, where CJK characters are split
+    2 ... first_cjk - 1           punctuation: a separate word
+    first_cjk ... first_other - 1 a CJK character: a separate word, if CJK characters are split
     first_other ...               any other: letters of a word, or nothing
 
 The form of code point c is ``forms[pages[c // 128] + c % 128]``: most pages of Unicode share a block of forms.
@@ -40,7 +40,7 @@ PUNCTUATION = 1 << 30
 ADDITIONAL = 1 << 31  # not the first letter of its character; set while reading
 
 INVALID = -1
-"""In place of a code point: bytes that are not UTF-8."""
+"""Instead of a code point: bytes that are not UTF-8."""
 _REPLACEMENT = 0xFFFD
 
 
@@ -121,21 +121,21 @@ def form_of(code, pages, forms):
 
 
 @lean_part
-def normalize(data, position, end, place, pages, forms, form_letters, normal):
+def normalize(data, position, end, char_index, pages, forms, form_letters, normal):
     """Characters from ``position`` on to letters, until ``end`` or until ``normal`` is full.
 
-    Where it stops the next character starts anew: no mark is parted from its letter. Marks in a row are put into
-    canonical order, but places do not travel with a mark that moves: as published, the n-th character keeps the n-th
-    place, and an additional letter has the place of what stands before it in the end.
+    It stops only before a new letter, so no mark is separated from its letter. Marks in a row are put into
+    canonical order, but character indices do not move with a mark: as published, the n-th character keeps the n-th
+    index, and an additional letter has the index of the character before it after sorting.
 
     Args:
         data: UTF-8 bytes.
-        place: number of the character at ``position`` within its text.
-        normal: (n, 4) int64, is written to: packed letter with its code point, the place it comes from, and two columns
-            of scratch.
+        char_index: number of the character at ``position`` within its text.
+        normal: (n, 4) int64, is written to: packed letter with its code point, the index of its character, and two
+            scratch columns.
 
     Returns:
-        The next position, its place and the number of letters, -1 where marks in a row do not fit in ``normal``.
+        The next position, its character index, and the number of letters or -1 if the marks do not fit in ``normal``.
     """
     count = np.int64(0)
     row = np.int64(-1)  # where marks in a row start in normal, -1: the last letter is no mark
@@ -144,8 +144,8 @@ def normalize(data, position, end, place, pages, forms, form_letters, normal):
         code, following = decode(data, position, end)
         form = form_of(code, pages, forms)
         if form == 0 and row < 0 and count < len(normal):  # most characters
-            normal[count, 0], normal[count, 1] = code, place
-            position, place, count = following, place + 1, count + 1
+            normal[count, 0], normal[count, 1] = code, char_index
+            position, char_index, count = following, char_index + 1, count + 1
             continue
         first, last = np.int64(form_letters[form]), np.int64(form_letters[form + 1])
         if last - first > len(normal) - count and form_letters[first] & CLASS == 0:
@@ -169,15 +169,15 @@ def normalize(data, position, end, place, pages, forms, form_letters, normal):
                 if at > first:
                     letter |= ADDITIONAL
             if count == len(normal):
-                return position, place, np.int64(-1)
+                return position, char_index, np.int64(-1)
             normal[count, 0] = letter
-            normal[count, 1] = place
+            normal[count, 1] = char_index
             count += 1
         position = following
-        place += 1
+        char_index += 1
     if row >= 0:
         count = _settle(normal, row, count, in_order, all_dropped)
-    return position, place, count
+    return position, char_index, count
 
 
 @lean_part
@@ -201,19 +201,19 @@ def _settle(normal, start, end, in_order, all_dropped):
                 normal[ordered, 2] = normal[at, 0]
                 ordered += 1
         last_class = next_class
-    for at in range(start, end):  # places of the marks that are not additional, as they stood
+    for at in range(start, end):  # character indices of the marks that are not additional, before sorting
         if normal[at, 0] & ADDITIONAL == 0:
             normal[next_own, 3] = normal[at, 1]
             next_own += 1
-    place = normal[start, 1]  # of the letter before, if the first mark is additional
+    char_index = normal[start, 1]  # of the letter before, if the first mark is additional
     kept, next_own = start, start
     for at in range(start, end):
         letter = normal[at, 0] if in_order else normal[at, 2]
         if letter & ADDITIONAL == 0:
-            place = normal[next_own, 3]
+            char_index = normal[next_own, 3]
             next_own += 1
         if letter & DROPPED == 0:
             normal[kept, 0] = letter & (CODE_POINT | PUNCTUATION)
-            normal[kept, 1] = place
+            normal[kept, 1] = char_index
             kept += 1
     return kept

@@ -19,13 +19,13 @@ _TEXTS_AT_A_TIME = 8_192
 class DomainWord:
     """A word of the texts that the vocabulary breaks into pieces."""
 
-    word: str  # as the tokenizer has it: lower-cased for an uncased vocabulary
+    word: str  # as the tokenizer has it: lowercased for an uncased vocabulary
     num_occurrences: int
     num_pieces: int
 
     @property
     def num_pieces_saved(self) -> int:
-        """By how many tokens the texts become shorter if it is an entry of its own."""
+        """The number of tokens that the texts become shorter if the word is an entry."""
         return self.num_occurrences * (self.num_pieces - 1)
 
 
@@ -53,19 +53,19 @@ def find_domain_words(
     while chunk := list(islice(texts, _TEXTS_AT_A_TIME)):
         occurrences.update(_broken_words(tokenizer, chunk))
     unk_id = engine.vocabulary.id(engine.vocabulary.special.unk)
-    found = []
+    words = []
     for word, num_occurrences in occurrences.items():
         if num_occurrences >= min_frequency and word.isalpha() and len(word) <= engine.max_characters_per_word:
             pieces = tokenizer.encode(word).input_ids[1:-1].tolist()
-            found.append(DomainWord(word, num_occurrences, len(word) if unk_id in pieces else len(pieces)))
-    found = [word for word in found if word.num_pieces > 1]
-    return sorted(found, key=lambda word: (-word.num_pieces_saved, word.word))[:num_words]
+            words.append(DomainWord(word, num_occurrences, len(word) if unk_id in pieces else len(pieces)))
+    words = [word for word in words if word.num_pieces > 1]
+    return sorted(words, key=lambda word: (-word.num_pieces_saved, word.word))[:num_words]
 
 
 def extend_vocabulary(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
     """The tokenizer with ``words`` as new entries after all others, whose ids stay as they are.
 
-    The longest entry is matched first, so a new word is found wherever it stands, and also at the start of longer
+    The longest entry is matched first, so a new word is matched everywhere, and also at the start of longer
     words that are no entries themselves: with "cardio" new, "cardiology" may become "cardio ##logy".
 
     Raises:
@@ -81,8 +81,8 @@ def extend_vocabulary(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
     for token_id, (word, encoding) in enumerate(zip(words, extended.encode_batch(words), strict=True), start=size):
         if encoding.input_ids[1:-1].tolist() != [token_id]:
             raise UsageError(
-                f"{word!r} would never be found, for it is not one word to this tokenizer: give words without spaces "
-                "and punctuation, lower-cased and without accents for an uncased vocabulary"
+                f"{word!r} would never be matched, because it is not one word to this tokenizer: give words without "
+                "spaces and punctuation, lowercased and without accents for an uncased vocabulary"
             )
     return extended
 
@@ -97,15 +97,15 @@ def _broken_words(tokenizer: Tokenizer, texts: list[str]) -> list[str]:
     lasts = np.append(firsts[1:], len(ids))
     broken = (word_ids[firsts] >= 0) & ((lasts - firsts > 1) | (ids[firsts] == unk_id))
     text_of_token = np.repeat(np.arange(len(encodings)), encodings.seqlens)
-    found = []
+    words = []
     for first, last in zip(firsts[broken].tolist(), lasts[broken].tolist(), strict=True):
         if ids[first] == unk_id:
             start, end = encodings.offsets[first].tolist()
-            found.append(tokenizer.normalize(texts[text_of_token[first]][start:end]).strip())
+            words.append(tokenizer.normalize(texts[text_of_token[first]][start:end]).strip())
         else:
             pieces = [vocabulary.tokens[piece] for piece in ids[first:last]]
-            found.append(pieces[0] + "".join(piece.removeprefix(CONTINUATION) for piece in pieces[1:]))
-    return found
+            words.append(pieces[0] + "".join(piece.removeprefix(CONTINUATION) for piece in pieces[1:]))
+    return words
 
 
 def _wordpiece(tokenizer: Tokenizer) -> WordPiece:

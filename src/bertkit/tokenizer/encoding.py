@@ -56,7 +56,7 @@ class Encoding:
     token_type_ids: np.ndarray  # (n,) int32, 0 for [CLS] A [SEP], 1 for B [SEP]
     special_tokens_mask: np.ndarray  # (n,) bool, True for the [CLS] and [SEP] that were added
     offsets: np.ndarray  # (n, 2) int32, characters of the original text; (0, 0) for special tokens
-    word_ids: np.ndarray  # (n,) int32, -1 for special tokens; counted anew in text B
+    word_ids: np.ndarray  # (n,) int32, -1 for special tokens; starting at 0 again in text B
     num_tokens_cut: int = 0  # tokens lost to truncation
     cut_spans: tuple[Span | None, ...] = ()  # per text, the characters that were cut
     text_index: int = 0  # which text (or pair) of the call this is, or is a window of
@@ -90,7 +90,7 @@ class Encodings(Sequence[Encoding]):
 
     @property
     def num_texts_cut(self) -> int:
-        """Texts of which something was cut, in however many sequences."""
+        """Number of truncated texts, regardless of the number of their sequences."""
         return len(np.unique(self.text_index[self.num_tokens_cut > 0]))
 
     @property
@@ -112,7 +112,7 @@ class Encodings(Sequence[Encoding]):
         SentencePiece keep in a token; of a token that is nothing else both are equal.
 
         Args:
-            tokens: (n,) places among the T, of no special tokens.
+            tokens: (n,) indices among the T tokens, none of them special.
             texts: those that were encoded; for tokens of second texts, the second ones.
         """
         of_token = self.text_index[np.searchsorted(self.cu_seqlens, tokens, "right") - 1]

@@ -11,12 +11,12 @@ These arrays go from function to function one by one, under the same names (comp
     pages, forms, form_letters, first_other what becomes of each character, see characters.py
     edges, unk_id, cls_id, sep_id           the vocabulary, see matching.py; ids of special tokens
     cache (a power of 2, 16) int64          runs and their pieces, see below; a run stands in one of two rows
-    normal (n, 4) int64                     scratch: letters of the run at hand, and the place each comes from
+    normal (n, 4) int64                     scratch: letters of the current run, each with its character index
     word (longest word, 2) int64            scratch: the same of the word at hand
     ids (n,) int32                          the result; n at least the number of bytes and 2 for each text
     spans (n or RING, 3) int32              start and end in characters, number of the word; with RING rows not wanted
 
-Places count the characters of a text, words its words.
+Character indices count the characters of a text, word ids its words.
 
 The machine code of this file, characters.py and matching.py is kept together: after editing one of them touch this one.
 """
@@ -27,7 +27,7 @@ from bertkit.compiled import lean, lean_inline, lean_part
 from bertkit.tokenizer.characters import CODE_POINT, INVALID, PUNCTUATION, SPACE, decode, form_of, normalize
 from bertkit.tokenizer.matching import entry_of, longest_entry
 
-# A row of the cache is 16 numbers of 64 bits, two lines of the processor's own caches, of which a common word needs
+# A row of the cache is 16 numbers of 64 bits, two lines of the processor's caches; a common word needs
 # one. The first four hold the bytes of a run, padded with zeros, and in the last byte their number. The other twelve
 # hold a piece each: id, then start and end in characters of the run and word of the run, 8 bits each, and in the first
 # one's upper 8 bits how many there are.
@@ -60,7 +60,7 @@ def tokenize(
 
     Args:
         bounds: (num_texts + 1,) int64, first byte of each text.
-        marks: (num_marks + 1, 3) int64: first byte, byte after, and id of tokens found in the texts beforehand, in
+        marks: (num_marks + 1, 3) int64: first byte, byte after, and id of tokens matched in the texts beforehand, in
             order; and a last row that starts beyond the texts.
         texts: (num_texts + 1, 2) int64, is written to: number of pieces before each text, and how many stretches of
             its bytes are not UTF-8.
@@ -72,16 +72,16 @@ def tokenize(
     for text in range(len(bounds) - 1):
         texts[text, 0], texts[text, 1] = count, 0
         count = _give(count, cls_id, _ZERO, _ZERO, _NONE, ids, spans)
-        position, place, number = bounds[text], _ZERO, _ZERO
+        position, char_index, number = bounds[text], _ZERO, _ZERO
         while position < bounds[text + 1]:
             end = bounds[text + 1]
             if end > marks[next_mark, 0]:
                 end = marks[next_mark, 0]
-            start, first_place = position, place
+            start, first_char_index = position, char_index
             form, code, following = _ZERO, _ZERO, position
             while position + 8 <= end:
                 size = _num_letters(eight_bytes(data, position))
-                position, place = position + size, place + size
+                position, char_index = position + size, char_index + size
                 if size < 8:
                     break
             while position < end:
@@ -92,16 +92,16 @@ def tokenize(
                     code, following = decode(data, position, end)
                     form = form_of(code, pages, forms)
                     texts[text, 1] += code == INVALID
-                if 0 < form < first_other:  # white space or a word of its own
+                if 0 < form < first_other:  # white space or a separate word
                     break
-                position, place = following, place + 1
+                position, char_index = following, char_index + 1
             if start < position:
                 known = _look_up(data, start, position, cache)
                 if known >= 0:
-                    count, number = _recall(cache, known, count, first_place, number, ids, spans)
+                    count, number = _recall(cache, known, count, first_char_index, number, ids, spans)
                 else:
                     count, number = _learn(
-                        data, start, position, count, first_place, number,
+                        data, start, position, count, first_char_index, number,
                         pages, forms, form_letters, edges, unk_id, cache, normal, word, ids, spans,
                     )  # fmt: skip
                     if count < 0:
@@ -110,14 +110,16 @@ def tokenize(
                 if form != SPACE:
                     letter = np.int64(form_letters[form_letters[form]]) & CODE_POINT
                     token_id = entry_of(letter if letter else code, edges)
-                    count = _give(count, token_id if token_id >= 0 else unk_id, place, place + 1, number, ids, spans)
+                    count = _give(
+                        count, token_id if token_id >= 0 else unk_id, char_index, char_index + 1, number, ids, spans
+                    )
                     number += 1
-                position, place = following, place + 1
+                position, char_index = following, char_index + 1
             elif position < bounds[text + 1]:
-                first_place, position = place, marks[next_mark, 1]
+                first_char_index, position = char_index, marks[next_mark, 1]
                 for at in range(end, position):
-                    place += (data[at] & 0xC0) != 0x80  # a byte that starts a character
-                count = _give(count, marks[next_mark, 2], first_place, place, number, ids, spans)
+                    char_index += (data[at] & 0xC0) != 0x80  # a byte that starts a character
+                count = _give(count, marks[next_mark, 2], first_char_index, char_index, number, ids, spans)
                 number, next_mark = number + 1, next_mark + 1
         count = _give(count, sep_id, _ZERO, _ZERO, _NONE, ids, spans)
     texts[len(bounds) - 1, 0] = count
@@ -212,15 +214,15 @@ def _holds(cache, row, key):
 
 
 @lean_inline
-def _recall(cache, found, count, place, number, ids, spans):
+def _recall(cache, found, count, char_index, number, ids, spans):
     """Give the pieces in a row of the cache; returns the next piece and word."""
     num_pieces, num_words = cache[found, KEY_NUMBERS] >> 56, 0
     for at in range(KEY_NUMBERS, KEY_NUMBERS + num_pieces):
         piece = cache[found, at]
         ids[count] = piece & 0xFFFFFFFF
         if len(spans) != RING:
-            spans[count, 0] = place + (piece >> 32 & 0xFF)
-            spans[count, 1] = place + (piece >> 40 & 0xFF)
+            spans[count, 0] = char_index + (piece >> 32 & 0xFF)
+            spans[count, 1] = char_index + (piece >> 40 & 0xFF)
             spans[count, 2] = number + (piece >> 48 & 0xFF)
         num_words = (piece >> 48 & 0xFF) + 1
         count += 1
@@ -229,7 +231,7 @@ def _recall(cache, found, count, place, number, ids, spans):
 
 @lean_part
 def _learn(
-    data, start, end, count, place, number,
+    data, start, end, count, char_index, number,
     pages, forms, form_letters, edges, unk_id, cache, normal, word, ids, spans,
 ):  # fmt: skip
     """Pieces of a run that is not in the cache: its letters, split into words at punctuation, matched; and put there.
@@ -237,25 +239,27 @@ def _learn(
     Returns:
         The next piece and word; piece -1 where ``normal`` has too few rows.
     """
-    first_count, first_place, first_number = count, place, number
-    position, length, last_place = start, _ZERO, place
+    first_count, first_char_index, first_number = count, char_index, number
+    position, length, last_char_index = start, _ZERO, char_index
     while position < end:
-        position, place, num_letters = normalize(data, position, end, place, pages, forms, form_letters, normal)
+        position, char_index, num_letters = normalize(
+            data, position, end, char_index, pages, forms, form_letters, normal
+        )
         if num_letters < 0:
             return num_letters, number
         for at in range(num_letters):
             alone = normal[at, 0] & PUNCTUATION != 0
             if alone and length > 0:
-                count = _word(length, last_place, count, number, edges, unk_id, word, ids, spans)
+                count = _word(length, last_char_index, count, number, edges, unk_id, word, ids, spans)
                 length, number = _ZERO, number + 1
             if length < len(word):
                 word[length, 0], word[length, 1] = normal[at, 0] & CODE_POINT, normal[at, 1]
-            length, last_place = length + 1, normal[at, 1]
+            length, last_char_index = length + 1, normal[at, 1]
             if alone:
-                count = _word(length, last_place, count, number, edges, unk_id, word, ids, spans)
+                count = _word(length, last_char_index, count, number, edges, unk_id, word, ids, spans)
                 length, number = _ZERO, number + 1
     if length > 0:
-        count = _word(length, last_place, count, number, edges, unk_id, word, ids, spans)
+        count = _word(length, last_char_index, count, number, edges, unk_id, word, ids, spans)
         number += 1
     if end - start <= _MAX_CACHED_BYTES and count - first_count <= _MAX_CACHED_PIECES:
         key = _key(data, start, end - start)
@@ -265,7 +269,7 @@ def _learn(
         cache[row, KEY_NUMBERS] = 0
         for piece in range(first_count, count):
             at = piece if len(spans) != RING else piece & (RING - 1)
-            first, last = spans[at, 0] - first_place, spans[at, 1] - first_place
+            first, last = spans[at, 0] - first_char_index, spans[at, 1] - first_char_index
             span = first | last << 8 | (spans[at, 2] - first_number) << 16
             cache[row, KEY_NUMBERS + piece - first_count] = ids[piece] | span << 32
         cache[row, KEY_NUMBERS] |= (count - first_count) << 56
@@ -273,7 +277,7 @@ def _learn(
 
 
 @lean_part
-def _word(length, last_place, count, number, edges, unk_id, word, ids, spans):
+def _word(length, last_char_index, count, number, edges, unk_id, word, ids, spans):
     """Pieces of the word at hand, [UNK] where it is too long or cannot be spelled; returns the next piece."""
     first_count, start = count, _ZERO
     if length <= len(word):
@@ -284,7 +288,7 @@ def _word(length, last_place, count, number, edges, unk_id, word, ids, spans):
             count = _give(count, token_id, word[start, 1], word[end - 1, 1] + 1, number, ids, spans)
             start = end
     if start < length:
-        count = _give(first_count, unk_id, word[0, 1], last_place + 1, number, ids, spans)
+        count = _give(first_count, unk_id, word[0, 1], last_char_index + 1, number, ids, spans)
     return count
 
 

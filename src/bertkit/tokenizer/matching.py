@@ -1,6 +1,6 @@
 """A vocabulary as a trie, and words to pieces by it: the longest entry first (Wu et al. 2016, section 4.1).
 
-A trie is a tree of letters: the path from the root spells the entries, and stepping along it while it goes on finds the
+A trie is a tree of letters: the path from the root spells the entries, and following it as far as possible gives the
 longest entry that starts a word without trying the shorter ones. Its edges stand in one hash table, by node and letter.
 """
 
@@ -22,7 +22,7 @@ _HASH = -7046029254386353131  # 2 ** 64 / golden ratio, made odd, as a signed nu
 
 
 def build_trie(tokens: Sequence[str]) -> np.ndarray:
-    """The trie of all ``tokens``, whose ids are their places: (a power of 2, 2) int64 edges, as above.
+    """The trie of all ``tokens``, whose ids are their indices: (a power of 2, 2) int64 edges, as above.
 
     An entry that text can never spell is harmless: no path leads to it.
     """

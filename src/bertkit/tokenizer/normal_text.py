@@ -13,12 +13,12 @@ from bertkit.tokenizer.characters import CODE_POINT, SPACE, Characters, decode, 
 
 @dataclass(frozen=True, eq=False)
 class NormalTexts:
-    """Texts after normalization, end to end; a token found in one beforehand stands as one NUL, which no text keeps."""
+    """Texts after normalization, concatenated; an added token is one NUL, a character that normalization removes."""
 
     data: bytes  # UTF-8
     bounds: np.ndarray  # (num_texts + 1,) int64, first byte of each text
     first_characters: np.ndarray  # (num_texts + 1,) int64, first character of each text
-    places: np.ndarray  # (num_characters, 2) int64, start and end in characters of the text as given
+    offsets: np.ndarray  # (num_characters, 2) int64, start and end in characters of the text as given
     marks: np.ndarray  # (num_marks + 1, 3) int64, as the engine takes them
 
 
@@ -32,13 +32,13 @@ def normalize_texts(data: np.ndarray, bounds: np.ndarray, marks: np.ndarray, cha
     """
     num_bytes = int(bounds[-1] - bounds[0])
     codes = np.empty(3 * num_bytes, np.uint32)  # a CJK character, three bytes, with a space on both sides
-    places = np.empty((len(codes), 2), np.int64)
+    offsets = np.empty((len(codes), 2), np.int64)
     first_characters = np.empty(len(bounds), np.int64)
     mark_places = np.empty(len(marks), np.int64)
     scratch = np.empty((max(256, num_bytes), 4), np.int64)
     pages, forms, form_letters, first_cjk, first_other = characters
     count = _normalize_texts(
-        data, bounds, marks, pages, forms, form_letters, first_cjk, first_other, scratch, codes, places,
+        data, bounds, marks, pages, forms, form_letters, first_cjk, first_other, scratch, codes, offsets,
         first_characters, mark_places,
     )  # fmt: skip
     codes = codes[:count]
@@ -48,35 +48,35 @@ def normalize_texts(data: np.ndarray, bounds: np.ndarray, marks: np.ndarray, cha
     new_marks[:-1, 0] = first_bytes[mark_places[:-1]]
     new_marks[:-1, 1] = new_marks[:-1, 0] + 1
     text = codes.tobytes().decode("utf-32-le")
-    return NormalTexts(text.encode(), first_bytes[first_characters], first_characters, places[:count], new_marks)
+    return NormalTexts(text.encode(), first_bytes[first_characters], first_characters, offsets[:count], new_marks)
 
 
 @lean
 def _normalize_texts(
-    data, bounds, marks, pages, forms, form_letters, first_cjk, first_other, scratch, codes, places,
+    data, bounds, marks, pages, forms, form_letters, first_cjk, first_other, scratch, codes, offsets,
     first_characters, mark_places,
 ):  # fmt: skip
     count, next_mark = np.int64(0), np.int64(0)
     for text in range(len(bounds) - 1):
         first_characters[text] = count
-        position, place = bounds[text], np.int64(0)
+        position, char_index = bounds[text], np.int64(0)
         while position < bounds[text + 1]:
             end = min(bounds[text + 1], marks[next_mark, 0])
-            start, first_place = position, place
+            start, first_char_index = position, char_index
             form, code, following = np.int64(0), np.int64(0), position
             while position < end:
                 code, following = decode(data, position, end)
                 form = form_of(code, pages, forms)
                 if form == SPACE or first_cjk <= form < first_other:
                     break
-                position, place = following, place + 1
+                position, char_index = following, char_index + 1
             while start < position:
-                start, first_place, num_letters = normalize(
-                    data, start, position, first_place, pages, forms, form_letters, scratch
+                start, first_char_index, num_letters = normalize(
+                    data, start, position, first_char_index, pages, forms, form_letters, scratch
                 )
                 for at in range(num_letters):
                     codes[count] = scratch[at, 0] & CODE_POINT
-                    places[count, 0], places[count, 1] = scratch[at, 1], scratch[at, 1] + 1
+                    offsets[count, 0], offsets[count, 1] = scratch[at, 1], scratch[at, 1] + 1
                     count += 1
             if position < end:
                 letter = np.int64(0)
@@ -85,15 +85,15 @@ def _normalize_texts(
                     letter = letter if letter else code
                 for at in range(1 if form == SPACE else 3):
                     codes[count] = letter if at == 1 else 0x20
-                    places[count, 0], places[count, 1] = place, place + 1
+                    offsets[count, 0], offsets[count, 1] = char_index, char_index + 1
                     count += 1
-                position, place = following, place + 1
+                position, char_index = following, char_index + 1
             elif position < bounds[text + 1]:
                 position, mark_places[next_mark] = marks[next_mark, 1], count
-                codes[count], places[count, 0] = 0, place
+                codes[count], offsets[count, 0] = 0, char_index
                 for at in range(end, position):
-                    place += (data[at] & 0xC0) != 0x80  # a byte that starts a character
-                places[count, 1] = place
+                    char_index += (data[at] & 0xC0) != 0x80  # a byte that starts a character
+                offsets[count, 1] = char_index
                 count, next_mark = count + 1, next_mark + 1
     first_characters[len(bounds) - 1] = count
     return count

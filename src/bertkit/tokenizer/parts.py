@@ -24,7 +24,7 @@ class Room:
         self._ids, self._spans = np.empty(0, np.int32), np.empty((RING, 3), np.int32)
 
     def arrays(self, num_pieces: int, with_spans: bool) -> tuple[np.ndarray, np.ndarray]:
-        """``ids`` and ``spans`` as engine.py describes them, for at least so many pieces."""
+        """``ids`` and ``spans`` as engine.py describes them, for at least ``num_pieces`` pieces."""
         if len(self._ids) < num_pieces:
             self._ids = np.empty(num_pieces, np.int32)
         if with_spans and len(self._spans) < max(num_pieces, RING + 1):
@@ -76,7 +76,9 @@ def in_order(work: Callable[[int, int, Room], Result], borders: Sequence[int], n
         room = Room()
         yield from (work(first, last, room) for first, last in pairwise(borders))
         return
-    rooms = [Room() for _ in range(2 * num_threads)]  # a thread goes on while its last result waits for an earlier one
+    rooms = [
+        Room() for _ in range(2 * num_threads)
+    ]  # a thread continues while its last result waits for an earlier one
     waiting: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(num_threads) as executor:
         for (first, last), room in zip(pairwise(borders), cycle(rooms)):

@@ -164,7 +164,7 @@ class Tokenizer:
         return [self.vocabulary.tokens[token_id] for token_id in encoding.input_ids]
 
     def normalize(self, text: str) -> str:
-        """The text as it is before splitting: cleaned, and for an uncased vocabulary lower-cased without accents."""
+        """The text as it is before splitting: cleaned, and for an uncased vocabulary lowercased without accents."""
         return self.engine.normalize(text)
 
     @property

@@ -73,7 +73,7 @@ def train_vocabulary(
 
 
 def _learn(engine: tokenizers.Tokenizer, trainer: trainers.WordPieceTrainer, lines: Iterable[str]) -> None:
-    """In a thread of its own, for the library lets no signal through until it is done; a stop ends the lines."""
+    """Run in a separate thread, because the library blocks signals until it returns; a stop ends the lines."""
     stopped = Event()
 
     def until_stopped() -> Iterator[str]:
@@ -94,7 +94,7 @@ def _bar(texts: Iterable[str], what: str, total: int | None = None) -> tqdm:
 
 
 def _written(texts: Iterable[str], file: TextIO) -> Iterator[str]:
-    """The texts, each also written to a file, on a line of its own."""
+    """The texts, each also written to a file, one per line."""
     for text in texts:
         file.write(" ".join(text.splitlines()) + "\n")
         yield text

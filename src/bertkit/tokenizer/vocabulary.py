@@ -16,7 +16,7 @@ _RESERVED = re.compile(r"\[unused\d+\]")
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """How a vocabulary spells the tokens with a role of their own; defaults as in the published BERT vocabularies."""
+    """The special tokens of a vocabulary; defaults as in the published BERT vocabularies."""
 
     pad: str = "[PAD]"  # fills rows at the padded border
     unk: str = "[UNK]"  # a word the vocabulary cannot spell
@@ -149,5 +149,7 @@ def from_ids(ids: Iterable[tuple[str, int]], special: SpecialTokens) -> Vocabula
     by_id = sorted(ids, key=lambda pair: pair[1])
     for expected, (token, token_id) in enumerate(by_id):
         if token_id != expected:
-            raise DataError(f"the vocabulary's ids have a gap or a double at {expected}: found {token!r} as {token_id}")
+            raise DataError(
+                f"the vocabulary's ids have a gap or a duplicate at {expected}: {token!r} has id {token_id}"
+            )
     return Vocabulary(tuple(token for token, _ in by_id), special)

@@ -56,7 +56,7 @@ class _Part(NamedTuple):
 class WordPiece:
     """The tokenizing engine of one vocabulary; threads may share it.
 
-    ``added_tokens`` are whole words, found before anything else is done.
+    ``added_tokens`` are matched as whole words before anything else.
     """
 
     vocabulary: Vocabulary
@@ -133,7 +133,7 @@ class WordPiece:
         return self._tokenize_parts(part, borders(bounds), with_spans, num_threads, None)
 
     def normalize(self, text: str) -> str:
-        """The text as it is before splitting: cleaned, and lower-cased and without accents where the vocabulary is."""
+        """The text as it is before splitting: cleaned, and lowercased and without accents where the vocabulary is."""
         data = text.encode()
         bounds = np.array([0, len(data)])
         return normalize_texts(np.frombuffer(data, np.uint8), bounds, NO_MARKS, self._characters).data.decode()
@@ -148,7 +148,7 @@ class WordPiece:
         return join_pieces(tokens)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what is built when first used, some of which belongs to one process."""
+        """The state without lazily built members, some of which belong to one process."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def _tokenize_parts(
@@ -159,7 +159,7 @@ class WordPiece:
         num_threads: int | None,
         normalized: Finder | None,
     ) -> tuple[Pieces, np.ndarray]:
-        """The texts between each two borders to tokens, by one thread; put together here, while the threads go on."""
+        """The tokens of the texts between consecutive borders, one thread each, concatenated as they arrive."""
 
         def work(first: int, last: int, room: Room) -> tuple[np.ndarray, ...]:
             if normalized:
@@ -212,8 +212,8 @@ class WordPiece:
         ids, spans, texts = self._tokenize_part(part, True, self._workspaces_of_normal_text, room)
         inside = np.flatnonzero(spans[:, 2] >= 0)  # not [CLS] and [SEP]
         first_characters = np.repeat(normal.first_characters[:-1], np.diff(texts[:, 0]))[inside]
-        spans[inside, 0] = normal.places[first_characters + spans[inside, 0], 0]
-        spans[inside, 1] = normal.places[first_characters + spans[inside, 1] - 1, 1]
+        spans[inside, 0] = normal.offsets[first_characters + spans[inside, 0], 0]
+        spans[inside, 1] = normal.offsets[first_characters + spans[inside, 1] - 1, 1]
         return ids, spans, texts
 
     @cached_property
@@ -279,7 +279,7 @@ _CLEANUP = (
 
 
 def _starts(lengths: np.ndarray) -> np.ndarray:
-    """(n + 1,) int64: where each of so many bytes or characters starts, and where the last one ends."""
+    """(n + 1,) int64: the start of each byte or character, and the end of the last."""
     starts = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=starts[1:])
     return starts

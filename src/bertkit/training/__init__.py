@@ -5,7 +5,7 @@ Gives: trained weights, checkpoints that a run goes on from to the bit, metrics 
 May import: errors, files, executor, batch, transformer, heads, tasks.
 """
 
-from bertkit.training.gradients import compute_gradients, evaluate, without_dropout
+from bertkit.training.gradients import compute_gradients, evaluate, outputs_of, without_dropout
 from bertkit.training.metrics_log import MetricsLog, tensorboard_writer
 from bertkit.training.optimizers import OPTIMIZERS, AdamW2018, CombinedOptimizer, make_optimizer
 from bertkit.training.ranks import Ranks, whole
@@ -35,6 +35,7 @@ __all__ = [
     "learning_rate_factor",
     "load_state",
     "make_optimizer",
+    "outputs_of",
     "same_bits_threads",
     "stop_signals",
     "tensorboard_writer",

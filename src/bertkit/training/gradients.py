@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -16,6 +16,11 @@ from bertkit.training.ranks import is_sharded
 from bertkit.transformer.kernels import training_kernels
 
 Part = TypeVar("Part")
+
+
+def outputs_of(network: nn.Module, part: Any) -> Any:
+    """The output of the network for a part of a batch, which names the arguments that the network needs for it."""
+    return network(part.batch, **part.arguments)
 
 
 def compute_gradients(
@@ -138,6 +143,6 @@ def _sums_of(network: nn.Module, task: Task, dtype: torch.dtype, part: Part) -> 
     device, totals = next(network.parameters()).device, task.totals(part)
     if device.type == "cpu" and not is_sharded(network):
         with training_kernels(dtype, seed=0):
-            return task.loss(network, part, totals).sums
+            return task.loss(outputs_of(network, part), part, totals).sums
     with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
-        return task.loss(network, part, totals).sums
+        return task.loss(outputs_of(network, part), part, totals).sums

@@ -20,7 +20,7 @@ from tqdm import tqdm
 from bertkit.errors import NonFiniteError
 from bertkit.files.json_files import write_json
 from bertkit.tasks import Loss, Task
-from bertkit.training.gradients import backward_sharded, compute_gradients
+from bertkit.training.gradients import backward_sharded, compute_gradients, outputs_of
 from bertkit.training.metrics_log import MetricsLog
 from bertkit.training.optimizers import CombinedOptimizer
 from bertkit.training.ranks import Ranks, is_sharded, whole
@@ -143,7 +143,7 @@ class Trainer:
         seed = (settings.seed * 1_000_003 + state.step) * self.ranks.num_ranks + self.ranks.rank
 
         def loss(part: Any) -> Loss:
-            return self.task.loss(self.network, part, totals)
+            return self.task.loss(outputs_of(self.network, part), part, totals)
 
         if is_sharded(self.network):
             losses = backward_sharded(self.network, batch.to(device), loss, dtype=dtype, seed=seed)

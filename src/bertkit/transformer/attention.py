@@ -13,7 +13,7 @@ from bertkit.transformer.kernels import attention_with_probs, linear, self_atten
 
 
 class SelfAttention(nn.Module):
-    """Every token looks at every token of its own sequence, in ``num_heads`` ways at once."""
+    """Multi-head self-attention: every token attends to every token of its sequence, in ``num_heads`` heads."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()

@@ -32,7 +32,7 @@ class Embeddings(nn.Module):
         return dropout(self.norm(summed), self.dropout)
 
     def check(self, batch: Batch) -> None:
-        """Check that every id of a batch has its row in the tables; on a GPU, which tells that itself, positions only.
+        """Check that every id of a batch has its row in the tables; on a GPU, which checks that itself, positions only.
 
         Raises:
             UsageError: a sequence is longer than the position table, or an id is outside its table.
@@ -56,7 +56,7 @@ def check_positions(batch: Batch, max_positions: int) -> None:
 
 
 def check_rows(name: str, ids: Tensor, rows: nn.Embedding) -> None:
-    """Check that every id has its row in a table; not on a GPU, which tells that itself.
+    """Check that every id has its row in a table; not on a GPU, which checks that itself.
 
     Raises:
         UsageError: an id is outside the table.

@@ -1,4 +1,4 @@
-"""Every initial value, in one place."""
+"""Initial values of all parameters."""
 
 import math
 

@@ -39,7 +39,7 @@ class PreparedLayer:
 class PreparedBertEncoder:
     """What `BertEncoder.forward` computes, for inference.
 
-    Holds copies of the weights as they are now: `fits` tells whether the encoder's have changed since.
+    Holds copies of the weights as they are now: `fits` checks whether those of the encoder have changed since.
 
     Args:
         precision: "float32" or "float64", as the encoder's weights are; "bfloat16": products and hidden states in it;
@@ -101,11 +101,11 @@ def in_row_counts(batch: Batch) -> Batch:
 
 
 class WeightsAsTheyAre:
-    """Remembers the weights of an encoder, to tell whether they have changed since."""
+    """Records the weights of an encoder, to detect whether they have changed since."""
 
     def __init__(self, encoder: nn.Module) -> None:
         self._modules = list(encoder.modules())
-        # torch does not count the updates of parameters made in inference mode: those are prepared anew every time.
+        # torch does not count the updates of parameters made in inference mode: those are prepared again every time.
         self._is_counted = not any(parameter.is_inference() for parameter in encoder.parameters())
         self._state = _state_of(self._modules) if self._is_counted else []
 

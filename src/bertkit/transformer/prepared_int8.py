@@ -22,7 +22,7 @@ from bertkit.transformer.layer import EncoderLayer
 class HiddenStates(NamedTuple):
     """Hidden states in two forms: rounding to 8 bits does not add up from layer to layer in the residual stream.
 
-    Every row has a scale of its own, so that a text's vector does not depend on its company.
+    Every row has its own scale, so that the vector of a text does not depend on the other texts in the batch.
     """
 
     tensor: Tensor  # (T, D) float32, for the residual

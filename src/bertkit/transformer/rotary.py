@@ -24,7 +24,7 @@ class Rotary(NamedTuple):
 def rotary_of(position_ids: Tensor, theta: float, head_dim: int) -> Rotary:
     """The angles ``position * theta ** (-2 i / K)`` of pair i.
 
-    In float32 whatever the precision of the weights, as the published model computes them: at position 8,000 the
+    In float32 for any precision of the weights, as the published model computes them: at position 8,000 the
     rounding of a frequency turns by some 1e-4.
 
     Args:

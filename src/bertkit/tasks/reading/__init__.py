@@ -1,7 +1,6 @@
 """Files of labeled data to examples, one at a time, each with its file and line."""
 
 from bertkit.files import BadRows
-from bertkit.tasks.reading.by_task import read_examples
 from bertkit.tasks.reading.choices import read_choices
 from bertkit.tasks.reading.questions import read_questions
 from bertkit.tasks.reading.tagged import read_tagged
@@ -11,7 +10,6 @@ __all__ = [
     "BadRows",
     "LabelKind",
     "read_choices",
-    "read_examples",
     "read_labeled_texts",
     "read_questions",
     "read_tagged",

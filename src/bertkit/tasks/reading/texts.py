@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from bertkit.files import BadRows, location
 from bertkit.files.labeled_tables import Table, check_roles, open_table, text_of, unknown_label
-from bertkit.tasks.texts import TextExample
+from bertkit.tasks.examples import TextExample
 
 LabelKind = Literal["class", "set", "number"]
 """What a label is: one name, any number of names, or a real number."""

@@ -1,4 +1,4 @@
-"""The only place that knows which kernel runs. One signature each, equality-tested against a plain reference."""
+"""Kernels and their dispatch: one signature each, tested for equality with a plain reference."""
 
 from bertkit.transformer.kernels.attention import attention_with_probs
 from bertkit.transformer.kernels.inference import inference_kernels

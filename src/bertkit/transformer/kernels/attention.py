@@ -90,8 +90,8 @@ def attention_with_probs(
 
 def _near(length: int, window: int, device: torch.device) -> Tensor:
     """(L, L) bool: which tokens are at most ``window`` apart."""
-    places = torch.arange(length, device=device)
-    return (places[:, None] - places).abs() <= window
+    positions = torch.arange(length, device=device)
+    return (positions[:, None] - positions).abs() <= window
 
 
 def _equal_length_runs(seqlens: Sequence[int]) -> Iterator[tuple[slice, tuple[int, int]]]:

@@ -103,7 +103,7 @@ class OneDNNLinear(PlainLinear):
 class PlainInt8Linear:
     """``x W^T + b`` of quantized rows, by float32 operations: the reference.
 
-    Each row of W (output channel) is rounded to 8 bits at a scale of its own. The product is left as it comes, a
+    Each row of W (output channel) is rounded to 8 bits with its own scale. The product is left as it comes, a
     `Product`: the kernel that reads it next scales it on the way.
     """
 

@@ -48,7 +48,7 @@ class _VectorModel(PrimitiveModel):
         super().__init__(dmm, fe_type, FLOATS)
 
 
-def place_of(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> tuple[Any, ir.VectorType, int]:
+def pointer_of(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> tuple[Any, ir.VectorType, int]:
     """Where array[index] lies, what sixteen elements of it are, and the bytes of one."""
     lanes, align = STORED[array_type.dtype]
     data = context.make_array(array_type)(context, builder, array).data

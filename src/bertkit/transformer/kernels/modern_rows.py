@@ -34,7 +34,7 @@ def add_then_norm_forward(x, residual, norm, dropout, summed, normed, means, fac
             store(line, c, numbers)
             write(summed, row, c, numbers)
         mean = total(sums) / np.float32(width)
-        line[width:] = mean  # whatever is beyond the end is at no distance
+        line[width:] = mean  # values beyond the end do not count
         squares = broadcast(np.float32(0))
         for c in range(0, width, WIDTH):
             distance = load(line, c) - broadcast(mean)
@@ -64,7 +64,7 @@ def add_then_norm_backward(
             grad = read(grad_normed, row, c)
             n = (read(summed, row, c) - mean) * factor
             store(grad_weight, c, fma(grad, n, load(grad_weight, c)))
-            grad = grad * load(norm.weight, c)  # zero beyond the end, whatever n is there
+            grad = grad * load(norm.weight, c)  # zero beyond the end, for any n there
             sums = sums + grad
             products = fma(grad, n, products)
             store(scaled, c, n)
@@ -99,6 +99,6 @@ def gate_backward(grad_out, x, grad_x):
         for c in range(0, width, WIDTH):
             grad, left, right = read(grad_out, row, c), read(x, row, c), read(x, row, width + c)
             cdf, density = normal(left)
-            place = row * 2 * width + c
-            store_first(grad_x, place, grad * right * fma(left, density, cdf), width - c)
-            store_first(grad_x, place + width, grad * left * cdf, width - c)
+            offset = row * 2 * width + c
+            store_first(grad_x, offset, grad * right * fma(left, density, cdf), width - c)
+            store_first(grad_x, offset + width, grad * left * cdf, width - c)

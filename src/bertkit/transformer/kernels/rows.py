@@ -38,7 +38,7 @@ class Norm(NamedTuple):
 
 
 class Quantized(NamedTuple):
-    """Rows of 8-bit numbers, each with a scale of its own: ``x = scale * (value - 128) + middle``.
+    """Rows of 8-bit numbers, each with its own scale: ``x = scale * (value - 128) + middle``.
 
     The scale spreads the 256 values from the smallest number of the row to its largest.
     """
@@ -81,8 +81,8 @@ def _read(rows, row, column):
 
 def _read_array(rows, row, column):
     width = rows.shape[1]
-    place = row * width + column
-    return load(rows, place) if column + WIDTH <= width else load_first(rows, place, width - column)
+    offset = row * width + column
+    return load(rows, offset) if column + WIDTH <= width else load_first(rows, offset, width - column)
 
 
 def _read_product(rows, row, column):
@@ -94,11 +94,11 @@ def _read_product(rows, row, column):
 def write(rows, row, column, vector):
     """Write columns ``column`` to ``column + 15`` of a row, as far as it goes."""
     width = rows.shape[1]
-    place = row * width + column
+    offset = row * width + column
     if column + WIDTH <= width:
-        store(rows, place, vector)
+        store(rows, offset, vector)
     else:
-        store_first(rows, place, vector, width - column)
+        store_first(rows, offset, vector, width - column)
 
 
 @compiled
@@ -133,7 +133,7 @@ def _normalize_row(line, width, sums, norm, hidden, row):
     Returns the smallest and the largest numbers, lane by lane.
     """
     mean = total(sums) / np.float32(width)
-    line[width:] = mean  # whatever is beyond the end is at no distance
+    line[width:] = mean  # values beyond the end do not count
     squares = s1 = s2 = s3 = broadcast(np.float32(0))  # four sums in turn: none waits for the one before it
     for c in range(0, width, WIDTH):
         distance = load(line, c) - broadcast(mean)

@@ -1,7 +1,7 @@
 """Attention over a packed row, compiled: eight queries against sixteen keys at a time.
 
-Each sequence and head is done on its own, whatever its length and company: no padding, no groups of equal length, and
-the same bits in any batch. Shape letters: T total_tokens, D hidden_size, H num_heads, K head_dim, L tokens of a
+Each sequence and head is computed separately, regardless of length and batch: no padding, no groups of equal length,
+bit-identical results in any batch. Shape letters: T total_tokens, D hidden_size, H num_heads, K head_dim, L tokens of a
 sequence.
 """
 
@@ -130,8 +130,8 @@ def drop_tile(weights, first, last, dropout, number, row_step):
     stride = weights.shape[1]
     for row in range(QUERIES):
         for key in range(first, last, WIDTH):
-            place = row * stride + key
-            store(weights, place, apply_dropout(load(weights, place), dropout, number + row * row_step + key))
+            offset = row * stride + key
+            store(weights, offset, apply_dropout(load(weights, offset), dropout, number + row * row_step + key))
 
 
 @compiled
@@ -172,9 +172,9 @@ def put(block, num_rows, head_dim, rows, row, column):
     """Copy the other way."""
     width = block.shape[1]
     for r in range(num_rows):
-        place = (row + r) * rows.shape[1] + column
+        offset = (row + r) * rows.shape[1] + column
         for c in range(0, head_dim, WIDTH):
-            store_first(rows, place + c, load(block, r * width + c), head_dim - c)
+            store_first(rows, offset + c, load(block, r * width + c), head_dim - c)
 
 
 @compiled

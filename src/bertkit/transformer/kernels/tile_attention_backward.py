@@ -128,8 +128,8 @@ def _add_across(weights, rows, first, last, head_dim, sums):
     for c in range(0, head_dim, WIDTH):
         tile = load_tile(rows, c, width)
         for key in range(first, last):
-            place = key * width + c
-            store(sums, place, add_mixture(load(sums, place), weights, key, stride, tile))
+            offset = key * width + c
+            store(sums, offset, add_mixture(load(sums, offset), weights, key, stride, tile))
 
 
 @compiled
@@ -140,9 +140,9 @@ def _put_turned_back(block, num_rows, head_dim, rotary, rows, row, column):
     else:
         half, width = head_dim // 2, block.shape[1]
         for r in range(num_rows):
-            place = (row + r) * rows.shape[1] + column
+            offset = (row + r) * rows.shape[1] + column
             for c in range(0, half, WIDTH):
                 cos, sin = read(rotary[0], row + r, c), read(rotary[1], row + r, c)
                 left, right = load(block, r * width + c), load(block, r * width + half + c)
-                store_first(rows, place + c, left * cos + right * sin, half - c)
-                store_first(rows, place + half + c, right * cos - left * sin, half - c)
+                store_first(rows, offset + c, left * cos + right * sin, half - c)
+                store_first(rows, offset + half + c, right * cos - left * sin, half - c)

@@ -86,7 +86,7 @@ def larger_tile(a, b):
 
 @compiled
 def eight_lanes(v):
-    """Results 0 to 7 of ``totals_of_eight`` or ``largest_of_eight``, each in a vector of its own."""
+    """Results 0 to 7 of ``totals_of_eight`` or ``largest_of_eight``, each in a separate vector."""
     return lane(v, 0), lane(v, 2), lane(v, 4), lane(v, 6), lane(v, 8), lane(v, 10), lane(v, 12), lane(v, 14)
 
 

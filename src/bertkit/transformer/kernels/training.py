@@ -1,7 +1,7 @@
 """The steps of a layer in training: forward and backward by fast products and compiled kernels, on the CPU.
 
 Inside ``with training_kernels(...)`` the functions of this file take these paths, and outside, or for what they do not
-cover, torch's own operations: the reference. One thread computes; give each core a batch of its own.
+cover, torch's own operations: the reference. One thread computes; give each core a separate batch.
 
 In bfloat16 the products and what they write are bfloat16; weights, residual stream, sums and gradients of weights are
 float32. Shape letters: T rows, D columns, N outputs.

@@ -45,7 +45,7 @@ def add_norm_forward(x, residual, norm, dropout, out, means, factors):
             sums = sums + summed
             store(line, c, summed)
         mean = total(sums) / np.float32(width)
-        line[width:] = mean  # whatever is beyond the end is at no distance
+        line[width:] = mean  # values beyond the end do not count
         squares = broadcast(np.float32(0))
         for c in range(0, width, WIDTH):
             distance = load(line, c) - broadcast(mean)
@@ -76,7 +76,7 @@ def add_norm_backward(
             n = (summed - mean) * factor
             store(grad_weight, c, fma(grad, n, load(grad_weight, c)))
             store(grad_bias, c, load(grad_bias, c) + grad)
-            grad = grad * load(norm.weight, c)  # zero beyond the end, whatever n is there
+            grad = grad * load(norm.weight, c)  # zero beyond the end, for any n there
             sums = sums + grad
             products = fma(grad, n, products)
             store(scaled, c, n)

@@ -28,7 +28,7 @@ from bertkit.transformer.kernels.llvm_vectors import (
     larger_of,
     llvm_function,
     narrow,
-    place_of,
+    pointer_of,
     shuffle,
     smaller_of,
     suffix,
@@ -46,8 +46,8 @@ def load(typing_context, array, index):
     """array[index : index + 16]."""
 
     def generate(context, builder, signature, arguments):
-        place, _, align = place_of(context, builder, signature.args[0], *arguments[:2])
-        return widen(builder, builder.load(place, align=align))
+        pointer, _, align = pointer_of(context, builder, signature.args[0], *arguments[:2])
+        return widen(builder, builder.load(pointer, align=align))
 
     return VECTOR(array, types.intp), generate
 
@@ -57,10 +57,10 @@ def load_first(typing_context, array, index, count):
     """array[index : index + count] and zeros after it; a count above 16 is 16."""
 
     def generate(context, builder, signature, arguments):
-        place, lanes, align = place_of(context, builder, signature.args[0], *arguments[:2])
-        masked = llvm_function(builder, f"masked.load.{suffix(lanes)}.p0", lanes, [place.type, INT, BITS, lanes])
+        pointer, lanes, align = pointer_of(context, builder, signature.args[0], *arguments[:2])
+        masked = llvm_function(builder, f"masked.load.{suffix(lanes)}.p0", lanes, [pointer.type, INT, BITS, lanes])
         zeros = ir.Constant(lanes, None)
-        return widen(builder, builder.call(masked, [place, INT(align), first_lanes(builder, arguments[2]), zeros]))
+        return widen(builder, builder.call(masked, [pointer, INT(align), first_lanes(builder, arguments[2]), zeros]))
 
     return VECTOR(array, types.intp, types.intp), generate
 
@@ -70,8 +70,8 @@ def store(typing_context, array, index, vector):
     """array[index : index + 16] = vector."""
 
     def generate(context, builder, signature, arguments):
-        place, lanes, align = place_of(context, builder, signature.args[0], *arguments[:2])
-        builder.store(narrow(context, builder, arguments[2], lanes), place, align=align)
+        pointer, lanes, align = pointer_of(context, builder, signature.args[0], *arguments[:2])
+        builder.store(narrow(context, builder, arguments[2], lanes), pointer, align=align)
         return context.get_dummy_value()
 
     return types.void(array, types.intp, VECTOR), generate
@@ -82,12 +82,12 @@ def store_first(typing_context, array, index, vector, count):
     """array[index : index + count] = the first of vector; a count above 16 is 16."""
 
     def generate(context, builder, signature, arguments):
-        place, lanes, align = place_of(context, builder, signature.args[0], *arguments[:2])
+        pointer, lanes, align = pointer_of(context, builder, signature.args[0], *arguments[:2])
         masked = llvm_function(
-            builder, f"masked.store.{suffix(lanes)}.p0", ir.VoidType(), [lanes, place.type, INT, BITS]
+            builder, f"masked.store.{suffix(lanes)}.p0", ir.VoidType(), [lanes, pointer.type, INT, BITS]
         )
         numbers = narrow(context, builder, arguments[2], lanes)
-        builder.call(masked, [numbers, place, INT(align), first_lanes(builder, arguments[3])])
+        builder.call(masked, [numbers, pointer, INT(align), first_lanes(builder, arguments[3])])
         return context.get_dummy_value()
 
     return types.void(array, types.intp, VECTOR, types.intp), generate
@@ -98,8 +98,8 @@ def store_lowest_bytes(typing_context, array, index, vector):
     """array[index : index + 16] = the lowest 8 bits of each lane; a uint8 array."""
 
     def generate(context, builder, signature, arguments):
-        place, lanes, align = place_of(context, builder, signature.args[0], *arguments[:2])
-        builder.store(builder.trunc(builder.bitcast(arguments[2], INTS), lanes), place, align=align)
+        pointer, lanes, align = pointer_of(context, builder, signature.args[0], *arguments[:2])
+        builder.store(builder.trunc(builder.bitcast(arguments[2], INTS), lanes), pointer, align=align)
         return context.get_dummy_value()
 
     return types.void(array, types.intp, VECTOR), generate
@@ -120,8 +120,8 @@ def broadcast_from(typing_context, array, index):
     """array[index], of a float32 array, in all sixteen lanes: without the test for an index below 0."""
 
     def generate(context, builder, signature, arguments):
-        place, _, align = place_of(context, builder, signature.args[0], *arguments[:2])
-        one = builder.load(builder.bitcast(place, FLOAT.as_pointer()), align=align)
+        pointer, _, align = pointer_of(context, builder, signature.args[0], *arguments[:2])
+        one = builder.load(builder.bitcast(pointer, FLOAT.as_pointer()), align=align)
         return in_all_lanes(builder, one)
 
     return VECTOR(array, types.intp), generate
@@ -134,10 +134,10 @@ def transpose(typing_context, source, source_index, source_stride, target, targe
     def generate(context, builder, signature, arguments):
         def rows(first):
             array, index, stride = arguments[first : first + 3]
-            places = [builder.add(index, builder.mul(stride, stride.type(row))) for row in range(WIDTH)]
-            return [place_of(context, builder, signature.args[first], array, place)[0] for place in places]
+            indices = [builder.add(index, builder.mul(stride, stride.type(row))) for row in range(WIDTH)]
+            return [pointer_of(context, builder, signature.args[first], array, pointer)[0] for pointer in indices]
 
-        vectors = [builder.load(place, align=4) for place in rows(0)]
+        vectors = [builder.load(pointer, align=4) for pointer in rows(0)]
         for step in (1, 2, 4, 8):  # swap the off-diagonal blocks of every 2 * step square
             for row in range(WIDTH):
                 if not row & step:
@@ -146,8 +146,8 @@ def transpose(typing_context, source, source_index, source_stride, target, targe
                     swaps = [x + WIDTH if x & step else x + step for x in range(WIDTH)]
                     vectors[row] = shuffle(builder, upper, lower, stays)
                     vectors[row + step] = shuffle(builder, upper, lower, swaps)
-        for vector, place in zip(vectors, rows(3), strict=True):
-            builder.store(vector, place, align=4)
+        for vector, pointer in zip(vectors, rows(3), strict=True):
+            builder.store(vector, pointer, align=4)
         return context.get_dummy_value()
 
     return types.void(source, types.intp, types.intp, target, types.intp, types.intp), generate

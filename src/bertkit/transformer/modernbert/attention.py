@@ -13,7 +13,7 @@ from bertkit.transformer.rotary import Rotary, rotate
 
 
 class ModernBertAttention(nn.Module):
-    """Every token looks at the tokens of its own sequence, in a local layer at those within the window."""
+    """Multi-head self-attention: full within the sequence, in a local layer within a sliding window."""
 
     def __init__(self, config: ModernBertConfig, layer: int) -> None:
         super().__init__()

@@ -36,7 +36,7 @@ class ModernBertConfig:
     attention_dropout: float = 0.0  # dropout on attention probabilities and on attention's output, in training
     mlp_dropout: float = 0.0  # dropout inside the feed-forward network, after the gate, in training
     initializer_range: float = 0.02  # standard deviation of initial weights
-    initializer_cutoff_factor: float = 2.0  # initial weights beyond so many standard deviations are drawn anew
+    initializer_cutoff_factor: float = 2.0  # initial weights beyond this number of standard deviations are redrawn
     classifier_pooling: str = "cls"  # what a sequence classifier reads: "cls" or the "mean" of all tokens
     classifier_activation: str = "gelu"  # activation in every head: a key of ACTIVATIONS
 

