@@ -68,6 +68,17 @@ def imported_rooms(file: Path) -> set[str]:
     return names - {room_of(file)}
 
 
+def rooms_in_strings(file: Path) -> set[str]:
+    """Rooms that strings name as modules, such as programs for another interpreter; docstrings aside."""
+    tree = ast.parse(file.read_text())
+    places = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    documented = [node.body[0] for node in ast.walk(tree) if isinstance(node, places) and ast.get_docstring(node)]
+    docstrings = {id(node.value) for node in documented if isinstance(node, ast.Expr)}
+    strings = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    named = [re.findall(r"\bbertkit\.(\w+)", node.value) for node in strings if id(node) not in docstrings]
+    return {room for rooms in named for room in rooms} & set(ROOMS) - {room_of(file)}
+
+
 def may_import(room: str) -> set[str]:
     docstring = ast.get_docstring(ast.parse(opening_file(room).read_text()))
     assert docstring, f"{room} has no docstring"
@@ -96,7 +107,14 @@ def test_rooms_open_with_what_they_take_give_and_import(room):
 def test_imports_keep_the_order(file):
     if file == SOURCE / "__init__.py":
         return
-    assert imported_rooms(file) <= may_import(room_of(file))
+    assert imported_rooms(file) | rooms_in_strings(file) <= may_import(room_of(file))
+
+
+def test_an_import_in_a_string_is_seen(tmp_path, monkeypatch):
+    monkeypatch.setattr("test_structure.SOURCE", tmp_path)
+    file = tmp_path / "pretraining.py"
+    file.write_text('"""As `bertkit.model` does."""\nPROGRAM = "from bertkit.cli import main; main()"\n')
+    assert rooms_in_strings(file) == {"cli"}
 
 
 def test_no_forbidden_file_names():

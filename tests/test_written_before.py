@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bertkit.training_report import findings_of, read_run
 
 from bertkit import Features, load
 from bertkit.corpus.shard_writing import write_shard
@@ -19,6 +18,8 @@ from bertkit.errors import DataError, MissingHeadError
 from bertkit.finetuning import Finetuning, FinetuningSettings
 from bertkit.pretraining import Inputs, Pretraining
 from bertkit.pretraining.recipe import recipe_of
+from bertkit.reports.recorded_run import read_run
+from bertkit.reports.training_findings import findings_of
 from bertkit.tasks import TextExample
 
 WRITTEN = Path(__file__).parent / "data" / "written_before"

@@ -357,6 +357,7 @@ class Finetuning:
         log.write(
             "start", state.step, time=datetime.now(UTC).isoformat(timespec="seconds"), resumed=state.step > 0,
             settings=asdict(self.settings), model=str(self.model), task=self.task,
+            best_by=self._best_by(model.trained.task),
             num_parameters=sum(parameter.numel() for parameter in model.network.parameters()),
             processor=cpu_name(),
             versions={"python": platform.python_version(), "bertkit": version("bertkit"), "torch": torch.__version__},
