@@ -377,7 +377,8 @@ def test_shapes_of_what_is_given(tiny: Model) -> None:
     assert np.array_equal(tiny.embed(text for text in TEXTS), expected)
     assert np.array_equal(tiny.embed(tuple(TEXTS)), expected)
     assert np.array_equal(tiny.embed(np.array(TEXTS)), expected)
-    assert np.array_equal(np.concatenate(list(tiny.embed_stream(TEXTS, report=EmbedReport()))), expected)
+    ((texts, vectors),) = tiny.embed_stream(iter(TEXTS), report=EmbedReport())
+    assert texts == TEXTS and np.array_equal(vectors, expected)
 
 
 def test_double_precision_still_gives_float32(tiny: Model) -> None:
@@ -478,7 +479,8 @@ def test_more_texts_than_are_held_at_a_time_keep_their_order(one_thread) -> None
     report = EmbedReport()
     parts = list(model.embed_stream(iter(texts), report=report))
     assert len(parts) == 2 and report.num_texts == 9000
-    vectors = np.concatenate(parts)
+    assert [text for of_part, _ in parts for text in of_part] == texts
+    vectors = np.concatenate([vectors for _, vectors in parts])
     for index in (0, 1, 8190, 8191, 8192, 8193, 8999):
         assert_same_vectors(vectors[index], model.embed(texts[index]))
 
@@ -497,7 +499,7 @@ def texts(num_texts):
 
 def most_megabytes_held(num_texts):
     most = 0
-    for vectors in model.embed_stream(texts(num_texts), report=EmbedReport(), progress=False):
+    for _ in model.embed_stream(texts(num_texts), report=EmbedReport(), progress=False):
         give_back_free_memory(0)
         most = max(most, int(re.search(r"VmRSS:\s+(\d+) kB", open("/proc/self/status").read()).group(1)))
     return most / 1024

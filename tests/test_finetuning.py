@@ -18,8 +18,8 @@ from bertkit import BertConfig, Model, Tokenizer, load
 from bertkit.batch import LabeledEncodings
 from bertkit.checkpoint.names import names_of
 from bertkit.errors import CheckpointError, DataError, MissingHeadError, UsageError
-from bertkit.finetuning import SWEEPS, Finetuning, FinetuningSettings, load_with_adapter, sweep
-from bertkit.finetuning.adapters import add_adapters, write_adapter
+from bertkit.finetuning import SWEEPS, Finetuning, FinetuningSettings, sweep
+from bertkit.finetuning.adapters import add_adapters, read_adapter, write_adapter
 from bertkit.finetuning.network import freeze, model_to_train, rate_factor
 from bertkit.finetuning.sweep import best_of
 from bertkit.tasks import SequenceClassification, TextExample, task_kind
@@ -347,19 +347,23 @@ def test_adapters_alone_learn_and_are_merged(tmp_path: Path, encoder: Path) -> N
             assert torch.linalg.matrix_rank(parameter - before[name], atol=1e-5) == 3
         record = json.loads((out / "bertkit.json").read_text())["provenance"]
         assert (record[names_of(merged.config).published(name)]["origin"] == "trained") == changed
-    alone = load_with_adapter(out / "adapter", encoder / "dropping")
-    assert alone.trained == merged.trained
+    alone = model_to_train(str(encoder / "dropping"), merged.trained.task, settings, tell=lambda line: None)
+    with pytest.raises(CheckpointError, match="no LoRA adapter"):
+        read_adapter(alone, encoder / "still")
+    add_adapters(alone, 3, 6.0, seed=9)
+    alone.mark_trained()
+    read_adapter(alone, out / "adapter")
     for one, other in zip(alone.predict(texts(20)), merged.predict(texts(20)), strict=True):
         assert one.probabilities == pytest.approx(other.probabilities, abs=1e-5)
     size = (out / "adapter" / "adapter_model.safetensors").stat().st_size
     assert size < 0.5 * (out / "model.safetensors").stat().st_size
     config = json.loads((out / "adapter" / "adapter_config.json").read_text())
     assert config["target_modules"] == ["query", "value"] and config["modules_to_save"] == ["classifier", "pooler"]
-    with pytest.raises(CheckpointError, match="no adapter"):
-        load_with_adapter(encoder / "still")
     our_model("encoder", 3, **SHAPE | {"hidden_size": 24}).save(tmp_path / "wider")
+    wider = model_to_train(str(tmp_path / "wider"), merged.trained.task, settings, tell=lambda line: None)
+    add_adapters(wider, 3, 6.0, seed=9)
     with pytest.raises(CheckpointError, match=r"expected base_model\.model"):
-        load_with_adapter(out / "adapter", tmp_path / "wider")
+        read_adapter(wider, out / "adapter")
     with pytest.raises(UsageError, match="leave frozen_layers out"):
         replace(settings, frozen_layers=1)
 

@@ -1,4 +1,4 @@
-"""Pseudo-log-likelihood equal to a slow loop over transformers; suites and next sentences whose score is known."""
+"""Pseudo-log-likelihood equal to a slow loop over transformers; suites whose score is known."""
 
 import json
 from pathlib import Path
@@ -12,14 +12,13 @@ from random_models import our_model
 import bertkit
 from bertkit import Model
 from bertkit.cli import run
-from bertkit.errors import BertkitError, CheckpointError, DataError, MissingHeadError, OverLengthError, UsageError
+from bertkit.errors import CheckpointError, DataError, MissingHeadError, OverLengthError, UsageError
 from bertkit.evidence import (
     MinimalPair,
     Paradigm,
     bootstrap_interval,
     read_suite,
     score_minimal_pairs,
-    score_next_sentence,
     wilson_interval,
 )
 from bertkit.inference import pseudo_likelihood
@@ -293,44 +292,3 @@ def test_the_command(unigram: Model, tmp_path: Path, capsys: pytest.CaptureFixtu
     (tmp_path / "suite" / "odd.txt").write_text("a\n")
     assert run(arguments) == 2
     assert "odd.txt, line 1 is without a partner" in capsys.readouterr().err
-
-
-DOCUMENTS = [["a 1", "a 2", " ", "a 3"], [], ["b 1"], ["c 1", "c 2"]]
-
-
-def test_next_sentences_of_a_model_that_always_says_yes(model: Model) -> None:
-    always = our_model("pretraining", 6, max_position_embeddings=41)
-    with torch.no_grad():
-        always.network.heads["next_sentence"].dense.weight.zero_()
-        always.network.heads["next_sentence"].dense.bias.copy_(torch.tensor([1.0, 0.0]))
-    score = score_next_sentence(always, DOCUMENTS)
-    assert (score.num_pairs, score.num_correct_following, score.num_correct_random) == (6, 3, 0)
-    assert score.accuracy == 0.5 and score.interval == wilson_interval(3, 6)
-
-
-def test_next_sentence_pairs(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = []
-
-    def judge(texts: list[str], following: list[str], **_) -> np.ndarray:
-        seen.append(list(zip(texts, following, strict=True)))
-        return np.array([0.9, 0.9, 0.1, 0.1, 0.9, 0.5])
-
-    monkeypatch.setattr(model, "next_sentence_probability", judge)
-    score = score_next_sentence(model, DOCUMENTS)
-    assert (score.num_correct_following, score.num_correct_random) == (2, 2)  # 0.5 does not say that it follows
-    for seed in range(20):
-        score_next_sentence(model, DOCUMENTS, seed=seed)
-    for pairs in seen:
-        assert pairs[:3] == [("a 1", "a 2"), ("a 2", "a 3"), ("c 1", "c 2")]
-        assert [first for first, _ in pairs[3:]] == ["a 1", "a 2", "c 1"]
-        assert all(first[0] != second[0] for first, second in pairs[3:])  # of another document
-    assert {second for pairs in seen for _, second in pairs[3:]} == {"a 1", "a 2", "a 3", "b 1", "c 1", "c 2"}
-    assert seen[0] == seen[1] != seen[2]  # seed 0 twice, then 1
-    monkeypatch.setattr(model, "next_sentence_probability", lambda texts, *_, **__: np.full(len(texts), 0.9))
-    assert score_next_sentence(model, DOCUMENTS, limit=2).num_pairs == 4
-
-
-@pytest.mark.parametrize("documents", [[], [["a", "b"]], [["a"], ["b"]], [["a", "b"], [" "]]])
-def test_documents_without_pairs(model: Model, documents: list[list[str]]) -> None:
-    with pytest.raises(BertkitError, match="expected two documents or more"):
-        score_next_sentence(model, documents)

@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "bertkit"
 
 ROOMS = [  # each imports only rooms above it
+    "version",
     "errors",
     "files",
     "locate",
@@ -64,7 +65,7 @@ def imported_rooms(file: Path) -> set[str]:
                 [f"bertkit.{alias.name}" for alias in node.names] if node.module == "bertkit" else [node.module or ""]
             )
     modules = [bertkit._HOMES.get(module.removeprefix("bertkit."), module) for module in modules]
-    names = {module.split(".")[1] for module in modules if module.startswith("bertkit.")} - {"__version__"}
+    names = {module.split(".")[1] for module in modules if module.startswith("bertkit.")}
     return names - {room_of(file)}
 
 
@@ -94,20 +95,27 @@ def test_every_folder_and_file_is_a_room():
     assert found == set(ROOMS)
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_rooms_open_with_what_they_take_give_and_import(room):
-    docstring = ast.get_docstring(ast.parse(opening_file(room).read_text()))
-    assert re.search(r"^Takes: \S", docstring, re.MULTILINE)
-    assert re.search(r"^Gives: \S", docstring, re.MULTILINE)
-    above = set(ROOMS[: ROOMS.index(room)])
-    assert may_import(room) <= above
+def test_rooms_open_with_what_they_take_give_and_import():
+    wrong = []
+    for index, room in enumerate(ROOMS):
+        docstring = ast.get_docstring(ast.parse(opening_file(room).read_text())) or ""
+        wrong += [
+            f"{room} lacks {word}" for word in ("Takes", "Gives") if not re.search(rf"^{word}: \S", docstring, re.M)
+        ]
+        wrong += [
+            f"{room} may import {other}, which is not above it" for other in may_import(room) - set(ROOMS[:index])
+        ]
+    assert not wrong, wrong
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(SOURCE)))
-def test_imports_keep_the_order(file):
-    if file == SOURCE / "__init__.py":
-        return
-    assert imported_rooms(file) | rooms_in_strings(file) <= may_import(room_of(file))
+def test_imports_keep_the_order():
+    wrong = {
+        str(file.relative_to(SOURCE)): sorted(further)
+        for file in FILES
+        if file != SOURCE / "__init__.py"
+        and (further := (imported_rooms(file) | rooms_in_strings(file)) - may_import(room_of(file)))
+    }
+    assert not wrong, f"imports that the docstring of the room does not name: {wrong}"
 
 
 def test_an_import_in_a_string_is_seen(tmp_path, monkeypatch):
@@ -122,11 +130,12 @@ def test_no_forbidden_file_names():
     assert not [file for file in FILES if set(file.relative_to(SOURCE).with_suffix("").parts) & forbidden]
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(SOURCE)))
-def test_files_can_be_read_in_one_sitting_and_say_what_they_are(file):
-    text = file.read_text()
-    assert len(text.splitlines()) <= 400
-    assert ast.get_docstring(ast.parse(text))
+def test_files_can_be_read_in_one_sitting_and_say_what_they_are():
+    texts = {str(file.relative_to(SOURCE)): file.read_text() for file in FILES}
+    long = {name: number for name, text in texts.items() if (number := len(text.splitlines())) > 400}
+    assert not long, f"files of more than 400 lines: {long}"
+    silent = [name for name, text in texts.items() if not ast.get_docstring(ast.parse(text))]
+    assert not silent, f"files without a docstring: {silent}"
 
 
 def test_public_names_exist_and_are_all():
@@ -137,10 +146,13 @@ def test_public_names_exist_and_are_all():
         _ = bertkit.no_such_name
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(SOURCE)))
-def test_names_in_all_exist_and_docstring_examples_hold(file):
-    parts = file.relative_to(SOURCE.parent).with_suffix("").parts
-    module = importlib.import_module(".".join(part for part in parts if part != "__init__"))
-    for name in getattr(module, "__all__", ()):
-        assert hasattr(module, name)
-    assert doctest.testmod(module).failed == 0
+def test_names_in_all_exist_and_docstring_examples_hold():
+    missing, failed = [], []
+    for file in FILES:
+        parts = file.relative_to(SOURCE.parent).with_suffix("").parts
+        module = importlib.import_module(".".join(part for part in parts if part != "__init__"))
+        missing += [f"{module.__name__}.{name}" for name in getattr(module, "__all__", ()) if not hasattr(module, name)]
+        if doctest.testmod(module).failed:
+            failed.append(module.__name__)
+    assert not missing, f"names of __all__ that do not exist: {missing}"
+    assert not failed, f"examples in docstrings that fail: {failed}"

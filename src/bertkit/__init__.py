@@ -6,11 +6,13 @@ Names are loaded when they are first used: importing bertkit imports neither tor
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+from bertkit.version import __version__
 
 _HOMES = {
     "Batch": "bertkit.batch",
+    "BertConfig": "bertkit.transformer",
     "BertkitError": "bertkit.errors",
+    "ChoiceQuestion": "bertkit.tasks",
     "EmbedOptions": "bertkit.inference",
     "EmbedReport": "bertkit.inference",
     "Encoding": "bertkit.tokenizer",
@@ -18,16 +20,18 @@ _HOMES = {
     "Features": "bertkit.estimators",
     "FewShotClassifier": "bertkit.estimators",
     "HEADS": "bertkit.heads",
-    "ScalarMixClassifier": "bertkit.estimators",
     "Model": "bertkit.model",
     "ModernBertConfig": "bertkit.transformer",
     "MultipleChoiceClassifier": "bertkit.estimators",
+    "Question": "bertkit.tasks",
     "QuestionAnswerer": "bertkit.estimators",
+    "ScalarMixClassifier": "bertkit.estimators",
     "SequenceClassifier": "bertkit.estimators",
     "SequenceRegressor": "bertkit.estimators",
+    "TaggedText": "bertkit.tasks",
+    "TextExample": "bertkit.tasks",
     "TokenClassifier": "bertkit.estimators",
     "Tokenizer": "bertkit.tokenizer",
-    "BertConfig": "bertkit.transformer",
     "Vocabulary": "bertkit.tokenizer",
     "collate": "bertkit.batch",
     "gather_evidence": "bertkit.evidence",
@@ -41,6 +45,7 @@ __all__ = [
     "Batch",
     "BertConfig",
     "BertkitError",
+    "ChoiceQuestion",
     "EmbedOptions",
     "EmbedReport",
     "Encoding",
@@ -50,10 +55,13 @@ __all__ = [
     "Model",
     "ModernBertConfig",
     "MultipleChoiceClassifier",
+    "Question",
     "QuestionAnswerer",
     "ScalarMixClassifier",
     "SequenceClassifier",
     "SequenceRegressor",
+    "TaggedText",
+    "TextExample",
     "TokenClassifier",
     "Tokenizer",
     "Vocabulary",
@@ -83,6 +91,7 @@ if TYPE_CHECKING:
     from bertkit.inference import EmbedOptions, EmbedReport
     from bertkit.model import Model, load
     from bertkit.reports.evidence import write_evidence_report
+    from bertkit.tasks import ChoiceQuestion, Question, TaggedText, TextExample
     from bertkit.tokenizer import Encoding, Tokenizer, Vocabulary, train_vocabulary
     from bertkit.transformer import BertConfig, ModernBertConfig
 

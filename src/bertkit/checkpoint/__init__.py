@@ -5,9 +5,9 @@ Gives: Checkpoint: network, tokenizer, sentence settings, task, where each tenso
 May import: errors, files, locate, tokenizer, batch, transformer, heads, tasks.
 """
 
-from bertkit.checkpoint.checkpoint import Checkpoint
+from bertkit.checkpoint.checkpoint import Checkpoint, new_checkpoint
 from bertkit.checkpoint.opening import open_checkpoint
 from bertkit.checkpoint.saving import save_checkpoint
 from bertkit.checkpoint.sentence import SentenceSettings
 
-__all__ = ["Checkpoint", "SentenceSettings", "open_checkpoint", "save_checkpoint"]
+__all__ = ["Checkpoint", "SentenceSettings", "new_checkpoint", "open_checkpoint", "save_checkpoint"]

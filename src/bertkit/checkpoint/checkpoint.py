@@ -1,14 +1,17 @@
 """What a model directory holds, as objects."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
 
+from bertkit.checkpoint.names import module_of, names_of
 from bertkit.checkpoint.sentence import SentenceSettings
-from bertkit.errors import UsageError
+from bertkit.errors import MissingHeadError, UsageError
 from bertkit.heads import Network
 from bertkit.tasks import TextTask, task_settings
 from bertkit.tokenizer import Tokenizer
 from bertkit.tokenizer.layout import Layout
+from bertkit.transformer import AnyConfig, initialize
 
 
 @dataclass(frozen=True)
@@ -52,3 +55,46 @@ class Checkpoint:
     problem_type: str | None = None
     trained: TrainedTask | None = None
     provenance: dict[str, Provenance] = field(default_factory=dict)
+
+    def mark_trained(self) -> None:
+        """Record that every tensor that is not frozen has values from training, so that its head may predict."""
+        published = names_of(self.network.config).published
+        for name, parameter in self.network.named_parameters():
+            if parameter.requires_grad:
+                self.provenance[published(name)] = Provenance("trained")
+
+    def require_trained(self, part: str) -> None:
+        """Check that a head, or "pooler", exists and that its weights are not the initial ones.
+
+        Raises:
+            MissingHeadError: it does not, or they are.
+        """
+        prefix, published = module_of(part), names_of(self.network.config).published
+        if part != "pooler":
+            self.network.require_head(part)
+        for name, _ in self.network.get_submodule(prefix).named_parameters():
+            origin = self.provenance.get(published(f"{prefix}.{name}"))
+            if origin is not None and origin.origin == "initialized":
+                what = "pooler" if part == "pooler" else f"{part} head"
+                raise MissingHeadError(
+                    f"the {what} was never trained ({published(f'{prefix}.{name}')} still has its initial values): "
+                    "train it before asking it for predictions"
+                )
+
+
+def new_checkpoint(
+    config: AnyConfig, tokenizer: Tokenizer, heads: Sequence[str], label_names: Sequence[str] | None, seed: int
+) -> Checkpoint:
+    """A network with initial weights, and what belongs to it.
+
+    Raises:
+        UsageError: the vocabulary does not fit the word embedding, or an unknown head.
+    """
+    if len(tokenizer.vocabulary) > config.vocab_size:
+        raise UsageError(f"vocab_size={config.vocab_size}: the vocabulary has {len(tokenizer.vocabulary)} entries")
+    network = Network(config, heads, num_labels=len(label_names) if label_names else 2).eval()
+    initialize(network, config, seed)
+    origin = Provenance("initialized", f"seed {seed}")
+    provenance = {names_of(config).published(name): origin for name, _ in network.named_parameters()}
+    labels = tuple(label_names) if label_names else None
+    return Checkpoint(network, tokenizer, label_names=labels, provenance=provenance)

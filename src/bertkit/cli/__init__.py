@@ -34,8 +34,8 @@ def app():
     """The command line application; commands are imported when they run."""
     from cyclopts import App
 
-    from bertkit import __version__
     from bertkit.cli.help_format import HangingFormatter
+    from bertkit.version import __version__
 
     commands = App(
         name="bertkit",

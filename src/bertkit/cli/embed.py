@@ -1,7 +1,5 @@
 """bertkit embed"""
 
-from collections import deque
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -67,10 +65,9 @@ def command(
 
     if output is not None:
         check_vector_file(output)
-    texts = _Remembered(read_texts(input, column))
     report = EmbedReport()
-    arrays = open_model(model, compute).embed_stream(
-        texts,
+    embedded = open_model(model, compute).embed_stream(
+        read_texts(input, column),
         report=report,
         pooling=pooling,
         layers=layers,
@@ -83,9 +80,9 @@ def command(
         stride=stride,
     )
     if output is None:
-        print_vectors(texts.with_vectors(arrays))
+        print_vectors(embedded)
     else:
-        write_vectors(output, texts.with_vectors(arrays))
+        write_vectors(output, embedded)
         note(f"{output}: {report.num_texts} vectors")
     if report.num_empty:
         note(f"{report.num_empty} texts were empty")
@@ -94,20 +91,3 @@ def command(
             f"{report.num_texts_cut} texts were cut to the model's length and lost {report.num_tokens_cut} tokens; "
             "--on-long window reads them whole"
         )
-
-
-class _Remembered:
-    """Texts that are kept until their vectors have come, and no longer."""
-
-    def __init__(self, texts: Iterable[str]) -> None:
-        self._texts = texts
-        self._waiting: deque[str] = deque()
-
-    def __iter__(self) -> Iterator[str]:
-        for text in self._texts:
-            self._waiting.append(text)
-            yield text
-
-    def with_vectors(self, arrays: Iterable) -> Iterator[tuple]:
-        for array in arrays:
-            yield [self._waiting.popleft() for _ in range(len(array))], array

@@ -5,7 +5,7 @@ of them counts and where to read on, replaces the one before. Work that was inte
 on from there and gives the very same bytes.
 """
 
-import io
+import hashlib
 import json
 import sys
 import time
@@ -24,7 +24,6 @@ from tqdm import tqdm
 from bertkit.compiled import compiled
 from bertkit.corpus.documents import Part, Reading, as_list, read_parts
 from bertkit.corpus.duplicates import SeenSentences
-from bertkit.corpus.file_hash import xxh64
 from bertkit.corpus.part_tokens import PartTokens, hash_sentences, take_sentences, tokenize_part
 from bertkit.corpus.sentences import sentence_text
 from bertkit.corpus.shard_files import ShardFiles, flush_to_disk, open_at
@@ -268,7 +267,7 @@ class _Writing:
         source, now = self._manifest["sources"][number], _source(self._paths[number])
         if any(source[key] != now[key] for key in ("size", "modified_ns")):
             raise DataError(f"{source['path']} was changed while it was read: delete {self._folder} and begin anew")
-        source["xxh64"] = file_hash
+        source["sha256"] = file_hash
         self._progress |= {"source": number + 1, "position": 0, "line": 1, "document_is_open": False}
 
     def _all_files(self) -> list[ShardFiles]:
@@ -345,20 +344,20 @@ def _entropy(counts: np.ndarray) -> float:
 
 
 def _source(path: Path) -> dict[str, Any]:
-    """What a file is known by; ``xxh64`` once it was read."""
+    """What identifies a file; ``sha256`` once it was read."""
     if str(path) == PYTHON_DOCS:
-        return {"path": PYTHON_DOCS, "size": 0, "modified_ns": 0, "xxh64": _hash(path), "layout": None}
+        return {"path": PYTHON_DOCS, "size": 0, "modified_ns": 0, "sha256": _hash(path), "layout": None}
     status = path.stat()
     known = {"path": str(path), "size": status.st_size, "modified_ns": status.st_mtime_ns}
-    return {**known, "xxh64": None, "layout": None}
+    return {**known, "sha256": None, "layout": None}
 
 
 def _hash(path: Path) -> str:
-    """Of a file; of python-docs that of Python's version."""
+    """The hash of a file; for python-docs, of Python's version."""
     if str(path) == PYTHON_DOCS:
-        return xxh64(io.BytesIO(sys.version.encode()))
+        return hashlib.sha256(sys.version.encode()).hexdigest()
     with open(path, "rb") as file:
-        return xxh64(file)
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _check_same(manifest: dict[str, Any], fresh: dict[str, Any], folder: Path) -> None:
@@ -382,11 +381,17 @@ def _check_same(manifest: dict[str, Any], fresh: dict[str, Any], folder: Path) -
         if number >= num_begun:
             recorded[number] = new
         elif not _is_same(old, new):
+            if "sha256" not in old:
+                raise DataError(
+                    f"{folder} holds a shard of {old['path']} by an older version, whose hash cannot be compared with "
+                    f"{new['path']}, which has another time of change: {advice}"
+                )
             raise DataError(f"{folder} holds a shard of {old['path']}, from which {new['path']} differs: {advice}")
 
 
 def _is_same(old: dict[str, Any], new: dict[str, Any]) -> bool:
-    """By path, size and time of change, or where these differ by size and content."""
-    if any(old[key] != new[key] for key in ("path", "size", "modified_ns")) or new["xxh64"]:
-        return old["size"] == new["size"] and old["xxh64"] == (new["xxh64"] or _hash(Path(new["path"])))
+    """True if path, size and time of change are equal, or else size and content."""
+    if any(old[key] != new[key] for key in ("path", "size", "modified_ns")) or new["sha256"]:
+        known = old.get("sha256")
+        return old["size"] == new["size"] and known is not None and known == (new["sha256"] or _hash(Path(new["path"])))
     return True

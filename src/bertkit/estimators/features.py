@@ -10,7 +10,6 @@ import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from bertkit import __version__
 from bertkit.checkpoint.content_hash import content_hash
 from bertkit.errors import CheckpointError, OverLengthError, UsageError
 from bertkit.estimators.estimator import items_of
@@ -20,6 +19,7 @@ from bertkit.inference.vector_cache import kept_vectors
 from bertkit.locate import locate
 from bertkit.model import Model, load
 from bertkit.tokenizer.layout import OnLong
+from bertkit.version import __version__
 
 
 class Features(TransformerMixin, BaseEstimator):
@@ -108,7 +108,8 @@ class Features(TransformerMixin, BaseEstimator):
 
     def _vectors(self, texts: list[str]) -> Iterator[np.ndarray]:
         report = EmbedReport()
-        yield from self._model().embed_stream(texts, report=report, **self._options())
+        for _, vectors in self._model().embed_stream(texts, report=report, **self._options()):
+            yield vectors
         remedy = "choose on_long='window' to read them whole"
         warn_of_truncation(report.num_texts, report.num_texts_cut, report.num_tokens_cut, remedy, stacklevel=4)
 

@@ -9,7 +9,6 @@ May import: errors, files, tokenizer, corpus, tasks, inference, neighbors, model
 from bertkit.evidence.gather import Evidence, gather_evidence
 from bertkit.evidence.intervals import Measured, bootstrap_interval, wilson_interval
 from bertkit.evidence.minimal_pairs import PairScore, SuiteScore, score_minimal_pairs
-from bertkit.evidence.next_sentence import NextSentenceScore, score_next_sentence
 from bertkit.evidence.scores import measured_scores
 from bertkit.evidence.suites import MinimalPair, Paradigm, read_suite
 
@@ -17,7 +16,6 @@ __all__ = [
     "Evidence",
     "Measured",
     "MinimalPair",
-    "NextSentenceScore",
     "PairScore",
     "Paradigm",
     "SuiteScore",
@@ -26,6 +24,5 @@ __all__ = [
     "measured_scores",
     "read_suite",
     "score_minimal_pairs",
-    "score_next_sentence",
     "wilson_interval",
 ]

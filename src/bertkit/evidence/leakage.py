@@ -164,7 +164,7 @@ def _embeddings(model: Model, texts: Sequence[str], progress: bool | None) -> np
     parts = model.embed_stream(
         texts, report=EmbedReport(), pooling="mean", normalize=True, on_long="window", progress=progress
     )
-    return np.concatenate(list(parts))
+    return np.concatenate([vectors for _, vectors in parts])
 
 
 def _leaked(

@@ -6,7 +6,6 @@ May import: errors, files, locate, device, tokenizer, batch, tasks, checkpoint, 
 reports.
 """
 
-from bertkit.finetuning.adapters import load_with_adapter
 from bertkit.finetuning.baselines import baselines_of, comparison, higher_is_better
 from bertkit.finetuning.run import Finetuning, Outcome
 from bertkit.finetuning.settings import PAPER, FinetuningSettings, default_settings
@@ -22,6 +21,5 @@ __all__ = [
     "comparison",
     "default_settings",
     "higher_is_better",
-    "load_with_adapter",
     "sweep",
 ]

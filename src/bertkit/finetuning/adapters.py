@@ -17,11 +17,9 @@ from torch.nn.utils import parametrize
 
 from bertkit.checkpoint.checkpoint import Provenance
 from bertkit.checkpoint.names import names_of
-from bertkit.checkpoint.trained_task import task_json, task_of_record
+from bertkit.checkpoint.trained_task import task_json
 from bertkit.errors import CheckpointError
 from bertkit.files.json_files import member, read_json, write_json
-from bertkit.finetuning.network import model_to_train
-from bertkit.finetuning.settings import FinetuningSettings
 from bertkit.model import Model
 
 _ADAPTED = {
@@ -111,36 +109,8 @@ def write_adapter(model: Model, folder: Path, source: str) -> None:
     write_json(folder / _TASK, {"label_names": model.trained.task.label_names, "task": task_json(model.trained)})
 
 
-def load_with_adapter(folder: str | Path, model: str | Path | None = None) -> Model:
-    """The model that `write_adapter` wrote, with the updates added to the weights of the model that it started from.
-
-    Args:
-        model: that model, where it is no longer found by the name it had.
-
-    Raises:
-        CheckpointError: a folder without an adapter, or a model that it does not belong to.
-    """
-    folder = Path(folder)
-    config, record = read_json(folder / _CONFIG) or {}, read_json(folder / _TASK) or {}
-    names = member(record, "label_names", list, folder / _TASK)
-    source = model or member(config, "base_model_name_or_path", str, folder / _CONFIG)
-    if source is None or "task" not in record:
-        raise CheckpointError(f"{folder} holds no adapter of a model: expected {_CONFIG} and {_TASK}")
-    trained = task_of_record(
-        member(record, "task", dict, folder / _TASK, {}),
-        folder / _TASK,
-        None if names is None else tuple(names),
-        longest=None,
-    )
-    opened = model_to_train(str(source), trained.task, FinetuningSettings(), tell=lambda line: None)
-    opened.checkpoint.trained = trained
-    read_adapter(opened, folder)
-    _mark_trained(opened)
-    return opened
-
-
 def read_adapter(model: Model, folder: Path) -> None:
-    """Fill the updates, the head and the pooler of a model with adapters, or merge them into one without.
+    """Fill the updates, the head and the pooler of a model with adapters.
 
     Raises:
         CheckpointError: files that are missing or damaged, or are not of such a model.
@@ -153,18 +123,14 @@ def read_adapter(model: Model, folder: Path) -> None:
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"{folder / _WEIGHTS} cannot be read: {error}") from None
     rank = member(config, "r", int, folder / _CONFIG, 0)
-    scale = member(config, "lora_alpha", float, folder / _CONFIG, 0.0) / max(rank, 1)
     published = names_of(model.config).published
     with torch.no_grad():
         for name, module in _projections(model).items():
             key = _PREFIX + published(f"{name}.weight").removesuffix(".weight")
             a = _taken(tensors, f"{key}.lora_A.weight", (rank, module.in_features), folder)
             b = _taken(tensors, f"{key}.lora_B.weight", (module.out_features, rank), folder)
-            if parametrize.is_parametrized(module, "weight"):
-                _update_of(module).a.copy_(a)
-                _update_of(module).b.copy_(b)
-            else:
-                module.weight.add_(scale * (b @ a).to(module.weight))
+            _update_of(module).a.copy_(a)
+            _update_of(module).b.copy_(b)
         for name, parameter in _beside(model).items():
             parameter.copy_(_taken(tensors, _PREFIX + published(name), tuple(parameter.shape), folder))
     if tensors:

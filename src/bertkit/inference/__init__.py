@@ -3,15 +3,15 @@
 Takes: a network, its tokenizer, and texts.
 Gives: vectors, filled masks, next sentence probabilities, likelihoods, predictions of a task, in the order of the
 texts; the metrics of predictions.
-May import: errors, files, device, executor, tokenizer, batch, transformer, heads, tasks,
+May import: version, errors, files, device, executor, tokenizer, batch, transformer, heads, tasks,
 checkpoint.
 """
 
-from bertkit.inference.embed import EmbedOptions, EmbedReport, embed
+from bertkit.inference.embed import EmbedOptions, EmbedReport, embed, embed_stream
 from bertkit.inference.fill_mask import Candidate, FilledMask, fill_mask
 from bertkit.inference.next_sentence import next_sentence_probability
-from bertkit.inference.predict import PredictReport, predict, score
-from bertkit.inference.pseudo_likelihood import token_log_probs
+from bertkit.inference.predict import PredictReport, evaluate, predict, predict_stream
+from bertkit.inference.pseudo_likelihood import pseudo_log_likelihood, token_log_probs
 from bertkit.inference.runner import Runner
 
 __all__ = [
@@ -22,9 +22,12 @@ __all__ = [
     "PredictReport",
     "Runner",
     "embed",
+    "embed_stream",
+    "evaluate",
     "fill_mask",
     "next_sentence_probability",
     "predict",
-    "score",
+    "predict_stream",
+    "pseudo_log_likelihood",
     "token_log_probs",
 ]

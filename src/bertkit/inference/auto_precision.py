@@ -11,7 +11,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bertkit import __version__
 from bertkit.batch import Batch, collate
 from bertkit.device import cpu_name
 from bertkit.errors import BertkitError
@@ -19,6 +18,7 @@ from bertkit.executor import executor
 from bertkit.files.json_files import read_json, write_json
 from bertkit.tokenizer import Tokenizer
 from bertkit.transformer import AnyEncoder, ModernBertEncoder, prepare
+from bertkit.version import __version__
 
 CLOSEST_COSINE = 0.9999
 """A precision is taken if no text of the sample has its vector further from float32's than this."""

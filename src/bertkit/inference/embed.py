@@ -1,7 +1,8 @@
 """Texts to vectors."""
 
 from collections.abc import Iterable, Iterator, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from bertkit.errors import UsageError
 from bertkit.heads import POOLINGS, LayerSelection
 from bertkit.heads.pooling import finish, pool_windows
 from bertkit.inference.runner import Runner, chunks
+from bertkit.inference.truncation import warn_of_truncation
 from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.layout import OnLong
 
@@ -36,6 +38,19 @@ class EmbedOptions:
     stride: int | None = None  # tokens from one window's start to the next; None: half a window
     tokens_per_batch: int | None = None  # None: by device
     progress: bool | None = None  # show a bar after two seconds; None: where a person is watching
+
+    @classmethod
+    def of(cls, **options: Any) -> Self:
+        """Options by name.
+
+        Raises:
+            UsageError: an unknown option, or a value that it cannot have.
+        """
+        if unknown := options.keys() - {one.name for one in fields(cls)}:
+            raise UsageError(
+                f"embed got an unexpected keyword argument {min(unknown)!r}; the options are the fields of EmbedOptions"
+            )
+        return cls(**options)
 
     def __post_init__(self) -> None:
         if self.pooling is not None and self.pooling not in POOLINGS:
@@ -63,15 +78,37 @@ class EmbedReport:
 def embed(
     runner: Runner,
     settings: SentenceSettings,
+    texts: str | Iterable[str],
+    options: EmbedOptions,
+    report: EmbedReport | None = None,
+) -> np.ndarray:
+    """(num_texts, embedding_dim) float32, or (embedding_dim,) for one str; as `embed_stream`.
+
+    Without a report, texts that were cut raise a TruncationWarning.
+    """
+    counts = EmbedReport() if report is None else report
+    if isinstance(texts, str):
+        vectors = embed_one(runner, settings, texts, options, counts)
+    else:
+        parts = [vectors for _, vectors in embed_stream(runner, settings, texts, options, counts)]
+        vectors = np.concatenate(parts) if parts else np.empty((0, embedding_dim(runner, options)), np.float32)
+    if report is None:
+        remedy = "choose on_long='window' to read them whole, or pass report= to have the counts"
+        warn_of_truncation(counts.num_texts, counts.num_texts_cut, counts.num_tokens_cut, remedy, stacklevel=3)
+    return vectors
+
+
+def embed_stream(
+    runner: Runner,
+    settings: SentenceSettings,
     texts: Iterable[str],
     options: EmbedOptions,
     report: EmbedReport,
-) -> Iterator[np.ndarray]:
+) -> Iterator[tuple[list[str], np.ndarray]]:
     """Embed texts in bounded memory.
 
     Yields:
-        (n, embedding_dim) float32 arrays for some thousand texts each, in the order of the texts; ``report`` is kept
-        up to date.
+        Some thousand texts and their (n, embedding_dim) float32 vectors, in order; ``report`` is kept up to date.
 
     Raises:
         OverLengthError: a text is too long under ``on_long="error"``.
@@ -83,7 +120,7 @@ def embed(
     with tqdm(total=total, desc="embedding", unit=" texts", delay=2, disable=hidden, leave=False) as progress:
         for chunk in chunks(texts, num_characters=_num_characters):
             encodings = plan.encode(runner, chunk, report)
-            yield plan.finish(*_embed_chunk(runner, encodings, len(chunk), plan, progress))
+            yield chunk, plan.finish(*_embed_chunk(runner, encodings, len(chunk), plan, progress))
 
 
 @torch.inference_mode()

@@ -77,9 +77,7 @@ def _texts() -> list[str]:
 
 def _vectors_and_logits(runner: Runner, texts: Sequence[str]) -> np.ndarray:
     """(N, D + C) of N texts in one call."""
-    vectors = np.concatenate(
-        list(embed(runner, SentenceSettings(), texts, EmbedOptions(progress=False), EmbedReport()))
-    )
+    vectors = embed(runner, SentenceSettings(), texts, EmbedOptions(progress=False), EmbedReport())
     return np.concatenate([vectors, _logits(runner, texts)], axis=1)
 
 

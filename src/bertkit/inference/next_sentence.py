@@ -1,4 +1,4 @@
-"""Does one sentence follow another?"""
+"""The probability that one sentence follows another."""
 
 from collections.abc import Sequence
 
@@ -13,14 +13,22 @@ from bertkit.tokenizer.layout import OnLong
 
 
 def next_sentence_probability(
-    runner: Runner, texts: Sequence[str], following: Sequence[str], *, on_long: OnLong = "error"
-) -> np.ndarray:
-    """(N,) float32 probabilities that ``following[i]`` is what comes after ``texts[i]`` (Devlin et al. 2018, 3.1).
+    runner: Runner, texts: str | Sequence[str], following: str | Sequence[str], *, on_long: OnLong = "error"
+) -> float | np.ndarray:
+    """The probability that ``following`` comes after ``texts`` (Devlin et al. 2018, 3.1); (N,) float32 for lists.
 
     Raises:
         OverLengthError: a pair is too long under ``on_long="error"``.
-        UsageError: lists of unequal length, or ``on_long="window"``.
+        UsageError: a text and a list, lists of unequal length, or ``on_long="window"``.
     """
+    if isinstance(texts, str) and isinstance(following, str):
+        return float(_probabilities(runner, [texts], [following], on_long)[0])
+    if isinstance(texts, str) or isinstance(following, str):
+        raise UsageError("next_sentence_probability takes two texts or two lists of texts, got one of each")
+    return _probabilities(runner, texts, following, on_long)
+
+
+def _probabilities(runner: Runner, texts: Sequence[str], following: Sequence[str], on_long: OnLong) -> np.ndarray:
     if on_long == "window":
         raise UsageError(
             "on_long='window' gives several probabilities for a pair: choose 'truncate' or shorten the texts"
@@ -30,7 +38,7 @@ def next_sentence_probability(
     )
     cut = encodings.num_tokens_cut
     num_cut, remedy = encodings.num_texts_cut, "shorten them to have them read whole"
-    warn_of_truncation(len(texts), num_cut, int(cut.sum()), remedy, stacklevel=3)
+    warn_of_truncation(len(texts), num_cut, int(cut.sum()), remedy, stacklevel=4)
 
     def forward(batch: Batch, indices: np.ndarray) -> Tensor:
         logits = runner.network.head_logits("next_sentence", runner.encoder(batch), batch)

@@ -1,4 +1,4 @@
-"""Examples to typed predictions of a task, and to its metrics."""
+"""Examples to the typed predictions of a task, and to its metrics."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ from tqdm import tqdm
 from bertkit.batch import Batch
 from bertkit.heads import HEADS
 from bertkit.inference.runner import Runner, chunks
+from bertkit.inference.truncation import warn_of_truncation
 from bertkit.tasks import TextTask
 from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.layout import Layout
@@ -32,6 +33,32 @@ class PredictReport:
 
 
 def predict(
+    runner: Runner, task: TextTask, examples: Iterable[Any], layout: Layout, report: PredictReport | None
+) -> list[Any]:
+    """The predictions of a task, in order; without a report, examples that were cut raise a TruncationWarning."""
+    counts = PredictReport() if report is None else report
+    parts = predict_stream(runner, task, examples, layout, counts)
+    predictions = [prediction for _, part in parts for prediction in part]
+    _warn_unless_reported(counts, report)
+    return predictions
+
+
+def evaluate(
+    runner: Runner, task: TextTask, examples: Iterable[Any], layout: Layout, report: PredictReport | None
+) -> dict[str, float]:
+    """The metrics of a task over labeled examples, in any form of `TextTask.labeled_example`; otherwise as `predict`.
+
+    Raises:
+        DataError: a label that is missing, or not one of the task's.
+    """
+    counts, scorer = PredictReport() if report is None else report, task.scorer()
+    for part, predictions in predict_stream(runner, task, examples, layout, counts, read=task.labeled_example):
+        scorer.add(part, predictions)
+    _warn_unless_reported(counts, report)
+    return scorer.results()
+
+
+def predict_stream(
     runner: Runner,
     task: TextTask,
     examples: Iterable[Any],
@@ -69,18 +96,10 @@ def predict(
             yield chunk, decode(chunk, encodings, head_logits(runner, task, encodings, bar))
 
 
-def score(
-    runner: Runner, task: TextTask, examples: Iterable[Any], layout: Layout, report: PredictReport
-) -> dict[str, float]:
-    """The metrics of a task over labeled examples, in any form of `TextTask.labeled_example`; as `predict`.
-
-    Raises:
-        DataError: a label that is missing, or not one of the task's.
-    """
-    scorer = task.scorer()
-    for chunk, predictions in predict(runner, task, examples, layout, report, read=task.labeled_example):
-        scorer.add(chunk, predictions)
-    return scorer.results()
+def _warn_unless_reported(counts: PredictReport, report: PredictReport | None) -> None:
+    if report is None:
+        remedy = "shorten them, or pass report= to have the counts"
+        warn_of_truncation(counts.num_examples, counts.num_cut, counts.num_tokens_cut, remedy, stacklevel=4)
 
 
 def head_logits(runner: Runner, task: TextTask, encodings: Encodings, bar: tqdm) -> np.ndarray:

@@ -22,6 +22,15 @@ _TOKENS_AT_A_TIME = 1 << 20
 """Of masked copies that are held at once."""
 
 
+def pseudo_log_likelihood(
+    runner: Runner, texts: str | Sequence[str], *, method: Method = "plain", progress: bool | None = None
+) -> float | np.ndarray:
+    """The sum of `token_log_probs`; (N,) float64 for a list."""
+    given = [texts] if isinstance(texts, str) else texts
+    sums = [log_probs.sum() for log_probs in token_log_probs(runner, given, method=method, progress=progress)]
+    return float(sums[0]) if isinstance(texts, str) else np.array(sums, np.float64)
+
+
 def token_log_probs(
     runner: Runner, texts: Sequence[str], *, method: Method = "plain", progress: bool | None = None
 ) -> list[np.ndarray]:

@@ -1,9 +1,8 @@
-"""Text that was cut is announced, with counts."""
+"""The warning that texts were cut, with counts."""
 
 import warnings
 
 from bertkit.errors import TruncationWarning
-from bertkit.inference.predict import PredictReport
 
 
 def warn_of_truncation(num_texts: int, num_texts_cut: int, num_tokens_cut: int, remedy: str, stacklevel: int) -> None:
@@ -15,9 +14,3 @@ def warn_of_truncation(num_texts: int, num_texts_cut: int, num_tokens_cut: int, 
             TruncationWarning,
             stacklevel=stacklevel + 1,
         )
-
-
-def warn_of_cut_examples(report: PredictReport) -> None:
-    """The same of examples that a model read, in the name of whoever called the function that calls this one."""
-    remedy = "shorten them, or pass report= to have the counts"
-    warn_of_truncation(report.num_examples, report.num_cut, report.num_tokens_cut, remedy, stacklevel=3)

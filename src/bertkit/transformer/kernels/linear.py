@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bertkit.transformer.kernels.activation import apply_activation
-from bertkit.transformer.kernels.row_invariance import Multiply, is_whole, multiply_rows, probe_weight
+from bertkit.transformer.kernels.row_invariance import Multiply, RowInvariant, probe_weight
 from bertkit.transformer.kernels.rows import Product, Quantized, padded
 
 _ROWS_EXPECTED = 1_024
@@ -46,28 +46,27 @@ def multiply_in_place(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tenso
     return F.linear(a, b, bias)
 
 
-class PlainLinear:
+class PlainLinear(RowInvariant):
     """``activation(x W^T + b)`` or ``x W^T + b + residual`` by torch's own operations: the reference; b may be None.
 
     On the CPU every row of the result has the same bits regardless of the number of rows.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__()
         self.kind = (type(self).__name__, *weight.shape, weight.dtype, bias is not None)
         self.weight, self.bias = self.pack(weight), bias
-        self._whole: set[tuple[int, str | None, bool, int]] = set()  # calls whose rows are multiplied as they are
 
     def __call__(self, x: Tensor, *, activation: str | None = None, residual: Tensor | None = None) -> Tensor:
         """(M, K) to (M, N), in the dtype of the weight."""
         call = (x.shape[0], activation, residual is None, torch.get_num_threads())
-        if call in self._whole or x.device.type != "cpu":
+        if call in self._direct or x.device.type != "cpu":
             return self.multiply(activation, x, residual)
         inputs = (x,) if residual is None else (x, residual)
         kind = (*self.kind, activation, len(inputs))
-        product = multiply_rows(kind, partial(self.multiply, activation), partial(self._probe, activation), *inputs)
-        if is_whole(kind, len(x)):
-            self._whole.add(call)
-        return product
+        return self._multiply_rows(
+            call, kind, partial(self.multiply, activation), partial(self._probe, activation), *inputs
+        )
 
     def _probe(self, activation: str | None) -> Multiply:
         _, num_outputs, width, dtype, has_bias = self.kind
@@ -100,7 +99,7 @@ class OneDNNLinear(PlainLinear):
         return self._multiply(x, self.weight, self.bias, attribute, [], algorithm)
 
 
-class PlainInt8Linear:
+class PlainInt8Linear(RowInvariant):
     """``x W^T + b`` of quantized rows, by float32 operations: the reference.
 
     Each row of W (output channel) is rounded to 8 bits with its own scale. The product is left as it comes, a
@@ -108,23 +107,21 @@ class PlainInt8Linear:
     """
 
     def __init__(self, weight: Tensor, bias: Tensor) -> None:
+        super().__init__()
         scales = (weight.abs().amax(dim=1) / 127).clamp(min=1e-30)
         rounded = (weight / scales[:, None]).round().to(torch.int8)
         self.kind = (type(self).__name__, *weight.shape)
         self.weight, self.scales = self.pack(rounded), scales
-        self._whole: set[tuple[int, int]] = set()  # as in PlainLinear
         self.weight_sums = padded((rounded.sum(dim=1) * scales).numpy())
         self.bias = padded(bias.numpy())
 
     def __call__(self, x: Quantized) -> Product:
         """(M, K) to (M, N)."""
         values, call = torch.from_numpy(x.values), (len(x.values), torch.get_num_threads())
-        if call in self._whole:
+        if call in self._direct:
             product = self.multiply(values)
         else:
-            product = multiply_rows(self.kind, self.multiply, self._probe, values)
-            if is_whole(self.kind, len(values)):
-                self._whole.add(call)
+            product = self._multiply_rows(call, self.kind, self.multiply, self._probe, values)
         return Product(product.numpy(), x.scales, x.middles, self.weight_sums, self.bias)
 
     def _probe(self) -> Multiply:

@@ -78,9 +78,20 @@ def multiply_rows(kind: Hashable, multiply: Multiply, probe: Probe, *inputs: Ten
     return product[:num_rows]
 
 
-def is_whole(kind: Hashable, num_rows: int) -> bool:
-    """Whether `multiply_rows` of this thread is known to multiply ``num_rows`` rows as they are, in one product."""
-    return _plans.get((kind, torch.get_num_threads(), num_rows)) == (num_rows,)
+class RowInvariant:
+    """A layer whose calls are remembered once `multiply_rows` is known to run them as they are, in one product."""
+
+    def __init__(self) -> None:
+        self._direct: set[Hashable] = set()  # such calls, by all that their plan depends on
+
+    def _multiply_rows(
+        self, call: Hashable, kind: Hashable, multiply: Multiply, probe: Probe, *inputs: Tensor
+    ) -> Tensor:
+        """As `multiply_rows`; a ``call`` without need of it is added to ``_direct``, for which callers look first."""
+        product, num_rows = multiply_rows(kind, multiply, probe, *inputs), len(inputs[0])
+        if _plans.get((kind, torch.get_num_threads(), num_rows)) == (num_rows,):
+            self._direct.add(call)
+        return product
 
 
 def probe_weight(num_outputs: int, width: int, dtype: torch.dtype) -> Tensor:
