@@ -120,10 +120,8 @@ def _headline(run: TrainingRun) -> Iterator[tuple[str, object, object]]:
         yield "Model", format_short(num_parameters), about
     tokens, seconds = steps["tokens"][-1], steps["seconds"][-1]
     if np.isfinite(tokens):
-        corpus, epochs = run.number("corpus", "num_tokens"), steps["epoch"][-1]
+        corpus = run.number("corpus", "num_tokens")
         passes = f", {tokens / corpus:.3g} times the corpus" if corpus > 0 else ""
-        if run.is_finetuning and np.isfinite(epochs):
-            passes = f", {epochs:.3g} epochs"
         yield "Tokens processed", format_short(tokens), f"in {int(steps['step'][-1]):,} steps{passes}"
     if np.isfinite(seconds):
         has_speed = tokens > 0 and seconds > 0
@@ -155,7 +153,7 @@ def _finetuning_scores(run: TrainingRun) -> Iterator[tuple[str, object, object]]
         yield "Dev score", "none", "there were no dev examples"
         return
     step, value, _ = best
-    yield f"Dev {readable(run.best_by)}", format_number(value), f"the best, at step {step:,}; its weights are kept"
+    yield f"Dev {readable(run.best_by or '')}", format_number(value), f"the best, at step {step:,}; its weights are kept"
     for name, baseline in run.baselines.items():
         yield "Baseline", format_number(baseline), data(name)
 
