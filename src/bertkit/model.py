@@ -2,7 +2,8 @@
 
 Takes: a path, a hub name or an installed model package.
 Gives: Model: the network and its tokenizer, loaded, saved and checked; each verb is a file of `inference`.
-May import: errors, device, locate, tokenizer, batch, transformer, heads, tasks, checkpoint, inference.
+May import: errors, device, locate, tokenizer, batch, transformer, heads, vocabulary_extension, tasks, checkpoint,
+inference.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -15,7 +16,7 @@ from bertkit.checkpoint import Checkpoint, SentenceSettings, new_checkpoint, ope
 from bertkit.checkpoint.checkpoint import TrainedTask
 from bertkit.device import resolve_device, weights_dtype
 from bertkit.errors import MissingHeadError
-from bertkit.heads import HEADS, Network, extend_embeddings
+from bertkit.heads import HEADS, Network
 from bertkit.inference import (
     EmbedOptions,
     EmbedReport,
@@ -36,9 +37,10 @@ from bertkit.inference.auto_precision import choose_precision
 from bertkit.inference.predict import Decode
 from bertkit.inference.pseudo_likelihood import Method
 from bertkit.locate import locate
-from bertkit.tokenizer import Tokenizer, extend_vocabulary
+from bertkit.tokenizer import Tokenizer
 from bertkit.tokenizer.layout import OnLong
 from bertkit.transformer import AnyConfig, AnyEncoder, AnyPrepared, prepare
+from bertkit.vocabulary_extension import extend_embeddings, extend_vocabulary
 
 
 def load(

@@ -8,7 +8,6 @@ May import: errors, tokenizer, batch, transformer.
 from bertkit.heads.classification import VectorClassificationHead
 from bertkit.heads.layer_selection import NAMED_LAYERS, LayerSelection
 from bertkit.heads.network import HEADS, HEADS_WITH_LABELS, KINDS, Network, NetworkOutput
-from bertkit.heads.new_words import extend_embeddings
 from bertkit.heads.pooling import POOLINGS
 
 __all__ = [
@@ -21,5 +20,4 @@ __all__ = [
     "Network",
     "NetworkOutput",
     "VectorClassificationHead",
-    "extend_embeddings",
 ]

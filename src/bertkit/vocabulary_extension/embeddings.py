@@ -1,4 +1,4 @@
-"""Rows for the new words of an extended vocabulary, made of what the network knows of their pieces."""
+"""Embeddings and output biases of new words, from those of their pieces."""
 
 from dataclasses import replace
 from typing import Any, cast
