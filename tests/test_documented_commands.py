@@ -13,15 +13,14 @@ from random_models import our_model
 
 import bertkit
 from bertkit.checkpoint.checkpoint import TrainedTask
-from bertkit.cli import run
+from bertkit.cli import app, run
 from bertkit.tasks import QuestionAnswering, SequenceClassification
 from bertkit.tokenizer.layout import Layout
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SHORTER = {  # commands that take minutes as documented
-    "--minutes 20": "--minutes 0.1",
-    "--steps 30": "--steps 4 --kills 1",
+    "--minutes 20": "--set training.num_steps=2 model.size=tiny",
     "-classification --train": "-classification --model bert-base-uncased --train",
 }
 SHAPE = {
@@ -89,6 +88,9 @@ def test_commands(block: str, folder: Path, capsys: pytest.CaptureFixture[str]) 
             assert words[0] in targets, documented
             continue
         assert program == "bertkit", documented
+        if words[0] == "verify-resume":  # executed by test_pretraining.py
+            app().parse_args(words, exit_on_error=False, print_error=False)
+            continue
         with contextlib.suppress(ValueError):
             shutil.rmtree(words[words.index("--out") + 1], ignore_errors=True)
         assert run(words) == 0, f"{documented}\n{capsys.readouterr().err}"

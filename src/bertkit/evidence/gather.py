@@ -211,8 +211,9 @@ def _by_size(
 ) -> list[SizeScore] | None:
     if not smaller:
         return None
-    found = sizes_of(model, metric, outcomes, smaller, progress)
-    return found + ([SizeScore(num_train, scores[metric])] if num_train else [])
+    curve = sizes_of(model, metric, outcomes, smaller, progress)
+    curve += [SizeScore(num_train, scores[metric])] if num_train else []
+    return sorted(curve, key=lambda point: point.num_train)  # --train may name fewer examples than a model had
 
 
 def _say_what_is_missing(evidence: Evidence, outcomes: Outcomes) -> None:
