@@ -26,6 +26,7 @@ ROOMS = [  # each imports only rooms above it
     "batch",
     "transformer",
     "heads",
+    "architectures",
     "vocabulary_extension",
     "corpus",
     "tasks",

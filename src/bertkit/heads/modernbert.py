@@ -1,4 +1,4 @@
-"""The heads of the modern encoder, as ModernBERT publishes them (Warner et al. 2024).
+"""The heads of ModernBERT (Warner et al. 2024).
 
 Shape letters: N sequences or tokens, P positions, D hidden_size, V vocab_size.
 """
@@ -11,7 +11,7 @@ from bertkit.transformer.kernels import activate, dropout, linear, project
 
 
 class PredictionHead(nn.Module):
-    """``norm(activation(dense(h)))`` without biases: where every head of the modern encoder begins."""
+    """``norm(activation(dense(h)))`` without biases: the first layers of every ModernBERT head."""
 
     def __init__(self, config: ModernBertConfig) -> None:
         super().__init__()

@@ -9,7 +9,6 @@ from torch import Tensor
 from tqdm import tqdm
 
 from bertkit.batch import Batch
-from bertkit.heads import HEADS
 from bertkit.inference.runner import Runner, chunks
 from bertkit.inference.truncation import warn_of_truncation
 from bertkit.tasks import TextTask
@@ -109,10 +108,11 @@ def head_logits(runner: Runner, task: TextTask, encodings: Encodings, bar: tqdm)
         bar: advanced by the number of examples whose first sequence was computed.
     """
     network, head = runner.network, task.head
+    reads_pooler = network.architecture.reads_pooler(head, network.config)
     is_first = np.diff(encodings.text_index, prepend=-1) > 0
 
     def forward(batch: Batch, indices: np.ndarray) -> Tensor:
-        encoded = runner.encoder(batch, with_pooled=HEADS[head])
+        encoded = runner.encoder(batch, with_pooled=reads_pooler)
         return network.head_logits(head, encoded, batch).float().cpu()
 
     def on_batch(indices: np.ndarray) -> None:

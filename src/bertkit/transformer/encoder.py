@@ -1,25 +1,14 @@
 """The BERT encoder: embeddings, layers, and the pooler over [CLS]."""
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 
 from bertkit.batch import Batch
 from bertkit.transformer.config import BertConfig
 from bertkit.transformer.embeddings import Embeddings
+from bertkit.transformer.interface import Encoder, EncoderOutput
 from bertkit.transformer.kernels import activate, project, recomputed
 from bertkit.transformer.layer import EncoderLayer
-
-
-@dataclass(frozen=True, eq=False)
-class EncoderOutput:
-    """What the encoder gives for a Batch; T total_tokens, D hidden_size, B sequences, H heads."""
-
-    last_hidden_state: Tensor  # (T, D)
-    pooled: Tensor | None  # (B, D), None for an encoder without pooler
-    hidden_states: list[Tensor] | None = None  # embeddings, then every layer: num_hidden_layers + 1 of (T, D)
-    attention_probs: list[list[Tensor]] | None = None  # for each layer, for each sequence: (H, seqlen, seqlen)
 
 
 class Pooler(nn.Module):
@@ -34,13 +23,13 @@ class Pooler(nn.Module):
         return activate(project(cls_hidden_states, self.dense), "tanh")
 
 
-class BertEncoder(nn.Module):
-    """Token ids in, one contextual vector for each token out (Devlin et al. 2018, section 3)."""
+class BertEncoder(Encoder):
+    """Post-norm Transformer with learned positions (Devlin et al. 2018, section 3)."""
 
     def __init__(self, config: BertConfig, *, with_pooler: bool = True) -> None:
         super().__init__()
         self.config = config
-        self.gradient_checkpointing = False  # in training, compute activations again instead of keeping them
+        self.gradient_checkpointing = False
         self.embeddings = Embeddings(config)
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_hidden_layers))
         self.pooler = Pooler(config) if with_pooler else None

@@ -19,6 +19,7 @@ class EncoderLayer(nn.Module):
         self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.feed_forward = FeedForward(config)
         self.feed_forward_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.attention_dropout = nn.Dropout(config.attention_output_dropout_prob)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
     def forward(
@@ -26,7 +27,7 @@ class EncoderLayer(nn.Module):
     ) -> tuple[Tensor, list[Tensor] | None]:
         """(total_tokens, hidden_size) to the same, and when asked the attention probabilities."""
         attended, probs = self.attention(hidden_states, seqlens, with_probs=with_probs)
-        hidden_states = add_norm(attended, hidden_states, self.attention_norm, self.dropout)
+        hidden_states = add_norm(attended, hidden_states, self.attention_norm, self.attention_dropout)
         expanded = self.feed_forward(hidden_states)
         return add_norm(expanded, hidden_states, self.feed_forward_norm, self.dropout), probs
 

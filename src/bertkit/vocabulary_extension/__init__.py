@@ -2,7 +2,7 @@
 
 Takes: a tokenizer and texts of a domain; a network.
 Gives: the words that shorten the texts most; a tokenizer and a network that have them.
-May import: errors, tokenizer, heads.
+May import: errors, tokenizer, architectures.
 """
 
 from bertkit.vocabulary_extension.domain_words import DomainWord, extend_vocabulary, find_domain_words

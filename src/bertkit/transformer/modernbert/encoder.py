@@ -1,4 +1,4 @@
-"""The modern encoder: embeddings, layers, final norm."""
+"""The ModernBERT encoder: embeddings, layers, final norm."""
 
 from typing import cast
 
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from bertkit.batch import Batch
 from bertkit.transformer.embeddings import check_positions, check_rows, table
-from bertkit.transformer.encoder import EncoderOutput
+from bertkit.transformer.interface import Encoder, EncoderOutput
 from bertkit.transformer.kernels import dropout, look_up, recomputed
 from bertkit.transformer.modernbert.config import ModernBertConfig
 from bertkit.transformer.modernbert.layer import ModernBertLayer, norm_of
@@ -35,15 +35,15 @@ class ModernBertEmbeddings(nn.Module):
         return dropout(self.norm(look_up(self.word, batch.input_ids)), self.dropout)
 
 
-class ModernBertEncoder(nn.Module):
-    """Token ids in, one contextual vector for each token out (Warner et al. 2024, section 2.1)."""
+class ModernBertEncoder(Encoder):
+    """Pre-norm Transformer with rotary positions (Warner et al. 2024, section 2.1)."""
 
     pooler = None  # a sequence classifier reads hidden states
 
     def __init__(self, config: ModernBertConfig) -> None:
         super().__init__()
         self.config = config
-        self.gradient_checkpointing = False  # in training, compute activations again instead of keeping them
+        self.gradient_checkpointing = False
         self.embeddings = ModernBertEmbeddings(config)
         self.layers = nn.ModuleList(ModernBertLayer(config, layer) for layer in range(config.num_hidden_layers))
         self.final_norm = norm_of(config)
