@@ -95,9 +95,9 @@ def _spread(name: str, shape: torch.Size) -> float:
     gain = 1.5
     if shape[0] <= 7:  # logits of few labels
         gain = 12.0
-    elif re.search(r"\.(query|key)\.", name):
+    elif re.search(r"\.(query|key|q_lin|k_lin)\.", name):
         gain = 2.0
-    elif re.search(r"(attention|layer\.\d+)\.output\.|\.project\.|\.Wo\.", name):
+    elif re.search(r"(attention|layer\.\d+)\.output\.|\.project\.|\.Wo\.|\.out_lin\.|\.lin2\.", name):
         gain = 0.7
     return gain / shape[1] ** 0.5
 

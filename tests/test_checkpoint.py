@@ -12,7 +12,8 @@ from safetensors.torch import load_file
 
 import bertkit
 from bertkit import Model
-from bertkit.checkpoint import SentenceSettings, names, saving
+from bertkit.architectures.bert import BERT
+from bertkit.checkpoint import SentenceSettings, saving
 from bertkit.checkpoint.checkpoint import Provenance
 from bertkit.errors import CheckpointError, MissingHeadError, UsageError
 
@@ -294,7 +295,7 @@ def test_weights_stored_in_another_precision(tmp_path: Path, dtype: torch.dtype)
     model = bertkit.load(tmp_path)
     for name, value in values(model).items():
         assert value.dtype == torch.float32
-        assert torch.equal(value, reopened[names.BERT.published(name)]), name
+        assert torch.equal(value, reopened[BERT.names.published(name)]), name
     assert {value.dtype for value in values(bertkit.load(tmp_path, precision="float64")).values()} == {torch.float64}
 
 

@@ -277,8 +277,8 @@ def test_bad_arguments(complaint, tiny_model, tmp_path):
 def test_options_that_would_be_ignored_are_refused(complaint, tiny_model):
     assert "does not go with words to look up" in complaint("vocab", "inspect", "a", "--text", "b.txt")
     assert "--column names a column of --text" in complaint("vocab", "inspect", "--column", "b")
-    assert "does not go with --model" in complaint("describe", "--size", "tiny", "--model", tiny_model)
-    assert "go with --size" in complaint("describe", "--architecture", "modernbert", "--model", tiny_model)
+    assert "cannot be used with --model" in complaint("describe", "--size", "tiny", "--model", tiny_model)
+    assert "require --size" in complaint("describe", "--architecture", "modernbert", "--model", tiny_model)
     assert "goes with a vocab.txt" in complaint("tokenize", "a", "--lowercase", "--model", tiny_model)
     assert "goes with on_long='window'" in complaint("tokenize", "a", "--stride", "2", "--model", tiny_model)
     assert "has no column" in complaint("embed", "-i", "-", "--column", "a", "--model", tiny_model)

@@ -16,10 +16,10 @@ from examples_of_tasks import model_of
 from random_models import our_model
 
 from bertkit import Batch, Model, load
+from bertkit.architectures import prepare
 from bertkit.executor import executor, map_on_cores
 from bertkit.inference import Runner
 from bertkit.tasks import SequenceClassification
-from bertkit.transformer import prepare
 
 TEXTS = ["the cat sat on the mat", "", "walked and talked", "un", "green letters, in blue & red!", "the dog", "a cat"]
 

@@ -16,7 +16,6 @@ from random_models import our_model, vocabulary_tokens
 
 from bertkit import BertConfig, Model, Tokenizer, load
 from bertkit.batch import LabeledEncodings
-from bertkit.checkpoint.names import names_of
 from bertkit.errors import CheckpointError, DataError, MissingHeadError, UsageError
 from bertkit.finetuning import SWEEPS, Finetuning, FinetuningSettings, sweep
 from bertkit.finetuning.adapters import add_adapters, read_adapter, write_adapter
@@ -346,7 +345,7 @@ def test_adapters_alone_learn_and_are_merged(tmp_path: Path, encoder: Path) -> N
         if name.endswith(("query.weight", "value.weight")):
             assert torch.linalg.matrix_rank(parameter - before[name], atol=1e-5) == 3
         record = json.loads((out / "bertkit.json").read_text())["provenance"]
-        assert (record[names_of(merged.config).published(name)]["origin"] == "trained") == changed
+        assert (record[merged.network.architecture.names.published(name)]["origin"] == "trained") == changed
     alone = model_to_train(str(encoder / "dropping"), merged.trained.task, settings, tell=lambda line: None)
     with pytest.raises(CheckpointError, match="no LoRA adapter"):
         read_adapter(alone, encoder / "still")

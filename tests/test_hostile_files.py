@@ -15,8 +15,8 @@ from random_models import edit_json, edit_tensors, published_model, save_publish
 from safetensors.torch import load_file, save_file
 
 import bertkit
+from bertkit.architectures.bert import BERT
 from bertkit.checkpoint import weights
-from bertkit.checkpoint.names import BERT
 from bertkit.errors import BertkitError, CheckpointError, DataError
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -211,7 +211,7 @@ def refused_or_the_same(folder: Path) -> None:
         return
     reference = published_model("masked_lm", 4).state_dict()
     for name, parameter in model.network.named_parameters():
-        assert torch.equal(parameter, reference[BERT.published(name)]), name
+        assert torch.equal(parameter, reference[BERT.names.published(name)]), name
 
 
 # --- shards ----------------------------------------------------------------------------------------------------------

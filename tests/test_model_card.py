@@ -12,8 +12,8 @@ from huggingface_hub import ModelCard
 from random_models import vocabulary_tokens
 
 from bertkit import BertConfig, Model, SequenceClassifier, Tokenizer, gather_evidence, load
-from bertkit.finetuning import scores_section
 from bertkit.locate import hub_name
+from bertkit.reports.model_card import scores_section
 from bertkit.tasks import SequenceClassification, TextExample
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -7,7 +7,7 @@ from random_models import randomize
 from torch import Tensor, nn
 
 from bertkit import Batch, ModernBertConfig
-from bertkit.heads import Network
+from bertkit.architectures import Network
 from bertkit.tasks import Loss
 from bertkit.training import compute_gradients
 from bertkit.transformer.kernels import training, training_kernels

@@ -9,10 +9,10 @@ import transformers
 from random_modern import our_model, random_config
 
 from bertkit import BertConfig, Model, ModernBertConfig, Tokenizer, collate, load
+from bertkit.architectures import Network, initialize, prepare
 from bertkit.errors import MissingHeadError, UsageError
-from bertkit.heads import Network
 from bertkit.inference import auto_precision
-from bertkit.transformer import ModernBertEncoder, initialize, prepare
+from bertkit.transformer import ModernBertEncoder
 from bertkit.transformer.activations import ACTIVATIONS
 from bertkit.transformer.kernels.dispatch import modernbert_kernels_for, plain_modernbert_kernels
 from bertkit.transformer.modernbert.prepared import PreparedModernBertEncoder
@@ -153,7 +153,7 @@ def test_what_a_sequence_classifier_reads(pooling: str) -> None:
 
 def test_heads_that_are_not_there_are_refused() -> None:
     config = random_config(1)
-    with pytest.raises(UsageError, match="modern encoder has no next_sentence head: it has masked_lm, "):
+    with pytest.raises(UsageError, match="modernbert has no next_sentence head: expected one of masked_lm, "):
         Network(config, ["masked_lm", "next_sentence"])
     with pytest.raises(UsageError, match="no pooler"):
         Network(config, with_pooler=True)

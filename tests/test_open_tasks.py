@@ -18,12 +18,12 @@ from scipy import stats
 from torch import Tensor
 
 from bertkit import Model, load
+from bertkit.architectures import Network
 from bertkit.batch import Batch, LabeledBatch, LabeledEncodings
 from bertkit.cli import run
 from bertkit.estimators import TextEstimator
 from bertkit.evidence import gather_evidence
 from bertkit.finetuning import Finetuning, FinetuningSettings
-from bertkit.heads import Network
 from bertkit.tasks import TASKS, Loss, TextExample, task_kind
 from bertkit.tasks.cross_entropy import OneOfClasses
 from bertkit.tasks.reading.texts import LabelKind

@@ -8,8 +8,8 @@ import torch
 from random_models import our_model
 
 from bertkit import Model, collate, load
+from bertkit.architectures import Network
 from bertkit.errors import UsageError
-from bertkit.heads import Network
 from bertkit.inference import auto_precision
 from bertkit.transformer import PreparedBertEncoder
 from bertkit.transformer.activations import ACTIVATIONS

@@ -18,15 +18,17 @@ import torch
 
 from bertkit import BertConfig, Model, ModernBertConfig, Tokenizer, load
 from bertkit.cli import run as run_command
+from bertkit.cli.killed_runs import verify_resume
 from bertkit.cli.verify_resume import command as verify_resume_command
 from bertkit.errors import BertkitError, DataError, DependencyError, MissingHeadError, UsageError
 from bertkit.files import SkippedRow
 from bertkit.pretraining import RECIPES, Inputs, Pretraining, read_recipe, with_length
 from bertkit.pretraining.run import _samples
 from bertkit.pretraining.text import texts_of
-from bertkit.pretraining.verify_resume import verify_resume
+from bertkit.reports.recorded_run import read_run
+from bertkit.reports.training import training_report
+from bertkit.reports.training_findings import findings_of
 from bertkit.training import Ranks, Trainer
-from bertkit.training_report import findings_of, read_run, training_report
 
 WORDS = "the cat dog bird fish sat ran saw ate on under near a big small red blue old mat tree house river".split()
 TINY = [
@@ -514,9 +516,9 @@ def test_a_stop_signal_before_training_stops_at_once(
 def test_killed_at_random_moments_it_ends_with_the_same_bits(corpus: Path, tmp_path: Path) -> None:
     changes = ["training.num_steps=80", "training.save_every=10", "training.evaluate_every=80"]
     arguments = ["--corpus", str(corpus), "--set", *TINY, *changes]
-    check = verify_resume(arguments, tmp_path / "runs", num_kills=1, seed=1, tell=lambda line: None)
+    check = verify_resume(arguments, tmp_path / "runs", num_kills=1, seed=1, log=lambda line: None)
     assert check.verdict == "exact" and len(check.killed_after_steps) == 1
-    assert 0 < check.went_on_from_steps[0] <= check.killed_after_steps[0] < 80
+    assert 0 < check.resumed_from_steps[0] <= check.killed_after_steps[0] < 80
 
 
 STAND_IN = """
@@ -553,7 +555,7 @@ def test_what_killed_runs_tell(
     tmp_path: Path, monkeypatch, capsys, verdict: str, goes_on: bool, final: str, num_checkpoints: int
 ) -> None:
     program = STAND_IN.format(goes_on=goes_on, final=final, num_checkpoints=num_checkpoints)
-    monkeypatch.setattr("bertkit.pretraining.verify_resume._PROGRAM", program)
+    monkeypatch.setattr("bertkit.cli.killed_runs._COMMAND", (sys.executable, "-c", program))
     with pytest.raises(SystemExit) if verdict != "exact" else nullcontext():
         verify_resume_command(kills=1)
     assert json.loads(capsys.readouterr().out)["verdict"] == verdict

@@ -9,9 +9,9 @@ import torch
 
 import bertkit
 from bertkit import Batch, BertConfig, Model
-from bertkit.checkpoint.names import BERT
+from bertkit.architectures import Network
+from bertkit.architectures.bert import BERT
 from bertkit.errors import CheckpointError
-from bertkit.heads import Network
 from bertkit.locate import locate
 
 
@@ -19,7 +19,7 @@ def parameters(config: BertConfig, *heads: str, num_labels: int = 2) -> dict[str
     """By published name, without allocating them."""
     with torch.device("meta"):
         network = Network(config, heads, num_labels=num_labels)
-    return {BERT.published(name): parameter for name, parameter in network.named_parameters()}
+    return {BERT.names.published(name): parameter for name, parameter in network.named_parameters()}
 
 
 def count(parameters: dict[str, torch.nn.Parameter]) -> int:

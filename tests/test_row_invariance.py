@@ -11,11 +11,11 @@ from random_models import our_model
 from torch import Tensor
 
 from bertkit import Model
+from bertkit.architectures import prepare
 from bertkit.batch import length_sorted_batches
 from bertkit.heads import HEADS, KINDS
 from bertkit.inference import Runner
 from bertkit.tokenizer import Encodings
-from bertkit.transformer import prepare
 from bertkit.transformer.kernels import row_invariance
 from bertkit.transformer.kernels.dispatch import kernels_for
 from bertkit.transformer.kernels.row_invariance import (

@@ -26,6 +26,8 @@ ROOMS = [  # each imports only rooms above it
     "batch",
     "transformer",
     "heads",
+    "architectures",
+    "vocabulary_extension",
     "corpus",
     "tasks",
     "objectives",
@@ -34,9 +36,9 @@ ROOMS = [  # each imports only rooms above it
     "inference",
     "neighbors",
     "pages",
-    "training_report",
     "model",
     "evidence",
+    "reports",
     "pretraining",
     "finetuning",
     "estimators",
@@ -67,6 +69,17 @@ def imported_rooms(file: Path) -> set[str]:
     modules = [bertkit._HOMES.get(module.removeprefix("bertkit."), module) for module in modules]
     names = {module.split(".")[1] for module in modules if module.startswith("bertkit.")}
     return names - {room_of(file)}
+
+
+def rooms_in_strings(file: Path) -> set[str]:
+    """Rooms that strings name as modules, such as programs for another interpreter; docstrings aside."""
+    tree = ast.parse(file.read_text())
+    places = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    documented = [node.body[0] for node in ast.walk(tree) if isinstance(node, places) and ast.get_docstring(node)]
+    docstrings = {id(node.value) for node in documented if isinstance(node, ast.Expr)}
+    strings = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    named = [re.findall(r"\bbertkit\.(\w+)", node.value) for node in strings if id(node) not in docstrings]
+    return {room for rooms in named for room in rooms} & set(ROOMS) - {room_of(file)}
 
 
 def may_import(room: str) -> set[str]:
@@ -101,9 +114,17 @@ def test_imports_keep_the_order():
     wrong = {
         str(file.relative_to(SOURCE)): sorted(further)
         for file in FILES
-        if file != SOURCE / "__init__.py" and (further := imported_rooms(file) - may_import(room_of(file)))
+        if file != SOURCE / "__init__.py"
+        and (further := (imported_rooms(file) | rooms_in_strings(file)) - may_import(room_of(file)))
     }
     assert not wrong, f"imports that the docstring of the room does not name: {wrong}"
+
+
+def test_an_import_in_a_string_is_seen(tmp_path, monkeypatch):
+    monkeypatch.setattr("test_structure.SOURCE", tmp_path)
+    file = tmp_path / "pretraining.py"
+    file.write_text('"""As `bertkit.model` does."""\nPROGRAM = "from bertkit.cli import main; main()"\n')
+    assert rooms_in_strings(file) == {"cli"}
 
 
 def test_no_forbidden_file_names():

@@ -6,10 +6,10 @@ import torch
 from torch import nn
 
 from bertkit import Batch
-from bertkit.heads import Network
+from bertkit.architectures import Network, initialize
 from bertkit.tasks import Loss
 from bertkit.training import compute_gradients
-from bertkit.transformer import BertConfig, initialize
+from bertkit.transformer import BertConfig
 from bertkit.transformer.kernels import training, training_kernels
 from bertkit.transformer.kernels.arrays import array
 from bertkit.transformer.kernels.training_rows import Dropout, dropout_rows

@@ -17,7 +17,11 @@ from test_pretraining import pretraining, write_corpus
 
 from bertkit.cli import run as run_command
 from bertkit.errors import CheckpointError, DataError, UsageError
-from bertkit.training_report import findings_of, read_run, training_report, write_training_report
+from bertkit.finetuning import Finetuning, FinetuningSettings, Outcome
+from bertkit.reports.recorded_run import read_run
+from bertkit.reports.training import training_report, write_training_report
+from bertkit.reports.training_findings import findings_of
+from bertkit.tasks import TextExample
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +59,7 @@ def test_the_report_shows_the_run(tmp_path, lines):
         assert shown in reader.text, shown
     headings = reader.text_of("h3")
     assert headings == [
-        "Masked LM loss", "The same over tokens read", "Masked LM accuracy", "Next sentence accuracy",
+        "Masked LM loss", "The same over tokens", "Masked LM accuracy", "Next sentence accuracy",
         "Learning rate", "Mask rate",
         "Gradient norm, before it is clipped", "Throughput",
     ]  # fmt: skip
@@ -156,12 +160,63 @@ def test_the_report_of_a_real_run(tmp_path):
     text = read(content).text
     for shown in (
         "parameters, bert, tiny", "in 12 steps", "Held-out loss", "Next sentence accuracy", "a fresh model: ln",
-        "word frequencies alone", "Mask rate", "Gradient norm", "Throughput", "What it fills in", "rows set aside",
-        "share of the sentence pairs that is random",
+        "word frequencies alone", "Mask rate", "Gradient norm", "Throughput", "Predicted tokens", "rows set aside",
+        "share of sentence pairs that are random",
         "training.batch_size", "The run finished after 12 steps",
     ):  # fmt: skip
         assert shown in text, shown
     check_geometry(content)
+
+
+def finetuned(folder: Path, encoder: Path, num_dev: int, **settings) -> tuple[Finetuning, Outcome]:
+    texts = [f"the {animal} {verb}" for animal in ("cat", "dog") for verb in ("sat", "un", "run", "walk", "talk")] * 4
+    examples = [TextExample(text, None, "cats" if "cat" in text else "dogs") for text in texts]
+    options = {"num_epochs": 4, "batch_size": 8, "learning_rate": 0.01, **settings}
+    run = Finetuning(folder, encoder, "sequence-classification", FinetuningSettings(**options), tell=lambda line: None)
+    return run, run.start(examples, examples[:num_dev])
+
+
+def test_the_report_of_a_finetuning_run(tmp_path, encoder, capsys):
+    _, outcome = finetuned(tmp_path / "animals", encoder, 20)
+    assert run_command(["report", str(tmp_path / "animals"), "--out", str(tmp_path / "report.html")]) == 0
+    run, content = read_run(tmp_path / "animals"), (tmp_path / "report.html").read_text()
+    assert run.is_finetuning and run.best_by == "accuracy" and run.baselines == outcome.baselines
+    assert len(run.evaluations) == 5 and outcome.metrics["accuracy"] == run.evaluations["accuracy"].max()
+    text = read(content).text
+    for shown in (
+        "Fine-tuning: animals", "sequence-classification", "in 20 steps", "Dev accuracy", "The run finished",
+        f"at step {outcome.best_step}", *run.baselines, "learning_rate", "Every evaluation", "Learning rate",
+    ):  # fmt: skip
+        assert shown in text, shown
+    first = next(tree(content).iter("figure"))
+    assert ["".join(name.itertext()) for name in of_class(first, "name")][-3:] == ["step", "epochs", "time"]
+    dots = [number_of(node, "cy") for node in of_class(first, "plot")[0].iter("circle")]
+    scores = run.evaluations["accuracy"]
+    assert np.argsort(dots, kind="stable").tolist() == np.argsort(-scores, kind="stable").tolist()
+    for of_pretraining in ("plateau", "Masked", "Perplexity", "Corpus", "recipe's"):
+        assert of_pretraining not in text
+    kinds = [kind for kind, _ in findings_of(run)]
+    assert kinds[:2] == ["good", "good" if max(run.baselines.values()) < 1 else "warning"]
+    check_geometry(content)
+
+
+def test_findings_on_finetuning_runs(tmp_path, encoder):
+    _, outcome = finetuned(tmp_path / "patient", encoder, 20, num_epochs=9, patience=2)
+    sentences = " ".join(sentence for _, sentence in findings_of(read_run(tmp_path / "patient")))
+    assert outcome.reason == "stopped early" and "2 evaluations did not improve" in sentences
+    path = tmp_path / "patient" / "run" / "outcome.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"baselines": {"guessing": 1.5, "odd": "text"}}))
+    run = read_run(tmp_path / "patient")
+    assert ("warning", "Fine-tuning does not improve accuracy: 1 on dev, 1.500 without fine-tuning (guessing).") in (
+        findings_of(run)
+    )
+    finetuned(tmp_path / "no dev", encoder, 0)
+    run = read_run(tmp_path / "no dev")
+    assert run.best_by is None and any("no dev examples" in sentence for _, sentence in findings_of(run))
+    assert "Dev score" in training_report(run)
+    start = tmp_path / "no dev" / "run" / "outcome.json"
+    start.unlink()  # of a run in progress
+    assert read_run(tmp_path / "no dev").baselines == {}
 
 
 # What may be missing
@@ -170,12 +225,12 @@ def test_the_report_of_a_real_run(tmp_path):
 def test_parts_that_were_not_logged_are_left_out(tmp_path, lines):
     content = report_of(tmp_path / "run", of_kind(list(events(num_steps=100, next_sentence=False)), "start", "step"))
     text = read(content).text
-    assert "Next sentence" not in text and "What it fills in" not in text and "Every evaluation" not in text
+    assert "Next sentence" not in text and "Predicted tokens" not in text and "Every evaluation" not in text
     assert "nothing was evaluated" in text and "has not ended" in text
     check_geometry(content)
     bare = [{"event": "step", "step": 7, "masked_lm_loss": 5.0}]
     content = report_of(tmp_path / "bare", bare)
-    assert "Corpus" not in read(content).text and "tokens read" not in read(content).text
+    assert "Corpus" not in read(content).text and "over tokens" not in read(content).text
     check_geometry(content)
     assert "nan" not in content
     report_of(tmp_path / "no loss", [{"event": "step", "step": 7}])

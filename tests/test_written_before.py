@@ -18,8 +18,9 @@ from bertkit.errors import DataError, MissingHeadError
 from bertkit.finetuning import Finetuning, FinetuningSettings
 from bertkit.pretraining import Inputs, Pretraining
 from bertkit.pretraining.recipe import recipe_of
+from bertkit.reports.recorded_run import read_run
+from bertkit.reports.training_findings import findings_of
 from bertkit.tasks import TextExample
-from bertkit.training_report import findings_of, read_run
 
 WRITTEN = Path(__file__).parent / "data" / "written_before"
 WORDS = "the cat dog bird fish sat ran saw ate on under near a big small red blue old mat tree house river".split()

@@ -11,7 +11,7 @@ from torch import Tensor
 
 import bertkit
 from bertkit import Batch
-from bertkit.heads import Network
+from bertkit.architectures import Network
 from bertkit.tasks import Loss
 from bertkit.training import compute_gradients
 from trainers import LEARNING_RATE, ByName

@@ -25,6 +25,7 @@ _HOMES = {
     "MultipleChoiceClassifier": "bertkit.estimators",
     "Question": "bertkit.tasks",
     "QuestionAnswerer": "bertkit.estimators",
+    "Recorder": "bertkit.transformer",
     "ScalarMixClassifier": "bertkit.estimators",
     "SequenceClassifier": "bertkit.estimators",
     "SequenceRegressor": "bertkit.estimators",
@@ -37,7 +38,7 @@ _HOMES = {
     "gather_evidence": "bertkit.evidence",
     "load": "bertkit.model",
     "train_vocabulary": "bertkit.tokenizer",
-    "write_evidence_report": "bertkit.evidence",
+    "write_evidence_report": "bertkit.reports.evidence",
 }
 
 __all__ = [
@@ -57,6 +58,7 @@ __all__ = [
     "MultipleChoiceClassifier",
     "Question",
     "QuestionAnswerer",
+    "Recorder",
     "ScalarMixClassifier",
     "SequenceClassifier",
     "SequenceRegressor",
@@ -86,13 +88,14 @@ if TYPE_CHECKING:
         SequenceRegressor,
         TokenClassifier,
     )
-    from bertkit.evidence import Evidence, gather_evidence, write_evidence_report
+    from bertkit.evidence import Evidence, gather_evidence
     from bertkit.heads import HEADS
     from bertkit.inference import EmbedOptions, EmbedReport
     from bertkit.model import Model, load
+    from bertkit.reports.evidence import write_evidence_report
     from bertkit.tasks import ChoiceQuestion, Question, TaggedText, TextExample
     from bertkit.tokenizer import Encoding, Tokenizer, Vocabulary, train_vocabulary
-    from bertkit.transformer import BertConfig, ModernBertConfig
+    from bertkit.transformer import BertConfig, ModernBertConfig, Recorder
 
 
 def __getattr__(name: str) -> object:

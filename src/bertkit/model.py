@@ -2,7 +2,8 @@
 
 Takes: a path, a hub name or an installed model package.
 Gives: Model: the network and its tokenizer, loaded, saved and checked; each verb is a file of `inference`.
-May import: errors, device, locate, tokenizer, batch, transformer, heads, tasks, checkpoint, inference.
+May import: errors, device, locate, tokenizer, batch, transformer, heads, architectures, vocabulary_extension, tasks,
+checkpoint, inference.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -11,11 +12,11 @@ from typing import Any, overload
 
 import numpy as np
 
+from bertkit.architectures import Network, prepare
 from bertkit.checkpoint import Checkpoint, SentenceSettings, new_checkpoint, open_checkpoint, save_checkpoint
 from bertkit.checkpoint.checkpoint import TrainedTask
 from bertkit.device import resolve_device, weights_dtype
 from bertkit.errors import MissingHeadError
-from bertkit.heads import HEADS, Network, extend_embeddings
 from bertkit.inference import (
     EmbedOptions,
     EmbedReport,
@@ -36,9 +37,10 @@ from bertkit.inference.auto_precision import choose_precision
 from bertkit.inference.predict import Decode
 from bertkit.inference.pseudo_likelihood import Method
 from bertkit.locate import locate
-from bertkit.tokenizer import Tokenizer, extend_vocabulary
+from bertkit.tokenizer import Tokenizer
 from bertkit.tokenizer.layout import OnLong
-from bertkit.transformer import AnyConfig, AnyEncoder, AnyPrepared, prepare
+from bertkit.transformer import Encoder, EncoderConfig, PreparedEncoder
+from bertkit.vocabulary_extension import extend_embeddings, extend_vocabulary
 
 
 def load(
@@ -100,12 +102,12 @@ class Model:
         self.checkpoint = checkpoint
         self.precision = precision  # of the encoder in inference
         self.precision_reason = precision_reason  # in one line, if it was chosen by trial
-        self._prepared: AnyPrepared | None = None  # made when first used
+        self._prepared: PreparedEncoder | None = None  # made when first used
 
     @classmethod
     def create(
         cls,
-        config: AnyConfig,
+        config: EncoderConfig,
         tokenizer: Tokenizer,
         heads: Sequence[str] = (),
         *,
@@ -141,7 +143,7 @@ class Model:
         return self.checkpoint.network
 
     @property
-    def encoder(self) -> AnyEncoder:
+    def encoder(self) -> Encoder:
         """The encoder: call it with a Batch for hidden states."""
         return self.network.encoder
 
@@ -150,7 +152,7 @@ class Model:
         return self.checkpoint.tokenizer
 
     @property
-    def config(self) -> AnyConfig:
+    def config(self) -> EncoderConfig:
         return self.network.config
 
     @property
@@ -330,7 +332,7 @@ class Model:
     def _trained_for_use(self) -> TrainedTask:
         trained = self.trained
         self.require_trained(trained.task.head)
-        if HEADS[trained.task.head]:
+        if self.network.architecture.reads_pooler(trained.task.head, self.config):
             self.require_trained("pooler")
         return trained
 

@@ -2,7 +2,7 @@
 
 Takes: a folder, a hub name or an installed model package.
 Gives: Checkpoint: network, tokenizer, sentence settings, task, where each tensor came from; and the same back to disk.
-May import: errors, files, locate, tokenizer, batch, transformer, heads, tasks.
+May import: errors, files, locate, tokenizer, batch, transformer, heads, architectures, tasks.
 """
 
 from bertkit.checkpoint.checkpoint import Checkpoint, new_checkpoint

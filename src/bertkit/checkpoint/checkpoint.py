@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
 
-from bertkit.checkpoint.names import module_of, names_of
+from bertkit.architectures import Network, initialize
+from bertkit.architectures.tensor_names import module_of
 from bertkit.checkpoint.sentence import SentenceSettings
 from bertkit.errors import MissingHeadError, UsageError
-from bertkit.heads import Network
 from bertkit.tasks import TextTask, task_settings
 from bertkit.tokenizer import Tokenizer
 from bertkit.tokenizer.layout import Layout
-from bertkit.transformer import AnyConfig, initialize
+from bertkit.transformer import EncoderConfig
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Checkpoint:
 
     def mark_trained(self) -> None:
         """Record that every tensor that is not frozen has values from training, so that its head may predict."""
-        published = names_of(self.network.config).published
+        published = self.network.architecture.names.published
         for name, parameter in self.network.named_parameters():
             if parameter.requires_grad:
                 self.provenance[published(name)] = Provenance("trained")
@@ -69,7 +69,7 @@ class Checkpoint:
         Raises:
             MissingHeadError: it does not, or they are.
         """
-        prefix, published = module_of(part), names_of(self.network.config).published
+        prefix, published = module_of(part), self.network.architecture.names.published
         if part != "pooler":
             self.network.require_head(part)
         for name, _ in self.network.get_submodule(prefix).named_parameters():
@@ -83,7 +83,7 @@ class Checkpoint:
 
 
 def new_checkpoint(
-    config: AnyConfig, tokenizer: Tokenizer, heads: Sequence[str], label_names: Sequence[str] | None, seed: int
+    config: EncoderConfig, tokenizer: Tokenizer, heads: Sequence[str], label_names: Sequence[str] | None, seed: int
 ) -> Checkpoint:
     """A network with initial weights, and what belongs to it.
 
@@ -95,6 +95,6 @@ def new_checkpoint(
     network = Network(config, heads, num_labels=len(label_names) if label_names else 2).eval()
     initialize(network, config, seed)
     origin = Provenance("initialized", f"seed {seed}")
-    provenance = {names_of(config).published(name): origin for name, _ in network.named_parameters()}
+    provenance = {network.architecture.names.published(name): origin for name, _ in network.named_parameters()}
     labels = tuple(label_names) if label_names else None
     return Checkpoint(network, tokenizer, label_names=labels, provenance=provenance)

@@ -1,15 +1,14 @@
-"""A published ``config.json`` to a config of ours and back: read as data, nothing in it taken silently."""
+"""A published ``config.json`` to a config of ours and back: read as data, no key ignored silently."""
 
 from collections.abc import Collection
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from bertkit.checkpoint import modernbert_config
-from bertkit.checkpoint.names import names_of
+from bertkit.architectures import ARCHITECTURES, Architecture, architecture_of
 from bertkit.errors import CheckpointError, UsageError
 from bertkit.files.json_files import member, read_json
-from bertkit.transformer import CONFIGS, AnyConfig
+from bertkit.transformer import EncoderConfig
 
 _REQUIRED_VALUES: dict[str, tuple[Any, ...]] = {  # keys that change the numbers, with the values our encoders compute
     "is_decoder": (False,),
@@ -21,14 +20,7 @@ _REQUIRED_VALUES: dict[str, tuple[Any, ...]] = {  # keys that change the numbers
     "chunk_size_feed_forward": (0,),
 }
 
-_REQUIRED_OF: dict[str, dict[str, tuple[Any, ...]]] = {  # the same of one kind of encoder
-    "bert": {"position_embedding_type": ("absolute",)},
-    "modernbert": modernbert_config.REQUIRED_VALUES,
-}
-
-_IGNORED_OF = {"bert": frozenset(), "modernbert": modernbert_config.IGNORED_KEYS}
-
-_IGNORED_KEYS = frozenset(  # keys that leave the encoder's numbers as they are
+_IGNORED_KEYS = frozenset(  # keys that do not change the encoder's numbers
     """
     _name_or_path name architectures auto_map transformers_version torch_dtype dtype use_cache gradient_checkpointing
     use_bfloat16 torchscript return_dict output_attentions output_hidden_states output_past xla_device tf_legacy_loss
@@ -46,13 +38,15 @@ _IGNORED_KEYS = frozenset(  # keys that leave the encoder's numbers as they are
 
 _LABEL_KEYS = {"id2label", "label2id", "num_labels", "problem_type", "classifier_dropout"}
 
+_MANDATORY = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+
 
 @dataclass(frozen=True)
 class PublishedConfig:
-    """What a ``config.json`` says."""
+    """The content of a ``config.json``."""
 
-    transformer: AnyConfig
-    architecture: str | None = None  # the published class, a key of `Names.architectures`
+    transformer: EncoderConfig
+    published_class: str | None = None  # a key of `Architecture.published_classes`
     label_names: tuple[str, ...] | None = None  # in id order
     problem_type: str | None = None  # "regression", "single_label_classification", "multi_label_classification"
     classifier_dropout: float | None = None
@@ -62,7 +56,7 @@ def read_config(directory: Path, ignore_keys: Collection[str] = ()) -> Published
     """Read ``config.json``.
 
     Args:
-        ignore_keys: unknown keys that the caller has looked at and wants left out of account.
+        ignore_keys: unknown keys that the caller has checked and wants ignored.
 
     Raises:
         CheckpointError: it is missing, another kind of model, or has a key whose meaning is not known here.
@@ -71,45 +65,37 @@ def read_config(directory: Path, ignore_keys: Collection[str] = ()) -> Published
     content = read_json(path)
     if content is None:
         raise CheckpointError(f"{directory} is not a model folder: it holds no config.json")
-    kind = content.get("model_type", "bert")
-    if kind not in list(CONFIGS):  # a list, as an entry of the file may be of any type
-        raise CheckpointError(f"{path} has model_type={kind!r}; supported: {', '.join(map(repr, CONFIGS))}")
-    if kind == "modernbert":
-        content = modernbert_config.in_first_spelling(content, path)
-    required = _REQUIRED_VALUES | _REQUIRED_OF[kind]
+    model_type = content.get("model_type", "bert")
+    if model_type not in list(ARCHITECTURES):  # a list, as an entry of the file may be of any type
+        raise CheckpointError(f"{path} has model_type={model_type!r}; supported: {', '.join(map(repr, ARCHITECTURES))}")
+    record = ARCHITECTURES[model_type]
+    content = record.read_config(content, path)
+    required = {**_REQUIRED_VALUES, **record.required_values}
     for key, allowed in required.items():
         if key in content and content[key] not in allowed:
             raise CheckpointError(f"{path} has {key}={content[key]!r}; supported: {allowed[0]!r}")
-    shape = {field.name for field in fields(CONFIGS[kind])}
-    known = shape | required.keys() | _IGNORED_KEYS | _IGNORED_OF[kind] | _LABEL_KEYS | set(ignore_keys)
+    keys = _keys(record)
+    known = {*keys.values(), *required, *_IGNORED_KEYS, *record.ignored_keys, *_LABEL_KEYS, *ignore_keys}
     if unknown := content.keys() - known:
         raise CheckpointError(
             f"{path} has unknown keys ({', '.join(sorted(unknown))}), which may change what the model computes: look "
             "at them, and if they do not, pass ignore_config_keys=[...]"
         )
-    missing = {
-        "vocab_size",
-        "hidden_size",
-        "num_hidden_layers",
-        "num_attention_heads",
-        "intermediate_size",
-    } - content.keys()
-    if missing:
+    if missing := {keys[name] for name in _MANDATORY} - content.keys():
         raise CheckpointError(f"{path} lacks {', '.join(sorted(missing))}")
-    floats: dict[str, Any] = {  # an integer there may be too large for a float
-        field.name: float(member(content, field.name, float, path))
-        for field in fields(CONFIGS[kind])
-        if field.type is float and isinstance(content.get(field.name), int)
-    }
+    values = {name: content[key] for name, key in keys.items() if key in content}
+    for field in fields(record.config):
+        if field.type is float and isinstance(values.get(field.name), int):  # may be too large for a float
+            values[field.name] = float(member(content, keys[field.name], float, path))
     try:
-        transformer = CONFIGS[kind](**{key: content[key] for key in shape & content.keys()} | floats)
+        transformer = record.config(**values)
     except (UsageError, TypeError) as error:
         raise CheckpointError(f"{path}: {error}") from None
-    classes = list(names_of(transformer).architectures)
-    architectures = [name for name in member(content, "architectures", list, path, []) if name in classes]
+    supported = list(record.published_classes())
+    classes = [name for name in member(content, "architectures", list, path, []) if name in supported]
     return PublishedConfig(
         transformer,
-        architecture=architectures[0] if architectures else None,
+        published_class=classes[0] if classes else None,
         label_names=_label_names(content, path),
         problem_type=member(content, "problem_type", str, path),
         classifier_dropout=member(content, "classifier_dropout", float, path),
@@ -122,16 +108,15 @@ def config_json(config: PublishedConfig, special_ids: dict[str, int | None]) -> 
     Args:
         special_ids: "pad", "cls" and "sep" -> its id, or None.
     """
-    kind = names_of(config.transformer).model_type
+    record = architecture_of(config.transformer)
     content: dict[str, Any] = {
-        "architectures": [config.architecture],
-        "model_type": kind,
+        "architectures": [config.published_class],
+        "model_type": record.model_type,
         "pad_token_id": special_ids["pad"],
-        **{key: allowed[0] for key, allowed in _REQUIRED_OF[kind].items()},
-        **asdict(config.transformer),
+        **{key: allowed[0] for key, allowed in record.required_values.items()},
+        **{key: getattr(config.transformer, name) for name, key in _keys(record).items()},
+        **{key: special_ids[role] for key, role in record.token_id_keys.items()},
     }
-    if kind == "modernbert":
-        content |= modernbert_config.token_ids(special_ids)
     if config.label_names is not None:
         content["id2label"] = {str(index): name for index, name in enumerate(config.label_names)}
         content["label2id"] = {name: index for index, name in enumerate(config.label_names)}
@@ -140,6 +125,11 @@ def config_json(config: PublishedConfig, special_ids: dict[str, int | None]) -> 
     if config.classifier_dropout is not None:
         content["classifier_dropout"] = config.classifier_dropout
     return content
+
+
+def _keys(record: Architecture) -> dict[str, str]:
+    """Fields of the config to keys of config.json."""
+    return {field.name: record.key_names.get(field.name, field.name) for field in fields(record.config) if field.init}
 
 
 def _label_names(content: dict[str, Any], path: Path) -> tuple[str, ...] | None:

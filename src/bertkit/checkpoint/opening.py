@@ -1,22 +1,22 @@
-"""Open a model directory: every tensor accounted for, none invented without being asked for."""
+"""Open a model folder: every tensor is accounted for, none is initialized without being asked for."""
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import torch
 
+from bertkit.architectures import Architecture, Network, architecture_of, initialize
+from bertkit.architectures.tensor_names import TensorNames, module_of
 from bertkit.checkpoint.checkpoint import Checkpoint, Provenance
 from bertkit.checkpoint.config_file import PublishedConfig, read_config
-from bertkit.checkpoint.names import Names, module_of, names_of
 from bertkit.checkpoint.sentence import SentenceSettings, read_sentence_settings
 from bertkit.checkpoint.trained_task import read_task
 from bertkit.checkpoint.weights import StoredTensor, read_tensors, stored_tensors
 from bertkit.errors import CheckpointError, MissingHeadError, UsageError
 from bertkit.files.json_files import member, read_json
-from bertkit.heads import HEADS, HEADS_WITH_LABELS, Network
+from bertkit.heads import HEADS, HEADS_WITH_LABELS
 from bertkit.locate import transformer_folder
 from bertkit.tokenizer import Tokenizer
-from bertkit.transformer import initialize
 
 
 def open_checkpoint(
@@ -50,9 +50,10 @@ def open_checkpoint(
     settings = read_sentence_settings(directory)
     folder = transformer_folder(directory)
     config = read_config(folder, ignore_config_keys)
-    names = names_of(config.transformer)
+    record = architecture_of(config.transformer)
+    names = record.names
     stored = _by_canonical_name(stored_tensors(folder), names, folder)
-    stored_heads = _stored_heads(stored, names, config, folder, heads)
+    stored_heads = _stored_heads(stored, record, config, folder, heads)
     if heads is None:
         heads = list(dict.fromkeys([*stored_heads, *(part for part in new if part != "pooler")]))
     if unknown := set(new) - set(heads) - {"pooler"}:
@@ -67,15 +68,15 @@ def open_checkpoint(
             )
     if sum(head in names.classifier_heads for head in heads) > 1:
         raise UsageError(f"heads={heads}: a published model has one classifier; name the one you want in heads=[...]")
-    has_pooler = names.pooler_mark in stored or "pooler" in new
-    if names.pooler_mark and not has_pooler and any(HEADS[head] for head in heads):
+    has_pooler = names.signature_tensors.get("pooler") in stored or "pooler" in new
+    if not has_pooler and any(record.reads_pooler(head, config.transformer) for head in heads):
         raise MissingHeadError(
             f"{directory} has no pooler, which {', '.join(heads)} reads: pass new=[..., 'pooler'] to start one"
         )
     if set(new).isdisjoint(HEADS_WITH_LABELS):
         if label_names is not None:
-            raise UsageError("label_names goes with a new classification head: a stored one has the labels it has")
-        label_names = _label_names(stored, names, config, folder)
+            raise UsageError("label_names requires a new classification head: the labels of a stored head are fixed")
+        label_names = _label_names(stored, stored_heads, names, config, folder)
     elif label_names is None:
         label_names = ("LABEL_0", "LABEL_1")
     if config.transformer.num_hidden_layers > len(stored):  # before building layers that cannot be there
@@ -126,7 +127,7 @@ def open_checkpoint(
     )
 
 
-def _by_canonical_name(stored: dict[str, StoredTensor], names: Names, folder: Path) -> dict[str, StoredTensor]:
+def _by_canonical_name(stored: dict[str, StoredTensor], names: TensorNames, folder: Path) -> dict[str, StoredTensor]:
     has_prefix = any(name.startswith(names.prefix) for name in stored)
     canonical: dict[str, StoredTensor] = {}
     for name, tensor in stored.items():
@@ -141,30 +142,37 @@ def _by_canonical_name(stored: dict[str, StoredTensor], names: Names, folder: Pa
 
 
 def _stored_heads(
-    stored: dict[str, StoredTensor], names: Names, config: PublishedConfig, folder: Path, wanted: Sequence[str] | None
+    stored: dict[str, StoredTensor],
+    record: Architecture,
+    config: PublishedConfig,
+    folder: Path,
+    wanted: Sequence[str] | None,
 ) -> list[str]:
-    """Heads shown by the tensors there are: a config's architecture may name fewer than the file holds."""
-    found = [head for head, mark in names.marks.items() if mark in stored]
-    if names.classifier_mark in stored:
-        kind = names.architectures.get(config.architecture or "")
-        candidates = [head for head in (kind, *(wanted or ())) if head in names.classifier_heads]
-        if not candidates:
+    """Heads whose tensors are stored: the class that a config names may have fewer."""
+    names = record.names
+    heads = [head for head, tensor in names.signature_tensors.items() if tensor in stored and head != "pooler"]
+    possible = next((heads for tensor, heads in names.classifiers.items() if tensor in stored), ())
+    if possible:
+        kind = record.published_classes().get(config.published_class or "")
+        named = [head for head in (kind, *(wanted or ())) if head in possible]
+        if not named and len(possible) > 1:
             raise CheckpointError(
                 f"{folder} holds a classifier, and its config does not say of what: pass heads=[...] with one of "
-                f"{', '.join(names.classifier_heads)}"
+                f"{', '.join(possible)}"
             )
-        found.append(candidates[0])
-    return found
+        heads.append([*named, *possible][0])
+    return heads
 
 
 def _label_names(
-    stored: dict[str, StoredTensor], names: Names, config: PublishedConfig, folder: Path
+    stored: dict[str, StoredTensor], heads: Sequence[str], names: TensorNames, config: PublishedConfig, folder: Path
 ) -> tuple[str, ...] | None:
-    """The labels of the stored classifier: as many as it has outputs, named by the config or LABEL_0, LABEL_1, ..."""
-    classifier = stored.get(names.classifier_mark) or stored.get(names.marks["vector_classification"])
-    if classifier is None or names.architectures.get(config.architecture or "") == "multiple_choice":
+    """The labels of the stored classifier, one for each output: named by the config, or LABEL_0, LABEL_1, ..."""
+    with_labels = [head for head in heads if head in HEADS_WITH_LABELS]
+    if not with_labels:
         return None
-    num_labels = classifier.shape[0] if classifier.shape else 0
+    shape = stored[names.published(f"{module_of(with_labels[-1])}.classifier.weight")].shape
+    num_labels = shape[0] if shape else 0
     if config.label_names is None:
         return tuple(f"LABEL_{index}" for index in range(num_labels))
     if len(config.label_names) != num_labels:
@@ -174,7 +182,7 @@ def _label_names(
     return config.label_names
 
 
-def _initialize_new(network: Network, names: Names, new: Collection[str], seed: int) -> dict[str, Provenance]:
+def _initialize_new(network: Network, names: TensorNames, new: Collection[str], seed: int) -> dict[str, Provenance]:
     provenance = {}
     for part in new:
         prefix = module_of(part)
@@ -188,13 +196,13 @@ def _initialize_new(network: Network, names: Names, new: Collection[str], seed: 
 def _load(
     network: Network,
     stored: dict[str, StoredTensor],
-    names: Names,
+    names: TensorNames,
     new: Collection[str],
     not_stored: Collection[str],
     dtype: torch.dtype,
     folder: Path,
 ) -> dict[str, Provenance]:
-    """Put stored values in the place of every parameter that is not of a new part, or of what its heads share."""
+    """Assign stored values to every parameter but those of new parts, and to the layers that new heads share."""
     of_new, of_not_stored = (tuple(f"{module_of(part)}." for part in parts) for parts in (new, not_stored))
     published = {name: names.published(name) for name, _ in network.named_parameters()}
     taken_over = {
@@ -226,13 +234,13 @@ def _load(
         original = names.tied[copy]
         if not torch.equal(values[stored[copy].name], values[stored[original].name]):
             raise CheckpointError(f"{folder}: {copy} differs from {original}: an untied decoder is not supported")
-    state = {place: values[stored[name].name].to(dtype) for name, (place, _) in wanted.items()}
+    state = {ours: values[stored[name].name].to(dtype) for name, (ours, _) in wanted.items()}
     network.load_state_dict(state, strict=False, assign=True)
     return {name: Provenance("loaded", stored[name].file.name) for name in wanted}
 
 
 def _with_history(provenance: dict[str, Provenance], folder: Path) -> dict[str, Provenance]:
-    """A stored tensor that was never trained stays "initialized", so that its head goes on refusing to predict."""
+    """A stored tensor that was never trained stays "initialized", so that its head still refuses to predict."""
     path = folder / "bertkit.json"
     record = member(read_json(path) or {}, "provenance", dict, path, {})
     history = {name: member(record, name, dict, path, {}) for name in provenance}
@@ -244,6 +252,6 @@ def _with_history(provenance: dict[str, Provenance], folder: Path) -> dict[str, 
     }
 
 
-def _some(found: Collection[str]) -> str:
-    ordered = sorted(found)
+def _some(names: Collection[str]) -> str:
+    ordered = sorted(names)
     return ", ".join(ordered[:5]) + (f" and {len(ordered) - 5} more" if len(ordered) > 5 else "")

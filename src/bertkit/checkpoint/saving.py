@@ -1,4 +1,4 @@
-"""Save a model directory that transformers and sentence-transformers open."""
+"""Save a model folder that transformers and sentence-transformers open."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -10,7 +10,6 @@ from torch import Tensor
 
 from bertkit.checkpoint.checkpoint import Checkpoint
 from bertkit.checkpoint.config_file import PublishedConfig, config_json
-from bertkit.checkpoint.names import names_of
 from bertkit.checkpoint.sentence import write_sentence_settings
 from bertkit.checkpoint.trained_task import task_json
 from bertkit.errors import CheckpointError
@@ -37,16 +36,16 @@ def save_checkpoint(
         OSError: the files cannot be written, such as on a disk that is full.
     """
     network = checkpoint.network
-    names, heads = names_of(network.config), frozenset(network.heads)
-    architectures = {frozenset(KINDS[kind]): architecture for architecture, kind in names.architectures.items()}
-    if heads not in architectures:
+    record, heads = network.architecture, frozenset(network.heads)
+    classes = {frozenset(KINDS[kind]): name for name, kind in record.published_classes().items()}
+    if heads not in classes:
         raise CheckpointError(
             f"no published model has exactly the heads {', '.join(sorted(heads))}: save with some of them"
         )
     has_labels = not heads.isdisjoint(HEADS_WITH_LABELS)
     config = PublishedConfig(
         network.config,
-        architecture=architectures[heads],
+        published_class=classes[heads],
         label_names=checkpoint.label_names if has_labels else None,
         problem_type=checkpoint.problem_type,
         classifier_dropout=network.classifier_dropout,
@@ -57,9 +56,9 @@ def save_checkpoint(
         for name, token in asdict(vocabulary.special).items()
     }
     values = dict(network.named_parameters()) if parameters is None else parameters
-    tensors = {names.published(name): value.detach().cpu().contiguous() for name, value in values.items()}
+    tensors = {record.names.published(name): value.detach().cpu().contiguous() for name, value in values.items()}
     if not heads:  # an encoder alone is stored without the prefix
-        tensors = {name.removeprefix(names.prefix): value for name, value in tensors.items()}
+        tensors = {name.removeprefix(record.names.prefix): value for name, value in tensors.items()}
     try:
         with whole_folder(directory, overwrite=overwrite) as folder:
             write_json(folder / "config.json", config_json(config, special_ids))
@@ -67,8 +66,8 @@ def save_checkpoint(
             checkpoint.tokenizer.save(folder)
             if checkpoint.sentence is not None:
                 write_sentence_settings(folder, checkpoint.sentence, network.config.hidden_size)
-            record = {name: asdict(origin) for name, origin in sorted(checkpoint.provenance.items())}
-            content = {"provenance": record}
+            provenance = {name: asdict(origin) for name, origin in sorted(checkpoint.provenance.items())}
+            content = {"provenance": provenance}
             if checkpoint.trained is not None:
                 content["task"] = task_json(checkpoint.trained)
                 if checkpoint.trained.card:

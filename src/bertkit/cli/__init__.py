@@ -17,7 +17,7 @@ COMMANDS = {  # name -> (file, summary)
     "vocab": ("vocab", "Train, extend or inspect a WordPiece vocabulary."),
     "describe": ("describe", "Show a model's architecture and every parameter's name and shape."),
     "pretrain": ("pretrain", "Pre-train a model from raw text."),
-    "verify-resume": ("verify_resume", "Kill and resume a short run, and compare the weights bit by bit."),
+    "verify-resume": ("verify_resume", "Kill a short run, resume it, and compare the weights bit by bit."),
     "finetune": ("finetune", "Fine-tune a model for a task on labeled examples."),
     "predict": ("predict", "Run a fine-tuned model on a file."),
     "fill": ("fill", "Predict the token at each [MASK] of a text."),

@@ -2,7 +2,7 @@
 
 import sys
 from dataclasses import asdict
-from typing import Any, Literal
+from typing import Any
 
 from bertkit.cli.models import EMBEDDING_MODEL
 from bertkit.cli.output import emit
@@ -15,7 +15,7 @@ def command(
     *,
     model: str | None = None,
     size: str | None = None,
-    architecture: Literal["bert", "modernbert"] = "bert",
+    architecture: str = "bert",
     heads: list[str] | None = None,
 ) -> None:
     """Show a model's architecture and every parameter's name and shape.
@@ -27,27 +27,27 @@ def command(
     size
         Describe a named size instead, without weights: tiny, mini, small, medium, base, large.
     architecture
-        With --size: bert, or modernbert.
+        With --size: a model_type, such as bert or modernbert.
     heads
         With --size: the heads it shall have, such as sequence_classification; may be repeated.
     """
     import torch
 
-    from bertkit.checkpoint.names import names_of
-    from bertkit.heads import Network
+    from bertkit.architectures import ARCHITECTURES, Network
     from bertkit.model import load
-    from bertkit.transformer import CONFIGS
 
     if size is None:
         if heads or architecture != "bert":
-            raise UsageError("--heads and --architecture go with --size: a stored model is what it is")
+            raise UsageError("--heads and --architecture require --size; the architecture of a saved model is fixed")
         network = load(model or EMBEDDING_MODEL, device="cpu").network
     elif model is not None:
-        raise UsageError("--size describes a model without weights: it does not go with --model")
+        raise UsageError("--size describes a model without weights and cannot be used with --model")
+    elif architecture not in ARCHITECTURES:
+        raise UsageError(f"--architecture {architecture}: expected one of {', '.join(ARCHITECTURES)}")
     else:
         with torch.device("meta"):
-            network = Network(CONFIGS[architecture].of_size(size), heads or ())
-    names = names_of(network.config)
+            network = Network(ARCHITECTURES[architecture].config.of_size(size), heads or ())
+    names = network.architecture.names
     prefix = "" if network.heads else names.prefix
     parameters = [
         {
@@ -59,7 +59,7 @@ def command(
     ]
     num_parameters = sum(row["num_parameters"] for row in parameters)
     summary: dict[str, Any] = {
-        "model_type": names.model_type,
+        "model_type": network.architecture.model_type,
         "heads": list(network.heads),
         **asdict(network.config),
         "num_tensors": len(parameters),

@@ -146,8 +146,9 @@ def _evaluate_task(
 ) -> _Done:
     """Print the metrics, and write the report that was asked for."""
     from bertkit.cli.labeled_files import columns_of, tell_of, tell_of_cut
-    from bertkit.evidence import gather_evidence, write_evidence_report
+    from bertkit.evidence import gather_evidence
     from bertkit.inference import PredictReport
+    from bertkit.reports.evidence import write_evidence_report
     from bertkit.tasks import JudgedTask
     from bertkit.tasks.reading import BadRows
 
@@ -189,7 +190,7 @@ def _print(done: _Done) -> None:
 
 
 def _add_to_card(card: Path, data: Path, done: _Done) -> None:
-    from bertkit.finetuning import scores_section, with_section
+    from bertkit.reports.model_card import scores_section, with_section
 
     heading, body = scores_section(data, done.num_examples, done.num_set_aside, done.metrics, done.evidence)
     text = card.read_text(encoding="utf-8") if card.is_file() else ""

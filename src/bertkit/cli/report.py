@@ -6,17 +6,19 @@ from bertkit.cli.output import emit
 
 
 def command(run: Path, /, *, out: Path) -> None:
-    """Show a training run on one self-contained page: its curves against the expected ones, samples, settings.
+    """Write one self-contained page on a training run: findings, curves, samples, settings.
 
     Parameters
     ----------
     run
-        The folder of the run; it may still be going on.
+        The folder of a pre-training run or of a fine-tuned model; the run may still be in progress.
     out
         The HTML file to write.
     """
     from bertkit.files.whole_files import check_writable
-    from bertkit.training_report import findings_of, read_run, write_training_report
+    from bertkit.reports.recorded_run import read_run
+    from bertkit.reports.training import write_training_report
+    from bertkit.reports.training_findings import findings_of
 
     check_writable(out)
     read = read_run(run)

@@ -19,9 +19,9 @@ def command(
     kills: int = 3,
     seed: int = 0,
 ) -> None:
-    """Kill a short run at random moments, go on with it, and compare its weights with an uninterrupted run's.
+    """Kill a short run at random moments, resume it, and compare its weights with those of an uninterrupted run.
 
-    The verdict is exact, different, or inconclusive, where no killed run went on from a checkpoint: give it more steps.
+    The verdict is exact, different, or inconclusive if no killed run was resumed from a checkpoint: give it more steps.
     Ends with exit code 1 unless it is exact.
 
     Parameters
@@ -37,16 +37,16 @@ def command(
     kills
         How often to kill.
     seed
-        Of the moments.
+        Random seed of the moments.
     """
-    from bertkit.pretraining.verify_resume import verify_resume
+    from bertkit.cli.killed_runs import verify_resume
 
     changes = [f"training.save_every={max(1, steps // 6)}", "model.size=tiny", "vocabulary.size=2000", *(set or ())]
     arguments = ["--corpus", *(corpus or ["python-docs"]), "--recipe", recipe, "--steps", str(steps), "--set", *changes]
     with tempfile.TemporaryDirectory() as folder:
-        check = verify_resume(arguments, Path(folder), num_kills=kills, seed=seed, tell=note)
+        check = verify_resume(arguments, Path(folder), num_kills=kills, seed=seed, log=note)
     emit([{"verdict": check.verdict, "uninterrupted": check.uninterrupted, "resumed": check.resumed,
            "killed_after_steps": list(check.killed_after_steps),
-           "went_on_from_steps": list(check.went_on_from_steps)}])  # fmt: skip
+           "went_on_from_steps": list(check.resumed_from_steps)}])  # fmt: skip
     if check.verdict != "exact":
         sys.exit(1)

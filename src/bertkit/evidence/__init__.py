@@ -2,14 +2,13 @@
 
 Takes: a model, and texts whose right answers are known; where they are at hand the texts it learned from.
 Gives: scores with 95 % intervals, and an account of what could not be judged; of classifiers and taggers also
-calibration, thresholds, likely label errors, leakage, a baseline, and a report of it all.
-May import: errors, files, tokenizer, corpus, tasks, inference, neighbors, pages, model.
+calibration, thresholds, likely label errors, leakage and a baseline.
+May import: errors, files, tokenizer, corpus, tasks, inference, neighbors, model.
 """
 
 from bertkit.evidence.gather import Evidence, gather_evidence
 from bertkit.evidence.intervals import Measured, bootstrap_interval, wilson_interval
 from bertkit.evidence.minimal_pairs import PairScore, SuiteScore, score_minimal_pairs
-from bertkit.evidence.report import findings_of, write_evidence_report
 from bertkit.evidence.scores import measured_scores
 from bertkit.evidence.suites import MinimalPair, Paradigm, read_suite
 
@@ -21,11 +20,9 @@ __all__ = [
     "Paradigm",
     "SuiteScore",
     "bootstrap_interval",
-    "findings_of",
     "gather_evidence",
     "measured_scores",
     "read_suite",
     "score_minimal_pairs",
     "wilson_interval",
-    "write_evidence_report",
 ]

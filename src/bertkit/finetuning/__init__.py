@@ -2,12 +2,11 @@
 
 Takes: a published model, the name of a task, training and dev examples, settings.
 Gives: a model directory with its task, labels, metrics and card; a run that stopped goes on to the bit.
-May import: errors, files, locate, device, tokenizer, batch,
-tasks, checkpoint, training, inference, model, evidence.
+May import: errors, files, locate, device, tokenizer, batch, tasks, checkpoint, training, inference, model, evidence,
+reports.
 """
 
 from bertkit.finetuning.baselines import baselines_of, comparison, higher_is_better
-from bertkit.finetuning.card import scores_section, with_section
 from bertkit.finetuning.run import Finetuning, Outcome
 from bertkit.finetuning.settings import PAPER, FinetuningSettings, default_settings
 from bertkit.finetuning.sweep import SWEEPS, sweep
@@ -22,7 +21,5 @@ __all__ = [
     "comparison",
     "default_settings",
     "higher_is_better",
-    "scores_section",
     "sweep",
-    "with_section",
 ]

@@ -16,17 +16,12 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from bertkit.checkpoint.checkpoint import Provenance
-from bertkit.checkpoint.names import names_of
 from bertkit.checkpoint.trained_task import task_json
 from bertkit.errors import CheckpointError
 from bertkit.files.json_files import member, read_json, write_json
 from bertkit.model import Model
 
-_ADAPTED = {
-    "query": "query",
-    "value": "value",
-    "query_key_value": "Wqkv",
-}  # projections, as ours and as PEFT names them
+_ADAPTED = ("query", "value", "query_key_value")  # projections
 _CONFIG, _WEIGHTS, _TASK = "adapter_config.json", "adapter_model.safetensors", "bertkit.json"
 _PREFIX = "base_model.model."
 
@@ -79,7 +74,7 @@ def write_adapter(model: Model, folder: Path, source: str) -> None:
         source: the model that they belong to, by name.
     """
     folder.mkdir()
-    names, adapted = names_of(model.config), _projections(model)
+    names, adapted = model.network.architecture.names, _projections(model)
     published, tensors = names.published, {}
     for name, module in adapted.items():
         update = _update_of(module)
@@ -98,7 +93,7 @@ def write_adapter(model: Model, folder: Path, source: str) -> None:
         "bias": "none",
         "fan_in_fan_out": False,
         "inference_mode": True,
-        "target_modules": sorted({_ADAPTED[name.rpartition(".")[2]] for name in adapted}),
+        "target_modules": sorted({published(f"{name}.weight").split(".")[-2] for name in adapted}),
         "modules_to_save": sorted({published(name).removeprefix(names.prefix).partition(".")[0] for name in trained}),
     }
     try:
@@ -123,7 +118,7 @@ def read_adapter(model: Model, folder: Path) -> None:
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"{folder / _WEIGHTS} cannot be read: {error}") from None
     rank = member(config, "r", int, folder / _CONFIG, 0)
-    published = names_of(model.config).published
+    published = model.network.architecture.names.published
     with torch.no_grad():
         for name, module in _projections(model).items():
             key = _PREFIX + published(f"{name}.weight").removesuffix(".weight")
@@ -140,7 +135,7 @@ def read_adapter(model: Model, folder: Path) -> None:
 def _mark_trained(model: Model) -> None:
     """The weights that an adapter changes."""
     names = [*(f"{name}.weight" for name in _projections(model)), *_beside(model)]
-    published = names_of(model.config).published
+    published = model.network.architecture.names.published
     model.checkpoint.provenance |= {published(name): Provenance("trained") for name in names}
 
 

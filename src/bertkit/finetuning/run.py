@@ -29,13 +29,13 @@ from bertkit.files.json_files import member, read_json, write_json
 from bertkit.files.whole_files import whole_folder
 from bertkit.finetuning.adapters import add_adapters, read_adapter, without_adapters, write_adapter
 from bertkit.finetuning.baselines import baselines_of, comparison, higher_is_better
-from bertkit.finetuning.card import DataFacts, model_card
 from bertkit.finetuning.network import fit_head, freeze, model_to_train, rate_factor
 from bertkit.finetuning.settings import PAPER, FinetuningSettings, default_settings
 from bertkit.inference import PredictReport
 from bertkit.inference.truncation import warn_of_truncation
 from bertkit.locate import locate, transformer_folder
 from bertkit.model import Model, load
+from bertkit.reports.model_card import DataFacts, model_card
 from bertkit.tasks import TextTask, task_kind
 from bertkit.training import (
     CombinedOptimizer,
@@ -367,6 +367,7 @@ class Finetuning:
         log.write(
             "start", state.step, time=datetime.now(UTC).isoformat(timespec="seconds"), resumed=state.step > 0,
             settings=asdict(self.settings), model=str(self.model), task=self.task,
+            best_by=self._best_by(model.trained.task),
             num_parameters=sum(parameter.numel() for parameter in model.network.parameters()),
             processor=cpu_name(),
             versions={"python": platform.python_version(), "bertkit": version("bertkit"), "torch": torch.__version__},

@@ -1,14 +1,13 @@
 """Hidden states to logits or vectors.
 
-Takes: hidden states (total_tokens, hidden_size) and pooled [CLS] vectors (batch_size, hidden_size).
+Takes: hidden states (total_tokens, hidden_size) and one vector for each sequence (batch_size, hidden_size).
 Gives: logits of each head; one vector for each sequence by pooling.
-May import: errors, tokenizer, batch, transformer.
+May import: errors, batch, transformer.
 """
 
 from bertkit.heads.classification import VectorClassificationHead
+from bertkit.heads.kinds import HEADS, HEADS_WITH_LABELS, KINDS
 from bertkit.heads.layer_selection import NAMED_LAYERS, LayerSelection
-from bertkit.heads.network import HEADS, HEADS_WITH_LABELS, KINDS, Network, NetworkOutput
-from bertkit.heads.new_words import extend_embeddings
 from bertkit.heads.pooling import POOLINGS
 
 __all__ = [
@@ -18,8 +17,5 @@ __all__ = [
     "NAMED_LAYERS",
     "POOLINGS",
     "LayerSelection",
-    "Network",
-    "NetworkOutput",
     "VectorClassificationHead",
-    "extend_embeddings",
 ]

@@ -1,4 +1,4 @@
-"""The heads of the modern encoder, as ModernBERT publishes them (Warner et al. 2024).
+"""The heads of ModernBERT (Warner et al. 2024).
 
 Shape letters: N sequences or tokens, P positions, D hidden_size, V vocab_size.
 """
@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from bertkit.transformer import ModernBertConfig
-from bertkit.transformer.kernels import activate, dropout, linear, project
+from bertkit.transformer.kernels import activate, apply_linear, dropout, linear, project
 
 
 class PredictionHead(nn.Module):
-    """``norm(activation(dense(h)))`` without biases: where every head of the modern encoder begins."""
+    """``norm(activation(dense(h)))`` without biases: the first layers of every ModernBERT head."""
 
     def __init__(self, config: ModernBertConfig) -> None:
         super().__init__()
@@ -21,7 +21,7 @@ class PredictionHead(nn.Module):
 
     def transform(self, hidden_states: Tensor) -> Tensor:
         """(N, D) to the same."""
-        transformed = activate(linear(hidden_states, self.dense.weight, None), self.activation)
+        transformed = activate(apply_linear(hidden_states, self.dense), self.activation)
         return self.norm(transformed.to(hidden_states.dtype))
 
 

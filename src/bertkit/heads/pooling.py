@@ -80,4 +80,5 @@ def sequence_vectors(pooling: str, encoded: EncoderOutput, batch: Batch) -> Tens
     """(W, D): the vector of each sequence, from the last layer; as `pool_windows`."""
     bounds = batch.cu_seqlens.long()
     owned = torch.stack([bounds[:-1], bounds[1:]], dim=1)
-    return finish(pooling, *pool_windows(pooling, _LAST, encoded, bounds[:-1], owned, torch.zeros_like(bounds[:-1])))
+    values, weights = pool_windows(pooling, _LAST, encoded, bounds[:-1], owned, torch.zeros_like(bounds[:-1]))
+    return values if pooling in ("cls", "pooler") else finish(pooling, values, weights)

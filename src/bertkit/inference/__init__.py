@@ -3,7 +3,7 @@
 Takes: a network, its tokenizer, and texts.
 Gives: vectors, filled masks, next sentence probabilities, likelihoods, predictions of a task, in the order of the
 texts; the metrics of predictions.
-May import: version, errors, files, device, executor, tokenizer, batch, transformer, heads, tasks,
+May import: version, errors, files, device, executor, tokenizer, batch, transformer, heads, architectures, tasks,
 checkpoint.
 """
 

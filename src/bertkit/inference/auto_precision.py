@@ -11,13 +11,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bertkit.architectures import architecture_of, prepare
 from bertkit.batch import Batch, collate
 from bertkit.device import cpu_name
 from bertkit.errors import BertkitError
 from bertkit.executor import executor
 from bertkit.files.json_files import read_json, write_json
 from bertkit.tokenizer import Tokenizer
-from bertkit.transformer import AnyEncoder, ModernBertEncoder, prepare
+from bertkit.transformer import Encoder
 from bertkit.version import __version__
 
 CLOSEST_COSINE = 0.9999
@@ -45,7 +46,7 @@ class PrecisionChoice:
     reason: str
 
 
-def choose_precision(encoder: AnyEncoder, tokenizer: Tokenizer) -> PrecisionChoice:
+def choose_precision(encoder: Encoder, tokenizer: Tokenizer) -> PrecisionChoice:
     """Try each precision on a fixed sample of texts, or recall what was found for these weights on this machine.
 
     Kept in the folder ``bertkit`` of the user's cache ($XDG_CACHE_HOME, else ~/.cache), where it can be written.
@@ -66,7 +67,7 @@ def choose_precision(encoder: AnyEncoder, tokenizer: Tokenizer) -> PrecisionChoi
     return choice
 
 
-def _try_each(encoder: AnyEncoder, tokenizer: Tokenizer) -> PrecisionChoice:
+def _try_each(encoder: Encoder, tokenizer: Tokenizer) -> PrecisionChoice:
     batch = collate(
         tokenizer.encode_batch(_SAMPLE, max_length=encoder.config.max_position_embeddings, on_long="truncate")
     )
@@ -74,7 +75,8 @@ def _try_each(encoder: AnyEncoder, tokenizer: Tokenizer) -> PrecisionChoice:
     batch = batch.to(device)
     reference, slowest = _measure(encoder, "float32", batch)
     choice, fastest, findings = "float32", slowest, []
-    has_int8 = device.type == "cpu" and not isinstance(encoder, ModernBertEncoder)
+    unsupported = architecture_of(encoder.config).unsupported_precisions
+    has_int8 = device.type == "cpu" and "int8" not in unsupported
     for precision in ("bfloat16", "int8") if has_int8 else ("bfloat16",):
         vectors, seconds = _measure(encoder, precision, batch)
         cosine = float(F.cosine_similarity(vectors, reference).min())
@@ -88,7 +90,7 @@ def _try_each(encoder: AnyEncoder, tokenizer: Tokenizer) -> PrecisionChoice:
     )
 
 
-def _measure(encoder: AnyEncoder, precision: str, batch: Batch) -> tuple[Tensor, float]:
+def _measure(encoder: Encoder, precision: str, batch: Batch) -> tuple[Tensor, float]:
     """(B, D) means of the hidden states, and the fewest seconds that computing them took."""
     prepared = prepare(encoder, precision)
     hidden = prepared(batch, with_pooled=False).last_hidden_state  # the first run compiles
@@ -106,7 +108,7 @@ def precision_cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bertkit" / "precision"
 
 
-def _fingerprint(encoder: AnyEncoder) -> str:
+def _fingerprint(encoder: Encoder) -> str:
     """Of the machine, the versions, and the beginning of every weight."""
     weights = hashlib.sha256()
     for parameter in encoder.parameters():

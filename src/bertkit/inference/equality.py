@@ -8,14 +8,14 @@ from functools import cache
 import numpy as np
 from torch import Tensor
 
+from bertkit.architectures import Network, initialize, prepare
 from bertkit.batch import Batch
 from bertkit.checkpoint import SentenceSettings
 from bertkit.device import weights_dtype
-from bertkit.heads import Network
 from bertkit.inference.embed import EmbedOptions, EmbedReport, embed, embed_one
 from bertkit.inference.runner import Runner
 from bertkit.tokenizer import Tokenizer
-from bertkit.transformer import BertConfig, initialize, prepare
+from bertkit.transformer import BertConfig
 
 _WIDTHS = {"hidden_size": 384, "num_attention_heads": 12, "intermediate_size": 1_536}  # of MiniLM
 _NUM_LAYERS, _NUM_LABELS, _NUM_TEXTS, _LONGEST = 2, 3, 24, 120

@@ -9,7 +9,6 @@ from torch import Tensor
 from tqdm import tqdm
 
 from bertkit.batch import Batch
-from bertkit.heads import HEADS
 from bertkit.inference.runner import Runner, chunks
 from bertkit.inference.truncation import warn_of_truncation
 from bertkit.tasks import TextTask
@@ -108,10 +107,11 @@ def head_logits(runner: Runner, task: TextTask, encodings: Encodings, bar: tqdm)
     Args:
         bar: advanced by the number of examples whose first sequence was computed.
     """
+    reads_pooler = runner.network.architecture.reads_pooler(task.head, runner.network.config)
     is_first = np.diff(encodings.text_index, prepend=-1) > 0
 
     def forward(batch: Batch, indices: np.ndarray) -> Tensor:
-        encoded = runner.encoder(batch, with_pooled=HEADS[task.head])
+        encoded = runner.encoder(batch, with_pooled=reads_pooler)
         return task.read_out(runner.network, encoded, batch).float().cpu()
 
     def on_batch(indices: np.ndarray) -> None:

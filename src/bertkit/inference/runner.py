@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bertkit.architectures import Network
 from bertkit.batch import Batch, collate, length_sorted_batches
 from bertkit.executor import executor, map_on_cores
-from bertkit.heads import Network
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.ragged import ranges
-from bertkit.transformer import AnyEncoder, AnyPrepared
+from bertkit.transformer import Encoder, PreparedEncoder
 from bertkit.transformer.kernels import inference_kernels
 from bertkit.transformer.kernels.row_invariance import ROW_COUNTS, row_count
 
@@ -38,7 +38,7 @@ class Runner:
 
     network: Network
     tokenizer: Tokenizer
-    encoder: AnyEncoder | AnyPrepared  # the network's own, or the same prepared for this machine
+    encoder: Encoder | PreparedEncoder  # the network's own, or the same prepared for this machine
 
     @property
     def device(self) -> torch.device:

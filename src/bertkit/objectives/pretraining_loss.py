@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bertkit.heads import NetworkOutput
+from bertkit.architectures import NetworkOutput
 from bertkit.objectives import PretrainingBatch
 from bertkit.tasks.task import Loss
 

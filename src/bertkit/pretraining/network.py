@@ -1,15 +1,13 @@
 """The initial model of a run: new, with the shape of the recipe, or a published checkpoint to continue from."""
 
-from typing import Any
-
 import torch
 
+from bertkit.architectures import ARCHITECTURES, Network
 from bertkit.errors import MissingHeadError, UsageError
-from bertkit.heads import Network
 from bertkit.model import Model, load
 from bertkit.pretraining.recipe import Recipe
 from bertkit.tokenizer import Tokenizer
-from bertkit.transformer import CONFIGS, AnyConfig
+from bertkit.transformer import EncoderConfig
 
 _FITTING = ((7.0, "tiny"), (60.0, "mini"), (600.0, "small"), (float("inf"), "base"))
 """The size with the lowest loss after up to that number of minutes on two cores."""
@@ -58,7 +56,7 @@ def _check_origin(recipe: Recipe, checkpoint: str | None) -> list[str]:
     return ["masked_lm", *(["next_sentence"] if recipe.data.sentence_pairs != "none" else [])]
 
 
-def _check_positions(recipe: Recipe, config: AnyConfig) -> None:
+def _check_positions(recipe: Recipe, config: EncoderConfig) -> None:
     longest = max(recipe.data.max_seqlens())
     if longest > config.max_position_embeddings:
         raise UsageError(f"max_seqlen={longest}: the model has {config.max_position_embeddings} positions")
@@ -73,7 +71,7 @@ def _open(name: str, heads: list[str], new_head: bool, seed: int) -> Model:
     return load(name, heads=heads, new=["masked_lm"], device="cpu", seed=seed)
 
 
-def _config(recipe: Recipe, vocab_size: int) -> AnyConfig:
+def _config(recipe: Recipe, vocab_size: int) -> EncoderConfig:
     size, training, changes = recipe.model.size, recipe.training, dict(recipe.model.config)
     if size == "fit":
         if training.minutes is None:
@@ -81,8 +79,7 @@ def _config(recipe: Recipe, vocab_size: int) -> AnyConfig:
         size = next(name for minutes, name in _FITTING if training.minutes <= minutes)
     changes["vocab_size"] = vocab_size
     changes.setdefault("max_position_embeddings", max(512, *recipe.data.max_seqlens()))
-    kind: Any = CONFIGS[recipe.model.architecture]
     try:
-        return kind.of_size(size, **changes)
+        return ARCHITECTURES[recipe.model.architecture].config.of_size(size, **changes)
     except TypeError as error:
         raise UsageError(f"[model.config]: {str(error).partition(') ')[2] or error}") from None

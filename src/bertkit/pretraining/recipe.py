@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from bertkit.architectures import ARCHITECTURES
 from bertkit.errors import UsageError
 from bertkit.objectives import MASK_UNITS
 from bertkit.training import TrainingSettings
-from bertkit.transformer import CONFIGS
 
 RECIPES = tuple(sorted(path.stem for path in (Path(__file__).parent / "recipes").glob("*.toml")))
 
@@ -20,14 +20,14 @@ Settings = TypeVar("Settings")
 class ModelSettings:
     """The model to train."""
 
-    architecture: Literal["bert", "modernbert"] = "bert"  # post-norm, learned positions; or pre-norm, rotary, gated
+    architecture: str = "bert"  # a model_type of ARCHITECTURES
     size: str = "base"  # a name of SIZES, or "fit": chosen by the minutes of the run, for two cores
     from_checkpoint: bool = False  # continue from a published checkpoint, which is named when the run starts
     config: dict[str, Any] = field(default_factory=dict)  # config.json keys that differ from the size's
 
     def __post_init__(self) -> None:
-        if self.architecture not in CONFIGS:
-            raise UsageError(f"architecture={self.architecture!r}: expected one of {', '.join(CONFIGS)}")
+        if self.architecture not in ARCHITECTURES:
+            raise UsageError(f"architecture={self.architecture!r}: expected one of {', '.join(ARCHITECTURES)}")
 
 
 @dataclass(frozen=True)

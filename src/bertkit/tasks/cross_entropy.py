@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bertkit.architectures import NetworkOutput
 from bertkit.batch import IGNORED, LabeledBatch
 from bertkit.errors import UsageError
-from bertkit.heads import NetworkOutput
 from bertkit.tasks.task import Loss, Option, TextTask
 
 WEIGHT_OPTIONS: Mapping[str, Option] = {

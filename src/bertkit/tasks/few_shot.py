@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bertkit.architectures import Network
 from bertkit.batch import LabeledBatch
 from bertkit.compiled import compiled
 from bertkit.errors import UsageError
-from bertkit.heads import Network
 from bertkit.randomness import below, in_random_order, key_of
 from bertkit.tasks.feed import LabeledFeed
 from bertkit.tasks.logistic_regression import logistic_regression

@@ -16,10 +16,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bertkit.architectures import NetworkOutput
 from bertkit.batch import LabeledBatch, LabeledEncodings
 from bertkit.errors import DataError, UsageError
 from bertkit.files import BadRows
-from bertkit.heads import NetworkOutput
 from bertkit.tasks.answers import AnswerScores
 from bertkit.tasks.examples import Question, error_in, naming_long_ones
 from bertkit.tasks.reading.questions import read_questions

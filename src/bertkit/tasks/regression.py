@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from bertkit.architectures import NetworkOutput
 from bertkit.batch import LabeledBatch
 from bertkit.errors import DataError, UsageError
-from bertkit.heads import NetworkOutput
 from bertkit.tasks.examples import TextExample
 from bertkit.tasks.reading.texts import LabelKind
 from bertkit.tasks.scoring import Numbers

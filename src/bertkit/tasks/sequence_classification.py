@@ -13,9 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bertkit.architectures import NetworkOutput
 from bertkit.batch import LabeledBatch
 from bertkit.errors import DataError, UsageError
-from bertkit.heads import NetworkOutput
 from bertkit.tasks.cross_entropy import OneOfClasses, Weighted, balanced_weights, weights_asked_for
 from bertkit.tasks.examples import TextExample
 from bertkit.tasks.reading.texts import LabelKind

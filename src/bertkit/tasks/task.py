@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from bertkit.architectures import Network, NetworkOutput
 from bertkit.batch import Batch, LabeledBatch, LabeledEncodings
 from bertkit.errors import UsageError
 from bertkit.files import BadRows
-from bertkit.heads import Network, NetworkOutput
 from bertkit.tasks.feed import LabeledFeed
 from bertkit.tasks.field_types import check_field_types
 from bertkit.tokenizer import Encodings, Tokenizer

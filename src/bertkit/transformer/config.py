@@ -1,7 +1,8 @@
 """The shape of a Transformer encoder, keys spelled as in a published ``config.json``."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Self
 
 from bertkit.errors import UsageError
 from bertkit.transformer.activations import ACTIVATIONS
@@ -29,13 +30,13 @@ class BertConfig:
     hidden_dropout_prob: float = 0.1  # dropout on embeddings and on each sub-layer's output, in training
     attention_probs_dropout_prob: float = 0.1  # dropout on attention probabilities, in training
     max_position_embeddings: int = 512  # longest sequence in tokens
-    type_vocab_size: int = 2  # segments: 0 = text A, 1 = text B
+    type_vocab_size: int = 2  # segments: 0 = text A, 1 = text B; a subclass without token types fixes it at 0
     initializer_range: float = 0.02  # standard deviation of initial weights
     layer_norm_eps: float = 1e-12  # added to the variance in layer normalization
 
     def __post_init__(self) -> None:
-        check_integers(self, "vocab_size", "hidden_size", "num_attention_heads", "intermediate_size",
-                       "max_position_embeddings", "type_vocab_size")  # fmt: skip
+        counts = [field.name for field in fields(self) if field.type is int and field.init]
+        check_integers(self, *(name for name in counts if name != "num_hidden_layers"))
         if type(self.num_hidden_layers) is not int or self.num_hidden_layers < 0:
             raise UsageError(f"num_hidden_layers={self.num_hidden_layers!r}: expected an integer of at least 0")
         if self.hidden_size % self.num_attention_heads:
@@ -47,7 +48,7 @@ class BertConfig:
         check_one_of(self, "hidden_act", ACTIVATIONS)
 
     @classmethod
-    def of_size(cls, size: str, **changes: int | float | str) -> "BertConfig":
+    def of_size(cls, size: str, **changes: int | float | str) -> Self:
         """One of the named sizes, with changes: ``BertConfig.of_size("mini", vocab_size=8192)``."""
         if size not in SIZES:
             raise UsageError(f"size {size!r}: expected one of {', '.join(SIZES)}")
@@ -60,6 +61,11 @@ class BertConfig:
     @property
     def head_dim(self) -> int:
         return self.hidden_size // self.num_attention_heads
+
+    @property
+    def attention_output_dropout_prob(self) -> float:
+        """Dropout on the output of attention, in training."""
+        return self.hidden_dropout_prob
 
 
 def check_integers(config: object, *names: str) -> None:

@@ -1,4 +1,4 @@
-"""Token, position and segment to a first vector: the three embeddings of BERT (Devlin et al. 2018, figure 2)."""
+"""The three embeddings of BERT: token, position and segment (Devlin et al. 2018, figure 2)."""
 
 import torch
 from torch import Tensor, nn
@@ -10,13 +10,13 @@ from bertkit.transformer.kernels import dropout, look_up
 
 
 class Embeddings(nn.Module):
-    """``norm(word + token_type + position)``, all three learned."""
+    """``norm(word + token_type + position)``, all three learned; with a ``type_vocab_size`` of 0 there are no types."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.word = table(config.vocab_size, config.hidden_size)
         self.position = table(config.max_position_embeddings, config.hidden_size)
-        self.token_type = table(config.type_vocab_size, config.hidden_size)
+        self.token_type = table(config.type_vocab_size, config.hidden_size) if config.type_vocab_size else None
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
@@ -27,19 +27,22 @@ class Embeddings(nn.Module):
             UsageError: as `check`.
         """
         self.check(batch)
-        word, token_type = look_up(self.word, batch.input_ids), look_up(self.token_type, batch.token_type_ids)
-        summed = word + token_type + look_up(self.position, batch.position_ids)
+        summed = look_up(self.word, batch.input_ids)
+        if self.token_type is not None:
+            summed = summed + look_up(self.token_type, batch.token_type_ids)
+        summed = summed + look_up(self.position, batch.position_ids)
         return dropout(self.norm(summed), self.dropout)
 
     def check(self, batch: Batch) -> None:
-        """Check that every id of a batch has its row in the tables; on a GPU, which checks that itself, positions only.
+        """Check that every id of a batch is a row of its table; on a GPU, which checks ids itself, positions only.
 
         Raises:
             UsageError: a sequence is longer than the position table, or an id is outside its table.
         """
         check_positions(batch, self.position.num_embeddings)
         check_rows("input_ids", batch.input_ids, self.word)
-        check_rows("token_type_ids", batch.token_type_ids, self.token_type)
+        if self.token_type is not None:
+            check_rows("token_type_ids", batch.token_type_ids, self.token_type)
 
 
 def check_positions(batch: Batch, max_positions: int) -> None:

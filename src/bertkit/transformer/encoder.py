@@ -1,25 +1,15 @@
 """The BERT encoder: embeddings, layers, and the pooler over [CLS]."""
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 
 from bertkit.batch import Batch
 from bertkit.transformer.config import BertConfig
 from bertkit.transformer.embeddings import Embeddings
+from bertkit.transformer.interface import Encoder, EncoderOutput
 from bertkit.transformer.kernels import activate, project, recomputed
 from bertkit.transformer.layer import EncoderLayer
-
-
-@dataclass(frozen=True, eq=False)
-class EncoderOutput:
-    """What the encoder gives for a Batch; T total_tokens, D hidden_size, B sequences, H heads."""
-
-    last_hidden_state: Tensor  # (T, D)
-    pooled: Tensor | None  # (B, D), None for an encoder without pooler
-    hidden_states: list[Tensor] | None = None  # embeddings, then every layer: num_hidden_layers + 1 of (T, D)
-    attention_probs: list[list[Tensor]] | None = None  # for each layer, for each sequence: (H, seqlen, seqlen)
+from bertkit.transformer.recorder import Recorder
 
 
 class Pooler(nn.Module):
@@ -34,13 +24,13 @@ class Pooler(nn.Module):
         return activate(project(cls_hidden_states, self.dense), "tanh")
 
 
-class BertEncoder(nn.Module):
-    """Token ids in, one contextual vector for each token out (Devlin et al. 2018, section 3)."""
+class BertEncoder(Encoder):
+    """Post-norm Transformer with learned positions (Devlin et al. 2018, section 3)."""
 
     def __init__(self, config: BertConfig, *, with_pooler: bool = True) -> None:
         super().__init__()
         self.config = config
-        self.gradient_checkpointing = False  # in training, compute activations again instead of keeping them
+        self.gradient_checkpointing = False
         self.embeddings = Embeddings(config)
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_hidden_layers))
         self.pooler = Pooler(config) if with_pooler else None
@@ -51,23 +41,21 @@ class BertEncoder(nn.Module):
         *,
         with_hidden_states: bool = False,
         with_pooled: bool = True,
-        with_attention_probs: bool = False,
+        recorder: Recorder | None = None,
     ) -> EncoderOutput:
-        """Run a Batch through all layers; hidden states and attention probabilities are kept only when asked for."""
+        """Run a Batch through all layers; hidden states are kept only when asked for, all else in ``recorder``."""
         hidden = self.embeddings(batch)
-        hidden_states, attention_probs = [hidden] if with_hidden_states else [], []
+        hidden_states = [hidden] if with_hidden_states else []
         for layer in self.layers:
-            if self.gradient_checkpointing and torch.is_grad_enabled() and not with_attention_probs:
-                hidden, probs = recomputed(layer, hidden, batch.seqlens)
+            record = None if recorder is None else recorder.next_layer()
+            if self.gradient_checkpointing and torch.is_grad_enabled() and record is None:
+                hidden = recomputed(layer, hidden, batch.seqlens)
             else:
-                hidden, probs = layer(hidden, batch.seqlens, with_probs=with_attention_probs)
+                hidden = layer(hidden, batch.seqlens, record)
             if with_hidden_states:
                 hidden_states.append(hidden)
-            if with_attention_probs:
-                attention_probs.append(probs)
         return EncoderOutput(
             last_hidden_state=hidden,
             pooled=None if self.pooler is None or not with_pooled else self.pooler(hidden[batch.first_tokens]),
             hidden_states=hidden_states if with_hidden_states else None,
-            attention_probs=attention_probs if with_attention_probs else None,
         )

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from bertkit.batch import Batch
-from bertkit.transformer.encoder import BertEncoder, EncoderOutput
+from bertkit.transformer.encoder import BertEncoder
+from bertkit.transformer.interface import EncoderOutput
 from bertkit.transformer.kernels import inference_kernels
 from bertkit.transformer.kernels.dispatch import Kernels, kernels_for
 from bertkit.transformer.kernels.row_invariance import row_count

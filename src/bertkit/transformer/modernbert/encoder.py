@@ -1,4 +1,4 @@
-"""The modern encoder: embeddings, layers, final norm."""
+"""The ModernBERT encoder: embeddings, layers, final norm."""
 
 from typing import cast
 
@@ -7,10 +7,11 @@ from torch import Tensor, nn
 
 from bertkit.batch import Batch
 from bertkit.transformer.embeddings import check_positions, check_rows, table
-from bertkit.transformer.encoder import EncoderOutput
+from bertkit.transformer.interface import Encoder, EncoderOutput
 from bertkit.transformer.kernels import dropout, look_up, recomputed
 from bertkit.transformer.modernbert.config import ModernBertConfig
 from bertkit.transformer.modernbert.layer import ModernBertLayer, norm_of
+from bertkit.transformer.recorder import Recorder
 from bertkit.transformer.rotary import Rotary, rotary_of
 
 
@@ -35,15 +36,15 @@ class ModernBertEmbeddings(nn.Module):
         return dropout(self.norm(look_up(self.word, batch.input_ids)), self.dropout)
 
 
-class ModernBertEncoder(nn.Module):
-    """Token ids in, one contextual vector for each token out (Warner et al. 2024, section 2.1)."""
+class ModernBertEncoder(Encoder):
+    """Pre-norm Transformer with rotary positions (Warner et al. 2024, section 2.1)."""
 
     pooler = None  # a sequence classifier reads hidden states
 
     def __init__(self, config: ModernBertConfig) -> None:
         super().__init__()
         self.config = config
-        self.gradient_checkpointing = False  # in training, compute activations again instead of keeping them
+        self.gradient_checkpointing = False
         self.embeddings = ModernBertEmbeddings(config)
         self.layers = nn.ModuleList(ModernBertLayer(config, layer) for layer in range(config.num_hidden_layers))
         self.final_norm = norm_of(config)
@@ -54,7 +55,7 @@ class ModernBertEncoder(nn.Module):
         *,
         with_hidden_states: bool = False,
         with_pooled: bool = True,
-        with_attention_probs: bool = False,
+        recorder: Recorder | None = None,
     ) -> EncoderOutput:
         """Run a Batch through all layers; as `BertEncoder.forward`, but nothing is pooled.
 
@@ -64,23 +65,21 @@ class ModernBertEncoder(nn.Module):
         hidden = self.embeddings(batch)
         normed = hidden
         rotary = self.rotary(batch.position_ids)
-        hidden_states, attention_probs = [hidden] if with_hidden_states else [], []
+        hidden_states = [hidden] if with_hidden_states else []
         for layer, next_norm in zip(self.in_order(), self.norms_after(), strict=True):
             others = (normed, next_norm, batch.seqlens, rotary[layer.attention.theta])
-            if self.gradient_checkpointing and torch.is_grad_enabled() and not with_attention_probs:
-                hidden, normed, probs = recomputed(layer, hidden, *others)
+            record = None if recorder is None else recorder.next_layer()
+            if self.gradient_checkpointing and torch.is_grad_enabled() and record is None:
+                hidden, normed = recomputed(layer, hidden, *others)
             else:
-                hidden, normed, probs = layer(hidden, *others, with_probs=with_attention_probs)
+                hidden, normed = layer(hidden, *others, record)
             if with_hidden_states:
                 hidden_states.append(hidden)
-            if with_attention_probs:
-                attention_probs.append(probs)
         last = normed.to(hidden.dtype)
         return EncoderOutput(
             last_hidden_state=last,
             pooled=None,
             hidden_states=[*hidden_states[:-1], last] if with_hidden_states else None,
-            attention_probs=attention_probs if with_attention_probs else None,
         )
 
     def rotary(self, position_ids: Tensor) -> dict[float, Rotary]:

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from bertkit.batch import Batch
-from bertkit.errors import UsageError
-from bertkit.transformer.encoder import EncoderOutput
+from bertkit.transformer.interface import EncoderOutput
 from bertkit.transformer.kernels.dispatch import ModernBertKernels, modernbert_kernels_for
 from bertkit.transformer.modernbert.encoder import ModernBertEncoder
 from bertkit.transformer.modernbert.layer import ModernBertLayer
@@ -39,11 +38,7 @@ class PreparedModernBertLayer:
 
 
 class PreparedModernBertEncoder:
-    """What `ModernBertEncoder.forward` computes, for inference; as `PreparedBertEncoder`.
-
-    Raises:
-        UsageError: int8.
-    """
+    """What `ModernBertEncoder.forward` computes, for inference; as `PreparedBertEncoder`."""
 
     def __init__(
         self, encoder: ModernBertEncoder, precision: str = "float32", kernels: ModernBertKernels | None = None
@@ -51,8 +46,6 @@ class PreparedModernBertEncoder:
         weight = encoder.embeddings.word.weight
         if weight.dtype == torch.float64:
             precision = "float64"
-        if precision == "int8":
-            raise UsageError("precision='int8' is not there for the modern encoder: choose bfloat16")
         kernels = kernels or modernbert_kernels_for(precision, weight.device)
         self.dtype = torch.bfloat16 if precision == "bfloat16" else weight.dtype  # of the products
         self.encoder, self._weights = encoder, WeightsAsTheyAre(encoder)

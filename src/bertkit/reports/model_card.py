@@ -1,10 +1,9 @@
-"""The model card: what a fine-tuned model is, how it came about and how good it is, as README.md of its directory.
+"""Model cards: README.md of a fine-tuned model, with its use, data, training and scores.
 
-Its first lines are those of a card on the Hugging Face hub (huggingface.co/docs/hub/model-cards).
+The front matter is that of a card on the Hugging Face hub (huggingface.co/docs/hub/model-cards).
 """
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -12,24 +11,24 @@ from typing import Any
 from bertkit.checkpoint.checkpoint import TrainedTask
 from bertkit.checkpoint.content_hash import file_sha256
 from bertkit.evidence import Evidence, Measured
-from bertkit.finetuning.evidence_parts import evidence_facts, evidence_parts
-from bertkit.finetuning.markdown import interval, table
 from bertkit.locate import hub_name
+from bertkit.reports.evidence import evidence_sections, findings_of
+from bertkit.reports.parts import Interval, Label, markdown_of, markdown_table
 from bertkit.tasks import TextTask, task_settings
 
 _LONG = {
-    "truncate": "what is beyond it is not read",
-    "window": "longer ones are read in windows",
+    "truncate": "longer ones are cut",
+    "window": "longer ones are processed in windows",
     "error": "longer ones are refused",
 }
 
 
 @dataclass(frozen=True)
 class DataFacts:
-    """What is known of the training or the dev examples."""
+    """Facts about the training or the dev examples."""
 
     num_examples: int
-    num_cut: int  # examples longer than the model reads, and cut there
+    num_cut: int  # examples longer than the model accepts, and cut
     num_tokens_cut: int
     file: Path | None = None
 
@@ -45,13 +44,13 @@ def model_card(
     num_set_aside: int = 0,
     example: Any,
 ) -> str:
-    """The card of a model.
+    """The card of a fine-tuned model.
 
     Args:
         source: the model that training started from, by name.
         data: of "training", and of "dev" where there are dev examples.
         settings: how it was trained.
-        steps: what happened then, by name.
+        steps: how the run ended, by name.
         intervals: of the metrics on the dev examples.
         num_set_aside: rows of the files that could not be used.
     """
@@ -59,23 +58,23 @@ def model_card(
     base = hub_name(source) or Path(source).name
     about = {
         "task": task.name,
-        "labels": ", ".join(f"`{name}`" for name in task.known_labels or ()),
+        "labels": [Label(name) for name in task.known_labels or ()],
         **_other_settings(task),
         "base model": base,
         "longest sequence": f"{layout.max_length} tokens; {_LONG[layout.on_long]}",
     }
     chosen_by = "" if "dev" not in data else (
         "\nThe scores are those of the dev examples, by which the weights kept"
-        f"{_tuned(task)} were chosen: on new texts expect a little less.\n"
+        f"{_tuned(task)} were chosen: expect slightly lower scores on new texts.\n"
     )  # fmt: skip
     parts = [
         _front_matter(task.pipeline, hub_name(source)),
         f"# {base}, fine-tuned for {task.name}\n",
-        table(("", ""), about.items()),
+        markdown_table(("", ""), about.items()),
         "## Use\n\nIn this folder; transformers opens it too.\n\n```python\nimport bertkit\n\n"
         f'model = bertkit.load(".")\nprint(model.predict([{task.card_example(example)}]))\n```\n',
         "## Data\n\n" + _data_table(data) + (f"\n{num_set_aside} rows could not be used.\n" if num_set_aside else ""),
-        "## Training\n\n" + table(("", ""), {**steps, **settings}.items()),
+        "## Training\n\n" + markdown_table(("", ""), {**steps, **settings}.items()),
     ]
     if trained.metrics:
         parts.append("## Scores\n\n" + _score_table(trained.metrics, intervals) + chosen_by)
@@ -106,25 +105,43 @@ def scores_section(
     metrics: Mapping[str, float],
     evidence: Evidence | None = None,
 ) -> tuple[str, str]:
-    """Heading and body of what an evaluation adds to a card; of a classifier or a tagger all evidence."""
+    """Heading and body of the section that an evaluation adds to a card, with all evidence where there is some."""
     facts = {"file": data.name, "sha256": file_sha256(data), "examples": num_examples, "rows not used": num_set_aside}
-    if evidence is None:
-        return f"Scores on {data.name}", table(("", ""), facts.items()) + "\n" + _score_table(metrics, {})
-    return f"Scores on {data.name}", "\n".join([
-        table(("", ""), (facts | evidence_facts(evidence)).items()),
-        _score_table(metrics, evidence.scores),
-        *evidence_parts(evidence),
-    ])  # fmt: skip
+    parts = [_score_table(metrics, {} if evidence is None else evidence.scores)]
+    if evidence is not None:
+        facts |= _evidence_facts(evidence)
+        parts += _evidence_parts(evidence)
+    return f"Scores on {data.name}", "\n".join([markdown_table(("", ""), facts.items()), *parts])
+
+
+def _evidence_facts(evidence: Evidence) -> dict[str, Any]:
+    """Counts of the examples, by name; None for what does not apply to the task."""
+    errors, lengths = evidence.label_errors, evidence.lengths
+    judged = "" if errors.num_judged == evidence.num_examples else f" of {errors.num_judged} labels"
+    return {
+        "words": evidence.num_words,
+        "words not processed": evidence.num_unread_words,
+        "texts cut": lengths.num_cut,
+        "tokens cut": lengths.num_tokens_cut,
+        "texts in several windows": lengths.num_in_windows or None,
+        "likely label errors": None if errors.num_likely is None else f"{errors.num_likely}{judged}",
+    }
+
+
+def _evidence_parts(evidence: Evidence) -> Iterator[str]:
+    """The sections of a report, with tables only: no charts, no texts, no single examples."""
+    if sentences := [f"- {sentence}\n" for _, sentence in findings_of(evidence)]:
+        yield "".join(sentences)
+    for heading, parts in evidence_sections(evidence):
+        if made := [markdown for part in parts if (markdown := markdown_of(part))]:
+            yield f"### {heading}\n\n" + "\n".join(made)
 
 
 def _front_matter(pipeline: str, base: str | None) -> str:
-    """YAML, of which JSON's strings are a part."""
-    lines = {"library_name": "transformers", "pipeline_tag": pipeline}
-    if base:
-        lines["base_model"] = base
-    return (
-        "---\n" + "".join(f"{key}: {json.dumps(value)}\n" for key, value in lines.items()) + "tags:\n- bertkit\n---\n"
-    )
+    from huggingface_hub import ModelCardData
+
+    facts = ModelCardData(library_name="transformers", pipeline_tag=pipeline, base_model=base, tags=["bertkit"])
+    return f"---\n{facts.to_yaml()}\n---\n"
 
 
 def _data_table(data: Mapping[str, DataFacts]) -> str:
@@ -135,25 +152,25 @@ def _data_table(data: Mapping[str, DataFacts]) -> str:
         "texts cut": [facts.num_cut for facts in data.values()],
         "tokens cut": [facts.num_tokens_cut for facts in data.values()],
     }
-    return table(
+    return markdown_table(
         ("", *data), ([name, *values] for name, values in rows.items() if any(value is not None for value in values))
     )
 
 
 def _score_table(metrics: Mapping[str, float], intervals: Mapping[str, Measured]) -> str:
     if not intervals:
-        return table(("metric", "value"), metrics.items())
+        return markdown_table(("metric", "value"), metrics.items())
     rows = []
     for name, value in metrics.items():
-        found = intervals.get(name)
-        rows.append((name, value, "" if found is None else interval(found.low, found.high)))
-    return table(("metric", "value", "95 % interval"), rows)
+        measured = intervals.get(name)
+        rows.append((name, value, None if measured is None else Interval(measured.low, measured.high)))
+    return markdown_table(("metric", "value", "95 % interval"), rows)
 
 
 def _other_settings(task: TextTask) -> dict[str, Any]:
-    """The settings of a task that are not as usual, by name."""
-    usual = {part.name: part.default for part in fields(task)}  # pyrefly: ignore
-    return {name.replace("_", " "): value for name, value in task_settings(task).items() if value != usual[name]}
+    """The settings of a task that differ from the defaults, by name."""
+    defaults = {part.name: part.default for part in fields(task)}  # pyrefly: ignore
+    return {name.replace("_", " "): value for name, value in task_settings(task).items() if value != defaults[name]}
 
 
 def _tuned(task: TextTask) -> str:
@@ -161,11 +178,11 @@ def _tuned(task: TextTask) -> str:
 
 
 def _limits(trained: TrainedTask) -> list[str]:
-    labels, found = trained.task.known_labels, []
+    labels, limits = trained.task.known_labels, []
     if labels:
-        found.append("It knows the labels above and no others, whatever the text.")
+        limits.append("It predicts the labels above and no others, for any text.")
     if trained.layout.on_long == "truncate":
-        found.append(f"Of a text it reads the first {trained.layout.max_length} tokens.")
-    found.append("What the training data hold, in which languages, and whom they misrepresent was not looked into.")
-    found.append("No license is stated here: see those of the base model and of the training data.")
-    return found
+        limits.append(f"It processes the first {trained.layout.max_length} tokens of a text.")
+    limits.append("Contents, languages and biases of the training data were not examined.")
+    limits.append("No license is stated here: see those of the base model and of the training data.")
+    return limits

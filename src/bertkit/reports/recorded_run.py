@@ -1,4 +1,4 @@
-"""A training run's folder, read: what was set, and every number it logged."""
+"""Reader of the folder of a training run: its settings, and every number it logged."""
 
 import json
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from bertkit.files.json_files import read_json
 
 @dataclass(frozen=True)
 class Candidate:
-    """A token a model would put in the place of [MASK]."""
+    """A token predicted for [MASK]."""
 
     token: str
     score: float
@@ -22,7 +22,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Samples:
-    """What the model would fill in at one step."""
+    """Predictions for [MASK] at one step."""
 
     step: int
     fillings: dict[tuple[str, int], list[Candidate]]  # a text and which [MASK] in it, from 1 -> candidates, best first
@@ -48,13 +48,15 @@ class Series:
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """Everything a run has written of itself.
+    """All records of a pre-training or fine-tuning run.
 
     Attributes:
-        settings: as it was last started, or else of recipe.json.
+        folder: of a fine-tuning run, the folder of the model.
+        settings: of its last start, or else of recipe.json or settings.json.
         starts: the "start" lines, the first and one for each time it was resumed.
-        end: the last "end" line; None while the run goes on, or after it was killed.
-        remarks: what was odd in the file and how it was read.
+        end: the last "end" line; None while the run continues, or after it was killed.
+        remarks: irregularities in the file.
+        baselines: of a fine-tuning run that ended, scores on the dev examples without fine-tuning, by method.
     """
 
     folder: Path
@@ -65,11 +67,21 @@ class TrainingRun:
     samples: list[Samples]
     end: dict[str, Any] | None
     remarks: list[str] = field(default_factory=list)
+    is_finetuning: bool = False
+    baselines: dict[str, float] = field(default_factory=dict)
 
     @property
     def start(self) -> dict[str, Any]:
         """The last start: its facts are those of the whole run."""
         return self.starts[-1] if self.starts else {}
+
+    @property
+    def best_by(self) -> str | None:
+        """The metric that chooses the weights of a fine-tuning run; None without dev examples."""
+        named = self.start.get("best_by") or self.settings.get("best_by")
+        metrics = [name for name in self.evaluations.columns if name not in ("step", "seconds", "tokens", "loss")]
+        known = [name for name in (named, *metrics, "loss") if isinstance(name, str) and self.evaluations.has(name)]
+        return known[0] if known else None
 
     def number(self, *keys: str) -> float:
         """A number of the start line, such as ("corpus", "unigram_entropy"); NaN where it is absent."""
@@ -80,23 +92,26 @@ class TrainingRun:
 
 
 def read_run(folder: Path) -> TrainingRun:
-    """Read recipe.json and metrics.jsonl of a run, also of one that still goes on or was killed.
+    """Read a run that ended, continues or was killed: the folder of a pre-training run, or of a fine-tuned model.
 
-    When a run is resumed, what it had logged after the step it is resumed from is done again: those lines are left out.
+    When a run is resumed, the steps after its checkpoint are repeated: their older lines are left out.
 
     Raises:
         UsageError: no such folder, not a run, or a run that has not logged a step.
-        DataError: a line that is not what a run writes, with its number.
-        CheckpointError: recipe.json is not JSON.
+        DataError: a line that a run does not write, with its number.
+        CheckpointError: a file is not JSON.
     """
+    hint = "give the folder that bertkit pretrain --out or bertkit finetune --out made"
     if not folder.is_dir():
-        raise UsageError(f"{folder}: no such run; give the folder that bertkit pretrain --out made")
-    recipe, metrics = read_json(folder / "recipe.json"), folder / "metrics.jsonl"
+        raise UsageError(f"{folder}: no such run; {hint}")
+    is_finetuning = not (folder / "recipe.json").exists() and (folder / "run" / "settings.json").is_file()
+    records, file = (folder / "run", "settings.json") if is_finetuning else (folder, "recipe.json")
+    recipe, metrics = read_json(records / file), records / "metrics.jsonl"
     if recipe is None or not metrics.is_file():
-        missing = "recipe.json" if recipe is None else "metrics.jsonl"
         raise UsageError(
-            f"{folder} is not a run: it has no {missing}; give the folder that bertkit pretrain --out made"
+            f"{folder} is not a run: it has no {'recipe.json' if recipe is None else 'metrics.jsonl'}; {hint}"
         )
+    outcome = (read_json(records / "outcome.json") if is_finetuning else None) or {}
     remarks: list[str] = []
     lines = _lines(metrics, remarks)
     kept = _in_force(lines, metrics, remarks)
@@ -106,6 +121,7 @@ def read_run(folder: Path) -> TrainingRun:
     starts = [content for _, content in lines if content["event"] == "start"]
     ends = [content for _, content in kept if content["event"] == "end"]
     settings = starts[-1].get("settings") if starts else None
+    baselines = outcome.get("baselines") if isinstance(outcome.get("baselines"), dict) else {}
     return TrainingRun(
         folder=folder,
         settings=settings if isinstance(settings, dict) else recipe,
@@ -115,6 +131,8 @@ def read_run(folder: Path) -> TrainingRun:
         samples=_samples([line for line in kept if line[1]["event"] == "samples"], metrics),
         end=ends[-1] if ends else None,
         remarks=remarks,
+        is_finetuning=is_finetuning,
+        baselines={str(name): _number(value) for name, value in baselines.items() if _is_number(value)},
     )
 
 
@@ -149,7 +167,7 @@ def _lines(metrics: Path, remarks: list[str]) -> list[tuple[int, dict[str, Any]]
 def _in_force(
     lines: list[tuple[int, dict[str, Any]]], metrics: Path, remarks: list[str]
 ) -> list[tuple[int, dict[str, Any]]]:
-    """The lines that no later start has undone."""
+    """The lines that no later start has replaced."""
     kept: list[tuple[int, dict[str, Any]]] = []
     for number, content in lines:
         step = _step(metrics, number, content)

@@ -1,4 +1,4 @@
-"""Is a resumed run the uninterrupted one? Kill a short run at random moments, go on with it, compare the weights."""
+"""Comparison of a run that is killed and resumed with an uninterrupted one, by their weights."""
 
 import json
 import random
@@ -14,42 +14,42 @@ from typing import Any
 from bertkit.checkpoint.content_hash import file_sha256
 from bertkit.errors import TrainingError
 
-_PROGRAM = "from bertkit.cli import main; main()"
+_COMMAND = (sys.executable, "-m", "bertkit.cli")
 
 
 @dataclass(frozen=True)
 class ResumeCheck:
-    """What became of the two runs."""
+    """The results of both runs."""
 
     uninterrupted: str  # sha256 of the final weights
     resumed: str
     killed_after_steps: tuple[int, ...]
-    went_on_from_steps: tuple[int, ...]  # checkpoints of a killed run from which another session trained on
+    resumed_from_steps: tuple[int, ...]  # checkpoints of a killed run from which a later process continued
 
     @property
     def verdict(self) -> str:
-        """Is it "exact", "different", or "inconclusive": alike, but no killed run went on from a checkpoint."""
+        """One of "exact", "different", "inconclusive": no killed run was resumed from a checkpoint."""
         if self.uninterrupted != self.resumed:
             return "different"
-        return "exact" if self.went_on_from_steps else "inconclusive"
+        return "exact" if self.resumed_from_steps else "inconclusive"
 
 
 def verify_resume(
-    arguments: Sequence[str], folder: Path, *, num_kills: int, seed: int, tell: Callable[[str], None]
+    arguments: Sequence[str], folder: Path, *, num_kills: int, seed: int, log: Callable[[str], None]
 ) -> ResumeCheck:
-    """Run ``bertkit pretrain ARGUMENTS`` twice in new folders, once killed again and again (SIGKILL).
+    """Run ``bertkit pretrain ARGUMENTS`` twice in new folders; one of the runs is killed (SIGKILL) and resumed.
 
-    Each session is killed at a random moment after it wrote a checkpoint, so that the next has one to go on from.
+    Each process is killed at a random moment after it wrote a checkpoint, so that the next one can be resumed from it.
 
     Raises:
-        TrainingError: a run that fails by itself.
+        TrainingError: a run fails without being killed.
     """
     whole, killed = folder / "uninterrupted", folder / "killed"
     folder.mkdir(parents=True, exist_ok=True)
     _wait(_start(arguments, whole), whole)
     steps = [event for event in _events(whole) if event["event"] == "step"]
     seconds = steps[-1]["seconds"] - steps[0]["seconds"]
-    tell(f"the uninterrupted run trained for {seconds:.1f} s")
+    log(f"the uninterrupted run trained for {seconds:.1f} s")
     draw, killed_after = random.Random(seed), []
     killed.mkdir()
     for name in ("recipe.json", "vocab.txt", "shard"):  # prepared once: what is tested is the training
@@ -68,17 +68,17 @@ def verify_resume(
             process.kill()
             process.wait()
         killed_after.append(max(event["step"] for event in _events(killed)))
-        tell(f"killed after step {killed_after[-1]}")
+        log(f"killed after step {killed_after[-1]}")
     _wait(_start([*arguments, "--resume"], killed), killed)
     starts = [event["step"] for event in _events(killed) if event["event"] == "start"]
     after_kills = starts[1 : len(killed_after) + 1]
-    went_on_from = tuple(step for step in after_kills if 0 < step < steps[-1]["step"])
-    return ResumeCheck(_digest(whole), _digest(killed), tuple(killed_after), went_on_from)
+    resumed_from = tuple(step for step in after_kills if 0 < step < steps[-1]["step"])
+    return ResumeCheck(_digest(whole), _digest(killed), tuple(killed_after), resumed_from)
 
 
 def _start(arguments: Sequence[str], run: Path) -> subprocess.Popen:
-    command = [sys.executable, "-c", _PROGRAM, "pretrain", *arguments, "--out", str(run)]
-    with open(_messages(run), "w") as messages:  # a pipe that nobody reads would fill up and stop the run
+    command = [*_COMMAND, "pretrain", *arguments, "--out", str(run)]
+    with open(_messages(run), "w") as messages:  # an unread pipe would fill up and block the run
         return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=messages)
 
 
@@ -93,7 +93,7 @@ def _wait(process: subprocess.Popen, run: Path) -> None:
 
 
 def _wait_for_checkpoint(process: subprocess.Popen, run: Path) -> None:
-    """Until the session has written a checkpoint, or ended."""
+    """Wait until the process has written a checkpoint, or ended."""
     before = _num_checkpoints(run)
     while process.poll() is None and _num_checkpoints(run) == before:
         time.sleep(0.02)
@@ -104,7 +104,7 @@ def _num_checkpoints(run: Path) -> int:
 
 
 def _events(run: Path) -> list[dict[str, Any]]:
-    """The lines of the run's metrics, but for those that are not whole: one being written, one that a kill cut off."""
+    """The complete lines of the run's metrics: one may be being written, one may be cut off by a kill."""
     path = run / "metrics.jsonl"
     events = []
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():

@@ -1,15 +1,13 @@
-"""Rows for the new words of an extended vocabulary, made of what the network knows of their pieces."""
+"""Embeddings of added words, initialized as the mean of those of their former pieces."""
 
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import nn
 
+from bertkit.architectures import Network
 from bertkit.errors import UsageError
-from bertkit.heads.masked_lm import MaskedLMHead
-from bertkit.heads.modernbert import ModernBertMaskedLMHead
-from bertkit.heads.network import Network
 from bertkit.tokenizer import Tokenizer
 
 
@@ -17,9 +15,9 @@ from bertkit.tokenizer import Tokenizer
 def extend_embeddings(network: Network, old: Tokenizer, new: Tokenizer) -> None:
     """Give ``network``, in place, an embedding and an output bias for every entry that ``new`` has beyond ``old``.
 
-    Each is the mean of those of the pieces that ``old`` makes of the word, which is what the network has read there so
-    far (Gee et al. 2022, "Fast Vocabulary Transfer for Language Model Compression"). All else stays as it is to the
-    bit. Rows that the embedding has beyond the old vocabulary are used first.
+    Each is the mean over the pieces into which ``old`` splits the word (Gee et al. 2022, "Fast Vocabulary Transfer for
+    Language Model Compression"). All other weights keep their bits. Rows that the embedding has beyond the old
+    vocabulary are used first.
 
     Raises:
         UsageError: ``new`` does not begin with all entries of ``old``.
@@ -35,16 +33,16 @@ def extend_embeddings(network: Network, old: Tokenizer, new: Tokenizer) -> None:
         weight, freeze=not embedding.weight.requires_grad, padding_idx=embedding.padding_idx
     )
     if "masked_lm" in network.heads:
-        head = cast(MaskedLMHead | ModernBertMaskedLMHead, network.heads["masked_lm"])
+        head: Any = network.heads["masked_lm"]
         head.bias = nn.Parameter(_extended(head.bias, size, pieces))
     config: Any = replace(network.config, vocab_size=len(weight))
     network.config = network.encoder.config = config
 
 
 def _extended(rows: torch.Tensor, size: int, pieces: list[torch.Tensor]) -> torch.Tensor:
-    """``rows`` (V, ...) with the mean of ``pieces`` from row ``size`` on, and at least as many as before."""
+    """``rows`` (V, ...) with the means of ``pieces`` from row ``size`` on; never fewer rows than before."""
     extended = rows.new_zeros(max(len(rows), size + len(pieces)), *rows.shape[1:])
     extended[: len(rows)] = rows
-    for place, own in enumerate(pieces, start=size):
-        extended[place] = rows[own].mean(dim=0)
+    for row, ids in enumerate(pieces, start=size):
+        extended[row] = rows[ids].mean(dim=0)
     return extended

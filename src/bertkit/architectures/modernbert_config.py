@@ -1,4 +1,4 @@
-"""What is particular to the ``config.json`` of a ModernBERT: its two spellings, and the keys of it alone."""
+"""The ``config.json`` of a ModernBERT: its two spellings and its own keys."""
 
 from pathlib import Path
 from typing import Any
@@ -6,7 +6,9 @@ from typing import Any
 from bertkit.errors import CheckpointError
 from bertkit.files.json_files import member
 
-REQUIRED_VALUES: dict[str, tuple[Any, ...]] = {  # keys that change the numbers, with the values this encoder computes
+REQUIRED_VALUES: dict[
+    str, tuple[Any, ...]
+] = {  # keys that change the numbers, with the values that this encoder computes
     "attention_bias": (False,),
     "mlp_bias": (False,),
     "norm_bias": (False,),
@@ -35,20 +37,14 @@ def in_first_spelling(content: dict[str, Any], path: Path) -> dict[str, Any]:
     """
     if content.get("rope_scaling") is not None:
         raise CheckpointError(f"{path} has rope_scaling={content['rope_scaling']!r}; supported: none")
-    found = {key: value for key, value in content.items() if key not in ("layer_types", "rope_parameters")}
+    kept = {key: value for key, value in content.items() if key not in ("layer_types", "rope_parameters")}
     spelled = _thetas(member(content, "rope_parameters", dict, path, {}), path)
     if layer_types := member(content, "layer_types", list, path, []):
         spelled["global_attn_every_n_layers"] = _global_every(layer_types, content, path)
     for key, value in spelled.items():
-        if found.get(key, value) != value:
-            raise CheckpointError(f"{path} has {key}={found[key]!r}, and {value!r} in the spelling of transformers 5")
-    return found | spelled
-
-
-def token_ids(special_ids: dict[str, int | None]) -> dict[str, int | None]:
-    """The special tokens as a ModernBERT's config names them."""
-    cls_id, sep_id = special_ids["cls"], special_ids["sep"]
-    return {"cls_token_id": cls_id, "sep_token_id": sep_id, "bos_token_id": cls_id, "eos_token_id": sep_id}
+        if kept.get(key, value) != value:
+            raise CheckpointError(f"{path} has {key}={kept[key]!r}, and {value!r} in the spelling of transformers 5")
+    return kept | spelled
 
 
 def _thetas(rope_parameters: dict[str, Any], path: Path) -> dict[str, Any]:
@@ -79,7 +75,5 @@ def _global_every(layer_types: list[Any], content: dict[str, Any], path: Path) -
             f"{path}: layer_types is {layer_types!r:.200}: supported are num_hidden_layers of them, full_attention for "
             "the first and every n-th after it, sliding_attention for the others"
         )
-    stated = content.get(
-        "global_attn_every_n_layers"
-    )  # where it is beyond the last layer, any such number says the same
+    stated = content.get("global_attn_every_n_layers")  # beyond the last layer any number says the same
     return stated if isinstance(stated, int) and every == len(is_global) <= stated else every

@@ -1,7 +1,7 @@
-"""What a training run's numbers say, in plain words.
+"""Findings on a training run, in plain words.
 
-Each rule reads a run and gives one finding or None. What it compares with is published experience: named where it is
-used, after the repositories' own issue threads and the papers.
+Each rule takes a run and returns a finding or None. Its thresholds are published experience, from papers and the issue
+threads of repositories, which are cited where they are used.
 """
 
 import math
@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from bertkit.pages import format_seconds, format_short, running_mean
-from bertkit.training_report.recorded_run import Series, TrainingRun
+from bertkit.pages import format_number, format_seconds, format_short, running_mean
+from bertkit.reports.parts import readable
+from bertkit.reports.recorded_run import Series, TrainingRun
 
 Finding = tuple[str, str]  # "good", "note" or "warning", and a sentence
 
@@ -20,9 +21,9 @@ _NOISE = 0.01  # share of a held-out loss that is no rise
 
 
 def findings_of(run: TrainingRun) -> list[Finding]:
-    """All that the rules find, and what was odd in the files."""
-    found = [rule(run) for rule in RULES]
-    return [*(finding for finding in found if finding), *(("note", remark) for remark in run.remarks)]
+    """The findings of all rules for this kind of run, and irregularities in its files."""
+    results = [rule(run) for rule in (FINETUNING_RULES if run.is_finetuning else RULES)]
+    return [*(finding for finding in results if finding), *(("note", remark) for remark in run.remarks)]
 
 
 def smoothed(series: Series, name: str) -> np.ndarray:
@@ -44,12 +45,15 @@ def setting(settings: dict[str, Any], name: str) -> Any:
 
 
 def share_done(run: TrainingRun, step: float) -> float:
-    """Which share of the run was done at a step: of the run as planned, or where no plan is known as far as it got."""
+    """The progress at a step, 0 to 1: of the run as planned, or if no plan is known, of the steps so far."""
     steps, minutes = setting(run.settings, "num_steps"), setting(run.settings, "minutes")
     if isinstance(steps, int) and steps > 0:
         return step / steps
     if isinstance(minutes, int | float) and minutes > 0 and run.steps.has("seconds"):
         return float(np.interp(step, run.steps["step"], run.steps["seconds"])) / (60 * minutes)
+    epochs = setting(run.settings, "num_epochs")
+    if isinstance(epochs, int | float) and epochs > 0 and run.steps.has("epoch"):
+        return float(np.interp(step, run.steps["step"], run.steps["epoch"])) / epochs
     return step / max(1.0, float(run.steps["step"][-1]))
 
 
@@ -60,6 +64,11 @@ def _ending(run: TrainingRun) -> Finding:
     after = f"after {step:,} steps" + (f" and {format_seconds(seconds)}" if np.isfinite(seconds) else "")
     if reason == "finished":
         return "good", f"The run finished {after}."
+    if reason == "stopped early":
+        return (
+            "good",
+            f"The run stopped early {after}: {setting(run.settings, 'patience')} evaluations did not improve.",
+        )
     if reason == "stopped":
         return (
             "note",
@@ -82,7 +91,7 @@ def _percent(share: float, decimals: int = 0) -> str:
 
 
 def _text_not_read(run: TrainingRun) -> Finding | None:
-    """Text that was given and is in no token."""
+    """Input text that is in no token."""
     lost = []
     for name, title, folder in (
         ("corpus", "of the corpus", "shard"),
@@ -189,8 +198,8 @@ def _memorized(run: TrainingRun) -> Finding | None:
     if not 0.14 < rates[-1] < 0.16 or not loss[-1] - at_end > 0.3:
         return None
     return "note", (
-        f"Held-out loss is {loss[-1] - at_end:.2f} nats above training loss: part of the text is known by heart, or "
-        "the held-out text is of another kind."
+        f"Held-out loss is {loss[-1] - at_end:.2f} nats above training loss: part of the text is memorized, or the "
+        "held-out text is of another kind."
     )
 
 
@@ -256,6 +265,44 @@ def _gradients(run: TrainingRun) -> Finding | None:
     return "warning", f"The gradient's norm was infinite at {bad:,} of {len(norms):,} logged steps."
 
 
+def best_evaluation(run: TrainingRun) -> tuple[int, float, bool] | None:
+    """Step and value of the best dev score of a fine-tuning run, and True if a higher score is better; None without
+    dev examples. The baselines are compared in the same direction."""
+    if run.best_by is None:
+        return None
+    values, is_higher = run.evaluations[run.best_by], run.best_by != "loss" and not run.best_by.endswith("_error")
+    known = np.flatnonzero(np.isfinite(values))
+    if not len(known):
+        return None
+    best = known[np.argmax(values[known] if is_higher else -values[known])]
+    return int(run.evaluations["step"][best]), float(values[best]), is_higher
+
+
+def _best_dev_score(run: TrainingRun) -> Finding | None:
+    best = best_evaluation(run)
+    if best is None:
+        return "note", "There were no dev examples: the last weights were kept, and nothing says how good they are."
+    step, value, _ = best
+    later = int(np.sum(run.evaluations["step"] > step))
+    fact = f"Dev {readable(run.best_by or '')} was best at step {step:,}, {_percent(share_done(run, step))} of the run"
+    if later == 0 and len(run.evaluations) > 1:
+        return "note", f"{fact}, at the last evaluation: more epochs may improve it."
+    return "good", f"{fact}, with {format_number(value)}; {later:,} later evaluations were not better."
+
+
+def _above_baselines(run: TrainingRun) -> Finding | None:
+    """Fine-tuning must beat what is reached without it."""
+    best = best_evaluation(run)
+    if best is None or not run.baselines:
+        return None
+    _, value, is_higher = best
+    name, strongest = (max if is_higher else min)(run.baselines.items(), key=lambda baseline: baseline[1])
+    fact = f"{format_number(value)} on dev, {format_number(strongest)} without fine-tuning ({name})"
+    if (value > strongest) == is_higher and value != strongest:
+        return "good", f"Fine-tuning improves {readable(run.best_by or '')}: {fact}."
+    return "warning", f"Fine-tuning does not improve {readable(run.best_by or '')}: {fact}."
+
+
 def _throughput(run: TrainingRun) -> Finding | None:
     speed = run.steps["tokens_per_second"]
     speed = speed[np.isfinite(speed)]
@@ -278,6 +325,13 @@ RULES: tuple[Callable[[TrainingRun], Finding | None], ...] = (
     _first_loss,
     _memorized,
     _next_sentence,
+    _gradients,
+    _throughput,
+)
+FINETUNING_RULES: tuple[Callable[[TrainingRun], Finding | None], ...] = (
+    _ending,
+    _above_baselines,
+    _best_dev_score,
     _gradients,
     _throughput,
 )

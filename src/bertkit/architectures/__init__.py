@@ -1,0 +1,21 @@
+"""One record for each supported ``model_type``, and the network assembled from it.
+
+Takes: the config of an encoder.
+Gives: Architecture: config.json in and out, encoder, prepared encoder, heads, tensor names, initial values; Network.
+May import: errors, files, tokenizer, batch, transformer, heads.
+"""
+
+from bertkit.architectures.architecture import Architecture
+from bertkit.architectures.initialization import initialize
+from bertkit.architectures.network import Network, NetworkOutput
+from bertkit.architectures.registry import ARCHITECTURES, architecture_of, prepare
+
+__all__ = [
+    "ARCHITECTURES",
+    "Architecture",
+    "Network",
+    "NetworkOutput",
+    "architecture_of",
+    "initialize",
+    "prepare",
+]

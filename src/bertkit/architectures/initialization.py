@@ -1,0 +1,46 @@
+"""Every initial value."""
+
+import math
+
+import torch
+from torch import nn
+
+from bertkit.architectures.registry import architecture_of
+from bertkit.transformer import EncoderConfig
+
+
+@torch.no_grad()
+def initialize(module: nn.Module, config: EncoderConfig, seed: int) -> None:
+    """Fill the parameters of a network, or of a part of it, with initial values, reproducibly from ``seed``.
+
+    Weights of linear layers and embeddings come from a normal distribution of standard deviation
+    ``initializer_range``, drawn again beyond two of them (google-research/bert ``modeling.py``,
+    ``create_initializer``), or beyond the cutoff of the architecture. ModernBERT divides the standard deviation of
+    layers that write to the residual stream, and of the dense layer of a head, by the root of twice the number of
+    layers (Warner et al. 2024, section 2.2; transformers' ``ModernBertPreTrainedModel._init_weights``). Biases are 0,
+    layer normalization starts as the identity.
+
+    The standard deviation of a classifier is the inverse root of its width, as in ModernBERT, for every architecture:
+    with BERT's 0.02 the logits are close to each other, and a short run does not learn rare labels
+    (docs/finetuning.md).
+    """
+    generator = torch.Generator().manual_seed(seed)
+    cutoff = architecture_of(config).initial_cutoff(config)
+    for name, part in module.named_modules():
+        if isinstance(part, nn.Linear | nn.Embedding):
+            std = _standard_deviation(name.rpartition(".")[2], config)
+            nn.init.trunc_normal_(part.weight, std=std, a=-cutoff * std, b=cutoff * std, generator=generator)
+        if isinstance(part, nn.LayerNorm):
+            nn.init.ones_(part.weight)
+    for name, parameter in module.named_parameters():
+        if name.rpartition(".")[2] == "bias":
+            nn.init.zeros_(parameter)
+
+
+def _standard_deviation(layer: str, config: EncoderConfig) -> float:
+    """Of the weights of a layer with this name."""
+    if layer == "classifier":
+        return config.hidden_size**-0.5
+    if layer in architecture_of(config).scaled_layers:
+        return config.initializer_range / math.sqrt(2 * config.num_hidden_layers)
+    return config.initializer_range

@@ -1,0 +1,142 @@
+"""The encoder with its heads: every kind of model."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from torch import Tensor, nn
+
+from bertkit.architectures.architecture import Architecture, HeadOptions
+from bertkit.architectures.registry import architecture_of
+from bertkit.batch import Batch
+from bertkit.errors import MissingHeadError, UsageError
+from bertkit.heads import HEADS, VectorClassificationHead
+from bertkit.heads.pooling import sequence_vectors
+from bertkit.transformer import Encoder, EncoderConfig, EncoderOutput, Recorder
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkOutput:
+    """The encoder's output and the logits of every head; B sequences, T total_tokens, P positions asked for."""
+
+    encoded: EncoderOutput
+    logits: dict[str, Tensor] = field(default_factory=dict)
+    # masked_lm (P, vocab_size), next_sentence (B, 2), sequence_classification (B, num_labels),
+    # token_classification (T, num_labels), question_answering (T, 2), multiple_choice (B / num_choices, num_choices),
+    # vector_classification (B, num_labels)
+    vectors: Tensor | None = None  # (B, D) of length 1, which the vector classification head takes
+
+
+class Network(nn.Module):
+    """An encoder of the architecture that the config names, and any of the heads that this architecture has.
+
+    Args:
+        heads: names from HEADS.
+        with_pooler: hold the pooler; None: if a head takes its output or there are no heads, as published models do.
+            Architectures without a pooler never hold one.
+        num_labels: outputs of a head of HEADS_WITH_LABELS.
+        classifier_dropout: dropout before a classifier in training; None: the default of the architecture.
+        pooling: how the vectors are made that the vector_classification head takes.
+
+    Raises:
+        UsageError: an unknown head, one that the architecture lacks, or one that needs the pooler without one.
+    """
+
+    def __init__(
+        self,
+        config: EncoderConfig,
+        heads: Iterable[str] = (),
+        *,
+        with_pooler: bool | None = None,
+        num_labels: int = 2,
+        classifier_dropout: float | None = None,
+        pooling: str = "mean",
+    ) -> None:
+        super().__init__()
+        heads, record = tuple(heads), architecture_of(config)
+        for head in heads:
+            if head not in HEADS:
+                raise UsageError(f"unknown head {head!r}: expected one of {', '.join(HEADS)}")
+            if head not in record.heads:
+                raise UsageError(f"{record.model_type} has no {head} head: expected one of {', '.join(record.heads)}")
+        self.config = config
+        self.classifier_dropout = classifier_dropout
+        self.encoder: Encoder = record.encoder(config, with_pooler=_has_pooler(record, config, heads, with_pooler))
+        options = HeadOptions(num_labels, classifier_dropout, pooling)
+        self.heads = nn.ModuleDict({head: record.heads[head].build(config, options) for head in heads})
+
+    @property
+    def architecture(self) -> Architecture:
+        """The record of this model's ``model_type``."""
+        return architecture_of(self.config)
+
+    def forward(
+        self,
+        batch: Batch,
+        *,
+        num_choices: int = 1,
+        masked_positions: Tensor | None = None,
+        with_hidden_states: bool = False,
+        recorder: Recorder | None = None,
+    ) -> NetworkOutput:
+        """Encode a Batch and apply every head.
+
+        Args:
+            num_choices: choices of each question, for the multiple choice head; those of a question are adjacent.
+            masked_positions: (P,) positions in the packed row that the masked LM head predicts; None: all.
+            recorder: gets attention and the contributions of every layer.
+
+        Raises:
+            UsageError: the sequences cannot be divided into questions of ``num_choices``.
+        """
+        encoded = self.encoder(batch, with_hidden_states=with_hidden_states, recorder=recorder)
+        options = {"num_choices": num_choices, "masked_positions": masked_positions}
+        logits = {name: self.head_logits(name, encoded, batch, **options) for name in self.heads}
+        vectors = [
+            head.vectors(encoded, batch) for head in self.heads.values() if isinstance(head, VectorClassificationHead)
+        ]
+        return NetworkOutput(encoded, logits, vectors[0] if vectors else None)
+
+    def head_logits(
+        self,
+        name: str,
+        encoded: EncoderOutput,
+        batch: Batch,
+        *,
+        num_choices: int = 1,
+        masked_positions: Tensor | None = None,
+    ) -> Tensor:
+        """The logits of one head, from the encoder's output for a Batch; as `forward`."""
+        head, taken = self.heads[name], self.architecture.heads[name].input(self.config)
+        states = encoded.last_hidden_state if taken == "tokens" else sequence_vectors(taken, encoded, batch)
+        if isinstance(head, VectorClassificationHead):
+            return head(head.vectors(encoded, batch))
+        if name == "masked_lm":
+            chosen = states if masked_positions is None else states[masked_positions]
+            return head(chosen, self.encoder.embeddings.word.weight)
+        if name == "multiple_choice":
+            if num_choices < 1 or len(states) % num_choices:
+                raise UsageError(f"{len(states)} sequences do not divide into questions of num_choices={num_choices}")
+            return head(states).view(-1, num_choices)
+        return head(states)
+
+    def require_head(self, name: str) -> nn.Module:
+        """A head by name.
+
+        Raises:
+            MissingHeadError: this model has no such head.
+        """
+        if name not in self.heads:
+            has = ", ".join(self.heads) or "none"
+            raise MissingHeadError(
+                f"this model has no {name} head (its heads: {has}): choose a model that was trained with one"
+            )
+        return self.heads[name]
+
+
+def _has_pooler(record: Architecture, config: EncoderConfig, heads: tuple[str, ...], asked: bool | None) -> bool:
+    if asked and not record.has_pooler:
+        raise UsageError(f"{record.model_type} has no pooler: leave with_pooler at None")
+    needed = any(record.reads_pooler(head, config) for head in heads)
+    if needed and asked is False:
+        raise UsageError(f"the heads {', '.join(heads)} read the pooled [CLS]: the encoder needs its pooler")
+    return (needed or not heads) and record.has_pooler if asked is None else asked

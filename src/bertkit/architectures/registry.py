@@ -1,0 +1,37 @@
+"""The supported architectures. A new one is a file in this folder and a line here."""
+
+from bertkit.architectures.architecture import Architecture
+from bertkit.architectures.bert import BERT
+from bertkit.architectures.distilbert import DISTILBERT
+from bertkit.architectures.modernbert import MODERNBERT
+from bertkit.errors import UsageError
+from bertkit.transformer import Encoder, EncoderConfig, PreparedEncoder
+
+ARCHITECTURES: dict[str, Architecture] = {
+    record.model_type: record
+    for record in (
+        BERT,
+        MODERNBERT,
+        DISTILBERT,
+    )
+}
+"""Records by their ``model_type`` in config.json."""
+
+_BY_CONFIG = {record.config: record for record in ARCHITECTURES.values()}
+
+
+def architecture_of(config: EncoderConfig) -> Architecture:
+    """The record of a config's class."""
+    return _BY_CONFIG[type(config)]
+
+
+def prepare(encoder: Encoder, precision: str = "float32") -> PreparedEncoder:
+    """An encoder prepared for inference at a precision.
+
+    Raises:
+        UsageError: a precision that this architecture, or the device of the encoder, does not support.
+    """
+    record = architecture_of(encoder.config)
+    if precision in record.unsupported_precisions:
+        raise UsageError(f"precision={precision!r} is not supported for {record.model_type}: choose bfloat16")
+    return record.prepare(encoder, precision)

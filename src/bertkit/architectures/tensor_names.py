@@ -1,0 +1,56 @@
+"""Our parameter names to the published ones: those of transformers' classes."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class TensorNames:
+    """How the tensors of an architecture are named in published folders."""
+
+    prefix: str  # before the names of the encoder's tensors, where the folder also holds heads
+    encoder_parts: tuple[str, ...]  # how those names continue
+    head_parts: tuple[str, ...]  # how the names of the heads' tensors begin
+    rules: list[tuple[str, str]]  # pattern of ours -> published; the first that matches applies
+    signature_tensors: Mapping[str, str]  # head, or "pooler" -> the tensor whose presence shows it
+    classifiers: Mapping[str, tuple[str, ...]]  # the same for heads that are stored alike: tensor -> the heads of which
+    # it may be one; the first tensor that is stored applies
+    tied: Mapping[str, str] = field(default_factory=dict)  # published copies of other tensors; ours hold one
+    buffers: frozenset[str] = frozenset()  # constants that old versions stored among the weights
+    shared_parts: tuple[str, ...] = ()  # prefix of the layers that all heads share; a new head copies them from a
+    # stored one
+
+    @property
+    def classifier_heads(self) -> set[str]:
+        """The heads of which a published folder holds at most one."""
+        return {head for heads in self.classifiers.values() for head in heads}
+
+    def published(self, name: str) -> str:
+        """The published name of a parameter of `Network`, as in a model with heads (the encoder's have the prefix).
+
+        >>> from bertkit.architectures import ARCHITECTURES
+        >>> ARCHITECTURES["bert"].names.published("encoder.layers.3.attention.query.weight")
+        'bert.encoder.layer.3.attention.self.query.weight'
+        >>> ARCHITECTURES["modernbert"].names.published("encoder.layers.3.attention.query_key_value.weight")
+        'model.layers.3.attn.Wqkv.weight'
+        """
+        for pattern, replacement in self.rules:
+            if re.match(pattern, name):
+                return re.sub(pattern, replacement, name, count=1)
+        raise KeyError(name)
+
+    def canonical(self, stored: str, *, has_prefix: bool) -> str:
+        """A stored name in the one spelling used here.
+
+        Replaced are gamma and beta (TensorFlow's names of the weight and bias of layer normalization); added is the
+        prefix, where an encoder is stored without it.
+        """
+        name = re.sub(r"\.LayerNorm\.gamma$", ".LayerNorm.weight", stored)
+        name = re.sub(r"\.LayerNorm\.beta$", ".LayerNorm.bias", name)
+        return self.prefix + name if not has_prefix and name.startswith(self.encoder_parts) else name
+
+
+def module_of(part: str) -> str:
+    """The path in `Network` of a head, or of "pooler"."""
+    return "encoder.pooler" if part == "pooler" else f"heads.{part}"

@@ -1,0 +1,58 @@
+"""What every encoder offers: its config, its modules, its output, and the same prepared for inference."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+from torch import Tensor, nn
+
+from bertkit.batch import Batch
+
+
+class EncoderConfig(Protocol):
+    """The fields that every encoder's config has, spelled as BERT publishes them. Configs are frozen dataclasses."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def vocab_size(self) -> int: ...
+    @property
+    def hidden_size(self) -> int: ...
+    @property
+    def num_hidden_layers(self) -> int: ...
+    @property
+    def num_attention_heads(self) -> int: ...
+    @property
+    def max_position_embeddings(self) -> int: ...
+    @property
+    def initializer_range(self) -> float: ...
+
+
+@dataclass(frozen=True, eq=False)
+class EncoderOutput:
+    """Output of an encoder for a Batch; T total_tokens, D hidden_size, B sequences."""
+
+    last_hidden_state: Tensor  # (T, D)
+    pooled: Tensor | None  # (B, D), None for an encoder without pooler
+    hidden_states: list[Tensor] | None = None  # embeddings, then every layer: num_hidden_layers + 1 of (T, D)
+
+
+class Encoder(nn.Module):
+    """Base class of the encoders: token ids in, one contextual vector for each token out."""
+
+    config: Any  # an EncoderConfig with fields of this encoder
+    embeddings: Any  # a module with the embedding table `word`
+    layers: nn.ModuleList
+    pooler: nn.Module | None  # reads the first token of each sequence; None: the encoder has no pooler
+    gradient_checkpointing: bool  # in training, recompute activations in the backward pass instead of storing them
+
+
+class PreparedEncoder(Protocol):
+    """An encoder prepared for inference at a precision."""
+
+    def fits(self, encoder: nn.Module) -> bool:
+        """True if this was prepared from this encoder and its weights are unchanged since."""
+        ...
+
+    def __call__(self, batch: Batch, *, with_hidden_states: bool = False, with_pooled: bool = True) -> EncoderOutput:
+        """As the encoder's forward in evaluation."""
+        ...
