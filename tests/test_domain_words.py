@@ -12,10 +12,9 @@ from random_models import our_model, vocabulary_tokens
 
 import bertkit
 from bertkit import Model, Tokenizer
-from bertkit.architectures import extend_embeddings
 from bertkit.cli import run
 from bertkit.errors import DataError, UsageError
-from bertkit.tokenizer import DomainWord, extend_vocabulary, find_domain_words
+from bertkit.vocabulary_extension import DomainWord, extend_embeddings, extend_vocabulary, find_domain_words
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

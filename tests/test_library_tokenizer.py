@@ -22,8 +22,8 @@ from bertkit.cli import run
 from bertkit.corpus.shard_writing import write_shard
 from bertkit.corpus.shards import vocabulary_sha256
 from bertkit.errors import CheckpointError, DataError, OverLengthError, UsageError
-from bertkit.tokenizer.domain_words import find_domain_words
 from bertkit.tokenizer.library import LibraryTokenizer
+from bertkit.vocabulary_extension import find_domain_words
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

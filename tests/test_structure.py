@@ -27,6 +27,7 @@ ROOMS = [  # each imports only rooms above it
     "transformer",
     "heads",
     "architectures",
+    "vocabulary_extension",
     "corpus",
     "tasks",
     "objectives",

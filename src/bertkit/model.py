@@ -2,8 +2,8 @@
 
 Takes: a path, a hub name or an installed model package.
 Gives: Model: the network and its tokenizer, loaded, saved and checked; each verb is a file of `inference`.
-May import: errors, device, locate, tokenizer, batch, transformer, heads, architectures, tasks,
-    checkpoint, inference.
+May import: errors, device, locate, tokenizer, batch, transformer, heads, architectures, vocabulary_extension, tasks,
+checkpoint, inference.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -12,7 +12,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from bertkit.architectures import Network, extend_embeddings, prepare
+from bertkit.architectures import Network, prepare
 from bertkit.checkpoint import Checkpoint, SentenceSettings, new_checkpoint, open_checkpoint, save_checkpoint
 from bertkit.checkpoint.checkpoint import TrainedTask
 from bertkit.device import resolve_device, weights_dtype
@@ -37,9 +37,10 @@ from bertkit.inference.auto_precision import choose_precision
 from bertkit.inference.predict import Decode
 from bertkit.inference.pseudo_likelihood import Method
 from bertkit.locate import locate
-from bertkit.tokenizer import Tokenizer, extend_vocabulary
+from bertkit.tokenizer import Tokenizer
 from bertkit.tokenizer.layout import OnLong
 from bertkit.transformer import Encoder, EncoderConfig, PreparedEncoder
+from bertkit.vocabulary_extension import extend_embeddings, extend_vocabulary
 
 
 def load(

@@ -9,7 +9,6 @@ from bertkit.architectures.architecture import Architecture
 from bertkit.architectures.initialization import initialize
 from bertkit.architectures.network import Network, NetworkOutput
 from bertkit.architectures.registry import ARCHITECTURES, architecture_of, prepare
-from bertkit.architectures.vocabulary_extension import extend_embeddings
 
 __all__ = [
     "ARCHITECTURES",
@@ -17,7 +16,6 @@ __all__ = [
     "Network",
     "NetworkOutput",
     "architecture_of",
-    "extend_embeddings",
     "initialize",
     "prepare",
 ]

@@ -60,8 +60,8 @@ def command(
     stride
         Tokens from one window's start to the next.
     """
+    from bertkit.cli.vector_files import check_vector_file, print_vectors, write_vectors
     from bertkit.inference import EmbedReport
-    from bertkit.inference.vector_files import check_vector_file, print_vectors, write_vectors
 
     if output is not None:
         check_vector_file(output)

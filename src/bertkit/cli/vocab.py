@@ -11,7 +11,7 @@ from bertkit.cli.models import EMBEDDING_MODEL, PRETRAINED_MODEL, open_tokenizer
 from bertkit.cli.output import emit, note
 from bertkit.corpus.texts import read_texts
 from bertkit.errors import DataError, UsageError
-from bertkit.tokenizer import Tokenizer, find_domain_words, train_vocabulary
+from bertkit.tokenizer import Tokenizer, train_vocabulary
 from bertkit.tokenizer.statistics import text_statistics
 from bertkit.tokenizer.wordpiece import WordPiece
 
@@ -87,6 +87,7 @@ def extend(
         The column or key that holds the text.
     """
     from bertkit.model import load
+    from bertkit.vocabulary_extension import find_domain_words
 
     opened = load(model, device="cpu")
     texts = chain.from_iterable(read_texts(file, column) for file in files)

@@ -29,7 +29,8 @@ from bertkit.errors import DataError, UsageError
 from bertkit.files.bad_rows import SkippedRow
 from bertkit.files.lines import location
 
-Layout = Literal["auto", "lines", "paragraphs", "running"]
+TextLayoutSetting = Literal["auto", "lines", "paragraphs", "running"]
+"""A `TextLayout`, or "auto": each file as its first megabyte looks."""
 OnInvalid = Literal["error", "replace", "skip"]
 """What to do with bytes that are not UTF-8: raise an error; read them as replacement characters, which the tokenizer
 drops; or skip each sentence that holds any."""
@@ -47,7 +48,9 @@ _ROW_BYTES = 64
 class Reading:
     """How files are read."""
 
-    layout: Layout = "auto"  # of txt files, and of the text in rows; auto: each file as its first megabyte looks
+    layout: TextLayoutSetting = (
+        "auto"  # of txt files, and of the text in rows; auto: each file as its first megabyte looks
+    )
     column: str | None = None  # which key or column holds the text; None: "text", or the only one there is
     on_invalid: OnInvalid = "skip"  # what to do with bytes that are not UTF-8
 

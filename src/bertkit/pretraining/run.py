@@ -32,7 +32,7 @@ from bertkit.pretraining.text import (
     texts_of,
     write_shards,
 )
-from bertkit.tokenizer import Tokenizer, find_domain_words
+from bertkit.tokenizer import Tokenizer
 from bertkit.training import (
     CombinedOptimizer,
     MetricsLog,
@@ -49,6 +49,7 @@ from bertkit.training import (
     whole,
     without_dropout,
 )
+from bertkit.vocabulary_extension import find_domain_words
 
 HELD_OUT_SEQUENCES = 1_000
 """Evaluated on during the run."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from bertkit.corpus.documents import Layout, Reading, read_sentences
+from bertkit.corpus.documents import Reading, TextLayoutSetting, read_sentences
 from bertkit.corpus.shard_writing import ShardSettings, find_sources, write_shard
 from bertkit.corpus.shards import HELD_OUT, TokenShard, open_shard
 from bertkit.errors import UsageError
@@ -35,7 +35,7 @@ def learn_vocabulary(
     corpus: Sequence[str | Path],
     settings: VocabularySettings,
     path: Path,
-    layout: Layout,
+    layout: TextLayoutSetting,
     column: str | None,
     tell: Callable[[str], None],
 ) -> None:
@@ -47,7 +47,7 @@ def learn_vocabulary(
     vocabulary.save(path)
 
 
-def texts_of(corpus: Sequence[str | Path], layout: Layout, column: str | None) -> Iterator[str]:
+def texts_of(corpus: Sequence[str | Path], layout: TextLayoutSetting, column: str | None) -> Iterator[str]:
     """The sentences that can be read; the others are skipped here, and listed and counted when the shard is written."""
     sentences = read_sentences(corpus, Reading(layout, column), set_aside=deque(maxlen=0))
     return (sentence.text for sentence in sentences)

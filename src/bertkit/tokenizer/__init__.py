@@ -5,19 +5,15 @@ Gives: Encodings: ids, types, character offsets, word ids, and what was cut.
 May import: errors, files, compiled.
 """
 
-from bertkit.tokenizer.domain_words import DomainWord, extend_vocabulary, find_domain_words
 from bertkit.tokenizer.encoding import Encoding, Encodings
 from bertkit.tokenizer.tokenizer import Tokenizer
 from bertkit.tokenizer.training import train_vocabulary
 from bertkit.tokenizer.vocabulary import Vocabulary
 
 __all__ = [
-    "DomainWord",
     "Encoding",
     "Encodings",
     "Tokenizer",
     "Vocabulary",
-    "extend_vocabulary",
-    "find_domain_words",
     "train_vocabulary",
 ]

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from bertkit.architectures.network import Network
+from bertkit.architectures import Network
 from bertkit.errors import UsageError
 from bertkit.tokenizer import Tokenizer
 
