@@ -153,7 +153,11 @@ def _finetuning_scores(run: TrainingRun) -> Iterator[tuple[str, object, object]]
         yield "Dev score", "none", "there were no dev examples"
         return
     step, value, _ = best
-    yield f"Dev {readable(run.best_by or '')}", format_number(value), f"the best, at step {step:,}; its weights are kept"
+    yield (
+        f"Dev {readable(run.best_by or '')}",
+        format_number(value),
+        f"the best, at step {step:,}; its weights are kept",
+    )
     for name, baseline in run.baselines.items():
         yield "Baseline", format_number(baseline), data(name)
 
@@ -246,7 +250,7 @@ def _references(run: TrainingRun) -> list[Reference]:
     references = []
     if vocab_size > 1:
         fresh = math.log(vocab_size)
-        references.append(Reference(f"a fresh model: ln {vocab_size:,.0f} = {fresh:.2f}", fresh))
+        references.append(Reference(f"untrained: ln {vocab_size:,.0f} = {fresh:.2f}", fresh))
     if np.isfinite(entropy):
         references.append(Reference(f"word frequencies alone: {entropy:.2f}", entropy))
     return references
