@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from attention_reference import attention_with_probs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_models import our_model, vocabulary_tokens
@@ -13,7 +14,7 @@ from random_models import our_model, vocabulary_tokens
 from bertkit import Batch, Tokenizer, collate
 from bertkit.batch import length_sorted_batches, pad, unpad
 from bertkit.errors import UsageError
-from bertkit.transformer.kernels.attention import attention_with_probs, packed_attention
+from bertkit.transformer.kernels.attention import packed_attention
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

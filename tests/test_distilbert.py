@@ -14,7 +14,7 @@ from random_models import error, randomize, save_published, vocabulary_tokens
 from torch import Tensor
 
 import bertkit
-from bertkit import Batch, Model, Tokenizer
+from bertkit import Batch, Model, Recorder, Tokenizer
 from bertkit.architectures.distilbert import DistilBertConfig
 from bertkit.checkpoint.checkpoint import Provenance
 from bertkit.errors import CheckpointError, UsageError
@@ -113,11 +113,12 @@ def assert_same(ours: list[Model], published: transformers.PreTrainedModel, kind
         batch = Batch.from_padded(ids, mask, types)
         for model, dtype in zip(ours, TOLERANCE, strict=True):
             options = {"num_choices": 3} if kind == "multiple_choice" else {}
-            found = model.network(batch, with_hidden_states=True, with_attention_probs=True, **options)
+            recorder = Recorder()
+            found = model.network(batch, with_hidden_states=True, recorder=recorder, **options)
             assert found.encoded.pooled is None
             outputs = {f"hidden state {layer}": states for layer, states in enumerate(found.encoded.hidden_states)}
-            for layer, all_probs in enumerate(found.encoded.attention_probs):
-                outputs[f"attention {layer}"] = torch.cat([probs.ravel() for probs in all_probs])
+            for layer, record in enumerate(recorder.layers):
+                outputs[f"attention {layer}"] = torch.cat([probs.ravel() for probs in record.attention_probs])
             outputs |= found.logits
             assert outputs.keys() == reference.keys()
             for name, value in outputs.items():

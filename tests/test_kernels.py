@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from attention_reference import attention_with_probs
 from torch import nn
 
 from bertkit.compiled import compiled
 from bertkit.transformer.activations import ACTIVATIONS
 from bertkit.transformer.kernels import vectors as v
 from bertkit.transformer.kernels.arrays import array, norm_arrays
-from bertkit.transformer.kernels.attention import attention_with_probs
 from bertkit.transformer.kernels.linear import (
     OneDNNInt8Linear,
     OneDNNLinear,

@@ -17,7 +17,7 @@ from random_models import PUBLISHED_CLASSES, error, our_model, published_model, 
 from torch import Tensor
 
 import bertkit
-from bertkit import Batch, Model
+from bertkit import Batch, Model, Recorder
 from bertkit.heads import HEADS, KINDS
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -126,18 +126,17 @@ def published_outputs(model: transformers.PreTrainedModel, padded: Padded, num_c
 
 def our_outputs(model: Model, padded: Padded, num_choices: int, *, keep_all: bool) -> dict[str, Tensor]:
     """The same of ours; hidden states below the last and probabilities only when ``keep_all``."""
-    found = model.network(
-        padded.packed(), num_choices=num_choices, with_hidden_states=keep_all, with_attention_probs=keep_all
-    )
+    recorder = Recorder() if keep_all else None
+    found = model.network(padded.packed(), num_choices=num_choices, with_hidden_states=keep_all, recorder=recorder)
     outputs = {"last hidden state": found.encoded.last_hidden_state, **found.logits}
     if not model.network.heads:
         outputs["pooled"] = found.encoded.pooled
-    if not keep_all:
-        assert found.encoded.hidden_states is None and found.encoded.attention_probs is None
+    if recorder is None:
+        assert found.encoded.hidden_states is None
         return outputs
     outputs |= {f"hidden state {layer}": states for layer, states in enumerate(found.encoded.hidden_states)}
-    for layer, all_probs in enumerate(found.encoded.attention_probs):
-        outputs[f"attention {layer}"] = torch.cat([probs.ravel() for probs in all_probs])
+    for layer, record in enumerate(recorder.layers):
+        outputs[f"attention {layer}"] = torch.cat([probs.ravel() for probs in record.attention_probs])
     return outputs
 
 

@@ -16,7 +16,7 @@ from random_modern import PUBLISHED_CLASSES, our_model, published_code_in_double
 from torch import Tensor
 
 import bertkit
-from bertkit import Batch, Model
+from bertkit import Batch, Model, Recorder
 from bertkit.heads import HEADS, KINDS
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -62,15 +62,16 @@ def published_outputs(model: transformers.PreTrainedModel, ids: Tensor, mask: Te
 def our_outputs(model: Model, ids: Tensor, mask: Tensor, *, keep_all: bool) -> dict[str, Tensor]:
     """The same of ours; hidden states below the last and probabilities only when ``keep_all``."""
     batch = Batch.from_padded(ids, mask)
-    found = model.network(batch, with_hidden_states=keep_all, with_attention_probs=keep_all)
+    recorder = Recorder() if keep_all else None
+    found = model.network(batch, with_hidden_states=keep_all, recorder=recorder)
     assert found.encoded.pooled is None
     outputs = {"last hidden state": found.encoded.last_hidden_state, **found.logits}
-    if not keep_all:
-        assert found.encoded.hidden_states is None and found.encoded.attention_probs is None
+    if recorder is None:
+        assert found.encoded.hidden_states is None
         return outputs
     outputs |= {f"hidden state {layer}": states for layer, states in enumerate(found.encoded.hidden_states)}
-    for layer, all_probs in enumerate(found.encoded.attention_probs):
-        outputs[f"attention {layer}"] = torch.cat([probs.ravel() for probs in all_probs])
+    for layer, record in enumerate(recorder.layers):
+        outputs[f"attention {layer}"] = torch.cat([probs.ravel() for probs in record.attention_probs])
     return outputs
 
 

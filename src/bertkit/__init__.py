@@ -25,6 +25,7 @@ _HOMES = {
     "MultipleChoiceClassifier": "bertkit.estimators",
     "Question": "bertkit.tasks",
     "QuestionAnswerer": "bertkit.estimators",
+    "Recorder": "bertkit.transformer",
     "ScalarMixClassifier": "bertkit.estimators",
     "SequenceClassifier": "bertkit.estimators",
     "SequenceRegressor": "bertkit.estimators",
@@ -57,6 +58,7 @@ __all__ = [
     "MultipleChoiceClassifier",
     "Question",
     "QuestionAnswerer",
+    "Recorder",
     "ScalarMixClassifier",
     "SequenceClassifier",
     "SequenceRegressor",
@@ -93,7 +95,7 @@ if TYPE_CHECKING:
     from bertkit.reports.evidence import write_evidence_report
     from bertkit.tasks import ChoiceQuestion, Question, TaggedText, TextExample
     from bertkit.tokenizer import Encoding, Tokenizer, Vocabulary, train_vocabulary
-    from bertkit.transformer import BertConfig, ModernBertConfig
+    from bertkit.transformer import BertConfig, ModernBertConfig, Recorder
 
 
 def __getattr__(name: str) -> object:

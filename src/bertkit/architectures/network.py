@@ -11,7 +11,7 @@ from bertkit.batch import Batch
 from bertkit.errors import MissingHeadError, UsageError
 from bertkit.heads import HEADS, VectorClassificationHead
 from bertkit.heads.pooling import sequence_vectors
-from bertkit.transformer import Encoder, EncoderConfig, EncoderOutput
+from bertkit.transformer import Encoder, EncoderConfig, EncoderOutput, Recorder
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,18 +76,19 @@ class Network(nn.Module):
         num_choices: int = 1,
         masked_positions: Tensor | None = None,
         with_hidden_states: bool = False,
-        with_attention_probs: bool = False,
+        recorder: Recorder | None = None,
     ) -> NetworkOutput:
         """Encode a Batch and apply every head.
 
         Args:
             num_choices: choices of each question, for the multiple choice head; those of a question are adjacent.
             masked_positions: (P,) positions in the packed row that the masked LM head predicts; None: all.
+            recorder: gets attention and the contributions of every layer.
 
         Raises:
             UsageError: the sequences cannot be divided into questions of ``num_choices``.
         """
-        encoded = self.encoder(batch, with_hidden_states=with_hidden_states, with_attention_probs=with_attention_probs)
+        encoded = self.encoder(batch, with_hidden_states=with_hidden_states, recorder=recorder)
         options = {"num_choices": num_choices, "masked_positions": masked_positions}
         logits = {name: self.head_logits(name, encoded, batch, **options) for name in self.heads}
         vectors = [

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from bertkit.transformer import BertConfig
-from bertkit.transformer.kernels import activate, linear
+from bertkit.transformer.kernels import activate, apply_linear, linear
 
 
 class MaskedLMHead(nn.Module):
@@ -23,5 +23,5 @@ class MaskedLMHead(nn.Module):
 
     def forward(self, hidden_states: Tensor, word_embedding: Tensor) -> Tensor:
         """(P, D) hidden states of the positions wanted and (V, D) word embedding to (P, V) logits."""
-        transformed = activate(linear(hidden_states, self.dense.weight, self.dense.bias), self.activation)
+        transformed = activate(apply_linear(hidden_states, self.dense), self.activation)
         return linear(self.norm(transformed.to(hidden_states.dtype)), word_embedding, self.bias).to(hidden_states.dtype)

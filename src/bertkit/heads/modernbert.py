@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from bertkit.transformer import ModernBertConfig
-from bertkit.transformer.kernels import activate, dropout, linear, project
+from bertkit.transformer.kernels import activate, apply_linear, dropout, linear, project
 
 
 class PredictionHead(nn.Module):
@@ -21,7 +21,7 @@ class PredictionHead(nn.Module):
 
     def transform(self, hidden_states: Tensor) -> Tensor:
         """(N, D) to the same."""
-        transformed = activate(linear(hidden_states, self.dense.weight, None), self.activation)
+        transformed = activate(apply_linear(hidden_states, self.dense), self.activation)
         return self.norm(transformed.to(hidden_states.dtype))
 
 

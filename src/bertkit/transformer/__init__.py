@@ -13,6 +13,7 @@ from bertkit.transformer.modernbert.config import ModernBertConfig
 from bertkit.transformer.modernbert.encoder import ModernBertEncoder
 from bertkit.transformer.modernbert.prepared import PreparedModernBertEncoder
 from bertkit.transformer.prepared import PreparedBertEncoder
+from bertkit.transformer.recorder import LayerRecord, Recorder
 
 __all__ = [
     "SIZES",
@@ -21,9 +22,11 @@ __all__ = [
     "Encoder",
     "EncoderConfig",
     "EncoderOutput",
+    "LayerRecord",
     "ModernBertConfig",
     "ModernBertEncoder",
     "PreparedBertEncoder",
     "PreparedEncoder",
     "PreparedModernBertEncoder",
+    "Recorder",
 ]

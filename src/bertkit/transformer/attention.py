@@ -4,12 +4,13 @@ Shape letters: T total_tokens, D hidden_size, H num_heads, K head_dim, L tokens 
 """
 
 from collections.abc import Sequence
+from functools import partial
 
-import torch
 from torch import Tensor, nn
 
 from bertkit.transformer.config import BertConfig
-from bertkit.transformer.kernels import attention_with_probs, linear, self_attention
+from bertkit.transformer.kernels import apply_linear, recorded_attention, self_attention
+from bertkit.transformer.recorder import LayerRecord
 
 
 class SelfAttention(nn.Module):
@@ -24,21 +25,9 @@ class SelfAttention(nn.Module):
         self.value = nn.Linear(config.hidden_size, config.hidden_size)
         self.output = nn.Linear(config.hidden_size, config.hidden_size)
 
-    def forward(
-        self, hidden_states: Tensor, seqlens: Sequence[int], *, with_probs: bool = False
-    ) -> tuple[Tensor, list[Tensor] | None]:
-        """(T, D) to (T, D), and when asked each sequence's (H, L, L) probabilities."""
-        query_key_value = linear(hidden_states, *self.together())  # (T, 3 D)
+    def forward(self, hidden_states: Tensor, seqlens: Sequence[int], record: LayerRecord | None = None) -> Tensor:
+        """(T, D) to (T, D)."""
+        query_key_value = apply_linear(hidden_states, self.query, self.key, self.value)  # (T, 3 D)
         dropout_prob = self.dropout_prob if self.training else 0.0
-        if with_probs:
-            query, key, value = query_key_value.unflatten(-1, (3, self.num_heads, -1)).unbind(1)  # (T, H, K) each
-            context, probs = attention_with_probs(query, key, value, seqlens, dropout_prob)
-            context = context.flatten(-2)  # (T, H, K) -> (T, D)
-        else:
-            context, probs = self_attention(query_key_value, seqlens, self.num_heads, dropout_prob), None
-        return linear(context, self.output.weight, self.output.bias), probs
-
-    def together(self) -> tuple[Tensor, Tensor]:
-        """Query, key and value as one product: its weight (3 D, D) and bias."""
-        parts = (self.query, self.key, self.value)
-        return torch.cat([part.weight for part in parts]), torch.cat([part.bias for part in parts])
+        attend = self_attention if record is None else partial(recorded_attention, record)
+        return apply_linear(attend(query_key_value, seqlens, self.num_heads, dropout_prob), self.output)

@@ -9,6 +9,7 @@ from bertkit.transformer.embeddings import Embeddings
 from bertkit.transformer.interface import Encoder, EncoderOutput
 from bertkit.transformer.kernels import activate, project, recomputed
 from bertkit.transformer.layer import EncoderLayer
+from bertkit.transformer.recorder import Recorder
 
 
 class Pooler(nn.Module):
@@ -40,23 +41,21 @@ class BertEncoder(Encoder):
         *,
         with_hidden_states: bool = False,
         with_pooled: bool = True,
-        with_attention_probs: bool = False,
+        recorder: Recorder | None = None,
     ) -> EncoderOutput:
-        """Run a Batch through all layers; hidden states and attention probabilities are kept only when asked for."""
+        """Run a Batch through all layers; hidden states are kept only when asked for, all else in ``recorder``."""
         hidden = self.embeddings(batch)
-        hidden_states, attention_probs = [hidden] if with_hidden_states else [], []
+        hidden_states = [hidden] if with_hidden_states else []
         for layer in self.layers:
-            if self.gradient_checkpointing and torch.is_grad_enabled() and not with_attention_probs:
-                hidden, probs = recomputed(layer, hidden, batch.seqlens)
+            record = None if recorder is None else recorder.next_layer()
+            if self.gradient_checkpointing and torch.is_grad_enabled() and record is None:
+                hidden = recomputed(layer, hidden, batch.seqlens)
             else:
-                hidden, probs = layer(hidden, batch.seqlens, with_probs=with_attention_probs)
+                hidden = layer(hidden, batch.seqlens, record)
             if with_hidden_states:
                 hidden_states.append(hidden)
-            if with_attention_probs:
-                attention_probs.append(probs)
         return EncoderOutput(
             last_hidden_state=hidden,
             pooled=None if self.pooler is None or not with_pooled else self.pooler(hidden[batch.first_tokens]),
             hidden_states=hidden_states if with_hidden_states else None,
-            attention_probs=attention_probs if with_attention_probs else None,
         )

@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 
 from bertkit.transformer.config import BertConfig
-from bertkit.transformer.kernels import activate, linear
+from bertkit.transformer.kernels import activate, apply_linear
 
 
 class FeedForward(nn.Module):
@@ -17,5 +17,5 @@ class FeedForward(nn.Module):
 
     def forward(self, hidden_states: Tensor) -> Tensor:
         """(total_tokens, hidden_size) to the same."""
-        expanded = activate(linear(hidden_states, self.expand.weight, self.expand.bias), self.activation)
-        return linear(expanded, self.project.weight, self.project.bias)
+        expanded = activate(apply_linear(hidden_states, self.expand), self.activation)
+        return apply_linear(expanded, self.project)

@@ -29,12 +29,11 @@ class EncoderConfig(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class EncoderOutput:
-    """Output of an encoder for a Batch; T total_tokens, D hidden_size, B sequences, H heads."""
+    """Output of an encoder for a Batch; T total_tokens, D hidden_size, B sequences."""
 
     last_hidden_state: Tensor  # (T, D)
     pooled: Tensor | None  # (B, D), None for an encoder without pooler
     hidden_states: list[Tensor] | None = None  # embeddings, then every layer: num_hidden_layers + 1 of (T, D)
-    attention_probs: list[list[Tensor]] | None = None  # for each layer, for each sequence: (H, seqlen, seqlen)
 
 
 class Encoder(nn.Module):

@@ -7,7 +7,8 @@ from torch import Tensor, nn
 from bertkit.transformer.attention import SelfAttention
 from bertkit.transformer.config import BertConfig
 from bertkit.transformer.feed_forward import FeedForward
-from bertkit.transformer.kernels import add_norm
+from bertkit.transformer.kernels import add_norm, joined
+from bertkit.transformer.recorder import LayerRecord
 
 
 class EncoderLayer(nn.Module):
@@ -22,17 +23,20 @@ class EncoderLayer(nn.Module):
         self.attention_dropout = nn.Dropout(config.attention_output_dropout_prob)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
-    def forward(
-        self, hidden_states: Tensor, seqlens: Sequence[int], *, with_probs: bool = False
-    ) -> tuple[Tensor, list[Tensor] | None]:
-        """(total_tokens, hidden_size) to the same, and when asked the attention probabilities."""
-        attended, probs = self.attention(hidden_states, seqlens, with_probs=with_probs)
+    def forward(self, hidden_states: Tensor, seqlens: Sequence[int], record: LayerRecord | None = None) -> Tensor:
+        """(total_tokens, hidden_size) to the same."""
+        attended = self.attention(hidden_states, seqlens, record)
         hidden_states = add_norm(attended, hidden_states, self.attention_norm, self.attention_dropout)
         expanded = self.feed_forward(hidden_states)
-        return add_norm(expanded, hidden_states, self.feed_forward_norm, self.dropout), probs
+        if record is not None:
+            record.attention_output, record.feed_forward_output = attended, expanded
+        return add_norm(expanded, hidden_states, self.feed_forward_norm, self.dropout)
 
     def linears(self) -> list[tuple[Tensor, Tensor]]:
         """Weight and bias of its four products: query, key and value as one (3 D outputs), output, expand, project."""
         attention, feed_forward = self.attention, self.feed_forward
-        others = (attention.output, feed_forward.expand, feed_forward.project)
-        return [attention.together(), *((part.weight, part.bias) for part in others)]
+        query_key_value = (attention.query, attention.key, attention.value)
+        return [
+            joined(layers)
+            for layers in (query_key_value, [attention.output], [feed_forward.expand], [feed_forward.project])
+        ]

@@ -1,13 +1,15 @@
 """Kernels and their dispatch: one signature each, tested for equality with a plain reference."""
 
-from bertkit.transformer.kernels.attention import attention_with_probs
+from bertkit.transformer.kernels.attention import recorded_attention
 from bertkit.transformer.kernels.inference import inference_kernels
 from bertkit.transformer.kernels.training import (
     activate,
     add_norm,
     add_then_norm,
+    apply_linear,
     dropout,
     gate,
+    joined,
     linear,
     look_up,
     project,
@@ -20,14 +22,16 @@ __all__ = [
     "activate",
     "add_norm",
     "add_then_norm",
-    "attention_with_probs",
+    "apply_linear",
     "dropout",
     "gate",
     "inference_kernels",
+    "joined",
     "linear",
     "look_up",
     "project",
     "recomputed",
+    "recorded_attention",
     "self_attention",
     "training_kernels",
 ]

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bertkit.transformer.recorder import LayerRecord
 from bertkit.transformer.rotary import Rotary, rotate
 
 
@@ -64,28 +65,31 @@ def packed_self_attention(
     return packed_attention(query, key, value, seqlens, dropout_prob, window).flatten(-2)
 
 
-def attention_with_probs(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
+def recorded_attention(
+    record: LayerRecord,
+    query_key_value: Tensor,
     seqlens: Sequence[int],
+    num_heads: int,
     dropout_prob: float = 0.0,
+    rotary: Rotary | None = None,
     window: int | None = None,
-) -> tuple[Tensor, list[Tensor]]:
-    """The same, written out, with the probabilities: the reference, and the path taken when they are asked for.
-
-    Returns:
-        (T, H, K), and for each sequence its (H, L, L) probabilities: row = attending token, column = attended.
-    """
-    contexts, all_probs = [], []
+) -> Tensor:
+    """As `packed_self_attention`, written out, and recorded: also the reference of the other kernels."""
+    query, key, value = query_key_value.unflatten(-1, (3, num_heads, -1)).unbind(1)  # (T, H, K) each
+    if rotary is not None:
+        query, key = rotate(query, rotary), rotate(key, rotary)
+    contexts, all_scores, all_probs = [], [], []
     for q, k, v in zip(*(x.transpose(0, 1).split(list(seqlens), dim=1) for x in (query, key, value)), strict=True):
         scores = q @ k.transpose(1, 2) * q.shape[-1] ** -0.5  # (H, L, L)
         if window is not None:
             scores = scores.masked_fill(~_near(q.shape[1], window, q.device), -torch.inf)
         probs = scores.softmax(dim=-1)
         contexts.append(F.dropout(probs, dropout_prob) @ v)  # (H, L, K)
+        all_scores.append(scores)
         all_probs.append(probs)
-    return torch.cat(contexts, dim=1).transpose(0, 1), all_probs
+    record.query, record.key, record.value = query, key, value
+    record.attention_scores, record.attention_probs = all_scores, all_probs
+    return torch.cat(contexts, dim=1).transpose(0, 1).flatten(-2)  # (H, T, K) -> (T, D)
 
 
 def _near(length: int, window: int, device: torch.device) -> Tensor:

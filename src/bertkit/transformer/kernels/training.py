@@ -94,6 +94,24 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return F.linear(x, weight, bias)
 
 
+def apply_linear(x: Tensor, *layers: nn.Linear) -> Tensor:
+    """The outputs of linear layers for the same input, side by side: (T, D) to (T, N).
+
+    Without the kernels every module is called, so that PyTorch's forward hooks on it run; with them the products are
+    computed as one.
+    """
+    if _active() is None and not is_inference():
+        return layers[0](x) if len(layers) == 1 else torch.cat([layer(x) for layer in layers], dim=-1)
+    return linear(x, *joined(layers))
+
+
+def joined(layers: Sequence[nn.Linear]) -> tuple[Tensor, Any]:
+    """Weight (N, D) and bias, (N,) or None, of linear layers as one product."""
+    if len(layers) == 1:
+        return layers[0].weight, layers[0].bias
+    return torch.cat([layer.weight for layer in layers]), torch.cat([layer.bias for layer in layers])
+
+
 def project(x: Tensor, layer: nn.Linear) -> Tensor:
     """``layer(x)``, the last step of a head, whose products are float32 in training too: (T, D) to (T, N)."""
     if is_inference() and x.device.type == "cpu":

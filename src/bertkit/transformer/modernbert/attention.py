@@ -4,12 +4,14 @@ Shape letters: T total_tokens, D hidden_size, H num_heads, K head_dim, L tokens 
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 from torch import Tensor, nn
 
-from bertkit.transformer.kernels import attention_with_probs, linear, self_attention
+from bertkit.transformer.kernels import apply_linear, recorded_attention, self_attention
 from bertkit.transformer.modernbert.config import ModernBertConfig
-from bertkit.transformer.rotary import Rotary, rotate
+from bertkit.transformer.recorder import LayerRecord
+from bertkit.transformer.rotary import Rotary
 
 
 class ModernBertAttention(nn.Module):
@@ -26,17 +28,11 @@ class ModernBertAttention(nn.Module):
         self.output = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
 
     def forward(
-        self, normed: Tensor, seqlens: Sequence[int], rotary: Rotary, *, with_probs: bool = False
-    ) -> tuple[Tensor, list[Tensor] | None]:
-        """(T, D) to (T, D), and when asked each sequence's (H, L, L) probabilities."""
-        query_key_value = linear(normed, self.query_key_value.weight, None)  # (T, 3 D)
+        self, normed: Tensor, seqlens: Sequence[int], rotary: Rotary, record: LayerRecord | None = None
+    ) -> Tensor:
+        """(T, D) to (T, D)."""
+        query_key_value = apply_linear(normed, self.query_key_value)  # (T, 3 D)
         dropout_prob = self.dropout_prob if self.training else 0.0
-        if with_probs:
-            query, key, value = query_key_value.unflatten(-1, (3, self.num_heads, -1)).unbind(1)  # (T, H, K) each
-            query, key = rotate(query, rotary), rotate(key, rotary)
-            context, probs = attention_with_probs(query, key, value, seqlens, dropout_prob, self.window)
-            context = context.flatten(-2)  # (T, H, K) -> (T, D)
-        else:
-            context = self_attention(query_key_value, seqlens, self.num_heads, dropout_prob, rotary, self.window)
-            probs = None
-        return linear(context, self.output.weight, None), probs
+        attend = self_attention if record is None else partial(recorded_attention, record)
+        context = attend(query_key_value, seqlens, self.num_heads, dropout_prob, rotary, self.window)
+        return apply_linear(context, self.output)

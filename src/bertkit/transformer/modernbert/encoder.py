@@ -11,6 +11,7 @@ from bertkit.transformer.interface import Encoder, EncoderOutput
 from bertkit.transformer.kernels import dropout, look_up, recomputed
 from bertkit.transformer.modernbert.config import ModernBertConfig
 from bertkit.transformer.modernbert.layer import ModernBertLayer, norm_of
+from bertkit.transformer.recorder import Recorder
 from bertkit.transformer.rotary import Rotary, rotary_of
 
 
@@ -54,7 +55,7 @@ class ModernBertEncoder(Encoder):
         *,
         with_hidden_states: bool = False,
         with_pooled: bool = True,
-        with_attention_probs: bool = False,
+        recorder: Recorder | None = None,
     ) -> EncoderOutput:
         """Run a Batch through all layers; as `BertEncoder.forward`, but nothing is pooled.
 
@@ -64,23 +65,21 @@ class ModernBertEncoder(Encoder):
         hidden = self.embeddings(batch)
         normed = hidden
         rotary = self.rotary(batch.position_ids)
-        hidden_states, attention_probs = [hidden] if with_hidden_states else [], []
+        hidden_states = [hidden] if with_hidden_states else []
         for layer, next_norm in zip(self.in_order(), self.norms_after(), strict=True):
             others = (normed, next_norm, batch.seqlens, rotary[layer.attention.theta])
-            if self.gradient_checkpointing and torch.is_grad_enabled() and not with_attention_probs:
-                hidden, normed, probs = recomputed(layer, hidden, *others)
+            record = None if recorder is None else recorder.next_layer()
+            if self.gradient_checkpointing and torch.is_grad_enabled() and record is None:
+                hidden, normed = recomputed(layer, hidden, *others)
             else:
-                hidden, normed, probs = layer(hidden, *others, with_probs=with_attention_probs)
+                hidden, normed = layer(hidden, *others, record)
             if with_hidden_states:
                 hidden_states.append(hidden)
-            if with_attention_probs:
-                attention_probs.append(probs)
         last = normed.to(hidden.dtype)
         return EncoderOutput(
             last_hidden_state=last,
             pooled=None,
             hidden_states=[*hidden_states[:-1], last] if with_hidden_states else None,
-            attention_probs=attention_probs if with_attention_probs else None,
         )
 
     def rotary(self, position_ids: Tensor) -> dict[float, Rotary]:

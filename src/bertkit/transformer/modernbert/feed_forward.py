@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from bertkit.transformer.kernels import dropout, gate, linear
+from bertkit.transformer.kernels import apply_linear, dropout, gate
 from bertkit.transformer.modernbert.config import ModernBertConfig
 
 
@@ -18,5 +18,5 @@ class GatedFeedForward(nn.Module):
 
     def forward(self, normed: Tensor) -> Tensor:
         """(total_tokens, hidden_size) to the same."""
-        gated = gate(linear(normed, self.expand.weight, None), self.activation)
-        return linear(dropout(gated, self.dropout), self.project.weight, None)
+        gated = gate(apply_linear(normed, self.expand), self.activation)
+        return apply_linear(dropout(gated, self.dropout), self.project)

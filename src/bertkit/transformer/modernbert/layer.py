@@ -1,4 +1,4 @@
-"""One modern layer: attention and feed-forward, each reading the normalized residual stream and adding to it.
+"""One ModernBERT layer: attention and feed-forward, each reading the normalized residual stream and adding to it.
 
 Shape letters: T total_tokens, D hidden_size.
 """
@@ -11,6 +11,7 @@ from bertkit.transformer.kernels import add_then_norm
 from bertkit.transformer.modernbert.attention import ModernBertAttention
 from bertkit.transformer.modernbert.config import ModernBertConfig
 from bertkit.transformer.modernbert.feed_forward import GatedFeedForward
+from bertkit.transformer.recorder import LayerRecord
 from bertkit.transformer.rotary import Rotary
 
 
@@ -35,9 +36,8 @@ class ModernBertLayer(nn.Module):
         next_norm: nn.LayerNorm,
         seqlens: Sequence[int],
         rotary: Rotary,
-        *,
-        with_probs: bool = False,
-    ) -> tuple[Tensor, Tensor, list[Tensor] | None]:
+        record: LayerRecord | None = None,
+    ) -> tuple[Tensor, Tensor]:
         """An addition and the normalization after it are one step, so a layer ends with the norm of what follows it.
 
         Args:
@@ -46,12 +46,14 @@ class ModernBertLayer(nn.Module):
             next_norm: of the next layer, or the encoder's final one.
 
         Returns:
-            The residual stream, the same after ``next_norm``, and when asked the attention probabilities.
+            The residual stream, and the same after ``next_norm``.
         """
-        attended, probs = self.attention(normed, seqlens, rotary, with_probs=with_probs)
+        attended = self.attention(normed, seqlens, rotary, record)
         hidden_states, normed = add_then_norm(attended, hidden_states, self.feed_forward_norm, self.attention_dropout)
         expanded = self.feed_forward(normed)
-        return *add_then_norm(expanded, hidden_states, next_norm), probs
+        if record is not None:
+            record.attention_output, record.feed_forward_output = attended, expanded
+        return add_then_norm(expanded, hidden_states, next_norm)
 
 
 def norm_of(config: ModernBertConfig) -> nn.LayerNorm:

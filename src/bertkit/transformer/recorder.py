@@ -1,0 +1,38 @@
+"""Records the intermediate results of every layer of an encoder, for inspection.
+
+Shape letters: T total_tokens, D hidden_size, H num_heads, K head_dim, L tokens of a sequence.
+"""
+
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+
+@dataclass(eq=False)
+class LayerRecord:
+    """Intermediate results of one layer, in the order in which they are computed."""
+
+    query: Tensor = field(init=False)  # (T, H, K), after rotary positions if the encoder has them
+    key: Tensor = field(init=False)  # (T, H, K), as query
+    value: Tensor = field(init=False)  # (T, H, K)
+    attention_scores: list[Tensor] = field(init=False)  # for each sequence (H, L, L) before softmax, row = attending
+    # token, column = attended; -inf outside a sliding window
+    attention_probs: list[Tensor] = field(init=False)  # the same after softmax, before dropout
+    attention_output: Tensor = field(init=False)  # (T, D), the contribution of attention to the residual stream
+    feed_forward_output: Tensor = field(init=False)  # (T, D), the contribution of the feed-forward network
+
+
+class Recorder:
+    """Pass one to an encoder: ``encoder(batch, recorder=recorder)``, then read ``recorder.layers``.
+
+    Recorded attention is written out in torch's own operations and takes memory for all probabilities; hidden states
+    are the same to rounding.
+    """
+
+    def __init__(self) -> None:
+        self.layers: list[LayerRecord] = []  # of the last call, in order
+
+    def next_layer(self) -> LayerRecord:
+        """The empty record of the next layer."""
+        self.layers.append(LayerRecord())
+        return self.layers[-1]
