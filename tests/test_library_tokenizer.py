@@ -13,7 +13,7 @@ import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_models import randomize
-from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 import bertkit
 from bertkit import BertConfig, Model, Tokenizer
@@ -92,6 +92,21 @@ def unigram() -> tokenizers.Tokenizer:
     return library
 
 
+def xlm_r() -> tokenizers.Tokenizer:
+    """As XLM-R's: two separators between the texts of a pair, type 0 alone, a mask that takes the space before it."""
+    library = tokenizers.Tokenizer(models.Unigram())
+    library.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")])
+    library.pre_tokenizer = pre_tokenizers.Metaspace()
+    library.decoder = decoders.Metaspace()
+    names = ["<s>", "<pad>", "</s>", "<unk>", AddedToken("<mask>", lstrip=True)]
+    trainer = trainers.UnigramTrainer(vocab_size=120, special_tokens=names, unk_token="<unk>", show_progress=False)
+    library.train_from_iterator(CORPUS, trainer)
+    library.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
+    return library
+
+
 def other_wordpiece() -> tokenizers.Tokenizer:
     """WordPiece that is not BERT's: another normalizer and splitter, and a post-processor in a sequence."""
     names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -113,6 +128,17 @@ KINDS: dict[str, tuple[Callable[[], tokenizers.Tokenizer], dict]] = {
     "unigram": (
         unigram,
         {"pad_token": "<pad>", "unk_token": "<unk>", "cls_token": "<s>", "sep_token": "</s>", "mask_token": "<mask>"},
+    ),
+    "xlm-r": (
+        xlm_r,
+        {
+            "pad_token": "<pad>",
+            "unk_token": "<unk>",
+            "cls_token": "<s>",
+            "sep_token": "</s>",
+            "bos_token": "<s>",
+            "mask_token": {"__type": "AddedToken", "content": "<mask>", "lstrip": True},
+        },
     ),
     "wordpiece": (other_wordpiece, {}),
 }
@@ -328,7 +354,11 @@ def save(library: tokenizers.Tokenizer, folder: Path, change: Callable[[dict], o
     [
         None,
         processors.ByteLevel(),
-        processors.RobertaProcessing(("[SEP]", 3), ("[CLS]", 2)),
+        processors.TemplateProcessing(
+            single="[CLS] $A [SEP]",
+            pair="[CLS] $A [SEP] [SEP] [SEP] $B [SEP]",
+            special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+        ),
         processors.TemplateProcessing(single="[CLS] $A", pair="[CLS] $A $B", special_tokens=[("[CLS]", 2)]),
         processors.TemplateProcessing(
             single="[CLS] $A [SEP]", pair="[CLS] $B [SEP] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
@@ -348,6 +378,72 @@ def test_templates_that_cannot_be_honored(template, tmp_path: Path) -> None:
         library.post_processor = template
         save(library, tmp_path)
     with pytest.raises(CheckpointError, match=r"its template makes '.*' of 'a' .* which is not supported"):
+        Tokenizer.load(tmp_path)
+
+
+@pytest.mark.parametrize("second_type", [0, 1])
+def test_templates_with_two_separators(second_type: int, tmp_path: Path) -> None:
+    library = other_wordpiece()
+    library.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair=f"[CLS] $A [SEP] [SEP] $B:{second_type} [SEP]:{second_type}",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+    )
+    if second_type == 0:
+        library.post_processor = processors.RobertaProcessing(("[SEP]", 3), ("[CLS]", 2))
+    save(library, tmp_path)
+    check(Tokenizer.load(tmp_path), published(tmp_path), TEXTS[:2], TEXTS[2:4])
+
+
+def test_windows_over_pairs(ours: Tokenizer) -> None:
+    first, second = "the cat", "walked and talked with dogs " * 5
+    whole = ours.encode(first, second)
+    special = whole.special_tokens_mask.sum()
+    start = int(np.flatnonzero(whole.special_tokens_mask)[-2]) + 1
+    windows = ours.encode_batch([first], [second], max_length=start + 9, on_long="window")
+    assert len(windows) > 3 and all(len(window) <= start + 9 for window in windows)
+    for window in windows:
+        assert window.input_ids[:start].tolist() == whole.input_ids[:start].tolist()
+        assert window.special_tokens_mask.sum() == special and window.input_ids[-1] == ours.sep_id
+        assert window.token_type_ids[:start].tolist() == whole.token_type_ids[:start].tolist()
+        assert set(window.token_type_ids[start:].tolist()) == {int(whole.token_type_ids[-1])}
+    owned = [token for window in windows for token in window.input_ids[slice(*window.owned)].tolist()]
+    assert owned == whole.input_ids.tolist()
+    with pytest.raises(OverLengthError, match="leaves no room for text B"):
+        ours.encode_batch([second], [second], max_length=20, on_long="window")
+
+
+def test_pairs_without_room_for_a_token(ours: Tokenizer, theirs) -> None:
+    room = int(ours.encode("the", "cat").special_tokens_mask.sum())
+    cut = ours.encode("the cat", "walked", max_length=room, on_long="truncate")
+    assert cut.input_ids.tolist() == theirs.backend_tokenizer.encode("", "").ids
+    if room > 3:
+        with pytest.raises(UsageError, match="a pair has 4 special tokens"):
+            ours.encode("the cat", "walked", max_length=3, on_long="truncate")
+
+
+@pytest.mark.parametrize("form", ["tokenizer_class", "roberta", "template"])
+def test_tokenizers_of_mpnet_are_refused(form: str, tmp_path: Path) -> None:
+    """WordPiece as BERT's, with pairs of two separators."""
+    names = dict(zip(("cls", "pad", "sep", "unk", "mask"), ("<s>", "<pad>", "</s>", "[UNK]", "<mask>"), strict=True))
+    Tokenizer.from_vocab(["<s>", "<pad>", "</s>", "<unk>", "[PAD]", "[UNK]", "cat", "<mask>"]).engine.vocabulary.save(
+        tmp_path / "vocab.txt"
+    )
+    roles = {f"{role}_token": spelling for role, spelling in names.items()}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(roles))
+    opened = Tokenizer.load(tmp_path)
+    if form == "tokenizer_class":
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(roles | {"tokenizer_class": "MPNetTokenizer"}))
+    else:
+        opened.save(tmp_path)
+        content = json.loads((tmp_path / "tokenizer.json").read_text())
+        pair = content["post_processor"]["pair"]
+        if form == "roberta":
+            content["post_processor"] = {"type": "RobertaProcessing", "sep": ["</s>", 2], "cls": ["<s>", 0]}
+        else:
+            content["post_processor"]["pair"] = [*pair[:3], pair[2], *pair[3:]]
+        (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(CheckpointError, match="MPNet"):
         Tokenizer.load(tmp_path)
 
 

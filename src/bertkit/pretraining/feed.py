@@ -96,7 +96,9 @@ def check_share(batch_size: int, num_ranks: int) -> None:
 
 
 def check_vocabulary(tokenizer: Tokenizer, data: DataSettings) -> None:
-    """Raise a UsageError for a vocabulary that lacks tokens these examples need."""
+    """Raise a UsageError for a vocabulary that lacks tokens these examples need, or joins pairs differently."""
+    if data.sentence_pairs != "none" and tokenizer.engine.template.num_separators != 1:
+        raise UsageError("sentence_pairs requires a tokenizer of pairs [CLS] A [SEP] B [SEP]: choose 'none'")
     _masking(tokenizer, data, _HELD_OUT_SEED)
 
 

@@ -33,7 +33,8 @@ class BestSpans(NamedTuple):
 
 def windows_of(encodings: Encodings, num_texts: int) -> Windows:
     """Where the second texts of ``num_texts`` pairs stand."""
-    _, before, after = np.flatnonzero(encodings.special_tokens_mask).reshape(-1, 3).T  # [CLS] and both [SEP]
+    special, after = np.flatnonzero(encodings.special_tokens_mask), encodings.cu_seqlens[1:] - 1  # the last [SEP]
+    before = special[np.searchsorted(special, after) - 1]
     first, length = before + 1, after - before - 1
     start = first - encodings.cu_seqlens[:-1]
     own_start = np.maximum(encodings.owned[:, 0], start)

@@ -35,6 +35,18 @@ class Layout:
             raise UsageError(f"stride={self.stride}: a window must advance by at least 1 token")
 
 
+@dataclass(frozen=True)
+class PairTemplate:
+    """The special tokens and types of a pair.
+
+    BERT has ``[CLS] A [SEP] B [SEP]`` with type 1 from B on; XLM-R, which spells them differently,
+    ``[CLS] A [SEP] [SEP] B [SEP]`` with type 0 alone. A single text is ``[CLS] A [SEP]`` in both.
+    """
+
+    num_separators: int = 1  # between the two texts
+    second_type: int = 1  # token type of B and of the separator after it
+
+
 @dataclass(frozen=True, eq=False)
 class _Sequences:
     """Which pieces go into which sequence; S sequences of P = 1 text or 2 texts each."""
@@ -44,7 +56,9 @@ class _Sequences:
     owned: np.ndarray | None = None  # (S, 2) int64; None: all
 
 
-def assemble(pieces: Pieces, num_parts: int, cls_id: int, sep_id: int, layout: Layout, first_index: int) -> Encodings:
+def assemble(
+    pieces: Pieces, num_parts: int, cls_id: int, sep_id: int, template: PairTemplate, layout: Layout, first_index: int
+) -> Encodings:
     """Put special tokens around each text or pair, applying the over-length policy.
 
     Args:
@@ -53,18 +67,21 @@ def assemble(pieces: Pieces, num_parts: int, cls_id: int, sep_id: int, layout: L
 
     Raises:
         OverLengthError: too long under ``"error"``, or text A leaves no room for a window over B.
+        UsageError: ``max_length`` has no room for the special tokens of a pair.
     """
     whole = np.stack(
         [pieces.cu_seqlens[:-1] + 1, pieces.cu_seqlens[1:] - 1], axis=1
     )  # (P * N, 2), without [CLS], [SEP]
     whole = whole.reshape(num_parts, -1, 2).swapaxes(0, 1)  # (N, P, 2)
     sequences = _Sequences(whole, np.arange(len(whole)))
-    num_special = 1 + num_parts
+    num_special = 2 if num_parts == 1 else 2 + template.num_separators
     lengths = whole[:, :, 1] - whole[:, :, 0]  # (N, P)
     if layout.max_length is not None:
         too_long = lengths.sum(axis=1) + num_special > layout.max_length
         if too_long.any():
             room = layout.max_length - num_special
+            if room < 0:
+                raise UsageError(f"max_length={layout.max_length}: a pair has {num_special} special tokens")
             if layout.on_long == "error":
                 index = int(too_long.argmax())
                 length = int(lengths[index].sum()) + num_special
@@ -76,10 +93,10 @@ def assemble(pieces: Pieces, num_parts: int, cls_id: int, sep_id: int, layout: L
             if layout.on_long == "truncate":
                 sequences = _truncated(whole, lengths, too_long, room)
             else:
-                sequences = _windows(pieces, whole, lengths, too_long, room, layout, first_index)
+                sequences = _windows(pieces, whole, lengths, too_long, num_special, layout, first_index)
     if num_parts == 1 and sequences.parts is whole:
         return _as_they_are(pieces)
-    return _encodings(pieces, whole, sequences, cls_id, sep_id)
+    return _encodings(pieces, whole, sequences, cls_id, sep_id, template)
 
 
 def _as_they_are(pieces: Pieces) -> Encodings:
@@ -96,23 +113,28 @@ def _as_they_are(pieces: Pieces) -> Encodings:
     )  # fmt: skip
 
 
-def _encodings(pieces: Pieces, whole: np.ndarray, sequences: _Sequences, cls_id: int, sep_id: int) -> Encodings:
-    """[CLS] A [SEP], or [CLS] A [SEP] B [SEP], end to end."""
+def _encodings(
+    pieces: Pieces, whole: np.ndarray, sequences: _Sequences, cls_id: int, sep_id: int, template: PairTemplate
+) -> Encodings:
+    """[CLS] A [SEP], or [CLS] A [SEP] B [SEP] with the separators and types of the template, end to end."""
     parts = sequences.parts
     lengths = parts[:, :, 1] - parts[:, :, 0]  # (S, P)
-    seqlens = lengths.sum(axis=1) + 1 + parts.shape[1]
+    num_separators = np.array([template.num_separators, 1][-parts.shape[1] :])  # (P,) after each text
+    seqlens = (lengths + num_separators).sum(axis=1) + 1
     cu_seqlens = np.zeros(len(parts) + 1, np.int64)
     np.cumsum(seqlens, out=cu_seqlens[1:])
     input_ids = np.empty(cu_seqlens[-1], np.int32)
     token_type_ids = np.zeros(cu_seqlens[-1], np.int32)
     special_tokens_mask = np.zeros(cu_seqlens[-1], np.bool_)
-    ends = np.cumsum(lengths + 1, axis=1) + cu_seqlens[:-1, None]  # (S, P) places of [SEP]
-    for places, token_id in ((cu_seqlens[:-1], cls_id), (ends, sep_id)):
-        input_ids[places] = token_id
-        special_tokens_mask[places] = True
+    ends = np.cumsum(lengths + num_separators, axis=1) + cu_seqlens[:-1, None]  # (S, P) positions of the last [SEP]
+    more = [ends[:, 0] - number for number in range(1, num_separators[0])]
+    for positions, token_id in ((cu_seqlens[:-1], cls_id), *((end, sep_id) for end in (ends, *more))):
+        input_ids[positions] = token_id
+        special_tokens_mask[positions] = True
     if parts.shape[1] == 2:
-        types = np.tile([0, 1], len(parts))
-        token_type_ids = np.repeat(types, (lengths + np.array([2, 1])).ravel()).astype(np.int32)
+        types = np.tile([0, template.second_type], len(parts))
+        with_special = lengths + num_separators + np.array([1, 0])
+        token_type_ids = np.repeat(types, with_special.ravel()).astype(np.int32)
     lengths_of_parts, starts = lengths.ravel(), parts[:, :, 0].ravel()
     source = ranges(starts, lengths_of_parts)
     input_ids[~special_tokens_mask] = pieces.input_ids[source]
@@ -165,7 +187,7 @@ def _windows(
     whole: np.ndarray,
     lengths: np.ndarray,
     too_long: np.ndarray,
-    room: int,
+    num_special: int,
     layout: Layout,
     first_index: int,
 ) -> _Sequences:
@@ -173,8 +195,9 @@ def _windows(
 
     Arrays of N texts, then of S windows.
     """
-    before = lengths[:, :-1].sum(axis=1) + lengths.shape[1]  # position of a window's first token
-    sizes = room - (before - lengths.shape[1])
+    assert layout.max_length is not None
+    before = lengths[:, :-1].sum(axis=1) + num_special - 1  # position of a window's first token
+    sizes = layout.max_length - 1 - before
     full = too_long & (sizes < 1)
     if full.any():
         index = int(full.argmax())
@@ -202,7 +225,7 @@ def _windows(
     borders = np.zeros(len(text) + 1, np.int64)  # where the ownership of each window begins
     borders[later] = _borders(pieces, starts[later], starts[later] + (sizes - strides)[text[later]])
     begin = np.where(first, 0, before[text] + borders[:-1] - starts)
-    seqlens = (parts[:, :, 1] - parts[:, :, 0]).sum(axis=1) + 1 + parts.shape[1]
+    seqlens = (parts[:, :, 1] - parts[:, :, 0]).sum(axis=1) + num_special
     end = np.where(last, seqlens, before[text] + borders[1:] - starts)
     return _Sequences(parts, text, np.stack([begin, end], axis=1))
 

@@ -17,6 +17,7 @@ import tokenizers
 
 from bertkit.errors import CheckpointError, DataError
 from bertkit.tokenizer.encoding import Pieces, joined
+from bertkit.tokenizer.layout import PairTemplate
 from bertkit.tokenizer.vocabulary import SpecialTokens, Vocabulary, from_ids
 from bertkit.tokenizer.wordpiece import WordPiece, explain_bad_text
 
@@ -29,8 +30,8 @@ class LibraryTokenizer:
 
     vocabulary: Vocabulary
     definition: str = field(repr=False)  # the content of tokenizer.json
+    template: PairTemplate
     settings: dict[str, Any] = field(default_factory=dict, repr=False)  # the content of tokenizer_config.json
-    second_type: int = 1  # the type that its template gives the second text of a pair
 
     def tokenize(
         self,
@@ -117,12 +118,12 @@ def read_library_tokenizer(
         settings: the content of its ``tokenizer_config.json``.
 
     Raises:
-        CheckpointError: the library cannot read it, or its template is not [CLS] A [SEP] and [CLS] A [SEP] B [SEP],
-            whatever they are called.
+        CheckpointError: the library cannot read it, or its template is not [CLS] A [SEP] and [CLS] A [SEP] B [SEP] with
+            one or two separators between the texts, in any spelling.
     """
     try:
         library = _open(definition)
-        cls, sep, second_type = _template(library, path)
+        cls, sep, template = _template(library, path)
     except (CheckpointError, KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # the library raises plain Exceptions, and panics, which are not even those
@@ -132,7 +133,7 @@ def read_library_tokenizer(
         ) from None
     special = SpecialTokens(names.pad, names.unk, cls, sep, names.mask)
     vocabulary = from_ids(library.get_vocab(with_added_tokens=True).items(), special)
-    return LibraryTokenizer(vocabulary, definition, settings, second_type)
+    return LibraryTokenizer(vocabulary, definition, template, settings)
 
 
 def _open(definition: str) -> tokenizers.Tokenizer:
@@ -165,23 +166,25 @@ def _without_special_tokens(definition: str) -> str:
     return json.dumps(content)
 
 
-def _template(library: tokenizers.Tokenizer, path: Path) -> tuple[str, str, int]:
-    """Spellings of [CLS] and [SEP] and type of the second text, as its post-processor, of whichever kind, has them."""
+def _template(library: tokenizers.Tokenizer, path: Path) -> tuple[str, str, PairTemplate]:
+    """Spellings of [CLS] and [SEP] and the template of a pair, read from what the post-processor makes of two texts."""
     a, b = (library.encode(text, add_special_tokens=False).ids for text in ("a", "b"))
     one, two = library.encode("a"), library.encode("a", "b")
-    cls_id, sep_id, second_type = [*one.ids, None][0], [None, *one.ids][-1], [0, *two.type_ids][-1]
+    cls_id, sep_id = [*one.ids, None][0], [None, *one.ids][-1]
+    template = PairTemplate(len(two) - len(one) - len(b), [0, *two.type_ids][-1])
     if (
         one.ids == [cls_id, *a, sep_id]
-        and two.ids == [cls_id, *a, sep_id, *b, sep_id]
+        and template.num_separators in (1, 2)
+        and two.ids == [cls_id, *a, *[sep_id] * template.num_separators, *b, sep_id]
         and (library.token_to_id(one.tokens[0]), library.token_to_id(one.tokens[-1])) == (cls_id, sep_id)
         and one.special_tokens_mask == [1, *(0 for _ in a), 1]
         and not any(one.type_ids)
-        and two.type_ids == [0] * len(one) + [second_type] * (len(b) + 1)
+        and two.type_ids == [0] * (len(two) - len(b) - 1) + [template.second_type] * (len(b) + 1)
     ):
-        return one.tokens[0], one.tokens[-1], second_type
+        return one.tokens[0], one.tokens[-1], template
     raise CheckpointError(
         f"{path}: its template makes {' '.join(one.tokens)!r} of 'a' and {' '.join(two.tokens)!r} of the pair 'a', "
-        "'b', which is not supported: expected [CLS] a [SEP] and [CLS] a [SEP] b [SEP], whatever they are called"
+        "'b', which is not supported: expected [CLS] a [SEP] and [CLS] a [SEP] b [SEP], with one or two [SEP] after a"
     )
 
 

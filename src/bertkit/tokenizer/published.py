@@ -32,6 +32,8 @@ def read_engine(directory: Path) -> tuple[Engine, int | None]:
     """
     path = directory / "tokenizer_config.json"
     config = read_json(path) or {}
+    if str(config.get("tokenizer_class")).startswith("MPNet"):
+        raise CheckpointError(f"{path} names the tokenizer of MPNet, which is not supported: choose another model")
     special = _special_tokens((read_json(directory / "special_tokens_map.json") or {}) | config, path)
     file = directory / "tokenizer.json"
     published = read_json(file)
@@ -106,13 +108,33 @@ def _from_tokenizer_json(published: dict[str, Any], special: SpecialTokens, path
 
 
 def _check_template(post_processor: dict[str, Any], special: SpecialTokens, path: Path) -> None:
-    """Whether a template puts [CLS] before and [SEP] after a text; without a template it does."""
+    """Check that texts and pairs are [CLS] A [SEP] and [CLS] A [SEP] B [SEP], as they are without a template.
+
+    MPNet's are not: its WordPiece is BERT's, its pairs have two separators between the texts.
+    """
+    if post_processor.get("type") == "RobertaProcessing":
+        raise CheckpointError(f"{path}: WordPiece with the pairs of MPNet, two {special.sep} between, is not supported")
     if post_processor.get("type") != "TemplateProcessing":
         return
-    match post_processor.get("single"):
-        case [{"SpecialToken": {"id": special.cls}}, {"Sequence": _}, {"SpecialToken": {"id": special.sep}}]:
-            return
-    raise CheckpointError(f"{path}: its template is not {special.cls} text {special.sep}, which BERT reads")
+    cls, sep = {"SpecialToken": special.cls}, {"SpecialToken": special.sep}
+    a, b = {"Sequence": "A"}, {"Sequence": "B"}
+    for key, expected in (("single", [cls, a, sep]), ("pair", [cls, a, sep, b, sep])):
+        parts = post_processor.get(key)
+        if not isinstance(parts, list) or list(map(_without_type, parts)) != expected:
+            raise CheckpointError(
+                f"{path}: its template of a {key} is not that of BERT, {special.cls} A {special.sep} and "
+                f"{special.cls} A {special.sep} B {special.sep}; MPNet and other models that differ are not supported"
+            )
+
+
+def _without_type(part: Any) -> Any:
+    """A part of a template as its kind and name: {"Sequence": {"id": "A", "type_id": 0}} to {"Sequence": "A"}."""
+    match part:
+        case {"SpecialToken": {"id": name}}:
+            return {"SpecialToken": name}
+        case {"Sequence": {"id": name}}:
+            return {"Sequence": name}
+    return part
 
 
 def _added_token(entry: Any, path: Path) -> tuple[AddedToken, int]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from bertkit.errors import UsageError
 from bertkit.tokenizer.encoding import Encoding, Encodings, joined
 from bertkit.tokenizer.layout import Layout, OnLong, assemble
-from bertkit.tokenizer.library import Engine, LibraryTokenizer
+from bertkit.tokenizer.library import Engine
 from bertkit.tokenizer.published import read_engine, write_engine
 from bertkit.tokenizer.vocabulary import Vocabulary
 from bertkit.tokenizer.wordpiece import Normalization, WordPiece
@@ -142,10 +142,7 @@ class Tokenizer:
             for part in (texts, pairs)
             if part is not None
         ]
-        encodings = assemble(joined(parts), len(parts), cls_id, sep_id, layout, first_index)
-        if isinstance(self.engine, LibraryTokenizer):
-            encodings.token_type_ids[encodings.token_type_ids == 1] = self.engine.second_type
-        return encodings
+        return assemble(joined(parts), len(parts), cls_id, sep_id, self.engine.template, layout, first_index)
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Text from ids: pieces joined to words, spaces before punctuation removed. Case and accents that an uncased

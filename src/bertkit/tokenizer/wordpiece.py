@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from bertkit.tokenizer.added_tokens import NO_MARKS, AddedToken, Finder
 from bertkit.tokenizer.characters import Characters, load_characters
 from bertkit.tokenizer.encoding import Pieces
 from bertkit.tokenizer.engine import tokenize
+from bertkit.tokenizer.layout import PairTemplate
 from bertkit.tokenizer.matching import build_trie
 from bertkit.tokenizer.normal_text import normalize_texts
 from bertkit.tokenizer.parts import Joined, Room, borders, in_order
@@ -59,6 +60,7 @@ class WordPiece:
     ``added_tokens`` are matched as whole words before anything else.
     """
 
+    template: ClassVar[PairTemplate] = PairTemplate()
     vocabulary: Vocabulary
     normalization: Normalization = Normalization()
     added_tokens: tuple[AddedToken, ...] = ()
