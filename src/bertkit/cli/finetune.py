@@ -160,7 +160,7 @@ def command(
             outcome = run.start(*examples, resume=resume, should_stop=should_stop)
         else:
             outcome = run_sweep(run, SWEEPS[sweep], *examples, resume=resume, should_stop=should_stop)
-        ranks.leave()
+        ranks.shutdown()
     if not ranks.is_first:
         ranks.exit()
     if outcome.reason == "stopped":

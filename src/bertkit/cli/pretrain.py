@@ -90,7 +90,7 @@ def command(
             if checkpoints(out):
                 way = f"--model THAT {way} model.from_checkpoint=true, without --vocab"
             raise NonFiniteError(f"{error} (--out ELSEWHERE {way})") from None
-        ranks.leave()
+        ranks.shutdown()
     if ranks.is_first:
         if reason == "stopped":
             note(f"stopped and saved; resume with: bertkit pretrain ... --out {out} --resume")

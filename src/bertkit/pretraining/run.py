@@ -43,10 +43,10 @@ from bertkit.training import (
     claim_run_folder,
     differences,
     evaluate,
+    gather_full_tensor,
     load_state,
     make_optimizer,
     tensorboard_writer,
-    whole,
     without_dropout,
 )
 from bertkit.vocabulary_extension import find_domain_words
@@ -155,7 +155,7 @@ class Pretraining:
         reason = trainer.train()
         if reason == "finished" and not self.metrics:  # it was finished before
             judge()
-        parameters = {name: whole(parameter) for name, parameter in network.named_parameters()}
+        parameters = {name: gather_full_tensor(parameter) for name, parameter in network.named_parameters()}
         if reason == "finished" and self.ranks.is_first:
             save_checkpoint(model.checkpoint, self.run / "model", overwrite=True, parameters=parameters)
         return reason

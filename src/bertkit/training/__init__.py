@@ -14,7 +14,7 @@ from bertkit.training.gradients import (
 )
 from bertkit.training.metrics_log import MetricsLog, tensorboard_writer
 from bertkit.training.optimizers import OPTIMIZERS, AdamW2018, CombinedOptimizer, make_optimizer
-from bertkit.training.ranks import Ranks, whole
+from bertkit.training.ranks import Ranks, gather_full_tensor
 from bertkit.training.run_folder import claim_run_folder
 from bertkit.training.schedules import SCHEDULES, learning_rate_factor
 from bertkit.training.settings import TrainingSettings
@@ -40,12 +40,12 @@ __all__ = [
     "compute_gradients_of_vectors",
     "differences",
     "evaluate",
+    "gather_full_tensor",
     "learning_rate_factor",
     "load_state",
     "make_optimizer",
     "outputs_of",
     "stop_signals",
     "tensorboard_writer",
-    "whole",
     "without_dropout",
 ]

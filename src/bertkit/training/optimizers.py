@@ -117,10 +117,10 @@ def make_optimizer(
             optimizers.append(torch.optim.AdamW(groups, learning_rate, betas, eps, fused=True))
         if matrices:
             optimizers.append(torch.optim.Muon(matrices, matrix_learning_rate, weight_decay))
-    together = CombinedOptimizer(optimizers)
-    for group in together.param_groups:
+    combined = CombinedOptimizer(optimizers)
+    for group in combined.param_groups:
         group["peak_lr"] = group["lr"]
-    return together
+    return combined
 
 
 def _shares(network: nn.Module) -> list[list[tuple[str, nn.Parameter]]]:

@@ -23,8 +23,12 @@ from bertkit.errors import UsageError
 class Ranks:
     """This process's place among those that train together."""
 
-    def __init__(self, rank: int = 0, num_ranks: int = 1, patient: Any = None) -> None:
-        self.rank, self.num_ranks, self._patient = rank, num_ranks, patient  # the group that waits for long
+    def __init__(self, rank: int = 0, num_ranks: int = 1, long_timeout_group: Any = None) -> None:
+        self.rank, self.num_ranks, self._long_timeout_group = (
+            rank,
+            num_ranks,
+            long_timeout_group,
+        )  # the group that waits for long
 
     @classmethod
     def from_environment(cls, device: str = "auto") -> "Ranks":
@@ -100,10 +104,10 @@ class Ranks:
     def wait(self) -> None:
         """Until every rank is here."""
         if self.num_ranks > 1:
-            dist.barrier(self._patient)
+            dist.barrier(self._long_timeout_group)
 
-    def leave(self) -> None:
-        """Part from the other ranks, when all have done their work."""
+    def shutdown(self) -> None:
+        """Disconnect from the other ranks when all have finished."""
         if self.num_ranks > 1:
             self.wait()
             dist.destroy_process_group()
@@ -130,7 +134,7 @@ def is_sharded(network: nn.Module) -> bool:
     return isinstance(network, FSDPModule)
 
 
-def whole(tensor: Tensor) -> Tensor:
+def gather_full_tensor(tensor: Tensor) -> Tensor:
     """A tensor put together from its shards, on the CPU; every rank must ask for it."""
     return (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach().cpu().contiguous()
 

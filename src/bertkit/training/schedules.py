@@ -1,7 +1,7 @@
 """The learning rate over a run: a factor of its peak, for how far the run is.
 
-A run's length is a number of steps or a time; a schedule sees only the share that is done, so every one of them serves
-both. Warm-up is a share of the run too.
+A run's length is a number of steps or a time; a schedule sees only the progress, a share from 0 to 1, so
+every one of them serves both. Warm-up is a share of the run too.
 """
 
 import math
@@ -10,27 +10,29 @@ from collections.abc import Callable
 from bertkit.errors import UsageError
 
 
-def linear(done: float, warmup: float) -> float:
+def linear(progress: float, warmup: float) -> float:
     """Up during warm-up, then down to 0 at the end."""
-    return done / warmup if done < warmup else (1 - done) / (1 - warmup)
+    return progress / warmup if progress < warmup else (1 - progress) / (1 - warmup)
 
 
-def linear_2018(done: float, warmup: float) -> float:
+def linear_2018(progress: float, warmup: float) -> float:
     """The published one (google-research/bert, optimization.py): the way down is counted from the start of the run, so
     that the rate falls at once by the warm-up's share when warm-up ends."""
-    return done / warmup if done < warmup else 1 - done
+    return progress / warmup if progress < warmup else 1 - progress
 
 
-def cosine(done: float, warmup: float) -> float:
+def cosine(progress: float, warmup: float) -> float:
     """Up during warm-up, then half a cosine down to 0."""
-    return done / warmup if done < warmup else 0.5 + 0.5 * math.cos(math.pi * (done - warmup) / (1 - warmup))
+    return (
+        progress / warmup if progress < warmup else 0.5 + 0.5 * math.cos(math.pi * (progress - warmup) / (1 - warmup))
+    )
 
 
-def trapezoid(done: float, warmup: float) -> float:
+def trapezoid(progress: float, warmup: float) -> float:
     """Up during warm-up, level, and down over the last fifth with 1 - square root (Haegele et al. 2024)."""
-    if done < warmup:
-        return done / warmup
-    return 1.0 if done < _LEVEL_UNTIL else 1 - math.sqrt((done - _LEVEL_UNTIL) / (1 - _LEVEL_UNTIL))
+    if progress < warmup:
+        return progress / warmup
+    return 1.0 if progress < _LEVEL_UNTIL else 1 - math.sqrt((progress - _LEVEL_UNTIL) / (1 - _LEVEL_UNTIL))
 
 
 _LEVEL_UNTIL = 0.8
@@ -40,12 +42,12 @@ SCHEDULES: dict[str, Callable[[float, float], float]] = {
     "linear-2018": linear_2018,
     "cosine": cosine,
     "trapezoid": trapezoid,
-    "constant": lambda done, warmup: min(1.0, done / warmup) if warmup else 1.0,
+    "constant": lambda progress, warmup: min(1.0, progress / warmup) if warmup else 1.0,
 }
 
 
-def learning_rate_factor(schedule: str, done: float, warmup: float) -> float:
-    """The factor of the peak learning rate when the share ``done`` of a run is done, 0 to 1.
+def learning_rate_factor(schedule: str, progress: float, warmup: float) -> float:
+    """The factor of the peak learning rate at a progress from 0 to 1.
 
     Raises:
         UsageError: an unknown schedule, or a warm-up that is not a share below 1.
@@ -54,4 +56,4 @@ def learning_rate_factor(schedule: str, done: float, warmup: float) -> float:
         raise UsageError(f"schedule={schedule!r}: expected one of {', '.join(SCHEDULES)}")
     if not 0 <= warmup < 1:
         raise UsageError(f"warmup={warmup}: expected a share of the run, from 0 to below 1")
-    return SCHEDULES[schedule](min(max(done, 0.0), 1.0), warmup)
+    return SCHEDULES[schedule](min(max(progress, 0.0), 1.0), warmup)

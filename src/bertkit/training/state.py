@@ -18,7 +18,7 @@ from bertkit.errors import CheckpointError, TrainingError
 from bertkit.files.json_files import read_json, write_json
 from bertkit.files.whole_files import whole_folder
 from bertkit.training.optimizers import CombinedOptimizer
-from bertkit.training.ranks import placed_like, whole
+from bertkit.training.ranks import gather_full_tensor, placed_like
 
 _BETWEEN = "//"  # a parameter's name, and what is kept of it
 
@@ -41,7 +41,7 @@ def optimizer_tensors(network: nn.Module, optimizer: CombinedOptimizer) -> dict[
     """What the optimizer keeps, by parameter and name; every rank must ask for it."""
     names: dict[Tensor, str] = {parameter: name for name, parameter in network.named_parameters()}
     return {
-        f"{names[parameter]}{_BETWEEN}{key}": whole(value)
+        f"{names[parameter]}{_BETWEEN}{key}": gather_full_tensor(value)
         for parameter, kept in sorted(optimizer.state.items(), key=lambda item: names[item[0]])
         for key, value in kept.items()
     }

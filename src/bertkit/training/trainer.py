@@ -28,7 +28,7 @@ from bertkit.training.gradients import (
 )
 from bertkit.training.metrics_log import MetricsLog
 from bertkit.training.optimizers import CombinedOptimizer
-from bertkit.training.ranks import Ranks, is_sharded, whole
+from bertkit.training.ranks import Ranks, gather_full_tensor, is_sharded
 from bertkit.training.schedules import learning_rate_factor
 from bertkit.training.settings import TrainingSettings
 from bertkit.training.state import (
@@ -45,18 +45,18 @@ _LOG_EVERY, _LINES = 10, 100  # steps between lines of metrics, and lines that a
 
 
 class Feed(Protocol):
-    """Batches by position. What a batch holds may depend on how far the run is, ``done``, 0 to 1."""
+    """Batches by position. What a batch holds may depend on how far the run is, ``progress``, 0 to 1."""
 
-    def batch(self, position: int, done: float) -> Any:
+    def batch(self, position: int, progress: float) -> Any:
         """This rank's share of the batch at a position: has ``num_tokens``, ``split(num_parts, most_tokens)`` and
         ``to(device)``."""
         ...
 
-    def next_position(self, position: int, done: float) -> int:
+    def next_position(self, position: int, progress: float) -> int:
         """The position after it."""
         ...
 
-    def facts(self, position: int, done: float) -> dict[str, float]:
+    def facts(self, position: int, progress: float) -> dict[str, float]:
         """What to log of a position: "epoch" and the like."""
         ...
 
@@ -103,41 +103,41 @@ class Trainer:
         self._sums, self._tokens_logged, self._seconds_logged = None, self.state.num_tokens, self.state.seconds
         self._step_evaluated = self.state.step
         self.network.train()
-        with ThreadPoolExecutor(1) as ahead, self._progress() as progress:
+        with ThreadPoolExecutor(1) as ahead, self._bar() as bar:
             try:
-                return self._loop(ahead, progress)
+                return self._loop(ahead, bar)
             finally:
                 if self._log is not None:
                     self._log.close()
 
-    def _loop(self, ahead: ThreadPoolExecutor, progress: tqdm) -> str:
+    def _loop(self, ahead: ThreadPoolExecutor, bar: tqdm) -> str:
         state, coming = self.state, None
         if not state.step:  # what the initial weights know; they are not kept
             self._evaluate()
             state.best = state.best_step = None
-        stops, done = self._agree()
-        while not (stops or done >= 1 or self._is_worn_out()):
-            batch = coming.result() if coming is not None else self.feed.batch(state.position, done)
-            position, state.position = state.position, self.feed.next_position(state.position, done)
+        stops, progress = self._sync_stop_and_progress()
+        while not (stops or progress >= 1 or self._is_out_of_patience()):
+            batch = coming.result() if coming is not None else self.feed.batch(state.position, progress)
+            position, state.position = state.position, self.feed.next_position(state.position, progress)
             coming = self._coming(ahead, state.position)
-            self._step(batch, position, done)
-            before, (stops, done) = done, self._agree()
-            self._after_step(before, done, progress)
-        reason = "finished" if done >= 1 else "stopped early" if self._is_worn_out() else "stopped"
+            self._step(batch, position, progress)
+            before, (stops, progress) = progress, self._sync_stop_and_progress()
+            self._after_step(before, progress, bar)
+        reason = "finished" if progress >= 1 else "stopped early" if self._is_out_of_patience() else "stopped"
         improved = reason == "finished" and self._step_evaluated != state.step and self._evaluate()
         if improved or (state.step and not checkpoint_folder(self.run, state.step).is_dir()):
             self._save()
         self._write("end", seconds=state.seconds, reason=reason)
         return reason
 
-    def _is_worn_out(self) -> bool:
-        """Whether so many evaluations did not improve on the best."""
+    def _is_out_of_patience(self) -> bool:
+        """True if ``patience`` evaluations did not improve on the best."""
         every = self.settings.evaluate_every
         if self.patience is None or every is None:
             return False
         return self.state.step - (self.state.best_step or 0) >= self.patience * every
 
-    def _step(self, batch: Any, position: int, done: float) -> None:
+    def _step(self, batch: Any, position: int, progress: float) -> None:
         """One optimizer step."""
         settings, state = self.settings, self.state
         parameters = [parameter for parameter in self.network.parameters() if parameter.requires_grad]
@@ -163,7 +163,7 @@ class Trainer:
         norm = self._clip(parameters)
         if not (math.isfinite(norm) and bool(sums.isfinite().all())):
             self._stop_at_non_finite(position, sums, norm)
-        factor = learning_rate_factor(settings.schedule, done, settings.warmup)
+        factor = learning_rate_factor(settings.schedule, progress, settings.warmup)
         for group in self.optimizer.param_groups:
             group["lr"] = group["peak_lr"] * factor
         self.optimizer.step()
@@ -173,7 +173,7 @@ class Trainer:
         self._last = {
             "learning_rate": settings.learning_rate * factor,
             "gradient_norm": norm,
-            **self.feed.facts(position, done),
+            **self.feed.facts(position, progress),
         }
 
     def _step_of_vectors(
@@ -198,35 +198,35 @@ class Trainer:
     def _clip(self, parameters: list[nn.Parameter]) -> float:
         """The norm of all gradients together, which are scaled where it exceeds the limit."""
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        norm = float(whole(nn.utils.get_total_norm(gradients)))
+        norm = float(gather_full_tensor(nn.utils.get_total_norm(gradients)))
         limit = self.settings.clip_norm
         if limit is not None and norm > limit:
             torch._foreach_mul_(gradients, limit / norm)
         return norm
 
-    def _after_step(self, before: float, done: float, progress: tqdm) -> None:
+    def _after_step(self, before: float, progress: float, bar: tqdm) -> None:
         settings, state = self.settings, self.state
         state.seconds = time.monotonic() - self._started
-        progress.update(1 if settings.num_steps else state.seconds - progress.n)
-        if state.step % self._log_every(done) == 0 or done >= 1:
-            self._log_metrics(progress)
+        bar.update(1 if settings.num_steps else state.seconds - bar.n)
+        if state.step % self._log_every(progress) == 0 or progress >= 1:
+            self._log_metrics(bar)
         improved = False
-        if self._is_due(settings.evaluate_every, _EVALUATIONS, before, done):
+        if self._is_due(settings.evaluate_every, _EVALUATIONS, before, progress):
             improved = self._evaluate()
-        if improved or self._is_due(settings.save_every, _SAVES, before, done):
+        if improved or self._is_due(settings.save_every, _SAVES, before, progress):
             self._save()
 
-    def _log_every(self, done: float) -> int:
+    def _log_every(self, progress: float) -> int:
         """Steps between lines of metrics, by the length of the run; of one in minutes, by its pace so far."""
-        num_steps = round(self.state.step / done)
+        num_steps = round(self.state.step / progress)
         return self.settings.log_every or min(_LOG_EVERY, max(1, num_steps // _LINES))
 
-    def _is_due(self, every: int | None, in_a_run: int, before: float, done: float) -> bool:
+    def _is_due(self, every: int | None, in_a_run: int, before: float, progress: float) -> bool:
         if every is not None:
             return self.state.step % every == 0
-        return int(done * in_a_run) > int(before * in_a_run)
+        return int(progress * in_a_run) > int(before * in_a_run)
 
-    def _log_metrics(self, progress: tqdm) -> None:
+    def _log_metrics(self, bar: tqdm) -> None:
         state = self.state
         assert self._sums is not None
         metrics = self.task.metrics(self._sums)
@@ -234,7 +234,7 @@ class Trainer:
         speed = (state.num_tokens - self._tokens_logged) / seconds
         facts = {**metrics, **self._last, "tokens_per_second": speed}
         self._write("step", seconds=state.seconds, tokens=state.num_tokens, **facts)
-        progress.set_postfix_str(f"loss {metrics['loss']:.3f}, {speed:,.0f} tokens/s", refresh=False)
+        bar.set_postfix_str(f"loss {metrics['loss']:.3f}, {speed:,.0f} tokens/s", refresh=False)
         self._sums, self._tokens_logged, self._seconds_logged = None, state.num_tokens, state.seconds
 
     def _evaluate(self) -> bool:
@@ -261,7 +261,7 @@ class Trainer:
     def _save(self) -> None:
         state = self.state
         state.num_threads, state.num_ranks = torch.get_num_threads(), self.ranks.num_ranks
-        parameters = {name: whole(parameter) for name, parameter in self.network.named_parameters()}
+        parameters = {name: gather_full_tensor(parameter) for name, parameter in self.network.named_parameters()}
         tensors = optimizer_tensors(self.network, self.optimizer)
         if self.ranks.is_first:
             folder = checkpoint_folder(self.run, state.step)
@@ -282,20 +282,20 @@ class Trainer:
             + (f", from the model in {saved[-1] / 'model'}" if saved else "")
         )
 
-    def _done(self) -> float:
-        """The share of the run that is done."""
+    def _progress(self) -> float:
+        """The share of the run that is complete."""
         settings = self.settings
         if settings.num_steps is not None:
             return min(1.0, self.state.step / settings.num_steps)
         assert settings.minutes is not None
         return min(1.0, (time.monotonic() - self._started) / (60 * settings.minutes))
 
-    def _agree(self) -> tuple[bool, float]:
-        """Whether any rank was told to stop, and how far the first one is: the same on every rank."""
-        done = self._done() if self.ranks.is_first else 0.0
-        here = torch.tensor([float(self.should_stop()), done], dtype=torch.float64)
-        stops, done = self.ranks.add(here).tolist()
-        return stops > 0, done
+    def _sync_stop_and_progress(self) -> tuple[bool, float]:
+        """Whether any rank is to stop, and the progress of the first rank: the same on every rank."""
+        progress = self._progress() if self.ranks.is_first else 0.0
+        here = torch.tensor([float(self.should_stop()), progress], dtype=torch.float64)
+        stops, progress = self.ranks.add(here).tolist()
+        return stops > 0, progress
 
     def _of_first(self, number: float) -> float:
         """The first rank's number, on every rank."""
@@ -311,7 +311,7 @@ class Trainer:
         if self._log is not None:
             self._log.write(event, self.state.step, **facts)
 
-    def _progress(self) -> tqdm:
+    def _bar(self) -> tqdm:
         settings, state = self.settings, self.state
         hidden = None if self.ranks.is_first else True
         if settings.num_steps is not None:
