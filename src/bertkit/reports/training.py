@@ -153,7 +153,11 @@ def _finetuning_scores(run: TrainingRun) -> Iterator[tuple[str, object, object]]
         yield "Dev score", "none", "there were no dev examples"
         return
     step, value, _ = best
-    yield f"Dev {readable(run.best_by or '')}", format_number(value), f"the best, at step {step:,}; its weights are kept"
+    yield (
+        f"Dev {readable(run.best_by or '')}",
+        format_number(value),
+        f"the best, at step {step:,}; its weights are kept",
+    )
     for name, baseline in run.baselines.items():
         yield "Baseline", format_number(baseline), data(name)
 
