@@ -159,7 +159,7 @@ def test_the_report_of_a_real_run(tmp_path):
     content = training_report(read_back)
     text = read(content).text
     for shown in (
-        "parameters, bert, tiny", "in 12 steps", "Held-out loss", "Next sentence accuracy", "a fresh model: ln",
+        "parameters, bert, tiny", "in 12 steps", "Held-out loss", "Next sentence accuracy", "untrained: ln",
         "word frequencies alone", "Mask rate", "Gradient norm", "Throughput", "Predicted tokens", "rows set aside",
         "share of sentence pairs that are random",
         "training.batch_size", "The run finished after 12 steps",

@@ -1,4 +1,4 @@
-"""95 % intervals: how far a score may be off by the chance of which examples were drawn."""
+"""95 % confidence intervals of scores, for the sampling of the examples."""
 
 import math
 from collections.abc import Iterator, Sequence

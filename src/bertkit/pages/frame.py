@@ -12,7 +12,7 @@ LARGEST = 1e100  # larger numbers are not drawn
 _MOST_TICKS = 8  # of an x axis
 LETTER, NARROW_LETTER = 1.2, 3.3  # percent of a chart's width that a digit takes: on a wide and on a narrow screen
 _LINE_HEIGHT = 16  # pixels
-_MOST_LETTERS = 32  # of a name inside a chart: no more fit on a narrow screen
+_MOST_LETTERS = 29  # of a name inside a chart: no more fit on a narrow screen
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,8 @@ def x_axis(
         wide = _with_room(anchored, letters[0])
         if len(wide) == len(anchored):
             break
-    narrow = _with_room(wide, letters[1])
+    some = (wide[::stride] for stride in range(1, len(wide) + 1))
+    narrow = next((ticks for ticks in some if len(_with_room(ticks, letters[1])) == len(ticks)), [])
     marks = [
         [element("line", x1=percent(x), y1="0", x2=percent(x), y2="4", class_="tick"),
          element("text", label, x=percent(x), y="15", text_anchor=anchor,
@@ -161,11 +162,22 @@ def _with_room(ticks: list[tuple[float, str, str]], letter: float) -> list[tuple
     return kept
 
 
-def levels(named: Sequence[tuple[str, float]], height: float) -> list[Markup]:
-    """Lines across the chart at percents, each with its name above the right end, below it where names would meet."""
-    step, free, parts = 100 * _LINE_HEIGHT / height, -np.inf, []
-    for name, y in sorted(named, key=lambda level: level[1]):
-        baseline = max(y - 0.25 * step, free)
-        free = baseline + step
-        parts.append([rule(0, y, 100, y, "reference"), name_at(name, 100, percent(baseline), "name halo")])
+def levels(named: Sequence[tuple[str, float]], height: float, curves: Sequence[np.ndarray]) -> list[Markup]:
+    """Lines across the chart at percents, each with its name at an end, above or below it, where it covers least.
+
+    Args:
+        curves: (100,) percents from the top at equal distances along the chart, NaN where there is no curve.
+    """
+    line, taken, parts = 100 * _LINE_HEIGHT / height, [], []
+    for name, y in named:
+        columns = min(95, round(2 * LETTER * min(len(name), _MOST_LETTERS)))
+        best = (np.inf, 0.0, 0.0)
+        for x, top in ((100.0, y - line), (100.0, y), (0.0, y - line), (0.0, y)):
+            part = slice(100 - columns, 100) if x else slice(0, columns)
+            covered = sum(int(np.sum((curve[part] > top) & (curve[part] < top + line))) for curve in curves)
+            covered += 1_000 * sum(abs(top - other) < line for other in taken) + 1_000 * (top + line > 100)
+            best = min(best, (covered, x, top), key=lambda found: found[0])
+        taken.append(best[2])
+        label = name_at(name, best[1], percent(best[2] + 0.75 * line), "name halo")
+        parts.append([rule(0, y, 100, y, "reference"), label])
     return parts

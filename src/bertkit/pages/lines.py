@@ -94,7 +94,7 @@ def line_chart(
     plot = canvas(
         height,
         grid,
-        levels([(one.name, float(y(one.y))) for one in references], height),
+        levels([(one.name, float(y(one.y))) for one in references], height, [_heights(line, x, y) for line in lines]),
         [_drawn(line, x, y) for line in lines],
         rule(0, 0, 0, 100, "cursor"),
         name=_described(title, lines, x_name, y_name),
@@ -167,6 +167,14 @@ def _drawn(line: Line, x: Scale, y: Scale) -> list[Markup]:
     dots = zip(xs, ys, strict=True) if line.look == "dots" and len(xs) <= _MOST_DOTS else ()
     stretched = element("svg", _band(line, x, y), path, viewBox="0 0 100 100", preserveAspectRatio="none")
     return [stretched, *(dot(a, b, 3, line.color) for a, b in dots)]
+
+
+def _heights(line: Line, x: Scale, y: Scale) -> np.ndarray:
+    """(100,) percents of the line from the top, one for each percent along the chart; NaN beyond its ends."""
+    shown = drawable(line.y, y.kind) & drawable(line.x, x.kind)
+    if not shown.any():
+        return np.full(100, np.nan)
+    return np.interp(np.arange(100) + 0.5, x(line.x[shown]), y(line.y[shown]), left=np.nan, right=np.nan)
 
 
 def _path(xs: np.ndarray, ys: np.ndarray, starts: np.ndarray) -> str:

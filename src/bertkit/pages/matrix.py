@@ -9,7 +9,7 @@ from bertkit.pages.page import details, figure, paragraph, scrolling
 
 _MOST_CONFUSED = 20  # labels of a confusion matrix that are drawn without being asked for
 _DARK = 65  # shades above it have light numbers
-_MOST_LETTERS = 60  # of all column labels in one line; more are set upright
+_MOST_LETTERS, _LONG = 60, 12  # letters of all column labels, and of one; longer ones are set upright
 
 
 def heat_map(
@@ -39,7 +39,8 @@ def heat_map(
     finite = np.where(np.isfinite(values), values, 0.0)
     shares = np.clip(finite / (full or max(float(finite.max(initial=0.0)), 1e-300)), 0.0, 1.0)
     shades = np.maximum(np.round(100 * shares), shares > 0).astype(int).tolist()
-    is_upright = sum(max(4, len(label)) for label in column_labels) > _MOST_LETTERS
+    lengths = [max(4, len(label)) for label in column_labels]
+    is_upright = sum(lengths) > _MOST_LETTERS or max(lengths, default=0) > _LONG
     columns = [element("th", element("span", label), scope="col", title=label) for label in column_labels]
     rows = [
         element(

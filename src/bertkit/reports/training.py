@@ -250,7 +250,7 @@ def _references(run: TrainingRun) -> list[Reference]:
     references = []
     if vocab_size > 1:
         fresh = math.log(vocab_size)
-        references.append(Reference(f"a fresh model: ln {vocab_size:,.0f} = {fresh:.2f}", fresh))
+        references.append(Reference(f"untrained: ln {vocab_size:,.0f} = {fresh:.2f}", fresh))
     if np.isfinite(entropy):
         references.append(Reference(f"word frequencies alone: {entropy:.2f}", entropy))
     return references
