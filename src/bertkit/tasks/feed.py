@@ -23,17 +23,17 @@ class LabeledFeed:
         """The last one may be smaller."""
         return -(-len(self.data) // self.batch_size)
 
-    def batch(self, position: int, done: float) -> LabeledBatch:
+    def batch(self, position: int, progress: float) -> LabeledBatch:
         """This rank's share of the batch at a position, which counts batches from the start of the run."""
         epoch, number = divmod(position, self.batches_per_epoch)
         indices = np.arange(number * self.batch_size, min((number + 1) * self.batch_size, len(self.data)))
         return self.data.take(self._share(in_random_order(indices, len(self.data), self.seed, epoch)))
 
-    def next_position(self, position: int, done: float) -> int:
+    def next_position(self, position: int, progress: float) -> int:
         """The position after it."""
         return position + 1
 
-    def facts(self, position: int, done: float) -> dict[str, float]:
+    def facts(self, position: int, progress: float) -> dict[str, float]:
         """Epochs done."""
         return {"epoch": position / self.batches_per_epoch}
 

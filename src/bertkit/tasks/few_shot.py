@@ -47,7 +47,7 @@ class ContrastFeed(LabeledFeed):
         """The last one is filled up from the beginning of the epoch."""
         return -(-len(self.data) * ROUNDS // self.batch_size)
 
-    def batch(self, position: int, done: float) -> LabeledBatch:
+    def batch(self, position: int, progress: float) -> LabeledBatch:
         """As `LabeledFeed.batch`: each text is followed by its partner."""
         epoch, number = divmod(position, self.batches_per_epoch)
         total = len(self.data) * ROUNDS

@@ -45,18 +45,18 @@ _LOG_EVERY, _LINES = 10, 100  # steps between lines of metrics, and lines that a
 
 
 class Feed(Protocol):
-    """Batches by position. What a batch holds may depend on how far the run is, ``done``, 0 to 1."""
+    """Batches by position. What a batch holds may depend on how far the run is, ``progress``, 0 to 1."""
 
-    def batch(self, position: int, done: float) -> Any:
+    def batch(self, position: int, progress: float) -> Any:
         """This rank's share of the batch at a position: has ``num_tokens``, ``split(num_parts, most_tokens)`` and
         ``to(device)``."""
         ...
 
-    def next_position(self, position: int, done: float) -> int:
+    def next_position(self, position: int, progress: float) -> int:
         """The position after it."""
         ...
 
-    def facts(self, position: int, done: float) -> dict[str, float]:
+    def facts(self, position: int, progress: float) -> dict[str, float]:
         """What to log of a position: "epoch" and the like."""
         ...
 
