@@ -139,7 +139,7 @@ class Batch:
 
 
 def pad(values: Tensor, attention_mask: Tensor, fill: float = 0) -> Tensor:
-    """Packed (T, ...) values to (B, L, ...): in order onto the places where ``attention_mask`` (B, L) is not 0."""
+    """Packed (T, ...) values to (B, L, ...): in order, where ``attention_mask`` (B, L) is not 0."""
     mask = attention_mask.bool()
     if int(mask.sum()) != len(values):
         raise UsageError(f"{len(values)} packed values for an attention_mask of {int(mask.sum())} real tokens")
@@ -149,5 +149,5 @@ def pad(values: Tensor, attention_mask: Tensor, fill: float = 0) -> Tensor:
 
 
 def unpad(padded: Tensor, attention_mask: Tensor) -> Tensor:
-    """(B, L, ...) to packed (T, ...): row by row the places where ``attention_mask`` (B, L) is not 0."""
+    """(B, L, ...) to packed (T, ...): row by row, where ``attention_mask`` (B, L) is not 0."""
     return padded[attention_mask.bool()]

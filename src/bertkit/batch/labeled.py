@@ -1,4 +1,4 @@
-"""Encodings with what is to be learned of them, and batches of them.
+"""Encodings with labels, and batches of them.
 
 A row of labels belongs to a sequence; to a token; or to a group of neighboring sequences, such as the choices of a
 question. Shape letters: S sequences, T tokens, N rows of labels.
@@ -24,8 +24,8 @@ IGNORED = -100
 
 @dataclass(frozen=True, eq=False)
 class LabeledBatch:
-    """A batch with its labels: integers of a class, 0.0 and 1.0 for each class, real numbers, or places in a
-    sequence, counted from its [CLS]."""
+    """A batch with its labels: integers of a class, 0.0 and 1.0 for each class, real numbers, or token
+    positions in a sequence, counted from its [CLS]."""
 
     batch: Batch
     labels: Tensor  # (S / group_size, ...); of tokens (T, ...)
@@ -64,7 +64,7 @@ class LabeledBatch:
 
 @dataclass(frozen=True, eq=False)
 class LabeledEncodings:
-    """A training set: what `LabeledBatch` is for a batch, for all examples."""
+    """A training set: all examples encoded, with their labels."""
 
     encodings: Encodings
     labels: np.ndarray  # (S / group_size, ...); of tokens (T, ...)

@@ -1,4 +1,4 @@
-"""Group sequences of like length, so many tokens at a time; part a batch evenly."""
+"""Batches of sequences of similar length under a token budget; even parts of a batch."""
 
 import itertools
 import math

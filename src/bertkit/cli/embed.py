@@ -48,7 +48,7 @@ def command(
     normalize
         Scale vectors to length 1; by default as the model says.
     dimensions
-        Keep the first so many components.
+        Keep the first N components.
     prompt
         Text put before every text.
     prompt_name

@@ -14,7 +14,7 @@ def command(
     on_long: OnLong = "truncate",
     compute: Compute = EXACT,
 ) -> None:
-    """How alike are texts in meaning? The cosine of their vectors for every pair: 1 is the same, 0 unrelated.
+    """Similarity of texts in meaning: the cosine of their vectors for every pair; 1 is the same, 0 unrelated.
 
     Parameters
     ----------

@@ -41,7 +41,7 @@ def command(
     stride
         Tokens from one window's start to the next (with --on-long window).
     pad_to
-        Fill each row to so many tokens with [PAD], and show its attention_mask.
+        Fill each row to this number of tokens with [PAD], and show its attention_mask.
     special_tokens
         Read a literal "[MASK]" in a text as that special token.
     lowercase

@@ -3,8 +3,8 @@
 A txt file of one sentence a line holds documents between empty lines (google-research/bert,
 create_pretraining_data.py); any other is one document of running text. Of the other files each row is a document.
 
-What is read comes in parts of about a megabyte, each to be worked on by one thread, so that a file of any size takes
-little memory. Where a part ends depends on the file alone. A sentence of more than a megabyte is cut at white space.
+Files are read in parts of about a megabyte, each processed by one thread, so that a file of any size takes little
+memory. Where a part ends depends on the file alone. A sentence of more than a megabyte is cut at white space.
 """
 
 from collections.abc import Iterator, MutableSequence, Sequence
@@ -80,11 +80,11 @@ class Part:
     texts: np.ndarray  # (D + 1,) int64, first byte of each text
     lines: np.ndarray  # (D,) int64, the line of the file on which each text begins
     is_rows: bool  # whether each text is a document
-    starts_document: bool  # whether the first text begins one, or goes on with that of the part before
+    starts_document: bool  # whether the first text begins one, or continues that of the previous part
     position: int  # where the next part begins: a byte, or the number of rows before it
     line: int  # and on which line
     set_aside: list[SkippedRow] = field(default_factory=list)  # rows that are not among the texts
-    num_invalid: int = 0  # replacement characters that stand in the texts for bytes that were not UTF-8
+    num_invalid: int = 0  # replacement characters in the texts for bytes that are not UTF-8
 
     def sentences(self) -> tuple[np.ndarray, np.ndarray]:
         """(S + 1,) int64 first byte of each sentence and the end, and (S,) bool whether it starts a document."""
@@ -95,11 +95,11 @@ class Part:
         starts[:1] |= self.starts_document
         return bounds, starts
 
-    def lines_of(self, places: np.ndarray) -> np.ndarray:
-        """The line of the file on which each of the bytes at ``places`` stands, or its row begins."""
+    def lines_of(self, offsets: np.ndarray) -> np.ndarray:
+        """The line of the file on which each byte at ``offsets`` is, or on which its row begins."""
         if self.is_rows:
-            return self.lines[np.searchsorted(self.texts, places, "right") - 1]
-        return self.lines[0] + np.searchsorted(np.flatnonzero(self.data == _LINE_END), places)
+            return self.lines[np.searchsorted(self.texts, offsets, "right") - 1]
+        return self.lines[0] + np.searchsorted(np.flatnonzero(self.data == _LINE_END), offsets)
 
     def invalid(self, start: int, end: int, line: int) -> SkippedRow:
         """The account of a sentence that holds bytes that are not UTF-8."""
@@ -123,7 +123,7 @@ def read_sentences(
     for path in chain.from_iterable(find_files(source)[0] for source in as_list(sources)):
         starts_document = True
         for part in read_parts(path, reading):
-            found = list(part.set_aside)
+            skipped = list(part.set_aside)
             bounds, starts = part.sentences()
             lines = part.lines_of(bounds[:-1])
             for start, end, starts_one, line in zip(bounds[:-1], bounds[1:], starts, lines, strict=True):
@@ -131,14 +131,14 @@ def read_sentences(
                 data = part.data[start:end].tobytes()
                 text = sentence_text(data)
                 if reading.on_invalid != "replace" and text.count("\ufffd") > data.count(_REPLACEMENT):
-                    found.append(part.invalid(start, end, line))
+                    skipped.append(part.invalid(start, end, line))
                 elif text:
                     yield Sentence(text, starts_document, str(path), int(line))
                     starts_document = False
-            if found and (set_aside is None or reading.on_invalid == "error"):
-                raise DataError(str(found[0]))
+            if skipped and (set_aside is None or reading.on_invalid == "error"):
+                raise DataError(str(skipped[0]))
             if set_aside is not None:
-                set_aside.extend(found)
+                set_aside.extend(skipped)
 
 
 def as_list(sources: str | Path | Sequence[str | Path]) -> list[str | Path]:

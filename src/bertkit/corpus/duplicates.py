@@ -1,11 +1,11 @@
-"""Sentences met before, by the hash of their tokens, in bounded memory.
+"""Sentences seen before, by the hash of their tokens, in bounded memory.
 
 A table of buckets of 16 fingerprints of 32 bits: the upper half of a sentence's hash says which bucket, the lower half
-is the fingerprint. There is a place for every 8 bytes of text, and at most 2**25 of them (128 MB): enough for some 20
+is the fingerprint. There is a slot for every 8 bytes of text, at most 2**25 (128 MB): enough for some 20
 million different sentences, 2 GB of English. A bucket that is full keeps its smallest fingerprints and forgets the
-others, so that what the table holds depends on the sentences and not on their order; duplicates of those that were
-forgotten are not found, and how many were is counted. That two different sentences are taken for one happens once in
-some hundred million.
+others, so that what the table holds depends on the sentences and not on their order; duplicates of forgotten
+sentences go unnoticed, and the number forgotten is counted. Two different sentences are taken for one about once in a
+hundred million.
 """
 
 import numpy as np
@@ -42,16 +42,16 @@ def _add(hashes, table, seen):
         print_ = np.uint32(hashes[number] & np.uint64(0xFFFFFFFF))
         if print_ == 0:
             print_ = np.uint32(1)
-        place, largest = np.int64(0), np.int64(0)
-        while place < _BUCKET_SIZE and table[bucket, place] != 0 and table[bucket, place] != print_:
-            if table[bucket, place] > table[bucket, largest]:
-                largest = place
-            place += 1
-        seen[number] = place < _BUCKET_SIZE and table[bucket, place] == print_
-        if place == _BUCKET_SIZE:
+        slot, largest = np.int64(0), np.int64(0)
+        while slot < _BUCKET_SIZE and table[bucket, slot] != 0 and table[bucket, slot] != print_:
+            if table[bucket, slot] > table[bucket, largest]:
+                largest = slot
+            slot += 1
+        seen[number] = slot < _BUCKET_SIZE and table[bucket, slot] == print_
+        if slot == _BUCKET_SIZE:
             num_forgotten += 1
-            place = largest
+            slot = largest
             if print_ > table[bucket, largest]:
                 continue
-        table[bucket, place] = print_
+        table[bucket, slot] = print_
     return num_forgotten

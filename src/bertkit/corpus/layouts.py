@@ -1,10 +1,10 @@
-"""How the text of a file is laid out: decided from its first megabyte.
+"""The layout of a text file, guessed from its first megabyte.
 
-Text is wrapped ("running") where most lines do not end as sentences do, and either have no room for the first word of
-the next line, or begin with a small letter often but not always. Otherwise a line is a sentence ("lines"), or, where it
-holds several or nearly every line stands alone, a paragraph.
+Text is wrapped ("running") if most lines do not end as sentences do, and either have no room for the first word of the
+next line, or begin with a lowercase letter often but not always. Otherwise a line is a sentence ("lines"), or, if it
+holds several or nearly every line is followed by an empty one, a paragraph.
 
-Of 88 novels in English all are told apart as a person would; a wrong guess is put right by naming the layout.
+Of 88 English novels all are classified as a person would; a wrong guess is corrected by naming the layout.
 """
 
 import numpy as np
@@ -42,7 +42,7 @@ def guess_layout(sample: np.ndarray) -> TextLayout:
 @lean
 def _measure_lines(data, kinds, lengths, first_words, ended, small):
     """Of each line the bytes without white space around it and those of its first word, whether it ends as a sentence
-    does, and whether it begins with a small letter."""
+    does, and whether it begins with a lowercase letter."""
     start = np.int64(0)
     for line in range(len(lengths)):
         stop = start

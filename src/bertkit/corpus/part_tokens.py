@@ -25,7 +25,7 @@ class PartTokens:
     """The tokens of a part's sentences, S of them, n tokens in all."""
 
     tokens: np.ndarray  # (n,) without special tokens
-    lengths: np.ndarray  # (S,) int64 tokens of each sentence, 0 where it has none or was set aside
+    lengths: np.ndarray  # (S,) int64 tokens of each sentence, 0 if it has none or was skipped
     hashes: np.ndarray  # (S,) uint64 of the tokens
     starts_document: np.ndarray  # (S,) bool
     bounds: np.ndarray  # (S + 1,) int64 into the bytes of the part
@@ -42,10 +42,11 @@ def tokenize_part(part: Part, tokenizer: Tokenizer, on_invalid: OnInvalid, dtype
     bounds, starts_document = part.sentences()
     pieces, num_invalid = _encode(tokenizer, part.data, bounds)
     wrong = num_invalid > 0 if on_invalid != "replace" else np.zeros(len(num_invalid), np.bool_)
-    places = np.flatnonzero(wrong)
-    lines = part.lines_of(bounds[places]) if len(places) else places
+    indices = np.flatnonzero(wrong)
+    lines = part.lines_of(bounds[indices]) if len(indices) else indices
     invalid = [
-        part.invalid(bounds[place], bounds[place + 1], line) for place, line in zip(places, lines.tolist(), strict=True)
+        part.invalid(bounds[index], bounds[index + 1], line)
+        for index, line in zip(indices, lines.tolist(), strict=True)
     ]
     if on_invalid == "error" and invalid:
         raise DataError(f"{invalid[0]}; convert the file (iconv -f latin1 -t utf-8), or choose 'replace' or 'skip'")
@@ -92,7 +93,7 @@ def _encode(tokenizer: Tokenizer, data: np.ndarray, bounds: np.ndarray) -> tuple
 
 @lean
 def _copy(input_ids, cu_seqlens, wrong, tokens, lengths):
-    """Copy what is neither [CLS], [SEP] nor of a wrong sentence; returns the number of tokens."""
+    """Copy all tokens but [CLS], [SEP] and those of wrong sentences; returns their number."""
     count = np.uint64(0)
     for sentence in range(len(lengths)):
         first, last = cu_seqlens[sentence] + 1, cu_seqlens[sentence + 1] - 1
@@ -100,8 +101,8 @@ def _copy(input_ids, cu_seqlens, wrong, tokens, lengths):
             first = last
         lengths[sentence] = last - first
         own = np.uint64(first)
-        for place in range(np.uint64(last - first)):
-            tokens[count + place] = input_ids[own + place]
+        for offset in range(np.uint64(last - first)):
+            tokens[count + offset] = input_ids[own + offset]
         count += np.uint64(last - first)
     return np.int64(count)
 
@@ -130,7 +131,7 @@ def _take(tokens, lengths, chosen, taken):
     start, count = np.int64(0), np.int64(0)
     for sentence in range(len(lengths)):
         if chosen[sentence]:
-            for place in range(lengths[sentence]):
-                taken[count + place] = tokens[start + place]
+            for offset in range(lengths[sentence]):
+                taken[count + offset] = tokens[start + offset]
             count += lengths[sentence]
         start += lengths[sentence]

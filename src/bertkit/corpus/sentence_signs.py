@@ -31,7 +31,7 @@ _WORD_KINDS = {
         Still Such That The Their Then There These They This Those Though To Two Under Until Upon Was We Well Were What
         When Where Which While Who Why With Without Yes Yet You Your""",
 }
-_WORD_PLACES, _WORD_SHIFT, _WORD_FACTOR = 1_024, 54, 0x9E3779B97F4A7C15
+_WORD_SLOTS, _WORD_SHIFT, _WORD_FACTOR = 1_024, 54, 0x9E3779B97F4A7C15
 _SMALL_BUT_FIRST = np.uint64(0x2020202020202020)
 DOT, _FIRST_EMOJI, _LAST_EMOJI = 0x2E, 0x1F000, 0x1FAFF
 
@@ -65,15 +65,15 @@ def _make_kinds() -> np.ndarray:
 
 def _make_words() -> tuple[np.ndarray, np.ndarray]:
     """A hash table: (n,) uint64 words of at most eight letters as numbers, 0 where none is, and (n,) uint8 kinds."""
-    words, kinds = np.zeros(_WORD_PLACES, np.uint64), np.zeros(_WORD_PLACES, np.uint8)
+    words, kinds = np.zeros(_WORD_SLOTS, np.uint64), np.zeros(_WORD_SLOTS, np.uint8)
     for kind, listed in _WORD_KINDS.items():
         for word in listed.split():
             number = int.from_bytes(word.encode(), "little")
-            place = (number * _WORD_FACTOR % (1 << 64)) >> _WORD_SHIFT
-            while words[place] not in (0, number):
-                place = (place + 1) % _WORD_PLACES
-            words[place] = number
-            kinds[place] |= kind
+            slot = (number * _WORD_FACTOR % (1 << 64)) >> _WORD_SHIFT
+            while words[slot] not in (0, number):
+                slot = (slot + 1) % _WORD_SLOTS
+            words[slot] = number
+            kinds[slot] |= kind
     return words, kinds
 
 
@@ -127,7 +127,7 @@ def number_of_word(data, start, size):
 @lean_part
 def kind_of_word(number, words, word_kinds):
     """Kinds of a listed word, 0 of any other."""
-    place = (number * np.uint64(_WORD_FACTOR)) >> np.uint64(_WORD_SHIFT)
-    while words[place] != number and words[place] != 0:
-        place = (place + np.uint64(1)) & np.uint64(_WORD_PLACES - 1)
-    return np.int64(word_kinds[place]) if words[place] == number else np.int64(0)
+    slot = (number * np.uint64(_WORD_FACTOR)) >> np.uint64(_WORD_SHIFT)
+    while words[slot] != number and words[slot] != 0:
+        slot = (slot + np.uint64(1)) & np.uint64(_WORD_SLOTS - 1)
+    return np.int64(word_kinds[slot]) if words[slot] == number else np.int64(0)

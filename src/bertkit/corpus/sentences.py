@@ -80,7 +80,7 @@ def cut_sentences(data: np.ndarray, texts: np.ndarray, layout: TextLayout) -> tu
         texts: (num_texts + 1,) int64, first byte of each text; a sentence never goes from one to the next.
 
     Returns:
-        (S + 1,) int64 first byte of each sentence, which goes on to the next, and the end; and (S,) uint8 flags.
+        (S + 1,) int64 first byte of each sentence, which extends to the next, and the end; and (S,) uint8 flags.
     """
     data = np.ascontiguousarray(data, np.uint8).view()
     data.setflags(write=False)  # compiled once
@@ -99,7 +99,7 @@ def split_sentences(text: str, layout: TextLayout = "running") -> list[str]:
     """The sentences of a text, each unwrapped to one line."""
     data = text.encode()
     bounds, _ = cut_sentences(np.frombuffer(data, np.uint8), np.array([0, len(data)]), layout)
-    return [sentence_text(data[bounds[place] : bounds[place + 1]]) for place in range(len(bounds) - 1)]
+    return [sentence_text(data[bounds[index] : bounds[index + 1]]) for index in range(len(bounds) - 1)]
 
 
 def sentence_text(data: bytes) -> str:
@@ -299,7 +299,7 @@ def _last_character(data, first, end):
 
 @lean_part
 def _is_initial(data, first, dot, kinds):
-    """Whether the character before the dot, which is not ASCII, is an upper-case letter that stands alone."""
+    """Whether the character before the dot, which is not ASCII, is an upper-case letter on its own."""
     if dot == first:
         return False
     start = _last_character(data, first, dot)

@@ -1,4 +1,4 @@
-"""The files of a shard while it is written: appended to, and cut back to what is committed when work goes on."""
+"""The files of a shard being written: appended to, and truncated to what is committed when writing resumes."""
 
 import os
 from collections.abc import Iterator
@@ -25,7 +25,9 @@ def open_at(path: Path, size: int) -> BinaryIO:
     file = open(path, "r+b" if path.exists() else "w+b")  # noqa: SIM115 (who called closes it)
     if file.seek(0, os.SEEK_END) < size:
         file.close()
-        raise DataError(f"{path} is damaged, {size} bytes of it were written: delete the folder and begin anew")
+        raise DataError(
+            f"{path} is damaged, {size} bytes of it were written: delete the folder and write the shard again"
+        )
     file.truncate(size)
     file.seek(size)
     return file

@@ -1,8 +1,8 @@
 """Files to a token shard: read in parts, each split and tokenized by one thread, and appended in order.
 
 What was appended is committed every few seconds: the files are flushed to disk, then the manifest, which says how much
-of them counts and where to read on, replaces the one before. Work that was interrupted, by a kill or a full disk, goes
-on from there and gives the very same bytes.
+of them counts and where to read on, replaces the one before. Interrupted work, by a kill or a full disk, resumes
+from there and gives the same bytes.
 """
 
 import hashlib
@@ -46,7 +46,7 @@ from bertkit.tokenizer.workspaces import num_processors
 
 _SECONDS_BETWEEN_COMMITS = 5.0
 _MOST_EXAMPLES = 5
-_TOKENS_OF_AN_EXAMPLE = 5  # at least: that "Yes." stands twice says little
+_TOKENS_OF_AN_EXAMPLE = 5  # at least: a repeated "Yes." says little
 _PYTHON_DOCS_BYTES = 2 << 20  # about
 _NOTHING = {"num_documents": 0, "num_sentences": 0, "num_tokens": 0}
 
@@ -57,7 +57,7 @@ class ShardSettings(Reading):
 
     drop_duplicates: bool = False  # whether a sentence of the same tokens as an earlier one is left out
     held_out_share: float = 0.0  # of the documents, 0 to below 1, that become a shard of their own
-    least_held_out: int = 1  # documents held out whatever the share: the second, the fourth and so on
+    least_held_out: int = 1  # documents held out regardless of the share: the second, the fourth and so on
     seed: int = 0  # decides which
 
     def __post_init__(self) -> None:
@@ -74,7 +74,7 @@ def write_shard(
     *,
     num_threads: int | None = None,
 ) -> TokenShard:
-    """Write the tokens of files into a folder, or go on where that was interrupted, or open what was finished.
+    """Write the tokens of files into a folder, resume an interrupted shard, or open a finished one.
 
     Of the documents held out, if any, ``folder / "held-out"`` is another shard. The second document is always one of
     them (and the fourth, with ``least_held_out=2``) and the first never, so that neither shard is empty; any other as
@@ -103,7 +103,7 @@ def write_shard(
         "num_invalid": 0,  # stretches of bytes that were not UTF-8
         "num_set_aside": 0,
         "num_duplicates": 0,
-        "num_forgotten": 0,  # sentences whose duplicates are not found, see duplicates.py
+        "num_forgotten": 0,  # sentences whose duplicates go unnoticed, see duplicates.py
         "duplicate_examples": [],
         "sources": [_source(path) for path in paths],
         "left_out": [str(path) for path in left_out],  # files below the folders whose extension is another
@@ -134,8 +134,8 @@ def find_sources(sources: str | Path | Sequence[str | Path], column: str | None)
     """
     paths, left_out = [], []
     for source in as_list(sources):
-        found, ignored = find_files(source)
-        paths += found
+        files, ignored = find_files(source)
+        paths += files
         left_out += ignored
     if column is not None and all(path.suffix == ".txt" for path in paths):
         raise UsageError(f"txt files have no column {column!r}; leave it out")
@@ -212,30 +212,30 @@ class _Writing:
             yield file_hash
             position, line = 0, 1
 
-    def _append(self, part: Part, found: PartTokens) -> None:
+    def _append(self, part: Part, result: PartTokens) -> None:
         manifest, progress = self._manifest, self._progress
-        filled = np.flatnonzero(found.lengths)
-        was_seen, num_forgotten = self._seen.add(found.hashes[filled])
-        self._note_duplicates(part, found, filled[was_seen])
+        filled = np.flatnonzero(result.lengths)
+        was_seen, num_forgotten = self._seen.add(result.hashes[filled])
+        self._note_duplicates(part, result, filled[was_seen])
         chosen = filled[~was_seen] if self._settings.drop_duplicates else filled
-        documents = np.cumsum(found.starts_document)  # 0: that of the part before
+        documents = np.cumsum(result.starts_document)  # 0: that of the part before
         own = documents[chosen]
         starts_document = np.diff(own, prepend=0 if progress["document_is_open"] else -1) != 0
-        self._route(found, chosen, starts_document)
+        self._route(result, chosen, starts_document)
         if len(own) or documents[-1:].any():
             progress["document_is_open"] = len(own) > 0 and bool(own[-1] == documents[-1])
-        for one in found.set_aside:
+        for one in result.set_aside:
             row = {"path": one.path, "line": one.line, "why": one.why.strip(" :"), "text": one.text}
             self._set_aside.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
         manifest["num_bytes"] += len(part.data)
-        manifest["num_invalid"] += found.num_invalid
-        manifest["num_set_aside"] += len(found.set_aside)
+        manifest["num_invalid"] += result.num_invalid
+        manifest["num_set_aside"] += len(result.set_aside)
         manifest["num_duplicates"] += int(np.count_nonzero(was_seen))
         manifest["num_forgotten"] += num_forgotten
         manifest["sources"][progress["source"]]["layout"] = part.layout
         progress["position"], progress["line"] = part.position, part.line
 
-    def _route(self, found: PartTokens, chosen: np.ndarray, starts_document: np.ndarray) -> None:
+    def _route(self, result: PartTokens, chosen: np.ndarray, starts_document: np.ndarray) -> None:
         """Append the chosen sentences of a part to the shard, or of documents that are held out to the other."""
         held_out = np.zeros(len(chosen), np.bool_)
         if self._held_out:
@@ -244,19 +244,19 @@ class _Writing:
             settings = self._settings
             _mark_held_out(numbers, settings.seed, settings.held_out_share, settings.least_held_out, held_out)
         for files, own in zip(self._all_files(), (~held_out, held_out), strict=False):
-            tokens, sentences = found.tokens, chosen[own]
-            if len(sentences) < np.count_nonzero(found.lengths):
-                is_chosen = np.zeros(len(found.lengths), np.bool_)
+            tokens, sentences = result.tokens, chosen[own]
+            if len(sentences) < np.count_nonzero(result.lengths):
+                is_chosen = np.zeros(len(result.lengths), np.bool_)
                 is_chosen[sentences] = True
-                tokens = take_sentences(tokens, found.lengths, is_chosen)
-            files.append(tokens, found.lengths[sentences], starts_document[own])
+                tokens = take_sentences(tokens, result.lengths, is_chosen)
+            files.append(tokens, result.lengths[sentences], starts_document[own])
 
-    def _note_duplicates(self, part: Part, found: PartTokens, duplicates: np.ndarray) -> None:
+    def _note_duplicates(self, part: Part, result: PartTokens, duplicates: np.ndarray) -> None:
         """A few of them, each once."""
         examples = self._manifest["duplicate_examples"]
         if len(examples) < _MOST_EXAMPLES:
-            for place in duplicates[found.lengths[duplicates] >= _TOKENS_OF_AN_EXAMPLE][: 4 * _MOST_EXAMPLES]:
-                start, end = found.bounds[place], found.bounds[place + 1]
+            for index in duplicates[result.lengths[duplicates] >= _TOKENS_OF_AN_EXAMPLE][: 4 * _MOST_EXAMPLES]:
+                start, end = result.bounds[index], result.bounds[index + 1]
                 text = sentence_text(part.data[start:end].tobytes())[:200]
                 if len(examples) < _MOST_EXAMPLES and text not in (example["text"] for example in examples):
                     line = int(part.lines_of(np.array([start]))[0])
@@ -266,7 +266,7 @@ class _Writing:
         number = self._progress["source"]
         source, now = self._manifest["sources"][number], _source(self._paths[number])
         if any(source[key] != now[key] for key in ("size", "modified_ns")):
-            raise DataError(f"{source['path']} was changed while it was read: delete {self._folder} and begin anew")
+            raise DataError(f"{source['path']} was changed while it was read: delete {self._folder} and write it again")
         source["sha256"] = file_hash
         self._progress |= {"source": number + 1, "position": 0, "line": 1, "document_is_open": False}
 
@@ -295,7 +295,7 @@ class _Writing:
         if self._held_out and num_documents < 2:
             raise DataError(
                 "the sources hold one document, which cannot be split: give held-out files of their own, or "
-                "layout='lines' if empty lines stand between documents"
+                "layout='lines' if empty lines separate documents"
             )
         del self._manifest["progress"]
         num_duplicates = self._manifest["num_duplicates"]
@@ -331,10 +331,10 @@ def _ahead(
 
 @compiled
 def _mark_held_out(documents, seed, share, least, held_out):
-    for place in range(len(documents)):
-        document = documents[place]
+    for index in range(len(documents)):
+        document = documents[index]
         is_drawn = document > 1 and uniform(key_of(seed, 0, document), 0) < share
-        held_out[place] = is_drawn or (document % 2 == 1 and document < 2 * least)
+        held_out[index] = is_drawn or (document % 2 == 1 and document < 2 * least)
 
 
 def _entropy(counts: np.ndarray) -> float:
@@ -369,9 +369,9 @@ def _check_same(manifest: dict[str, Any], fresh: dict[str, Any], folder: Path) -
     if manifest["vocabulary_sha256"] != fresh["vocabulary_sha256"]:
         raise DataError(f"{folder} holds a shard made with another vocabulary: {advice}")
     for name, wanted in fresh["settings"].items():
-        found = manifest["settings"].get(name, wanted)  # the shard may be older than the setting
-        if found != wanted:
-            raise DataError(f"{folder} holds a shard made with {name}={found!r}, not {wanted!r}: {advice}")
+        used = manifest["settings"].get(name, wanted)  # the shard may be older than the setting
+        if used != wanted:
+            raise DataError(f"{folder} holds a shard made with {name}={used!r}, not {wanted!r}: {advice}")
     recorded, now = manifest["sources"], fresh["sources"]
     if len(recorded) != len(now):
         raise DataError(f"{folder} holds a shard of {len(recorded)} files, and {len(now)} are given: {advice}")

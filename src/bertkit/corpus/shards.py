@@ -3,7 +3,7 @@
     tokens.bin       uint16 where the vocabulary has at most 65,536 entries, else int32; no special tokens
     sentences.bin    (S + 1,) int64 first token of each sentence, and the number of tokens
     documents.bin    (D + 1,) int64 first sentence of each document, and the number of sentences
-    counts.bin       (V,) int64 how often each entry of the vocabulary stands in tokens.bin
+    counts.bin       (V,) int64 how often each entry of the vocabulary is in tokens.bin
     manifest.json    what it was made of and how, and all that was counted
     set_aside.jsonl  what could not be read: file, line, why, and how it begins
     held-out/        another shard, of the documents held out, where such were asked for
@@ -66,7 +66,7 @@ def open_shard(folder: str | Path, tokenizer: Tokenizer) -> TokenShard:
     if manifest is None:
         raise DataError(f"{folder} holds no token shard: there is no {MANIFEST}")
     if not manifest["finished"]:
-        raise DataError(f"the token shard in {folder} is unfinished: write it again with the same sources to go on")
+        raise DataError(f"the token shard in {folder} is unfinished: write it again with the same sources to resume")
     if manifest["vocabulary_sha256"] != vocabulary_sha256(tokenizer):
         raise DataError(
             f"the token shard in {folder} was made with another vocabulary than this of {len(tokenizer.vocabulary)} "
@@ -79,7 +79,7 @@ def open_shard(folder: str | Path, tokenizer: Tokenizer) -> TokenShard:
         if not _rises(folder / name, size):
             raise DataError(
                 f"the token shard is damaged: the bounds in {folder / name} do not rise from 0 to {size}; delete "
-                f"{folder} and write it anew"
+                f"{folder} and write it again"
             )
     return TokenShard(tokens, sentences, documents, manifest)
 
@@ -96,11 +96,11 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     manifest: Any = None
     with suppress(ValueError, RecursionError):
         manifest = json.loads(path.read_bytes())
-    found = manifest.get("format") if isinstance(manifest, dict) else None
-    if not isinstance(manifest, dict) or found is None or (found == FORMAT and not manifest.keys() >= _KEYS):
+    version = manifest.get("format") if isinstance(manifest, dict) else None
+    if not isinstance(manifest, dict) or version is None or (version == FORMAT and not manifest.keys() >= _KEYS):
         raise DataError(f"{path} is not the manifest of a token shard: delete the folder or choose another")
-    if found != FORMAT:
-        raise DataError(f"{path} is of format {found!r}, this bertkit reads {FORMAT}: write the shard anew")
+    if version != FORMAT:
+        raise DataError(f"{path} is of format {version!r}, this bertkit reads {FORMAT}: write the shard again")
     return manifest
 
 
@@ -129,7 +129,7 @@ def vocabulary_sha256(tokenizer: Tokenizer) -> str:
 def _rises(path: Path, size: int) -> bool:
     """Whether the bounds in a file begin with 0, end with ``size``, and each is above the one before.
 
-    Compiled code follows them without a check of its own. They are read a few at a time, and not through the memory
+    Compiled code follows them unchecked. They are read a few at a time, and not through the memory
     map, so that those of a large shard do not stay in memory.
     """
     before, first = np.int64(-1), 0
@@ -142,10 +142,10 @@ def _rises(path: Path, size: int) -> bool:
 
 def _map(path: Path, dtype: str, length: int) -> np.ndarray:
     expected = length * np.dtype(dtype).itemsize
-    found = path.stat().st_size if path.is_file() else 0
-    if found != expected:
+    size = path.stat().st_size if path.is_file() else 0
+    if size != expected:
         raise DataError(
-            f"the token shard is damaged: {path} has {found} bytes, its manifest says {expected}; delete it and write "
-            "it anew"
+            f"the token shard is damaged: {path} has {size} bytes, its manifest says {expected}; delete it and write "
+            "it again"
         )
     return np.memmap(path, dtype, "r").view(np.ndarray)

@@ -25,7 +25,7 @@ class TextRow(NamedTuple):
     """The text of one row of a file, or the reason why it cannot be read."""
 
     line: int  # where it begins, from 1; in parquet and python-docs the number of the row
-    text: str  # or, if it cannot be read, what stands there as far as known
+    text: str  # or, if it cannot be read, the raw content as far as known
     problem: str = ""  # why it cannot be read: what an error says after the location
     invalid: str = ""  # why bytes are not UTF-8, for which the text holds replacement characters; worded likewise
 

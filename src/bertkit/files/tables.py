@@ -1,6 +1,6 @@
 """Rows of csv, tsv, jsonl and parquet files by column, each with its line; a row that cannot be read says why.
 
-Blank lines may stand at the end of a file; before other rows they are bad rows.
+Blank lines are accepted at the end of a file; before other rows they are bad rows.
 """
 
 import csv
@@ -24,7 +24,7 @@ class Row(NamedTuple):
     values: Mapping[str, Any] = {}  # by column; none if there is a problem
     problem: str = ""  # why the row cannot be read: what an error says after the location
     invalid: str = ""  # why bytes are not UTF-8, for which the values hold replacement characters; worded likewise
-    text: str = ""  # what stands there, as far as known, if there is a problem
+    text: str = ""  # the raw content, as far as known, if there is a problem
     is_blank: bool = False
 
 
@@ -74,7 +74,7 @@ def named_rows(
     """Rows of fields by column name.
 
     Args:
-        quoted: whether fields may stand in quotes: errors name what may be wrong.
+        quoted: whether fields may be in quotes: errors name what may be wrong.
         may_be_wider: accept rows with more fields than names, and drop those.
     """
 

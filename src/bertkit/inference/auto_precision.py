@@ -1,4 +1,4 @@
-"""The fastest precision that stays close to float32, found by trying on this machine."""
+"""The fastest precision that stays close to float32, chosen by trial on this machine."""
 
 import hashlib
 import json
@@ -47,7 +47,7 @@ class PrecisionChoice:
 
 
 def choose_precision(encoder: Encoder, tokenizer: Tokenizer) -> PrecisionChoice:
-    """Try each precision on a fixed sample of texts, or recall what was found for these weights on this machine.
+    """Try each precision on a fixed sample of texts, or recall the choice for these weights on this machine.
 
     Kept in the folder ``bertkit`` of the user's cache ($XDG_CACHE_HOME, else ~/.cache), where it can be written.
     """
@@ -84,9 +84,9 @@ def _try_each(encoder: Encoder, tokenizer: Tokenizer) -> PrecisionChoice:
         if cosine >= CLOSEST_COSINE and seconds < fastest:
             choice, fastest = precision, seconds
     where = cpu_name() if device.type == "cpu" else torch.cuda.get_device_name(device)
-    found = ", ".join(findings)
+    tried = ", ".join(findings)
     return PrecisionChoice(
-        choice, f"precision: {choice}, the fastest within cosine {CLOSEST_COSINE} of float32 on {where} ({found})"
+        choice, f"precision: {choice}, the fastest within cosine {CLOSEST_COSINE} of float32 on {where} ({tried})"
     )
 
 

@@ -28,7 +28,7 @@ class EmbedOptions:
     pooling: str | None = None  # a name from POOLINGS; without a checkpoint's word, "mean"
     layers: str = "last"  # which hidden states are pooled: a name from NAMED_LAYERS, or "mean:1,-1"
     normalize: bool | None = None  # scale vectors to length 1; without a checkpoint's word, no
-    dimensions: int | None = None  # keep the first so many components, before normalizing (Kusupati et al. 2022)
+    dimensions: int | None = None  # keep the first N components, before normalizing (Kusupati et al. 2022)
     prompt: str | None = None  # put before every text
     prompt_name: str | None = None  # or one of the checkpoint's prompts by name
     max_length: int | None = None  # longest sequence in tokens, special tokens included
@@ -147,7 +147,7 @@ class _Plan:
     normalize: bool
     prompt: str
     prompt_length: int  # tokens at the start that are not pooled
-    empty_length: int  # tokens of a text without a single one of its own
+    empty_length: int  # tokens of an empty text
     max_length: int
     dimensions: int
 
@@ -181,7 +181,7 @@ class _Plan:
         return encodings
 
     def pool(
-        self, runner: Runner, batch: Batch, owned: Tensor, places: Tensor, skipped: Tensor
+        self, runner: Runner, batch: Batch, owned: Tensor, num_before: Tensor, skipped: Tensor
     ) -> tuple[Tensor, Tensor]:
         """What each window gives its text, from the tokens it owns; as `pool_windows`."""
         device = runner.device
@@ -191,7 +191,7 @@ class _Plan:
             runner.encoder(batch, with_hidden_states=not self.layers.is_last, with_pooled=self.pooling == "pooler"),
             batch.first_tokens + skipped.to(device),
             batch.first_tokens[:, None] + owned.to(device),
-            places.to(device),
+            num_before.to(device),
         )
 
     def finish(self, values: Tensor, weights: Tensor) -> np.ndarray:
@@ -232,10 +232,10 @@ def _embed_chunk(
     runner: Runner, encodings: Encodings, num_texts: int, plan: _Plan, progress: tqdm
 ) -> tuple[Tensor, Tensor]:
     """(num_texts, D) values and (num_texts,) weights: every window adds what it owns to the text it is from."""
-    owned, places, skipped = _owned_tokens(encodings, plan.prompt_length)
+    owned, num_before, skipped = _owned_tokens(encodings, plan.prompt_length)
 
     def forward(batch: Batch, indices: np.ndarray) -> Tensor:
-        values, weights = plan.pool(runner, batch, owned[indices], places[indices], skipped[indices])
+        values, weights = plan.pool(runner, batch, owned[indices], num_before[indices], skipped[indices])
         return torch.cat([values, weights[:, None]], dim=1)
 
     def on_batch(indices: np.ndarray) -> None:
@@ -257,17 +257,17 @@ def _embed_chunk(
 
 
 def _owned_tokens(encodings: Encodings, prompt_length: int) -> tuple[Tensor, Tensor, Tensor]:
-    """(W, 2) the tokens that each window pools, (W,) how many tokens of its text stand before them, and (W,) how many
+    """(W, 2) the tokens that each window pools, (W,) how many tokens of its text come before them, and (W,) how many
     at its start are skipped as a prompt that is not pooled."""
     owned = encodings.owned.copy()
     lengths = owned[:, 1] - owned[:, 0]
     before = np.cumsum(lengths) - lengths
     first = np.flatnonzero(owned[:, 0] == 0)  # the first window of each text
-    places = before - np.repeat(before[first], np.diff([*first, len(owned)]))
+    num_before = before - np.repeat(before[first], np.diff([*first, len(owned)]))
     skipped = np.zeros(len(owned), np.int64)
     skipped[first] = np.minimum(prompt_length, owned[first, 1] - 1)
     owned[:, 0] += skipped
-    return torch.from_numpy(owned), torch.from_numpy(places + skipped), torch.from_numpy(skipped)
+    return torch.from_numpy(owned), torch.from_numpy(num_before + skipped), torch.from_numpy(skipped)
 
 
 def _prompt(options: EmbedOptions, settings: SentenceSettings) -> str:

@@ -1,4 +1,4 @@
-"""What stands behind a [MASK]?"""
+"""Fill-mask: the most likely tokens for each [MASK]."""
 
 from dataclasses import dataclass
 
@@ -32,7 +32,7 @@ class FilledMask:
 
 
 def fill_mask(runner: Runner, text: str, *, top_k: int = 5, on_long: OnLong = "error") -> list[FilledMask]:
-    """Predict every [MASK] in a text, in the order they stand (Devlin et al. 2018, section 3.1).
+    """Predict every [MASK] in a text, in order (Devlin et al. 2018, section 3.1).
 
     With ``on_long="truncate"`` a cut is announced by a TruncationWarning. With ``on_long="window"`` each [MASK] of a
     long text is predicted in the window that shows it the most context.

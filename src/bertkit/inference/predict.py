@@ -71,7 +71,7 @@ def predict_stream(
     """Predict in bounded memory.
 
     Args:
-        examples: whatever ``read`` makes an example of; with a length, the progress bar shows the total.
+        examples: what ``read`` turns into an example; with a length, the progress bar shows the total.
         read: None: `TextTask.example`.
         decode: what makes predictions of logits; None: the task.
 

@@ -1,4 +1,4 @@
-"""How likely is a text to a masked language model? Each token is hidden in turn and guessed from the others."""
+"""Pseudo-log-likelihood of texts: each token is masked in turn and predicted from the others."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -16,7 +16,7 @@ from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.ragged import ranges
 
 Method = Literal["plain", "l2r"]
-"""What is hidden beside the token that is guessed: "plain", nothing; "l2r", the later pieces of the same word."""
+"""What is hidden besides the token that is guessed: "plain", nothing; "l2r", the later pieces of the same word."""
 
 _TOKENS_AT_A_TIME = 1 << 20
 """Of masked copies that are held at once."""
@@ -56,7 +56,7 @@ def token_log_probs(
     if method not in ("plain", "l2r"):
         raise UsageError(f"method={method!r}: expected 'plain' or 'l2r'")
     encodings = runner.tokenizer.encode_batch(texts, max_length=runner.max_positions, with_offsets=method == "l2r")
-    tokens = np.flatnonzero(~encodings.special_tokens_mask)  # (C,) places in the packed row; one copy for each
+    tokens = np.flatnonzero(~encodings.special_tokens_mask)  # (C,) indices in the packed row; one copy for each
     text_of_token = np.repeat(np.arange(len(encodings)), encodings.seqlens)[tokens]  # (C,)
     num_hidden = _pieces_to_the_end(encodings.word_ids)[tokens] if method == "l2r" else np.ones_like(tokens)
     log_probs = np.empty(len(tokens))
@@ -66,8 +66,8 @@ def token_log_probs(
             own = slice(first, last)
             copies = encodings.take(text_of_token[own])
             positions = tokens[own] - encodings.cu_seqlens[text_of_token[own]]
-            places = ranges(copies.cu_seqlens[:-1] + positions, num_hidden[own])
-            copies.input_ids[places] = runner.tokenizer.mask_id  # they are copies: `take` has made them
+            hidden_tokens = ranges(copies.cu_seqlens[:-1] + positions, num_hidden[own])
+            copies.input_ids[hidden_tokens] = runner.tokenizer.mask_id  # they are copies: `take` has made them
             _guess(runner, copies, positions, encodings.input_ids[tokens[own]], log_probs[own], bar)
     num_tokens = np.bincount(text_of_token, minlength=len(encodings))
     return np.split(log_probs, np.cumsum(num_tokens)[:-1]) if len(encodings) else []

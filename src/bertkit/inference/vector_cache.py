@@ -1,7 +1,7 @@
-"""Vectors kept on disk: the vector of a text is computed once, whatever texts it is asked for with.
+"""A cache of vectors on disk: the vector of a text is computed once, regardless of the other texts.
 
 A folder holds parts, each a npy file of rows (hash of the text, vector) whose name is the hash of its rows. A part
-appears whole and is never changed; one that does not hold what its name says is computed anew. Several processes may
+appears whole and is never changed; one that does not match its name is computed again. Several processes may
 use a folder at once: at worst both compute what neither has written yet.
 """
 
@@ -19,10 +19,10 @@ _HASH_BYTES = 16
 def kept_vectors(
     folder: Path, texts: Sequence[str], compute: Callable[[list[str]], Iterator[np.ndarray]]
 ) -> np.ndarray:
-    """The vectors of texts: as the folder has them; what it has not is computed, and kept part by part.
+    """Vectors of texts, read from the cache; missing vectors are computed and appended part by part.
 
     Args:
-        folder: for vectors of one model and one way to make them; it is made where it is not.
+        folder: for vectors of one model and one way to make them; made if it does not exist.
         texts: N of them, at least one.
         compute: (n, E) float32 arrays for some texts after another; called once with all that are missing, if any are.
 
@@ -32,20 +32,20 @@ def kept_vectors(
     folder.mkdir(parents=True, exist_ok=True)
     keys = [_hash(text) for text in texts]
     parts = list(_whole_parts(folder))
-    places = {key: (part, row) for part, rows in enumerate(parts) for row, key in enumerate(_keys(rows))}
-    missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in places}
+    rows_by_key = {key: (part, row) for part, rows in enumerate(parts) for row, key in enumerate(_keys(rows))}
+    missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in rows_by_key}
     if missing:
         waiting = iter(missing)
         for vectors in compute(list(missing.values())):
             new = [next(waiting) for _ in vectors]
-            places |= {key: (len(parts), row) for row, key in enumerate(new)}
+            rows_by_key |= {key: (len(parts), row) for row, key in enumerate(new)}
             parts.append(_keep(folder, new, vectors))
-    found = np.empty((len(texts), parts[-1]["vector"].shape[1]), np.float32)
-    part_of, row_of = np.array([places[key] for key in keys]).T
+    vectors_of_texts = np.empty((len(texts), parts[-1]["vector"].shape[1]), np.float32)
+    part_of, row_of = np.array([rows_by_key[key] for key in keys]).T
     for part in np.unique(part_of):
         (here,) = np.nonzero(part_of == part)
-        found[here] = parts[part]["vector"][row_of[here]]
-    return found
+        vectors_of_texts[here] = parts[part]["vector"][row_of[here]]
+    return vectors_of_texts
 
 
 def _keep(folder: Path, keys: list[bytes], vectors: np.ndarray) -> np.ndarray:
@@ -58,7 +58,7 @@ def _keep(folder: Path, keys: list[bytes], vectors: np.ndarray) -> np.ndarray:
 
 
 def _whole_parts(folder: Path) -> Iterator[np.ndarray]:
-    """The rows of every part, mapped into memory; damaged ones are taken away."""
+    """The rows of every part, mapped into memory; damaged ones are deleted."""
     for path in sorted(folder.glob("[0-9a-f]" * (2 * _HASH_BYTES) + ".npy")):
         try:
             rows = np.load(path, mmap_mode="r", allow_pickle=False)
