@@ -1,4 +1,4 @@
-"""Learning from few examples: groups of pairs, the loss that tells them apart, the linear layer, what is saved."""
+"""Learning from few examples: pairs, the loss that tells them apart, the linear layer, what is saved."""
 
 import json
 import math
@@ -75,11 +75,11 @@ def texts_of(feed: ContrastFeed, position: int) -> np.ndarray:
     """(P, 2) the texts and partners of a batch, by their lengths."""
     batch = feed.batch(position, 0.0)
     texts = np.array(batch.batch.seqlens) - 3  # [CLS], [SEP]; the first text has one word
-    assert (feed.data.labels[texts].reshape(batch.labels.shape) == batch.labels.numpy()).all()
+    assert (feed.data.labels[texts] == batch.labels.numpy()).all()
     return texts.reshape(-1, 2)
 
 
-# ---- groups of pairs
+# ---- pairs
 
 
 def test_every_text_is_drawn_alike_with_all_partners_of_its_class() -> None:
@@ -105,12 +105,11 @@ def test_a_batch_is_a_function_of_seed_and_position() -> None:
         first = texts_of(feed_of(labels, 20), position)
         assert (texts_of(feed_of(labels, 20), position) == first).all()
         assert not (texts_of(feed_of(labels, 20, seed=6), position) == first).all()
-    for batch_size, groups, pairs in ((2, 1, 2), (15, 1, 15), (16, 1, 16), (20, 2, 20), (33, 3, 33), (35, 3, 33)):
+    for batch_size in (2, 15, 16, 20, 33, 35):
         batch = feed_of(labels, batch_size).batch(1, 0.0)
-        assert batch.labels.shape == (groups, 2 * pairs // groups) and len(batch) == groups
+        assert batch.labels.shape == (2 * batch_size,) and len(batch) == 2 * batch_size
         parts = batch.split(2)
-        assert torch.cat([part.batch.input_ids for part in parts]).equal(batch.batch.input_ids)
-        assert len(parts) == min(2, groups) and all(part.group_size == batch.group_size for part in parts)
+        assert torch.cat([part.batch.input_ids for part in parts]).equal(batch.batch.input_ids) and len(parts) == 2
     with pytest.raises(UsageError, match="batch_size=1"):
         feed_of(labels, 1)
 
@@ -123,25 +122,21 @@ def test_the_loss_is_that_of_a_plain_loop() -> None:
     model = our_model("vector_classification", 5, num_labels=5)
     feed = feed_of([0, 1, 2, 3] * 4, 33)
     batch = feed.batch(2, 0.0)
-    batch.labels[0, 3] = 4  # alone in its group
+    batch.labels[3] = 4  # alone in the batch
     totals = task.totals(batch)
-    whole = task.loss(outputs_of(model.network, batch), batch, totals)
-    parts = [task.loss(outputs_of(model.network, part), part, totals) for part in batch.split(3)]
-    assert len(parts) == 3 and sum(part.value.item() for part in parts) == pytest.approx(whole.value.item(), rel=1e-5)
-    assert torch.allclose(torch.stack([part.sums for part in parts]).sum(0), whole.sums, rtol=1e-5)
+    whole = task.loss(task.vectors(outputs_of(model.network, batch)), batch, totals)
 
     hidden = model.encoder(batch.batch).last_hidden_state.detach().double().split(batch.batch.seqlens)
     vectors = [states.mean(0) / states.mean(0).norm() for states in hidden]
     losses, right = [], 0
-    for group, labels in enumerate(batch.labels.tolist()):
-        inside = vectors[group * len(labels) : (group + 1) * len(labels)]
-        for place, label in enumerate(labels):
-            others = [other for other in range(len(labels)) if other != place]
-            scores = {other: float(inside[place] @ inside[other]) / TEMPERATURE for other in others}
-            log_sum = math.log(sum(math.exp(score) for score in scores.values()))
-            found = [log_sum - scores[other] for other in others if labels[other] == label]
-            losses += [sum(found) / len(found)] if found else []
-            right += labels[max(scores, key=scores.__getitem__)] == label
+    labels = batch.labels.tolist()
+    for place, label in enumerate(labels):
+        others = [other for other in range(len(labels)) if other != place]
+        scores = {other: float(vectors[place] @ vectors[other]) / TEMPERATURE for other in others}
+        log_sum = math.log(sum(math.exp(score) for score in scores.values()))
+        found = [log_sum - scores[other] for other in others if labels[other] == label]
+        losses += [sum(found) / len(found)] if found else []
+        right += labels[max(scores, key=scores.__getitem__)] == label
     assert totals.item() == len(losses) == 65
     assert whole.value.item() == pytest.approx(sum(losses) / len(losses), rel=1e-4)
     metrics = task.metrics(whole.sums)

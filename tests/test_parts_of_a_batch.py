@@ -13,10 +13,11 @@ from random_models import error, our_model
 from bertkit import Model
 from bertkit.batch import LabeledBatch
 from bertkit.finetuning import Finetuning, FinetuningSettings
-from bertkit.tasks import FewShotClassification, TextTask
+from bertkit.tasks import FewShotClassification, Loss, TextTask
 from bertkit.tasks.few_shot import ContrastFeed
 from bertkit.tokenizer.layout import Layout
-from bertkit.training import TrainingSettings, compute_gradients, outputs_of, trainer
+from bertkit.training import TrainingSettings, compute_gradients, compute_gradients_of_vectors, outputs_of, trainer
+from bertkit.transformer.kernels import training_kernels
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -53,6 +54,51 @@ def model_and_batch(task: str) -> tuple[Model, TextTask, LabeledBatch]:
     return model, TASKS[task], data.take(np.arange(len(data)))
 
 
+def gradients_of_vectors(
+    model: Model, task: TextTask, batch: LabeledBatch, parts: Sequence[LabeledBatch], **options: Any
+) -> Loss:
+    def loss(vectors: torch.Tensor) -> tuple[Loss, torch.Tensor]:
+        found = task.loss(vectors.requires_grad_(), batch, task.totals(batch))
+        return Loss(found.value.detach(), found.sums), torch.autograd.grad(found.value, vectors)[0]
+
+    return compute_gradients_of_vectors(
+        list(model.network.parameters()), parts, lambda part: task.vectors(outputs_of(model.network, part)), loss,
+        **options,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_loss_of_vectors_is_that_of_one_graph_with_the_same_dropout(dtype: torch.dtype) -> None:
+    """The vectors of all parts in one graph, and the loss of the batch on top, against a graph for each part."""
+    found = []
+    for num_threads in (1, 4):  # with one the parts are computed twice, with four they keep their activations
+        model, task, batch = model_and_batch("few-shot-classification")
+        for module in model.network.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = 0.2
+        model.network.train()
+        parts = batch.split(3)
+        torch.set_num_threads(num_threads)
+        loss = gradients_of_vectors(model, task, batch, parts, dtype=dtype, seed=9)
+        torch.set_num_threads(1)
+        found.append((loss.value, [p.grad.clone() for p in model.network.parameters() if p.grad is not None]))
+    assert found[0][0] == found[1][0] and all(map(torch.equal, found[0][1], found[1][1]))
+
+    vectors = []
+    for number, part in enumerate(parts):
+        with training_kernels(dtype, 9 * 1_000_003 + number):
+            vectors.append(task.vectors(outputs_of(model.network, part)))
+    whole = task.loss(torch.cat(vectors), batch, task.totals(batch)).value
+    model.network.zero_grad()
+    whole.backward()
+    expected = [p.grad.to_dense() for p in model.network.parameters() if p.grad is not None]
+    assert float(whole.detach()) == pytest.approx(float(found[0][0]), rel=1e-6)
+    assert len(expected) == len(found[0][1])
+    assert max(error(*pair) for pair in zip(found[0][1], expected, strict=True)) < (
+        1e-5 if dtype == torch.float32 else 0.02
+    )
+
+
 @pytest.mark.parametrize("task", [*TASKS, "few-shot-classification"])
 def test_gradients_and_losses_are_those_of_the_whole_batch(task: str) -> None:
     model, kind, batch = model_and_batch(task)
@@ -61,9 +107,12 @@ def test_gradients_and_losses_are_those_of_the_whole_batch(task: str) -> None:
     for parts in (batch.split(1), batch.split(2, MOST_TOKENS)):
         for parameter in parameters:
             parameter.grad = None
-        found = compute_gradients(
-            parameters, parts, lambda part: kind.loss(outputs_of(model.network, part), part, totals)
-        )
+        if kind.of_vectors:
+            found = [gradients_of_vectors(model, kind, batch, parts)]
+        else:
+            found = compute_gradients(
+                parameters, parts, lambda part: kind.loss(outputs_of(model.network, part), part, totals)
+            )
         gradients.append(torch.cat([p.grad.flatten().clone() for p in parameters if p.grad is not None]))
         losses.append(sum(float(loss.value) for loss in found))
         metrics.append(kind.metrics(torch.stack([loss.sums for loss in found]).sum(0)))

@@ -40,12 +40,12 @@ from bertkit.training import (
     TrainingState,
     checkpoints,
     compute_gradients,
+    differences,
     evaluate,
     learning_rate_factor,
     load_state,
     make_optimizer,
     outputs_of,
-    same_bits_threads,
     stop_signals,
 )
 
@@ -335,7 +335,7 @@ def test_a_run_that_stopped_anywhere_ends_with_the_same_bits(tmp_path: Path, opt
         again = load(folder / "model")
         kept = optimizer_of(again, settings)
         state = load_state(folder, again.network, kept)
-        assert state.step == stop_after and same_bits_threads(state) is None
+        assert state.step == stop_after and not list(differences(state, 1))
         assert trainer_of(again, run, settings, optimizer=kept, state=state).train() == "finished"
         assert_same_bits(weights(again), weights(whole))
 
@@ -409,8 +409,11 @@ def test_checkpoints_of_others_are_refused(tmp_path: Path) -> None:
 
 
 def test_another_number_of_threads_is_told() -> None:
-    assert same_bits_threads(TrainingState(num_threads=torch.get_num_threads())) is None
-    assert "OMP_NUM_THREADS=99" in same_bits_threads(TrainingState(num_threads=99))
+    assert not list(differences(TrainingState(num_threads=torch.get_num_threads()), 1))
+    (line,) = differences(TrainingState(num_threads=99), 1)
+    assert "OMP_NUM_THREADS=99" in line
+    (line,) = differences(TrainingState(num_ranks=3), 1)
+    assert "3 ranks" in line
 
 
 def test_a_loss_that_is_no_number_stops_with_its_place(tmp_path: Path) -> None:

@@ -41,8 +41,8 @@ def command(
     Parameters
     ----------
     data
-        Examples with labels for the task that the model was trained for: csv, tsv or jsonl; for some tasks CoNLL or
-        SQuAD json. Labels are matched by name; one that the model does not know is an error.
+        Examples with labels for the task that the model was trained for: csv, tsv, jsonl or parquet; for some tasks
+        CoNLL or SQuAD json. Labels are matched by name; one that the model does not know is an error.
     suite
         Grammatical minimal pairs, a file or a folder: jsonl as of BLiMP, txt as of Zorro. The score is the share of
         pairs in which the good sentence is the more likely one.

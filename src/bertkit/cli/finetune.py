@@ -8,6 +8,7 @@ from cyclopts import Parameter
 
 from bertkit.cli.models import EMBEDDING_MODEL
 from bertkit.cli.output import emit, note
+from bertkit.errors import UsageError
 from bertkit.tasks import TASKS, task_kind
 from bertkit.tokenizer.layout import OnLong
 
@@ -63,7 +64,8 @@ def command(
 
     What is not given is as in the BERT paper, such as batches of 32; but for learning rate and epochs, which go by the
     encoder's width and the number of examples. The last line compares the result on dev with what is reached without
-    fine-tuning. Ctrl-C or SIGTERM finishes the step, saves and leaves; --resume goes on.
+    fine-tuning. Ctrl-C or SIGTERM finishes the step, saves and leaves; --resume continues. Under torchrun every process
+    computes its share of each batch.
 
     Parameters
     ----------
@@ -121,7 +123,7 @@ def command(
     from bertkit.cli.labeled_files import columns_of, read_both, tell_of
     from bertkit.finetuning import PAPER, SWEEPS, Finetuning, FinetuningSettings
     from bertkit.finetuning import sweep as run_sweep
-    from bertkit.training import stop_signals
+    from bertkit.training import Ranks, stop_signals
 
     given: dict[str, Any] = {
         "num_epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate, "max_length": max_length,
@@ -135,17 +137,34 @@ def command(
     if defaults == "paper":
         settings = settings.completed(PAPER)
     *examples, set_aside = read_both(task_kind(task), train, dev, columns_of(columns), asked, skip_bad)
-    tell_of(set_aside)
+    ranks = Ranks.from_environment(device)
+    if ranks.is_first:
+        tell_of(set_aside)
+    if sweep is not None and ranks.num_ranks > 1:
+        raise UsageError("--sweep runs in one process: start it without torchrun")
     files = {"training": train} | ({} if dev is None else {"dev": dev})
     run = Finetuning(
-        out, model, task, settings, asked, device=device, tell=note, files=files, num_set_aside=len(set_aside)
+        out,
+        model,
+        task,
+        settings,
+        asked,
+        device=device,
+        tell=note,
+        files=files,
+        num_set_aside=len(set_aside),
+        ranks=ranks,
     )
     with stop_signals(note) as should_stop:
         if sweep is None:
             outcome = run.start(*examples, resume=resume, should_stop=should_stop)
         else:
             outcome = run_sweep(run, SWEEPS[sweep], *examples, resume=resume, should_stop=should_stop)
+        ranks.leave()
+    if not ranks.is_first:
+        ranks.exit()
     if outcome.reason == "stopped":
         note(f"stopped and saved; go on with: bertkit finetune ... --out {out} --resume")
     emit([{"model": str(out), "reason": outcome.reason, "step": outcome.step, "best_step": outcome.best_step,
            "rows_set_aside": len(set_aside), **outcome.metrics}])  # fmt: skip
+    ranks.exit()

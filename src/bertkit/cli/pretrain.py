@@ -1,6 +1,5 @@
 """bertkit pretrain"""
 
-import os
 import sys
 from functools import partial
 from pathlib import Path
@@ -108,6 +107,4 @@ def command(
                 }
             ]
         )
-    if ranks.num_ranks > 1:  # communication threads of torch occasionally abort a process that exits normally
-        sys.stdout.flush()
-        os._exit(0)
+    ranks.exit()

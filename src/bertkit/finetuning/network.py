@@ -4,12 +4,18 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
+from torch import Tensor
+
+from bertkit.batch import Batch, LabeledEncodings
 from bertkit.checkpoint.checkpoint import TrainedTask
 from bertkit.errors import MissingHeadError, UsageError
 from bertkit.finetuning.settings import FinetuningSettings
+from bertkit.inference import Runner
 from bertkit.model import Model, load
 from bertkit.tasks import TextTask
 from bertkit.tokenizer.layout import Layout
+from bertkit.training import without_dropout
 
 
 def model_to_train(name: str, task: TextTask, settings: FinetuningSettings, tell: Callable[[str], None]) -> Model:
@@ -26,7 +32,7 @@ def model_to_train(name: str, task: TextTask, settings: FinetuningSettings, tell
         new.append("pooler")
         model = load(name, heads=new[:1], new=new, label_names=task.label_names, device="cpu", seed=settings.seed)
         tell(f"{name} has no pooler: a new one is trained")
-    vectors = replace(model.sentence_settings, normalize=True) if task.trains_vectors else None
+    vectors = replace(model.sentence_settings, normalize=True) if task.of_vectors else None
     model.checkpoint.sentence, model.checkpoint.problem_type = vectors, task.problem_type
     longest = model.config.max_position_embeddings
     if settings.max_length is not None and settings.max_length > longest:
@@ -66,3 +72,18 @@ def rate_factor(num_layers: int, layer_decay: float) -> Callable[[str], float]:
 def _layer_of(name: str, default: int) -> int:
     found = re.search(r"\blayers\.(\d+)\.", name)
     return default if found is None else int(found.group(1))
+
+
+def fit_head(model: Model, data: LabeledEncodings) -> None:
+    """Fit the weights of the head that are not trained by gradients to the encoder as it is now."""
+
+    def encode(read: Callable[..., Tensor]) -> Tensor:
+        runner = Runner(model.network, model.tokenizer, model.encoder)
+
+        def forward(batch: Batch, indices: np.ndarray) -> Tensor:
+            return read(runner.encoder(batch, with_pooled=False), batch).float().cpu()
+
+        return runner.run(data.encodings, forward)
+
+    with without_dropout(model.network):
+        model.trained.task.fit_head(model.network, encode, data.labels)

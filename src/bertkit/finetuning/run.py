@@ -15,12 +15,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from bertkit.batch import Batch, LabeledEncodings
+from bertkit.batch import LabeledEncodings
 from bertkit.checkpoint import save_checkpoint
 from bertkit.checkpoint.config_file import read_config
 from bertkit.device import cpu_name, resolve_device
@@ -30,9 +29,9 @@ from bertkit.files.json_files import member, read_json, write_json
 from bertkit.files.whole_files import whole_folder
 from bertkit.finetuning.adapters import add_adapters, read_adapter, without_adapters, write_adapter
 from bertkit.finetuning.baselines import baselines_of, comparison, higher_is_better
-from bertkit.finetuning.network import freeze, model_to_train, rate_factor
+from bertkit.finetuning.network import fit_head, freeze, model_to_train, rate_factor
 from bertkit.finetuning.settings import PAPER, FinetuningSettings, default_settings
-from bertkit.inference import PredictReport, Runner
+from bertkit.inference import PredictReport
 from bertkit.inference.truncation import warn_of_truncation
 from bertkit.locate import locate, transformer_folder
 from bertkit.model import Model, load
@@ -41,14 +40,15 @@ from bertkit.tasks import TextTask, task_kind
 from bertkit.training import (
     CombinedOptimizer,
     MetricsLog,
+    Ranks,
     Trainer,
     TrainingState,
     checkpoint_folder,
     checkpoints,
     claim_run_folder,
+    differences,
     load_state,
     make_optimizer,
-    same_bits_threads,
     without_dropout,
 )
 
@@ -84,6 +84,7 @@ class Finetuning:
     num_set_aside: int = 0  # rows of them that could not be used, for the card too
     resumable: bool = True  # keep a checkpoint for each epoch; else only of the best
     compare: bool = True  # with what is reached without fine-tuning, on the dev examples
+    ranks: Ranks = field(default_factory=Ranks)  # the processes that train together; the first one writes
 
     def start(
         self,
@@ -102,6 +103,8 @@ class Finetuning:
             TrainingError: a loss that is no longer a number.
         """
         run = replace(self, settings=self._complete_settings(len(train)))
+        if not self.ranks.is_first:
+            run.tell = lambda line: None
         return run._start(train, dev, resume=resume, should_stop=should_stop)
 
     def _complete_settings(self, num_examples: int) -> FinetuningSettings:
@@ -119,13 +122,16 @@ class Finetuning:
         """As `start`; the settings have no gaps."""
         if self.settings.patience is not None and not dev:
             raise UsageError(f"patience={self.settings.patience} needs dev examples, by which to see improvement")
+        if self.settings.batch_size < self.ranks.num_ranks:
+            raise UsageError(f"batch_size={self.settings.batch_size} is less than the {self.ranks.num_ranks} ranks")
         if (self._run / GRID).is_file():
             raise UsageError(
                 f"{self.out} holds a sweep: go on with it by --sweep and --resume, or choose another folder"
             )
         claim = partial(claim_run_folder, self.out, self._run / "settings.json", self.facts(train, dev), resume=resume)
         is_there = self.out.is_dir() and any(self.out.iterdir())
-        if is_there:
+        self.ranks.wait()
+        if is_there and self.ranks.is_first:
             claim()
         if (self.out / "config.json").is_file():
             return self._outcome_of_before()
@@ -134,7 +140,7 @@ class Finetuning:
         if dev:
             self._encoded(model, dev)  # what is wrong with them shows before hours of training
         self._best_by(model.trained.task)
-        if not is_there:
+        if not is_there and self.ranks.is_first:
             claim()  # only now, as everything that may be wrong with the examples was seen
         model.network.to(resolve_device(self.device))
         self._choose_what_learns(model)
@@ -143,11 +149,13 @@ class Finetuning:
         try:
             reason = trainer.train()
         except DataError:
-            if not trainer.state.step:  # dev examples that are no use, as the first evaluation shows
+            if (
+                not trainer.state.step and self.ranks.is_first
+            ):  # dev examples that are no use, as the first evaluation shows
                 shutil.rmtree(self._run)
             raise
         outcome = Outcome(reason, trainer.state.step, trainer.state.best_step, {})
-        if reason == "stopped":
+        if reason == "stopped" or not self.ranks.is_first:
             return outcome
         self._finish(model, data, outcome)
         facts, intervals = {"training": self._data_facts("training", train, data)}, {}
@@ -223,15 +231,16 @@ class Finetuning:
         task, layout = model.trained.task, model.trained.layout
         encodings = task.encode(model.tokenizer, examples, layout)
         num_cut, num_tokens_cut = encodings.num_texts_cut, int(encodings.num_tokens_cut.sum())
-        remedy = "raise max_length, or choose on_long='window'"
-        warn_of_truncation(len(examples), num_cut, num_tokens_cut, remedy, stacklevel=4)
+        if self.ranks.is_first:
+            remedy = "raise max_length, or choose on_long='window'"
+            warn_of_truncation(len(examples), num_cut, num_tokens_cut, remedy, stacklevel=4)
         return task.labeled(examples, encodings)
 
     def _trainer(
         self, model: Model, data: LabeledEncodings, dev: Sequence[Any], should_stop: Callable[[], bool]
     ) -> Trainer:
         task = model.trained.task
-        feed = task.feed(data, self.settings.batch_size, self.settings.seed)
+        feed = task.feed(data, self.settings.batch_size, self.settings.seed, self.ranks.rank, self.ranks.num_ranks)
         settings = self.settings.training(feed.batches_per_epoch)
         if not self.resumable:
             settings = replace(settings, save_every=settings.num_steps)
@@ -256,7 +265,7 @@ class Finetuning:
             save_model=lambda folder, parameters: self._write(model, folder),
             state=state, best_by=best_by, evaluate=evaluate if dev else None,
             higher_is_better=higher_is_better(best_by), patience=self.settings.patience, tell=self.tell,
-            should_stop=should_stop,
+            ranks=self.ranks, should_stop=should_stop,
         )  # fmt: skip
 
     def _best_by(self, task: TextTask) -> str:
@@ -270,9 +279,8 @@ class Finetuning:
         if not found:
             return TrainingState()
         state = load_state(found[-1], model.network, optimizer)
-        self.tell(f"going on after step {state.step}")
-        if warning := same_bits_threads(state):
-            self.tell(warning)
+        for line in (f"going on after step {state.step}", *differences(state, self.ranks.num_ranks)):
+            self.tell(line)
         return state
 
     def _finish(self, model: Model, data: LabeledEncodings, outcome: Outcome) -> None:
@@ -284,7 +292,7 @@ class Finetuning:
                 model.network.load_state_dict(load(best, device="cpu").network.state_dict())
             else:
                 read_adapter(model, best / "adapter")
-        _fit_head(model, data)
+        fit_head(model, data)
         model.network.eval()
         task = model.trained.task.fold_target_scaling(model.network.heads[model.trained.task.head])
         model.checkpoint.trained = replace(model.trained, task=task)
@@ -353,6 +361,8 @@ class Finetuning:
         return Outcome(reason, step, best_step, metrics, baselines)
 
     def _log_start(self, model: Model, state: TrainingState) -> None:
+        if not self.ranks.is_first:
+            return
         log = MetricsLog(self._run)
         log.write(
             "start", state.step, time=datetime.now(UTC).isoformat(timespec="seconds"), resumed=state.step > 0,
@@ -365,24 +375,9 @@ class Finetuning:
         log.close()
 
 
-def _fit_head(model: Model, data: LabeledEncodings) -> None:
-    """Fit the weights of the head that are not trained by gradients to the encoder as it is now."""
-
-    def encode(read: Callable[..., Tensor]) -> Tensor:
-        runner = Runner(model.network, model.tokenizer, model.encoder)
-
-        def forward(batch: Batch, indices: np.ndarray) -> Tensor:
-            return read(runner.encoder(batch, with_pooled=False), batch).float().cpu()
-
-        return runner.run(data.encodings, forward)
-
-    with without_dropout(model.network):
-        model.trained.task.fit_head(model.network, encode, data.labels)
-
-
 def _evaluate(model: Model, data: LabeledEncodings, dev: Sequence[Any]) -> dict[str, float]:
     """The metrics on dev examples during training, without dropout."""
-    _fit_head(model, data)
+    fit_head(model, data)
     with without_dropout(model.network):
         return model.evaluate(dev, report=PredictReport())
 

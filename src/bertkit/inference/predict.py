@@ -107,13 +107,12 @@ def head_logits(runner: Runner, task: TextTask, encodings: Encodings, bar: tqdm)
     Args:
         bar: advanced by the number of examples whose first sequence was computed.
     """
-    network, head = runner.network, task.head
-    reads_pooler = network.architecture.reads_pooler(head, network.config)
+    reads_pooler = runner.network.architecture.reads_pooler(task.head, runner.network.config)
     is_first = np.diff(encodings.text_index, prepend=-1) > 0
 
     def forward(batch: Batch, indices: np.ndarray) -> Tensor:
         encoded = runner.encoder(batch, with_pooled=reads_pooler)
-        return network.head_logits(head, encoded, batch).float().cpu()
+        return task.read_out(runner.network, encoded, batch).float().cpu()
 
     def on_batch(indices: np.ndarray) -> None:
         bar.update(int(is_first[indices].sum()))

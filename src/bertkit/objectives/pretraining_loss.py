@@ -5,6 +5,7 @@ means are over the whole batch, however many parts and ranks share it.
 """
 
 import math
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +20,12 @@ _LM_LOSS, _LM_CORRECT, _LM_COUNT, _NSP_LOSS, _NSP_CORRECT, _NSP_COUNT = range(6)
 
 class PretrainingTask:
     """Masked language modeling, and next sentence prediction where the batches have labels for it."""
+
+    of_vectors: ClassVar[bool] = False
+
+    def vectors(self, outputs: NetworkOutput) -> Tensor:
+        """As `Task.vectors`: there are none."""
+        raise NotImplementedError
 
     def totals(self, batch: PretrainingBatch) -> Tensor:
         """(2,) masked tokens and sentence pairs."""

@@ -41,10 +41,10 @@ from bertkit.training import (
     TrainingState,
     checkpoints,
     claim_run_folder,
+    differences,
     evaluate,
     load_state,
     make_optimizer,
-    same_bits_threads,
     tensorboard_writer,
     whole,
     without_dropout,
@@ -252,13 +252,8 @@ class Pretraining:
         state = load_state(saved[-1], network, optimizer)
         if self.ranks.is_first:
             self.tell(f"resuming after step {state.step}, from {saved[-1]}")
-            if warning := same_bits_threads(state):
-                self.tell(warning)
-        if state.num_ranks != self.ranks.num_ranks and self.ranks.is_first:
-            self.tell(
-                f"this run used {state.num_ranks} ranks and resumes with {self.ranks.num_ranks}: the same examples in "
-                "the same order, but sums differ in the last bits"
-            )
+            for line in differences(state, self.ranks.num_ranks):
+                self.tell(line)
         return state
 
     def _log_start(self, model: Model, shard: TokenShard, held_out: TokenShard, feed: PretrainingFeed) -> None:

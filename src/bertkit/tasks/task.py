@@ -32,7 +32,14 @@ class Loss(NamedTuple):
 
 
 class Task(Protocol):
-    """A loss that adds up: over the parts of a batch, and over the ranks that share it."""
+    """A loss that adds up over the parts of a batch and over the ranks that share it; or one of vectors, which reads
+    those of the whole batch."""
+
+    of_vectors: ClassVar[bool]  # whether `loss` takes the vectors of a whole batch, (N, D), as its outputs
+
+    def vectors(self, outputs: Any) -> Tensor:
+        """(n, D) float32: what a loss of vectors reads of the output of the network for a part."""
+        ...
 
     def totals(self, batch: Any) -> Tensor:
         """(k,) float64: what the losses of a batch are divided by, added over ranks before it is used."""
@@ -87,10 +94,11 @@ class TextTask(ABC):
     best_by: ClassVar[str]  # the metric that decides which weights are the best
     on_long: ClassVar[OnLong] = "truncate"  # what is done with examples that are too long, unless asked otherwise
     example_type: ClassVar[type]  # of the examples that it reads
+    feed: ClassVar[type[LabeledFeed]] = LabeledFeed  # the batches of training
     options: ClassVar[Mapping[str, Option]] = {}  # of `of_examples`, by name
     training_defaults: ClassVar[Mapping[str, Any]] = {}  # fine-tuning settings that differ from the usual ones
 
-    trains_vectors: ClassVar[bool] = False  # of a sentence encoder, of length 1, which the model keeps
+    of_vectors: ClassVar[bool] = False  # as `Task.of_vectors`; the model is then saved as a sentence encoder
     problem_type: ClassVar[str | None] = None  # what config.json calls the kind of labels, where published models do
     pipeline: ClassVar[str]  # what the Hugging Face hub calls the task
     peft_type: ClassVar[str | None] = None  # what the PEFT library calls it
@@ -217,8 +225,13 @@ class TextTask(ABC):
         """As `Task.totals`: (1,) rows of labels."""
         return torch.tensor([len(batch.labels)], dtype=torch.float64)
 
+    def vectors(self, outputs: NetworkOutput) -> Tensor:
+        """As `Task.vectors`."""
+        assert outputs.vectors is not None, f"the head of {self.name} has no vectors"
+        return outputs.vectors.float()
+
     @abstractmethod
-    def loss(self, outputs: NetworkOutput, part: LabeledBatch, totals: Tensor) -> Loss:
+    def loss(self, outputs: Any, part: LabeledBatch, totals: Tensor) -> Loss:
         """As `Task.loss`."""
 
     @abstractmethod
@@ -245,13 +258,18 @@ class TextTask(ABC):
             DataError: a label that is missing, unknown, or does not fit the text.
         """
 
+    def read_out(self, network: Network, encoded: EncoderOutput, batch: Batch) -> Tensor:
+        """What `decode` reads, a row for each sequence of a batch or each token: the logits of the head. A task that
+        predicts from vectors gives vectors instead."""
+        return network.head_logits(self.head, encoded, batch)
+
     @abstractmethod
     def decode(self, examples: Sequence[Any], encodings: Encodings, logits: np.ndarray) -> list[Any]:
         """A typed prediction for each example, a frozen dataclass of JSON values; labels are not looked at.
 
         Args:
             encodings: as ``encode`` gave them for these examples.
-            logits: float32, (S, ...) a row for each sequence, or (T, ...) for each token.
+            logits: float32, (S, ...) a row for each sequence, or (T, ...) for each token, as `read_out` gave them.
         """
 
     @abstractmethod
@@ -266,10 +284,6 @@ class TextTask(ABC):
     def with_calibrated_thresholds(self, examples: Sequence[Any], predictions: Sequence[Any]) -> Self:
         """The task with the thresholds that are best on these held-out examples."""
         return self
-
-    def feed(self, data: LabeledEncodings, batch_size: int, seed: int) -> LabeledFeed:
-        """The batches of training."""
-        return LabeledFeed(data, batch_size, seed)
 
     def fit_head(self, network: Network, encode: Encode, labels: np.ndarray) -> None:  # noqa: B027 optional
         """Set the weights of the head that are not trained by gradients; before every evaluation, and at the end.

@@ -5,7 +5,13 @@ Gives: trained weights, checkpoints that a run goes on from to the bit, metrics 
 May import: errors, files, executor, batch, transformer, heads, tasks.
 """
 
-from bertkit.training.gradients import compute_gradients, evaluate, outputs_of, without_dropout
+from bertkit.training.gradients import (
+    compute_gradients,
+    compute_gradients_of_vectors,
+    evaluate,
+    outputs_of,
+    without_dropout,
+)
 from bertkit.training.metrics_log import MetricsLog, tensorboard_writer
 from bertkit.training.optimizers import OPTIMIZERS, AdamW2018, CombinedOptimizer, make_optimizer
 from bertkit.training.ranks import Ranks, whole
@@ -13,7 +19,7 @@ from bertkit.training.run_folder import claim_run_folder
 from bertkit.training.schedules import SCHEDULES, learning_rate_factor
 from bertkit.training.settings import TrainingSettings
 from bertkit.training.signals import stop_signals
-from bertkit.training.state import TrainingState, checkpoint_folder, checkpoints, load_state, same_bits_threads
+from bertkit.training.state import TrainingState, checkpoint_folder, checkpoints, differences, load_state
 from bertkit.training.trainer import Feed, Trainer
 
 __all__ = [
@@ -31,12 +37,13 @@ __all__ = [
     "checkpoints",
     "claim_run_folder",
     "compute_gradients",
+    "compute_gradients_of_vectors",
+    "differences",
     "evaluate",
     "learning_rate_factor",
     "load_state",
     "make_optimizer",
     "outputs_of",
-    "same_bits_threads",
     "stop_signals",
     "tensorboard_writer",
     "whole",

@@ -1,6 +1,6 @@
 """The gradients of one optimizer step, and the losses of an evaluation: part by part, side by side."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
@@ -16,6 +16,7 @@ from bertkit.training.ranks import is_sharded
 from bertkit.transformer.kernels import training_kernels
 
 Part = TypeVar("Part")
+Result = TypeVar("Result")
 
 
 def outputs_of(network: nn.Module, part: Any) -> Any:
@@ -47,29 +48,89 @@ def compute_gradients(
         The loss of each part, without gradient.
     """
     device = parameters[0].device
-    totals: list[Tensor | None] = [None] * len(parameters)
 
     def work(number: int) -> tuple[Loss, Sequence[Tensor | None]]:
-        seed_of_part = seed * 1_000_003 + number
-        if device.type == "cpu":
-            with training_kernels(dtype, seed_of_part):
-                found = loss(parts[number])
-                gradients = torch.autograd.grad(found.value, parameters, allow_unused=True)
-        else:
-            with _seeded(device, seed_of_part), torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
-                found = loss(parts[number])
-            gradients = torch.autograd.grad(found.value, parameters, allow_unused=True)
-        return Loss(found.value.detach(), found.sums), gradients
+        with _training(device, dtype, _seed_of_part(seed, number)):
+            found = loss(parts[number])
+        return Loss(found.value.detach(), found.sums), _gradients(found.value, parameters)
 
-    losses = []
-    for found, gradients in map_on_cores(work, range(len(parts)), device):
-        losses.append(found)
+    return list(_set_sums(parameters, map_on_cores(work, range(len(parts)), device)))
+
+
+def compute_gradients_of_vectors(
+    parameters: Sequence[Tensor],
+    parts: Sequence[Part],
+    vectors: Callable[[Part], Tensor],
+    loss: Callable[[Tensor], tuple[Loss, Tensor]],
+    *,
+    dtype: torch.dtype = torch.float32,
+    seed: int = 0,
+) -> Loss:
+    """`compute_gradients` for a loss that reads the vectors of the whole batch and does not add up over its parts.
+
+    The vectors of all parts are computed first, then the loss with its gradient by the vectors, then the gradients of
+    the parts. Where all parts are computed at the same time, each core keeps the activations of its part in between;
+    where there are more parts, they are computed a second time, with the same dropout masks (Gao et al. 2021, "Scaling
+    deep contrastive learning batch size under memory limited setup").
+
+    Args:
+        vectors: (n, D) of a part; called from several threads at once.
+        loss: from the (N, D) vectors of all parts, the loss and its (N, D) gradient by them.
+    """
+    device = parameters[0].device
+    is_kept = len(parts) <= (torch.get_num_threads() if device.type == "cpu" else 1)
+
+    def encode(number: int) -> Tensor:
+        with torch.set_grad_enabled(is_kept), _training(device, dtype, _seed_of_part(seed, number)):
+            return vectors(parts[number])
+
+    encoded = list(map_on_cores(encode, range(len(parts)), device))
+    ((found, slopes),) = map_on_cores(loss, [torch.cat([part.detach() for part in encoded])], device)
+    of_parts = slopes.split([len(part) for part in encoded])
+
+    def work(number: int) -> tuple[None, Sequence[Tensor | None]]:
+        if is_kept:
+            return None, _gradients(encoded[number], parameters, of_parts[number])
+        with _training(device, dtype, _seed_of_part(seed, number)):
+            again = vectors(parts[number])
+        return None, _gradients(again, parameters, of_parts[number])
+
+    for _ in _set_sums(parameters, map_on_cores(work, range(len(parts)), device)):
+        pass
+    return found
+
+
+def _seed_of_part(seed: int, number: int) -> int:
+    return seed * 1_000_003 + number
+
+
+@contextmanager
+def _training(device: torch.device, dtype: torch.dtype, seed: int) -> Iterator[None]:
+    """Compute in training mode with products of this type and dropout masks of this seed."""
+    if device.type == "cpu":
+        with training_kernels(dtype, seed):
+            yield
+    else:
+        with _seeded(device, seed), torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
+            yield
+
+
+def _gradients(values: Tensor, parameters: Sequence[Tensor], slopes: Tensor | None = None) -> Sequence[Tensor | None]:
+    return torch.autograd.grad(values, parameters, slopes, allow_unused=True)
+
+
+def _set_sums(
+    parameters: Sequence[Tensor], results: Iterable[tuple[Result, Sequence[Tensor | None]]]
+) -> Iterator[Result]:
+    """Set ``.grad`` of every parameter to the sum of the gradients of the parts, and pass the other results on."""
+    totals: list[Tensor | None] = [None] * len(parameters)
+    for result, gradients in results:
         for i, gradient in enumerate(gradients):
             if gradient is not None:
                 totals[i] = _added(totals[i], gradient, parameters[i])
+        yield result
     for parameter, total in zip(parameters, totals, strict=True):
         parameter.grad = total
-    return losses
 
 
 def _added(total: Tensor | None, gradient: Tensor, parameter: Tensor) -> Tensor:

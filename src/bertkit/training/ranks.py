@@ -5,6 +5,7 @@ where that is too large for one, a shard of every parameter (`fully_shard`; Zhao
 """
 
 import os
+import sys
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -54,6 +55,18 @@ class Ranks:
         dist.all_reduce(summed)
         return summed.to(numbers.device)
 
+    def gather(self, rows: Tensor) -> tuple[Tensor, slice]:
+        """The rows of every rank, one rank after the other, the same on each; and which of them are this rank's."""
+        if self.num_ranks == 1:
+            return rows, slice(0, len(rows))
+        lengths = torch.zeros(self.num_ranks, dtype=torch.int64)
+        lengths[self.rank] = len(rows)
+        ends = self.add(lengths).cumsum(0).tolist()
+        own = slice(ends[self.rank] - len(rows), ends[self.rank])
+        everything = rows.new_zeros(ends[-1], *rows.shape[1:])
+        everything[own] = rows
+        return self.add(everything), own
+
     def add_gradients(self, parameters: Sequence[Tensor]) -> None:
         """Replace every ``.grad`` by its sum over ranks, in one message; what no rank has stays None."""
         if self.num_ranks == 1:
@@ -94,6 +107,13 @@ class Ranks:
         if self.num_ranks > 1:
             self.wait()
             dist.destroy_process_group()
+
+    def exit(self) -> None:
+        """End this process, where it is one of several: torch's threads of communication now and then abort a process
+        that ends by itself."""
+        if self.num_ranks > 1:
+            sys.stdout.flush()
+            os._exit(0)
 
 
 _LONGEST_WAIT = timedelta(days=1)

@@ -5,7 +5,7 @@
 """
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -112,12 +112,16 @@ def remove_older(run: Path, keep_last: int, best_step: int | None) -> None:
         shutil.rmtree(leftover, ignore_errors=True)
 
 
-def same_bits_threads(state: TrainingState) -> str | None:
-    """What to tell when a run goes on with another number of threads, which sums in another order."""
+def differences(state: TrainingState, num_ranks: int) -> Iterator[str]:
+    """What changes the last bits of a resumed run: other numbers of threads and ranks sum in another order."""
     now = torch.get_num_threads()
-    if state.num_threads in (0, now):
-        return None
-    return (
-        f"this run used {state.num_threads} threads and goes on with {now}: its numbers will differ in the last bits "
-        f"from an uninterrupted one (set OMP_NUM_THREADS={state.num_threads} for the same)"
-    )
+    if state.num_threads not in (0, now):
+        yield (
+            f"this run used {state.num_threads} threads and resumes with {now}: its numbers will differ in the last "
+            f"bits from an uninterrupted one (set OMP_NUM_THREADS={state.num_threads} for the same)"
+        )
+    if state.num_ranks != num_ranks:
+        yield (
+            f"this run used {state.num_ranks} ranks and resumes with {num_ranks}: the same examples in the same order, "
+            "sums that differ in the last bits"
+        )

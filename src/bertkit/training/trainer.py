@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,7 +20,12 @@ from tqdm import tqdm
 from bertkit.errors import NonFiniteError
 from bertkit.files.json_files import write_json
 from bertkit.tasks import Loss, Task
-from bertkit.training.gradients import backward_sharded, compute_gradients, outputs_of
+from bertkit.training.gradients import (
+    backward_sharded,
+    compute_gradients,
+    compute_gradients_of_vectors,
+    outputs_of,
+)
 from bertkit.training.metrics_log import MetricsLog
 from bertkit.training.optimizers import CombinedOptimizer
 from bertkit.training.ranks import Ranks, is_sharded, whole
@@ -137,20 +142,22 @@ class Trainer:
         settings, state = self.settings, self.state
         parameters = [parameter for parameter in self.network.parameters() if parameter.requires_grad]
         device = parameters[0].device
-        counts = self.ranks.add(torch.cat([self.task.totals(batch), torch.tensor([float(batch.num_tokens)])]))
-        totals = counts[:-1]
+        counts = self.ranks.add(torch.cat([torch.tensor([float(batch.num_tokens)]), self.task.totals(batch)]))
         dtype = getattr(torch, settings.precision)
         seed = (settings.seed * 1_000_003 + state.step) * self.ranks.num_ranks + self.ranks.rank
 
         def loss(part: Any) -> Loss:
-            return self.task.loss(outputs_of(self.network, part), part, totals)
+            return self.task.loss(outputs_of(self.network, part), part, counts[1:])
 
         if is_sharded(self.network):
             losses = backward_sharded(self.network, batch.to(device), loss, dtype=dtype, seed=seed)
         else:
             num_cores = torch.get_num_threads() if device.type == "cpu" else 1
             parts = [part.to(device) for part in batch.split(num_cores, settings.most_tokens(device))]
-            losses = compute_gradients(parameters, parts, loss, dtype=dtype, seed=seed)
+            if self.task.of_vectors:
+                losses = [self._step_of_vectors(batch, parts, parameters, dtype=dtype, seed=seed)]
+            else:
+                losses = compute_gradients(parameters, parts, loss, dtype=dtype, seed=seed)
             self.ranks.add_gradients(parameters)
         sums = self.ranks.add(torch.stack([loss.sums for loss in losses]).sum(dim=0))
         norm = self._clip(parameters)
@@ -161,13 +168,32 @@ class Trainer:
             group["lr"] = group["peak_lr"] * factor
         self.optimizer.step()
         state.step += 1
-        state.num_tokens += int(counts[-1])
+        state.num_tokens += int(counts[0])
         self._sums = sums if self._sums is None else self._sums + sums
         self._last = {
             "learning_rate": settings.learning_rate * factor,
             "gradient_norm": norm,
             **self.feed.facts(position, done),
         }
+
+    def _step_of_vectors(
+        self, batch: Any, parts: list[Any], parameters: list[nn.Parameter], *, dtype: torch.dtype, seed: int
+    ) -> Loss:
+        """Set the gradients of this rank's parts, for a loss that reads the vectors of the batch of all ranks."""
+        labels, _ = self.ranks.gather(batch.labels)
+        whole_batch = replace(batch, labels=labels)
+
+        def loss(vectors: Tensor) -> tuple[Loss, Tensor]:
+            everything, own = self.ranks.gather(vectors)
+            everything.requires_grad_()
+            found = self.task.loss(everything, whole_batch.to(vectors.device), self.task.totals(whole_batch))
+            (slopes,) = torch.autograd.grad(found.value, everything)
+            return Loss(found.value.detach(), found.sums * self.ranks.is_first), slopes[own]
+
+        def vectors(part: Any) -> Tensor:
+            return self.task.vectors(outputs_of(self.network, part))
+
+        return compute_gradients_of_vectors(parameters, parts, vectors, loss, dtype=dtype, seed=seed)
 
     def _clip(self, parameters: list[nn.Parameter]) -> float:
         """The norm of all gradients together, which are scaled where it exceeds the limit."""

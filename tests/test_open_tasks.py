@@ -1,0 +1,219 @@
+"""A task is one file and one line in the registry: a new one works with training, prediction, evidence and commands.
+
+Everything that `ShortOrLong` needs stands in its class; the line of the registry is `TASKS[...] = ...` below.
+"""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pytest
+import torch
+from examples_of_tasks import call
+from scipy import stats
+from torch import Tensor
+
+from bertkit import Model, load
+from bertkit.architectures import Network
+from bertkit.batch import Batch, LabeledBatch, LabeledEncodings
+from bertkit.cli import run
+from bertkit.estimators import TextEstimator
+from bertkit.evidence import gather_evidence
+from bertkit.finetuning import Finetuning, FinetuningSettings
+from bertkit.tasks import TASKS, Loss, TextExample, task_kind
+from bertkit.tasks.cross_entropy import OneOfClasses
+from bertkit.tasks.reading.texts import LabelKind
+from bertkit.tasks.regression import Regression, ScorePrediction
+from bertkit.tasks.scoring import OneLabel
+from bertkit.tasks.task import Option
+from bertkit.tasks.texts import OfTexts
+from bertkit.tokenizer import Encodings
+from bertkit.transformer import EncoderOutput
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+WORDS = "the of and cat dog sat mat un run walk talk blue red green one two three four".split()
+
+
+# ---- the one file
+
+
+@dataclass(frozen=True)
+class Length:
+    """A prediction of `ShortOrLong`."""
+
+    length: str
+    probability: float  # of "short"
+
+
+@dataclass(frozen=True)
+class ShortOrLong(OneOfClasses, OfTexts):
+    """Whether a text has up to ``limit`` words."""
+
+    label_names: tuple[str, ...] = ("long", "short")
+    limit: int = 6
+
+    name: ClassVar[str] = "short-or-long"
+    label_kind: ClassVar[LabelKind] = "class"
+    best_by: ClassVar[str] = "accuracy"
+    options: ClassVar[Mapping[str, Option]] = {"limit": Option(int, "Words of the longest short text.", 6)}
+
+    @classmethod
+    def of_examples(cls, examples: Sequence[TextExample], options: Mapping[str, Any]) -> Self:
+        cls.check_options(options)
+        return cls(**options)
+
+    def targets(self, examples: Sequence[TextExample]) -> np.ndarray:
+        return np.array([self.label_names.index(str(example.label)) for example in examples], np.int64)
+
+    def decode(self, examples: Sequence[TextExample], encodings: Encodings, logits: np.ndarray) -> list[Length]:
+        shares = torch.from_numpy(logits).double().softmax(-1)[:, 1].tolist()
+        return [Length(self.label_names[share >= 0.5], share) for share in shares]
+
+    def predicted(self, predictions: Sequence[Length]) -> np.ndarray:
+        return np.array([self.label_names.index(prediction.length) for prediction in predictions], np.int64)
+
+    def probabilities(
+        self, examples: Sequence[Any], predictions: Sequence[Length], encodings: Encodings, logits: np.ndarray
+    ) -> tuple[np.ndarray, None]:
+        shares = np.array([prediction.probability for prediction in predictions])
+        return np.stack([1 - shares, shares], axis=1), None
+
+    @property
+    def scoring(self) -> OneLabel:
+        return OneLabel(self.label_names)
+
+
+# ---- everything else
+
+
+@pytest.fixture
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TASKS, ShortOrLong.name, ShortOrLong)
+    monkeypatch.delitem(sys.modules, "bertkit.cli.finetune", raising=False)  # it reads the options of all tasks
+
+
+def rows(number: int, seed: int) -> list[tuple[str, str]]:
+    draw = np.random.default_rng(seed)
+    texts = [" ".join(draw.choice(WORDS, int(draw.integers(2, 12)))) for _ in range(number)]
+    return [(text, "short" if len(text.split()) <= 6 else "long") for text in texts]
+
+
+def write(path: Path, number: int, seed: int) -> str:
+    path.write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in rows(number, seed)))
+    return str(path)
+
+
+def test_commands_work_with_a_new_task(registered: None, encoder: Path, tmp_path: Path, capsys) -> None:
+    train, dev, out = write(tmp_path / "train.csv", 60, 1), write(tmp_path / "dev.csv", 40, 2), str(tmp_path / "out")
+    arguments = ["finetune", "short-or-long", "--model", str(encoder), "--train", train, "--dev", dev, "--out", out,
+                 "--limit", "7", "--epochs", "20", "--learning-rate", "0.01"]  # fmt: skip
+    code, (result,), told = call(capsys, *arguments)
+    assert code == 0 and result["accuracy"] > 0.6, told
+    assert "most frequent label" in told and "frozen features" in told and "fine-tuning is" in told
+    assert load(out).trained.task == ShortOrLong(limit=7)
+    assert "fine-tuned for short-or-long" in (tmp_path / "out" / "README.md").read_text()
+
+    code, predictions, _ = call(capsys, "predict", "--model", out, "--input", dev)
+    assert code == 0 and [row["text"] for row in predictions] == [text for text, _ in rows(40, 2)]
+    right = np.mean([row["length"] == label for row, (_, label) in zip(predictions, rows(40, 2), strict=True)])
+    assert right == pytest.approx(result["accuracy"])
+
+    report = tmp_path / "report.html"
+    code, (scores,), _ = call(capsys, "evaluate", "--model", out, "--data", dev, "--report", str(report), "--train",
+                              train, "--card")  # fmt: skip
+    assert code == 0 and scores["accuracy"] == pytest.approx(right) and "accuracy" in scores["intervals"]
+    evidence = json.loads(report.with_suffix(".json").read_text())
+    assert evidence["baseline"]["method"].startswith("TF-IDF") and evidence["calibration"] and evidence["thresholds"]
+    assert "## Scores on dev.csv" in (tmp_path / "out" / "README.md").read_text()
+    assert run(["finetune", "--help"]) == 0 and "--limit INT" in capsys.readouterr().out
+
+
+def test_python_works_with_a_new_task(registered: None, encoder: Path, tmp_path: Path) -> None:
+    class LengthClassifier(TextEstimator):
+        """The estimator of the new task."""
+
+        _task = ShortOrLong
+
+    texts, labels = zip(*rows(60, 1), strict=True)
+    fitted = LengthClassifier(encoder, limit=5, num_epochs=1).fit(list(texts), list(labels))
+    assert fitted.get_params()["limit"] == 5 and fitted.model_.trained.task.limit == 5
+    dev = [ShortOrLong.example(text, label) for text, label in rows(30, 3)]
+    evidence = gather_evidence(fitted.model_, dev)
+    assert evidence.scores["accuracy"].value == pytest.approx(fitted.model_.evaluate(rows(30, 3))["accuracy"])
+    assert task_kind("short-or-long") is ShortOrLong
+    settings = FinetuningSettings(num_epochs=1, lora_rank=2)
+    Finetuning(tmp_path / "lora", encoder, "short-or-long", settings).start(dev)
+    assert json.loads((tmp_path / "lora" / "adapter" / "adapter_config.json").read_text())["task_type"] == "SEQ_CLS"
+
+
+# ---- a loss of the whole batch, and predictions from vectors
+
+
+@dataclass(frozen=True)
+class Similarity(Regression):
+    """Similarity of two texts: the cosine of their vectors, learned with in-batch negatives."""
+
+    name: ClassVar[str] = "similarity"
+    head: ClassVar[str] = "vector_classification"
+    of_vectors: ClassVar[bool] = True
+
+    @classmethod
+    def of_examples(cls, examples: Sequence[TextExample], options: Mapping[str, Any]) -> Self:
+        return cls()
+
+    def encode(self, tokenizer: Any, examples: Sequence[TextExample], layout: Any, first_index: int = 0) -> Encodings:
+        """Text and pair as sequences next to each other."""
+        texts = [text for example in examples for text in (example.text, example.pair or "")]
+        encodings = tokenizer.encode_batch(texts, max_length=layout.max_length, on_long="truncate", with_offsets=False)
+        object.__setattr__(encodings, "text_index", encodings.text_index // 2)
+        return encodings
+
+    def labeled(self, examples: Sequence[TextExample], encodings: Encodings) -> LabeledEncodings:
+        return LabeledEncodings(encodings, self.targets(examples), group_size=2)
+
+    def loss(self, outputs: Tensor, part: LabeledBatch, totals: Tensor) -> Loss:
+        """Each text is to find its pair among all pairs of the batch (van den Oord et al. 2018)."""
+        texts, pairs = outputs.view(-1, 2, outputs.shape[1]).unbind(1)
+        scores = texts @ pairs.T / 0.05
+        loss = torch.nn.functional.cross_entropy(scores, torch.arange(len(scores)), reduction="sum")
+        return Loss(loss / float(totals[0]), torch.stack([loss.detach().double(), totals[0]]))
+
+    def read_out(self, network: Network, encoded: EncoderOutput, batch: Batch) -> Tensor:
+        head: Any = network.heads[self.head]
+        return head.vectors(encoded, batch)
+
+    def decode(self, examples: Sequence[Any], encodings: Encodings, logits: np.ndarray) -> list[ScorePrediction]:
+        vectors = logits.reshape(-1, 2, logits.shape[1])
+        return [ScorePrediction(float(cosine)) for cosine in (vectors[:, 0] * vectors[:, 1]).sum(axis=1)]
+
+
+def test_vectors_are_trained_and_evaluated(
+    monkeypatch: pytest.MonkeyPatch, encoder: Path, tmp_path: Path, capsys
+) -> None:
+    monkeypatch.setitem(TASKS, Similarity.name, Similarity)
+    draw = np.random.default_rng(4)
+
+    def pairs(number: int) -> list[TextExample]:
+        texts = [draw.choice(WORDS, 6) for _ in range(number)]
+        return [TextExample(" ".join(words), " ".join(draw.permutation(words)), 1.0) for words in texts]
+
+    train, same = pairs(40), pairs(20)
+    other = [TextExample(one.text, two.pair, 0.0) for one, two in zip(same, same[1:] + same[:1], strict=True)]
+    settings = FinetuningSettings(num_epochs=6, batch_size=16, learning_rate=3e-3)
+    outcome = Finetuning(
+        tmp_path / "out", encoder, "similarity", settings, tell=lambda line: None, compare=False
+    ).start(train, [*same, *other])
+    model: Model = load(tmp_path / "out")
+    dev = [*same, *other]
+    cosines = [
+        float(np.dot(*model.embed([one.text, one.pair]))) for one in dev
+    ]  # the sentence encoder that was saved gives the vectors that were evaluated
+    expected = stats.spearmanr(cosines, [one.label for one in dev]).statistic
+    assert model.evaluate(dev)["spearman"] == pytest.approx(expected) == pytest.approx(outcome.metrics["spearman"])
+    assert expected > 0.7 and model.sentence_settings.normalize
+    assert [one.score for one in model.predict(dev)] == pytest.approx(cosines, abs=1e-5)
