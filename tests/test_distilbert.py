@@ -19,6 +19,8 @@ from bertkit.architectures.distilbert import DistilBertConfig
 from bertkit.checkpoint.checkpoint import Provenance
 from bertkit.errors import CheckpointError, UsageError
 from bertkit.heads import HEADS, KINDS
+from bertkit.pretraining.network import check_shape
+from bertkit.pretraining.recipe import read_recipe
 from bertkit.transformer.activations import ACTIVATIONS
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -209,6 +211,17 @@ def test_unsupported_parts_are_refused() -> None:
         bertkit.BertConfig(type_vocab_size=0)
     assert DistilBertConfig.of_size("base") == DistilBertConfig()
     assert DistilBertConfig.of_size("tiny", vocab_size=99).num_hidden_layers == 1
+
+
+def test_recipes_of_pretraining() -> None:
+    changes = ["model.architecture=distilbert", "data.sentence_pairs=none", "model.size=tiny"]
+    check_shape(read_recipe("bert-2018", changes), None)
+    with pytest.raises(UsageError, match=r"\[model\.config\]: .*type_vocab_size"):
+        check_shape(read_recipe("bert-2018", [*changes, "model.config.type_vocab_size=2"]), None)
+    with pytest.raises(UsageError, match="distilbert has no next_sentence head"):
+        check_shape(read_recipe("bert-2018", [*changes, "data.sentence_pairs=balanced"]), None)
+    with pytest.raises(UsageError, match="expected one of bert, modernbert, distilbert"):
+        read_recipe("bert-2018", ["model.architecture=albert"])
 
 
 @pytest.mark.parametrize("adapters", [False, True])

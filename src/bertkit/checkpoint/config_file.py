@@ -75,8 +75,8 @@ def read_config(directory: Path, ignore_keys: Collection[str] = ()) -> Published
         if key in content and content[key] not in allowed:
             raise CheckpointError(f"{path} has {key}={content[key]!r}; supported: {allowed[0]!r}")
     keys = _keys(record)
-    known = {*keys.values(), *required, *_IGNORED_KEYS, *record.ignored_keys, *_LABEL_KEYS, *ignore_keys}
-    if unknown := content.keys() - known:
+    known = {*keys.values(), *required, *_IGNORED_KEYS, *record.ignored_keys, *record.token_id_keys, *_LABEL_KEYS}
+    if unknown := content.keys() - known - set(ignore_keys):
         raise CheckpointError(
             f"{path} has unknown keys ({', '.join(sorted(unknown))}), which may change what the model computes: look "
             "at them, and if they do not, pass ignore_config_keys=[...]"

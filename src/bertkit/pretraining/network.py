@@ -81,5 +81,7 @@ def _config(recipe: Recipe, vocab_size: int) -> EncoderConfig:
     changes.setdefault("max_position_embeddings", max(512, *recipe.data.max_seqlens()))
     try:
         return ARCHITECTURES[recipe.model.architecture].config.of_size(size, **changes)
-    except TypeError as error:
+    except UsageError:
+        raise
+    except (TypeError, ValueError) as error:  # a field that does not exist, or that this architecture fixes
         raise UsageError(f"[model.config]: {str(error).partition(') ')[2] or error}") from None
