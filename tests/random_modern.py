@@ -1,4 +1,4 @@
-"""Small modern encoders of odd, distinct sizes in which every parameter is random: transformers' and ours."""
+"""Small ModernBERTs of odd, distinct sizes in which every parameter is random: transformers' and ours."""
 
 import random
 from collections.abc import Iterator

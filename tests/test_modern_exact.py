@@ -1,4 +1,4 @@
-"""The modern encoder gives ModernBERT's outputs: weights saved by transformers opened here, and the other way round.
+"""ModernBERT gives transformers' outputs: weights saved by transformers opened here, and the other way round.
 
 Float64 agrees to 1e-10, float32 to 1e-5, relative to the largest absolute reference value where that is above 1. The
 reference is transformers in float64, without the roundings to float32 that its code holds.

@@ -1,4 +1,4 @@
-"""The modern encoder's kernels against torch's own operations: turned and windowed attention, gate, norm."""
+"""ModernBERT's kernels against torch's own operations: turned and windowed attention, gate, norm."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The modern encoder at work: prepared for inference, embedding, filling masks, classifying, its initial values."""
+"""ModernBERT at work: prepared for inference, embedding, filling masks, classifying, its initial values."""
 
 import math
 

@@ -616,7 +616,7 @@ def test_the_most_confused_labels():
     assert most_confused(counts, 20).tolist() == [3, 5, 9, 20, 21]  # none that is confused with no other
     assert most_confused(np.diag([4, 2]), 2).tolist() == [] and (counts == before).all()
     content = confusion_matrix("t", np.diag([2] * 30), [f"label {place}" for place in range(30)])
-    assert "No label was predicted in place of another." in content and "All 30 labels" in content
+    assert "No label was confused with another." in content and "All 30 labels" in content
     assert "All" not in confusion_matrix("t", np.diag([2] * 20), [f"label {place}" for place in range(20)])
 
 

@@ -119,7 +119,7 @@ def rows_of(model: Model, precision: str, head: str, encodings: Encodings, token
 @pytest.mark.parametrize("maker", [our_model, random_modern.our_model])
 def test_logits_have_the_same_bits_alone_and_in_any_batch(maker: Callable, kind: str, precision: str) -> None:
     if maker is random_modern.our_model and (precision == "int8" or kind not in random_modern.PUBLISHED_CLASSES):
-        pytest.skip("the modern encoder lacks it")
+        pytest.skip("ModernBERT lacks it")
     for number in (1, 2, 4) if maker is random_modern.our_model else (0, 5, 8):  # three activations
         changes = {"max_position_embeddings": 43}
         model = (

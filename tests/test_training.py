@@ -78,13 +78,13 @@ class PairFeed:
         self.loader = Loader([source], Masking(special, np.zeros(99, bool), seed=seed), seed)
         self.batch_size = batch_size
 
-    def batch(self, position: int, done: float) -> PretrainingBatch:
+    def batch(self, position: int, progress: float) -> PretrainingBatch:
         return self.loader.batch(position, self.batch_size, stage=0, mask_rate=0.15)
 
-    def next_position(self, position: int, done: float) -> int:
+    def next_position(self, position: int, progress: float) -> int:
         return self.loader.next_position(position, self.batch_size, stage=0)
 
-    def facts(self, position: int, done: float) -> dict[str, float]:
+    def facts(self, position: int, progress: float) -> dict[str, float]:
         return {"epoch": self.loader.epoch(position)}
 
 

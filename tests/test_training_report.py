@@ -160,7 +160,7 @@ def test_the_report_of_a_real_run(tmp_path):
     text = read(content).text
     for shown in (
         "parameters, bert, tiny", "in 12 steps", "Held-out loss", "Next sentence accuracy", "untrained: ln",
-        "word frequencies alone", "Mask rate", "Gradient norm", "Throughput", "Predicted tokens", "rows set aside",
+        "word frequencies alone", "Mask rate", "Gradient norm", "Throughput", "Predicted tokens", "rows skipped",
         "share of sentence pairs that are random",
         "training.batch_size", "The run finished after 12 steps",
     ):  # fmt: skip

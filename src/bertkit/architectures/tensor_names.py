@@ -14,8 +14,8 @@ class TensorNames:
     head_parts: tuple[str, ...]  # how the names of the heads' tensors begin
     rules: list[tuple[str, str]]  # pattern of ours -> published; the first that matches applies
     signature_tensors: Mapping[str, str]  # head, or "pooler" -> the tensor whose presence shows it
-    classifiers: Mapping[str, tuple[str, ...]]  # the same for heads that are stored alike: tensor -> the heads of which
-    # it may be one; the first tensor that is stored applies
+    classifiers: Mapping[str, tuple[str, ...]]  # the same for heads that share a tensor name: tensor -> possible heads;
+    # the first tensor that is stored applies
     tied: Mapping[str, str] = field(default_factory=dict)  # published copies of other tensors; ours hold one
     buffers: frozenset[str] = frozenset()  # constants that old versions stored among the weights
     shared_parts: tuple[str, ...] = ()  # prefix of the layers that all heads share; a new head copies them from a
@@ -23,7 +23,7 @@ class TensorNames:
 
     @property
     def classifier_heads(self) -> set[str]:
-        """The heads of which a published folder holds at most one."""
+        """Heads that exclude each other in a published folder."""
         return {head for heads in self.classifiers.values() for head in heads}
 
     def published(self, name: str) -> str:

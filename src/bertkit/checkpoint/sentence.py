@@ -117,6 +117,6 @@ def _pooling(config: dict[str, Any], directory: Path) -> str:
     ]
     chosen = chosen if isinstance(chosen, list) else [chosen]
     if len(chosen) != 1 or not isinstance(chosen[0], str) or chosen[0] not in _POOLINGS:
-        found = ", ".join(map(str, chosen)) or "nothing"
-        raise CheckpointError(f"{directory} pools by {found}: supported is one of {', '.join(_POOLINGS)}")
+        poolings = ", ".join(map(str, chosen)) or "nothing"
+        raise CheckpointError(f"{directory} pools by {poolings}: supported is one of {', '.join(_POOLINGS)}")
     return _POOLINGS[chosen[0]]

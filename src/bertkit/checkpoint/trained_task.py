@@ -1,4 +1,4 @@
-"""The task of a model directory: what ``bertkit.json`` says of it, or where it says nothing, what the config tells."""
+"""The task of a model folder, from ``bertkit.json`` or else from the config."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -27,8 +27,8 @@ def read_task(
     record = member(read_json(path) or {}, "task", dict, path)
     if record is None:
         tasks = [published_task(head, names, problem_type) for head in heads]
-        found = next((task for task in tasks if task is not None), None)
-        return None if found is None else TrainedTask(found, Layout(longest, "truncate"))
+        task = next((task for task in tasks if task is not None), None)
+        return None if task is None else TrainedTask(task, Layout(longest, "truncate"))
     trained = replace(task_of_record(record, path, names, longest), card=_card(folder))
     return trained if trained.task.head in heads else None
 

@@ -122,8 +122,8 @@ def _by_size(given: list[str] | None) -> dict[int, str]:
 
 
 @dataclass(frozen=True)
-class _Done:
-    """What came of an evaluation."""
+class _Evaluation:
+    """The results of an evaluation."""
 
     task: str
     num_examples: int
@@ -143,7 +143,7 @@ def _evaluate_task(
     card: bool,
     seeds: list[str],
     smaller: dict[int, str],
-) -> _Done:
+) -> _Evaluation:
     """Print the metrics, and write the report that was asked for."""
     from bertkit.cli.labeled_files import columns_of, tell_of, tell_of_cut
     from bertkit.evidence import gather_evidence
@@ -172,12 +172,12 @@ def _evaluate_task(
     tell_of_cut(counts)
     if "unanswerable_accuracy" in metrics and "best_f1_threshold" not in metrics:
         note("some questions have no answer, which this model never says: --no-answer-threshold 0 lets it")
-    done = _Done(task.name, counts.num_examples, len(bad_rows.rows), metrics, evidence)
+    done = _Evaluation(task.name, counts.num_examples, len(bad_rows.rows), metrics, evidence)
     _print(done)
     return done
 
 
-def _print(done: _Done) -> None:
+def _print(done: _Evaluation) -> None:
     measured = {} if done.evidence is None else done.evidence.scores
     if sys.stdout.isatty():
         note(f"{done.task}: {done.num_examples} examples")
@@ -189,7 +189,7 @@ def _print(done: _Done) -> None:
     emit([row | done.metrics | ({"intervals": intervals} if intervals else {})])
 
 
-def _add_to_card(card: Path, data: Path, done: _Done) -> None:
+def _add_to_card(card: Path, data: Path, done: _Evaluation) -> None:
     from bertkit.reports.model_card import scores_section, with_section
 
     heading, body = scores_section(data, done.num_examples, done.num_set_aside, done.metrics, done.evidence)

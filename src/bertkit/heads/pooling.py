@@ -20,7 +20,7 @@ POOLINGS = ("mean", "cls", "max", "mean-sqrt-len", "weighted-mean", "pooler")
 - cls: the hidden state of [CLS]
 - max: the largest value of each component over all tokens
 - mean-sqrt-len: the sum over the square root of the number of tokens
-- weighted-mean: tokens weighted by their place, 1, 2, 3, ... (Muennighoff 2022)
+- weighted-mean: tokens weighted by their position in the text, 1, 2, 3, ... (Muennighoff 2022)
 - pooler: tanh(dense([CLS])), the checkpoint's own pooler; last layer only
 
 cls and pooler have one vector for each window of a long text: their mean is taken.

@@ -1,6 +1,6 @@
 """Self-contained HTML pages with charts, tables and text, for every report.
 
-Takes: arrays, names and sentences; whatever comes from data is escaped.
+Takes: arrays, names and sentences; all data is escaped.
 Gives: charts with the numbers behind them, and the page that holds them.
 May import: errors, files.
 

@@ -1,4 +1,4 @@
-"""The frame of a chart: axes, grid and tick labels, at positions in percent of whatever size the chart is given."""
+"""The frame of a chart: axes, grid and tick labels, at positions in percent of the size of the chart."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -176,7 +176,7 @@ def levels(named: Sequence[tuple[str, float]], height: float, curves: Sequence[n
             part = slice(100 - columns, 100) if x else slice(0, columns)
             covered = sum(int(np.sum((curve[part] > top) & (curve[part] < top + line))) for curve in curves)
             covered += 1_000 * sum(abs(top - other) < line for other in taken) + 1_000 * (top + line > 100)
-            best = min(best, (covered, x, top), key=lambda found: found[0])
+            best = min(best, (covered, x, top), key=lambda candidate: candidate[0])
         taken.append(best[2])
         label = name_at(name, best[1], percent(best[2] + 0.75 * line), "name halo")
         parts.append([rule(0, y, 100, y, "reference"), label])

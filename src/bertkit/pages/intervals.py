@@ -35,8 +35,8 @@ def interval_chart(
     levels = np.array([reference.y for reference in references], np.float64)
     x = Scale(*span([edges, levels], "linear", 0.06))
     at = [(reference.name, float(x(reference.y))) for reference in references]
-    level_rules = [rule(place, 0, place, 100, "reference") for _, place in at]
-    names = canvas(18, [name_at(name, place, "13") for name, place in at]) if at else None
+    level_rules = [rule(level, 0, level, 100, "reference") for _, level in at]
+    names = canvas(18, [name_at(name, level, "13") for name, level in at]) if at else None
     rows = [_row(score, x, level_rules) for score in scores]
     axis_name, axis = x_axis(x_name, x, letters=_LETTERS)
     table = element(

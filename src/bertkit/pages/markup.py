@@ -1,4 +1,4 @@
-"""Text to HTML and SVG: everything is escaped unless it was made here."""
+"""HTML and SVG elements; all text is escaped."""
 
 import re
 from collections.abc import Iterable
@@ -9,14 +9,14 @@ _VOID = frozenset({"meta", "br"})  # elements without an end tag
 
 
 class Markup(str):
-    """HTML that is safe as it is. Made by `element` and `text`; any other string is data and is escaped."""
+    """Safe HTML, made by `element` and `text`; any other string is data and is escaped."""
 
     __slots__ = ()
 
 
 def text(value: object) -> Markup:
-    """Data as text: markup characters escaped; what HTML does not allow (control characters, lone surrogates, NUL)
-    shown as U+FFFD, so that it is seen and the page can be encoded."""
+    """Escaped text; characters that HTML does not allow (control characters, lone surrogates, NUL) become U+FFFD, so
+    that they are visible and the page can be encoded."""
     if isinstance(value, Markup):
         return value
     return Markup(escape(_NOT_HTML.sub("\ufffd", str(value)), quote=True))
@@ -43,12 +43,12 @@ def element(name: str, /, *children: object, **attributes: object) -> Markup:
 
 
 def join(children: Iterable[object]) -> Markup:
-    """Children of an element, one after the other, as `element` takes them."""
+    """Concatenated children of an element, as `element` accepts them."""
     return Markup("".join(_child(child) for child in children))
 
 
 def data(value: object) -> Markup:
-    """Data in a line of other text: escaped, and kept from changing the direction of what stands around it."""
+    """Escaped data within other text; it cannot change the text direction of its surroundings."""
     return element("bdi", value)
 
 

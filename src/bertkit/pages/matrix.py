@@ -64,7 +64,8 @@ def confusion_matrix(title: str, counts: np.ndarray, labels: Sequence[str], *, n
     """A figure of how often each true label (row) was predicted as each label (column): counts, shaded by their share
     of the row.
 
-    Of more than 20 labels the figure has those that are confused most among themselves; all are folded away below it.
+    Of more than 20 labels it shows those that are confused most with one another; the whole matrix is folded away
+    below them.
 
     Args:
         counts: (num_labels, num_labels) integers.
@@ -86,7 +87,7 @@ def confusion_matrix(title: str, counts: np.ndarray, labels: Sequence[str], *, n
     whole = details(f"All {len(labels):,} labels", drawn(f"{title}: all", everything, note))
     chosen = most_confused(counts, _MOST_CONFUSED)
     if not len(chosen):
-        return figure(title, paragraph("No label was predicted in place of another."), numbers=whole)
+        return figure(title, paragraph("No label was confused with another."), numbers=whole)
     block, num_wrong = counts[np.ix_(chosen, chosen)], int(counts.sum() - counts.trace())
     summary = (
         f"The {len(chosen)} of {len(labels):,} labels with the most confusions among them: "
@@ -96,10 +97,10 @@ def confusion_matrix(title: str, counts: np.ndarray, labels: Sequence[str], *, n
 
 
 def most_confused(counts: np.ndarray, num_labels: int) -> np.ndarray:
-    """At most ``num_labels`` labels with many confusions among them, in order; none that has no confusion with another.
+    """Indices of at most ``num_labels`` labels with many confusions among them, ascending.
 
-    The label with the fewest confusions with those that are left is taken out until so many are left, which gives at
-    least a half of the largest density there is when it is done for every number (Charikar 2000).
+    The label with the fewest confusions with the remaining ones is removed until ``num_labels`` remain and each is
+    confused with another: the greedy algorithm for the densest subgraph (Charikar 2000).
 
     Args:
         counts: (C, C) of true (row) and predicted (column) labels.

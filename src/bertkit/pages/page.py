@@ -1,4 +1,4 @@
-"""The page: one HTML file that needs nothing else, runs nothing from outside and reads well anywhere."""
+"""Self-contained HTML pages and their parts: headings, findings, tables, figures."""
 
 import base64
 import hashlib
@@ -48,7 +48,7 @@ def page(title: str, parts: Sequence[Markup]) -> str:
 
 
 def section(title: str, *parts: object) -> Markup:
-    """A part of the page under a heading."""
+    """A section under a heading."""
     return element("section", element("h2", title), *parts)
 
 
@@ -57,7 +57,7 @@ def paragraph(*parts: object) -> Markup:
 
 
 def findings(items: Sequence[tuple[str, object]]) -> Markup:
-    """Sentences in a list, each marked "good", "note" or "warning", by a word and not by color alone."""
+    """A list of sentences, each marked "good", "note" or "warning" by a symbol and a label, not by color alone."""
     marks = {"good": "✓", "note": "·", "warning": "!"}
     return element(
         "ul",
@@ -72,7 +72,7 @@ def findings(items: Sequence[tuple[str, object]]) -> Markup:
 
 
 def headline(items: Sequence[tuple[str, object, object]]) -> Markup:
-    """The numbers that matter most, large: (name, value, remark)."""
+    """The most important numbers in large type: (name, value, remark)."""
     return element(
         "dl",
         [
@@ -84,7 +84,7 @@ def headline(items: Sequence[tuple[str, object, object]]) -> Markup:
 
 
 def table(columns: Sequence[object], rows: Sequence[Sequence[object]], *, caption: object = None) -> Markup:
-    """A table; numbers are set to the right.
+    """A table; columns of numbers are aligned to the right.
 
     Args:
         rows: their cells: Markup, text, numbers, or None for an empty cell.
@@ -103,17 +103,17 @@ def table(columns: Sequence[object], rows: Sequence[Sequence[object]], *, captio
 
 
 def scrolling(*parts: object) -> Markup:
-    """Something wide, which scrolls by itself on a narrow screen."""
+    """Wide content that scrolls horizontally on a narrow screen."""
     return element("div", *parts, class_="scrolling", tabindex=0)
 
 
 def details(summary: object, *parts: object) -> Markup:
-    """Something folded away until it is asked for."""
+    """Content that is folded away until it is opened."""
     return element("details", element("summary", summary), *parts)
 
 
 def figure(title: str, drawing: object, *, note: object = None, numbers: object = None) -> Markup:
-    """A chart with its title, a remark, and the numbers behind it."""
+    """A chart with its title, a note and the numbers behind it."""
     return element(
         "figure",
         element("figcaption", element("h3", title), None if note is None else element("p", note, class_="note")),
@@ -123,7 +123,7 @@ def figure(title: str, drawing: object, *, note: object = None, numbers: object 
 
 
 def share_bar(share: float) -> Markup:
-    """A share from 0 to 1 as a number over a small bar, for table cells."""
+    """A share from 0 to 1 as a number above a small bar, for table cells."""
     width = 60 * min(max(share, 0.0), 1.0) if share == share else 0.0
     bar = element(
         "svg", element("rect", width=width, height=3, class_="fill-1"), width=60, height=3, aria_hidden="true"

@@ -1,11 +1,11 @@
-"""Long series made short for the eye, honestly: extremes are kept, and averages say what they are."""
+"""Downsampling and smoothing of long series; extremes are kept."""
 
 import numpy as np
 
 
 def thin(columns: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Which points to draw so that the line looks as if all were drawn: of each column the first, the last, the lowest
-    and the highest.
+    """Indices of the points to draw so that the line looks as if all were drawn: the first, the last, the lowest and
+    the highest of each column.
 
     Args:
         columns: (n,) the pixel column of each point, in the order of the line.
@@ -24,22 +24,22 @@ def thin(columns: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def evenly(count: int, most: int) -> np.ndarray:
-    """At most ``most`` of ``count`` indices, evenly spread, the first and the last among them."""
+    """At most ``most`` of ``count`` indices, evenly spaced, including the first and the last."""
     return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(np.int64)) if count else np.arange(0)
 
 
 def running_mean(y: np.ndarray, window: int) -> np.ndarray:
-    """The mean of ``window`` points around each. Near the start of fewer, as many on both sides, so that a fall there
-    is not blurred; near the end of those there are, so that the last points are not raw. Points that are not finite are
-    left out, and NaN stands where none are left.
+    """Centered running mean over ``window`` points. Near the start the window shrinks on both sides, so that a steep
+    fall is not blurred; near the end on one side, so that the last points are smoothed too. Values that are not finite
+    are skipped; NaN where none remain.
 
     Args:
         y: (n,) float64.
         window: points; an even number counts as the next odd one.
     """
-    places = np.arange(len(y))
-    half = np.minimum(window // 2, places)
-    starts, ends = places - half, np.minimum(places + half + 1, len(y))
+    indices = np.arange(len(y))
+    half = np.minimum(window // 2, indices)
+    starts, ends = indices - half, np.minimum(indices + half + 1, len(y))
     finite = np.isfinite(y)
     sums = np.append(0.0, np.cumsum(np.where(finite, y, 0.0)))
     counts = np.append(0, np.cumsum(finite))

@@ -1,4 +1,4 @@
-"""Where an axis has its marks, and how numbers are written."""
+"""Ticks of axes and formatting of numbers."""
 
 import itertools
 import math
@@ -31,7 +31,7 @@ def linear_ticks(low: float, high: float, most: int) -> list[float]:
 
 
 def integer_ticks(low: float, high: float, most: int) -> list[float]:
-    """The same without fractions, for what is counted.
+    """Ticks that are integers, for counts.
 
     >>> integer_ticks(10.0, 12.0, 6)
     [10.0, 11.0, 12.0]
@@ -73,7 +73,7 @@ def time_ticks(low: float, high: float, most: int) -> list[float]:
 
 
 def tick_labels(ticks: Sequence[float]) -> list[str]:
-    """Labels of one axis: the same number of decimals on all, as few as tell them apart.
+    """Labels of one axis: the same number of decimals on all, as few as distinguish them.
 
     >>> tick_labels([0.0, 0.5, 1.0]), tick_labels([0.0, 5e6, 1e7]), tick_labels([0.0, 0.0001])
     (['0', '0.5', '1.0'], ['0', '5 M', '10 M'], ['0', '10⁻⁴'])
@@ -94,7 +94,7 @@ def tick_labels(ticks: Sequence[float]) -> list[str]:
 
 
 def _scientific_labels(ticks: Sequence[float], digits: int) -> list[str] | None:
-    """None where so few digits do not tell them apart."""
+    """None if the labels are not distinct with that many digits."""
     labels = [_scientific(tick, digits) for tick in ticks]
     return labels if len(set(labels)) == len(set(ticks)) or digits == 17 else None
 

@@ -51,7 +51,9 @@ def write_evidence_report(evidence: Evidence, path: str | Path, *, title: str = 
     """
     path = Path(path)
     if path.suffix != ".html":
-        raise UsageError(f"cannot write the report {path}: expected a name that ends in .html; .json is put beside it")
+        raise UsageError(
+            f"cannot write the report {path}: expected a name that ends in .html (the figures go to .json)"
+        )
     json_path = path.with_suffix(".json")
     check_writable(path)
     check_writable(json_path)
@@ -163,7 +165,7 @@ def _confusions(evidence: Evidence) -> Iterator[Any]:
     counts, title = np.array(confusions.counts), f"Confusions, in {confusions.of}"
     yield confusion_matrix(title, counts, confusions.labels, note="Shaded by the share of the row.")
     if not confusions.most_frequent:
-        yield Only("card", "No label was predicted in place of another.")
+        yield Only("card", "No label was confused with another.")
         return
     rows = [(Label(one.true), Label(one.predicted), one.count) for one in confusions.most_frequent]
     listed = Table(("true", "predicted", confusions.of), rows, "The most frequent")

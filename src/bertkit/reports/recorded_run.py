@@ -30,7 +30,7 @@ class Samples:
 
 @dataclass(frozen=True)
 class Series:
-    """Lines of one kind, by ascending step; later lines of the same step have replaced earlier ones."""
+    """Lines of one kind, by ascending step; the last line of each step."""
 
     columns: dict[str, np.ndarray]  # name -> (n,) float64; NaN where a line lacks the name or has null
 
@@ -42,7 +42,7 @@ class Series:
         return self.columns.get(name, np.full(len(self), np.nan))
 
     def has(self, name: str) -> bool:
-        """Whether any line has a number of that name."""
+        """True if any line has a number of that name."""
         return name in self.columns and not bool(np.all(np.isnan(self.columns[name])))
 
 
@@ -117,7 +117,7 @@ def read_run(folder: Path) -> TrainingRun:
     kept = _in_force(lines, metrics, remarks)
     steps = _series([line for line in kept if line[1]["event"] == "step"], metrics)
     if not len(steps):
-        raise UsageError(f"{metrics} has no step yet: a report needs at least one; try again when training has begun")
+        raise UsageError(f"{metrics} has no step yet: a report needs at least one; try again once training has started")
     starts = [content for _, content in lines if content["event"] == "start"]
     ends = [content for _, content in kept if content["event"] == "end"]
     settings = starts[-1].get("settings") if starts else None
@@ -137,8 +137,8 @@ def read_run(folder: Path) -> TrainingRun:
 
 
 def _lines(metrics: Path, remarks: list[str]) -> list[tuple[int, dict[str, Any]]]:
-    """Line numbers and their objects. A line cut off by a kill stands at the end, or before the next start."""
-    found: list[tuple[int, dict[str, Any]]] = []
+    """Line numbers and their objects. A line cut off by a kill is the last one, or precedes the next start."""
+    parsed: list[tuple[int, dict[str, Any]]] = []
     cut_off: int | None = None
     with open(metrics, encoding="utf-8", errors="replace") as handle:
         for number, text in enumerate(handle, 1):
@@ -158,10 +158,10 @@ def _lines(metrics: Path, remarks: list[str]) -> list[tuple[int, dict[str, Any]]
                     raise _wrong(metrics, cut_off, "is not JSON")
                 remarks.append(f"Line {cut_off} of metrics.jsonl was cut off when the run was killed.")
                 cut_off = None
-            found.append((number, content))
+            parsed.append((number, content))
     if cut_off is not None:
         remarks.append(f"The last line of metrics.jsonl, {cut_off}, is cut off: the run was killed, or is writing it.")
-    return found
+    return parsed
 
 
 def _in_force(
@@ -187,13 +187,13 @@ def _series(lines: Sequence[tuple[int, dict[str, Any]]], metrics: Path) -> Serie
     ordered = [by_step[step] for step in sorted(by_step)]
     names = dict.fromkeys(["step", *(name for _, content in ordered for name in content if name not in _NOT_NUMBERS)])
     columns = {name: np.full(len(ordered), np.nan) for name in names}
-    for place, (number, content) in enumerate(ordered):
+    for index, (number, content) in enumerate(ordered):
         for name, value in content.items():
             if name in _NOT_NUMBERS or value is None:
                 continue
             if not _is_number(value):
                 raise _wrong(metrics, number, f"has {name} {value!r:.60}, expected a number")
-            columns[name][place] = _number(value)
+            columns[name][index] = _number(value)
     return Series(columns)
 
 
@@ -209,7 +209,7 @@ def _samples(lines: Sequence[tuple[int, dict[str, Any]]], metrics: Path) -> list
                 text = str(sample["text"])
                 mask = 1 + sum(other == text for other, _ in fillings)
                 fillings[text, mask] = [
-                    Candidate(str(found["token"]), float(found["score"])) for found in sample["candidates"]
+                    Candidate(str(one["token"]), float(one["score"])) for one in sample["candidates"]
                 ]
         except (KeyError, TypeError, ValueError, OverflowError):
             raise _wrong(
@@ -239,4 +239,6 @@ def _number(value: int | float) -> float:
 
 
 def _wrong(metrics: Path, number: int, what: str) -> DataError:
-    return DataError(f"{metrics}, line {number}: {what}; this is not a file that a run wrote, or it was changed since")
+    return DataError(
+        f"{metrics}, line {number}: {what}; the file was not written by a run, or it was changed afterwards"
+    )

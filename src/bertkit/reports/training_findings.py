@@ -32,12 +32,12 @@ def smoothed(series: Series, name: str) -> np.ndarray:
 
 
 def smoothing_window(series: Series) -> int:
-    """The lines of metrics averaged for a smoothed curve: a fiftieth of the run, at least 5."""
+    """Window of a smoothed curve in lines of metrics: a fiftieth of the run, at least 5."""
     return max(5, len(series) // 50) | 1
 
 
 def setting(settings: dict[str, Any], name: str) -> Any:
-    """The value of a setting wherever it stands in the recipe's tables; None where it is absent."""
+    """The value of a setting in any table of the recipe; None if it is absent."""
     if name in settings:
         return settings[name]
     inner = (setting(value, name) for value in settings.values() if isinstance(value, dict))
@@ -76,7 +76,7 @@ def _ending(run: TrainingRun) -> Finding:
         )
     if reason is None:
         share = f"{_percent(share_done(run, step))} of it"
-        return "note", f"The run has not ended: it is still going, or was killed, {after}, {share}."
+        return "note", f"The run has not ended: it is in progress, or was killed, {after}, {share}."
     if reason == "non-finite loss":
         return "warning", (
             f"The run stopped {after} because its loss was not a finite number. The usual causes: a learning rate that "
@@ -99,14 +99,14 @@ def _text_not_read(run: TrainingRun) -> Finding | None:
     ):
         set_aside, left_out = run.number(name, "num_set_aside"), run.number(name, "num_left_out")
         if set_aside > 0:
-            lost.append(f"{title} {set_aside:,.0f} rows and sentences were set aside ({folder}/set_aside.jsonl)")
+            lost.append(f"{title} {set_aside:,.0f} rows and sentences were skipped ({folder}/set_aside.jsonl)")
         if left_out > 0:
             lost.append(f"{title} {left_out:,.0f} files were left out for their extension ({folder}/manifest.json)")
     return ("note", f"Not all of the text was read: {'; '.join(lost)}.") if lost else None
 
 
 def _first_loss(run: TrainingRun) -> Finding | None:
-    """A model that knows nothing gives every entry the same probability."""
+    """An untrained model gives every entry the same probability."""
     fresh, first, step = math.log(max(1.0, run.number("vocab_size"))), _first_known(run), run.steps["step"][0]
     if not np.isfinite(fresh) or fresh == 0 or not np.isfinite(first) or step > 100:
         return None
@@ -124,7 +124,7 @@ def _first_known(run: TrainingRun) -> float:
 
 
 def _plateau(run: TrainingRun) -> Finding | None:
-    """Before a model uses context it learns word frequencies, and many runs never get further."""
+    """A model first learns word frequencies, then to use context; many runs never reach the second phase."""
     entropy = run.number("corpus", "unigram_entropy")
     steps, loss = best_known_loss(run)
     if not np.isfinite(entropy) or not len(loss) or _first_known(run) < entropy - PLATEAU_MARGIN:
@@ -161,7 +161,7 @@ def best_known_loss(run: TrainingRun) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _rising(run: TrainingRun) -> Finding | None:
-    """The best loss lies well behind the end."""
+    """The best loss was long before the end."""
     steps, loss = best_known_loss(run)
     if len(loss) < 5:
         return None
@@ -189,7 +189,7 @@ def _rising(run: TrainingRun) -> Finding | None:
 
 
 def _memorized(run: TrainingRun) -> Finding | None:
-    """Training text is much better known than held-out text, at the same share of masked tokens."""
+    """Training loss is much lower than held-out loss at the same mask rate."""
     if not run.evaluations.has("masked_lm_loss"):
         return None
     steps, loss = best_known_loss(run)
@@ -236,7 +236,7 @@ def expected_curve(run: TrainingRun) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 def expected_origin(run: TrainingRun) -> str | None:
-    """Where the expected curve comes from, as the first of its points with an "origin" says."""
+    """Source of the expected curve: the "origin" of the first of its points that has one."""
     points = setting(run.settings, "expected")
     origins = [point.get("origin") for point in points if isinstance(point, dict)] if isinstance(points, list) else []
     return next((str(origin) for origin in origins if origin), None)

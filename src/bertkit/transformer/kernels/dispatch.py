@@ -21,7 +21,7 @@ class Kernels(NamedTuple):
 
 
 class ModernBertKernels(NamedTuple):
-    """The same for the modern encoder."""
+    """The same for ModernBERT."""
 
     linear: type
     attention: Callable

@@ -1,4 +1,4 @@
-"""The shape of a modern encoder, keys spelled as in a published ModernBERT ``config.json``."""
+"""The config of a ModernBERT encoder, keys spelled as in a published ``config.json``."""
 
 from dataclasses import dataclass, replace
 

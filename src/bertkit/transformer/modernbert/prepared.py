@@ -1,4 +1,4 @@
-"""The modern encoder prepared for inference at a precision, as `transformer/prepared.py` does for the one of 2018.
+"""The ModernBERT encoder prepared for inference at a precision, as BERT's in `transformer/prepared.py`.
 
 The residual stream is float32 (float64 where the weights are) at every precision: it is added to and never
 normalized, so that roundings of it would add up from layer to layer. Shape letters: T total_tokens, D hidden_size.
