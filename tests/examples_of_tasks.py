@@ -54,11 +54,11 @@ def model_of(task: TextTask) -> Model:
 
 def examples(task: str) -> list[dict[str, Any]]:
     draw = np.random.default_rng(7)
-    found = []
+    results = []
     for number in range(NUM_ROWS):
         words = [str(word) for word in draw.choice(WORDS, int(draw.integers(4, 12)))]
         text, label = " ".join(words), int(draw.integers(3))
-        found.append(
+        results.append(
             {
                 "sequence-classification": {"text": text, "label": COLOURS[label]},
                 "multi-label-classification": {"text": text, "labels": list(COLOURS[:label])},
@@ -75,7 +75,7 @@ def examples(task: str) -> list[dict[str, Any]]:
                 "multiple-choice": {"context": text, "choices": words[: 3 + number % 2], "label": label},
             }[task]
         )  # fmt: skip
-    return found
+    return results
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> str:

@@ -46,16 +46,16 @@ def losses_of_transformers(
     schedule = transformers.get_linear_schedule_with_warmup(optimizer, round(0.1 * num_steps), num_steps)
     task = model.trained.task
     data = task.labeled(train, task.encode(model.tokenizer, train, model.trained.layout))
-    feed, found = LabeledFeed(data, settings.batch_size, settings.seed), []
+    feed, results = LabeledFeed(data, settings.batch_size, settings.seed), []
     for step in range(num_steps):
         loss = _loss_of_transformers(theirs, task, feed.batch(step, 0.0))
-        found.append(loss.item())
+        results.append(loss.item())
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(theirs.parameters(), 1.0)
         optimizer.step()
         schedule.step()
-    return found
+    return results
 
 
 def _loss_of_transformers(theirs: nn.Module, task: TextTask, given: LabeledBatch) -> Tensor:

@@ -62,7 +62,7 @@ def blocks(documents, max_seqlen, seed, epoch):
 
 def pairs(documents, max_seqlen, seed, epoch, short_prob, balanced=False):
     """All (A, B, label) of an epoch."""
-    balance, found = 0, []
+    balance, results = 0, []
     for number, document in enumerate(documents):
         key = key_of(seed, epoch, number)
         draws = Draws(key)
@@ -102,11 +102,11 @@ def pairs(documents, max_seqlen, seed, epoch, short_prob, balanced=False):
                 while len(a) + len(b) > room:
                     longer = a if len(a) > len(b) else b
                     del longer[0 if cuts.chance(0.5) else -1]
-                found.append((a, b, int(is_random)))
+                results.append((a, b, int(is_random)))
                 made += 1
                 chunk = []
             i += 1
-    return found
+    return results
 
 
 def masked(tokens, rate, continues, unit, max_predictions, seed, epoch, index):
@@ -117,14 +117,14 @@ def masked(tokens, rate, continues, unit, max_predictions, seed, epoch, index):
     if max_predictions is not None:
         wanted = min(wanted, max_predictions)
     units = []
-    for place, token in enumerate(tokens):
+    for position, token in enumerate(tokens):
         if token in (CLS, SEP):
             continue
-        joined = unit != "token" and continues[token] and units and units[-1][-1] == place - 1
+        joined = unit != "token" and continues[token] and units and units[-1][-1] == position - 1
         if joined:
-            units[-1].append(place)
+            units[-1].append(position)
         else:
-            units.append([place])
+            units.append([position])
     chosen = set()
     if unit == "span":
         for turn in range(16 * (wanted + len(units))):
@@ -153,11 +153,11 @@ def masked(tokens, rate, continues, unit, max_predictions, seed, epoch, index):
             if len(chosen) + len(order[turn]) <= wanted:
                 chosen |= set(order[turn])
     out = list(tokens)
-    for place in sorted(chosen):
-        if not (unit == "span" and place - 1 in chosen):
-            draw = uniform(tokens_key, 2 * place)
+    for position in sorted(chosen):
+        if not (unit == "span" and position - 1 in chosen):
+            draw = uniform(tokens_key, 2 * position)
         if draw < Fraction(0.8):
-            out[place] = MASK
+            out[position] = MASK
         elif draw >= Fraction(0.9):
-            out[place] = below(tokens_key, 2 * place + 1, len(continues))
+            out[position] = below(tokens_key, 2 * position + 1, len(continues))
     return out, sorted(chosen)

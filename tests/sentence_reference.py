@@ -35,12 +35,12 @@ def reference_sentences(text: str, layout: str) -> list[str]:
 
 def _split_block(block: str) -> list[str]:
     cuts = [0]
-    for found in re.finditer(f"[{re.escape(ENDS + ENDS_AT_ONCE)}]+", block):
-        ends = found.group()
+    for match in re.finditer(f"[{re.escape(ENDS + ENDS_AT_ONCE)}]+", block):
+        ends = match.group()
         side = CLOSING if set(ends) & set(ENDS_AT_ONCE) else SIDE
-        closed, space = re.match(f"({side}*)(\\s*)", block[found.end() :]).groups()
-        start = found.end() + len(closed) + len(space)
-        if start < len(block) and _ends(block[cuts[-1] : found.start()], ends, closed, space, block[start:]):
+        closed, space = re.match(f"({side}*)(\\s*)", block[match.end() :]).groups()
+        start = match.end() + len(closed) + len(space)
+        if start < len(block) and _ends(block[cuts[-1] : match.start()], ends, closed, space, block[start:]):
             cuts.append(start)
     return [block[start:end] for start, end in zip(cuts, [*cuts[1:], len(block)], strict=True)]
 

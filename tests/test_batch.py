@@ -64,7 +64,7 @@ def test_from_padded_keeps_the_real_tokens_in_order(
     assert batch.input_ids.tolist() == [int(token) for ids, _, real in rows for token in ids[real]]
     assert batch.token_type_ids.tolist() == [int(kind) for _, kinds, real in rows for kind in kinds[real]]
     starts = [mask.shape[1] - length if left and not restart else 0 for length in lengths]
-    positions = [start + place for start, length in zip(starts, lengths, strict=True) for place in range(length)]
+    positions = [start + index for start, length in zip(starts, lengths, strict=True) for index in range(length)]
     assert batch.position_ids.tolist() == positions
     assert batch.num_positions == max(positions) + 1
     assert batch.seqlens == lengths and batch.cu_seqlens.tolist() == [0, *np.cumsum(lengths).tolist()]
@@ -176,17 +176,17 @@ def test_packed_attention_is_attention_under_a_block_mask(lengths: list[int], se
     scores = by_head[0] @ by_head[1].transpose(1, 2) / 5**0.5
     probs = scores.masked_fill(~same, float("-inf")).softmax(-1)  # (H, T, T)
     end = 0
-    for length, found in zip(lengths, all_probs, strict=True):
+    for length, results in zip(lengths, all_probs, strict=True):
         start, end = end, end + length
-        torch.testing.assert_close(found, probs[:, start:end, start:end], rtol=0, atol=1e-12)
+        torch.testing.assert_close(results, probs[:, start:end, start:end], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("lengths", [[5, 5, 3, 3, 3, 1], [3, 5, 3, 1, 5, 3], [1, 3, 3, 3, 5, 5], [20], [1] * 7])
 def test_packed_attention_in_any_order_of_lengths(lengths: list[int]) -> None:
     tensors = heads_of(lengths, 3, torch.float32)
     together = packed_attention(*tensors, lengths).split(lengths)
-    for found, *alone in zip(together, *(tensor.split(lengths) for tensor in tensors), strict=True):
-        torch.testing.assert_close(found, packed_attention(*alone, [len(found)]), rtol=0, atol=1e-6)
+    for results, *alone in zip(together, *(tensor.split(lengths) for tensor in tensors), strict=True):
+        torch.testing.assert_close(results, packed_attention(*alone, [len(results)]), rtol=0, atol=1e-6)
     torch.testing.assert_close(torch.cat(together), attention_with_probs(*tensors, lengths)[0], rtol=0, atol=2e-6)
 
 
@@ -213,9 +213,9 @@ def test_the_encoder_gives_the_same_packed_from_texts_and_from_padding() -> None
     mask = batch.attention_mask()
     padded = Batch.from_padded(batch.pad(batch.input_ids, fill=7), mask, batch.pad(batch.token_type_ids, fill=1))
     with torch.inference_mode():
-        expected, found = model.encoder(batch), model.encoder(padded)
-    torch.testing.assert_close(found.last_hidden_state, expected.last_hidden_state, rtol=0, atol=1e-6)
-    torch.testing.assert_close(found.pooled, expected.pooled, rtol=0, atol=1e-6)
+        expected, results = model.encoder(batch), model.encoder(padded)
+    torch.testing.assert_close(results.last_hidden_state, expected.last_hidden_state, rtol=0, atol=1e-6)
+    torch.testing.assert_close(results.pooled, expected.pooled, rtol=0, atol=1e-6)
 
 
 def test_the_encoder_refuses_more_positions_than_it_has() -> None:

@@ -64,10 +64,10 @@ def sentence_transformer(folder: Path):
 
 
 def assert_same_vectors(model: Model, reference, **options) -> None:
-    found = model.embed([*TEXTS, LONG], report=bertkit.EmbedReport(), **options)
+    results = model.embed([*TEXTS, LONG], report=bertkit.EmbedReport(), **options)
     expected = reference.encode([*TEXTS, LONG], **options)
     assert expected.std() > 0.1
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6 * max(1, np.abs(expected).max()))
+    np.testing.assert_allclose(results, expected, rtol=0, atol=1e-6 * max(1, np.abs(expected).max()))
 
 
 def write_old_layout(folder: Path, pooling: str, *, normalize: bool, transformer_path: str = "") -> None:
@@ -479,9 +479,9 @@ def test_saving_is_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.Monke
 
     with monkeypatch.context() as patch:
         patch.setattr(saving, "write_json", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-        for place in ("model", "elsewhere"):
+        for index in ("model", "elsewhere"):
             with pytest.raises(KeyboardInterrupt):
-                second.save(tmp_path / place, overwrite=True)
+                second.save(tmp_path / index, overwrite=True)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
     assert (tmp_path / "model" / "model.safetensors").read_bytes() == before
 

@@ -156,12 +156,12 @@ def test_fill_and_next_sentence(rows, tiny_model):
 
 
 def test_similarity(rows, tiny_model):
-    found = rows("similarity", "a fox", "a fox", "lazy dog", "--model", tiny_model)
-    assert [(row["text_a"], row["text_b"]) for row in found] == [
+    results = rows("similarity", "a fox", "a fox", "lazy dog", "--model", tiny_model)
+    assert [(row["text_a"], row["text_b"]) for row in results] == [
         ("a fox", "a fox"), ("a fox", "lazy dog"), ("a fox", "lazy dog"),
     ]  # fmt: skip
-    assert found[0]["score"] == pytest.approx(1, abs=1e-6)
-    assert found[1]["score"] < 0.999
+    assert results[0]["score"] == pytest.approx(1, abs=1e-6)
+    assert results[1]["score"] < 0.999
 
 
 TEXTS = ["a quick fox", "", 'the "lazy", dog', "i am\tyour father."]
@@ -421,6 +421,6 @@ def test_a_reader_that_goes_away_is_not_an_error(tiny_model):
     assert len(result.stdout.splitlines()) == 1
 
 
-def test_json_lines_have_no_numbers_that_json_has_not(capsys: pytest.CaptureFixture) -> None:
+def test_json_lines_have_no_nan(capsys: pytest.CaptureFixture) -> None:
     emit([{"pearson": float("nan"), "scores": [1.5, float("inf")], "text": "NaN"}])
     assert capsys.readouterr().out == '{"pearson": null, "scores": [1.5, null], "text": "NaN"}\n'

@@ -92,7 +92,7 @@ def test_a_full_disk_stops_nothing(folder: Path) -> None:
     assert [file.name for file in folder.rglob("*") if file.is_file()] == ["tiny.py"]
 
 
-def test_what_is_kept_in_a_read_only_folder_is_read(folder: Path) -> None:
+def test_code_in_a_read_only_folder_is_used(folder: Path) -> None:
     run(folder, "tiny.half(3.0)")
     refuse = "import bertkit.compiled, errno\ndef refuse(_): raise OSError(errno.EROFS, 'Read-only file system')\n"
     refuse += "bertkit.compiled.whole_file = refuse\n"
@@ -123,7 +123,7 @@ def test_each_processor_has_its_own_machine_code(folder: Path) -> None:
     assert len(kept(folder)) == 2
 
 
-def test_a_terminal_is_told_once_what_takes_long(folder: Path) -> None:
+def test_compilation_notice_is_printed_once(folder: Path) -> None:
     code = "import bertkit.compiled; bertkit.compiled._notice._seconds_left = 0.001; tiny.quarter(3.0); tiny.half(3)"
     ours, theirs = pty.openpty()
     done = subprocess.run(**command(folder, code), stdout=subprocess.PIPE, stderr=theirs, timeout=120)

@@ -201,15 +201,15 @@ def test_a_small_library_in_both_forms_of_its_topics(tmp_path, form):
     for left_out in ("test", "site-packages", "_private", "distutils"):
         (tmp_path / left_out).mkdir()
         (tmp_path / left_out / "__init__.py").write_text('"""This must never be seen."""')
-    found = list(python_docs(tmp_path))
-    assert [(passage.text, passage.source, passage.title) for passage in found] == [row[:3] for row in EXPECTED]
+    results = list(python_docs(tmp_path))
+    assert [(passage.text, passage.source, passage.title) for passage in results] == [row[:3] for row in EXPECTED]
     topic_lines = (tmp_path / "pydoc_data" / "topics.py").read_text().splitlines()
-    for passage, (*_, line) in zip(found, EXPECTED, strict=True):
+    for passage, (*_, line) in zip(results, EXPECTED, strict=True):
         if passage.file == "boxes.py":
             assert passage.line == line
         else:
             assert TOPIC.splitlines()[line - 1].strip()[:20] in topic_lines[passage.line - 1].replace("\\'", "'")
-    assert found[0].where == "pydoc_data/topics.py:" + str(found[0].line)
+    assert results[0].where == "pydoc_data/topics.py:" + str(results[0].line)
 
 
 def test_an_installation_without_its_documentation_is_refused(tmp_path):
@@ -225,7 +225,7 @@ def test_an_installation_without_its_documentation_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_top_k_is_a_full_sort_whatever_the_chunks(seed, monkeypatch):
+def test_top_k_equals_a_full_sort_for_any_chunks(seed, monkeypatch):
     """Small whole numbers: sums are exact and ties are many, at the edge of the k and across chunks."""
     rng = np.random.default_rng(seed)
     num_queries, num_corpus, k = (int(rng.integers(low, high)) for low, high in ((0, 7), (0, 61), (1, 70)))
@@ -328,7 +328,7 @@ def test_the_example_embeds_once_and_answers(minilm, demo, tmp_path, monkeypatch
     assert 'help("zip")' in run(demo, monkeypatch, capsys, "iterate over several things in parallel")
 
 
-def test_the_example_embeds_anew_what_is_stale(minilm, demo, tmp_path, monkeypatch):
+def test_example_embeds_stale_texts_again(minilm, demo, tmp_path, monkeypatch):
     assert demo.read_index(tmp_path / "new") is None
     passages, vectors = demo.build_index(tmp_path / "new", minilm)
     read_passages, read_vectors = demo.read_index(tmp_path / "new")

@@ -116,12 +116,12 @@ def assert_same(ours: list[Model], published: transformers.PreTrainedModel, kind
         for model, dtype in zip(ours, TOLERANCE, strict=True):
             options = {"num_choices": 3} if kind == "multiple_choice" else {}
             recorder = Recorder()
-            found = model.network(batch, with_hidden_states=True, recorder=recorder, **options)
-            assert found.encoded.pooled is None
-            outputs = {f"hidden state {layer}": states for layer, states in enumerate(found.encoded.hidden_states)}
+            results = model.network(batch, with_hidden_states=True, recorder=recorder, **options)
+            assert results.encoded.pooled is None
+            outputs = {f"hidden state {layer}": states for layer, states in enumerate(results.encoded.hidden_states)}
             for layer, record in enumerate(recorder.layers):
                 outputs[f"attention {layer}"] = torch.cat([probs.ravel() for probs in record.attention_probs])
-            outputs |= found.logits
+            outputs |= results.logits
             assert outputs.keys() == reference.keys()
             for name, value in outputs.items():
                 assert error(value, reference[name]) <= TOLERANCE[dtype], f"{kind} {number}, {dtype}: {name}"

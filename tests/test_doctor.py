@@ -38,17 +38,17 @@ def call(capsys) -> tuple[int, dict[tuple[str, str], dict], str]:
 
 
 def test_a_healthy_installation(capsys):
-    code, found, said = call(capsys)
+    code, results, said = call(capsys)
     assert code == 0 and said.startswith("0 errors, ")
-    assert {status for row in found.values() for status in [row["status"]]} <= {"ok", "note", "warning"}
-    assert {row["part"] for row in found.values()} == {
+    assert {status for row in results.values() for status in [row["status"]]} <= {"ok", "note", "warning"}
+    assert {row["part"] for row in results.values()} == {
         "machine", "software", "libraries", "kernels", "equality", "extras", "caches",
     }  # fmt: skip
-    assert found["software", "python"]["value"].startswith(platform.python_version())
-    assert found["software", "torch"]["value"] == torch.__version__
-    assert [name for part, name in found if part == "kernels"] == list(PRECISIONS)
-    assert [name for part, name in found if part == "equality"] == list(PRECISIONS)
-    assert all("same bits" in row["value"] for (part, _), row in found.items() if part == "equality")
+    assert results["software", "python"]["value"].startswith(platform.python_version())
+    assert results["software", "torch"]["value"] == torch.__version__
+    assert [name for part, name in results if part == "kernels"] == list(PRECISIONS)
+    assert [name for part, name in results if part == "equality"] == list(PRECISIONS)
+    assert all("same bits" in row["value"] for (part, _), row in results.items() if part == "equality")
 
 
 def test_a_vector_that_depends_on_its_batch_is_an_error(capsys, monkeypatch):
@@ -56,13 +56,13 @@ def test_a_vector_that_depends_on_its_batch_is_an_error(capsys, monkeypatch):
     monkeypatch.setattr(equality, "embed_one", lambda *arguments: embed_one(*arguments) * (1 + 2**-23))
     check = equality.check_equality("bfloat16")
     monkeypatch.setattr(equality, "check_equality", lambda precision: check)
-    code, found, said = call(capsys)
-    row = found["equality", "float32"]
+    code, results, said = call(capsys)
+    row = results["equality", "float32"]
     assert code == 1 and row["status"] == "error" and said.startswith("4 errors, ")
     assert re.search(r"depend on the other texts of a batch: 24 of 24 differ, by up to \d\.\de-\d\d", row["value"])
 
 
-def test_numbers_that_are_not_finite_are_not_equal(monkeypatch):
+def test_non_finite_numbers_are_not_equal(monkeypatch):
     monkeypatch.setattr(equality, "_vectors_and_logits", lambda runner, texts: torch.full((24, 387), torch.nan).numpy())
     assert equality.check_equality("float32").num_different == 24
 
@@ -97,8 +97,8 @@ def test_packages_that_are_missing_or_too_old(capsys, monkeypatch, equal, name, 
         return here if asked == name else importlib.metadata.version(asked)
 
     monkeypatch.setattr(doctor, "version", version)
-    ended, found, _ = call(capsys)
-    row = found["extras", "sklearn"] if name == "scikit-learn" else found["software", name]
+    ended, results, _ = call(capsys)
+    row = results["extras", "sklearn"] if name == "scikit-learn" else results["software", name]
     assert (ended, row["status"], row["value"]) == (code, status, value)
 
 
@@ -107,9 +107,9 @@ def test_a_part_that_fails_is_an_error_and_the_others_are_shown(capsys, monkeypa
         raise OSError("libtorch_cpu.so: cannot open shared object file")
 
     monkeypatch.setattr("bertkit.device.cpu_name", broken)
-    code, found, _ = call(capsys)
-    assert code == 1 and found["machine", "system"]["status"] == "ok" and "caches" in {part for part, _ in found}
-    assert found["machine", "failed"]["value"] == "OSError: libtorch_cpu.so: cannot open shared object file"
+    code, results, _ = call(capsys)
+    assert code == 1 and results["machine", "system"]["status"] == "ok" and "caches" in {part for part, _ in results}
+    assert results["machine", "failed"]["value"] == "OSError: libtorch_cpu.so: cannot open shared object file"
 
 
 def test_caches_that_cannot_be_written_are_warnings(capsys, monkeypatch, equal, tmp_path):
@@ -120,11 +120,11 @@ def test_caches_that_cannot_be_written_are_warnings(capsys, monkeypatch, equal, 
         "bertkit.transformer.kernels.training_rows.gelu_forward",
         SimpleNamespace(stats=SimpleNamespace(cache_path=None)),
     )
-    code, found, said = call(capsys)
+    code, results, said = call(capsys)
     assert code == 0 and ", 2 warnings, " in said
-    assert found["caches", "precision='auto'"]["value"].endswith("precision cannot be written")
-    assert "set NUMBA_CACHE_DIR" in found["caches", "machine code"]["value"]
-    assert found["caches", "models of the hub"] == {
+    assert results["caches", "precision='auto'"]["value"].endswith("precision cannot be written")
+    assert "set NUMBA_CACHE_DIR" in results["caches", "machine code"]["value"]
+    assert results["caches", "models of the hub"] == {
         "part": "caches", "name": "models of the hub", "status": "ok", "value": f"{tmp_path / 'hub'} (not there yet)",
     }  # fmt: skip
 
@@ -151,9 +151,9 @@ def test_instruction_sets_of_x86_and_arm():
 def test_variables_that_matter_are_shown_and_no_secret(capsys, monkeypatch, equal):
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
-    _, found, _ = call(capsys)
-    assert "ONEDNN_MAX_CPU_ISA=AVX2" in found["software", "environment"]["value"]
-    assert not any("hf_secret" in row["value"] for row in found.values())
+    _, results, _ = call(capsys)
+    assert "ONEDNN_MAX_CPU_ISA=AVX2" in results["software", "environment"]["value"]
+    assert not any("hf_secret" in row["value"] for row in results.values())
 
 
 def test_tables_on_a_terminal(capsys, monkeypatch, equal):

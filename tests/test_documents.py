@@ -53,19 +53,19 @@ def test_lines_of_sentences(tmp_path: Path, line_end: str, bom: str, last: str) 
     path = tmp_path / "a.txt"
     text = "\n\n \u00a0\n".join("\n".join(document) for document in DOCUMENTS)
     path.write_bytes((bom + "\n" + text + last).replace("\n", line_end).encode())
-    found = list(read_sentences(path, Reading("lines")))
-    assert documents(found) == DOCUMENTS
-    assert [sentence.line for sentence in found] == [2, 3, 6, 9, 10]
-    assert {sentence.path for sentence in found} == {str(path)}
+    results = list(read_sentences(path, Reading("lines")))
+    assert documents(results) == DOCUMENTS
+    assert [sentence.line for sentence in results] == [2, 3, 6, 9, 10]
+    assert {sentence.path for sentence in results} == {str(path)}
 
 
 def test_running_text(tmp_path: Path) -> None:
     """The file is the document; sentences go over line ends, not over empty lines."""
     path = tmp_path / "a.txt"
     path.write_text("CHAPTER I\n\nMr. Smith\ncame. He saw\r\n3.14 cats! It\n\n \nended\n", encoding="utf-8")
-    found = list(read_sentences(path, Reading("running")))
-    assert documents(found) == [["CHAPTER I", "Mr. Smith came.", "He saw 3.14 cats!", "It", "ended"]]
-    assert [sentence.line for sentence in found] == [1, 3, 4, 5, 8]
+    results = list(read_sentences(path, Reading("running")))
+    assert documents(results) == [["CHAPTER I", "Mr. Smith came.", "He saw 3.14 cats!", "It", "ended"]]
+    assert [sentence.line for sentence in results] == [1, 3, 4, 5, 8]
     assert read(path, layout="paragraphs") == [
         ["CHAPTER I", "Mr. Smith", "came.", "He saw", "3.14 cats!", "It", "ended"]
     ]
@@ -119,14 +119,14 @@ def test_the_documentation_of_python(monkeypatch: pytest.MonkeyPatch) -> None:
     """Modules, topics and built-ins are documents; no paragraph is lost."""
     passages = list(python_docs())
     monkeypatch.setattr("bertkit.corpus.texts.python_docs", lambda: iter(passages))  # found once
-    found = read("python-docs")
-    assert " ".join(" ".join(document) for document in found).split() == " ".join(p.text for p in passages).split()
-    assert 400 < len(found) < 1_500 and sum(map(len, found)) > 1.3 * len(passages)
-    assert sum(len(document) > 1 for document in found) > 0.8 * len(found)
-    assert len(list(read_texts("python-docs"))) == len(found)
+    results = read("python-docs")
+    assert " ".join(" ".join(document) for document in results).split() == " ".join(p.text for p in passages).split()
+    assert 400 < len(results) < 1_500 and sum(map(len, results)) > 1.3 * len(passages)
+    assert sum(len(document) > 1 for document in results) > 0.8 * len(results)
+    assert len(list(read_texts("python-docs"))) == len(results)
 
 
-def test_bad_rows_are_set_aside_and_the_rest_is_read(tmp_path: Path) -> None:
+def test_bad_rows_are_skipped_and_the_rest_is_read(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(
         b'{"text": "One."}\n{"text": \n\n{"text": null}\n[1]\n{"body": "x"}\n{"text": "b\xe4d"}\n'
         b'{"text": "\\ud800"}\n"plain"\n{"text": "Two."}\n\n\n'
@@ -142,8 +142,8 @@ def test_bad_rows_are_set_aside_and_the_rest_is_read(tmp_path: Path) -> None:
     expected = {"a.jsonl": ["One.", "plain", "Two."], "b.csv": ["One.", 'x"y', "Two,", "lines."]}
     for name, wanted in problems.items():
         set_aside: list[SkippedRow] = []
-        found = [sentence.text for sentence in read_sentences(tmp_path / name, Reading("paragraphs"), set_aside)]
-        assert found == expected[name]
+        results = [sentence.text for sentence in read_sentences(tmp_path / name, Reading("paragraphs"), set_aside)]
+        assert results == expected[name]
         assert [one.line for one in set_aside] == list(wanted)
         for one, why in zip(set_aside, wanted.values(), strict=True):
             assert why in str(one) and str(one).startswith(f"{tmp_path / name}, line {one.line}")
@@ -154,12 +154,12 @@ def test_bad_rows_are_set_aside_and_the_rest_is_read(tmp_path: Path) -> None:
     assert "x" in [row.text for row in read_rows(tmp_path / "a.jsonl", "body")]
 
 
-def test_bytes_that_are_not_utf8(tmp_path: Path) -> None:
+def test_invalid_utf8(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes("One é \ufffd. \n\nTwo ".encode() + b"b\xe4d\xff\xfe one.\nThree.\n")
     set_aside: list[SkippedRow] = []
-    found = list(read_sentences(path, Reading("lines"), set_aside))
-    assert documents(found) == [["One é \ufffd."], ["Three."]]  # the document begins with what is left of it
+    results = list(read_sentences(path, Reading("lines"), set_aside))
+    assert documents(results) == [["One é \ufffd."], ["Three."]]  # the document begins with what is left of it
     assert [(one.line, one.text) for one in set_aside] == [(3, "Two b\ufffdd\ufffd\ufffd one.")]
     assert read(path, layout="lines", on_invalid="replace")[1] == ["Two b\ufffdd\ufffd\ufffd one.", "Three."]
     with pytest.raises(DataError, match=r"a.txt, line 3: the sentence holds bytes that are not UTF-8"):

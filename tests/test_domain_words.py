@@ -36,7 +36,7 @@ def test_the_words_that_shorten_the_texts_most() -> None:
     ]
 
 
-def test_found_words_are_those_of_a_slow_count() -> None:
+def test_domain_words_equal_a_slow_count() -> None:
     counts: Counter[str] = Counter()
     for text in TEXTS:
         encoding = TOKENIZER.encode(text)
@@ -45,19 +45,19 @@ def test_found_words_are_those_of_a_slow_count() -> None:
             words.setdefault(word, []).append(token)
         counts.update("".join(pieces).replace("##", "") for word, pieces in words.items() if len(pieces) > 1)
     expected = {word: count for word, count in counts.items() if word.isalpha() and word != "[CLS][SEP]"}
-    found = find_domain_words(TOKENIZER, iter(TEXTS), min_frequency=1)
-    assert {word.word: word.num_occurrences for word in found} == expected
-    saved = [word.num_pieces_saved for word in found]
+    results = find_domain_words(TOKENIZER, iter(TEXTS), min_frequency=1)
+    assert {word.word: word.num_occurrences for word in results} == expected
+    saved = [word.num_pieces_saved for word in results]
     assert saved == sorted(saved, reverse=True)
     before = len(TOKENIZER.encode_batch(TEXTS).input_ids)
-    extended = extend_vocabulary(TOKENIZER, [word.word for word in found])
+    extended = extend_vocabulary(TOKENIZER, [word.word for word in results])
     assert before - len(extended.encode_batch(TEXTS).input_ids) == sum(saved)
     assert find_domain_words(extended, TEXTS, min_frequency=1) == []
-    assert find_domain_words(TOKENIZER, TEXTS, min_frequency=1, num_words=2) == found[:2]
+    assert find_domain_words(TOKENIZER, TEXTS, min_frequency=1, num_words=2) == results[:2]
     assert all(word.num_occurrences >= 5 for word in find_domain_words(TOKENIZER, TEXTS))
 
 
-def test_a_word_that_cannot_be_spelled_is_found_too() -> None:
+def test_domain_words_include_unknown_words() -> None:
     texts = ["µsv µSV Μµ", "1µsv"] * 2
     (word,) = find_domain_words(TOKENIZER, texts, min_frequency=4)
     assert (word.word, word.num_occurrences, word.num_pieces) == (TOKENIZER.normalize("µsv"), 4, 3)
@@ -125,10 +125,10 @@ def test_new_rows_are_the_mean_of_their_pieces_and_all_else_is_as_it_was(model: 
     encoding = model.tokenizer.encode(text)
     assert encoding.input_ids.tolist() == old.tokenizer.encode(text).input_ids.tolist()
     batch = bertkit.collate([encoding])
-    found, expected = model.network(batch), old.network(batch)
-    assert torch.equal(found.encoded.last_hidden_state, expected.encoded.last_hidden_state)
-    torch.testing.assert_close(found.logits["masked_lm"][:, :99], expected.logits["masked_lm"], rtol=1e-5, atol=1e-5)
-    new = model.network.heads["masked_lm"](found.encoded.last_hidden_state, rows)[:, 99]
+    results, expected = model.network(batch), old.network(batch)
+    assert torch.equal(results.encoded.last_hidden_state, expected.encoded.last_hidden_state)
+    torch.testing.assert_close(results.logits["masked_lm"][:, :99], expected.logits["masked_lm"], rtol=1e-5, atol=1e-5)
+    new = model.network.heads["masked_lm"](results.encoded.last_hidden_state, rows)[:, 99]
     mean = expected.logits["masked_lm"][:, ids].mean(1)  # the head is linear in its rows
     torch.testing.assert_close(new, mean, rtol=1e-4, atol=1e-4)
 
@@ -165,8 +165,8 @@ def test_the_saved_model_opens_in_transformers(model: Model, tmp_path: Path) -> 
     encoding = model.tokenizer.encode("the Bluedogs, redcat")
     assert inputs["input_ids"][0].tolist() == encoding.input_ids.tolist()
     with torch.inference_mode():
-        expected, found = network(**inputs).prediction_logits[0], model.network(bertkit.collate([encoding])).logits
-    torch.testing.assert_close(found["masked_lm"], expected, rtol=1e-4, atol=1e-4)
+        expected, results = network(**inputs).prediction_logits[0], model.network(bertkit.collate([encoding])).logits
+    torch.testing.assert_close(results["masked_lm"], expected, rtol=1e-4, atol=1e-4)
 
 
 def test_the_command(model: Model, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

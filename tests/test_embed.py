@@ -77,10 +77,10 @@ def assert_same_vectors(found: np.ndarray, expected: np.ndarray, tolerance: floa
 
 def check_against_sentence_transformers(model: Model, reference, texts: list[str]) -> None:
     report = EmbedReport()
-    found = model.embed(texts, report=report)
+    results = model.embed(texts, report=report)
     expected = reference.encode(texts, batch_size=16)
-    assert found.shape == expected.shape == (len(texts), 384)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+    assert results.shape == expected.shape == (len(texts), 384)
+    np.testing.assert_allclose(results, expected, rtol=0, atol=1e-5)
     assert report.num_texts == len(texts)
     assert report.num_texts_cut == sum(len(model.tokenizer.encode(text)) > 256 for text in texts) > 0
 
@@ -141,7 +141,7 @@ POOLING_AND_LAYERS = [
 
 def pooled_by_numpy(tokens: np.ndarray, pooling: str) -> np.ndarray:
     """(n, D) hidden states of one text to its vector."""
-    place = np.arange(1, len(tokens) + 1)[:, None]
+    index = np.arange(1, len(tokens) + 1)[:, None]
     match pooling:
         case "mean":
             return tokens.mean(0)
@@ -152,7 +152,7 @@ def pooled_by_numpy(tokens: np.ndarray, pooling: str) -> np.ndarray:
         case "mean-sqrt-len":
             return tokens.sum(0) / np.sqrt(len(tokens))
         case "weighted-mean":
-            return (tokens * place).sum(0) / place.sum()
+            return (tokens * index).sum(0) / index.sum()
     raise ValueError(pooling)
 
 
@@ -192,8 +192,8 @@ def test_pooling_and_layers_by_numpy(tiny: Model, pooling: str, layers: str) -> 
     for text in TEXTS:
         states, pooler = hidden_states(tiny, tiny.tokenizer.encode(text))
         expected.append(pooler if pooling == "pooler" else pooled_by_numpy(layers_by_numpy(states, layers), pooling))
-    found = tiny.embed(TEXTS, pooling=pooling, layers=layers)
-    assert_same_vectors(found, np.array(expected))
+    results = tiny.embed(TEXTS, pooling=pooling, layers=layers)
+    assert_same_vectors(results, np.array(expected))
     normalized = tiny.embed(TEXTS, pooling=pooling, layers=layers, normalize=True)
     assert_same_vectors(normalized, expected / np.linalg.norm(expected, axis=1, keepdims=True))
 
@@ -278,8 +278,8 @@ def assert_alone_is_as_in_company(model: Model, texts: list[str], tolerance: flo
     order = np.random.default_rng(0).permutation(len(texts))
     assert_same_vectors(model.embed([texts[index] for index in order], **options), together[order], tolerance)
     for tokens_per_batch in (1, 37, 100_000):
-        found = model.embed(texts, tokens_per_batch=tokens_per_batch, **options)
-        assert_same_vectors(found, together, tolerance)
+        results = model.embed(texts, tokens_per_batch=tokens_per_batch, **options)
+        assert_same_vectors(results, together, tolerance)
 
 
 @pytest.mark.parametrize("pooling", POOLINGS)
@@ -355,12 +355,12 @@ def test_the_limit_is_the_checkpoints_own_unless_asked(tiny: Model) -> None:
 @pytest.mark.parametrize("text", ["", " \t\n", "\x00\x07\x1b", "\u200b\ufeff"])
 def test_a_text_without_tokens_is_cls_and_sep_and_counted(tiny: Model, text: str) -> None:
     report = EmbedReport()
-    found = tiny.embed([text, "the cat"], report=report)
+    results = tiny.embed([text, "the cat"], report=report)
     assert (report.num_empty, report.num_texts, report.num_tokens) == (1, 2, 6)
     cls_sep = Batch.from_padded(torch.tensor([[tiny.tokenizer.cls_id, tiny.tokenizer.sep_id]]))
     with torch.inference_mode():
         expected = tiny.encoder(cls_sep).last_hidden_state.mean(0).numpy()
-    assert_same_vectors(found[0], expected)
+    assert_same_vectors(results[0], expected)
 
 
 def test_shapes_of_what_is_given(tiny: Model) -> None:
@@ -449,7 +449,7 @@ def test_no_pooler_to_pool_with() -> None:
 
 
 @pytest.mark.parametrize("bad", [3, None, b"bytes", ["nested"]])
-def test_something_that_is_no_text(tiny: Model, bad: object) -> None:
+def test_rejects_input_that_is_not_text(tiny: Model, bad: object) -> None:
     with pytest.raises(UsageError, match="expected str"):
         tiny.embed(["the cat", bad])
 

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def data(number: int = 80, seed: int = 1) -> tuple[list[str], np.ndarray]:
     """Whether a text has the word cat."""
     draw = np.random.default_rng(seed)
-    texts = [" ".join(draw.choice(WORDS, 3)) + (" cat" if place % 2 else " dog") for place in range(number)]
+    texts = [" ".join(draw.choice(WORDS, 3)) + (" cat" if index % 2 else " dog") for index in range(number)]
     return texts, np.array(["cat" in text.split() for text in texts])
 
 
@@ -39,13 +39,13 @@ def test_classes_keep_their_type_and_probabilities_their_order(encoder: Path) ->
     texts, has = data()
     for classes in (np.array(["yes", "no"]), np.array([7, -2]), np.array([False, True]), np.array([2.0, 1.0])):
         y = classes[has.astype(int)]
-        found = SequenceClassifier(encoder, **FAST).fit(texts, y)
-        assert found.classes_.tolist() == np.unique(y).tolist()
-        predicted, probabilities = found.predict(texts), found.predict_proba(texts)
+        results = SequenceClassifier(encoder, **FAST).fit(texts, y)
+        assert results.classes_.tolist() == np.unique(y).tolist()
+        predicted, probabilities = results.predict(texts), results.predict_proba(texts)
         assert predicted.dtype == y.dtype and (predicted == y).mean() > 0.9
         assert probabilities.shape == (80, 2) and np.allclose(probabilities.sum(axis=1), 1)
-        assert (found.classes_[probabilities.argmax(axis=1)] == predicted).all()
-        assert found.score(texts, y) == pytest.approx((predicted == y).mean())
+        assert (results.classes_[probabilities.argmax(axis=1)] == predicted).all()
+        assert results.score(texts, y) == pytest.approx((predicted == y).mean())
 
 
 def test_search_validation_and_pipelines(encoder: Path) -> None:
@@ -118,10 +118,10 @@ def test_other_directories_are_refused(fitted: SequenceClassifier, tmp_path: Pat
 def test_several_classes_for_a_text(encoder: Path, tmp_path: Path) -> None:
     texts, _ = data(80)
     y = np.array([[word in text.split() for word in ("cat", "dog", "the")] for text in texts]).astype(int)
-    found = SequenceClassifier(encoder, **FAST | {"num_epochs": 8}).fit(texts, y)
-    assert found.predict(texts).shape == (80, 3) == found.predict_proba(texts).shape
-    assert (found.predict(texts)[:, :2] == y[:, :2]).mean() > 0.9
-    assert found.predict([]).shape == (0, 3)
+    results = SequenceClassifier(encoder, **FAST | {"num_epochs": 8}).fit(texts, y)
+    assert results.predict(texts).shape == (80, 3) == results.predict_proba(texts).shape
+    assert (results.predict(texts)[:, :2] == y[:, :2]).mean() > 0.9
+    assert results.predict([]).shape == (0, 3)
     with pytest.raises(UsageError, match="no text has the class 3"):
         SequenceClassifier(tmp_path / "never opened").fit(texts, np.hstack([y, np.zeros((80, 1), int)]))
 
@@ -138,11 +138,11 @@ def test_pairs_and_weights(encoder: Path) -> None:
 def test_a_regressor_of_any_unit(encoder: Path, tmp_path: Path) -> None:
     texts, has = data()
     y = 5_000.0 + 700.0 * has
-    found = SequenceRegressor(encoder, **FAST | {"num_epochs": 8}).fit(texts, y, dev=(texts, y))
-    assert found.score(texts, y) > 0.7
-    assert found.predict(texts).dtype == np.float64 and abs(found.predict(texts).mean() - y.mean()) < 200
-    found.save(tmp_path / "saved")
-    assert np.allclose(SequenceRegressor.load(tmp_path / "saved").predict(texts), found.predict(texts), rtol=1e-5)
+    results = SequenceRegressor(encoder, **FAST | {"num_epochs": 8}).fit(texts, y, dev=(texts, y))
+    assert results.score(texts, y) > 0.7
+    assert results.predict(texts).dtype == np.float64 and abs(results.predict(texts).mean() - y.mean()) < 200
+    results.save(tmp_path / "saved")
+    assert np.allclose(SequenceRegressor.load(tmp_path / "saved").predict(texts), results.predict(texts), rtol=1e-5)
 
 
 def test_bad_input(encoder: Path) -> None:
@@ -162,7 +162,7 @@ def test_bad_input(encoder: Path) -> None:
         classifier.fit(["a", "b", "c", "d"], list("abab"), dev=(["x", "y"], ["a", "c"]))
 
 
-def test_labels_that_are_none(encoder: Path) -> None:
+def test_rejects_invalid_labels(encoder: Path) -> None:
     texts, nan, classifier = ["a", "b", "c", "d"], float("nan"), SequenceClassifier(encoder, **FAST)
     for y, message in (
         (["a", nan, "a", nan], "text 1: its label is nan"), (["a", "b", None, "a"], "text 2: its label is None"),

@@ -69,13 +69,13 @@ KEYS = {
 def test_every_task_is_predicted_and_scored(models: Path, tmp_path: Path, capsys, task: str) -> None:
     rows, model = examples(task), str(models / task)
     data = write(tmp_path / "data.jsonl", rows)
-    code, found, error = call(capsys, "predict", "--model", model, "--input", data)
-    assert code == 0 and len(found) == NUM_ROWS, error
-    assert all(list(one) == KEYS[task] for one in found)
+    code, results, error = call(capsys, "predict", "--model", model, "--input", data)
+    assert code == 0 and len(results) == NUM_ROWS, error
+    assert all(list(one) == KEYS[task] for one in results)
     code, (result,), error = call(capsys, "evaluate", "--model", model, "--data", data)
     assert code == 0 and not error
     assert (result.pop("task"), result["num_examples"], result["rows_set_aside"]) == (task, NUM_ROWS, 0)
-    for name, value in scores(task, rows, found).items():
+    for name, value in scores(task, rows, results).items():
         assert result[name] == pytest.approx(value) and result[name] == result[name]
     turned = write(tmp_path / "turned.jsonl", rows[::-1])
     _, (again,), _ = call(capsys, "evaluate", "--model", model, "--data", turned)
@@ -87,7 +87,7 @@ def test_labels_are_matched_by_name(models: Path, tmp_path: Path, capsys, task: 
     """The same model with its outputs in another order has the same scores."""
     data = write(tmp_path / "data.jsonl", examples(task))
     model, order = model_of(TASKS[task]), [2, 0, 1]
-    names = tuple((model.checkpoint.label_names or ())[place] for place in order)
+    names = tuple((model.checkpoint.label_names or ())[index] for index in order)
     with torch.no_grad():
         for parameter in model.network.heads[TASKS[task].head].parameters():
             parameter.copy_(parameter[order])
@@ -95,9 +95,9 @@ def test_labels_are_matched_by_name(models: Path, tmp_path: Path, capsys, task: 
     model.checkpoint.trained = TrainedTask(type(TASKS[task])(label_names=names), Layout(24, TASKS[task].on_long))
     model.save(tmp_path / "model")
     _, (expected,), _ = call(capsys, "evaluate", "--model", str(models / task), "--data", data)
-    _, (found,), _ = call(capsys, "evaluate", "--model", str(tmp_path / "model"), "--data", data)
-    assert found.pop("task") == expected.pop("task") == task
-    assert found == pytest.approx(expected, rel=1e-4)
+    _, (results,), _ = call(capsys, "evaluate", "--model", str(tmp_path / "model"), "--data", data)
+    assert results.pop("task") == expected.pop("task") == task
+    assert results == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.parametrize("task, changes, names", [
@@ -114,8 +114,8 @@ def test_labels_that_the_model_does_not_know(
     rows[5] |= changes
     data = write(tmp_path / "data.jsonl", rows)
     arguments = ["evaluate", "--model", str(models / task)]
-    code, found, error = call(capsys, *arguments, "--data", data)
-    assert code == 2 and not found and len(error.splitlines()) == 1
+    code, results, error = call(capsys, *arguments, "--data", data)
+    assert code == 2 and not results and len(error.splitlines()) == 1
     for part in ("data.jsonl, line 6", "pink", names):
         assert part in error
     code, (result,), error = call(capsys, *arguments, "--data", data, "--skip-bad")
@@ -131,8 +131,8 @@ def test_heads_that_were_never_trained_refuse(tmp_path: Path, capsys) -> None:
     model.save(tmp_path / "model")
     data = write(tmp_path / "data.jsonl", examples("sequence-classification"))
     for arguments in (["evaluate", "--data", data], ["predict", "--input", data]):
-        code, found, error = call(capsys, *arguments, "--model", str(tmp_path / "model"))
-        assert code == 2 and not found and "was never trained" in error
+        code, results, error = call(capsys, *arguments, "--model", str(tmp_path / "model"))
+        assert code == 2 and not results and "was never trained" in error
 
 
 def test_arguments_that_do_not_go_together(models: Path, tmp_path: Path, capsys) -> None:
@@ -147,13 +147,13 @@ def test_arguments_that_do_not_go_together(models: Path, tmp_path: Path, capsys)
         (["--data", other, "--model", model], "line 1 has the target 'b'"),
         (["--data", data, "--model", model, "--columns", "label=stars"], "no column 'stars'"),
     ):  # fmt: skip
-        code, found, error = call(capsys, "evaluate", *arguments)
-        assert code == 2 and not found and message in error, (arguments, error)
+        code, results, error = call(capsys, "evaluate", *arguments)
+        assert code == 2 and not results and message in error, (arguments, error)
     code, _, error = call(capsys, "evaluate", "--data", long, "--model", model)
     assert code == 0 and "3 rows were longer than the model reads and lost 54 tokens" in error
 
 
-def test_a_model_that_always_answers_may_be_told_not_to(models: Path, tmp_path: Path, capsys) -> None:
+def test_no_answer_threshold_can_be_set_on_a_published_model(models: Path, tmp_path: Path, capsys) -> None:
     """A published model of SQuAD 2.0 does not say that it is one."""
     rows = examples("question-answering")
     for row in rows[::3]:
@@ -168,8 +168,8 @@ def test_a_model_that_always_answers_may_be_told_not_to(models: Path, tmp_path: 
     _, (best,), _ = call(capsys, "evaluate", *base, "--data", data, "--no-answer-threshold", tuned)
     assert best["f1"] == pytest.approx(first["best_f1"])
     for threshold, number in (("-1000", NUM_ROWS), ("1000", 0)):
-        _, found, _ = call(capsys, "predict", *base, "--input", data, "--no-answer-threshold", threshold)
-        assert sum(row["answer"] is None for row in found) == number
+        _, results, _ = call(capsys, "predict", *base, "--input", data, "--no-answer-threshold", threshold)
+        assert sum(row["answer"] is None for row in results) == number
     model = load(models / "question-answering")
     model.change_task(no_answer=True, no_answer_threshold=-1000.0)
     model.save(tmp_path / "told")
@@ -192,11 +192,11 @@ def test_the_report_has_the_same_metrics_with_their_intervals(models: Path, tmp_
     data, page = write(tmp_path / "data.jsonl", examples(task)), tmp_path / "report.html"
     base = ["evaluate", "--model", str(models / task), "--data", data]
     _, (expected,), _ = call(capsys, *base)
-    code, (found,), error = call(capsys, *base, "--report", str(page), "--train", data)
+    code, (results,), error = call(capsys, *base, "--report", str(page), "--train", data)
     assert code == 0, error
-    intervals = found.pop("intervals")
-    assert found.pop("task") == expected.pop("task")
-    for name, value in found.items():
+    intervals = results.pop("intervals")
+    assert results.pop("task") == expected.pop("task")
+    for name, value in results.items():
         assert value == pytest.approx(expected[name], rel=1e-4)
         low, high = intervals.get(name, (value, value))
         assert low <= value <= high
@@ -247,24 +247,24 @@ def test_models_that_were_trained_again(models: Path, tmp_path: Path, capsys) ->
         (["--card", "--seeds", str(tmp_path / "none")], "no model"),
         (["--card", "--seeds", str(models / "regression")], "give models of one task"),
     ):  # fmt: skip
-        code, found, error = call(capsys, *base, *arguments)
-        assert code == 2 and not found and message in error and len(error.splitlines()) == 1, error
+        code, results, error = call(capsys, *base, *arguments)
+        assert code == 2 and not results and message in error and len(error.splitlines()) == 1, error
     assert "go with --data" in call(capsys, "evaluate", "--suite", data, "--seeds", model)[2]
     answers = ["evaluate", "--model", str(models / "question-answering"), "--data",
                write(tmp_path / "questions.jsonl", examples("question-answering"))]  # fmt: skip
     assert "evidence is for classifiers and taggers" in call(capsys, *answers, "--card", "--seeds", model)[2]
 
 
-def test_training_rows_set_aside_are_not_the_test_file_s(models: Path, tmp_path: Path, capsys) -> None:
+def test_skipped_training_rows_are_not_counted_for_the_test_file(models: Path, tmp_path: Path, capsys) -> None:
     rows, task = examples("sequence-classification"), "sequence-classification"
     data = write(tmp_path / "data.jsonl", [*rows, {"text": "a cat", "label": "pink"}])
     train = write(tmp_path / "train.jsonl", [{"text": "a dog", "label": "pink"}] * 2 + rows)
     load(models / task).save(tmp_path / "model")
-    code, (found,), error = call(
+    code, (results,), error = call(
         capsys, "evaluate", "--model", str(tmp_path / "model"), "--data", data, "--train", train, "--skip-bad",
         "--report", str(tmp_path / "report.html"), "--card",
     )  # fmt: skip
-    assert code == 0 and (found["num_examples"], found["rows_set_aside"]) == (NUM_ROWS, 1), error
+    assert code == 0 and (results["num_examples"], results["rows_set_aside"]) == (NUM_ROWS, 1), error
     assert "| rows not used | 1 |" in (tmp_path / "model" / "README.md").read_text()
     assert "1 rows were set aside" in error and "data.jsonl, line 32" in error
     assert "2 rows were set aside" in error and "train.jsonl, line 2" in error
@@ -277,5 +277,5 @@ def test_reports_that_cannot_be(models: Path, tmp_path: Path, capsys) -> None:
         (["--report", str(tmp_path / "out.html")], "evidence is for classifiers and taggers"),
         (["--report", str(tmp_path / "no" / "out.html")], "does not exist"), (["--train", data], "go with --report"),
     ):  # fmt: skip
-        code, found, error = call(capsys, *base, *arguments)
-        assert code == 2 and not found and message in error
+        code, results, error = call(capsys, *base, *arguments)
+        assert code == 2 and not results and message in error

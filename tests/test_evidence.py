@@ -83,21 +83,21 @@ def random_text(draw: np.random.Generator, longest: int = 30) -> str:
 
 def examples_of(kind: str, number: int, seed: int = 1) -> list:
     """Examples whose labels have nothing to do with the texts."""
-    draw, task, found = np.random.default_rng(seed), TASKS[kind], []
+    draw, task, results = np.random.default_rng(seed), TASKS[kind], []
     for line in range(number):
-        text, place = random_text(draw), f"test.csv, line {line + 2}"
+        text, index = random_text(draw), f"test.csv, line {line + 2}"
         if kind == "entities":
             tags = [TAGS[i] for i in draw.choice([0, 0, 1, 3], len(text.split()))]
-            found.append(task.example(text.split(), tags, place))
+            results.append(task.example(text.split(), tags, index))
         elif kind == "words":
-            found.append(task.example(text.split(), draw.choice(task.label_names, len(text.split())).tolist(), place))
+            results.append(task.example(text.split(), draw.choice(task.label_names, len(text.split())).tolist(), index))
         elif kind == "several":
-            found.append(TextExample(text, None, tuple(name for name in NAMES if draw.random() < 0.4), place))
+            results.append(TextExample(text, None, tuple(name for name in NAMES if draw.random() < 0.4), index))
         elif kind == "number":
-            found.append(TextExample(text, None, float(draw.normal()), place))
+            results.append(TextExample(text, None, float(draw.normal()), index))
         else:
-            found.append(TextExample(text, None, str(draw.choice(task.known_labels)), place))
-    return found
+            results.append(TextExample(text, None, str(draw.choice(task.known_labels)), index))
+    return results
 
 
 def outcomes_of_arrays(kind: str, number: int, seed: int = 1) -> Outcomes:
@@ -127,8 +127,8 @@ def rows_of(outcomes: Outcomes) -> np.ndarray:
 def drawn(outcomes: Outcomes, numbers: np.ndarray) -> dict[str, float]:
     """The scores of some examples, each as often as it was drawn, by scikit-learn, scipy and the task's own scorer."""
     task = outcomes.task
-    places = np.concatenate([np.flatnonzero(outcomes.example_of == number) for number in numbers])
-    targets, predicted = outcomes.targets[places], outcomes.predicted[places]
+    indices = np.concatenate([np.flatnonzero(outcomes.example_of == number) for number in numbers])
+    targets, predicted = outcomes.targets[indices], outcomes.predicted[indices]
     if isinstance(task, MultiLabelClassification):
         return {
             "accuracy": sklearn_metrics.accuracy_score(targets, predicted),
@@ -169,9 +169,9 @@ def test_scores_of_any_draw_of_the_examples(kind):
     outcomes = outcomes_of_arrays(kind, 41)
     scoring, rows, draw = outcomes.task.scoring, rows_of(outcomes), np.random.default_rng(5)
     draws = [np.arange(41), *draw.integers(41, size=(4, 41))]
-    found = scoring.results(rows, np.stack([np.bincount(numbers, minlength=41) for numbers in draws]).astype(float))
-    for place, numbers in enumerate(draws):
-        assert {name: value[place] for name, value in found.items()} == pytest.approx(drawn(outcomes, numbers))
+    results = scoring.results(rows, np.stack([np.bincount(numbers, minlength=41) for numbers in draws]).astype(float))
+    for index, numbers in enumerate(draws):
+        assert {name: value[index] for name, value in results.items()} == pytest.approx(drawn(outcomes, numbers))
     assert {name: one.value for name, one in bootstrap_scores(scoring, rows).items()} == pytest.approx(
         drawn(outcomes, np.arange(41))
     )
@@ -180,9 +180,9 @@ def test_scores_of_any_draw_of_the_examples(kind):
 @pytest.mark.parametrize("kind", ["one", "several", "number", "entities"])
 def test_intervals_of_a_plain_loop(kind):
     outcomes, random = outcomes_of_arrays(kind, 60), np.random.default_rng(8)
-    found = bootstrap_scores(outcomes.task.scoring, rows_of(outcomes))
+    results = bootstrap_scores(outcomes.task.scoring, rows_of(outcomes))
     plain = [drawn(outcomes, random.integers(60, size=60)) for _ in range(300)]
-    for name, one in found.items():
+    for name, one in results.items():
         low, high = np.percentile([scores[name] for scores in plain], [2.5, 97.5])
         slack = 0.25 * (high - low) + 1e-9
         assert (one.low, one.high) == (pytest.approx(low, abs=slack), pytest.approx(high, abs=slack))
@@ -196,10 +196,10 @@ def test_differences_are_paired():
     assert {(one.value, one.low, one.high) for one in none.values()} == {(0.0, 0.0, 0.0)}
     worse = rows.copy()
     worse[:20, 1] = (worse[:20, 0] + 1) % 3
-    found = bootstrap_difference(scoring, rows, worse)["accuracy"]
+    results = bootstrap_difference(scoring, rows, worse)["accuracy"]
     each = (rows[:, 0] == rows[:, 1]).astype(float) - (worse[:, 0] == worse[:, 1])
-    assert found.value == pytest.approx(each.mean())
-    assert (found.low, found.high) == pytest.approx(bootstrap_interval(each), abs=0.01)
+    assert results.value == pytest.approx(each.mean())
+    assert (results.low, results.high) == pytest.approx(bootstrap_interval(each), abs=0.01)
 
 
 def test_intervals_of_each_label():
@@ -229,8 +229,8 @@ def test_calibration_error_and_temperature_of_plain_loops():
     probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     confidence, right = probabilities.max(axis=1), probabilities.argmax(axis=1) == targets
     expected = 0.0
-    for place in range(NUM_BINS):
-        inside = (confidence >= place / NUM_BINS) & (confidence < (place + 1) / NUM_BINS)
+    for index in range(NUM_BINS):
+        inside = (confidence >= index / NUM_BINS) & (confidence < (index + 1) / NUM_BINS)
         if inside.any():
             expected += inside.mean() * abs(right[inside].mean() - confidence[inside].mean())
     assert expected_calibration_error(confidence, right) == pytest.approx(expected)
@@ -246,7 +246,7 @@ def test_calibration_error_and_temperature_of_plain_loops():
 @pytest.mark.parametrize("kind", ["one", "several", "words"])
 def test_a_temperature_is_measured_where_it_was_not_fitted(kind):
     outcomes = outcomes_of_arrays(kind, 100)
-    found = calibration_of(outcomes)
+    results = calibration_of(outcomes)
     first = outcomes.in_first_half
     assert first.sum() == 50
     halves, unchanged = [first, ~first], np.log(outcomes.probabilities)
@@ -263,21 +263,21 @@ def test_a_temperature_is_measured_where_it_was_not_fitted(kind):
         scaled[half] /= other
     expected = np.exp(scaled) / np.exp(scaled).sum(axis=1, keepdims=True)
     confidence = expected[np.arange(len(said)), said]
-    assert found.num_judgments == len(targets) == sum(one.num_judgments for one in found.bins)
-    assert found.scaled.of_halves == pytest.approx(temperatures)
-    assert found.scaled.loss == pytest.approx(sklearn_metrics.log_loss(targets, expected), rel=1e-6)
-    assert found.scaled.expected_calibration_error == pytest.approx(
+    assert results.num_judgments == len(targets) == sum(one.num_judgments for one in results.bins)
+    assert results.scaled.of_halves == pytest.approx(temperatures)
+    assert results.scaled.loss == pytest.approx(sklearn_metrics.log_loss(targets, expected), rel=1e-6)
+    assert results.scaled.expected_calibration_error == pytest.approx(
         expected_calibration_error(confidence, targets == said)
     )
-    assert min(temperatures) <= found.scaled.temperature <= max(temperatures)
+    assert min(temperatures) <= results.scaled.temperature <= max(temperatures)
 
 
 def test_words_that_were_not_read_are_not_judged():
     outcomes = outcomes_of_arrays("words", 40)
     unread = np.zeros(len(outcomes.targets), np.bool_)
     unread[::7] = True
-    found = replace(outcomes, was_read=~unread)
-    assert calibration_of(found).num_judgments == label_errors_of(found).num_judged == (~unread).sum()
+    results = replace(outcomes, was_read=~unread)
+    assert calibration_of(results).num_judgments == label_errors_of(results).num_judged == (~unread).sum()
     assert calibration_of(replace(outcomes, was_read=unread & False)) is None
 
 
@@ -291,9 +291,9 @@ def test_thresholds_are_measured_where_they_were_not_chosen(kind):
     outcomes = outcomes_of_arrays(kind, 80)
     has = outcomes.targets.reshape(80, -1) > 0
     known = outcomes.probabilities[:, 1:] if kind == "two" else outcomes.probabilities
-    found = thresholds_of(outcomes)
-    assert [one.label for one in found] == (["green"] if kind == "two" else list(NAMES))
-    for label, one in enumerate(found):
+    results = thresholds_of(outcomes)
+    assert [one.label for one in results] == (["green"] if kind == "two" else list(NAMES))
+    for label, one in enumerate(results):
         decided = np.empty(80, bool)
         assert one.f1_in_use == pytest.approx(f1_at(one.in_use, has[:, label], known[:, label]))
         best = max(f1_at(threshold, has[:, label], known[:, label]) for threshold in known[:, label])
@@ -313,14 +313,14 @@ def test_thresholds_are_measured_where_they_were_not_chosen(kind):
 def test_confident_labels_as_defined():
     outcomes = outcomes_of_arrays("one", 150)
     probabilities, given = outcomes.probabilities, outcomes.targets
-    found = confident_labels(probabilities, given)
+    results = confident_labels(probabilities, given)
     thresholds = [
         np.mean([row[j] for row, label in zip(probabilities, given, strict=True) if label == j]) for j in range(3)
     ]
-    for row, label in zip(probabilities, found, strict=True):
+    for row, label in zip(probabilities, results, strict=True):
         above = [j for j in range(3) if row[j] >= thresholds[j]]
         assert label == (max(above, key=lambda j: row[j]) if above else -1)
-    assert {-1, 0, 1, 2} == set(found.tolist())
+    assert {-1, 0, 1, 2} == set(results.tolist())
     assert set(confident_labels(probabilities, given * 0).tolist()) <= {-1, 0}  # labels that nobody gives
 
 
@@ -336,28 +336,28 @@ def test_planted_label_errors_come_first(kind):
     )
     sure = draw.permutation(sure)
     _, first = np.unique(outcomes.example_of[sure[:, 0]], return_index=True)  # one in a text
-    planted = [tuple(place) for place in sure[np.sort(first)][:8].tolist()]
-    for place in planted:
-        said[place] = not said[place] if kind == "several" else (said[place] + 1) % 3
-    found = label_errors_of(replace(outcomes, targets=said))
-    assert found.num_likely >= 8 and found.num_judged == said.size
+    planted = [tuple(index) for index in sure[np.sort(first)][:8].tolist()]
+    for index in planted:
+        said[index] = not said[index] if kind == "several" else (said[index] + 1) % 3
+    results = label_errors_of(replace(outcomes, targets=said))
+    assert results.num_likely >= 8 and results.num_judged == said.size
     names = outcomes.task.label_names
-    for place in planted:
-        number = int(outcomes.example_of[place[0]])
-        given = names[said[place]] if kind != "several" else ("" if said[place] else "not ") + names[place[1]]
-        (one,) = [error for error in found.shown[:10] if error.number == number and error.given == given][:1]
+    for index in planted:
+        number = int(outcomes.example_of[index[0]])
+        given = names[said[index]] if kind != "several" else ("" if said[index] else "not ") + names[index[1]]
+        (one,) = [error for error in results.shown[:10] if error.number == number and error.given == given][:1]
         example = outcomes.examples[number]
         assert (one.place, one.text) == (example.place, example.text)
         assert one.given_probability < one.likely_probability
         if kind == "words":
             words = example.text.split()
-            assert one.word == words[place[0] - int(np.flatnonzero(outcomes.example_of == number)[0])]
+            assert one.word == words[index[0] - int(np.flatnonzero(outcomes.example_of == number)[0])]
 
 
 # ---- training data
 
 
-def test_planted_leaks_are_found_and_left_out():
+def test_planted_leaks_are_detected_and_excluded():
     model, test, draw = model_of("one"), examples_of("one", 40), np.random.default_rng(7)
     train = [replace(one, place="") for one in examples_of("one", 60, seed=9)]
     long = " ".join(WORDS)
@@ -365,15 +365,15 @@ def test_planted_leaks_are_found_and_left_out():
     train[17] = replace(train[17], text=f"  {long.upper()} ?", label="blue")  # word for word
     test[11] = replace(test[11], text=" ".join(draw.permutation(WORDS)), label="green")
     train[30] = replace(train[30], text=test[11].text.replace("cat", "dog"), label="green")  # nearly
-    found = gather_evidence(model, test, train).leakage
-    by_number = {one.number: one for one in found.shown}
+    results = gather_evidence(model, test, train).leakage
+    by_number = {one.number: one for one in results.shown}
     assert by_number[5].is_exact and not by_number[5].same_label and by_number[5].train_number == 17
     assert not by_number[11].is_exact and by_number[11].same_label and by_number[11].train_number == 30
     assert by_number[11].shared_words == pytest.approx(17 / 18) and by_number[11].cosine > 0.9
-    assert found.num_exact + found.num_near == len(found.shown) < 25 and found.num_train == 60
+    assert results.num_exact + results.num_near == len(results.shown) < 25 and results.num_train == 60
     rest = [example for number, example in enumerate(test) if number not in by_number]
     expected = model.evaluate(rest)
-    assert {name: one.value for name, one in found.scores_without.items()} == pytest.approx(
+    assert {name: one.value for name, one in results.scores_without.items()} == pytest.approx(
         {name: value for name, value in expected.items() if name != "loss"}
     )
     everything = gather_evidence(model, test[:9], test).leakage
@@ -387,7 +387,7 @@ def test_words_shared():
     assert shared_words([], ["a"]) == 0.0
 
 
-def test_leaks_without_words_or_spaces_are_found():
+def test_detects_leaks_without_words_or_spaces():
     test, train = examples_of("one", 12), examples_of("one", 30, seed=9)
     chinese = "今天的天气非常好我们去公园玩吧"
     test[2], train[8] = replace(test[2], text="😂 ❤️"), replace(train[8], text="😂❤️\n")
@@ -424,8 +424,8 @@ def test_the_baseline_is_scikit_learns():
     vectors = vectorizer.fit_transform([one.text for one in train])
     plain = LogisticRegression(C=10).fit(vectors, [one.label for one in train])
     expected = plain.predict(vectorizer.transform([one.text for one in test]))
-    found = predict_plainly(TASKS["one"], train, test)
-    assert [NAMES[label] for label in found] == expected.tolist()
+    results = predict_plainly(TASKS["one"], train, test)
+    assert [NAMES[label] for label in results] == expected.tolist()
     evidence = gather_evidence(model_of("one"), test, train)
     right = np.mean(expected == np.array([one.label for one in test]))
     assert evidence.baseline.scores["accuracy"].value == pytest.approx(right)
@@ -437,32 +437,32 @@ def test_the_baseline_is_scikit_learns():
 def test_the_baseline_spells_entities():
     task = TASKS["entities"]
     train = [task.example(["the", "cat", "run"], ["B-PER", "I-PER", "O"])] * 3
-    found = predict_plainly(task, train, [task.example(["cat", "run", "the", "cat"], ["O"] * 4)])
-    assert [TAGS[label] for label in found[1:]] == ["O", "B-PER", "I-PER"] and TAGS[found[0]] != "I-PER"
+    results = predict_plainly(task, train, [task.example(["cat", "run", "the", "cat"], ["O"] * 4)])
+    assert [TAGS[label] for label in results[1:]] == ["O", "B-PER", "I-PER"] and TAGS[results[0]] != "I-PER"
 
 
 def test_the_baseline_of_words():
     task = TASKS["words"]
     train = [task.example(*rows) for rows in ((["cat", "run", "run"], ["NOUN", "VERB", "NOUN"]), (["run"], ["VERB"]))]
-    found = predict_plainly(task, train, [task.example(["run", "dog", "cat"], ["ADJ", "ADJ", "ADJ"])])
-    assert [task.label_names[label] for label in found] == ["VERB", "NOUN", "NOUN"]  # of as frequent ones the first
+    results = predict_plainly(task, train, [task.example(["run", "dog", "cat"], ["ADJ", "ADJ", "ADJ"])])
+    assert [task.label_names[label] for label in results] == ["VERB", "NOUN", "NOUN"]  # of as frequent ones the first
 
 
 @pytest.mark.parametrize("kind", ["one", "several", "levels", "number", "entities", "words"])
-def test_a_baseline_learns_what_words_tell(kind):
+def test_baseline_learns_from_words(kind):
     def told(number, seed):
-        found = []
+        results = []
         for one in examples_of(kind, number, seed):
             words, task = one.text.split(), TASKS[kind]
             if kind in ("entities", "words"):
                 names = {"entities": ("O", "B-PER"), "words": ("NOUN", "VERB")}[kind]
-                found.append(task.example(words, [names[word in ("run", "walk", "talk")] for word in words]))
+                results.append(task.example(words, [names[word in ("run", "walk", "talk")] for word in words]))
                 continue
             has = "cat" in words
             label = {"one": "red" if has else "blue", "several": ("red",) if has else ("green", "blue"),
                      "levels": "high" if has else "low", "number": 1.0 * has}[kind]  # fmt: skip
-            found.append(replace(one, label=label))
-        return found
+            results.append(replace(one, label=label))
+        return results
 
     task, test = TASKS[kind], told(60, 5)
     predicted, targets = predict_plainly(task, told(300, 4), test), task.targets(test)
@@ -477,8 +477,8 @@ def test_without_scikit_learn_the_rest_is_there(monkeypatch):
         raise DependencyError("scikit-learn is not installed")
 
     monkeypatch.setattr(baselines, "_vectors", absent)
-    found = gather_evidence(model_of("one"), examples_of("one", 9), examples_of("one", 9, seed=2))
-    assert found.baseline is None and "not installed" in found.missing["baseline"] and found.leakage is not None
+    results = gather_evidence(model_of("one"), examples_of("one", 9), examples_of("one", 9, seed=2))
+    assert results.baseline is None and "not installed" in results.missing["baseline"] and results.leakage is not None
 
 
 # ---- all of it
@@ -493,13 +493,13 @@ def gathered() -> dict:
 
 @pytest.mark.parametrize("kind", TASKS)
 def test_scores_are_those_of_the_model(kind, gathered):
-    found, expected = gathered[kind], model_of(kind).evaluate(examples_of(kind, 45))
-    scores = {name: one.value for name, one in found.scores.items()}
+    results, expected = gathered[kind], model_of(kind).evaluate(examples_of(kind, 45))
+    scores = {name: one.value for name, one in results.scores.items()}
     assert scores == pytest.approx({name: expected[name] for name in scores}, rel=1e-6, nan_ok=True)
     assert set(expected) - set(scores) <= {"loss"} and ("loss" in scores) == (kind in ("one", "two", "several"))
-    assert found.metric in scores
+    assert results.metric in scores
     tokens = model_of(kind).tokenizer.encode_batch([one.text for one in examples_of(kind, 45)]).seqlens
-    lengths, long = found.lengths, tokens > 24
+    lengths, long = results.lengths, tokens > 24
     assert (lengths.num_tokens, lengths.longest) == (tokens.sum(), tokens.max()) and long.any()
     tagger = kind in ("entities", "words")
     assert lengths.num_cut == (0 if tagger else long.sum()) and lengths.num_in_windows == long.sum() * tagger
@@ -509,13 +509,13 @@ def test_scores_are_those_of_the_model(kind, gathered):
 
 
 @pytest.mark.parametrize("kind", TASKS)
-def test_the_page_and_the_json_tell_the_same(kind, gathered, tmp_path: Path):
-    found = replace(gathered[kind])
-    write_evidence_report(found, tmp_path / "report.html", title="A model")
+def test_page_and_json_agree(kind, gathered, tmp_path: Path):
+    results = replace(gathered[kind])
+    write_evidence_report(results, tmp_path / "report.html", title="A model")
     content, told = (tmp_path / "report.html").read_text(), json.loads((tmp_path / "report.json").read_text())
     page = read(re.sub(r"<span>[^<]*</span><svg", "<svg", content))  # without the hidden labels that set a width
-    assert told.pop("title") == "A model" and told == json.loads(json.dumps(found.as_json(), allow_nan=False))
-    assert set(told) == set(asdict(found))
+    assert told.pop("title") == "A model" and told == json.loads(json.dumps(results.as_json(), allow_nan=False))
+    assert set(told) == set(asdict(results))
     known = {"95", "1", "2021"} | {"0", "5", "10"}  # of sentences; C of the baseline
 
     def gather(value):
@@ -564,10 +564,10 @@ def test_what_cannot_be_said_is_said(tmp_path: Path):
         assert "What is not here" in (tmp_path / f"{kind}.html").read_text()
     assert few.calibration.scaled is None and "20 examples" in few.missing["temperature"]
     same = [replace(one, label="red") for one in examples_of("one", 30)]
-    found = gather_evidence(model_of("one"), same, same[:1])
-    assert "same label" in found.missing["other_labels"] and found.label_errors.num_likely == 0
-    assert found.baseline.scores["accuracy"].value == 1.0 and found.leakage.num_exact >= 1
-    write_evidence_report(found, tmp_path / "same.html")
+    results = gather_evidence(model_of("one"), same, same[:1])
+    assert "same label" in results.missing["other_labels"] and results.label_errors.num_likely == 0
+    assert results.baseline.scores["accuracy"].value == 1.0 and results.leakage.num_exact >= 1
+    write_evidence_report(results, tmp_path / "same.html")
     one = gather_evidence(model_of("one"), same[:1], [])
     assert one.scores["accuracy"].low in (0.0, 1.0) and "none were given" in one.missing["baseline"]
     constant = gather_evidence(
@@ -577,7 +577,7 @@ def test_what_cannot_be_said_is_said(tmp_path: Path):
     write_evidence_report(constant, tmp_path / "constant.html")
 
 
-def test_what_is_wrong_is_refused(tmp_path: Path):
+def test_rejects_invalid_input(tmp_path: Path):
     with pytest.raises(DataError, match="no examples"):
         gather_evidence(model_of("one"), [])
     with pytest.raises(DataError, match=r"test\.csv, line 2: the label 'pink'"):
@@ -588,10 +588,10 @@ def test_what_is_wrong_is_refused(tmp_path: Path):
     model.checkpoint.trained = TrainedTask(MultipleChoice(), Layout(24, "truncate"))
     with pytest.raises(UsageError, match="classifiers and taggers"):
         gather_evidence(model, examples_of("one", 4))
-    found = gather_evidence(model_of("one"), examples_of("one", 4))
+    results = gather_evidence(model_of("one"), examples_of("one", 4))
     for path, message in (("report.json", r"ends in \.html"), ("no/report.html", "does not exist")):
         with pytest.raises(UsageError, match=message):
-            write_evidence_report(found, tmp_path / path)
+            write_evidence_report(results, tmp_path / path)
     assert not list(tmp_path.iterdir())
     with pytest.raises(UsageError, match="one task"):
         gather_evidence(model_of("one"), examples_of("one", 4), seeds=[model_of("two")])
@@ -600,19 +600,19 @@ def test_what_is_wrong_is_refused(tmp_path: Path):
 def test_seeds_and_sizes(tmp_path: Path):
     examples, models = examples_of("one", 30), [model_of("one", seed) for seed in (3, 4, 5)]
     models[2].save(tmp_path / "third")
-    found = gather_evidence(
+    results = gather_evidence(
         models[0], examples, examples_of("one", 20, seed=2),
         seeds=[models[1], tmp_path / "third"], smaller={10: tmp_path / "third", 5: models[1]},
     )  # fmt: skip
     accuracies = [model.evaluate(examples)["accuracy"] for model in models]
-    assert found.seeds.names == ["this model", "model 2", str(tmp_path / "third")]
-    assert found.seeds.scores["accuracy"] == pytest.approx(accuracies)
-    spread = found.seeds.spread["accuracy"]
+    assert results.seeds.names == ["this model", "model 2", str(tmp_path / "third")]
+    assert results.seeds.scores["accuracy"] == pytest.approx(accuracies)
+    spread = results.seeds.spread["accuracy"]
     assert (spread.mean, spread.standard_deviation) == pytest.approx((np.mean(accuracies), np.std(accuracies, ddof=1)))
     assert (spread.lowest, spread.highest) == pytest.approx((min(accuracies), max(accuracies)))
-    assert [point.num_train for point in found.by_size] == [5, 10, 20]
-    assert [point.score.value for point in found.by_size] == pytest.approx(
+    assert [point.num_train for point in results.by_size] == [5, 10, 20]
+    assert [point.score.value for point in results.by_size] == pytest.approx(
         [accuracies[1], accuracies[2], accuracies[0]]
     )
-    write_evidence_report(found, tmp_path / "report.html")
-    assert {"by_size", "seeds"}.isdisjoint(found.missing)
+    write_evidence_report(results, tmp_path / "report.html")
+    assert {"by_size", "seeds"}.isdisjoint(results.missing)

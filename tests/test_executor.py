@@ -110,8 +110,8 @@ def test_many_threads_use_one_model(three_threads: None) -> None:
     ]
     expected = [call() for call in calls]
     with ThreadPoolExecutor(16) as pool:
-        found = list(pool.map(lambda number: calls[number % 4](), range(120)))
-    assert all(value == expected[number % 4] for number, value in enumerate(found))
+        results = list(pool.map(lambda number: calls[number % 4](), range(120)))
+    assert all(value == expected[number % 4] for number, value in enumerate(results))
     assert torch.get_num_threads() == 3
 
 

@@ -62,7 +62,7 @@ def labeled(number: int = 150) -> tuple[list[str], np.ndarray]:
     """Whether a text has the word cat."""
     draw = np.random.default_rng(1)
     words = "the of and sat un run walk talk blue red green one two three four".split()
-    texts = [" ".join(draw.choice(words, 3)) + (" cat" if place % 2 else " dog") for place in range(number)]
+    texts = [" ".join(draw.choice(words, 3)) + (" cat" if index % 2 else " dog") for index in range(number)]
     return texts, np.where([" cat" in text for text in texts], "yes", "no")
 
 
@@ -105,10 +105,10 @@ def test_features_are_the_hidden_states_asked_for(
     encoder: Path, tmp_path: Path, layers: str, numbers: list[int], how: str, pooling: str, with_cache: bool
 ) -> None:
     features = Features(encoder, layers=layers, pooling=pooling, cache=tmp_path / "cache" if with_cache else None)
-    found = features.fit_transform(TEXTS)
+    results = features.fit_transform(TEXTS)
     expected = expected_features(encoder, numbers, how, pooling)
-    assert found.dtype == np.float32 and found.shape == expected.shape and np.std(expected) > 0.1
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+    assert results.dtype == np.float32 and results.shape == expected.shape and np.std(expected) > 0.1
+    np.testing.assert_allclose(results, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
 
 
 def test_normalized_and_empty(encoder: Path, tmp_path: Path) -> None:
@@ -134,7 +134,9 @@ def test_each_text_is_read_once(encoder: Path, tmp_path: Path, num_read: Callabl
     assert np.array_equal(turned[-2:], Features(encoder).fit_transform(["two walked", "the mat"]))
 
 
-def test_whatever_a_vector_depends_on_makes_it_anew(encoder: Path, tmp_path: Path, num_read: Callable[[], int]) -> None:
+def test_cache_key_covers_everything_a_vector_depends_on(
+    encoder: Path, tmp_path: Path, num_read: Callable[[], int]
+) -> None:
     cache = tmp_path / "cache"
     seen = [Features(encoder, cache=cache).fit_transform(TEXTS)]
     num_read()
@@ -142,12 +144,12 @@ def test_whatever_a_vector_depends_on_makes_it_anew(encoder: Path, tmp_path: Pat
         {"layers": "second-to-last"}, {"layers": "sum:all"}, {"pooling": "cls"}, {"normalize": True},
         {"max_length": 4}, {"precision": "bfloat16"},
     ):  # fmt: skip
-        found = Features(encoder, cache=cache, **change).fit_transform(TEXTS)
+        results = Features(encoder, cache=cache, **change).fit_transform(TEXTS)
         assert num_read() >= NUM_DIFFERENT, change
-        assert not any(np.array_equal(found, other) for other in seen)
-        assert np.array_equal(Features(encoder, cache=cache, **change).fit_transform(TEXTS), found)
+        assert not any(np.array_equal(results, other) for other in seen)
+        assert np.array_equal(Features(encoder, cache=cache, **change).fit_transform(TEXTS), results)
         assert num_read() == 0
-        seen.append(found)
+        seen.append(results)
 
     copied = shutil.copytree(encoder, tmp_path / "copied")
     assert np.array_equal(Features(copied, cache=cache).fit_transform(TEXTS), seen[0]) and num_read() == 0
@@ -178,7 +180,7 @@ def _flip_a_bit(path: Path) -> None:
         lambda path: np.save(path, np.zeros(3)),
     ],
 )
-def test_a_damaged_file_is_made_anew(
+def test_damaged_file_is_recomputed(
     encoder: Path, tmp_path: Path, num_read: Callable[[], int], damage: Callable[[Path], object]
 ) -> None:
     first = Features(encoder, cache=tmp_path).fit_transform(TEXTS)
@@ -191,16 +193,16 @@ def test_a_damaged_file_is_made_anew(
     assert num_read() == NUM_DIFFERENT and files(tmp_path) == [path] and path.read_bytes() == content
 
 
-def test_what_was_read_before_an_interruption_is_kept(
+def test_vectors_computed_before_an_interruption_are_kept(
     encoder: Path, tmp_path: Path, num_read: Callable[[], int], monkeypatch
 ) -> None:
     monkeypatch.setattr("bertkit.inference.runner._ITEMS_AT_A_TIME", 2)
     with pytest.raises(OverLengthError, match="not kept yet, text 4 has 92 tokens"):
         Features(encoder, cache=tmp_path, on_long="error").fit_transform([*TEXTS[:4], LONG])
     assert len(files(tmp_path)) == 2 and num_read() == 4
-    found = Features(encoder, cache=tmp_path, on_long="error").fit_transform(TEXTS)
+    results = Features(encoder, cache=tmp_path, on_long="error").fit_transform(TEXTS)
     assert num_read() == NUM_DIFFERENT - 4
-    assert np.array_equal(found, Features(encoder).fit_transform(TEXTS))
+    assert np.array_equal(results, Features(encoder).fit_transform(TEXTS))
 
 
 def test_long_texts_are_read_whole_or_announced(encoder: Path, tmp_path: Path) -> None:
@@ -273,7 +275,7 @@ def planted(planted_layer: int, number: int = 240, seed: int = 0) -> tuple[np.nd
 
 
 @pytest.mark.parametrize("layer", range(4))
-def test_the_mix_finds_the_layer_that_tells(layer: int) -> None:
+def test_scalar_mix_finds_the_informative_layer(layer: int) -> None:
     X, y = planted(layer)
     mixed = ScalarMixClassifier(4).fit(X, y)
     assert mixed.layer_weights_.argmax() == layer and mixed.layer_weights_[layer] > 0.8

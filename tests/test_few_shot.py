@@ -55,7 +55,7 @@ def encoder(tmp_path_factory) -> Path:
 def data(number: int = 24, seed: int = 1) -> tuple[list[str], list[str]]:
     """One word of seven tells the class; as many texts of each."""
     draw = np.random.default_rng(seed)
-    labels = [KINDS[place % 3] for place in range(number)]
+    labels = [KINDS[index % 3] for index in range(number)]
     return [" ".join(draw.permutation([*draw.choice(WORDS, 6), label])) for label in labels], labels
 
 
@@ -66,7 +66,7 @@ def examples(number: int = 24, seed: int = 1) -> list:
 def feed_of(labels: list[int], batch_size: int, seed: int = 5) -> ContrastFeed:
     """A feed of texts that are told apart by their lengths."""
     tokenizer = Tokenizer.from_vocab(vocabulary_tokens(99))
-    texts = [" ".join(["cat"] * place) for place in range(1, len(labels) + 1)]
+    texts = [" ".join(["cat"] * index) for index in range(1, len(labels) + 1)]
     encodings = tokenizer.encode_batch(texts, max_length=None, on_long="error", with_offsets=False)
     return ContrastFeed(LabeledEncodings(encodings, np.array(labels)), batch_size, seed)
 
@@ -130,12 +130,12 @@ def test_the_loss_is_that_of_a_plain_loop() -> None:
     vectors = [states.mean(0) / states.mean(0).norm() for states in hidden]
     losses, right = [], 0
     labels = batch.labels.tolist()
-    for place, label in enumerate(labels):
-        others = [other for other in range(len(labels)) if other != place]
-        scores = {other: float(vectors[place] @ vectors[other]) / TEMPERATURE for other in others}
+    for index, label in enumerate(labels):
+        others = [other for other in range(len(labels)) if other != index]
+        scores = {other: float(vectors[index] @ vectors[other]) / TEMPERATURE for other in others}
         log_sum = math.log(sum(math.exp(score) for score in scores.values()))
-        found = [log_sum - scores[other] for other in others if labels[other] == label]
-        losses += [sum(found) / len(found)] if found else []
+        results = [log_sum - scores[other] for other in others if labels[other] == label]
+        losses += [sum(results) / len(results)] if results else []
         right += labels[max(scores, key=scores.__getitem__)] == label
     assert totals.item() == len(losses) == 65
     assert whole.value.item() == pytest.approx(sum(losses) / len(losses), rel=1e-4)
@@ -161,20 +161,20 @@ def test_the_linear_layer_is_scikit_learns() -> None:
 
 
 def run_of(out: Path, encoder: Path, settings: FinetuningSettings = SETTINGS) -> Finetuning:
-    return Finetuning(out, encoder, "few-shot-classification", settings, tell=lambda line: None)
+    return Finetuning(out, encoder, "few-shot-classification", settings, log_line=lambda line: None)
 
 
 def test_contrast_learns_what_frozen_vectors_hide(tmp_path: Path) -> None:
     """The words that tell the classes apart have nearly the same vector; how many others there are says nothing."""
     hiding, out = tmp_path / "encoder", tmp_path / "out"
     model = small_encoder(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    places, words = [model.tokenizer.vocabulary.id(word) for word in KINDS], model.encoder.embeddings.word.weight.data
-    words[places] = words[places[0]] + 0.1 * (words[places] - words[places[0]])
+    indices, words = [model.tokenizer.vocabulary.id(word) for word in KINDS], model.encoder.embeddings.word.weight.data
+    words[indices] = words[indices[0]] + 0.1 * (words[indices] - words[indices[0]])
     model.save(hiding)
 
     def drawn(number: int, seed: int) -> list:
         draw = np.random.default_rng(seed)
-        labels = [KINDS[place % 3] for place in range(number)]
+        labels = [KINDS[index % 3] for index in range(number)]
         texts = [" ".join(draw.permutation([*draw.choice(WORDS[:4], draw.integers(3, 8)), name])) for name in labels]
         return [FewShotClassification.example(text, name) for text, name in zip(texts, labels, strict=True)]
 
@@ -182,8 +182,8 @@ def test_contrast_learns_what_frozen_vectors_hide(tmp_path: Path) -> None:
     settings = replace(SETTINGS, num_epochs=6, batch_size=32, learning_rate=1e-2)
     outcome = run_of(out, hiding, settings).start(train, dev)
     lines = [json.loads(line) for line in (out / "run" / "metrics.jsonl").read_text().splitlines()]
-    found = [line["accuracy"] for line in lines if line["event"] == "evaluation"]
-    assert found[0] < 0.6 and outcome.metrics["accuracy"] == max(found[1:]) > 0.9, found
+    results = [line["accuracy"] for line in lines if line["event"] == "evaluation"]
+    assert results[0] < 0.6 and outcome.metrics["accuracy"] == max(results[1:]) > 0.9, results
     model = bertkit.load(out)
     assert model.evaluate(dev) == pytest.approx(outcome.metrics, rel=1e-4)
     assert tuple(model.network.heads) == ("vector_classification",) and model.sentence_settings.normalize

@@ -48,14 +48,14 @@ def test_filled_masks_are_those_of_transformers(model: Model, reference, text: s
     masked = (inputs["input_ids"][0] == tokenizer.mask_token_id).nonzero()[:, 0].tolist()
     best = network(**inputs).prediction_logits[0, masked].softmax(-1).topk(7)
 
-    found = model.fill_mask(text, top_k=7)
-    assert [filled.offsets for filled in found] == [tuple(offsets[place]) for place in masked]
-    assert all(text[slice(*filled.offsets)] == "[MASK]" for filled in found)
-    for filled, scores, ids in zip(found, best.values.tolist(), best.indices.tolist(), strict=True):
+    results = model.fill_mask(text, top_k=7)
+    assert [filled.offsets for filled in results] == [tuple(offsets[index]) for index in masked]
+    assert all(text[slice(*filled.offsets)] == "[MASK]" for filled in results)
+    for filled, scores, ids in zip(results, best.values.tolist(), best.indices.tolist(), strict=True):
         assert [candidate.token_id for candidate in filled.candidates] == ids
         assert [candidate.token for candidate in filled.candidates] == tokenizer.convert_ids_to_tokens(ids)
         np.testing.assert_allclose([candidate.score for candidate in filled.candidates], scores, rtol=1e-4, atol=1e-7)
-    assert max(filled.candidates[0].score for filled in found) > 0.1  # not all alike
+    assert max(filled.candidates[0].score for filled in results) > 0.1  # not all alike
 
 
 def test_the_whole_vocabulary_sums_to_one(model: Model) -> None:
@@ -71,18 +71,18 @@ def test_the_whole_vocabulary_sums_to_one(model: Model) -> None:
 @torch.inference_mode()
 def test_masks_of_a_long_text_are_predicted_where_they_have_the_most_context(model: Model) -> None:
     text = LONG.replace("talked", "[MASK]")
-    found = model.fill_mask(text, top_k=3, on_long="window")
-    assert [filled.offsets[0] for filled in found] == [at for at in range(len(text)) if text.startswith("[MASK]", at)]
-    assert len(found) == 9
+    results = model.fill_mask(text, top_k=3, on_long="window")
+    assert [filled.offsets[0] for filled in results] == [at for at in range(len(text)) if text.startswith("[MASK]", at)]
+    assert len(results) == 9
     windows = model.tokenizer.encode_batch([text], max_length=41, on_long="window", special_tokens_in_text=True)
     assert len(windows) > 3
-    for filled in found:
+    for filled in results:
         contexts = {}
         for window in windows:
-            for place in (window.offsets == filled.offsets).all(1).nonzero()[0]:
-                contexts[min(place, len(window) - 1 - place)] = window, place
-        window, place = contexts[max(contexts)]
-        logits = model.network(bertkit.collate([window])).logits["masked_lm"][place]
+            for index in (window.offsets == filled.offsets).all(1).nonzero()[0]:
+                contexts[min(index, len(window) - 1 - index)] = window, index
+        window, index = contexts[max(contexts)]
+        logits = model.network(bertkit.collate([window])).logits["masked_lm"][index]
         best = logits.softmax(-1).topk(3)
         assert [candidate.token_id for candidate in filled.candidates] == best.indices.tolist()
         scores = [candidate.score for candidate in filled.candidates]
@@ -134,10 +134,10 @@ def test_next_sentence_probabilities_are_those_of_transformers(model: Model, ref
     texts, following = map(list, zip(*PAIRS[:4], strict=True))
     inputs = tokenizer(texts, following, padding=True, return_tensors="pt")
     expected = network(**inputs).seq_relationship_logits.softmax(-1)[:, 0]
-    found = model.next_sentence_probability(texts, following)
-    assert found.dtype == np.float32 and found.shape == (4,)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
-    assert found.std() > 0.05
+    results = model.next_sentence_probability(texts, following)
+    assert results.dtype == np.float32 and results.shape == (4,)
+    np.testing.assert_allclose(results, expected, rtol=0, atol=1e-5)
+    assert results.std() > 0.05
 
 
 def test_next_sentence_of_one_pair_is_that_of_many(model: Model) -> None:
@@ -171,8 +171,8 @@ def test_long_pairs_are_cut_where_that_is_chosen(model: Model) -> None:
         expected = model.network(bertkit.collate([cut])).logits["next_sentence"].softmax(-1)[0, 0]
     num_tokens_cut = len(model.tokenizer.encode(LONG, LONG)) - 41
     with pytest.warns(TruncationWarning, match=f"1 of 1 texts .* lost {num_tokens_cut} tokens"):
-        found = model.next_sentence_probability(LONG, LONG, on_long="truncate")
-    assert found == pytest.approx(float(expected), abs=1e-5)
+        results = model.next_sentence_probability(LONG, LONG, on_long="truncate")
+    assert results == pytest.approx(float(expected), abs=1e-5)
 
 
 def test_one_probability_cannot_come_from_several_windows(model: Model) -> None:
@@ -183,8 +183,8 @@ def test_one_probability_cannot_come_from_several_windows(model: Model) -> None:
 def test_a_saved_model_predicts_the_same(model: Model, tmp_path: Path) -> None:
     model.save(tmp_path / "saved")
     reopened = bertkit.load(tmp_path / "saved")
-    (found,), (expected,) = reopened.fill_mask("the [MASK] cat"), model.fill_mask("the [MASK] cat")
-    for one, other in zip(found.candidates, expected.candidates, strict=True):
+    (results,), (expected,) = reopened.fill_mask("the [MASK] cat"), model.fill_mask("the [MASK] cat")
+    for one, other in zip(results.candidates, expected.candidates, strict=True):
         assert (one.token, one.token_id) == (other.token, other.token_id)
         assert one.score == pytest.approx(other.score, rel=1e-4)
     probability = model.next_sentence_probability("a", "b")

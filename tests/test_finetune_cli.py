@@ -32,8 +32,8 @@ def encoder(encoder: Path) -> str:
 def rows(number: int = 80, seed: int = 1) -> list[tuple[str, str]]:
     draw = np.random.default_rng(seed)
     return [
-        (" ".join(draw.choice(WORDS, 3)) + (" cat" if place % 2 else " dog"), "cats" if place % 2 else "dogs")
-        for place in range(number)
+        (" ".join(draw.choice(WORDS, 3)) + (" cat" if index % 2 else " dog"), "cats" if index % 2 else "dogs")
+        for index in range(number)
     ]
 
 
@@ -60,14 +60,14 @@ def test_from_files_to_predictions(tmp_path: Path, encoder: str, capsys) -> None
     assert call(capsys, *arguments, "--resume")[1][0]["accuracy"] == result["accuracy"]
     texts = tmp_path / "texts.txt"
     texts.write_text("".join(text + "\n" for text, _ in rows(30, 2)))
-    code, found, error = call(capsys, "predict", "--model", out, "--input", str(texts))
-    assert code == 0 and [row["text"] for row in found] == [text for text, _ in rows(30, 2)]
-    right = np.mean([row["label"] == label for row, (_, label) in zip(found, rows(30, 2), strict=True)])
+    code, results, error = call(capsys, "predict", "--model", out, "--input", str(texts))
+    assert code == 0 and [row["text"] for row in results] == [text for text, _ in rows(30, 2)]
+    right = np.mean([row["label"] == label for row, (_, label) in zip(results, rows(30, 2), strict=True)])
     assert right == pytest.approx(result["accuracy"])
-    assert list(found[0]["probabilities"]) == ["cats", "dogs"]
+    assert list(results[0]["probabilities"]) == ["cats", "dogs"]
     written = tmp_path / "predictions.jsonl"
     assert call(capsys, "predict", "--model", out, "--input", str(dev), "--output", str(written))[0] == 0
-    assert [json.loads(line) for line in written.read_text().splitlines()] == found
+    assert [json.loads(line) for line in written.read_text().splitlines()] == results
 
 
 def test_options_reach_the_run(tmp_path: Path, encoder: str, capsys) -> None:
@@ -108,11 +108,11 @@ def test_bad_input_is_one_line(tmp_path: Path, encoder: str, capsys) -> None:
         ([*base, "--sweep", "paper"], "needs dev"),
         (["predict", "--model", encoder, "--input", str(train)], "was not trained for a task"),
     ):
-        code, found, error = call(capsys, *arguments)
-        assert code == 2 and not found and message in error.splitlines()[-1], (arguments, error)
+        code, results, error = call(capsys, *arguments)
+        assert code == 2 and not results and message in error.splitlines()[-1], (arguments, error)
 
 
-def test_rows_are_set_aside_on_request(tmp_path: Path, encoder: str, capsys) -> None:
+def test_rows_are_skipped_on_request(tmp_path: Path, encoder: str, capsys) -> None:
     train = write(tmp_path / "train.csv", [*rows(), ("", "cats"), ("a cat", ""), ("the only one", "mouse")])
     base = ["finetune", "sequence-classification", "--model", encoder, "--train", str(train), "--epochs", "1",
             "--out", str(tmp_path / "out")]  # fmt: skip
@@ -157,7 +157,7 @@ def choices(*numbers: int) -> str:
         ),
     ],
 )
-def test_rows_that_the_others_make_bad_are_set_aside(
+def test_rows_unusable_because_of_others_are_skipped(
     tmp_path: Path, kind: type, options: dict, train: str, dev: str, reasons: list[str]
 ) -> None:
     files = tmp_path / "train.jsonl", tmp_path / "dev.jsonl"
@@ -165,7 +165,7 @@ def test_rows_that_the_others_make_bad_are_set_aside(
         file.write_text(content)
     examples, held_out, set_aside = read_both(kind, *files, {}, options, skip=True)
     assert len(set_aside) == len(reasons)
-    assert all(found.startswith(f"{tmp_path}/{why}") for found, why in zip(set_aside, reasons, strict=True))
+    assert all(results.startswith(f"{tmp_path}/{why}") for results, why in zip(set_aside, reasons, strict=True))
     task = kind.of_examples(examples, options)
     for part in (examples, held_out):
         task.labeled(part, task.encode(TOKENIZER, part, Layout()))

@@ -43,13 +43,13 @@ def texts(number: int, seed: int = 1) -> list[str]:
 
 def examples(number: int = 37, seed: int = 1) -> list[TextExample]:
     """Whether a text speaks of animals more than of colors: to be learned from its words."""
-    found = []
+    results = []
     for place, text in enumerate(texts(number, seed)):
         words = text.split()
         animals = sum(word in ("cat", "dog", "mat", "sat") for word in words)
         label = "animal" if animals > sum(word in ("blue", "red", "green") for word in words) else "other"
-        found.append(TextExample(text, label=label, place=f"line {place + 1}"))
-    return found
+        results.append(TextExample(text, label=label, place=f"line {place + 1}"))
+    return results
 
 
 def scores(number: int = 37) -> list[TextExample]:
@@ -95,9 +95,9 @@ def test_twenty_losses_of_transformers(tmp_path: Path, encoder: Path, task: str)
     ours = [event["loss"] for event in events(tmp_path / "out", "step")]
 
     model = model_to_train(str(encoder / "still"), task_kind(task).of_examples(train, {}), settings, print)
-    found = losses_of_transformers(model, train, settings, tmp_path / "start", num_steps=20)
-    assert len(ours) == 20 and np.mean(found[-5:]) < np.mean(found[:5]) - 0.02
-    assert np.abs(np.array(ours) - np.array(found)).max() < 1e-4
+    results = losses_of_transformers(model, train, settings, tmp_path / "start", num_steps=20)
+    assert len(ours) == 20 and np.mean(results[-5:]) < np.mean(results[:5]) - 0.02
+    assert np.abs(np.array(ours) - np.array(results)).max() < 1e-4
 
 
 def test_the_feed_reads_every_example_once_in_an_epoch(encoder: Path) -> None:
@@ -114,8 +114,8 @@ def test_the_feed_reads_every_example_once_in_an_epoch(encoder: Path) -> None:
         assert [len(batch) for batch in batches] == [8, 8, 8, 8, 5]
         epochs.append([label for batch in batches for label in batch.labels.tolist()])
         for batch in batches:
-            for place, label in enumerate(batch.labels.tolist()):
-                part = batch.batch.between(place, place + 1)
+            for index, label in enumerate(batch.labels.tolist()):
+                part = batch.batch.between(index, index + 1)
                 assert part.input_ids.tolist() == encodings.between(label, label + 1).input_ids.tolist()
     assert sorted(epochs[0]) == sorted(epochs[1]) == list(range(37)) and epochs[0] != epochs[1]
     assert feed.next_position(4, 0.0) == 5 and feed.facts(5, 0.0) == {"epoch": 1.0}
@@ -124,7 +124,7 @@ def test_the_feed_reads_every_example_once_in_an_epoch(encoder: Path) -> None:
 # ---- what comes out
 
 
-def test_what_is_learned_is_kept_and_found_again(tmp_path: Path, encoder: Path) -> None:
+def test_cached_vectors_are_reused(tmp_path: Path, encoder: Path) -> None:
     train, dev = examples(160), examples(40, seed=2)
     out = tmp_path / "out"
     outcome = run_of(out, encoder, replace(SETTINGS, num_epochs=8)).start(train, dev)
@@ -150,9 +150,9 @@ def test_scores_of_any_size_are_learned_and_given_by_the_published_head(tmp_path
     assert outcome.metrics["pearson"] > 0.7
     model = load(out)
     assert model.trained.task.center == 0 and model.trained.task.scale == 1
-    found = [prediction.score for prediction in model.predict(train[:5])]
+    results = [prediction.score for prediction in model.predict(train[:5])]
     theirs = transformers.BertForSequenceClassification.from_pretrained(out).eval()
-    for example, score in zip(train, found, strict=False):
+    for example, score in zip(train, results, strict=False):
         ids = torch.from_numpy(model.tokenizer.encode(example.text).input_ids.astype(np.int64))[None]
         assert score == pytest.approx(theirs(ids).logits.item(), rel=1e-4) and 900 < score < 2_500
 
@@ -257,7 +257,7 @@ def test_early_stopping_keeps_the_best(tmp_path: Path, encoder: Path) -> None:
         run_of(tmp_path / "other", encoder, settings).start(examples())
 
 
-def test_a_sweep_keeps_the_best_and_goes_on_where_it_stopped(tmp_path: Path, encoder: Path) -> None:
+def test_sweep_keeps_the_best_and_resumes(tmp_path: Path, encoder: Path) -> None:
     train, dev, out = examples(60), examples(30, seed=2), tmp_path / "out"
     grid = {"learning_rate": (1e-6, 1e-2), "num_epochs": (1, 6)}
     calls = []
@@ -298,9 +298,9 @@ def test_dev_examples_that_cannot_choose_are_refused_at_the_first_evaluation(
     assert by_error.start(scores(9), dev).best_step == 2
 
 
-def test_a_sweep_never_keeps_what_is_not_a_number() -> None:
+def test_sweep_never_keeps_a_nan_metric() -> None:
     def results(*values: float) -> dict:
-        return {f"run {place}": {"metrics": {"spearman": value}} for place, value in enumerate(values)}
+        return {f"run {index}": {"metrics": {"spearman": value}} for index, value in enumerate(values)}
 
     assert best_of(results(math.nan, -0.5, 0.3, math.nan), "spearman") == "run 2"
     assert best_of(results(math.nan, -0.5), "spearman") == "run 1"
@@ -346,7 +346,7 @@ def test_adapters_alone_learn_and_are_merged(tmp_path: Path, encoder: Path) -> N
             assert torch.linalg.matrix_rank(parameter - before[name], atol=1e-5) == 3
         record = json.loads((out / "bertkit.json").read_text())["provenance"]
         assert (record[merged.network.architecture.names.published(name)]["origin"] == "trained") == changed
-    alone = model_to_train(str(encoder / "dropping"), merged.trained.task, settings, tell=lambda line: None)
+    alone = model_to_train(str(encoder / "dropping"), merged.trained.task, settings, log_line=lambda line: None)
     with pytest.raises(CheckpointError, match="no LoRA adapter"):
         read_adapter(alone, encoder / "still")
     add_adapters(alone, 3, 6.0, seed=9)
@@ -359,7 +359,7 @@ def test_adapters_alone_learn_and_are_merged(tmp_path: Path, encoder: Path) -> N
     config = json.loads((out / "adapter" / "adapter_config.json").read_text())
     assert config["target_modules"] == ["query", "value"] and config["modules_to_save"] == ["classifier", "pooler"]
     our_model("encoder", 3, **SHAPE | {"hidden_size": 24}).save(tmp_path / "wider")
-    wider = model_to_train(str(tmp_path / "wider"), merged.trained.task, settings, tell=lambda line: None)
+    wider = model_to_train(str(tmp_path / "wider"), merged.trained.task, settings, log_line=lambda line: None)
     add_adapters(wider, 3, 6.0, seed=9)
     with pytest.raises(CheckpointError, match=r"expected base_model\.model"):
         read_adapter(wider, out / "adapter")
@@ -367,7 +367,7 @@ def test_adapters_alone_learn_and_are_merged(tmp_path: Path, encoder: Path) -> N
         replace(settings, frozen_layers=1)
 
 
-def test_adapters_go_on_to_the_same_bits(tmp_path: Path, encoder: Path) -> None:
+def test_adapters_resume_with_the_same_bits(tmp_path: Path, encoder: Path) -> None:
     settings, train, steps = replace(SETTINGS, lora_rank=2), examples(), []
     run_of(tmp_path / "whole", encoder, settings).start(train)
     stopped = run_of(tmp_path / "stopped", encoder, settings)
@@ -390,7 +390,7 @@ def test_a_model_without_pooler_gets_a_new_one(tmp_path: Path, encoder: Path) ->
     model.save(tmp_path / "bare")
     told: list[str] = []
     run = replace(run_of(tmp_path / "out", encoder, replace(SETTINGS, num_epochs=1)), model=tmp_path / "bare")
-    run.tell = told.append
+    run.log_line = told.append
     run.start(examples())
     assert any("has no pooler" in line for line in told)
     assert len(load(tmp_path / "out").predict(texts(3))) == 3

@@ -94,11 +94,11 @@ def test_what_is_asked_for_stays() -> None:
         ("few-shot-classification", {}, (2e-5, 3)),
     ],
 )
-def test_a_run_tells_what_it_took(
+def test_run_reports_its_resources(
     encoder: Path, tmp_path: Path, task: str, given: dict[str, Any], expected: tuple[float, int]
 ) -> None:
     out = tmp_path / "out"
-    run = Finetuning(out, encoder, task, FinetuningSettings(**given), tell=lambda line: None)
+    run = Finetuning(out, encoder, task, FinetuningSettings(**given), log_line=lambda line: None)
     outcome = run.start(labeled(40), should_stop=lambda: True)
     assert outcome.reason == "stopped" and run.settings == FinetuningSettings(**given)
     assert run.start(labeled(40), resume=True).reason == "finished"
@@ -129,39 +129,39 @@ def test_the_papers_values_by_name(encoder: Path, tmp_path: Path, capsys) -> Non
 def test_frozen_features_of_texts_are_those_of_scikit_learn(encoder: Path) -> None:
     train, dev = labeled(200), labeled(150, seed=2)
     task, model = SequenceClassification.of_examples(train, {}), load(encoder)
-    found = baselines(encoder, task, train, dev)
+    results = baselines(encoder, task, train, dev)
     vectors, others = (model.embed([one.text for one in part], normalize=True) for part in (train, dev))
     true = [one.label for one in dev]
     theirs = THEIRS.fit(vectors, [one.label for one in train]).predict(others)
-    assert found[FROZEN] == pytest.approx(accuracy_score(true, theirs), abs=2 / len(dev))
-    assert found["most frequent label"] == true.count("other") / len(dev) < found[FROZEN]
+    assert results[FROZEN] == pytest.approx(accuracy_score(true, theirs), abs=2 / len(dev))
+    assert results["most frequent label"] == true.count("other") / len(dev) < results[FROZEN]
 
 
 def test_pairs_are_read_apart(encoder: Path) -> None:
     pairs = list(zip(texts(90, 3), texts(90, 4), strict=True))
     train = [TextExample(a, b, len(set(a.split()) & set(b.split())) / 10) for a, b in pairs]
-    found = baselines(encoder, Regression(), train, train, "mean_squared_error")
+    results = baselines(encoder, Regression(), train, train, "mean_squared_error")
     model = load(encoder)
     first, second = (model.embed(list(part), normalize=True) for part in zip(*pairs, strict=True))
     features, targets = np.hstack([np.abs(first - second), first * second]), np.array([one.label for one in train])
     theirs = Ridge().fit(features, targets).predict(features)
-    assert found[FROZEN] == pytest.approx(((theirs - targets) ** 2).mean(), rel=1e-4)
-    assert found["mean"] == pytest.approx(targets.var(), rel=1e-4) and found[FROZEN] < found["mean"]
+    assert results[FROZEN] == pytest.approx(((theirs - targets) ** 2).mean(), rel=1e-4)
+    assert results["mean"] == pytest.approx(targets.var(), rel=1e-4) and results[FROZEN] < results["mean"]
     assert baselines(encoder, Regression(), train, train, "spearman")["mean"] == 0.0  # of a constant
 
 
 @pytest.mark.parametrize("layout", [Layout(24, "window"), Layout(8, "window", 3)])
 def test_frozen_features_of_words_are_those_of_first_pieces(encoder: Path, layout: Layout) -> None:
     def tagged(number: int, seed: int) -> list[TaggedText]:
-        found = []
+        results = []
         for text in texts(number, seed):
             words = text.split()
-            found.append(TokenClassification.example(words, ["LONG" if len(word) > 3 else "SHORT" for word in words]))
-        return found
+            results.append(TokenClassification.example(words, ["LONG" if len(word) > 3 else "SHORT" for word in words]))
+        return results
 
     train, dev = tagged(60, 5), tagged(50, 6)
     task = TokenClassification.of_examples(train, {})
-    found = baselines(encoder, task, train, dev, layout=layout)
+    results = baselines(encoder, task, train, dev, layout=layout)
     model = load(encoder)
 
     def of_words(part: list[TaggedText]) -> tuple[np.ndarray, np.ndarray]:
@@ -175,8 +175,8 @@ def test_frozen_features_of_words_are_those_of_first_pieces(encoder: Path, layou
     others, true = of_words(dev)
     theirs = THEIRS.fit(vectors, targets).predict(others)
     assert len(true) == sum(len(one.tags) for one in dev)
-    assert found[FROZEN] == pytest.approx(accuracy_score(true, theirs), abs=2 / len(true))
-    assert found["most frequent label"] == np.bincount(true).max() / len(true)
+    assert results[FROZEN] == pytest.approx(accuracy_score(true, theirs), abs=2 / len(true))
+    assert results["most frequent label"] == np.bincount(true).max() / len(true)
 
 
 def test_several_labels_have_their_thresholds_set(encoder: Path) -> None:
@@ -187,26 +187,26 @@ def test_several_labels_have_their_thresholds_set(encoder: Path) -> None:
 
     train, dev = of_names(200, 7), of_names(100, 8)
     task, model = MultiLabelClassification.of_examples(train, {}), load(encoder)
-    found = baselines(encoder, task, train, dev)
+    results = baselines(encoder, task, train, dev)
     vectors, others = (model.embed([one.text for one in part], normalize=True) for part in (train, dev))
     theirs = [THEIRS.fit(vectors, targets).predict(others) for targets in task.targets(train).T]
     plain = f1_score(task.targets(dev), np.stack(theirs, axis=1), average="micro")
-    assert plain < found[FROZEN] <= 1  # by thresholds of 0.5
+    assert plain < results[FROZEN] <= 1  # by thresholds of 0.5
     everything = np.ones((len(dev), 3))
-    assert found["most frequent label"] == pytest.approx(f1_score(task.targets(dev), everything, average="micro"))
+    assert results["most frequent label"] == pytest.approx(f1_score(task.targets(dev), everything, average="micro"))
 
 
 @pytest.mark.parametrize("name", TASKS)
 def test_every_task_has_a_baseline(encoder: Path, tmp_path: Path, name: str) -> None:
-    found = list(read_examples(name, Path(write(tmp_path / "examples.jsonl", examples(name)))))
-    task = TASKS[name] if name.endswith("regression") else task_kind(name).of_examples(found, {})
+    results = list(read_examples(name, Path(write(tmp_path / "examples.jsonl", examples(name)))))
+    task = TASKS[name] if name.endswith("regression") else task_kind(name).of_examples(results, {})
     named = {"question-answering": ["whole context"], "multiple-choice": ["most frequent place"]}
     constant = "mean" if name.endswith("regression") else "most frequent label"
-    result = baselines(encoder, task, found, found)
+    result = baselines(encoder, task, results, results)
     assert list(result) == named.get(name, [constant, FROZEN]) and all(0 <= value <= 1 for value in result.values())
     if name == "multiple-choice":
-        counts = np.bincount([one.label for one in found])
-        assert result["most frequent place"] == counts.max() / len(found)
+        counts = np.bincount([one.label for one in results])
+        assert result["most frequent place"] == counts.max() / len(results)
 
 
 def test_answers_are_compared_with_the_whole_context_or_none(encoder: Path) -> None:
@@ -234,7 +234,7 @@ def test_a_run_ends_with_the_comparison_and_keeps_it(encoder: Path, tmp_path: Pa
     lines: list[str] = []
     train, dev = labeled(60), labeled(40, seed=2)
     run = Finetuning(
-        tmp_path / "out", encoder, "sequence-classification", FinetuningSettings(num_epochs=1), tell=lines.append
+        tmp_path / "out", encoder, "sequence-classification", FinetuningSettings(num_epochs=1), log_line=lines.append
     )
     outcome = run.start(train, dev)
     task = SequenceClassification.of_examples(train, {})
@@ -244,7 +244,7 @@ def test_a_run_ends_with_the_comparison_and_keeps_it(encoder: Path, tmp_path: Pa
     assert (
         run.compare
         and Finetuning(
-            tmp_path / "other", encoder, "sequence-classification", run.settings, tell=lines.append, compare=False
+            tmp_path / "other", encoder, "sequence-classification", run.settings, log_line=lines.append, compare=False
         )
         .start(train, dev)
         .baselines
@@ -256,7 +256,7 @@ def test_a_sweep_compares_once_and_knows_the_metric_of_tags(encoder: Path, tmp_p
     lines: list[str] = []
     tagged = [TokenClassification.example(text.split(), ["B-X", *["O"] * text.count(" ")]) for text in texts(30, 9)]
     run = Finetuning(
-        tmp_path / "out", encoder, "token-classification", FinetuningSettings(num_epochs=1), tell=lines.append
+        tmp_path / "out", encoder, "token-classification", FinetuningSettings(num_epochs=1), log_line=lines.append
     )
     outcome = sweep(run, {"learning_rate": (1e-3, 1e-2)}, tagged, tagged)
     assert [line for line in lines if "fine-tuning is" in line] == [
@@ -269,9 +269,9 @@ def test_a_sweep_compares_once_and_knows_the_metric_of_tags(encoder: Path, tmp_p
 def test_estimators_have_the_figures_and_print_nothing(encoder: Path, capsys) -> None:
     train, dev = labeled(60), labeled(40, seed=2)
     (X, y), held_out = (([one.text for one in part], [one.label for one in part]) for part in (train, dev))
-    found = SequenceClassifier(encoder, num_epochs=1).fit(X, y, dev=held_out)
-    assert found.outcome_.baselines == baselines(encoder, SequenceClassification.of_examples(train, {}), train, dev)
-    assert found.outcome_.metrics == found.model_.trained.metrics
+    results = SequenceClassifier(encoder, num_epochs=1).fit(X, y, dev=held_out)
+    assert results.outcome_.baselines == baselines(encoder, SequenceClassification.of_examples(train, {}), train, dev)
+    assert results.outcome_.metrics == results.model_.trained.metrics
     assert SequenceClassifier(encoder, num_epochs=1).fit(X, y).outcome_.baselines == {}
     captured = capsys.readouterr()
     assert captured.out == captured.err == ""

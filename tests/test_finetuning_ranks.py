@@ -40,9 +40,9 @@ def test_two_ranks_are_one(task: str, encoder: Path, tmp_path: Path) -> None:
             "finetune", task, "--model", str(encoder), "--train", train, "--dev", dev, "--out", str(tmp_path / name),
             "--batch-size", "7", "--epochs", "2", "--learning-rate", "0.003", "--device", "cpu",
         ]  # fmt: skip
-        found = subprocess.run([*before, *program, *arguments], capture_output=True, text=True, timeout=300)
-        assert found.returncode == 0, found.stderr
-        (line,) = found.stdout.splitlines()  # only the first rank prints
+        results = subprocess.run([*before, *program, *arguments], capture_output=True, text=True, timeout=300)
+        assert results.returncode == 0, results.stderr
+        (line,) = results.stdout.splitlines()  # only the first rank prints
         outputs.append(json.loads(line))
     assert outputs[1] == pytest.approx(outputs[0] | {"model": outputs[1]["model"]}, abs=1e-3)
     paths = [tmp_path / name / "run" / "metrics.jsonl" for name in ("one", "two")]

@@ -45,7 +45,7 @@ def test_twenty_losses_of_transformers_on_real_sentences(
     edit_json(tmp_path / "still" / "config.json", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     train = list(islice(read_examples(task, shared_data / file), number))
     settings = FinetuningSettings(num_epochs=1, batch_size=batch_size, learning_rate=5e-5, max_length=64)
-    run = Finetuning(tmp_path / "out", tmp_path / "still", task, settings, tell=print)
+    run = Finetuning(tmp_path / "out", tmp_path / "still", task, settings, log_line=print)
     with with_every_loss():
         run.start(train)
     events = [json.loads(line) for line in (tmp_path / "out" / "run" / "metrics.jsonl").read_text().splitlines()]
@@ -56,7 +56,7 @@ def test_twenty_losses_of_transformers_on_real_sentences(
     assert np.abs(np.array(ours) - np.array(theirs)).max() < 1e-4
 
 
-def test_a_few_hundred_sentences_teach_what_is_praise(tmp_path: Path, shared_data: Path) -> None:
+def test_learns_sentiment_from_a_few_hundred_sentences(tmp_path: Path, shared_data: Path) -> None:
     train, dev = sst2(shared_data, "train", 600), sst2(shared_data, "dev", 872)
     settings = FinetuningSettings(learning_rate=1e-4, num_epochs=3)
     outcome = Finetuning(tmp_path / "out", MODEL, "sequence-classification", settings).start(train, dev)

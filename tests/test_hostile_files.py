@@ -160,7 +160,7 @@ def test_a_header_that_lies(folder: Path, change: Callable[[dict], object], mess
 
 
 @pytest.mark.parametrize("header", [b"[]", b"not json", b"\xff\xfe", b"[" * 100_000, b'{"a": {"dtype": NaN}}'])
-def test_a_header_that_is_no_header(folder: Path, header: bytes) -> None:
+def test_rejects_invalid_header(folder: Path, header: bytes) -> None:
     (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
     refused(folder, "malformed header")
 
@@ -180,9 +180,9 @@ FUZZ = settings(
 def test_any_value_anywhere_in_a_header(folder: Path, originals: Files, data: st.DataObject) -> None:
     header, values = split_header(originals["model.safetensors"])
     name = data.draw(st.sampled_from(sorted(header.keys() - {"__metadata__"})))
-    place = data.draw(st.sampled_from(["entry", "dtype", "shape", "data_offsets", "shape 0", "data_offsets 1"]))
+    position = data.draw(st.sampled_from(["entry", "dtype", "shape", "data_offsets", "shape 0", "data_offsets 1"]))
     value = data.draw(ANYTHING)
-    match place.split():
+    match position.split():
         case ["entry"]:
             header[name] = value
         case [key]:
@@ -422,7 +422,7 @@ def test_modules_outside_the_folder_are_not_read(folder: Path, place: str) -> No
 @pytest.mark.parametrize(
     "content", [b"", b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\nthe\n", b"[PAD]\n\xff\n", b"the\ncat\n"]
 )
-def test_a_vocabulary_that_is_none(folder: Path, content: bytes) -> None:
+def test_rejects_invalid_vocabulary(folder: Path, content: bytes) -> None:
     (folder / "vocab.txt").write_bytes(content)
     with pytest.raises((CheckpointError, DataError), match=r"vocab|twice|UTF-8|empty"):
         bertkit.load(folder).tokenizer.encode("the cat")

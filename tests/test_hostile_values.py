@@ -169,9 +169,9 @@ class Attack:
         files = [path for path in sorted(folder.rglob("*.json")) if "token" not in path.name or name in OWN_TOKENIZER]
         self.contents = {path: json.loads(path.read_text()) for path in files}
         self.replacements = [
-            (path, place, value)
+            (path, index, value)
             for path, content in self.contents.items()
-            for place in places(content)
+            for index in places(content)
             for value in range(len(HOSTILE))
         ]
 
@@ -192,13 +192,13 @@ class Attack:
         return f"took {seconds:.1f} s" if seconds > 1 else None
 
     def failures(self, replacements: list[tuple[Path, tuple[Any, ...], int]]) -> list[str]:
-        found = []
-        for path, place, value in replacements:
-            problem = self.run(path, place, value)
+        results = []
+        for path, index, value in replacements:
+            problem = self.run(path, index, value)
             if problem is not None:
                 shown = "missing" if HOSTILE[value] is MISSING else f"{HOSTILE[value]!r:.40}"
-                found.append(f"{path.relative_to(self.folder)} {place} = {shown}: {problem}")
-        return found
+                results.append(f"{path.relative_to(self.folder)} {index} = {shown}: {problem}")
+        return results
 
 
 @pytest.fixture(scope="module", params=list(MODELS))

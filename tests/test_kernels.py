@@ -140,27 +140,27 @@ def test_attention(num_heads: int, head_dim: int) -> None:
     together = torch.randn(sum(LENGTHS), 3 * num_heads * head_dim, generator=generator)
     query, key, value = together.double().unflatten(-1, (3, num_heads, head_dim)).unbind(1)
     expected = attention_with_probs(query, key, value, LENGTHS)[0].flatten(-2)
-    found = attend(together, LENGTHS, num_heads)
-    assert (found - expected).abs().max() < 2e-6
+    results = attend(together, LENGTHS, num_heads)
+    assert (results - expected).abs().max() < 2e-6
     assert (attend(together.bfloat16(), LENGTHS, num_heads) - expected).abs().max() < 0.03
     order = torch.randperm(len(LENGTHS), generator=generator).tolist()
     parts = together.split(LENGTHS)
     shuffled = attend(torch.cat([parts[i] for i in order]), [LENGTHS[i] for i in order], num_heads)
-    for place, part in zip(order, shuffled.split([LENGTHS[i] for i in order]), strict=True):
-        assert torch.equal(part, found.split(LENGTHS)[place])
-        assert torch.equal(part, attend(parts[place], [LENGTHS[place]], num_heads))
+    for index, part in zip(order, shuffled.split([LENGTHS[i] for i in order]), strict=True):
+        assert torch.equal(part, results.split(LENGTHS)[index])
+        assert torch.equal(part, attend(parts[index], [LENGTHS[index]], num_heads))
 
 
 def test_attention_to_very_large_scores_and_past_a_broken_neighbor() -> None:
     together = torch.randn(50, 3 * 64, generator=torch.Generator().manual_seed(0))
     together[:20] *= 300  # one key takes all
     together[20:30] = float("nan")
-    found = attend(together, [20, 10, 20], 2)
+    results = attend(together, [20, 10, 20], 2)
     query, key, value = together.double().unflatten(-1, (3, 2, 32)).unbind(1)
     expected = attention_with_probs(query, key, value, [20, 10, 20])[0].flatten(-2)
-    assert torch.allclose(found[:20].double(), expected[:20], rtol=1e-3, atol=1e-3)
-    assert (found[30:] - expected[30:]).abs().max() < 2e-6
-    assert found[20:30].isnan().all()
+    assert torch.allclose(results[:20].double(), expected[:20], rtol=1e-3, atol=1e-3)
+    assert (results[30:] - expected[30:]).abs().max() < 2e-6
+    assert results[20:30].isnan().all()
 
 
 def room_for(num_rows: int, width: int) -> Quantized:
@@ -232,10 +232,10 @@ def test_int8_products(linear, num_rows: int, inputs: int, outputs: int) -> None
     scales = weight.abs().amax(1) / 127
     rounded = (weight / scales[:, None]).round() * scales[:, None]
     exact = torch.from_numpy(as_floats(quantized)) @ rounded.double().T + bias
-    found = np.empty((num_rows, outputs), np.float32)
+    results = np.empty((num_rows, outputs), np.float32)
     product = linear(weight, bias)(quantized)
-    read_rows(product, found)
-    torch.testing.assert_close(torch.from_numpy(found).double(), exact, rtol=1e-5, atol=1e-4)
+    read_rows(product, results)
+    torch.testing.assert_close(torch.from_numpy(results).double(), exact, rtol=1e-5, atol=1e-4)
     far = room_for(num_rows, outputs)
     gelu_rows(product, far)
     activated = F.gelu(exact)

@@ -41,8 +41,8 @@ def test_groups_are_never_parted(group_size: int) -> None:
     for num_parts in range(1, 8):
         parts = batch.split(num_parts)
         assert 1 <= len(parts) <= num_parts
-        tokens, found = together(parts)
-        assert torch.equal(tokens, batch.batch.input_ids) and torch.equal(found, batch.labels)
+        tokens, results = together(parts)
+        assert torch.equal(tokens, batch.batch.input_ids) and torch.equal(results, batch.labels)
         for part in parts:
             assert len(part.batch) == len(part) * group_size == len(part.labels) * group_size
             first = 6 // group_size + 9 - int(part.labels[0])  # the place of its first group in the batch
@@ -62,7 +62,7 @@ def test_even_parts_cover_all_once() -> None:
         lengths = draw.integers(1, 30, draw.integers(1, 20))
         num_parts = int(draw.integers(1, 9))
         parts = even_parts(np.cumsum([0, *lengths]), num_parts)
-        assert [place for start, end in parts for place in range(start, end)] == list(range(len(lengths)))
+        assert [index for start, end in parts for index in range(start, end)] == list(range(len(lengths)))
         assert len(parts) <= num_parts
         assert max(lengths[start:end].sum() for start, end in parts) <= lengths.sum() / num_parts + 2 * lengths.max()
 
@@ -75,7 +75,7 @@ def test_no_part_exceeds_the_most_tokens_but_a_single_sequence(most_tokens: int)
         lengths = draw.integers(1, 30, draw.integers(1, 40))
         num_parts, cu_lengths = int(draw.integers(1, 9)), np.cumsum([0, *lengths])
         free, parts = even_parts(cu_lengths, num_parts), even_parts(cu_lengths, num_parts, most_tokens)
-        assert [place for start, end in parts for place in range(start, end)] == list(range(len(lengths)))
+        assert [index for start, end in parts for index in range(start, end)] == list(range(len(lengths)))
         assert all(end - start == 1 or lengths[start:end].sum() <= most_tokens for start, end in parts)
         if all(end - start == 1 or lengths[start:end].sum() <= most_tokens for start, end in free):
             assert parts == free  # the same bits as without the bound
@@ -83,7 +83,7 @@ def test_no_part_exceeds_the_most_tokens_but_a_single_sequence(most_tokens: int)
     assert (num_more > 10) == (most_tokens < 10_000)
 
 
-def test_groups_count_as_one_sequence_in_parts_of_at_most_so_many_tokens() -> None:
+def test_groups_count_as_one_sequence_in_parts_of_limited_tokens() -> None:
     given = encodings()
     batch = LabeledEncodings(given, np.arange(3), group_size=2).take(np.arange(3))
     lengths = [part.num_tokens for part in batch.split(1)[0].split(3)]

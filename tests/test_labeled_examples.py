@@ -74,8 +74,8 @@ def test_evidence_takes_the_same(tmp_path):
     pairs = [input_and_label(task, row) for row in rows]
     read = list(read_examples(task, write(tmp_path / "rows.jsonl", rows)))
     expected = gather_evidence(model, read[:20], read[20:])
-    found = gather_evidence(model, pairs[:20], pairs[20:])
-    assert found.scores == expected.scores and found.leakage == expected.leakage
+    results = gather_evidence(model, pairs[:20], pairs[20:])
+    assert results.scores == expected.scores and results.leakage == expected.leakage
     with pytest.raises(UsageError, match="a labeled example is 'a cat'"):
         gather_evidence(model, ["a cat"])
 

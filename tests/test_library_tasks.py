@@ -38,13 +38,13 @@ def test_every_word_has_the_token_that_begins_it(tokenizer: Tokenizer, layout: L
     examples = [replace(one, tags=tuple("abcdefghij"[: len(one.words or ())])) for one in examples]
     encodings = task.encode(tokenizer, examples, layout)
     labels = task.labeled(examples, encodings).labels
-    found = {}
+    results = {}
     for number, encoding in enumerate(encodings):
         of_sequence = labels[encodings.cu_seqlens[number] : encodings.cu_seqlens[number + 1]]
-        for place in np.flatnonzero(of_sequence != IGNORED):
-            found[encoding.text_index, "abcdefghij"[of_sequence[place]]] = encoding.offsets[place].tolist()
-    assert [len(one.words or ()) for one in examples] == [9, 2, 0] and len(found) == 11
-    for (number, tag), (start, end) in found.items():
+        for index in np.flatnonzero(of_sequence != IGNORED):
+            results[encoding.text_index, "abcdefghij"[of_sequence[index]]] = encoding.offsets[index].tolist()
+    assert [len(one.words or ()) for one in examples] == [9, 2, 0] and len(results) == 11
+    for (number, tag), (start, end) in results.items():
         text, word = examples[number].text, examples[number].words[ord(tag) - ord("a")]
         blank = len(text[start:end]) - len(text[start:end].lstrip())
         assert start + blank == word[0] < end
@@ -79,15 +79,15 @@ def test_no_answer_is_white_space(tokenizer: Tokenizer) -> None:
     examples = [QuestionAnswering.example(("the cat", context)) for context in (TEXT, "  \n ")]
     encodings = task.encode(tokenizer, examples, Layout())
     logits = np.random.default_rng(3).normal(size=(len(encodings.input_ids), 2)).astype(np.float32)
-    found, nothing = task.decode(examples, encodings, logits)
+    results, nothing = task.decode(examples, encodings, logits)
     assert nothing.answer is None and nothing.candidates == ()
-    assert len(found.candidates) > 100
-    assert sum(one.probability for one in found.candidates) == pytest.approx(1.0)
-    for one in found.candidates:
+    assert len(results.candidates) > 100
+    assert sum(one.probability for one in results.candidates) == pytest.approx(1.0)
+    for one in results.candidates:
         assert one.text == TEXT[one.start : one.end] == one.text.strip() != ""
 
 
-def test_contexts_are_found_whatever_their_type(tokenizer: Tokenizer) -> None:
+def test_contexts_of_any_type(tokenizer: Tokenizer) -> None:
     encodings = tokenizer.encode_batch(["the cat", ""], ["dogs talk", "a"])
     windows = windows_of(encodings, 2)
     for number, (first, length) in enumerate(zip(windows.first, windows.length, strict=True)):
@@ -108,7 +108,7 @@ def test_questions_are_learned_and_answered(tokenizer: Tokenizer, tmp_path: Path
         for asked in words
     ]
     settings = FinetuningSettings(num_epochs=1, batch_size=8, learning_rate=3e-3, seed=5)
-    run = Finetuning(tmp_path / "out", tmp_path / "encoder", "question-answering", settings, tell=lambda line: None)
+    run = Finetuning(tmp_path / "out", tmp_path / "encoder", "question-answering", settings, log_line=lambda line: None)
     assert run.start(train).step == 2
     predictions = load(tmp_path / "out").predict([Question(one.question, one.context) for one in train])
     for example, prediction in zip(train, predictions, strict=True):

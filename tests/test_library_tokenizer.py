@@ -285,14 +285,14 @@ def test_threads_share_it(ours: Tokenizer) -> None:
 
     def encode(number: int) -> bool:
         n = number % len(TEXTS)
-        found = ours.encode(TEXTS[n], special_tokens_in_text=bool(n % 2))
-        return found.input_ids.tolist() == expected[n]
+        results = ours.encode(TEXTS[n], special_tokens_in_text=bool(n % 2))
+        return results.input_ids.tolist() == expected[n]
 
     with ThreadPoolExecutor(4) as executor:
         assert all(executor.map(encode, range(200)))
 
 
-def test_texts_that_are_none(ours: Tokenizer) -> None:
+def test_rejects_invalid_texts(ours: Tokenizer) -> None:
     with pytest.raises(UsageError, match="text 8 is tuple"):
         ours.encode_batch(["a", ("a", "b")], first_index=7)  # pyrefly: ignore
     with pytest.raises(DataError, match="text 1 is not valid Unicode: an unpaired surrogate stands at character 2"):
@@ -333,12 +333,12 @@ def test_a_model_with_it(ours: Tokenizer, tmp_path: Path) -> None:
     ]
     network = transformers.BertForMaskedLM.from_pretrained(tmp_path / "model").eval()
     best = network(**published(tmp_path / "model")(f"the {mask} walked", return_tensors="pt")).logits[0]
-    place = (
+    index = (
         reopened.tokenizer.encode(f"the {mask} walked", special_tokens_in_text=True)
         .input_ids.tolist()
         .index(ours.mask_id)
     )
-    assert best[place].topk(3).indices.tolist() == [one.token_id for one in filled.candidates]
+    assert best[index].topk(3).indices.tolist() == [one.token_id for one in filled.candidates]
     np.testing.assert_allclose(reopened.embed(["the cat"]), model.embed(["the cat"]), atol=1e-5)
     assert reopened.pseudo_log_likelihood("the cat walked", method="l2r") < 0
 

@@ -109,7 +109,7 @@ def test_an_installed_package_without_running_its_code(
 
 
 @pytest.mark.parametrize("name", ["someone/other-bert", "bert-base-uncased", "json", "torch"])
-def test_a_model_that_is_nowhere(hub_cache: Path, name: str) -> None:
+def test_missing_model_raises(hub_cache: Path, name: str) -> None:
     with pytest.raises(CheckpointError) as caught:
         locate(name)
     message = str(caught.value)

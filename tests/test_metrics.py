@@ -66,7 +66,7 @@ def test_matthews_of_constants_and_of_many():
 
 
 @pytest.mark.parametrize("wrong", [([0, 1], [0]), ([0, 3], [0, 1]), ([0, 1], [-1, 1])])
-def test_labels_that_are_none(wrong):
+def test_rejects_invalid_labels(wrong):
     with pytest.raises(UsageError, match="expected"):
         Scores(one_label(3)).add(*wrong)
 
@@ -111,7 +111,7 @@ def test_regression_equals_scipy(offset):
     )
 
 
-def test_a_correlation_that_is_none():
+def test_undefined_correlation():
     scores = Scores(Numbers(()))
     assert np.isnan(scores.results()["pearson"])
     scores.add([1, 2, 3], [4, 4, 4])
@@ -156,28 +156,28 @@ def seqeval_entities(tags, rules):
             for first, second, wanted in patterns
         )
 
-    found, place, before = [], 0, "O"
-    while place < len(tags):
-        if fits(before, tags[place], starts):
-            end = place + 1
+    results, index, before = [], 0, "O"
+    while index < len(tags):
+        if fits(before, tags[index], starts):
+            end = index + 1
             while end < len(tags) and fits(tags[end - 1], tags[end], insides):
                 end += 1
             if fits(tags[end - 1], tags[end], ends):
-                found.append((place, end, tags[place][1:].strip("-") or "_"))
-            place = end
+                results.append((index, end, tags[index][1:].strip("-") or "_"))
+            index = end
         else:
-            place += 1
-        before = tags[place - 1]
-    return found
+            index += 1
+        before = tags[index - 1]
+    return results
 
 
 def spelled(tags: Tags, texts):
     """Entities of texts by name, read together."""
     cu_words = np.cumsum([0, *map(len, texts)])
     numbers = [tags.numbers[tag] for text in texts for tag in text]
-    found = tags.entities(numbers, cu_words)
+    results = tags.entities(numbers, cu_words)
     result = [[] for _ in texts]
-    for first, end, kind in found.tolist():
+    for first, end, kind in results.tolist():
         text = int(np.searchsorted(cu_words, first, "right")) - 1
         while not len(texts[text]):
             text -= 1
@@ -215,13 +215,13 @@ def test_entities_of_io_are_runs():
 
 
 def random_entities(seed, num_words=9):
-    random, place, found = np.random.default_rng(seed), 0, []
-    while place < num_words:
-        end = min(num_words, place + int(random.integers(1, 4)))
+    random, index, results = np.random.default_rng(seed), 0, []
+    while index < num_words:
+        end = min(num_words, index + int(random.integers(1, 4)))
         if random.random() < 0.6:
-            found.append((place, end, str(random.choice(["x", "y", "y-z", "_"]))))
-        place = end
-    return found
+            results.append((index, end, str(random.choice(["x", "y", "y-z", "_"]))))
+        index = end
+    return results
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -242,8 +242,8 @@ def test_the_two_readings_of_tags_are_one(scheme):
     for text in random_texts(NAMES[scheme], 8, 300):
         expected = spelled(tags, [text])[0]
         assert entities_in(text, scheme) == expected
-        covered = {place for first, end, _ in expected for place in range(first, end)}
-        first_wrong = [place for place, tag in enumerate(text) if tag != "O" and place not in covered]
+        covered = {index for first, end, _ in expected for index in range(first, end)}
+        first_wrong = [index for index, tag in enumerate(text) if tag != "O" and index not in covered]
         assert misspelled(text, scheme) == (first_wrong[0] if first_wrong else None)
 
 
@@ -255,14 +255,14 @@ def test_what_may_follow_is_what_wastes_no_tag(scheme):
     for text in random_texts(NAMES[scheme], 3, 3000):
         numbers = [len(tags.names), *(tags.numbers[tag] for tag in text), len(tags.names)]
         allowed = all(tags.may_follow[i, j] for i, j in itertools.pairwise(numbers))
-        ((*found,),) = spelled(tags, [text])
-        covered = sum(end - first for first, end, _ in found)
+        ((*results,),) = spelled(tags, [text])
+        covered = sum(end - first for first, end, _ in results)
         assert allowed == (covered + text.count("O") == len(text)), text
-        seen[allowed and bool(found)] += 1
+        seen[allowed and bool(results)] += 1
     assert min(seen.values()) > 100
 
 
-def test_schemes_are_told_apart():
+def test_schemes_are_distinguished():
     assert guess_scheme(["O", "I-PER"]) == "IO"
     assert guess_scheme(["B-PER", "O"]) == "BIO"
     assert guess_scheme(["O", "S-PER", "B-PER", "I-PER"]) == "BIOES"

@@ -47,15 +47,15 @@ def one_by_one(network, tokenizer, text: str, method: str) -> list[float]:
     """Each token hidden by hand, one forward pass for each."""
     encoded = tokenizer(text, return_tensors="pt", split_special_tokens=True)
     ids, words = encoded["input_ids"], encoded.word_ids()
-    found = []
-    for place in range(1, ids.shape[1] - 1):
+    results = []
+    for index in range(1, ids.shape[1] - 1):
         hidden = ids.clone()
-        for other in range(place, ids.shape[1] - 1):
-            if other == place or (method == "l2r" and words[other] == words[place]):
+        for other in range(index, ids.shape[1] - 1):
+            if other == index or (method == "l2r" and words[other] == words[index]):
                 hidden[0, other] = tokenizer.mask_token_id
-        logits = network(input_ids=hidden).logits[0, place].double()
-        found.append(float(logits.log_softmax(-1)[ids[0, place]]))
-    return found
+        logits = network(input_ids=hidden).logits[0, index].double()
+        results.append(float(logits.log_softmax(-1)[ids[0, index]]))
+    return results
 
 
 @pytest.mark.parametrize("method", ["plain", "l2r"])
@@ -63,14 +63,14 @@ def test_every_token_is_as_likely_as_to_transformers(model: Model, method: str, 
     model.save(tmp_path / "model")
     network = transformers.BertForMaskedLM.from_pretrained(tmp_path / "model").eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
-    found = model.token_log_probs(TEXTS, method=method)
-    for text, log_probs in zip(TEXTS, found, strict=True):
+    results = model.token_log_probs(TEXTS, method=method)
+    for text, log_probs in zip(TEXTS, results, strict=True):
         expected = one_by_one(network, tokenizer, text, method)
         assert len(model.tokenizer.encode(text)) - 2 == len(expected)
         np.testing.assert_allclose(log_probs, expected, rtol=0, atol=1e-4)
     sums = model.pseudo_log_likelihood(TEXTS, method=method)
     assert sums.dtype == np.float64 and sums.shape == (len(TEXTS),)
-    np.testing.assert_array_equal(sums, [log_probs.sum() for log_probs in found])
+    np.testing.assert_array_equal(sums, [log_probs.sum() for log_probs in results])
     assert sums[2] == 0 and sums.std() > 1
 
 
@@ -82,7 +82,7 @@ def test_later_pieces_of_a_word_are_hidden_too(model: Model) -> None:
 
 
 @pytest.mark.parametrize("method", ["plain", "l2r"])
-def test_a_text_is_as_likely_in_any_company(model: Model, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_likelihood_is_equal_regardless_of_batch(model: Model, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = model.pseudo_log_likelihood(TEXTS, method=method)
     for text, value in zip(TEXTS, expected, strict=True):
         alone = model.pseudo_log_likelihood(text, method=method)
@@ -121,9 +121,9 @@ def test_the_value_that_mlm_scoring_publishes() -> None:
         locate("bert-base-cased")
     except CheckpointError:
         pytest.skip("bert-base-cased is not in the hub's cache (HF_HUB_CACHE): its published likelihood is not checked")
-    (found,) = bertkit.load("bert-base-cased", heads=["masked_lm"]).token_log_probs(["Hello world!"])
-    np.testing.assert_allclose(found, [-6.126737, -5.501412, -0.782515], rtol=0, atol=1e-3)
-    assert found.sum() == pytest.approx(-12.410664, abs=1e-3)
+    (results,) = bertkit.load("bert-base-cased", heads=["masked_lm"]).token_log_probs(["Hello world!"])
+    np.testing.assert_allclose(results, [-6.126737, -5.501412, -0.782515], rtol=0, atol=1e-3)
+    assert results.sum() == pytest.approx(-12.410664, abs=1e-3)
 
 
 @pytest.fixture
@@ -142,8 +142,8 @@ def unigram() -> Model:
 def test_a_known_likelihood(unigram: Model) -> None:
     size = unigram.config.vocab_size
     total = np.log(np.exp(3) + np.exp(2) + size - 2)
-    found = unigram.token_log_probs(["cat sat", "the dog"], method="l2r")
-    np.testing.assert_allclose(np.concatenate(found), [3 - total, -total, -total, 2 - total], atol=1e-5)
+    results = unigram.token_log_probs(["cat sat", "the dog"], method="l2r")
+    np.testing.assert_allclose(np.concatenate(results), [3 - total, -total, -total, 2 - total], atol=1e-5)
 
 
 SUITE = [
@@ -268,7 +268,7 @@ def test_files_that_hold_no_pairs(tmp_path: Path, name: str, content: str | byte
         read_suite(tmp_path)
 
 
-def test_suites_that_are_not_there(tmp_path: Path) -> None:
+def test_missing_suites_raise(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such file or folder"):
         read_suite(tmp_path / "nowhere")
     with pytest.raises(UsageError, match="limit=0"):

@@ -78,7 +78,7 @@ def test_a_card_of_every_task(encoder: str, tmp_path: Path, capsys, monkeypatch,
 
 
 def test_what_was_cut_and_left_out(encoder: str, tmp_path: Path, capsys) -> None:
-    rows = [{"text": "the cat " * (20 if place == 1 else 2), "label": "xy"[place % 2]} for place in range(12)]
+    rows = [{"text": "the cat " * (20 if index == 1 else 2), "label": "xy"[index % 2]} for index in range(12)]
     train = write(tmp_path / "train.jsonl", [*rows, {"text": "", "label": "x"}, {"text": "a|b", "label": "p|q\nr"},
                                              {"text": "a", "label": "p|q\nr"}])  # fmt: skip
     code, _, error = call(

@@ -101,40 +101,40 @@ def published_outputs(model: transformers.PreTrainedModel, padded: Padded, num_c
     with ExitStack() as hooks:
         if (pooler := model.base_model.pooler) is not None:
             hooks.enter_context(pooler.register_forward_pre_hook(lambda _, states: (states[0][first_real][:, None],)))
-        found = model(**inputs, output_hidden_states=True, output_attentions=True)
-    outputs = {f"hidden state {layer}": states[mask] for layer, states in enumerate(found.hidden_states)}
-    outputs["last hidden state"] = found.hidden_states[-1][mask]
-    for layer, probs in enumerate(found.attentions):  # (B, H, L, L), of real tokens to real tokens
+        results = model(**inputs, output_hidden_states=True, output_attentions=True)
+    outputs = {f"hidden state {layer}": states[mask] for layer, states in enumerate(results.hidden_states)}
+    outputs["last hidden state"] = results.hidden_states[-1][mask]
+    for layer, probs in enumerate(results.attentions):  # (B, H, L, L), of real tokens to real tokens
         outputs[f"attention {layer}"] = torch.cat(
             [probs[row][:, real][:, :, real].ravel() for row, real in enumerate(mask)]
         )
     match model:
         case transformers.BertModel():
-            return outputs | {"pooled": found.pooler_output}
+            return outputs | {"pooled": results.pooler_output}
         case transformers.BertForPreTraining():
             return outputs | {
-                "masked_lm": found.prediction_logits[mask],
-                "next_sentence": found.seq_relationship_logits,
+                "masked_lm": results.prediction_logits[mask],
+                "next_sentence": results.seq_relationship_logits,
             }
         case transformers.BertForQuestionAnswering():
             return outputs | {
-                "question_answering": torch.stack([found.start_logits[mask], found.end_logits[mask]], dim=-1)
+                "question_answering": torch.stack([results.start_logits[mask], results.end_logits[mask]], dim=-1)
             }
     (head,) = (head for head in HEADS if PUBLISHED_CLASSES.get(head) is type(model))
-    return outputs | {head: found.logits if HEADS[head] else found.logits[mask]}
+    return outputs | {head: results.logits if HEADS[head] else results.logits[mask]}
 
 
 def our_outputs(model: Model, padded: Padded, num_choices: int, *, keep_all: bool) -> dict[str, Tensor]:
     """The same of ours; hidden states below the last and probabilities only when ``keep_all``."""
     recorder = Recorder() if keep_all else None
-    found = model.network(padded.packed(), num_choices=num_choices, with_hidden_states=keep_all, recorder=recorder)
-    outputs = {"last hidden state": found.encoded.last_hidden_state, **found.logits}
+    results = model.network(padded.packed(), num_choices=num_choices, with_hidden_states=keep_all, recorder=recorder)
+    outputs = {"last hidden state": results.encoded.last_hidden_state, **results.logits}
     if not model.network.heads:
-        outputs["pooled"] = found.encoded.pooled
+        outputs["pooled"] = results.encoded.pooled
     if recorder is None:
-        assert found.encoded.hidden_states is None
+        assert results.encoded.hidden_states is None
         return outputs
-    outputs |= {f"hidden state {layer}": states for layer, states in enumerate(found.encoded.hidden_states)}
+    outputs |= {f"hidden state {layer}": states for layer, states in enumerate(results.encoded.hidden_states)}
     for layer, record in enumerate(recorder.layers):
         outputs[f"attention {layer}"] = torch.cat([probs.ravel() for probs in record.attention_probs])
     return outputs
@@ -148,18 +148,18 @@ def assert_same(ours: list[Model], published: transformers.PreTrainedModel, kind
     """
     published.double()
     choices = num_choices(kind, number)
-    for place, padded in enumerate(padded_batches(number, choices)):
+    for index, padded in enumerate(padded_batches(number, choices)):
         reference = published_outputs(published, padded, choices)
         for turn, (model, dtype) in enumerate(zip(ours, TOLERANCE, strict=True)):
             keep_all = (number // 4 + turn) % 2 == 0
-            found = our_outputs(model, padded, choices, keep_all=keep_all)
-            assert found.keys() == {name for name in reference if keep_all or not name.startswith(KEPT_ON_REQUEST)}
-            for name, value in found.items():
-                where = f"{kind} {number}, batch {place}, {dtype}: {name}"
+            results = our_outputs(model, padded, choices, keep_all=keep_all)
+            assert results.keys() == {name for name in reference if keep_all or not name.startswith(KEPT_ON_REQUEST)}
+            for name, value in results.items():
+                where = f"{kind} {number}, batch {index}, {dtype}: {name}"
                 assert value.dtype == dtype, where
                 assert error(value, reference[name]) <= TOLERANCE[dtype], where
         for name, value in reference.items():
-            if place == 0 and not name.startswith("attention"):
+            if index == 0 and not name.startswith("attention"):
                 assert value.std() > 0.5, f"{kind} {number}: {name} varies too little to show an error"
 
 

@@ -47,15 +47,15 @@ def padded_batches(kind: str, number: int) -> list[tuple[Tensor, Tensor]]:
 
 def published_outputs(model: transformers.PreTrainedModel, ids: Tensor, mask: Tensor) -> dict[str, Tensor]:
     """Everything transformers' model gives, per real token, by our names."""
-    found = model(input_ids=ids, attention_mask=mask, output_hidden_states=True, output_attentions=True)
+    results = model(input_ids=ids, attention_mask=mask, output_hidden_states=True, output_attentions=True)
     real = mask.bool()
-    outputs = {f"hidden state {layer}": states[real] for layer, states in enumerate(found.hidden_states)}
-    outputs["last hidden state"] = found.hidden_states[-1][real]
-    for layer, probs in enumerate(found.attentions):  # (B, H, L, L), of real tokens to real tokens
+    outputs = {f"hidden state {layer}": states[real] for layer, states in enumerate(results.hidden_states)}
+    outputs["last hidden state"] = results.hidden_states[-1][real]
+    for layer, probs in enumerate(results.attentions):  # (B, H, L, L), of real tokens to real tokens
         outputs[f"attention {layer}"] = torch.cat([probs[row][:, r][:, :, r].ravel() for row, r in enumerate(real)])
     for head in HEADS:
         if PUBLISHED_CLASSES.get(head) is type(model):
-            outputs[head] = found.logits if HEADS[head] else found.logits[real]
+            outputs[head] = results.logits if HEADS[head] else results.logits[real]
     return outputs
 
 
@@ -63,13 +63,13 @@ def our_outputs(model: Model, ids: Tensor, mask: Tensor, *, keep_all: bool) -> d
     """The same of ours; hidden states below the last and probabilities only when ``keep_all``."""
     batch = Batch.from_padded(ids, mask)
     recorder = Recorder() if keep_all else None
-    found = model.network(batch, with_hidden_states=keep_all, recorder=recorder)
-    assert found.encoded.pooled is None
-    outputs = {"last hidden state": found.encoded.last_hidden_state, **found.logits}
+    results = model.network(batch, with_hidden_states=keep_all, recorder=recorder)
+    assert results.encoded.pooled is None
+    outputs = {"last hidden state": results.encoded.last_hidden_state, **results.logits}
     if recorder is None:
-        assert found.encoded.hidden_states is None
+        assert results.encoded.hidden_states is None
         return outputs
-    outputs |= {f"hidden state {layer}": states for layer, states in enumerate(found.encoded.hidden_states)}
+    outputs |= {f"hidden state {layer}": states for layer, states in enumerate(results.encoded.hidden_states)}
     for layer, record in enumerate(recorder.layers):
         outputs[f"attention {layer}"] = torch.cat([probs.ravel() for probs in record.attention_probs])
     return outputs
@@ -78,20 +78,20 @@ def our_outputs(model: Model, ids: Tensor, mask: Tensor, *, keep_all: bool) -> d
 def assert_same(ours: list[Model], published: transformers.PreTrainedModel, kind: str, number: int) -> None:
     """Compare ours, in single and double precision, one of them in turn asked for everything."""
     published.double()
-    for place, (ids, mask) in enumerate(padded_batches(kind, number)):
+    for index, (ids, mask) in enumerate(padded_batches(kind, number)):
         with published_code_in_double():
             reference = published_outputs(published, ids, mask)
         for turn, (model, dtype) in enumerate(zip(ours, TOLERANCE, strict=True)):
             keep_all = (number // 4 + turn) % 2 == 0
-            found = our_outputs(model, ids, mask, keep_all=keep_all)
+            results = our_outputs(model, ids, mask, keep_all=keep_all)
             on_request = ("hidden state", "attention")
-            assert found.keys() == {name for name in reference if keep_all or not name.startswith(on_request)}
-            for name, value in found.items():
-                where = f"{kind} {number}, batch {place}, {dtype}: {name}"
+            assert results.keys() == {name for name in reference if keep_all or not name.startswith(on_request)}
+            for name, value in results.items():
+                where = f"{kind} {number}, batch {index}, {dtype}: {name}"
                 assert value.dtype == dtype, where
                 assert error(value, reference[name]) <= TOLERANCE[dtype], where
         for name, value in reference.items():
-            if place == 0 and not name.startswith("attention"):
+            if index == 0 and not name.startswith("attention"):
                 assert value.std() > 0.5, f"{kind} {number}: {name} varies too little to show an error"
 
 

@@ -62,10 +62,10 @@ def test_attention(num_heads: int, head_dim: int, window: int | None) -> None:
     together = torch.randn(sum(LENGTHS), 3 * num_heads * head_dim, generator=generator)
     rotary = rotary_of(positions(LENGTHS), 500.0, head_dim)
     expected = packed_self_attention(together.double(), LENGTHS, num_heads, rotary=rotary, window=window)
-    found = attend(together, LENGTHS, num_heads, rotary, window)
-    assert (found - expected).abs().max() < 3e-6
+    results = attend(together, LENGTHS, num_heads, rotary, window)
+    assert (results - expected).abs().max() < 3e-6
     assert (attend(together.bfloat16(), LENGTHS, num_heads, rotary, window) - expected).abs().max() < 0.03
-    for part, in_company, length in zip(together.split(LENGTHS), found.split(LENGTHS), LENGTHS, strict=True):
+    for part, in_company, length in zip(together.split(LENGTHS), results.split(LENGTHS), LENGTHS, strict=True):
         alone = attend(part, [length], num_heads, rotary_of(positions([length]), 500.0, head_dim), window)
         assert torch.equal(alone, in_company)
 
@@ -97,7 +97,7 @@ def test_gradients_of_attention(num_heads: int, head_dim: int, window: int | Non
     rotary = rotary_of(positions(LENGTHS, first=3), 500.0, head_dim)
     with training_kernels(torch.float32, seed=3):
         out = training.self_attention(together, LENGTHS, num_heads, dropout_prob, rotary, window)
-    (found,) = torch.autograd.grad(out, together, grad)
+    (results,) = torch.autograd.grad(out, together, grad)
     kept = torch.ones(total, num_heads, longest)
     if dropout_prob:
         with training_kernels(torch.float32, seed=3):
@@ -109,13 +109,13 @@ def test_gradients_of_attention(num_heads: int, head_dim: int, window: int | Non
         query, key, value = together[rows].view(length, 3, num_heads, head_dim).unbind(1)
         turn = Rotary(rotary.cos[rows], rotary.sin[rows])
         query, key, value = (x.transpose(0, 1) for x in (rotate(query, turn), rotate(key, turn), value))
-        places = torch.arange(length)
-        far = (places[:, None] - places).abs() > (length if window is None else window)
+        indices = torch.arange(length)
+        far = (indices[:, None] - indices).abs() > (length if window is None else window)
         probs = (query @ key.transpose(1, 2) / head_dim**0.5).masked_fill(far, -torch.inf).softmax(-1)  # (H, L, L)
         parts.append(((probs * kept[rows, :, :length].transpose(0, 1)) @ value).transpose(0, 1).flatten(1))
     plain = torch.cat(parts)
     torch.testing.assert_close(out, plain, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(found, torch.autograd.grad(plain, together, grad)[0], rtol=1e-4, atol=3e-5)
+    torch.testing.assert_close(results, torch.autograd.grad(plain, together, grad)[0], rtol=1e-4, atol=3e-5)
 
 
 @pytest.mark.parametrize("width", [1, 15, 16, 37, 96])
@@ -131,8 +131,8 @@ def test_gate(width: int, dtype: torch.dtype) -> None:
     plain = nn.functional.gelu(left) * right
     close = {"rtol": 1e-6, "atol": 1e-6} if dtype == torch.float32 else {"rtol": 1e-2, "atol": 1e-2}
     torch.testing.assert_close(out.double(), plain, **close)
-    found, expected = torch.autograd.grad(out, x, grad)[0], torch.autograd.grad(plain, exact, grad.double())[0]
-    torch.testing.assert_close(found.double(), expected, **close)
+    results, expected = torch.autograd.grad(out, x, grad)[0], torch.autograd.grad(plain, exact, grad.double())[0]
+    torch.testing.assert_close(results.double(), expected, **close)
     assert torch.equal(compiled_gate(x.detach(), "gelu"), out)
 
 
@@ -149,7 +149,7 @@ def test_add_then_norm(width: int, dtype: torch.dtype, dropout_prob: float) -> N
     grads = [torch.randn(7, width, generator=generator), torch.randn(7, width, generator=generator).to(dtype)]
     with training_kernels(dtype, seed=3):
         outs = training.add_then_norm(x, residual, norm, module)
-    found = torch.autograd.grad(outs, leaves, grads)
+    results = torch.autograd.grad(outs, leaves, grads)
     kept = torch.ones(7, width)
     if dropout_prob:
         with training_kernels(dtype, seed=3):
@@ -159,7 +159,7 @@ def test_add_then_norm(width: int, dtype: torch.dtype, dropout_prob: float) -> N
     for ours, reference in zip(outs, plain, strict=True):
         torch.testing.assert_close(ours, reference, rtol=1e-2 if dtype == torch.bfloat16 else 1e-5, atol=1e-5)
     expected = torch.autograd.grad(plain, leaves, grads)
-    for ours, reference in zip(found, expected, strict=True):
+    for ours, reference in zip(results, expected, strict=True):
         torch.testing.assert_close(ours, reference, rtol=2e-2 if dtype == torch.bfloat16 else 1e-4, atol=1e-4)
     with torch.no_grad():
         for kernel in (CompiledAddThenNorm, PlainAddThenNorm):
@@ -201,8 +201,8 @@ def test_gradients_are_those_of_torch(hidden_activation: str) -> None:
     value = loss(made, batch()).value
     expected = torch.autograd.grad(value, parameters)
     for dtype, tolerance in ((torch.float32, 3e-5), (torch.bfloat16, 0.1)):
-        (found,) = compute_gradients(parameters, [batch()], lambda given: loss(made, given), dtype=dtype)
-        assert abs(found.value - value) <= tolerance * value
+        (results,) = compute_gradients(parameters, [batch()], lambda given: loss(made, given), dtype=dtype)
+        assert abs(results.value - value) <= tolerance * value
         for name, parameter, reference in zip(names, parameters, expected, strict=True):
             assert parameter.grad.dtype == torch.float32
             assert (parameter.grad - reference).norm() <= tolerance * reference.norm(), (dtype, name)
@@ -237,9 +237,9 @@ def test_each_dropout_drops_in_training_alone(name: str) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_activations_computed_again_give_the_same_bits(dtype: torch.dtype) -> None:
     made = network(attention_dropout=0.2, mlp_dropout=0.2)
-    parameters, found = list(made.parameters()), []
+    parameters, results = list(made.parameters()), []
     for again in (False, True):
         made.encoder.gradient_checkpointing = again
         compute_gradients(parameters, [batch(1)], lambda given: loss(made, given), dtype=dtype, seed=3)
-        found.append([parameter.grad.clone() for parameter in parameters])
-    assert all(map(torch.equal, *found))
+        results.append([parameter.grad.clone() for parameter in parameters])
+    assert all(map(torch.equal, *results))

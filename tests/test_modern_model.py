@@ -45,13 +45,13 @@ def test_hidden_states_of_every_layer(choice: str, precision: str) -> None:
     batch = collate(model.tokenizer.encode_batch([*TEXTS, LONG]))
     expected = model.encoder(batch, with_hidden_states=True)
     prepared = PreparedModernBertEncoder(model.encoder, precision, CHOICES[choice](precision))
-    found = prepared(batch, with_hidden_states=True)
-    assert len(found.hidden_states) == 5 and found.pooled is None
-    for ours, reference in zip(found.hidden_states, expected.hidden_states, strict=True):
+    results = prepared(batch, with_hidden_states=True)
+    assert len(results.hidden_states) == 5 and results.pooled is None
+    for ours, reference in zip(results.hidden_states, expected.hidden_states, strict=True):
         assert ours.dtype == torch.float32
         assert (ours - reference).abs().max() <= CLOSE[precision] * max(1, reference.abs().max())
-    assert torch.equal(found.hidden_states[-1], found.last_hidden_state)
-    assert torch.equal(prepared(batch).last_hidden_state, found.last_hidden_state)
+    assert torch.equal(results.hidden_states[-1], results.last_hidden_state)
+    assert torch.equal(prepared(batch).last_hidden_state, results.last_hidden_state)
 
 
 @pytest.mark.parametrize("hidden_activation", ACTIVATIONS)
@@ -61,15 +61,15 @@ def test_every_activation(hidden_activation: str) -> None:
     batch = collate(model.tokenizer.encode_batch([*TEXTS, LONG]))
     expected = model.encoder(batch).last_hidden_state
     for precision, tolerance in CLOSE.items():
-        found = prepare(model.encoder, precision)(batch).last_hidden_state
-        assert (found - expected).abs().max() <= tolerance * max(1, expected.abs().max())
+        results = prepare(model.encoder, precision)(batch).last_hidden_state
+        assert (results - expected).abs().max() <= tolerance * max(1, expected.abs().max())
 
 
 @pytest.mark.every_processor
 @pytest.mark.parametrize("sizes", [(128, 4, 352), (60, 3, 37), (24, 2, 19)], ids=str)
 @pytest.mark.parametrize("precision", CLOSE)
 @torch.inference_mode()
-def test_a_sequence_has_the_same_bits_alone_and_in_any_company(precision: str, sizes: tuple[int, int, int]) -> None:
+def test_sequence_is_bit_identical_regardless_of_batch(precision: str, sizes: tuple[int, int, int]) -> None:
     model = small(6, hidden_size=sizes[0], num_attention_heads=sizes[1], intermediate_size=sizes[2])
     prepared = prepare(model.encoder, precision)
     encodings = model.tokenizer.encode_batch([*TEXTS, LONG, *TEXTS[::-1]])
@@ -144,14 +144,14 @@ def test_what_a_sequence_classifier_reads(pooling: str) -> None:
     model = our_model("sequence_classification", 7, num_labels=3, classifier_pooling=pooling)
     batch = collate(model.tokenizer.encode_batch(TEXTS))
     with torch.no_grad():
-        found = model.network(batch)
-        parts = found.encoded.last_hidden_state.split(batch.seqlens)
+        results = model.network(batch)
+        parts = results.encoded.last_hidden_state.split(batch.seqlens)
         vectors = torch.stack([part[0] if pooling == "cls" else part.mean(0) for part in parts])
         expected = model.network.heads["sequence_classification"](vectors)
-    torch.testing.assert_close(found.logits["sequence_classification"], expected)
+    torch.testing.assert_close(results.logits["sequence_classification"], expected)
 
 
-def test_heads_that_are_not_there_are_refused() -> None:
+def test_missing_heads_raise() -> None:
     config = random_config(1)
     with pytest.raises(UsageError, match="modernbert has no next_sentence head: expected one of masked_lm, "):
         Network(config, ["masked_lm", "next_sentence"])

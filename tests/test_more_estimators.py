@@ -30,10 +30,10 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def sentences(number: int = 60, seed: int = 1) -> list[list[str]]:
     """Some words, of different number, with one animal among them."""
     draw = np.random.default_rng(seed)
-    found = [[str(word) for word in draw.choice(WORDS, int(draw.integers(3, 7)))] for _ in range(number)]
-    for words in found:
+    results = [[str(word) for word in draw.choice(WORDS, int(draw.integers(3, 7)))] for _ in range(number)]
+    for words in results:
         words[int(draw.integers(len(words)))] = str(draw.choice(["cat", "dog"]))
-    return found
+    return results
 
 
 def data(kind: type, seed: int = 1, number: int = 60) -> tuple[list[Any], list[Any]]:
@@ -44,7 +44,7 @@ def data(kind: type, seed: int = 1, number: int = 60) -> tuple[list[Any], list[A
     if kind is QuestionAnswerer:
         return [("un", " ".join(one)) for one in words], animals
     right = np.random.default_rng(seed + 1).integers(0, 3, len(words)).tolist()
-    choices = [["cat" if place == number else "red" for place in range(3)] for number in right]
+    choices = [["cat" if index == number else "red" for index in range(3)] for number in right]
     return list(zip([" ".join(one) for one in words], choices, strict=True)), right
 
 
@@ -61,7 +61,7 @@ def plain(found: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_learned_is_scored_cloned_pickled_and_saved(fitted, kind, tmp_path: Path) -> None:
+def test_estimators_score_clone_pickle_and_save(fitted, kind, tmp_path: Path) -> None:
     estimator, (X, y) = fitted[kind], data(kind, seed=5)
     expected = plain(estimator.predict(X))
     assert estimator.score(X, y) > 0.8
@@ -98,11 +98,11 @@ def test_search_validation_and_pipelines(encoder: Path, kind) -> None:
 def test_tags_of_words_and_entities_of_texts(fitted, encoder: Path) -> None:
     words, tags = data(TokenClassifier, seed=5)
     tagger, texts = fitted[TokenClassifier], [" ".join(one) for one in words]
-    found = tagger.predict(words)
-    assert all(type(one) is list and len(one) == len(of_text) for one, of_text in zip(found, words, strict=True))
+    results = tagger.predict(words)
+    assert all(type(one) is list and len(one) == len(of_text) for one, of_text in zip(results, words, strict=True))
     probabilities = tagger.predict_proba(words)
     assert tagger.classes_.tolist() == ["O", "B-ANIMAL", "I-ANIMAL"]
-    for of_text, one, chosen in zip(words, probabilities, found, strict=True):
+    for of_text, one, chosen in zip(words, probabilities, results, strict=True):
         assert one.shape == (len(of_text), 3) and np.allclose(one.sum(axis=1), 1)
         if "I-ANIMAL" not in tagger.classes_[one.argmax(axis=1)]:  # the likeliest of each may spell no entity
             assert tagger.classes_[one.argmax(axis=1)].tolist() == chosen
@@ -125,11 +125,11 @@ def test_tags_of_words_and_entities_of_texts(fitted, encoder: Path) -> None:
         tagger.fit([["a", "b"], ["a", "b"]], [["O", "B-x"], ["O"]])
 
 
-def test_answers_and_where_there_is_none(fitted, encoder: Path) -> None:
+def test_answers_and_unanswerable_questions(fitted, encoder: Path) -> None:
     X, y = data(QuestionAnswerer, seed=5)
-    found = fitted[QuestionAnswerer].predict(X)
-    assert found.dtype == object and found.shape == (60,)
-    expected = np.mean([answer_f1(one, right) for one, right in zip(found, y, strict=True)])
+    results = fitted[QuestionAnswerer].predict(X)
+    assert results.dtype == object and results.shape == (60,)
+    expected = np.mean([answer_f1(one, right) for one, right in zip(results, y, strict=True)])
     assert fitted[QuestionAnswerer].score(X, y) == pytest.approx(expected)
     without = [(question, context.replace("dog", "run")) for question, context in X]
     answers = [
@@ -148,9 +148,9 @@ def test_answers_and_where_there_is_none(fitted, encoder: Path) -> None:
 
 def test_choices_and_their_probabilities(fitted) -> None:
     chooser, (X, y) = fitted[MultipleChoiceClassifier], data(MultipleChoiceClassifier, seed=5)
-    found = chooser.predict_proba(X)
-    assert found.shape == (60, 3) and np.allclose(found.sum(axis=1), 1)
-    assert (found.argmax(axis=1) == chooser.predict(X)).all()
+    results = chooser.predict_proba(X)
+    assert results.shape == (60, 3) and np.allclose(results.sum(axis=1), 1)
+    assert (results.argmax(axis=1) == chooser.predict(X)).all()
     assert chooser.score(X, y) == pytest.approx((chooser.predict(X) == np.array(y)).mean())
     table = np.empty((2, 2), object)
     table[:] = [["a", ["cat", "red"]], ["b", ["red", "red", "cat"]]]
@@ -169,7 +169,7 @@ def test_choices_and_their_probabilities(fitted) -> None:
         r"\('cat', nan\)": ("cat", float("nan"))}),
     (TokenClassifier, ["a", "cat"], {"nan": float("nan"), "'OO'": "OO", r"\['O', None\]": ["O", None]}),
 ])  # fmt: skip
-def test_labels_that_are_none(encoder: Path, kind, item, bad) -> None:
+def test_rejects_invalid_labels(encoder: Path, kind, item, bad) -> None:
     good = {MultipleChoiceClassifier: 1, QuestionAnswerer: "cat", TokenClassifier: ["O", "B-x"]}[kind]
     for shown, label in bad.items():
         with pytest.raises(

@@ -73,8 +73,8 @@ def test_loss_equals_transformers(tmp_path):
     assert metrics["accuracy"] == pytest.approx(right)
     predictions = model.predict(examples)
     probabilities = expected.logits.softmax(-1)
-    found = torch.tensor([prediction.probabilities for prediction in predictions])
-    assert torch.allclose(found, probabilities.detach(), atol=1e-5)
+    results = torch.tensor([prediction.probabilities for prediction in predictions])
+    assert torch.allclose(results, probabilities.detach(), atol=1e-5)
     assert model.evaluate(examples) == pytest.approx({"loss": expected.loss.item(), "accuracy": right}, abs=1e-5)
 
 
@@ -89,8 +89,8 @@ def test_predictions_of_any_number_of_choices():
         )
         assert prediction.choice == int(np.argmax(prediction.probabilities))
         assert prediction.text == example.choices[prediction.choice]
-    found = model.evaluate(examples)
-    assert found["accuracy"] == np.mean([e.label == p.choice for e, p in zip(examples, predictions, strict=True)])
+    results = model.evaluate(examples)
+    assert results["accuracy"] == np.mean([e.label == p.choice for e, p in zip(examples, predictions, strict=True)])
     json.dumps(asdict(predictions[0]))
 
 
@@ -163,7 +163,7 @@ def test_the_card_counts_questions(tmp_path):
         tmp_path / "model",
         "multiple-choice",
         FinetuningSettings(num_epochs=1),
-        tell=lambda line: None,
+        log_line=lambda line: None,
     )
     with pytest.warns(TruncationWarning, match="1 of 4 texts were longer than the model reads and lost 40 tokens"):
         run.start(train, train)

@@ -206,7 +206,7 @@ def test_vectors_are_trained_and_evaluated(
     other = [TextExample(one.text, two.pair, 0.0) for one, two in zip(same, same[1:] + same[:1], strict=True)]
     settings = FinetuningSettings(num_epochs=6, batch_size=16, learning_rate=3e-3)
     outcome = Finetuning(
-        tmp_path / "out", encoder, "similarity", settings, tell=lambda line: None, compare=False
+        tmp_path / "out", encoder, "similarity", settings, log_line=lambda line: None, compare=False
     ).start(train, [*same, *other])
     model: Model = load(tmp_path / "out")
     dev = [*same, *other]

@@ -235,7 +235,7 @@ def test_an_axis_of_steps_has_no_fractions():
 
 @given(st.floats(1e-12, 1e12), st.floats(1.01, 1e9), st.integers(3, 10))
 @settings(max_examples=300, deadline=None)
-def test_log_ticks_are_within_and_told_apart(low, ratio, most):
+def test_log_ticks_are_in_range_and_distinct(low, ratio, most):
     ticks = log_ticks(low, low * ratio, most)
     assert len(ticks) <= most and ticks == sorted(set(ticks))
     assert all(low * (1 - 1e-6) <= tick <= low * ratio * (1 + 1e-6) for tick in ticks)
@@ -246,7 +246,7 @@ def test_log_ticks_are_within_and_told_apart(low, ratio, most):
 
 @given(st.floats(0, 1e6), st.floats(0.1, 1e7), st.integers(3, 10))
 @settings(max_examples=300, deadline=None)
-def test_time_ticks_are_within_and_told_apart(low, width, most):
+def test_time_ticks_are_in_range_and_distinct(low, width, most):
     ticks = time_ticks(low, low + width, most)
     assert len(ticks) <= most
     assert all(low - 1e-6 * width <= tick <= low + width * (1 + 1e-6) for tick in ticks)
@@ -313,9 +313,9 @@ def test_running_mean_equals_the_plain_loop():
     y[31] = np.inf
     for window in (1, 3, 6, 101):
         expected = []
-        for place in range(len(y)):
-            half = min(window // 2, place)
-            around = [value for value in y[place - half : place + half + 1] if math.isfinite(value)]
+        for index in range(len(y)):
+            half = min(window // 2, index)
+            around = [value for value in y[index - half : index + half + 1] if math.isfinite(value)]
             expected.append(sum(around) / len(around) if around else math.nan)
         np.testing.assert_allclose(running_mean(y, window), expected, atol=1e-12)
     assert len(running_mean(np.empty(0), 5)) == 0
@@ -377,8 +377,8 @@ def test_a_hundred_thousand_points_are_drawn_by_their_extremes():
     )
     assert len(content) < 250_000
     heights = [b for _, _, b in path_points(content, "faint")]
-    places = labels(of_class(tree(content), "strip")[0], "y")
-    zero, five = places["0"], places["5"]
+    indices = labels(of_class(tree(content), "strip")[0], "y")
+    zero, five = indices["0"], indices["5"]
     assert min(heights) == pytest.approx(zero + 9 * (five - zero) / 5, abs=0.1)
     assert max(heights) == pytest.approx(zero - 9 * (five - zero) / 5, abs=0.1)
     assert "200 of 100,000 points" in content
@@ -574,14 +574,14 @@ def test_large_matrices_stay_small_files():
     generator = np.random.default_rng(2)
     counts = np.diag(generator.integers(1, 40, 77))
     counts[generator.integers(0, 77, 200), generator.integers(0, 77, 200)] += 1
-    content = confusion_matrix("t", counts, [f"label {place}" for place in range(77)])
+    content = confusion_matrix("t", counts, [f"label {index}" for index in range(77)])
     assert len(content) < 400_000
     check_geometry(content)
 
 
 def test_of_many_labels_the_most_confused_block_is_drawn_and_the_whole_on_demand():
     generator = np.random.default_rng(3)
-    counts, labels = np.diag(generator.integers(15, 30, 150)), [f"label {place}" for place in range(150)]
+    counts, labels = np.diag(generator.integers(15, 30, 150)), [f"label {index}" for index in range(150)]
     for true, predicted in generator.integers(0, 150, (60, 2)):
         counts[true, predicted] += 1
     planted = [7, 40, 41, 99, 148]
@@ -615,9 +615,9 @@ def test_the_most_confused_labels():
     assert most_confused(counts, 3).tolist() == [3, 5, 9]
     assert most_confused(counts, 20).tolist() == [3, 5, 9, 20, 21]  # none that is confused with no other
     assert most_confused(np.diag([4, 2]), 2).tolist() == [] and (counts == before).all()
-    content = confusion_matrix("t", np.diag([2] * 30), [f"label {place}" for place in range(30)])
+    content = confusion_matrix("t", np.diag([2] * 30), [f"label {index}" for index in range(30)])
     assert "No label was confused with another." in content and "All 30 labels" in content
-    assert "All" not in confusion_matrix("t", np.diag([2] * 20), [f"label {place}" for place in range(20)])
+    assert "All" not in confusion_matrix("t", np.diag([2] * 20), [f"label {index}" for index in range(20)])
 
 
 def test_reliability_points_lie_at_confidence_and_accuracy():
@@ -649,7 +649,7 @@ def themes() -> dict[str, dict[str, str]]:
 
 
 def linear_rgb(color: str) -> np.ndarray:
-    rgb = np.array([int(color[place : place + 2], 16) / 255 for place in (1, 3, 5)])
+    rgb = np.array([int(color[index : index + 2], 16) / 255 for index in (1, 3, 5)])
     return np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
 
 
@@ -673,7 +673,7 @@ SIGHTS = {  # Machado, Oliveira & Fernandes 2009, severity 1
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_colors_can_be_read_and_told_apart_by_all(theme):
+def test_colors_have_contrast_and_are_distinguishable(theme):
     colors = themes()[theme]
     luminance = {name: luminance_of(color) for name, color in colors.items()}
 
@@ -699,12 +699,12 @@ def test_numbers_in_squares_can_be_read_on_every_shade(theme):
     colors = themes()[theme]
 
     def rgb(color: str) -> np.ndarray:
-        return np.array([int(color[place : place + 2], 16) for place in (1, 3, 5)])
+        return np.array([int(color[index : index + 2], 16) for index in (1, 3, 5)])
 
     shares = np.linspace(0, 1, 101)
     counts = np.stack([1_000 * shares, 1_000 - 1_000 * shares], axis=1).round().astype(int)
-    for place in range(len(shares)):
-        (matrix,) = of_class(tree(confusion_matrix("t", np.stack([counts[place], [1, 0]]), ["x", "y"])), "matrix")
+    for index in range(len(shares)):
+        (matrix,) = of_class(tree(confusion_matrix("t", np.stack([counts[index], [1, 0]]), ["x", "y"])), "matrix")
         for cell in [cell for cell in matrix.iter("td") if "class" in cell.attrib]:
             shade_class, *text_class = cell.attrib["class"].split()
             share = int(shade_class[1:]) / 100

@@ -26,18 +26,18 @@ MOST_TOKENS = 60
 
 def labeled_examples(task: str) -> list[Any]:
     """Those of `examples_of_tasks`, as the task has them."""
-    kind, found = TASKS[task], []
+    kind, results = TASKS[task], []
     for row in examples(task):
         if task == "token-classification":
-            found.append(kind.example(row["words"], row["tags"]))
+            results.append(kind.example(row["words"], row["tags"]))
         elif task == "question-answering":
-            found.append(kind.example((row["question"], row["context"]), row["answers"]))
+            results.append(kind.example((row["question"], row["context"]), row["answers"]))
         elif task == "multiple-choice":
-            found.append(kind.example((row["context"], row["choices"][:3]), row["label"]))
+            results.append(kind.example((row["context"], row["choices"][:3]), row["label"]))
         else:
             label = next(row[name] for name in ("label", "labels", "score") if name in row)
-            found.append(kind.example(row["text"], tuple(label) if isinstance(label, list) else label))
-    return found
+            results.append(kind.example(row["text"], tuple(label) if isinstance(label, list) else label))
+    return results
 
 
 def model_and_batch(task: str) -> tuple[Model, TextTask, LabeledBatch]:
@@ -58,8 +58,8 @@ def gradients_of_vectors(
     model: Model, task: TextTask, batch: LabeledBatch, parts: Sequence[LabeledBatch], **options: Any
 ) -> Loss:
     def loss(vectors: torch.Tensor) -> tuple[Loss, torch.Tensor]:
-        found = task.loss(vectors.requires_grad_(), batch, task.totals(batch))
-        return Loss(found.value.detach(), found.sums), torch.autograd.grad(found.value, vectors)[0]
+        results = task.loss(vectors.requires_grad_(), batch, task.totals(batch))
+        return Loss(results.value.detach(), results.sums), torch.autograd.grad(results.value, vectors)[0]
 
     return compute_gradients_of_vectors(
         list(model.network.parameters()), parts, lambda part: task.vectors(outputs_of(model.network, part)), loss,
@@ -70,7 +70,7 @@ def gradients_of_vectors(
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_loss_of_vectors_is_that_of_one_graph_with_the_same_dropout(dtype: torch.dtype) -> None:
     """The vectors of all parts in one graph, and the loss of the batch on top, against a graph for each part."""
-    found = []
+    results = []
     for num_threads in (1, 4):  # with one the parts are computed twice, with four they keep their activations
         model, task, batch = model_and_batch("few-shot-classification")
         for module in model.network.modules():
@@ -81,8 +81,8 @@ def test_a_loss_of_vectors_is_that_of_one_graph_with_the_same_dropout(dtype: tor
         torch.set_num_threads(num_threads)
         loss = gradients_of_vectors(model, task, batch, parts, dtype=dtype, seed=9)
         torch.set_num_threads(1)
-        found.append((loss.value, [p.grad.clone() for p in model.network.parameters() if p.grad is not None]))
-    assert found[0][0] == found[1][0] and all(map(torch.equal, found[0][1], found[1][1]))
+        results.append((loss.value, [p.grad.clone() for p in model.network.parameters() if p.grad is not None]))
+    assert results[0][0] == results[1][0] and all(map(torch.equal, results[0][1], results[1][1]))
 
     vectors = []
     for number, part in enumerate(parts):
@@ -92,9 +92,9 @@ def test_a_loss_of_vectors_is_that_of_one_graph_with_the_same_dropout(dtype: tor
     model.network.zero_grad()
     whole.backward()
     expected = [p.grad.to_dense() for p in model.network.parameters() if p.grad is not None]
-    assert float(whole.detach()) == pytest.approx(float(found[0][0]), rel=1e-6)
-    assert len(expected) == len(found[0][1])
-    assert max(error(*pair) for pair in zip(found[0][1], expected, strict=True)) < (
+    assert float(whole.detach()) == pytest.approx(float(results[0][0]), rel=1e-6)
+    assert len(expected) == len(results[0][1])
+    assert max(error(*pair) for pair in zip(results[0][1], expected, strict=True)) < (
         1e-5 if dtype == torch.float32 else 0.02
     )
 
@@ -108,14 +108,14 @@ def test_gradients_and_losses_are_those_of_the_whole_batch(task: str) -> None:
         for parameter in parameters:
             parameter.grad = None
         if kind.of_vectors:
-            found = [gradients_of_vectors(model, kind, batch, parts)]
+            results = [gradients_of_vectors(model, kind, batch, parts)]
         else:
-            found = compute_gradients(
+            results = compute_gradients(
                 parameters, parts, lambda part: kind.loss(outputs_of(model.network, part), part, totals)
             )
         gradients.append(torch.cat([p.grad.flatten().clone() for p in parameters if p.grad is not None]))
-        losses.append(sum(float(loss.value) for loss in found))
-        metrics.append(kind.metrics(torch.stack([loss.sums for loss in found]).sum(0)))
+        losses.append(sum(float(loss.value) for loss in results))
+        metrics.append(kind.metrics(torch.stack([loss.sums for loss in results]).sum(0)))
     assert len(parts) > 2 and all(part.num_tokens <= MOST_TOKENS or len(part) == 1 for part in parts)
     assert float(gradients[0].abs().max()) > 1e-3
     assert error(gradients[1], gradients[0]) < 1e-5
@@ -135,7 +135,7 @@ def test_no_pass_of_training_has_more_tokens(
 
     monkeypatch.setattr(trainer, "compute_gradients", watched)
     settings = FinetuningSettings(num_epochs=1, batch_size=16, tokens_per_part=MOST_TOKENS, precision=precision)
-    run = Finetuning(tmp_path / "out", encoder, "sequence-classification", settings, tell=lambda line: None)
+    run = Finetuning(tmp_path / "out", encoder, "sequence-classification", settings, log_line=lambda line: None)
     run.start(labeled_examples("sequence-classification"))
     assert len(seen) > 4 and sum(number for _, number in seen) == len(examples("sequence-classification"))
     assert max(tokens for tokens, _ in seen) <= MOST_TOKENS

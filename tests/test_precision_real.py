@@ -15,8 +15,8 @@ MODEL = "all-MiniLM-L6-v2"
 
 def cosines(precision: str, texts: list[str]) -> np.ndarray:
     exact = load(MODEL).embed(texts, report=EmbedReport())
-    found = load(MODEL, precision=precision).embed(texts, report=EmbedReport())
-    return (exact * found).sum(1)
+    results = load(MODEL, precision=precision).embed(texts, report=EmbedReport())
+    return (exact * results).sum(1)
 
 
 @pytest.mark.parametrize(("precision", "closest"), [("bfloat16", 0.9999), ("int8", 0.99)])
@@ -47,12 +47,12 @@ def spearman(a: np.ndarray, b: np.ndarray) -> float:
 def test_sentence_similarity(shared_data: Path) -> None:
     rows = [line.split("\t") for line in (shared_data / "sts_benchmark" / "sts-test.csv").read_text().splitlines()]
     scores = np.array([float(row[4]) for row in rows])
-    found = {}
+    results = {}
     for precision in ("float32", "bfloat16", "int8"):
         model = load(MODEL, precision=precision)
-        a, b = (model.embed([row[place] for row in rows], report=EmbedReport()) for place in (5, 6))
-        found[precision] = spearman((a * b).sum(1), scores)
-    print(found)
-    assert found["float32"] > 0.8
-    assert abs(found["bfloat16"] - found["float32"]) <= 0.001
-    assert abs(found["int8"] - found["float32"]) <= 0.003
+        a, b = (model.embed([row[index] for row in rows], report=EmbedReport()) for index in (5, 6))
+        results[precision] = spearman((a * b).sum(1), scores)
+    print(results)
+    assert results["float32"] > 0.8
+    assert abs(results["bfloat16"] - results["float32"]) <= 0.001
+    assert abs(results["int8"] - results["float32"]) <= 0.003

@@ -36,13 +36,13 @@ def test_hidden_states_of_every_layer(choice: str, precision: str, hidden_act: s
     model = our_model("encoder", 5, hidden_act=hidden_act, num_hidden_layers=3)
     batch = collate(model.tokenizer.encode_batch(TEXTS))
     expected = model.encoder(batch, with_hidden_states=True)
-    found = PreparedBertEncoder(model.encoder, precision, CHOICES[choice](precision))(batch, with_hidden_states=True)
-    assert len(found.hidden_states) == 4
-    for ours, reference in zip(found.hidden_states, expected.hidden_states, strict=True):
+    results = PreparedBertEncoder(model.encoder, precision, CHOICES[choice](precision))(batch, with_hidden_states=True)
+    assert len(results.hidden_states) == 4
+    for ours, reference in zip(results.hidden_states, expected.hidden_states, strict=True):
         assert ours.dtype == torch.float32
         assert (ours - reference).abs().max() <= CLOSE[precision] * max(1, reference.abs().max())
-    assert torch.equal(found.hidden_states[-1], found.last_hidden_state)
-    assert (found.pooled - expected.pooled).abs().max() <= CLOSE[precision]
+    assert torch.equal(results.hidden_states[-1], results.last_hidden_state)
+    assert (results.pooled - expected.pooled).abs().max() <= CLOSE[precision]
 
 
 @pytest.mark.parametrize("hidden_act", ACTIVATIONS)
@@ -52,8 +52,8 @@ def test_every_activation(hidden_act: str) -> None:
     batch = collate(model.tokenizer.encode_batch(TEXTS))
     expected = model.encoder(batch).last_hidden_state
     for precision in PRECISIONS:
-        found = PreparedBertEncoder(model.encoder, precision)(batch).last_hidden_state
-        assert (found - expected).abs().max() <= CLOSE[precision] * max(1, expected.abs().max())
+        results = PreparedBertEncoder(model.encoder, precision)(batch).last_hidden_state
+        assert (results - expected).abs().max() <= CLOSE[precision] * max(1, expected.abs().max())
 
 
 def of_size(hidden_size: int, num_attention_heads: int, intermediate_size: int, seed: int) -> Model:
@@ -71,7 +71,7 @@ def published_size(seed: int) -> Model:
 @pytest.mark.parametrize("sizes", [(128, 4, 512), (312, 12, 1200), (100, 5, 300), (33, 3, 99), (20, 4, 44)], ids=str)
 @pytest.mark.parametrize("precision", PRECISIONS)
 @torch.inference_mode()
-def test_a_sequence_has_the_same_bits_alone_and_in_any_company(precision: str, sizes: tuple[int, int, int]) -> None:
+def test_sequence_is_bit_identical_regardless_of_batch(precision: str, sizes: tuple[int, int, int]) -> None:
     model = of_size(*sizes, seed=6)
     prepared = PreparedBertEncoder(model.encoder, precision)
     encodings = model.tokenizer.encode_batch([*TEXTS, "the cat walked " * 20, *TEXTS[::-1]])
@@ -84,7 +84,7 @@ def test_a_sequence_has_the_same_bits_alone_and_in_any_company(precision: str, s
 
 @pytest.mark.every_processor
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_a_vector_has_the_same_bits_whatever_the_batches(precision: str) -> None:
+def test_vectors_are_bit_identical_regardless_of_batch(precision: str) -> None:
     model = Model(published_size(7).checkpoint, precision)
     texts = [*TEXTS, "the cat walked " * 20] * 3
     expected = model.embed(texts, tokens_per_batch=10_000)

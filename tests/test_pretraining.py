@@ -63,7 +63,7 @@ def corpus(tmp_path_factory) -> Path:
 
 def pretraining(corpus: Path | str, run: Path, *changes: str, recipe: str = "cpu-minutes", **inputs) -> Pretraining:
     lines = []
-    made = Pretraining(run, read_recipe(recipe, [*TINY, *changes]), Inputs((corpus,), **inputs), tell=lines.append)
+    made = Pretraining(run, read_recipe(recipe, [*TINY, *changes]), Inputs((corpus,), **inputs), log_line=lines.append)
     made.lines = lines
     return made
 
@@ -139,7 +139,7 @@ def test_settings_that_cannot_be(change: str, message: str) -> None:
         read_recipe("cpu-minutes", [change])
 
 
-def test_recipes_that_are_none(tmp_path: Path) -> None:
+def test_rejects_invalid_recipes(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="bert-2018"):
         read_recipe("bert-2019")
     (tmp_path / "own.toml").write_text("[training\n")
@@ -214,7 +214,7 @@ def test_a_run_with_sentence_pairs_and_longer_sequences_at_the_end(corpus: Path,
     assert any(f"{100 * share:.1f} % of the sentence pairs are random" in line for line in made.lines)
 
 
-def test_a_run_goes_on_after_a_stop_to_the_same_bits(corpus: Path, tmp_path: Path) -> None:
+def test_stopped_run_resumes_with_the_same_bits(corpus: Path, tmp_path: Path) -> None:
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     assert pretraining(corpus, whole).start(resume=False) == "finished"
     steps = 0
@@ -258,7 +258,7 @@ def test_a_run_in_a_used_folder_is_refused(corpus: Path, tmp_path: Path) -> None
     assert [path.name for path in other.iterdir()] == ["thesis.doc"]
 
 
-def test_what_is_wrong_with_settings_shows_before_the_folder_is_taken(corpus: Path, tmp_path: Path) -> None:
+def test_invalid_settings_raise_before_the_folder_is_created(corpus: Path, tmp_path: Path) -> None:
     run, without_mask = tmp_path / "run", tmp_path / "without.txt"
     without_mask.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS, "."]))
 
@@ -315,7 +315,7 @@ def test_a_folder_in_which_no_training_began_is_taken_again(corpus: Path, tmp_pa
     assert (other / "vocab.txt").read_text() == "mine"
 
 
-def test_a_run_goes_on_with_another_expected_curve_and_other_samples(corpus: Path, tmp_path: Path) -> None:
+def test_run_resumes_with_other_samples_and_expected_curve(corpus: Path, tmp_path: Path) -> None:
     made = pretraining(corpus, tmp_path / "run", "training.num_steps=3")
     assert made.start(resume=False, should_stop=lambda: made.state.step >= 1) == "stopped"
     again = pretraining(corpus, tmp_path / "run", "training.num_steps=3")
@@ -351,7 +351,7 @@ def test_bad_corpora_and_vocabularies(corpus: Path, tmp_path: Path) -> None:
         pretraining(tmp_path / "none.txt", tmp_path / "run none").start(resume=False)
 
 
-def test_text_that_was_not_read_is_told_logged_and_reported(corpus: Path, tmp_path: Path) -> None:
+def test_skipped_text_is_printed_logged_and_reported(corpus: Path, tmp_path: Path) -> None:
     folder, held_out, run = tmp_path / "texts", tmp_path / "held-out.txt", tmp_path / "run"
     folder.mkdir()
     (folder / "a.txt").write_text(corpus.read_text() + "the caf\u00e9.\nun \u00e9t\u00e9.\n", encoding="latin-1")
@@ -410,7 +410,7 @@ def test_going_on_from_a_checkpoint(corpus: Path, tmp_path: Path) -> None:
         pretraining(corpus, tmp_path / "third", *adapt, recipe="domain-adapt").start(resume=False)
 
 
-def test_the_way_on_after_a_loss_that_is_no_number(corpus: Path, tmp_path: Path, monkeypatch, capsys) -> None:
+def test_continuing_after_a_non_finite_loss(corpus: Path, tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(Trainer, "_clip", lambda self, parameters: math.nan if self.state.step == 4 else 1.0)
     code = run_command(["pretrain", "--corpus", str(corpus), "--out", str(tmp_path / "run"), "--set", *TINY])
     start, error = tmp_path / "run" / "checkpoints" / "step-00000004" / "model", capsys.readouterr().err
@@ -436,7 +436,7 @@ def test_domain_words_are_added_to_a_checkpoint(tmp_path: Path) -> None:
     assert all(len(after.encode(word)) == 3 < len(before.encode(word)) for word in added)
 
 
-def test_a_checkpoint_without_the_head_needs_to_be_told(corpus: Path, tmp_path: Path) -> None:
+def test_checkpoint_without_a_head_requires_new(corpus: Path, tmp_path: Path) -> None:
     adapt = ["model.from_checkpoint=true", "training.num_steps=2", "training.batch_size=4"]
     with pytest.raises(MissingHeadError, match="--new-head"):
         pretraining(corpus, tmp_path / "run", *adapt, recipe="domain-adapt", model="all-MiniLM-L6-v2").start(
@@ -505,12 +505,12 @@ def test_a_stop_signal_before_training_stops_at_once(
     monkeypatch.setattr(f"bertkit.pretraining.run.{piece}", interrupted)
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as `main` has it
     try:
-        found = run_command(arguments)
+        results = run_command(arguments)
     except SystemExit as ending:
-        found = ending.code
+        results = ending.code
     finally:
         signal.signal(signal.SIGTERM, before)
-    assert found == code
+    assert results == code
 
 
 def test_killed_at_random_moments_it_ends_with_the_same_bits(corpus: Path, tmp_path: Path) -> None:
@@ -551,7 +551,7 @@ write("step", 10, seconds=0.4)
         ("inconclusive", True, "whole", 0),  # never killed, as it wrote no checkpoint
     ],
 )
-def test_what_killed_runs_tell(
+def test_verdicts_of_killed_runs(
     tmp_path: Path, monkeypatch, capsys, verdict: str, goes_on: bool, final: str, num_checkpoints: int
 ) -> None:
     program = STAND_IN.format(goes_on=goes_on, final=final, num_checkpoints=num_checkpoints)
@@ -564,8 +564,8 @@ def test_what_killed_runs_tell(
 def on_two_ranks(arguments: list[str]) -> None:
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
     program = [sys.executable, "-c", "from bertkit.cli import main; main()", "pretrain"]
-    found = subprocess.run([*launch, *program, *arguments], capture_output=True, text=True, timeout=240)
-    assert found.returncode == 0, found.stderr
+    results = subprocess.run([*launch, *program, *arguments], capture_output=True, text=True, timeout=240)
+    assert results.returncode == 0, results.stderr
 
 
 WITHOUT_DROPOUT = [

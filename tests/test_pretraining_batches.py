@@ -86,10 +86,10 @@ def test_blocks_of_a_tiny_corpus() -> None:
     source = TokenBlocks(shard_of([[[10, 11, 12, 13, 14]]]), SPECIAL, max_seqlen=4, seed=0)
     starts = set()
     for epoch in range(20):
-        found = rows(everything(source, epoch))
-        assert [token for row in found for token in row[1:-1]] == [10, 11, 12, 13, 14]
-        assert all(len(row) == 4 for row in found[1:-1])
-        starts.add(len(found[0]))
+        results = rows(everything(source, epoch))
+        assert [token for row in results for token in row[1:-1]] == [10, 11, 12, 13, 14]
+        assert all(len(row) == 4 for row in results[1:-1])
+        starts.add(len(results[0]))
     assert starts == {3, 4}  # an epoch begins its blocks anywhere
 
 
@@ -114,14 +114,14 @@ def test_pairs_equal_the_slow_ones(max_seqlen: int, balanced: bool) -> None:
     source = SentencePairs(shard_of(documents), SPECIAL, max_seqlen, seed=9, short_prob=0.3, balanced=balanced)
     for epoch in (0, 3):
         expected = reference.pairs(documents, max_seqlen, 9, epoch, 0.3, balanced)
-        found = everything(source, epoch)
-        assert rows(found) == [[2, *a, 3, *b, 3] for a, b, _ in expected]
-        assert found.next_sentence_label.tolist() == [label for _, _, label in expected]
+        results = everything(source, epoch)
+        assert rows(results) == [[2, *a, 3, *b, 3] for a, b, _ in expected]
+        assert results.next_sentence_label.tolist() == [label for _, _, label in expected]
         types = [type_id for a, b, _ in expected for type_id in [0] * (len(a) + 2) + [1] * (len(b) + 1)]
-        assert found.token_type_ids.tolist() == types
+        assert results.token_type_ids.tolist() == types
         assert source.random_share(epoch) == np.mean([label for _, _, label in expected])
         some = np.array([5, 0, len(expected) - 1])
-        assert rows(source.take(epoch, some)) == [rows(found)[i] for i in some]
+        assert rows(source.take(epoch, some)) == [rows(results)[i] for i in some]
 
 
 def test_pairs_of_a_tiny_corpus() -> None:
@@ -129,8 +129,8 @@ def test_pairs_of_a_tiny_corpus() -> None:
     source = SentencePairs(shard_of(documents), SPECIAL, 7, seed=0, short_prob=0.0)
     seen = set()
     for epoch in range(100):
-        found = everything(source, epoch)
-        for row, label in zip(rows(found), found.next_sentence_label.tolist(), strict=True):
+        results = everything(source, epoch)
+        for row, label in zip(rows(results), results.next_sentence_label.tolist(), strict=True):
             assert row[0] == 2 and row[3] == row[6] == 3
             a, b = row[1:3], row[4:6]
             assert (b == [a[0] + 2, a[1] + 2]) if label == 0 else a[0] // 10 != b[0] // 10
@@ -169,15 +169,15 @@ def test_masks_equal_the_slow_ones(unit: str, max_predictions: int | None) -> No
     for epoch, rate in ((0, 0.15), (2, 0.4)):
         indices = np.arange(source.num_examples(epoch))[::-1].copy()
         sequences = source.take(epoch, indices)
-        found = masking(sequences, rate, epoch, indices)
+        results = masking(sequences, rate, epoch, indices)
         input_ids, positions = [], []
         for index, row in zip(indices.tolist(), rows(sequences), strict=True):
             out, places = reference.masked(row, rate, CONTINUES, unit, max_predictions, 6, epoch, index)
-            positions += [len(input_ids) + place for place in places]
+            positions += [len(input_ids) + position for position in places]
             input_ids += out
-        assert found.input_ids.tolist() == input_ids
-        assert found.positions.tolist() == positions
-        assert found.labels.tolist() == sequences.input_ids[positions].tolist()
+        assert results.input_ids.tolist() == input_ids
+        assert results.positions.tolist() == positions
+        assert results.labels.tolist() == sequences.input_ids[positions].tolist()
 
 
 def one(tokens: list[int]) -> Sequences:
@@ -190,25 +190,25 @@ def test_words_are_masked_whole_or_not_at_all() -> None:
     tokens = [2, 41, 10, 13, 42, 44, 16, 3, 10, 45, 3]
     words = [{1, 2, 3}, {4}, {5, 6}, {8}, {9}]  # what follows [SEP] begins anew
     for index in range(200):
-        places = set(Masking(SPECIAL, CONTINUES, "word")(one(tokens), 0.35, 0, np.array([index])).positions.tolist())
-        assert len(places) <= 4
-        assert all(word <= places or not word & places for word in words)
+        indices = set(Masking(SPECIAL, CONTINUES, "word")(one(tokens), 0.35, 0, np.array([index])).positions.tolist())
+        assert len(indices) <= 4
+        assert all(word <= indices or not word & indices for word in words)
 
 
 def test_a_word_of_more_pieces_than_wanted_is_left() -> None:
-    found = Masking(SPECIAL, CONTINUES, "word")(one([2, 41, 10, 13, 3]), 0.15, 0, np.array([0]))
-    assert not len(found.positions)
+    results = Masking(SPECIAL, CONTINUES, "word")(one([2, 41, 10, 13, 3]), 0.15, 0, np.array([0]))
+    assert not len(results.positions)
 
 
 def test_a_span_is_a_run_and_shares_its_fate() -> None:
     tokens = [2, *([41, 42, 44, 45, 47] * 20), 3]
     runs = []
     for index in range(300):
-        found = Masking(SPECIAL, CONTINUES, "span")(one(tokens), 0.15, 0, np.array([index]))
-        assert len(found.positions) == 15
-        run_starts = [0, *(np.flatnonzero(np.diff(found.positions) > 1) + 1).tolist(), len(found.positions)]
+        results = Masking(SPECIAL, CONTINUES, "span")(one(tokens), 0.15, 0, np.array([index]))
+        assert len(results.positions) == 15
+        run_starts = [0, *(np.flatnonzero(np.diff(results.positions) > 1) + 1).tolist(), len(results.positions)]
         for start, end in itertools.pairwise(run_starts):
-            read, labels = found.input_ids[found.positions[start:end]], found.labels[start:end]
+            read, labels = results.input_ids[results.positions[start:end]], results.labels[start:end]
             runs.append(end - start)
             assert (read == 4).all() or (read != 4).sum() >= (end - start) - 1 or (read == labels).all()
     assert 2.5 < np.mean(runs) < 5.0  # SpanBERT: 3.8 words, here cut where 15 are reached
@@ -221,29 +221,29 @@ def test_shares_over_a_million_positions(unit: str) -> None:
     ids = draw.integers(5, VOCAB_SIZE, (number, seqlen)).astype(np.int32)
     ids[:, 0], ids[:, -1], ids[:, 60] = 2, 3, 3
     sequences = Sequences(ids.ravel(), np.zeros(ids.size, np.int32), np.arange(number + 1) * seqlen, None)
-    found = Masking(SPECIAL, CONTINUES, unit, seed=3)(sequences, 0.15, 0, np.arange(number))
-    total = len(found.positions)
+    results = Masking(SPECIAL, CONTINUES, unit, seed=3)(sequences, 0.15, 0, np.arange(number))
+    total = len(results.positions)
     if unit == "token":
         assert total == number * round(seqlen * 0.15)
-    assert not np.isin(found.labels, [2, 3]).any()
-    read = found.input_ids[found.positions]
+    assert not np.isin(results.labels, [2, 3]).any()
+    read = results.input_ids[results.positions]
     untouched = np.ones(ids.size, bool)
-    untouched[found.positions] = False
-    assert (found.input_ids[untouched] == ids.ravel()[untouched]).all()
+    untouched[results.positions] = False
+    assert (results.input_ids[untouched] == ids.ravel()[untouched]).all()
 
     def within(share: float, expected: float, trials: int) -> bool:
         return abs(share - expected) < 5 * np.sqrt(expected * (1 - expected) / trials)
 
     replaced_by_chance = 1 / VOCAB_SIZE  # a random token is [MASK], or the token itself, so often
     assert within((read == 4).mean(), 0.8 + 0.1 * replaced_by_chance, total)
-    assert within((read == found.labels).mean(), 0.1 + 0.1 * replaced_by_chance, total)
-    columns = np.bincount(found.positions % seqlen, minlength=seqlen) / number
+    assert within((read == results.labels).mean(), 0.1 + 0.1 * replaced_by_chance, total)
+    columns = np.bincount(results.positions % seqlen, minlength=seqlen) / number
     assert columns[0] == columns[60] == columns[-1] == 0
     inner = np.delete(columns, [0, 60, seqlen - 1])
     if unit == "token":
         expected = round(seqlen * 0.15) / (seqlen - 3)
         assert np.abs(inner - expected).max() < 5 * np.sqrt(expected * (1 - expected) / number)
-    others = read[(read != 4) & (read != found.labels)]
+    others = read[(read != 4) & (read != results.labels)]
     counts = np.bincount(others, minlength=VOCAB_SIZE)
     assert counts[[0, 1, 2, 3]].min() > 0  # any entry, as published
 
@@ -277,12 +277,12 @@ def loader(rank: int = 0, num_ranks: int = 1) -> Loader:
 
 def contents(batch) -> list[tuple]:
     """Each sequence with its labels."""
-    found = []
+    results = []
     for part in batch.split(10_000):
         (label,) = part.next_sentence_label.tolist()
         ids, positions = part.batch.input_ids.tolist(), part.masked_positions.tolist()
-        found.append((tuple(ids), tuple(positions), tuple(part.labels.tolist()), label))
-    return found
+        results.append((tuple(ids), tuple(positions), tuple(part.labels.tolist()), label))
+    return results
 
 
 def test_an_epoch_has_every_example_once_and_the_next_another_order() -> None:
@@ -305,12 +305,12 @@ def test_any_batch_size_gives_the_same_examples_in_the_same_order() -> None:
     made = loader()
     number = made.sources[0].num_examples(0) + 20  # beyond the end of the epoch
     expected = contents(made.batch(0, number, stage=0, mask_rate=0.2))
-    position, found = 0, []
-    while len(found) < number:
-        size = min(7, number - len(found))
-        found += contents(made.batch(position, size, stage=0, mask_rate=0.2))
+    position, results = 0, []
+    while len(results) < number:
+        size = min(7, number - len(results))
+        results += contents(made.batch(position, size, stage=0, mask_rate=0.2))
         position = made.next_position(position, size, stage=0)
-    assert found == expected
+    assert results == expected
     assert position == made.next_position(0, number, stage=0)
 
 

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 def questions(number: int, seed: int = 1, longest: int = 12, share_without: float = 0.0) -> list[Question]:
     draw = np.random.default_rng(seed)
-    found = []
+    results = []
     for line in range(number):
         words = [str(word) for word in draw.choice(WORDS, int(draw.integers(2, longest)))]
         first = int(draw.integers(0, len(words)))
@@ -41,8 +41,8 @@ def questions(number: int, seed: int = 1, longest: int = 12, share_without: floa
         start = len(" ".join(words[:first])) + (first > 0)
         answers = ((start, start + len(answer)),) if draw.random() >= share_without else ()
         question = " ".join(str(word) for word in draw.choice(WORDS[:3], int(draw.integers(1, 4))))
-        found.append(Question(question, " ".join(words), answers, str(line), f"a.json, line {line + 1}"))
-    return found
+        results.append(Question(question, " ".join(words), answers, str(line), f"a.json, line {line + 1}"))
+    return results
 
 
 def model_of(task, seed: int = 3, **layout) -> Model:
@@ -66,9 +66,9 @@ def test_labels_point_at_the_answer(layout):
         (start, end), context = examples[encoding.text_index].answers[0], examples[encoding.text_index].context
         real = (encoding.token_type_ids == 1) & ~encoding.special_tokens_mask
         inside = [
-            place
-            for place in np.flatnonzero(real)
-            if start < encoding.offsets[place, 1] and encoding.offsets[place, 0] < end
+            index
+            for index in np.flatnonzero(real)
+            if start < encoding.offsets[index, 1] and encoding.offsets[index, 0] < end
         ]
         whole = (
             bool(inside)
@@ -148,7 +148,7 @@ def test_loss_equals_transformers(tmp_path, equal):
 def plain_spans(start_logits, end_logits, encodings, num_texts, max_length):
     """Of each text all spans by their tokens' numbers in the text: score, and places of first and last token; from the
     window with the most context on the poorer side."""
-    found = [{} for _ in range(num_texts)]
+    results = [{} for _ in range(num_texts)]
     texts = [[] for _ in range(num_texts)]
     for number, encoding in enumerate(encodings):
         texts[encoding.text_index].append(number)
@@ -159,7 +159,7 @@ def plain_spans(start_logits, end_logits, encodings, num_texts, max_length):
             start = int((encoding.token_type_ids == 0).sum())
             owned = range(max(start, encoding.owned[0]), min(encoding.owned[1], len(encoding) - 1))
             shift = so_far - owned.start
-            numbered.append([place + shift for place in range(start, len(encoding) - 1)])
+            numbered.append([index + shift for index in range(start, len(encoding) - 1)])
             so_far += len(owned)
         for number, tokens in zip(windows, numbered, strict=True):
             first = int(encodings.cu_seqlens[number]) + int((encodings[number].token_type_ids == 0).sum())
@@ -167,10 +167,10 @@ def plain_spans(start_logits, end_logits, encodings, num_texts, max_length):
                 for j in range(i, min(len(tokens), i + max_length)):
                     context = min(i, len(tokens) - 1 - j)
                     score = float(start_logits[first + i]) + float(end_logits[first + j])
-                    old = found[text].get((left, left + j - i))
+                    old = results[text].get((left, left + j - i))
                     if old is None or context > old[0]:
-                        found[text][left, left + j - i] = (context, score, first + i, first + j)
-    return found
+                        results[text][left, left + j - i] = (context, score, first + i, first + j)
+    return results
 
 
 @settings(deadline=None, max_examples=60)
@@ -295,7 +295,7 @@ MODELS = [model_of(replace(TASK, no_answer=no_answer)) for no_answer in (False, 
 
 
 @pytest.mark.parametrize("place", [0, 1, 300, 997, 1_999])
-def test_an_answer_is_found_wherever_it_stands(place):
+def test_answer_is_extracted_from_any_position(place):
     """A head that knows one word finds it in a context of 2,000 words."""
     words = ["cat"] * 2_000
     words[place] = "three"
@@ -310,7 +310,7 @@ def test_an_answer_is_found_wherever_it_stands(place):
 
 
 @pytest.mark.every_processor
-def test_predictions_are_the_same_in_any_company():
+def test_predictions_are_equal_regardless_of_batch():
     model, examples = model_of(TASK), questions(17, longest=30)
     together = model.predict(examples)
     assert together == [model.predict([example])[0] for example in examples]
@@ -330,9 +330,9 @@ def test_scores_and_the_threshold():
         scores.add(prediction.candidates[0].text, example.answer_texts, prediction.no_answer_margin)
     assert tuned.no_answer_threshold == scores.best_threshold() != 0.0
     model.checkpoint.trained = replace(model.trained, task=tuned)
-    found = model.evaluate(examples)
-    assert found["f1"] == found["best_f1"] == pytest.approx(scores.results(tuned.no_answer_threshold)["f1"])
-    assert found["f1"] >= max(scores.results(0.0)["f1"], scores.results()["f1"])
+    results = model.evaluate(examples)
+    assert results["f1"] == results["best_f1"] == pytest.approx(scores.results(tuned.no_answer_threshold)["f1"])
+    assert results["f1"] >= max(scores.results(0.0)["f1"], scores.results()["f1"])
     plain = model_of(TASK).evaluate(questions(9))
     assert set(plain) == {"exact_match", "f1"} and TASK.with_calibrated_thresholds(examples, predictions) is TASK
 
@@ -348,7 +348,7 @@ def test_the_task_of_examples():
         assert one.best_by in one.scorer().results()
 
 
-def test_what_is_no_example():
+def test_rejects_invalid_examples():
     make = QuestionAnswering.example
     assert make(("who", "the cat"), "cat").answers == make(("who", "the cat"), (4, 7)).answers == ((4, 7),)
     assert make(("who", "the cat"), "").answers == make(("who", "the cat"), ()).answers == ()

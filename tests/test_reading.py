@@ -134,8 +134,8 @@ def test_tweets_sick_and_rte(shared_data):
     ],
 )
 def test_tables(write, name, content, kind, columns, expected):
-    found = list(read_labeled_texts(write(name, content), kind, columns=columns))
-    assert [(example.text, example.pair, example.label) for example in found] == expected
+    results = list(read_labeled_texts(write(name, content), kind, columns=columns))
+    assert [(example.text, example.pair, example.label) for example in results] == expected
 
 
 def test_standard_input(monkeypatch):
@@ -223,19 +223,19 @@ def test_standard_input(monkeypatch):
         ("a.csv", "sentence1,sentence2,label\na,,positive\n", "class", r"line 2 has an empty text in 'sentence2'"),
     ],
 )
-def test_bad_rows_are_named_or_set_aside(write, name, content, kind, message):
+def test_bad_rows_are_errors_or_skipped(write, name, content, kind, message):
     path = write(name, content)
     names = ["positive", "negative"] if "positive" in message or kind == "set" or "neg" in str(content) else None
     with pytest.raises(DataError, match=message) as error:
         list(read_labeled_texts(path, kind, label_names=names))
     bad = BadRows(skip=True)
     try:
-        found = list(read_labeled_texts(path, kind, label_names=names, bad_rows=bad))
+        results = list(read_labeled_texts(path, kind, label_names=names, bad_rows=bad))
     except DataError as none_left:
-        found = []
+        results = []
         assert re.search(rf"holds no row that can be used; {len(bad.rows)} set aside, the first: ", str(none_left))
     assert bad.rows and str(bad.rows[0]) == str(error.value)
-    assert not {row.line for row in bad.rows} & {int(example.place.rsplit(" ", 1)[1]) for example in found}
+    assert not {row.line for row in bad.rows} & {int(example.place.rsplit(" ", 1)[1]) for example in results}
 
 
 @pytest.mark.parametrize(
@@ -281,8 +281,8 @@ def test_a_jsonl_file_whose_first_lines_are_bad(write, read, row, first, message
     with pytest.raises(DataError, match=f"a.jsonl, {message}"):
         list(read(path))
     bad = BadRows(skip=True)
-    (found,) = read(path, bad_rows=bad)
-    assert found.place == f"{path}, line 3"
+    (results,) = read(path, bad_rows=bad)
+    assert results.place == f"{path}, line 3"
     assert [one.line for one in bad.rows] == ([1, 2] if first else [1])  # blank lines that follow each other are one
     if first:
         path = write("b.jsonl", f"{first}\n{first}\n")
@@ -292,7 +292,7 @@ def test_a_jsonl_file_whose_first_lines_are_bad(write, read, row, first, message
             list(read(path, bad_rows=BadRows(skip=True)))
 
 
-def test_what_is_no_file_of_texts(tmp_path):
+def test_rejects_files_that_are_not_texts(tmp_path):
     with pytest.raises(DataError, match="no such file"):
         list(read_labeled_texts(tmp_path / "none.csv", "class"))
     with pytest.raises(DataError, match=r"a.parquet: no such file"):
@@ -434,9 +434,9 @@ def test_universal_dependencies(shared_data):
     ],
 )
 def test_tagged_files(write, name, content, options, expected):
-    found = list(read_tagged(write(name, content), **options))
-    assert [(text.text, text.tags) for text in found] == expected
-    for text in found:
+    results = list(read_tagged(write(name, content), **options))
+    assert [(text.text, text.tags) for text in results] == expected
+    for text in results:
         assert isinstance(text, TaggedText) and (text.tags is None or len(text.tags) == len(text.words))
 
 
@@ -524,7 +524,7 @@ def test_tagged_files(write, name, content, options, expected):
         ("a.conll", "\n\n", {}, r"a.conll holds no examples"),
     ],
 )
-def test_bad_tags_are_named_or_set_aside(write, name, content, options, message):
+def test_bad_tags_are_errors_or_skipped(write, name, content, options, message):
     path = write(name, content)
     with pytest.raises(DataError, match=message) as error:
         list(read_tagged(path, **options))
@@ -536,7 +536,7 @@ def test_bad_tags_are_named_or_set_aside(write, name, content, options, message)
     assert "holds no examples" in message or str(bad.rows[0]) == str(error.value)
 
 
-def test_what_is_no_file_of_tags(write):
+def test_rejects_files_that_are_not_tags(write):
     with pytest.raises(UsageError, match="write it as jsonl"):
         list(read_tagged(write("a.csv", "a,O\n")))
     with pytest.raises(DataError, match=r"b.csv, line 1 names no column that is known"):
@@ -725,7 +725,7 @@ def test_what_only_later_objects_have_is_read(write):
         ("a.csv", "question,context\nwho?,cat\n", r"no column known to be the answer"),
     ],
 )
-def test_bad_questions_are_named_or_set_aside(write, name, content, message):
+def test_bad_questions_are_errors_or_skipped(write, name, content, message):
     path = write(name, content)
     with pytest.raises(DataError, match=message) as error:
         list(read_questions(path))

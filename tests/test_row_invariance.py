@@ -70,8 +70,8 @@ def test_rows_of_a_library_that_chooses_by_their_number(order: str, by_position:
         torch.set_num_threads(num_threads)
         try:
             for start, num_rows in [(0, 1), (7, 2), (3, 33), (50, 64), (9, 100), (11, 301), (0, 1024), (1, 1025)]:
-                found = multiply_rows(kind, library, lambda: library, rows[start : start + num_rows])
-                assert torch.equal(found, expected[start : start + num_rows])
+                results = multiply_rows(kind, library, lambda: library, rows[start : start + num_rows])
+                assert torch.equal(results, expected[start : start + num_rows])
         finally:
             torch.set_num_threads(threads_before)
 
@@ -130,12 +130,12 @@ def test_logits_have_the_same_bits_alone_and_in_any_batch(maker: Callable, kind:
         encodings = model.tokenizer.encode_batch([*TEXTS, *TEXTS[:3]] * 5, max_length=23, on_long="truncate")
         expected = rows_of(model, precision, head, encodings, tokens_per_batch=100_000)
         for tokens_per_batch in (1, 40, 300):
-            found = rows_of(model, precision, head, encodings, tokens_per_batch)
-            np.testing.assert_array_equal(found, expected)
+            results = rows_of(model, precision, head, encodings, tokens_per_batch)
+            np.testing.assert_array_equal(results, expected)
         backwards = encodings.take(np.arange(len(encodings))[::-1])
-        found = rows_of(model, precision, head, backwards, tokens_per_batch=77)
-        if len(found) == len(encodings):
-            np.testing.assert_array_equal(found[::-1], expected)
+        results = rows_of(model, precision, head, backwards, tokens_per_batch=77)
+        if len(results) == len(encodings):
+            np.testing.assert_array_equal(results[::-1], expected)
 
 
 def test_a_library_that_depends_on_rows_does_not_change_vectors(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,9 +118,9 @@ def test_real_text_is_split_as_by_the_slow_splitter(shared_data: Path) -> None:
     for file in files:
         text = read(file, 60_000)
         for layout in ("running", "paragraphs"):
-            found = split_sentences(text, layout)
-            assert found == reference_sentences(text, layout), file
-            num_sentences += len(found)
+            results = split_sentences(text, layout)
+            assert results == reference_sentences(text, layout), file
+            num_sentences += len(results)
     assert num_sentences > 5_000
 
 
@@ -137,8 +137,8 @@ def test_parts_of_a_text_are_split_as_the_whole(shared_data: Path, monkeypatch: 
             monkeypatch.setattr("bertkit.corpus.documents._PART_BYTES", size)
             window = data[position : position + size + 500]
             part = window[: _part_end(window, "running")]
-            found, _ = cut_sentences(part, np.array([0, len(part)]), "running")
-            bounds += (position + found[1:]).tolist()
+            results, _ = cut_sentences(part, np.array([0, len(part)]), "running")
+            bounds += (position + results[1:]).tolist()
             position += len(part)
         assert bounds == whole.tolist()
 

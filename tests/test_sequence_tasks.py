@@ -42,8 +42,8 @@ SHAPE = {
 
 def labeled(labels, pairs: bool = False) -> list[TextExample]:
     return [
-        TextExample(text, TEXTS[-1 - place] if pairs else None, label, f"data.csv, line {place + 2}")
-        for place, (text, label) in enumerate(zip(TEXTS, labels, strict=False))
+        TextExample(text, TEXTS[-1 - index] if pairs else None, label, f"data.csv, line {index + 2}")
+        for index, (text, label) in enumerate(zip(TEXTS, labels, strict=False))
     ]
 
 
@@ -90,7 +90,7 @@ def test_losses_and_logits_of_transformers(tmp_path: Path, kind: str, pairs: boo
                        torch.tensor([0.5, -2.0, 3.25, 1.0, 0.0, 5.0, 2.5])),
     }[kind]  # fmt: skip
     if pairs:
-        examples = [replace(one, pair=TEXTS[-1 - place]) for place, one in enumerate(examples)]
+        examples = [replace(one, pair=TEXTS[-1 - index]) for index, one in enumerate(examples)]
     model = model_of(task, 1 if kind == "regression" else 3)
     model.save(tmp_path / "model")
     theirs = transformers.BertForSequenceClassification.from_pretrained(tmp_path / "model").eval()
@@ -121,10 +121,10 @@ def test_weights_and_smoothing_of_torch() -> None:
     several = labeled([("red",), (), ("blue", "red"), ("green",), ("blue", "green", "red"), (), ("red",)])
     many = MultiLabelClassification(NAMES, class_weights=weights, label_smoothing=0.2)
     model, targets = model_of(many), torch.from_numpy(many.targets(several))
-    found = F.binary_cross_entropy_with_logits(
+    results = F.binary_cross_entropy_with_logits(
         logits_of(model, several), 0.8 * targets + 0.1, pos_weight=torch.tensor(weights)
     )
-    assert loss_of(model, many, several, 3)[0] == pytest.approx(found.item(), rel=1e-5)
+    assert loss_of(model, many, several, 3)[0] == pytest.approx(results.item(), rel=1e-5)
 
 
 def test_accuracy_is_counted() -> None:
@@ -140,7 +140,7 @@ def test_accuracy_is_counted() -> None:
 
 
 @pytest.mark.every_processor
-def test_predictions_are_the_softmax_of_the_logits_in_any_company() -> None:
+def test_predictions_are_the_softmax_of_the_logits_regardless_of_batch() -> None:
     model = model_of(SequenceClassification(NAMES))
     expected = logits_of(model, classes()).softmax(-1)
     for given in (TEXTS, [(text,) for text in TEXTS]):
@@ -148,13 +148,13 @@ def test_predictions_are_the_softmax_of_the_logits_in_any_company() -> None:
             with pytest.raises(UsageError, match="a pair"):
                 model.predict(given)
             continue
-        found = model.predict(given)
-        for one, row in zip(found, expected, strict=True):
+        results = model.predict(given)
+        for one, row in zip(results, expected, strict=True):
             assert list(one.probabilities) == list(NAMES)
             assert torch.allclose(torch.tensor(list(one.probabilities.values())), row, atol=1e-6)
             assert one.label == NAMES[int(row.argmax())]
     alone = [model.predict([text])[0].probabilities["red"] for text in TEXTS]
-    assert alone == [one.probabilities["red"] for one in found]
+    assert alone == [one.probabilities["red"] for one in results]
     assert model.predict([]) == []
 
 
@@ -164,11 +164,11 @@ def test_multi_label_predictions_and_thresholds() -> None:
     task = MultiLabelClassification(NAMES)
     model = model_of(task)
     expected = logits_of(model, examples).sigmoid().numpy()
-    found = model.predict(examples)
-    for one, row in zip(found, expected, strict=True):
+    results = model.predict(examples)
+    for one, row in zip(results, expected, strict=True):
         assert list(one.probabilities.values()) == pytest.approx(row.tolist(), abs=1e-5)  # two float32 paths
         assert one.labels == tuple(name for name, value in zip(NAMES, row, strict=True) if value >= 0.5)
-    tuned = task.with_calibrated_thresholds(examples, found)
+    tuned = task.with_calibrated_thresholds(examples, results)
     model.checkpoint.trained = replace(model.trained, task=tuned)
     assert model.evaluate(examples)["macro_f1"] >= model_of(task).evaluate(examples)["macro_f1"]
     lowest = replace(tuned, thresholds=(0.0, 0.0, 0.0))
@@ -185,12 +185,12 @@ def test_the_best_threshold_is_the_best_of_all() -> None:
     for _ in range(100):
         size = int(draw.integers(2, 12))
         targets, probabilities = draw.random(size) < 0.4, draw.integers(0, 8, size) / 8 + 0.05
-        found = best_threshold(targets, probabilities)
+        results = best_threshold(targets, probabilities)
         if targets.all() or not targets.any():
-            assert found == 0.5
+            assert results == 0.5
             continue
         candidates = [f1(targets, probabilities >= value) for value in probabilities]
-        assert f1(targets, probabilities >= found) == pytest.approx(max(candidates))
+        assert f1(targets, probabilities >= results) == pytest.approx(max(candidates))
 
 
 def test_ordinal_levels_are_the_nearest() -> None:
@@ -199,12 +199,12 @@ def test_ordinal_levels_are_the_nearest() -> None:
         our_model("sequence_classification", 3, 1, **SHAPE).tokenizer, labeled([None] * 7), Layout()
     )
     logits = np.array([[-9.0], [-1.2], [-0.9], [0.1], [0.9], [1.2], [9.0]], np.float32)
-    found = task.decode(labeled([None] * 7), encodings, logits)
-    assert [one.label for one in found] == ["bad", "bad", "fair", "fair", "fair", "good", "good"]
-    assert found[1] == LevelPrediction("bad", pytest.approx(0.4))
+    results = task.decode(labeled([None] * 7), encodings, logits)
+    assert [one.label for one in results] == ["bad", "bad", "fair", "fair", "fair", "good", "good"]
+    assert results[1] == LevelPrediction("bad", pytest.approx(0.4))
     assert task.targets(labeled(["good", "bad"])).tolist() == [2.0, 0.0]
     scorer = task.scorer()
-    scorer.add(labeled(["bad", "fair", "fair", "fair", "bad", "good", "good"]), found)
+    scorer.add(labeled(["bad", "fair", "fair", "fair", "bad", "good", "good"]), results)
     assert scorer.results()["accuracy"] == pytest.approx(5 / 7)
     assert scorer.results()["mean_absolute_error"] == pytest.approx(
         np.abs(np.array([-3.5, 0.4, 0.55, 1.05, 1.45, 1.6, 5.5]) - [0, 1, 1, 1, 0, 2, 2]).mean(), rel=1e-6
@@ -226,7 +226,7 @@ def test_windows_of_a_text_are_averaged_by_the_tokens_they_own() -> None:
     assert sum(model.predict([text])[0].probabilities.values()) == pytest.approx(1, abs=1e-5)
 
 
-def test_what_is_cut_is_counted_or_refused() -> None:
+def test_truncation_is_counted_or_an_error() -> None:
     long = "one two three four blue red green cat dog mat un able"
     report = PredictReport()
     model_of(SequenceClassification(NAMES), max_length=7).predict(["cat", long], report=report)
@@ -244,7 +244,7 @@ def test_what_is_cut_is_counted_or_refused() -> None:
 # ---- labels
 
 
-def test_label_names_are_found_in_order() -> None:
+def test_label_names_are_in_order() -> None:
     assert SequenceClassification.of_examples(classes(), {}).label_names == NAMES
     numbers = labeled(["10", "9", "10", "9", "-1", "-1"])
     assert SequenceClassification.of_examples(numbers, {}).label_names == ("-1", "9", "10")
@@ -324,8 +324,8 @@ def test_a_directory_keeps_the_task(tmp_path: Path, task) -> None:
     model.save(tmp_path / "model")
     again = load(tmp_path / "model")
     assert again.trained == model.trained
-    found, expected = ([list(asdict(one).values()) for one in each.predict(TEXTS)] for each in (again, model))
-    for one, other in zip(found, expected, strict=True):
+    results, expected = ([list(asdict(one).values()) for one in each.predict(TEXTS)] for each in (again, model))
+    for one, other in zip(results, expected, strict=True):
         assert all(
             a == (pytest.approx(b) if isinstance(b, float | dict) else b) for a, b in zip(one, other, strict=True)
         )

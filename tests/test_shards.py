@@ -37,23 +37,23 @@ Documents = list[list[list[int]]]
 def documents_of(shard: TokenShard) -> Documents:
     """Ids by sentence by document."""
     return [
-        [shard.tokens[shard.sentences[place] : shard.sentences[place + 1]].tolist() for place in range(first, last)]
+        [shard.tokens[shard.sentences[index] : shard.sentences[index + 1]].tolist() for index in range(first, last)]
         for first, last in zip(shard.documents[:-1], shard.documents[1:], strict=True)
     ]
 
 
 def reference(sources: list[str | Path], reading: Reading | None = None, tokenizer=TOKENIZER) -> Documents:
     """The same, one sentence at a time."""
-    found: Documents = []
+    results: Documents = []
     starts_document = True
     for sentence in read_sentences(sources, reading or Reading(), []):
         starts_document |= sentence.starts_document
         if ids := tokenizer.encode(sentence.text).input_ids[1:-1].tolist():
             if starts_document:
-                found.append([])
-            found[-1].append(ids)
+                results.append([])
+            results[-1].append(ids)
             starts_document = False
-    return found
+    return results
 
 
 def write_texts(folder: Path, seed: int = 0) -> list[str | Path]:
@@ -149,7 +149,7 @@ def test_added_tokens_are_read_as_the_tokenizer_reads_them(tmp_path: Path) -> No
     assert len(tokenizer.vocabulary) - 1 in shard.tokens
 
 
-def test_what_could_not_be_read_is_set_aside(tmp_path: Path) -> None:
+def test_unreadable_text_is_skipped_and_listed(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"the cat.\nthe b\xe4d\xff\ncat.\nsat.\n")
     (tmp_path / "b.jsonl").write_bytes(b'"the cat."\n{"text": 3}\n"b\xe4d"\n')
     sources = [tmp_path / "a.txt", tmp_path / "b.jsonl"]
@@ -251,7 +251,7 @@ def test_documents_are_held_out_by_number_and_seed(tmp_path: Path, small_parts: 
         assert other.manifest["num_documents"] == len(others)
         assert other.manifest["unigram_entropy"] != shard.manifest["unigram_entropy"]
         counts = [
-            np.fromfile(place / "counts.bin", np.int64) for place in (folder, folder / "held-out", tmp_path / "whole")
+            np.fromfile(index / "counts.bin", np.int64) for index in (folder, folder / "held-out", tmp_path / "whole")
         ]
         assert np.array_equal(counts[0] + counts[1], counts[2])
     assert held_out[0.25, 0] != held_out[0.25, 1]
@@ -308,7 +308,7 @@ def stop_after(monkeypatch: pytest.MonkeyPatch, number: int | None) -> list[Part
         ShardSettings("lines", held_out_share=0.9),
     ],
 )
-def test_interrupted_work_goes_on_where_it_stopped(
+def test_interrupted_work_is_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_parts: None, settings: ShardSettings
 ) -> None:
     sources = write_texts(tmp_path / "texts")
@@ -500,10 +500,10 @@ def test_damaged_shards_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         for wrong in (b"", content[:-2], content + content):
             refused(f"damaged: .*{name} has {len(wrong)} bytes", name, wrong)
         if name != "tokens.bin":
-            for place in (0, 1, 2, 3, 4, 5, 6, -2, -1):  # every place of a piece of three, and the last
+            for index in (0, 1, 2, 3, 4, 5, 6, -2, -1):  # every place of a piece of three, and the last
                 for wrong in (1 << 62, -(1 << 63), (1 << 63) - 1):
                     bounds = np.frombuffer(content, np.int64).copy()
-                    bounds[place] = wrong
+                    bounds[index] = wrong
                     refused(f"damaged: the bounds in .*{name} do not rise from 0 to", name, bounds.tobytes())
             refused(f"damaged: the bounds in .*{name} do not rise from 0 to", name, content[:-8] + bytes(8))
             refused(f"damaged: the bounds in .*{name} do not rise from 0 to", name, b"\1" + content[1:])

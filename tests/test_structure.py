@@ -74,8 +74,8 @@ def imported_rooms(file: Path) -> set[str]:
 def rooms_in_strings(file: Path) -> set[str]:
     """Rooms that strings name as modules, such as programs for another interpreter; docstrings aside."""
     tree = ast.parse(file.read_text())
-    places = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    documented = [node.body[0] for node in ast.walk(tree) if isinstance(node, places) and ast.get_docstring(node)]
+    indices = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    documented = [node.body[0] for node in ast.walk(tree) if isinstance(node, indices) and ast.get_docstring(node)]
     docstrings = {id(node.value) for node in documented if isinstance(node, ast.Expr)}
     strings = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
     named = [re.findall(r"\bbertkit\.(\w+)", node.value) for node in strings if id(node) not in docstrings]
@@ -93,8 +93,8 @@ def may_import(room: str) -> set[str]:
 
 
 def test_every_folder_and_file_is_a_room():
-    found = {room_of(file) for file in FILES} - {"__init__"}
-    assert found == set(ROOMS)
+    results = {room_of(file) for file in FILES} - {"__init__"}
+    assert results == set(ROOMS)
 
 
 def test_rooms_open_with_what_they_take_give_and_import():

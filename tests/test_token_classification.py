@@ -38,15 +38,15 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 def texts(number: int, seed: int = 1, longest: int = 12) -> list[TaggedText]:
     draw = np.random.default_rng(seed)
-    found = []
+    results = []
     for line in range(number):
         words = [str(word) for word in draw.choice(WORDS, int(draw.integers(1, longest)))]
         tags = [NAMES[i] for i in draw.integers(0, 5, len(words))]
-        for place, tag in enumerate(tags):
-            if tag[0] == "I" and (not place or tags[place - 1][1:] != tag[1:]):
-                tags[place] = "B" + tag[1:]
-        found.append(TokenClassification.example(words, tags, f"a.conll, line {line + 1}"))
-    return found
+        for index, tag in enumerate(tags):
+            if tag[0] == "I" and (not index or tags[index - 1][1:] != tag[1:]):
+                tags[index] = "B" + tag[1:]
+        results.append(TokenClassification.example(words, tags, f"a.conll, line {line + 1}"))
+    return results
 
 
 def model_of(task, num_positions: int = 24, **layout) -> Model:
@@ -72,14 +72,14 @@ def plain_first_pieces(words, encodings):
     result = []
     for text, spans in enumerate(words):
         for start, end in spans:
-            found = [
-                (encoding.offsets[place][0], int(encodings.cu_seqlens[number]) + place)
+            results = [
+                (encoding.offsets[index][0], int(encodings.cu_seqlens[number]) + index)
                 for number, encoding in enumerate(encodings)
                 if encoding.text_index == text
-                for place in range(*encoding.owned)
-                if not encoding.special_tokens_mask[place] and start <= encoding.offsets[place][0] < end
+                for index in range(*encoding.owned)
+                if not encoding.special_tokens_mask[index] and start <= encoding.offsets[index][0] < end
             ]
-            result.append(min(found)[1] if found else -1)
+            result.append(min(results)[1] if results else -1)
     return result
 
 
@@ -93,9 +93,9 @@ def plain_first_pieces(words, encodings):
 def test_first_pieces_of_words(given_texts, max_length, on_long, rule):
     encodings = TOKENIZER.encode_batch(given_texts, max_length=max_length, on_long=on_long)
     words = [words_of(text, rule) for text in given_texts]
-    found = first_pieces(given_texts, words, encodings)
-    assert found.tolist() == plain_first_pieces(words, encodings)
-    assert len(set(found[found >= 0])) == (found >= 0).sum()
+    results = first_pieces(given_texts, words, encodings)
+    assert results.tolist() == plain_first_pieces(words, encodings)
+    assert len(set(results[results >= 0])) == (results >= 0).sum()
 
 
 def test_labels_in_small():
@@ -204,7 +204,7 @@ def plain_predictions(model, task, examples):
             for number, encoding in enumerate(encodings):
                 ids = torch.from_numpy(encoding.input_ids.astype(np.int64))[None]
                 logits = model.network(Batch.from_padded(ids)).logits["token_classification"]
-                rows |= {int(encodings.cu_seqlens[number]) + place: row for place, row in enumerate(logits)}
+                rows |= {int(encodings.cu_seqlens[number]) + index: row for index, row in enumerate(logits)}
         pieces = plain_first_pieces([words], encodings)
         scores = [rows[piece].double().log_softmax(-1).numpy() if piece >= 0 else None for piece in pieces]
         yield words, scores
@@ -248,14 +248,14 @@ def test_likeliest_paths_of_all(scheme):
     draw = np.random.default_rng(4)
     for length in (1, 2, 5):
         scores = draw.normal(size=(length, len(tags.names)))
-        found = likeliest_path(scores, tags.may_follow)
+        results = likeliest_path(scores, tags.may_follow)
         allowed = [
             path
             for path in itertools.product(range(len(tags.names)), repeat=length)
             if misspelled([tags.names[i] for i in path], scheme) is None
         ]
         best = max(allowed, key=lambda path: sum(row[i] for row, i in zip(scores, path, strict=True)))
-        assert tuple(found) == best
+        assert tuple(results) == best
 
 
 def test_a_prediction_in_small():
@@ -264,9 +264,9 @@ def test_a_prediction_in_small():
     encodings = task.encode(TOKENIZER, [example], Layout())
     high = {"cat": 1, "[UNK]": 2, "dog": 2, "sat": 2}  # [UNK] is the hyphen
     logits = np.zeros((len(encodings.input_ids), 3), np.float32)
-    for place, token in enumerate(TOKENIZER.tokens(encodings[0])):
+    for index, token in enumerate(TOKENIZER.tokens(encodings[0])):
         if token in high:
-            logits[place, high[token]] = 2.0
+            logits[index, high[token]] = 2.0
     logits[-2] = [2.0, 0.0, 1.0]  # sat
     (prediction,) = task.decode([example], encodings, logits)
     assert prediction.labels == ("B-P", "I-P", "I-P", "O")
@@ -290,7 +290,7 @@ def test_words_that_cannot_be_read():
 
 
 @pytest.mark.every_processor
-def test_predictions_are_the_same_in_any_company():
+def test_predictions_are_equal_regardless_of_batch():
     model, examples = model_of(TASK, max_length=11), texts(17, longest=30)
     together = model.predict(examples, report=PredictReport())
     assert together == [model.predict([example], report=PredictReport())[0] for example in examples]
@@ -327,11 +327,11 @@ def test_a_long_document_is_tagged_as_its_parts():
         (alone,) = model.predict([inside])
         owned = encoding.offsets[slice(*encoding.owned)]
         first, last = int(owned[0, 0]) + 30, int(owned[-1, 1]) - 30  # away from the window's borders
-        found = {(entity.start + moved, entity.end + moved, entity.label) for entity in alone.entities}
+        results = {(entity.start + moved, entity.end + moved, entity.label) for entity in alone.entities}
         expected = {(entity.start, entity.end, entity.label) for entity in prediction.entities}
-        found, expected = ({one for one in some if one[0] > first and one[1] < last} for some in (found, expected))
-        assert found == expected
-        num_compared += len(found)
+        results, expected = ({one for one in some if one[0] > first and one[1] < last} for some in (results, expected))
+        assert results == expected
+        num_compared += len(results)
     assert num_compared > 100
 
 
@@ -375,7 +375,7 @@ def test_tags_that_cannot_be_learned(example, message):
         model_of(TASK).evaluate([example])
 
 
-def test_what_is_no_example():
+def test_rejects_invalid_examples():
     with pytest.raises(DataError, match="no examples"):
         TokenClassification.of_examples([], {})
     with pytest.raises(DataError, match="every word has the label 'O'"):
@@ -394,7 +394,7 @@ def test_what_is_no_example():
 
 def test_scores_of_entities_and_of_plain_labels():
     model, examples = model_of(TASK), texts(30)
-    found = model.evaluate(examples)
+    results = model.evaluate(examples)
     predictions = model.predict(examples)
     true = {
         (number, *entity)
@@ -407,10 +407,10 @@ def test_scores_of_entities_and_of_plain_labels():
     for number, prediction in enumerate(predictions):
         firsts, ends = ([span[side] for span in prediction.words] for side in (0, 1))
         for entity in prediction.entities:
-            place = firsts.index(entity.start), ends.index(entity.end) + 1
-            predicted.add((number, *place, ("LOC", "PER").index(entity.label)))
-    assert found["precision"] == pytest.approx(len(true & predicted) / len(predicted))
-    assert found["recall"] == pytest.approx(len(true & predicted) / len(true))
+            index = firsts.index(entity.start), ends.index(entity.end) + 1
+            predicted.add((number, *index, ("LOC", "PER").index(entity.label)))
+    assert results["precision"] == pytest.approx(len(true & predicted) / len(predicted))
+    assert results["recall"] == pytest.approx(len(true & predicted) / len(true))
     plain = TokenClassification(NAMES, scheme="plain")
     model = model_of(plain)
     tags = np.concatenate([example.tags for example in examples])

@@ -106,7 +106,7 @@ ADDED_FRAGMENTS = (
 
 @pytest.mark.parametrize("lowercase", [True, False])
 @pytest.mark.parametrize("kinds", ["raw", "normalized", "both"])
-def test_added_tokens_are_found_as_the_library_finds_them(lowercase: bool, kinds: str) -> None:
+def test_added_tokens_match_the_library(lowercase: bool, kinds: str) -> None:
     added = tuple(token for token in ADDED if kinds == "both" or token.normalized == (kinds == "normalized"))
     contents = [token.content for token in added if token.content not in TOKENS]
     wordpiece = WordPiece(Vocabulary((*TOKENS, *contents)), Normalization(lowercase), added)
@@ -134,8 +134,8 @@ def test_letters_of_words_are_those_of_the_library() -> None:
     known = [chr(code) for code in range(0x110000) if unicodedata.category(chr(code)) not in ("Cn", "Cs")]
     engine = library(tokenizer)
     added = tokenizer.vocabulary.id("QQ")
-    found = [added in encoding.ids for encoding in engine.encode_batch_fast([char + "QQ" for char in known])]
-    assert [char for char, free in zip(known, found, strict=True) if free == _is_in_words(char)] == []
+    results = [added in encoding.ids for encoding in engine.encode_batch_fast([char + "QQ" for char in known])]
+    assert [char for char, free in zip(known, results, strict=True) if free == _is_in_words(char)] == []
 
 
 # What the library writes and reads -----------------------------------------------------------------------------------

@@ -163,10 +163,10 @@ def from_fast(
 
 def from_reference(peers: Peers, texts: Sequence[str]) -> Table:
     """Columns: id, start, end, word; no special tokens."""
-    found = [reference_tokens(text, peers.vocab, peers.lowercase, peers.strip_accents) for text in texts]
-    tokens = list(chain.from_iterable(found))
+    results = [reference_tokens(text, peers.vocab, peers.lowercase, peers.strip_accents) for text in texts]
+    tokens = list(chain.from_iterable(results))
     return table(
-        map(len, found), (peers.vocab[token[0]] for token in tokens), *([t[i] for t in tokens] for i in (1, 2, 3))
+        map(len, results), (peers.vocab[token[0]] for token in tokens), *([t[i] for t in tokens] for i in (1, 2, 3))
     )
 
 
@@ -538,8 +538,8 @@ def check_spans(peers: Peers, text: str, encoding: Encoding) -> None:
 
     But [UNK] slices to its whole word, and pieces of one decomposing character share its span.
     """
-    normal, places = normalize(text, peers.lowercase, peers.strip_accents)
-    whole_words = [(places[start], places[end - 1] + 1) for start, end in words(normal)]
+    normal, indices = normalize(text, peers.lowercase, peers.strip_accents)
+    whole_words = [(indices[start], indices[end - 1] + 1) for start, end in words(normal)]
     by_span: dict[tuple[int, int], str] = {}
     previous_end, previous_word = 0, -1
     inner = zip(peers.ours.tokens(encoding), encoding.offsets.tolist(), encoding.word_ids.tolist(), strict=True)

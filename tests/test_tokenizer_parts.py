@@ -17,9 +17,9 @@ from bertkit.tokenizer.parts import Joined, Room, borders, in_order
 @given(st.lists(st.integers(0, 700_000), max_size=30), st.integers(0, 9))
 def test_parts_hold_every_text_once(lengths: list[int], first: int) -> None:
     starts = np.cumsum([first, *lengths])
-    found = borders(starts)
-    assert found[0] == 0 and found[-1] == len(lengths)
-    for start, end in pairwise(found):
+    results = borders(starts)
+    assert results[0] == 0 and results[-1] == len(lengths)
+    for start, end in pairwise(results):
         assert start < end or not lengths
         # Only a part's last text reaches beyond the 256 KB.
         assert end - start <= 1 or starts[end - 1] - starts[start] <= 1 << 18
@@ -74,11 +74,11 @@ def test_the_first_error_in_order_is_the_one_raised(num_threads: int) -> None:
         return first
 
     threads = threading.active_count()
-    found = []
+    results = []
     with pytest.raises(ValueError, match="part 7"):
         for result in in_order(work, range(1_001), num_threads):
-            found.append(result)
-    assert found == list(range(7))
+            results.append(result)
+    assert results == list(range(7))
     assert len(begun) <= 7 + 2 * num_threads
     assert threading.active_count() == threads
 

@@ -109,7 +109,7 @@ def trainer_of(model: Model, run: Path, settings: TrainingSettings = SETTINGS, *
         model.network, task, feed, settings, optimizer, run,
         save_model=partial(save_checkpoint, model.checkpoint),
         evaluate=lambda: evaluate(model.network, task, held_out, dtype=torch.float32),
-        best_by="masked_lm_loss", tell=lambda line: None, **options,
+        best_by="masked_lm_loss", log_line=lambda line: None, **options,
     )  # fmt: skip
 
 
@@ -158,8 +158,8 @@ def test_the_learning_rate_of_2018_step_by_step() -> None:
         expected = peak * (1 - step / num_steps)
         if step < num_warmup:
             expected = peak * step / num_warmup
-        found = peak * learning_rate_factor("linear-2018", step / num_steps, num_warmup / num_steps)
-        assert found == pytest.approx(expected, rel=1e-12)
+        results = peak * learning_rate_factor("linear-2018", step / num_steps, num_warmup / num_steps)
+        assert results == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -243,7 +243,7 @@ def test_twenty_losses_of_transformers_with_the_recipe_of_2018(tmp_path: Path) -
     theirs = transformers.BertForPreTraining.from_pretrained(tmp_path / "start").train()
     parameters = dict(theirs.named_parameters())
     averages = {name: (torch.zeros_like(p), torch.zeros_like(p)) for name, p in parameters.items()}
-    feed, position, found = PairFeed(), 0, []
+    feed, position, results = PairFeed(), 0, []
     for step in range(20):
         given = feed.batch(position, 0.0)
         position = feed.next_position(position, 0.0)
@@ -255,7 +255,7 @@ def test_twenty_losses_of_transformers_with_the_recipe_of_2018(tmp_path: Path) -
             token_type_ids=batch.pad(batch.token_type_ids), labels=batch.pad(labels, -100),
             next_sentence_label=given.next_sentence_label,
         ).loss  # fmt: skip
-        found.append(loss.item())
+        results.append(loss.item())
         theirs.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(theirs.parameters(), 1.0)
@@ -269,8 +269,8 @@ def test_twenty_losses_of_transformers_with_the_recipe_of_2018(tmp_path: Path) -
                 if "LayerNorm" not in name and "bias" not in name:
                     update = update + 0.01 * parameter
                 parameter.sub_(rate * update)
-    assert len(ours) == 20 and found[-1] < found[0] - 0.1
-    assert np.abs(np.array(ours) - np.array(found)).max() < 1e-4
+    assert len(ours) == 20 and results[-1] < results[0] - 0.1
+    assert np.abs(np.array(ours) - np.array(results)).max() < 1e-4
 
 
 def test_the_loss_of_a_batch_does_not_depend_on_its_parts() -> None:
@@ -280,12 +280,12 @@ def test_the_loss_of_a_batch_does_not_depend_on_its_parts() -> None:
     gradients, losses = [], []
     for num_parts in (1, 5):
         parts = batch.split(num_parts)
-        found = compute_gradients(
+        results = compute_gradients(
             parameters, parts, lambda part: task.loss(outputs_of(model.network, part), part, totals)
         )
         gradients.append(torch.cat([p.grad.flatten() for p in parameters]))
-        losses.append(task.metrics(torch.stack([loss.sums for loss in found]).sum(0))["loss"])
-        assert sum(float(loss.value.detach()) for loss in found) == pytest.approx(losses[-1], rel=1e-5)
+        losses.append(task.metrics(torch.stack([loss.sums for loss in results]).sum(0))["loss"])
+        assert sum(float(loss.value.detach()) for loss in results) == pytest.approx(losses[-1], rel=1e-5)
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
     assert error(gradients[0], gradients[1]) < 1e-5
 
@@ -313,8 +313,8 @@ def test_the_loss_falls(tmp_path: Path, optimizer: str) -> None:
     model = fresh_model()
     settings = replace(SETTINGS, optimizer=optimizer, precision="bfloat16", num_steps=40)
     trainer_of(model, tmp_path / "run", settings).train()
-    found = [event["masked_lm_loss"] for event in events(tmp_path / "run", "evaluation")]
-    assert len(found) == 9 and found[-1] < found[0] - 0.2
+    results = [event["masked_lm_loss"] for event in events(tmp_path / "run", "evaluation")]
+    assert len(results) == 9 and results[-1] < results[0] - 0.2
 
 
 # ---- going on
@@ -383,11 +383,11 @@ def test_a_disk_that_is_full_leaves_the_checkpoint_before(tmp_path: Path, file: 
     with disk, pytest.raises(TrainingError, match=r"step-00000008 cannot be written .*File too large.*room") as error:
         trainer.train()
     assert ".partial" not in str(error.value)
-    found = checkpoints(run)
-    assert [folder.name for folder in found] == ["step-00000004", "step-00000005"]
+    results = checkpoints(run)
+    assert [folder.name for folder in results] == ["step-00000004", "step-00000005"]
     assert not [path for path in (run / "checkpoints").iterdir() if path.name.startswith(".")]
-    again = load(found[-1] / "model")
-    assert load_state(found[-1], again.network, optimizer_of(again, SETTINGS)).step == 5
+    again = load(results[-1] / "model")
+    assert load_state(results[-1], again.network, optimizer_of(again, SETTINGS)).step == 5
 
 
 def test_a_model_that_does_not_fit_on_the_disk(tmp_path: Path) -> None:
@@ -408,7 +408,7 @@ def test_checkpoints_of_others_are_refused(tmp_path: Path) -> None:
         load_state(folder, model.network, optimizer_of(model, SETTINGS))
 
 
-def test_another_number_of_threads_is_told() -> None:
+def test_different_number_of_threads_is_reported() -> None:
     assert not list(differences(TrainingState(num_threads=torch.get_num_threads()), 1))
     (line,) = differences(TrainingState(num_threads=99), 1)
     assert "OMP_NUM_THREADS=99" in line
@@ -416,15 +416,15 @@ def test_another_number_of_threads_is_told() -> None:
     assert "3 ranks" in line
 
 
-def test_a_loss_that_is_no_number_stops_with_its_place(tmp_path: Path) -> None:
+def test_non_finite_loss_stops_with_its_position(tmp_path: Path) -> None:
     run, model = tmp_path / "run", fresh_model()
     with torch.no_grad():
         model.network.encoder.embeddings.word.weight[50:] = math.nan
     before = weights(model)
     with pytest.raises(TrainingError, match=r"not a finite number.* Start another run with a lower learning rate$"):
         trainer_of(model, run).train()
-    place = json.loads((run / "non-finite.json").read_text())
-    assert place["step"] == 0 and place["position"] == 0
+    index = json.loads((run / "non-finite.json").read_text())
+    assert index["step"] == 0 and index["position"] == 0
     (end,) = events(run, "end")
     assert end["reason"] == "non-finite loss" and not checkpoints(run)
     assert all(torch.equal(p.nan_to_num(), before[name].nan_to_num()) for name, p in model.network.named_parameters())

@@ -30,7 +30,7 @@ class OneOfTwo(Ranks):
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "adamw-2018", "muon"])
-def test_the_optimizer_goes_on_where_the_parameters_are(tmp_path: Path, optimizer: str) -> None:
+def test_optimizer_resumes_on_the_device_of_the_parameters(tmp_path: Path, optimizer: str) -> None:
     settings = replace(SETTINGS, num_steps=1, optimizer=optimizer)
     trainer_of(fresh_model(), tmp_path / "run", settings).train()
     model = fresh_model()
@@ -57,13 +57,13 @@ def test_dropout_on_another_device_is_of_the_seed_and_the_part() -> None:
     parameters, totals = [Elsewhere(torch.zeros(1)), *model.network.parameters()], task.totals(batch)
     model.network.train()
     torch.manual_seed(0)
-    state, found = torch.get_rng_state(), []
+    state, results = torch.get_rng_state(), []
     for seed in (5, 5, 6, 2**62):
         losses = compute_gradients(
             parameters, [batch, batch], lambda part: task.loss(outputs_of(model.network, part), part, totals), seed=seed
         )
-        found.append([float(loss.value) for loss in losses])
-    assert found[0] == found[1] and len({value for losses in found for value in losses}) == 6
+        results.append([float(loss.value) for loss in losses])
+    assert results[0] == results[1] and len({value for losses in results for value in losses}) == 6
     assert torch.equal(torch.get_rng_state(), state)
 
 
@@ -77,8 +77,8 @@ def test_dropout_of_a_sharded_network_is_of_the_seed_and_the_rank(tmp_path: Path
         made._step(PairFeed().batch(0, 0.0), 0, 0.5)
         return float(made._sums[0])
 
-    found = [loss_of(0, 1), loss_of(0, 1), loss_of(0, 2), loss_of(1, 1)]
-    assert found[0] == found[1] and len(set(found)) == 3
+    results = [loss_of(0, 1), loss_of(0, 1), loss_of(0, 2), loss_of(1, 1)]
+    assert results[0] == results[1] and len(set(results)) == 3
 
 
 # ---- ranks

@@ -61,8 +61,8 @@ def test_gradients_are_those_of_torch(hidden_act: str) -> None:
     expected = torch.autograd.grad(value, parameters)
     # In bfloat16 a relu near its corner passes a whole gradient or none.
     for dtype, tolerance in ((torch.float32, 1e-5), (torch.bfloat16, 0.1 if hidden_act == "gelu" else 0.3)):
-        (found,) = compute_gradients(parameters, [batch()], lambda given: loss(made, given), dtype=dtype)
-        assert abs(found.value - value.item()) <= tolerance * value.item()
+        (results,) = compute_gradients(parameters, [batch()], lambda given: loss(made, given), dtype=dtype)
+        assert abs(results.value - value.item()) <= tolerance * value.item()
         assert_close([parameter.grad for parameter in parameters], list(expected), names, tolerance)
 
 
@@ -96,12 +96,12 @@ def test_add_norm_with_dropout() -> None:
     leaves = [x, residual, norm.weight, norm.bias]
     with training_kernels(torch.float32, seed=3):
         out = training.add_norm(x, residual, norm, nn.Dropout(0.3).train())
-    found = torch.autograd.grad(out, leaves, grad.detach())
+    results = torch.autograd.grad(out, leaves, grad.detach())
     with training_kernels(torch.float32, seed=3):
         mask = mask_of(training._active().dropout(0.3), x.shape)
     plain = norm(x * mask + residual)
     torch.testing.assert_close(out, plain, rtol=1e-5, atol=1e-5)
-    for ours, reference in zip(found, torch.autograd.grad(plain, leaves, grad.detach()), strict=True):
+    for ours, reference in zip(results, torch.autograd.grad(plain, leaves, grad.detach()), strict=True):
         torch.testing.assert_close(ours, reference, rtol=1e-4, atol=1e-4)
 
 
@@ -112,7 +112,7 @@ def test_attention_with_dropout() -> None:
     grad = torch.randn(total, 60, generator=generator)
     with training_kernels(torch.float32, seed=3):
         out = training.self_attention(together, LENGTHS, num_heads, 0.3)
-    (found,) = torch.autograd.grad(out, together, grad)
+    (results,) = torch.autograd.grad(out, together, grad)
     with training_kernels(torch.float32, seed=3):
         mask = mask_of(training._active().dropout(0.3), (1, total * num_heads * longest)).view(
             total, num_heads, longest
@@ -126,7 +126,7 @@ def test_attention_with_dropout() -> None:
         start += length
     plain = torch.cat(parts)
     torch.testing.assert_close(out, plain, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(found, torch.autograd.grad(plain, together, grad)[0], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(results, torch.autograd.grad(plain, together, grad)[0], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -138,7 +138,7 @@ def test_any_number_of_cores_gives_the_same_bits(dtype: torch.dtype) -> None:
             torch.set_num_threads(num_threads)
             losses = compute_gradients(parameters, batches, lambda given: loss(made, given), dtype=dtype, seed=5)
             gradients = [parameter.grad.clone() for parameter in parameters]
-            results.append(([float(found.value) for found in losses], gradients))
+            results.append(([float(values.value) for values in losses], gradients))
             assert torch.get_num_threads() == num_threads
     finally:
         torch.set_num_threads(threads_before)
@@ -146,7 +146,7 @@ def test_any_number_of_cores_gives_the_same_bits(dtype: torch.dtype) -> None:
         assert losses == results[0][0]
         assert all(map(torch.equal, gradients, results[0][1]))
     other = compute_gradients(parameters, batches, lambda given: loss(made, given), dtype=dtype, seed=6)
-    assert [float(found.value) for found in other] != results[0][0]
+    assert [float(values.value) for values in other] != results[0][0]
 
 
 def test_evaluation_and_unused_parameters() -> None:
@@ -184,9 +184,9 @@ def test_gradients_of_tables_are_those_of_this_step_alone() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_activations_computed_again_give_the_same_bits(dtype: torch.dtype) -> None:
     made = network(dropout_prob=0.2)
-    parameters, found = list(made.parameters()), []
+    parameters, results = list(made.parameters()), []
     for again in (False, True):
         made.encoder.gradient_checkpointing = again
         compute_gradients(parameters, [batch(1), batch(2)], lambda given: loss(made, given), dtype=dtype, seed=3)
-        found.append([parameter.grad.clone() for parameter in parameters])
-    assert all(map(torch.equal, *found))
+        results.append([parameter.grad.clone() for parameter in parameters])
+    assert all(map(torch.equal, *results))

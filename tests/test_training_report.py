@@ -76,9 +76,9 @@ def test_the_curves_are_the_runs(tmp_path, lines):
     levels = {float(label): y for label, y in labels(of_class(first, "strip")[0], "y").items()}
     low, high = min(levels), max(levels)
     dots = [number_of(node, "cy") for node in of_class(first, "plot")[0].iter("circle")]
-    found = [low + (levels[low] - dot) / (levels[low] - levels[high]) * (high - low) for dot in dots]
+    results = [low + (levels[low] - dot) / (levels[low] - levels[high]) * (high - low) for dot in dots]
     expected = [line["masked_lm_loss"] for line in of_kind(lines, "evaluation")]
-    np.testing.assert_allclose(found, expected, atol=0.01)
+    np.testing.assert_allclose(results, expected, atol=0.01)
 
 
 def test_samples_over_time(tmp_path, lines):
@@ -91,7 +91,7 @@ def test_samples_over_time(tmp_path, lines):
     assert shown[-5:] == [candidate["token"] for candidate in last]
     steps = [line["step"] for line in sampled]
     rows = re.findall(r'<td class="number">(\d+)</td>', table)
-    assert rows == [str(steps[place]) for place in (0, 1, 3, 5, 7, 12, 19)]  # of 20, closer together at the start
+    assert rows == [str(steps[index]) for index in (0, 1, 3, 5, 7, 12, 19)]  # of 20, closer together at the start
     assert len(shown) == len(rows) * 5
     assert f"{last[0]['score']:.3f}" in table
 
@@ -137,7 +137,7 @@ def test_a_long_run_makes_a_small_page(tmp_path):
 def test_several_masks_in_one_text(tmp_path, lines):
     texts = ["a [MASK] and a [MASK].", "one [MASK]", "a [MASK] and a [MASK]."]
     samples = [
-        {"text": text, "candidates": [{"token": f"word{place}", "score": 0.5}]} for place, text in enumerate(texts)
+        {"text": text, "candidates": [{"token": f"word{index}", "score": 0.5}]} for index, text in enumerate(texts)
     ]
     content = report_of(tmp_path / "run", [*lines[:30], {"event": "samples", "step": 29, "samples": samples}])
     text = read(content).text
@@ -172,7 +172,9 @@ def finetuned(folder: Path, encoder: Path, num_dev: int, **settings) -> tuple[Fi
     texts = [f"the {animal} {verb}" for animal in ("cat", "dog") for verb in ("sat", "un", "run", "walk", "talk")] * 4
     examples = [TextExample(text, None, "cats" if "cat" in text else "dogs") for text in texts]
     options = {"num_epochs": 4, "batch_size": 8, "learning_rate": 0.01, **settings}
-    run = Finetuning(folder, encoder, "sequence-classification", FinetuningSettings(**options), tell=lambda line: None)
+    run = Finetuning(
+        folder, encoder, "sequence-classification", FinetuningSettings(**options), log_line=lambda line: None
+    )
     return run, run.start(examples, examples[:num_dev])
 
 
@@ -237,7 +239,7 @@ def test_parts_that_were_not_logged_are_left_out(tmp_path, lines):
     report_of(tmp_path / "null", [*lines[:1], {**lines[1], "masked_lm_loss": None, "tokens": None}, *lines[2:50]])
 
 
-def test_a_run_that_still_goes_on_says_how_far_it_is(tmp_path, lines):
+def test_report_of_a_running_run_shows_progress(tmp_path, lines):
     run = read_run(write_run(tmp_path / "run", lines[:200]))
     assert run.end is None
     last = int(run.steps["step"][-1])
@@ -321,7 +323,7 @@ def test_a_step_that_stands_twice_has_its_later_line(tmp_path):
     assert run.steps["step"].tolist() == [1, 2] and run.steps["masked_lm_loss"].tolist() == [7, 8]
 
 
-def test_numbers_that_are_not_finite(tmp_path, lines):
+def test_non_finite_numbers(tmp_path, lines):
     folder = write_run(tmp_path / "run", lines[:50])
     with open(folder / "metrics.jsonl", "a") as handle:
         handle.write('{"event": "step", "step": 60, "masked_lm_loss": NaN, "gradient_norm": Infinity}\n')
@@ -339,7 +341,7 @@ def test_numbers_that_are_not_finite(tmp_path, lines):
 # What is refused
 
 
-def test_what_is_no_run(tmp_path, lines):
+def test_rejects_folders_that_are_not_runs(tmp_path, lines):
     with pytest.raises(UsageError, match="no such run"):
         read_run(tmp_path / "nowhere")
     file = tmp_path / "file"
@@ -442,8 +444,8 @@ def test_leaving_the_plateau_late(tmp_path, lines):
         else line
         for line in with_settings(lines, training={"num_steps": 400})
     ]
-    found = findings_of(read_run(write_run(tmp_path / "run", late)))
-    assert [kind for kind, said in found if "only at step 220, 55.0 % of the run" in said] == ["note"]
+    results = findings_of(read_run(write_run(tmp_path / "run", late)))
+    assert [kind for kind, said in results if "only at step 220, 55.0 % of the run" in said] == ["note"]
 
 
 def test_memorizing(tmp_path, lines):
@@ -451,10 +453,10 @@ def test_memorizing(tmp_path, lines):
     said = warnings_of(tmp_path / "run", with_settings(rising, expected=None))
     assert len(said) == 1 and "Held-out loss rose for" in said[0] and "being memorized" in said[0]
     apart = changed(with_settings(lines, expected=None), "evaluation", masked_lm_loss=lambda loss, done: loss + 0.5)
-    found = findings_of(read_run(write_run(tmp_path / "apart", changed(apart, "step", mask_rate=0.15))))
-    assert any("nats above training loss" in said for _, said in found)
-    found = findings_of(read_run(write_run(tmp_path / "higher rate", changed(apart, "step", mask_rate=0.3))))
-    assert not any("nats above training loss" in said for _, said in found)
+    results = findings_of(read_run(write_run(tmp_path / "apart", changed(apart, "step", mask_rate=0.15))))
+    assert any("nats above training loss" in said for _, said in results)
+    results = findings_of(read_run(write_run(tmp_path / "higher rate", changed(apart, "step", mask_rate=0.3))))
+    assert not any("nats above training loss" in said for _, said in results)
 
 
 def test_diverging(tmp_path, lines):
@@ -481,9 +483,9 @@ def test_the_first_loss(tmp_path, lines):
     high = changed(lines, "step", masked_lm_loss=lambda loss, done: loss + 5 * (done < 0.1))
     assert any("far above it" in said for said in warnings_of(tmp_path / "run", high))
     trained = [line for line in changed(lines, "step", masked_lm_loss=3.0) if line["event"] != "evaluation"]
-    found = findings_of(read_run(write_run(tmp_path / "trained", trained)))
-    assert any("were trained before" in said for _, said in found)
-    assert not any("plateau" in said for _, said in found)
+    results = findings_of(read_run(write_run(tmp_path / "trained", trained)))
+    assert any("were trained before" in said for _, said in results)
+    assert not any("plateau" in said for _, said in results)
 
 
 def test_next_sentence_by_guessing(tmp_path, lines):

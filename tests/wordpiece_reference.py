@@ -82,22 +82,22 @@ def reference_tokens(
 
     No [CLS] or [SEP], and none is read from the text. `strip_accents` None means: as `lowercase`.
     """
-    normal, places = normalize(text, lowercase, strip_accents)
+    normal, indices = normalize(text, lowercase, strip_accents)
     tokens = []
     for number, (start, end) in enumerate(words(normal)):
         for piece, first, last in pieces(normal[start:end], vocab, max_chars_per_word):
-            tokens.append((piece, places[start + first], places[start + last] + 1, number))
+            tokens.append((piece, indices[start + first], indices[start + last] + 1, number))
     return tokens
 
 
 def normalize(text: str, lowercase: bool, strip_accents: bool | None = None) -> Placed:
     """Clean, set CJK characters apart, decompose and drop marks, lower-case: in this order."""
-    normal, places = replace((text, list(range(len(text)))), clean)
+    normal, indices = replace((text, list(range(len(text)))), clean)
     if strip_accents or (strip_accents is None and lowercase):
-        normal, places = replace(decompose((normal, places)), without_mark)
+        normal, indices = replace(decompose((normal, indices)), without_mark)
     if lowercase:
-        normal, places = replace((normal, places), lower_case)
-    return normal, places
+        normal, indices = replace((normal, indices), lower_case)
+    return normal, indices
 
 
 def replace(placed: Placed, rule: Callable[[str], str]) -> Placed:
@@ -105,7 +105,7 @@ def replace(placed: Placed, rule: Callable[[str], str]) -> Placed:
     replaced = [rule(char) for char in placed[0]]
     if "" not in replaced and len("".join(replaced)) == len(replaced):
         return "".join(replaced), placed[1]  # one for one
-    return "".join(replaced), [place for new, place in zip(replaced, placed[1], strict=True) for _ in new]
+    return "".join(replaced), [index for new, index in zip(replaced, placed[1], strict=True) for _ in new]
 
 
 def decompose(placed: Placed) -> Placed:
@@ -124,25 +124,25 @@ def decompose(placed: Placed) -> Placed:
             end += 1
         parts[start:end] = sorted(parts[start:end], key=lambda part: combining_class(part[0]))
         start = end + 1
-    places, number = [], -1
+    indices, number = [], -1
     for _, additional in parts:
         number += not additional
-        places.append(placed[1][number])
-    return "".join(part for part, _ in parts), places
+        indices.append(placed[1][number])
+    return "".join(part for part, _ in parts), indices
 
 
 def words(normal: str) -> list[tuple[int, int]]:
     """Start and end (exclusive) of each word: split at white space, which goes, and around punctuation, each a word."""
-    found, start = [], 0
+    results, start = [], 0
     for position, char in enumerate(normal + " "):
         if not is_border(char):
             continue
         if start < position:
-            found.append((start, position))
+            results.append((start, position))
         if char not in SPACES:
-            found.append((position, position + 1))
+            results.append((position, position + 1))
         start = position + 1
-    return found
+    return results
 
 
 def pieces(word: str, vocab: dict[str, int], max_chars_per_word: int) -> list[tuple[str, int, int]]:
@@ -150,7 +150,7 @@ def pieces(word: str, vocab: dict[str, int], max_chars_per_word: int) -> list[tu
     unknown = [("[UNK]", 0, len(word) - 1)]
     if len(word) > max_chars_per_word:
         return unknown
-    found, start = [], 0
+    results, start = [], 0
     while start < len(word):
         for end in range(len(word), start, -1):
             piece = ("##" if start else "") + word[start:end]
@@ -158,9 +158,9 @@ def pieces(word: str, vocab: dict[str, int], max_chars_per_word: int) -> list[tu
                 break
         else:
             return unknown
-        found.append((piece, start, end - 1))
+        results.append((piece, start, end - 1))
         start = end
-    return found
+    return results
 
 
 @cache

@@ -55,7 +55,9 @@ def _run(
         max_length=settings.max_length, precision=settings.precision, seed=settings.seed,
     )  # fmt: skip
     options = {} if settings.max_answer_length is None else {"max_answer_length": settings.max_answer_length}
-    run = Finetuning(out, model, settings.kind, chosen, options, device="cpu", tell=lambda line: None, resumable=False)
+    run = Finetuning(
+        out, model, settings.kind, chosen, options, device="cpu", log_line=lambda line: None, resumable=False
+    )
     run.start(train)
     return [json.loads(line) for line in (out / "run" / "metrics.jsonl").read_text().splitlines()]
 

@@ -181,11 +181,11 @@ def _print(done: _Evaluation) -> None:
     measured = {} if done.evidence is None else done.evidence.scores
     if sys.stdout.isatty():
         note(f"{done.task}: {done.num_examples} examples")
-        intervals = {name: {"low": found.low, "high": found.high} for name, found in measured.items()}
+        intervals = {name: {"low": results.low, "high": results.high} for name, results in measured.items()}
         emit({"metric": name, "value": value, **intervals.get(name, {})} for name, value in done.metrics.items())
         return
     row: dict[str, Any] = {"task": done.task, "num_examples": done.num_examples, "rows_set_aside": done.num_set_aside}
-    intervals = {name: [found.low, found.high] for name, found in measured.items()}
+    intervals = {name: [results.low, results.high] for name, results in measured.items()}
     emit([row | done.metrics | ({"intervals": intervals} if intervals else {})])
 
 

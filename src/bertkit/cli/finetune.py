@@ -150,7 +150,7 @@ def command(
         settings,
         asked,
         device=device,
-        tell=note,
+        log_line=note,
         files=files,
         num_set_aside=len(set_aside),
         ranks=ranks,

@@ -60,9 +60,9 @@ def read_both(
 def _learnable(kind: type[TextTask], examples: list[Any], *, held_out: bool) -> tuple[list[Any], list[str]]:
     """The examples that can be used, and why the others cannot."""
     set_aside: list[str] = []
-    while found := kind.unusable_examples(examples, held_out=held_out):
-        set_aside += [f"{example.place}: {why}" for example, why in found]
-        hopeless = {id(example) for example, _ in found}
+    while results := kind.unusable_examples(examples, held_out=held_out):
+        set_aside += [f"{example.place}: {why}" for example, why in results]
+        hopeless = {id(example) for example, _ in results}
         examples = [example for example in examples if id(example) not in hopeless]
     return examples, set_aside
 

@@ -77,11 +77,11 @@ def command(
     changes = set or ()
     read = with_length(read_recipe(recipe, changes), num_steps=steps, minutes=minutes, changes=changes)
     inputs = Inputs(tuple(corpus), tuple(held_out or ()), vocab, model, new_head, column)
-    tell = partial(tqdm.write, file=sys.stderr)  # above the bar
-    with stop_signals(tell) as should_stop:
+    log_line = partial(tqdm.write, file=sys.stderr)  # above the bar
+    with stop_signals(log_line) as should_stop:
         ranks = Ranks.from_environment(device)
         run = Pretraining(
-            out, read, inputs, ranks=ranks, tell=tell, device=device, shard=shard, tensorboard=tensorboard
+            out, read, inputs, ranks=ranks, log_line=log_line, device=device, shard=shard, tensorboard=tensorboard
         )
         try:
             reason = run.start(resume=resume, should_stop=should_stop)

@@ -84,7 +84,7 @@ class TextEstimator(BaseEstimator):
         with tempfile.TemporaryDirectory(prefix="bertkit-") as folder:
             run = Finetuning(
                 Path(folder) / "model", self.model, task, settings, options,
-                device=self.device, tell=lambda line: None, resumable=False,
+                device=self.device, log_line=lambda line: None, resumable=False,
             )  # fmt: skip
             self.outcome_ = run.start(train, dev)
             self.model_ = load(run.out, device=self.device)
@@ -97,8 +97,8 @@ class TextEstimator(BaseEstimator):
         items, labels = items_of(X), list_of(y)
         check_lengths(items, labels)
         return [
-            self._example(item, label, f"text {place}")
-            for place, (item, label) in enumerate(zip(items, labels, strict=True))
+            self._example(item, label, f"text {index}")
+            for index, (item, label) in enumerate(zip(items, labels, strict=True))
         ]
 
     def _example(self, item: Any, label: Any, place: str) -> Any:

@@ -67,18 +67,18 @@ class SequenceClassifier(ClassifierMixin, TextEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """(N,) the likeliest classes; (N, C) 0 and 1."""
-        found = self._predictions(X)
+        results = self._predictions(X)
         if self._has_several:
             names = [str(name) for name in self.classes_.tolist()]
-            return np.array([[int(name in one.labels) for name in names] for one in found]).reshape(-1, len(names))
-        places = {str(name): place for place, name in enumerate(self.classes_.tolist())}
-        return self.classes_[[places[one.label] for one in found]]
+            return np.array([[int(name in one.labels) for name in names] for one in results]).reshape(-1, len(names))
+        indices = {str(name): index for index, name in enumerate(self.classes_.tolist())}
+        return self.classes_[[indices[one.label] for one in results]]
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """(N, C) float64, the probability of each class."""
         names = [str(name) for name in self.classes_.tolist()]
-        found = [[one.probabilities[name] for name in names] for one in self._predictions(X)]
-        return np.array(found, np.float64).reshape(-1, len(names))
+        results = [[one.probabilities[name] for name in names] for one in self._predictions(X)]
+        return np.array(results, np.float64).reshape(-1, len(names))
 
     def _examples(self, X: Any, y: Any) -> list[TextExample]:
         items, labels = items_of(X), list_of(y)
@@ -147,15 +147,15 @@ def _check_labels(labels: Sequence[Any], num_classes: int | None) -> None:
     Raises:
         DataError: one is not.
     """
-    for place, label in enumerate(labels):
+    for index, label in enumerate(labels):
         if num_classes is None:
             if not isinstance(label, str | Real | np.bool_) or label != label:
                 raise DataError(
-                    f"text {place}: its label is {label!r:.60}: expected a str or a number, or take the text out"
+                    f"text {index}: its label is {label!r:.60}: expected a str or a number, or take the text out"
                 )
         elif not (isinstance(label, list | tuple) and len(label) == num_classes and all(map(_is_decided, label))):
             raise DataError(
-                f"text {place}: its labels are {label!r:.60}: expected {num_classes} numbers, 1 for each class that it "
+                f"text {index}: its labels are {label!r:.60}: expected {num_classes} numbers, 1 for each class that it "
                 "has and 0 for the others, as scikit-learn's MultiLabelBinarizer makes them of names"
             )
 

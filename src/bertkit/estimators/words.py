@@ -24,8 +24,8 @@ class TokenClassifier(TextEstimator):
 
     def predict(self, X: Any) -> list[list[Any]]:
         """For a list of words its tags; for a text its entities, of plain labels its words, as (start, end, label)."""
-        found = zip(items_of(X), self._predictions(X), strict=True)
-        return [self._spans(one) if isinstance(item, str) else list(one.labels) for item, one in found]
+        results = zip(items_of(X), self._predictions(X), strict=True)
+        return [self._spans(one) if isinstance(item, str) else list(one.labels) for item, one in results]
 
     def predict_proba(self, X: Any) -> list[np.ndarray]:
         """For each text (words, C) float64, the probability of each label of ``classes_``.
@@ -41,7 +41,7 @@ class TokenClassifier(TextEstimator):
             return np.split(np.exp(scores), np.cumsum([len(of_text) for of_text in words])[:-1])
 
         parts = self.model_.predict_stream(items_of(X), report=PredictReport(), decode=decode)
-        return [found for _, of_part in parts for found in of_part]
+        return [results for _, of_part in parts for results in of_part]
 
     def score(self, X: Any, y: Any) -> float:
         """The F1 of entities, of plain labels the accuracy. A tag that was never learned is one that was not found."""

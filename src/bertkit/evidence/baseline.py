@@ -105,8 +105,8 @@ def _classes(train_vectors: Any, targets: np.ndarray, vectors: Any) -> np.ndarra
         return np.full(vectors.shape[0], targets[0])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of few examples for many labels, which the curve begins with
-        found = LogisticRegression(C=_INVERSE_REGULARIZATION, max_iter=300).fit(train_vectors, targets)
-    return found.predict(vectors)
+        results = LogisticRegression(C=_INVERSE_REGULARIZATION, max_iter=300).fit(train_vectors, targets)
+    return results.predict(vectors)
 
 
 def _most_frequent_tags(
@@ -114,9 +114,9 @@ def _most_frequent_tags(
 ) -> np.ndarray:
     """(W,) int64, well-formed as the model's; the more frequent a tag is with a word, the likelier."""
     numbers: dict[str, int] = {}
-    places = np.array([numbers.setdefault(word, len(numbers)) for word in _words(train)], np.int64)
+    indices = np.array([numbers.setdefault(word, len(numbers)) for word in _words(train)], np.int64)
     shape = len(numbers) + 1, len(task.label_names)
-    counts = np.bincount(places * shape[1] + targets, minlength=shape[0] * shape[1]).reshape(shape)
+    counts = np.bincount(indices * shape[1] + targets, minlength=shape[0] * shape[1]).reshape(shape)
     counts[-1] = counts.sum(axis=0)  # of words that training does not have
     shares = counts / counts.sum(axis=1, keepdims=True)
     scores = np.log(shares + _UNSEEN)[[numbers.get(word, -1) for word in _words(examples)]]

@@ -58,17 +58,17 @@ class Calibration:
 
 def calibration_of(outcomes: Outcomes) -> Calibration | None:
     """None for a task without probabilities, or where no word was read."""
-    found = _judgments(outcomes)
-    if found is None or not len(found.targets):
+    results = _judgments(outcomes)
+    if results is None or not len(results.targets):
         return None
-    confidence, right = found.confidence(found.logits), found.right
+    confidence, right = results.confidence(results.logits), results.right
     return Calibration(
-        found.name,
-        len(found.targets),
+        results.name,
+        len(results.targets),
         _bins(confidence, right),
         expected_calibration_error(confidence, right),
-        mean_loss(found.logits, found.targets),
-        _scaled(found) if len(outcomes.examples) >= FEWEST_EXAMPLES else None,
+        mean_loss(results.logits, results.targets),
+        _scaled(results) if len(outcomes.examples) >= FEWEST_EXAMPLES else None,
     )
 
 
@@ -106,15 +106,15 @@ def _judgments(outcomes: Outcomes) -> _Judgements | None:
 
 def expected_calibration_error(confidence: np.ndarray, right: np.ndarray) -> float:
     """The mean distance of a bin's accuracy from its confidence, each bin counting by its judgments."""
-    places = _places(confidence)
-    apart = np.bincount(places, right, NUM_BINS) - np.bincount(places, confidence, NUM_BINS)
+    indices = _bins_of(confidence)
+    apart = np.bincount(indices, right, NUM_BINS) - np.bincount(indices, confidence, NUM_BINS)
     return float(np.abs(apart).sum() / len(confidence))
 
 
 def mean_loss(logits: np.ndarray, targets: np.ndarray) -> float:
     """Mean negative log-likelihood, nats."""
-    found = _softmax(logits)[np.arange(len(targets)), targets]
-    return float(-np.log(np.maximum(found, _SMALLEST)).mean())
+    results = _softmax(logits)[np.arange(len(targets)), targets]
+    return float(-np.log(np.maximum(results, _SMALLEST)).mean())
 
 
 def fitted_temperature(logits: np.ndarray, targets: np.ndarray) -> float:
@@ -149,16 +149,16 @@ def _scaled(found: _Judgements) -> Temperature | None:
 
 
 def _bins(confidence: np.ndarray, right: np.ndarray) -> list[Bin]:
-    places, bins = _places(confidence), []
-    for place in np.unique(places):
-        inside = places == place
+    indices, bins = _bins_of(confidence), []
+    for index in np.unique(indices):
+        inside = indices == index
         number, num_right = int(inside.sum()), int(right[inside].sum())
         interval = wilson_interval(num_right, number)
         bins.append(Bin(float(confidence[inside].mean()), num_right / number, *interval, number))
     return bins
 
 
-def _places(confidence: np.ndarray) -> np.ndarray:
+def _bins_of(confidence: np.ndarray) -> np.ndarray:
     return np.minimum((confidence * NUM_BINS).astype(np.int64), NUM_BINS - 1)
 
 

@@ -174,11 +174,11 @@ def _labels(scoring: Scoring, rows: np.ndarray) -> list[LabelRow]:
     if not scoring.labels:
         return []
     counts = scoring.counts(rows, np.ones((1, len(rows))))[:, 0].astype(np.int64)
-    found = label_scores(scoring.labels, *counts)
+    results = label_scores(scoring.labels, *counts)
     intervals = bootstrap_f1(scoring, rows).T.tolist()
     return [
         LabelRow(one.label, one.precision, one.recall, one.f1, (low, high), one.support, number)
-        for one, (low, high), number in zip(found, intervals, counts[2].tolist(), strict=True)
+        for one, (low, high), number in zip(results, intervals, counts[2].tolist(), strict=True)
     ]
 
 
@@ -194,7 +194,7 @@ def _confusions(outcomes: Outcomes) -> Confusions | None:
     order = np.argsort(-wrong, axis=None, kind="stable")[:_NUM_CONFUSIONS]
     most = [
         Confusion(labels[true], labels[said], int(wrong[true, said]))
-        for true, said in zip(*(place.tolist() for place in np.unravel_index(order, wrong.shape)), strict=True)
+        for true, said in zip(*(index.tolist() for index in np.unravel_index(order, wrong.shape)), strict=True)
         if wrong[true, said]
     ]
     return Confusions("examples" if outcomes.was_read is None else "words", labels, counts.tolist(), most)

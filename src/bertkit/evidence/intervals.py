@@ -125,10 +125,10 @@ def _portions(num_draws: int, size: int) -> Iterator[int]:
 
 
 def _measured(values: dict[str, np.ndarray], draws: list[dict[str, np.ndarray]]) -> dict[str, Measured]:
-    found = {}
+    results = {}
     for name, value in values.items():
         drawn = np.concatenate([draw[name] for draw in draws])
         drawn = drawn[~np.isnan(drawn)]  # such as the correlation of a draw in which all numbers are one
         low, high = np.percentile(drawn, _ENDS) if len(drawn) else (math.nan, math.nan)
-        found[name] = Measured(float(value[0]), float(low), float(high))
-    return found
+        results[name] = Measured(float(value[0]), float(low), float(high))
+    return results

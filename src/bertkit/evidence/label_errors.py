@@ -69,9 +69,9 @@ def label_errors_of(outcomes: Outcomes) -> LabelErrors:
         columns = [
             np.stack([1 - probabilities[:, label], probabilities[:, label]], axis=1) for label in range(len(names))
         ]
-        found = [confident_labels(*part) for part in zip(columns, targets.T.astype(np.int64), strict=True)]
+        results = [confident_labels(*part) for part in zip(columns, targets.T.astype(np.int64), strict=True)]
         margins = [
-            _margins(*part) for part in zip(columns, targets.T.astype(np.int64), found, strict=True)
+            _margins(*part) for part in zip(columns, targets.T.astype(np.int64), results, strict=True)
         ]  # of each label
         order = _likeliest(np.concatenate(margins))
         shown = []
@@ -88,18 +88,18 @@ def label_errors_of(outcomes: Outcomes) -> LabelErrors:
     _, first = np.unique(outcomes.example_of[read[order]], return_index=True)  # of each text one word
     shown = [
         _error(
-            outcomes, int(read[place]), names[given[place]], names[likely[place]],
-            known[place, given[place]], known[place, likely[place]],
+            outcomes, int(read[index]), names[given[index]], names[likely[index]],
+            known[index, given[index]], known[index, likely[index]],
         )
-        for place in order[np.sort(first)][:NUM_SHOWN]
+        for index in order[np.sort(first)][:NUM_SHOWN]
     ]  # fmt: skip
     return LabelErrors(len(read), len(order), shown)
 
 
 def _margins(probabilities: np.ndarray, given: np.ndarray, likely: np.ndarray) -> np.ndarray:
     """(U,) by how much the given label is less likely than the one found, negated; NaN where that is no other."""
-    places = np.arange(len(given))
-    margins = probabilities[places, given] - probabilities[places, likely]
+    indices = np.arange(len(given))
+    margins = probabilities[indices, given] - probabilities[indices, likely]
     return np.where((likely < 0) | (likely == given), np.nan, margins)
 
 

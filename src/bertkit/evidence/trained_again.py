@@ -50,10 +50,10 @@ def seeds_of(
         UsageError: a model of another task or with other labels.
     """
     names, of_models = ["this model"], [{name: score.value for name, score in scores.items()}]
-    for name, found in _judged(model, outcomes, others, progress):
+    for name, results in _judged(model, outcomes, others, progress):
         names.append(name)
-        of_models.append({metric: score.value for metric, score in found.items()})
-    by_metric = {metric: [found[metric] for found in of_models] for metric in of_models[0]}
+        of_models.append({metric: score.value for metric, score in results.items()})
+    by_metric = {metric: [results[metric] for results in of_models] for metric in of_models[0]}
     return Seeds(names, by_metric, {metric: _spread(values) for metric, values in by_metric.items()})
 
 
@@ -67,7 +67,7 @@ def sizes_of(
     """
     sizes = sorted(smaller)
     judged = _judged(model, outcomes, [smaller[size] for size in sizes], progress)
-    return [SizeScore(size, found[metric]) for size, (_, found) in zip(sizes, judged, strict=True)]
+    return [SizeScore(size, results[metric]) for size, (_, results) in zip(sizes, judged, strict=True)]
 
 
 def _judged(

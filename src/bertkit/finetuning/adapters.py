@@ -162,8 +162,8 @@ def _update_of(module: nn.Linear) -> LowRankUpdate:
 
 
 def _taken(tensors: dict[str, Tensor], name: str, shape: tuple[int, ...], folder: Path) -> Tensor:
-    found = tensors.pop(name, None)
-    if found is None or tuple(found.shape) != shape:
-        has = "lacks it" if found is None else f"has {list(found.shape)}"
+    results = tensors.pop(name, None)
+    if results is None or tuple(results.shape) != shape:
+        has = "lacks it" if results is None else f"has {list(results.shape)}"
         raise CheckpointError(f"{folder / _WEIGHTS}: expected {name} of shape {list(shape)}, it {has}")
-    return found
+    return results

@@ -18,7 +18,7 @@ from bertkit.tokenizer.layout import Layout
 from bertkit.training import without_dropout
 
 
-def model_to_train(name: str, task: TextTask, settings: FinetuningSettings, tell: Callable[[str], None]) -> Model:
+def model_to_train(name: str, task: TextTask, settings: FinetuningSettings, log_line: Callable[[str], None]) -> Model:
     """The encoder of a published model with a new head for the task, on the CPU.
 
     Raises:
@@ -31,7 +31,7 @@ def model_to_train(name: str, task: TextTask, settings: FinetuningSettings, tell
     except MissingHeadError:  # without a pooler
         new.append("pooler")
         model = load(name, heads=new[:1], new=new, label_names=task.label_names, device="cpu", seed=settings.seed)
-        tell(f"{name} has no pooler: a new one is trained")
+        log_line(f"{name} has no pooler: a new one is trained")
     vectors = replace(model.sentence_settings, normalize=True) if task.of_vectors else None
     model.checkpoint.sentence, model.checkpoint.problem_type = vectors, task.problem_type
     longest = model.config.max_position_embeddings
@@ -70,8 +70,8 @@ def rate_factor(num_layers: int, layer_decay: float) -> Callable[[str], float]:
 
 
 def _layer_of(name: str, default: int) -> int:
-    found = re.search(r"\blayers\.(\d+)\.", name)
-    return default if found is None else int(found.group(1))
+    match = re.search(r"\blayers\.(\d+)\.", name)
+    return default if match is None else int(match.group(1))
 
 
 def fit_head(model: Model, data: LabeledEncodings) -> None:

@@ -79,7 +79,7 @@ class Finetuning:
     settings: FinetuningSettings = field(default_factory=FinetuningSettings)
     options: Mapping[str, Any] = field(default_factory=dict)
     device: str = "auto"
-    tell: Callable[[str], None] = tqdm.write  # gets lines for a person
+    log_line: Callable[[str], None] = tqdm.write  # gets lines for a person
     files: Mapping[str, Path] = field(default_factory=dict)  # of "training" and "dev" examples, for the model's card
     num_set_aside: int = 0  # rows of them that could not be used, for the card too
     resumable: bool = True  # keep a checkpoint for each epoch; else only of the best
@@ -104,7 +104,7 @@ class Finetuning:
         """
         run = replace(self, settings=self._complete_settings(len(train)))
         if not self.ranks.is_first:
-            run.tell = lambda line: None
+            run.log_line = lambda line: None
         return run._start(train, dev, resume=resume, should_stop=should_stop)
 
     def _complete_settings(self, num_examples: int) -> FinetuningSettings:
@@ -166,7 +166,7 @@ class Finetuning:
         self._write_card(model, facts, intervals, outcome, train[0])
         self._save(model, outcome)
         if self.compare:
-            self.tell(comparison(self._best_by(model.trained.task), outcome.metrics, outcome.baselines))
+            self.log_line(comparison(self._best_by(model.trained.task), outcome.metrics, outcome.baselines))
         return outcome
 
     def baselines(self, model: Model, train: Sequence[Any], dev: Sequence[Any]) -> dict[str, float]:
@@ -199,21 +199,21 @@ class Finetuning:
 
     def _model(self, train: Sequence[Any]) -> Model:
         """The model as it is at the start, or in the last checkpoint."""
-        found = checkpoints(self._run)
-        if found and self.settings.lora_rank is None:
-            return load(found[-1] / "model", device="cpu")
+        results = checkpoints(self._run)
+        if results and self.settings.lora_rank is None:
+            return load(results[-1] / "model", device="cpu")
         task = task_kind(self.task).of_examples(train, self.options)
-        return model_to_train(str(self.model), task, self.settings, self.tell)
+        return model_to_train(str(self.model), task, self.settings, self.log_line)
 
     def _choose_what_learns(self, model: Model) -> None:
-        settings, found = self.settings, checkpoints(self._run)
+        settings, results = self.settings, checkpoints(self._run)
         if settings.lora_rank is None:
             freeze(model, settings.frozen_layers)
             model.mark_trained()
             return
         add_adapters(model, settings.lora_rank, settings.lora_alpha, settings.seed)
-        if found:
-            read_adapter(model, found[-1] / "model" / "adapter")
+        if results:
+            read_adapter(model, results[-1] / "model" / "adapter")
 
     def _write(self, model: Model, folder: Path, parameters: Mapping[str, Tensor] | None = None) -> None:
         """Write the model's directory; with adapters the merged model, and in it the adapters alone.
@@ -264,7 +264,7 @@ class Finetuning:
             model.network, task, feed, settings, optimizer, self._run,
             save_model=lambda folder, parameters: self._write(model, folder),
             state=state, best_by=best_by, evaluate=evaluate if dev else None,
-            higher_is_better=higher_is_better(best_by), patience=self.settings.patience, tell=self.tell,
+            higher_is_better=higher_is_better(best_by), patience=self.settings.patience, log_line=self.log_line,
             ranks=self.ranks, should_stop=should_stop,
         )  # fmt: skip
 
@@ -275,12 +275,12 @@ class Finetuning:
         return best_by
 
     def _state(self, model: Model, optimizer: CombinedOptimizer) -> TrainingState:
-        found = checkpoints(self._run)
-        if not found:
+        results = checkpoints(self._run)
+        if not results:
             return TrainingState()
-        state = load_state(found[-1], model.network, optimizer)
+        state = load_state(results[-1], model.network, optimizer)
         for line in (f"going on after step {state.step}", *differences(state, self.ranks.num_ranks)):
-            self.tell(line)
+            self.log_line(line)
         return state
 
     def _finish(self, model: Model, data: LabeledEncodings, outcome: Outcome) -> None:
@@ -354,7 +354,7 @@ class Finetuning:
             raise CheckpointError(
                 f"{path} is missing, which tells how this run ended: load its model, or train it anew"
             )
-        self.tell(f"{self.out} has ended before")
+        self.log_line(f"{self.out} has ended before")
         reason, step = member(content, "reason", str, path), member(content, "step", int, path)
         best_step = member(content, "best_step", int, path)
         metrics, baselines = load(self.out, device="cpu").trained.metrics, member(content, "baselines", dict, path, {})

@@ -56,7 +56,7 @@ def sweep(
         name = _name(point)
         if name in results:
             continue
-        run.tell(f"run {number} of {len(points)}: {name.replace('_', ' ')}")
+        run.log_line(f"run {number} of {len(points)}: {name.replace('_', ' ')}")
         one = replace(run, out=folder / "runs" / name, settings=replace(run.settings, **point), compare=False)
         outcome = one.start(train, dev, resume=one.out.exists(), should_stop=should_stop)
         if outcome.reason == "stopped":
@@ -73,9 +73,9 @@ def sweep(
         shutil.copytree(folder / "runs" / best, whole, dirs_exist_ok=True)
         for name in (GRID, "sweep.json"):
             shutil.copy(folder / name, whole / "run" / name)
-    run.tell(f"the best by {best_by}: {best.replace('_', ' ')}")
+    run.log_line(f"the best by {best_by}: {best.replace('_', ' ')}")
     outcome = _outcome(results[best])
-    run.tell(comparison(best_by, outcome.metrics, outcome.baselines))
+    run.log_line(comparison(best_by, outcome.metrics, outcome.baselines))
     return outcome
 
 

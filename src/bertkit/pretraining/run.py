@@ -80,13 +80,13 @@ class Inputs:
 
 @dataclass
 class Pretraining:
-    """One run in its folder ``run``; ``tell`` is called with lines of text for the user."""
+    """One run in its folder ``run``; ``log_line`` is called with lines of text for the user."""
 
     run: Path
     recipe: Recipe
     inputs: Inputs
     ranks: Ranks = field(default_factory=Ranks)
-    tell: Callable[[str], None] = tqdm.write
+    log_line: Callable[[str], None] = tqdm.write
     device: str = "auto"
     shard: bool = False  # leave each rank with a shard of every parameter
     tensorboard: bool = False
@@ -146,8 +146,8 @@ class Pretraining:
             state=self.state,
             evaluate=judge,
             best_by="masked_lm_loss",
-            sample=partial(_samples, model, self.recipe.samples, self.tell),
-            tell=self.tell,
+            sample=partial(_samples, model, self.recipe.samples, self.log_line),
+            log_line=self.log_line,
             ranks=self.ranks,
             should_stop=should_stop,
             tensorboard=self.tensorboard,
@@ -216,7 +216,7 @@ class Pretraining:
             texts = texts_of(self.inputs.corpus, self.recipe.data.layout, self.inputs.column)
             domain_words = find_domain_words(model.tokenizer, texts, num_words=self.recipe.vocabulary.add_words)
             words = [one.word for one in domain_words]
-            self.tell(f"added {len(words):,} words to the vocabulary: {', '.join(words[:8])}, ...")
+            self.log_line(f"added {len(words):,} words to the vocabulary: {', '.join(words[:8])}, ...")
             model.extend_vocabulary(words)
         return model
 
@@ -226,7 +226,7 @@ class Pretraining:
         if not learned.is_file() and self.ranks.is_first:
             learn_vocabulary(
                 self.inputs.corpus, self.recipe.vocabulary, learned, self.recipe.data.layout, self.inputs.column,
-                self.tell,
+                self.log_line,
             )  # fmt: skip
         self.ranks.wait()
         return Tokenizer.from_vocab(learned, lowercase=self.recipe.vocabulary.lowercase)
@@ -239,9 +239,9 @@ class Pretraining:
         if self.ranks.is_first:
             corpus, held_out = shards()
             if unused := text_not_used(corpus, self.run / "shard"):
-                self.tell(f"corpus: {unused}")
+                self.log_line(f"corpus: {unused}")
             if inputs.held_out and (unused := text_not_used(held_out, self.run / "held-out")):
-                self.tell(f"held-out files: {unused}")
+                self.log_line(f"held-out files: {unused}")
         self.ranks.wait()
         return shards()
 
@@ -251,9 +251,9 @@ class Pretraining:
             return TrainingState()
         state = load_state(saved[-1], network, optimizer)
         if self.ranks.is_first:
-            self.tell(f"resuming after step {state.step}, from {saved[-1]}")
+            self.log_line(f"resuming after step {state.step}, from {saved[-1]}")
             for line in differences(state, self.ranks.num_ranks):
-                self.tell(line)
+                self.log_line(line)
         return state
 
     def _log_start(self, model: Model, shard: TokenShard, held_out: TokenShard, feed: PretrainingFeed) -> None:
@@ -262,7 +262,7 @@ class Pretraining:
         corpus, share = corpus_facts(shard), feed.random_share()
         if share is not None:
             corpus["random_pair_share"] = share
-            self.tell(f"{100 * share:.1f} % of the sentence pairs are random, the others are consecutive")
+            self.log_line(f"{100 * share:.1f} % of the sentence pairs are random, the others are consecutive")
         log = MetricsLog(self.run)
         log.write(
             "start", self.state.step, time=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -282,7 +282,7 @@ def _text_settings(record: dict[str, Any]) -> list[Any]:
     return [inputs, record["recipe"].get("vocabulary"), *decisive, data.get("sentence_pairs") == "none"]
 
 
-def _samples(model: Model, texts: Sequence[str], tell: Callable[[str], None]) -> dict[str, Any]:
+def _samples(model: Model, texts: Sequence[str], log_line: Callable[[str], None]) -> dict[str, Any]:
     """The model's current predictions for the masks of texts, without dropout; also reported, one line per mask."""
     filled = []
     with without_dropout(model.network):
@@ -290,5 +290,5 @@ def _samples(model: Model, texts: Sequence[str], tell: Callable[[str], None]) ->
             for mask in model.fill_mask(text, top_k=5):
                 candidates = [{"token": one.token, "score": round(one.score, 4)} for one in mask.candidates]
                 filled.append({"text": text, "candidates": candidates})
-                tell(f"    {text}  {', '.join(one.token for one in mask.candidates)}")
+                log_line(f"    {text}  {', '.join(one.token for one in mask.candidates)}")
     return {"samples": filled}

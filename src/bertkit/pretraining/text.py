@@ -37,10 +37,10 @@ def learn_vocabulary(
     path: Path,
     layout: TextLayoutSetting,
     column: str | None,
-    tell: Callable[[str], None],
+    log_line: Callable[[str], None],
 ) -> None:
     """Train a vocabulary on the corpus and write it as a vocab.txt."""
-    tell(f"training a vocabulary of {settings.size:,} entries on {', '.join(map(str, corpus))}")
+    log_line(f"training a vocabulary of {settings.size:,} entries on {', '.join(map(str, corpus))}")
     vocabulary = train_vocabulary(
         texts_of(corpus, layout, column), vocab_size=settings.size, lowercase=settings.lowercase
     )

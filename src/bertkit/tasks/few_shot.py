@@ -68,13 +68,13 @@ class ContrastFeed(LabeledFeed):
 @compiled
 def _partners(labels, order, starts, texts, draws, seed, epoch):
     """(n,) int64: for each of (n,) ``texts`` another one of its label, by the number of its draw."""
-    found = np.empty(len(texts), np.int64)
+    results = np.empty(len(texts), np.int64)
     for i in range(len(texts)):
         label = labels[texts[i]]
         num_others = starts[label + 1] - starts[label] - 1
-        place = starts[label] + below(key_of(seed ^ _PARTNER, epoch, draws[i]), 0, num_others)
-        found[i] = order[place + 1] if order[place] >= texts[i] else order[place]
-    return found
+        index = starts[label] + below(key_of(seed ^ _PARTNER, epoch, draws[i]), 0, num_others)
+        results[i] = order[index + 1] if order[index] >= texts[i] else order[index]
+    return results
 
 
 @dataclass(frozen=True)

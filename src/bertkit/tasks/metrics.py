@@ -97,18 +97,18 @@ def _correlation(weights: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarra
     (x_spread, both), (_, y_spread) = [[(weights * a * b).sum(axis=1) for b in moved] for a in moved]
     sizes = [(weights * values**2).sum(axis=1) for values in (x, y)]
     varies = (x_spread > _CONSTANT * sizes[0]) & (y_spread > _CONSTANT * sizes[1])
-    found = np.divide(both, np.sqrt(x_spread * y_spread), out=np.full(len(both), np.nan), where=varies)
-    return np.clip(found, -1.0, 1.0)
+    results = np.divide(both, np.sqrt(x_spread * y_spread), out=np.full(len(both), np.nan), where=varies)
+    return np.clip(results, -1.0, 1.0)
 
 
 def _ranks(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """(R, G) ranks of (G,) values, each standing as often as (R, G) weights say; those of equal values are their
     mean."""
-    different, place = np.unique(values, return_inverse=True)
-    order = np.argsort(place, kind="stable")
-    starts = np.searchsorted(place[order], np.arange(len(different)))
+    different, index = np.unique(values, return_inverse=True)
+    order = np.argsort(index, kind="stable")
+    starts = np.searchsorted(index[order], np.arange(len(different)))
     number = np.add.reduceat(weights[:, order], starts, axis=1)  # (R, different values)
-    return (np.cumsum(number, axis=1) - (number - 1) / 2)[:, place]
+    return (np.cumsum(number, axis=1) - (number - 1) / 2)[:, index]
 
 
 def ratio(part: ArrayLike, whole: ArrayLike) -> np.ndarray:

@@ -199,9 +199,9 @@ class QuestionAnswering(TextTask):
         for number, example in enumerate(examples):
             own = slice(windows.cu_windows[number], windows.cu_windows[number + 1])
             answers = _answers_of(example)
-            found = _tokens_of(example, answers[0], encodings, offsets, windows, own) if answers else None
-            if found is not None:
-                first, last = found
+            results = _tokens_of(example, answers[0], encodings, offsets, windows, own) if answers else None
+            if results is not None:
+                first, last = results
                 begins, length = windows.begins[own], windows.length[own]
                 whole = (begins <= first) & (last < begins + length)
                 shift = windows.first[own] - encodings.cu_seqlens[:-1][own] - begins
@@ -227,14 +227,14 @@ class QuestionAnswering(TextTask):
         windows = windows_of(encodings, len(examples))
         offsets = _offsets(examples, encodings, windows)
         scores = np.where(offsets[:, :1] < offsets[:, 1:], logits, -np.inf)  # no answer begins or ends at white space
-        found = best_spans(scores[:, 0], scores[:, 1], windows, self.max_answer_length, self.num_candidates)
+        results = best_spans(scores[:, 0], scores[:, 1], windows, self.max_answer_length, self.num_candidates)
         none = logits[encodings.cu_seqlens[:-1]].astype(np.float64).sum(axis=1)  # of [CLS]
         none = np.minimum.reduceat(none, windows.cu_windows[:-1]) if len(examples) else none
-        totals = np.logaddexp(found.totals, none) if self.no_answer else found.totals
+        totals = np.logaddexp(results.totals, none) if self.no_answer else results.totals
         predictions = []
         for number, example in enumerate(examples):
-            candidates = _candidates(example, number, found, float(totals[number]), offsets)
-            margin = float(none[number] - found.scores[number, 0]) if candidates else 0.0
+            candidates = _candidates(example, number, results, float(totals[number]), offsets)
+            margin = float(none[number] - results.scores[number, 0]) if candidates else 0.0
             answered = candidates and not (self.no_answer and margin > self.no_answer_threshold)
             probability = float(np.exp(none[number] - totals[number])) if self.no_answer else 0.0
             predictions.append(AnswerPrediction(candidates[0] if answered else None, candidates, probability, margin))

@@ -19,7 +19,7 @@ from bertkit.tasks.examples import TextExample
 from bertkit.tasks.reading.texts import LabelKind
 from bertkit.tasks.scoring import Numbers
 from bertkit.tasks.task import Loss, Option
-from bertkit.tasks.texts import OfTexts, mean_over_windows, names_of, place_of_name
+from bertkit.tasks.texts import OfTexts, index_of_name, mean_over_windows, names_of
 from bertkit.tokenizer import Encodings
 
 
@@ -129,17 +129,17 @@ class Regression(_OneNumber):
 
     def targets(self, examples: Sequence[TextExample]) -> np.ndarray:
         """(N,) float32."""
-        found = np.empty(len(examples), np.float32)
+        results = np.empty(len(examples), np.float32)
         for i, example in enumerate(examples):
             if isinstance(example.label, tuple) or example.label is None:
                 raise example.error(f"its score is {example.label!r}: expected a number")
             try:
-                found[i] = float(example.label)
+                results[i] = float(example.label)
             except (TypeError, ValueError):
                 raise example.error(f"its score is {example.label!r}: expected a number") from None
-            if not math.isfinite(found[i]):
+            if not math.isfinite(results[i]):
                 raise example.error(f"its score is {example.label}: expected a finite number, or take the row out")
-        return found
+        return results
 
     def decode(
         self, examples: Sequence[TextExample], encodings: Encodings, logits: np.ndarray
@@ -187,10 +187,10 @@ class OrdinalRegression(_OneNumber):
             DataError: labels that are no numbers, without "levels"; or fewer than two.
         """
         cls.check_options(options)
-        found = names_of(examples)
-        levels = tuple(options.get("levels") or found)
+        results = names_of(examples)
+        levels = tuple(options.get("levels") or results)
         if not options.get("levels"):
-            for name, having in found.items():
+            for name, having in results.items():
                 if not _is_number(name):
                     raise having[0].error(
                         f"the level {name!r} is no number: give the levels in their order, from the lowest"
@@ -203,20 +203,23 @@ class OrdinalRegression(_OneNumber):
 
     def targets(self, examples: Sequence[TextExample]) -> np.ndarray:
         """(N,) float32, 0 for the lowest level, 1 for the next, ..."""
-        numbers, found = {name: number for number, name in enumerate(self.levels)}, np.empty(len(examples), np.float32)
+        numbers, results = (
+            {name: number for number, name in enumerate(self.levels)},
+            np.empty(len(examples), np.float32),
+        )
         for i, example in enumerate(examples):
             if not isinstance(example.label, str):
                 raise example.error(f"its level is {example.label!r}: expected one of {', '.join(self.levels)}")
-            found[i] = place_of_name(numbers, example.label, example)
-        return found
+            results[i] = index_of_name(numbers, example.label, example)
+        return results
 
     def decode(
         self, examples: Sequence[TextExample], encodings: Encodings, logits: np.ndarray
     ) -> list[LevelPrediction]:
         """The level nearest to the mean number of a text's windows."""
         scores = self._scores(encodings, logits)
-        places = np.clip(np.rint(scores), 0, len(self.levels) - 1).astype(int).tolist()
-        return [LevelPrediction(self.levels[place], score) for place, score in zip(places, scores, strict=True)]
+        indices = np.clip(np.rint(scores), 0, len(self.levels) - 1).astype(int).tolist()
+        return [LevelPrediction(self.levels[index], score) for index, score in zip(indices, scores, strict=True)]
 
 
 def _is_number(name: str) -> bool:

@@ -55,7 +55,7 @@ class OneLabel(Scoring):
         return np.stack([targets, predicted], axis=1)
 
     def counts(self, rows, weights):
-        true, predicted = (np.arange(len(self.labels)) == rows[:, place, None] for place in (0, 1))
+        true, predicted = (np.arange(len(self.labels)) == rows[:, index, None] for index in (0, 1))
         return np.stack([weights @ part for part in (true & predicted, true, predicted)])
 
     def results(self, rows, weights):
@@ -142,11 +142,11 @@ class EntityLabels(Scoring):
         words = np.bincount(example_of, minlength=num_examples)
         right = np.bincount(example_of, targets == predicted, num_examples)
         cu_words = np.append(0, np.cumsum(words))
-        true, found = (self.tags.entities(labels, cu_words) for labels in (targets, predicted))
-        both, times = np.unique(np.concatenate([true, found]), axis=0, return_counts=True)
+        true, results = (self.tags.entities(labels, cu_words) for labels in (targets, predicted))
+        both, times = np.unique(np.concatenate([true, results]), axis=0, return_counts=True)
         of_types = [
             _per_example(some[:, 2], example_of[some[:, 0]], num_examples, len(self.labels))
-            for some in (both[times == 2], true, found)
+            for some in (both[times == 2], true, results)
         ]
         return np.concatenate([*of_types, words[:, None], right[:, None].astype(np.int64)], axis=1)
 

@@ -21,7 +21,7 @@ from bertkit.tasks.examples import TextExample
 from bertkit.tasks.reading.texts import LabelKind
 from bertkit.tasks.scoring import OneLabel, SeveralLabels
 from bertkit.tasks.task import Loss
-from bertkit.tasks.texts import OfTexts, mean_over_windows, names_of, place_of_name
+from bertkit.tasks.texts import OfTexts, index_of_name, mean_over_windows, names_of
 from bertkit.tokenizer import Encodings
 
 _SMALLEST = 1e-16  # probability, in the loss of predictions
@@ -60,12 +60,12 @@ class _Classification(OfTexts, Weighted):
             DataError: fewer than two labels, or one that only one example has.
         """
         cls.check_options(options)
-        found = names_of(examples)
+        results = names_of(examples)
         for example, why in cls.unusable_examples(examples):
             raise example.error(why)
-        cls._check_names(found)
-        balanced = cls._balanced(np.array([len(having) for having in found.values()]), len(examples))
-        names = tuple(found)
+        cls._check_names(results)
+        balanced = cls._balanced(np.array([len(having) for having in results.values()]), len(examples))
+        names = tuple(results)
         return cls(label_names=names, **weights_asked_for(options, names, balanced))
 
     @classmethod
@@ -122,12 +122,12 @@ class SequenceClassification(OneOfClasses, _Classification):
 
     def targets(self, examples: Sequence[TextExample]) -> np.ndarray:
         """(N,) int64."""
-        numbers, found = self._numbers, np.empty(len(examples), np.int64)
+        numbers, results = self._numbers, np.empty(len(examples), np.int64)
         for i, example in enumerate(examples):
             if not isinstance(example.label, str):
                 raise example.error(f"its label is {example.label!r}: expected one of {', '.join(numbers)}")
-            found[i] = place_of_name(numbers, example.label, example)
-        return found
+            results[i] = index_of_name(numbers, example.label, example)
+        return results
 
     def decode(
         self, examples: Sequence[TextExample], encodings: Encodings, logits: np.ndarray
@@ -136,8 +136,8 @@ class SequenceClassification(OneOfClasses, _Classification):
         probabilities = torch.from_numpy(mean_over_windows(encodings, logits)).double().softmax(-1).numpy()
         best = probabilities.argmax(axis=1).tolist()
         return [
-            LabelPrediction(self.label_names[place], dict(zip(self.label_names, row, strict=True)))
-            for place, row in zip(best, probabilities.tolist(), strict=True)
+            LabelPrediction(self.label_names[index], dict(zip(self.label_names, row, strict=True)))
+            for index, row in zip(best, probabilities.tolist(), strict=True)
         ]
 
     def predicted(self, predictions: Sequence[LabelPrediction]) -> np.ndarray:
@@ -156,8 +156,8 @@ class SequenceClassification(OneOfClasses, _Classification):
 
     def losses(self, truth: np.ndarray, predictions: Sequence[LabelPrediction]) -> np.ndarray:
         """(N,) negative log-likelihood, nats."""
-        found = _probabilities(predictions, self.label_names)[np.arange(len(truth)), truth]
-        return -np.log(np.maximum(found, _SMALLEST))
+        results = _probabilities(predictions, self.label_names)[np.arange(len(truth)), truth]
+        return -np.log(np.maximum(results, _SMALLEST))
 
 
 @dataclass(frozen=True)
@@ -204,13 +204,13 @@ class MultiLabelClassification(_Classification):
 
     def targets(self, examples: Sequence[TextExample]) -> np.ndarray:
         """(N, C) float32, 1 for each label that an example has."""
-        numbers, found = self._numbers, np.zeros((len(examples), len(self.label_names)), np.float32)
+        numbers, results = self._numbers, np.zeros((len(examples), len(self.label_names)), np.float32)
         for i, example in enumerate(examples):
             names = (example.label,) if isinstance(example.label, str) else example.label
             if not isinstance(names, tuple):
                 raise example.error(f"its labels are {names!r}: expected any of {', '.join(numbers)}")
-            found[i, [place_of_name(numbers, name, example) for name in names]] = 1
-        return found
+            results[i, [index_of_name(numbers, name, example) for name in names]] = 1
+        return results
 
     def totals(self, batch: LabeledBatch) -> Tensor:
         """(1,) sequences times labels."""
@@ -240,7 +240,7 @@ class MultiLabelClassification(_Classification):
         has = probabilities >= np.array(thresholds)
         return [
             LabelsPrediction(
-                tuple(self.label_names[place] for place in np.flatnonzero(decided)),
+                tuple(self.label_names[index] for index in np.flatnonzero(decided)),
                 dict(zip(self.label_names, row, strict=True)),
             )
             for decided, row in zip(has, probabilities.tolist(), strict=True)
@@ -269,8 +269,8 @@ class MultiLabelClassification(_Classification):
 
     def losses(self, truth: np.ndarray, predictions: Sequence[LabelsPrediction]) -> np.ndarray:
         """(N,) negative log-likelihood of a decision, nats: the mean over labels."""
-        found = _probabilities(predictions, self.label_names)
-        return -np.log(np.maximum(np.where(truth, found, 1 - found), _SMALLEST)).mean(axis=1)
+        results = _probabilities(predictions, self.label_names)
+        return -np.log(np.maximum(np.where(truth, results, 1 - results), _SMALLEST)).mean(axis=1)
 
     def with_calibrated_thresholds(
         self, examples: Sequence[TextExample], predictions: Sequence[LabelsPrediction]
@@ -278,8 +278,8 @@ class MultiLabelClassification(_Classification):
         """Of each label the threshold with the best F1 on these examples, halfway between two probabilities; 0.5 where
         none or all of them have it."""
         targets = self.targets(examples) > 0
-        found = _probabilities(predictions, self.label_names)
-        best = [best_threshold(targets[:, i], found[:, i]) for i in range(len(self.label_names))]
+        results = _probabilities(predictions, self.label_names)
+        best = [best_threshold(targets[:, i], results[:, i]) for i in range(len(self.label_names))]
         return replace(self, thresholds=tuple(best))
 
 
@@ -302,5 +302,5 @@ def best_threshold(targets: np.ndarray, probabilities: np.ndarray) -> float:
 
 
 def _probabilities(predictions: Sequence[LabelPrediction | LabelsPrediction], names: Sequence[str]) -> np.ndarray:
-    found = [[prediction.probabilities[name] for name in names] for prediction in predictions]
-    return np.array(found, np.float64).reshape(-1, len(names))
+    results = [[prediction.probabilities[name] for name in names] for prediction in predictions]
+    return np.array(results, np.float64).reshape(-1, len(names))

@@ -54,15 +54,15 @@ def best_spans(
         start_logits, end_logits: (T,) float32; minus infinity where no span begins or ends.
     """
     num_texts = len(windows.cu_windows) - 1
-    found = BestSpans(
+    results = BestSpans(
         np.full((num_texts, num), -np.inf),
         np.zeros((num_texts, num), np.int64),
         np.zeros((num_texts, num), np.int64),
         np.full(num_texts, -np.inf),
     )
     starts, ends = (np.ascontiguousarray(logits, np.float32) for logits in (start_logits, end_logits))
-    _find(starts, ends, *windows, np.int64(max_length), *found)
-    return found
+    _find(starts, ends, *windows, np.int64(max_length), *results)
+    return results
 
 
 @lean
@@ -111,10 +111,10 @@ def _answers_for(window, left, right, first_window, end_window, length, begins):
 @lean_part
 def _insert(scores, start_tokens, end_tokens, score, start, end):
     """Put a span in its place among the best, and drop the last of them."""
-    place = len(scores) - 1
-    while place > 0 and scores[place - 1] < score:
-        scores[place] = scores[place - 1]
-        start_tokens[place] = start_tokens[place - 1]
-        end_tokens[place] = end_tokens[place - 1]
-        place -= 1
-    scores[place], start_tokens[place], end_tokens[place] = score, start, end
+    index = len(scores) - 1
+    while index > 0 and scores[index - 1] < score:
+        scores[index] = scores[index - 1]
+        start_tokens[index] = start_tokens[index - 1]
+        end_tokens[index] = end_tokens[index - 1]
+        index -= 1
+    scores[index], start_tokens[index], end_tokens[index] = score, start, end

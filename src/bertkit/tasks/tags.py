@@ -92,9 +92,9 @@ def complete_names(names: Iterable[str], scheme: Scheme) -> tuple[str, ...]:
 
 def entities_in(tags: Sequence[str], scheme: FileScheme) -> list[Entity]:
     """The entities of one text, none of plain labels."""
-    found: list[Entity] = []
+    results: list[Entity] = []
     first, before = None, (_O, "")
-    for place, tag in enumerate((*tags, OUTSIDE)):
+    for index, tag in enumerate((*tags, OUTSIDE)):
         kind, type_name = here = _parts(tag)
         if scheme == "plain" or (
             kind in _GOES_ON[scheme] and before[0] in _IS_FOLLOWED[scheme] and type_name == before[1]
@@ -102,10 +102,10 @@ def entities_in(tags: Sequence[str], scheme: FileScheme) -> list[Entity]:
             before = here
             continue
         if first is not None and before[0] in _CLOSES[scheme]:
-            found.append((first, place, before[1]))
-        first = place if kind in _BEGINS[scheme] else None
+            results.append((first, index, before[1]))
+        first = index if kind in _BEGINS[scheme] else None
         before = here
-    return found
+    return results
 
 
 def spell(entities: Iterable[Entity], num_words: int, scheme: FileScheme) -> list[str]:
@@ -129,7 +129,7 @@ def misspelled(tags: Sequence[str], scheme: FileScheme) -> int | None:
         return None
     spelled = spell(entities_in(tags, scheme), len(tags), scheme)
     differing = (
-        place for place, (tag, right) in enumerate(zip(tags, spelled, strict=True)) if _parts(tag) != _parts(right)
+        index for index, (tag, right) in enumerate(zip(tags, spelled, strict=True)) if _parts(tag) != _parts(right)
     )
     return next(differing, None)
 
@@ -226,8 +226,8 @@ def _parts(name: str) -> tuple[int | None, str]:
     """The kind of a tag and the type of its entity; None and "" for a label that is no tag."""
     if name == OUTSIDE:
         return _O, ""
-    found = _TAG.fullmatch(name)
-    return (None, "") if found is None else (_KINDS[found[1]], found[2] or "_")
+    match = _TAG.fullmatch(name)
+    return (None, "") if match is None else (_KINDS[match[1]], match[2] or "_")
 
 
 def _tag(letter: str, type_name: str) -> str:

@@ -114,18 +114,18 @@ def names_of(examples: Sequence[TextExample]) -> dict[str, list[TextExample]]:
     Raises:
         DataError: no examples, or one whose label is not a name.
     """
-    found: dict[str, list[TextExample]] = {}
+    results: dict[str, list[TextExample]] = {}
     for example in examples:
         for name in example.label if isinstance(example.label, tuple) else (example.label,):
             if not isinstance(name, str) or not name:
                 raise example.error(f"its label is {name!r}: expected a name")
-            found.setdefault(name, []).append(example)
+            results.setdefault(name, []).append(example)
     if not examples:
         raise DataError("there are no examples to learn from")
-    return {name: found[name] for name in ordered_names(set(found))}
+    return {name: results[name] for name in ordered_names(set(results))}
 
 
-def place_of_name(names: Mapping[str, int], name: str, example: TextExample) -> int:
+def index_of_name(names: Mapping[str, int], name: str, example: TextExample) -> int:
     """The number of a label name.
 
     Raises:

@@ -237,9 +237,9 @@ class TokenClassification(OneOfClasses, JudgedTask):
     ) -> list[TagsPrediction]:
         tags = self._tags()
         entities: list[list[EntityFound]] = [[] for _ in examples]
-        found = tags.entities(labels, cu_words)
-        texts = np.searchsorted(cu_words, found[:, 0], "right") - 1
-        for (first, end, kind), number in zip(found.tolist(), texts.tolist(), strict=True):
+        results = tags.entities(labels, cu_words)
+        texts = np.searchsorted(cu_words, results[:, 0], "right") - 1
+        for (first, end, kind), number in zip(results.tolist(), texts.tolist(), strict=True):
             spans, text, before = words[number], examples[number].text, int(cu_words[number])
             start, stop = spans[first - before][0], spans[end - before - 1][1]
             probability = float(np.prod(probabilities[first:end]))
@@ -267,26 +267,26 @@ class TokenClassification(OneOfClasses, JudgedTask):
             DataError: a text without tags, or with another number of them than words; one with a tag that is not the
                 model's, or is part of no entity.
         """
-        tags, found = self._tags(), []
+        tags, results = self._tags(), []
         for example in examples:
             names = _tags_of(example)
             wrong = misspelled(names, self.scheme)
-            for place, name in enumerate(names):
+            for index, name in enumerate(names):
                 number = tags.numbers.get(name)
                 if number is None:
                     shown = ", ".join(self.label_names[:10]) + (", ..." if len(self.label_names) > 10 else "")
                     problem = f"is not one of the model's ({shown}): correct it, or train with it"
-                elif place == wrong:
+                elif index == wrong:
                     problem = f"is part of no entity as {self.scheme} spells them: correct it, or read its file anew"
                 else:
-                    found.append(number)
+                    results.append(number)
                     continue
                 assert example.words is not None
-                word = example.text[slice(*example.words[place])]
+                word = example.text[slice(*example.words[index])]
                 raise error_in(
-                    example.place, example.text, f"the tag {name!r} of word {place + 1}, {word!r}, {problem}"
+                    example.place, example.text, f"the tag {name!r} of word {index + 1}, {word!r}, {problem}"
                 )
-        return np.array(found, np.int64)
+        return np.array(results, np.int64)
 
 
 def first_pieces(texts: Sequence[str], words: Sequence[Sequence[Span]], encodings: Encodings) -> np.ndarray:
@@ -306,9 +306,9 @@ def first_pieces(texts: Sequence[str], words: Sequence[Sequence[Span]], encoding
     order = np.argsort(keys := numbers * width + starts, kind="stable")
     keys = np.append(keys[order], np.iinfo(np.int64).max)
     of_word = np.repeat(np.arange(len(words)), [len(of_text) for of_text in words]) * width
-    places = np.searchsorted(keys, of_word + spans[:, 0])
-    found = keys[places] < of_word + spans[:, 1]
-    return np.where(found, np.append(tokens[order], -1)[places], -1)
+    indices = np.searchsorted(keys, of_word + spans[:, 0])
+    results = keys[indices] < of_word + spans[:, 1]
+    return np.where(results, np.append(tokens[order], -1)[indices], -1)
 
 
 def likeliest_path(scores: np.ndarray, may_follow: np.ndarray) -> np.ndarray:
@@ -321,14 +321,14 @@ def likeliest_path(scores: np.ndarray, may_follow: np.ndarray) -> np.ndarray:
     allowed = np.where(may_follow, 0.0, -np.inf)
     best = scores[0] + allowed[edge, :edge]
     before = np.empty(scores.shape, np.int64)
-    for place in range(1, len(scores)):
+    for index in range(1, len(scores)):
         total = best[:, None] + allowed[:edge, :edge]
-        before[place] = total.argmax(axis=0)
-        best = total.max(axis=0) + scores[place]
+        before[index] = total.argmax(axis=0)
+        best = total.max(axis=0) + scores[index]
     path = np.empty(len(scores), np.int64)
     path[-1] = (best + allowed[:edge, edge]).argmax()
-    for place in range(len(scores) - 1, 0, -1):
-        path[place - 1] = before[place, path[place]]
+    for index in range(len(scores) - 1, 0, -1):
+        path[index - 1] = before[index, path[index]]
     return path
 
 

@@ -27,10 +27,10 @@ _POSSESSIVE = re.compile(r"['’][sS]")
 def words_of(text: str, words: Words) -> tuple[Span, ...]:
     """The words in order; none overlap, and only white space stands between them."""
     if words == "punctuation":
-        return tuple(found.span() for found in _between_punctuation().finditer(text))
+        return tuple(match.span() for match in _between_punctuation().finditer(text))
     spans: list[Span] = []
-    for found in re.finditer(r"\S+", text):
-        spans += _set_apart(text, *found.span())
+    for match in re.finditer(r"\S+", text):
+        spans += _set_apart(text, *match.span())
     return tuple(spans)
 
 
@@ -84,7 +84,7 @@ def entities_of_spans(spans: Any, text: str, words: Sequence[Span]) -> tuple[lis
         return [], f": the spans are {spans!r:.60}, expected a list of them, [] if there are none"
     first_at = {start: number for number, (start, _) in enumerate(words)}
     end_at = {end: number for number, (_, end) in enumerate(words, start=1)}
-    found: list[Entity] = []
+    results: list[Entity] = []
     for span in spans:
         parts = _start_end_label(span)
         if parts is None:
@@ -98,13 +98,13 @@ def entities_of_spans(spans: Any, text: str, words: Sequence[Span]) -> tuple[lis
                 f": the span {start}-{end}, {text[start:end]!r:.60}, {side} inside a word or at white space: move it "
                 f"to the words' borders, {_nearest(words, start, end)}"
             )
-        found.append((first_at[start], end_at[end], label))
-    found.sort()
-    for (_, end, label), (first, _, next_label) in pairwise(found):
+        results.append((first_at[start], end_at[end], label))
+    results.sort()
+    for (_, end, label), (first, _, next_label) in pairwise(results):
         if first < end:
             shown = text[words[first][0] : words[end - 1][1]]
             return [], f": a {label} and a {next_label} span overlap in {shown!r:.60}: each word is in one entity"
-    return found, ""
+    return results, ""
 
 
 def _start_end_label(span: Any) -> tuple[int, int, str] | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 
 @contextmanager
-def stop_signals(tell: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
+def stop_signals(log_line: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
     """Give a function that tells whether the program was told to stop.
 
     Until it is asked for the first time, which is when training begins, signals do what they did before, and so they
@@ -25,7 +25,7 @@ def stop_signals(tell: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before[signal.SIGINT])
         if len(told) == 1:
             with suppress(RuntimeError):  # the stream is being written to at this very moment
-                tell("stopping as soon as this step is done and the run is saved; Ctrl-C now stops at once")
+                log_line("stopping as soon as this step is done and the run is saved; Ctrl-C now stops at once")
 
     def should_stop() -> bool:
         if not before:

@@ -69,7 +69,7 @@ class Trainer:
     the metrics on held-out data, of which ``best_by`` decides which checkpoint is the best, the lowest or, if
     ``higher_is_better``, the highest, and never one that is not a number; after ``patience`` evaluations without a
     better one the run stops, where the settings name the steps between evaluations; ``sample`` gives what to log beside
-    them; ``tell`` gets lines for a person.
+    them; ``log_line`` gets lines for a person.
     """
 
     network: nn.Module
@@ -85,7 +85,7 @@ class Trainer:
     higher_is_better: bool = False
     patience: int | None = None
     sample: Callable[[], dict[str, Any]] | None = None
-    tell: Callable[[str], None] = tqdm.write
+    log_line: Callable[[str], None] = tqdm.write
     ranks: Ranks = field(default_factory=Ranks)
     should_stop: Callable[[], bool] = lambda: False
     tensorboard: bool = False
@@ -186,9 +186,9 @@ class Trainer:
         def loss(vectors: Tensor) -> tuple[Loss, Tensor]:
             everything, own = self.ranks.gather(vectors)
             everything.requires_grad_()
-            found = self.task.loss(everything, whole_batch.to(vectors.device), self.task.totals(whole_batch))
-            (slopes,) = torch.autograd.grad(found.value, everything)
-            return Loss(found.value.detach(), found.sums * self.ranks.is_first), slopes[own]
+            results = self.task.loss(everything, whole_batch.to(vectors.device), self.task.totals(whole_batch))
+            (slopes,) = torch.autograd.grad(results.value, everything)
+            return Loss(results.value.detach(), results.sums * self.ranks.is_first), slopes[own]
 
         def vectors(part: Any) -> Tensor:
             return self.task.vectors(outputs_of(self.network, part))
@@ -253,7 +253,7 @@ class Trainer:
             state.best, state.best_step = value, state.step
         if self.ranks.is_first:
             shown = ", ".join(f"{name} {number:.4g}" for name, number in metrics.items())
-            self.tell(f"step {state.step}: {shown}{' (best so far)' if improved else ''}")
+            self.log_line(f"step {state.step}: {shown}{' (best so far)' if improved else ''}")
             if self.sample is not None and not is_sharded(self.network):
                 self._write("samples", **self.sample())
         return improved
@@ -271,9 +271,9 @@ class Trainer:
         self.ranks.wait()
 
     def _stop_at_non_finite(self, position: int, sums: Tensor, norm: float) -> None:
-        place = {"step": self.state.step, "position": position, "sums": str(sums.tolist()), "gradient_norm": str(norm)}
+        index = {"step": self.state.step, "position": position, "sums": str(sums.tolist()), "gradient_norm": str(norm)}
         if self.ranks.is_first:
-            write_json(self.run / "non-finite.json", place)
+            write_json(self.run / "non-finite.json", index)
             self._write("end", seconds=self.state.seconds, reason="non-finite loss")
         saved = checkpoints(self.run)
         raise NonFiniteError(

@@ -33,7 +33,7 @@ def read_choices(
         DependencyError: parquet without pyarrow.
     """
     bad_rows = bad_rows or BadRows()
-    found = False
+    has_any = False
     with open_table(path, (), (*_SWAG, *_OPEN_BOOK)) as table:
         read = _reader(table, Path(path))
         for row in table.rows:
@@ -52,9 +52,9 @@ def read_choices(
             if problem:
                 bad_rows.add(path, row.line, problem, values)
                 continue
-            found = True
+            has_any = True
             yield question
-    if not found:
+    if not has_any:
         raise bad_rows.none_left(path)
 
 
@@ -107,9 +107,9 @@ def _of_packed(values: Mapping[str, Any]) -> _Read:
     text, problem = text_of(values, "Choices")
     stem, wrong = text_of(values, "Question Stem")
     marks = []
-    for found in _CHOICE.finditer(text):
-        if found[1] == _LETTERS[len(marks)]:  # another letter is part of a choice
-            marks.append(found)
+    for match in _CHOICE.finditer(text):
+        if match[1] == _LETTERS[len(marks)]:  # another letter is part of a choice
+            marks.append(match)
     if not problem and (not marks or text[: marks[0].start()].strip()):
         problem = f": the choices {text:.60} do not begin with (A)"
     ends = [*(mark.start() for mark in marks), len(text)][1:]

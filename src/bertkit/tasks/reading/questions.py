@@ -54,16 +54,16 @@ def read_questions(
     """
     bad_rows = bad_rows or BadRows()
     check_roles(columns, QUESTION_ROLES)
-    found = False
+    has_any = False
     rows = _of_squad(path, labeled) if Path(path).suffix == ".json" else _of_table(path, labeled, columns)
     for line, question, problem in rows:
         problem = problem or _empty(question, labeled)
         if problem:
             bad_rows.add(path, line, problem, question.question)
             continue
-        found = True
+        has_any = True
         yield question
-    if not found:
+    if not has_any:
         raise bad_rows.none_left(path)
 
 
@@ -82,7 +82,7 @@ def _of_squad(path: str | Path, labeled: bool) -> Iterator[tuple[int, Question, 
         text = Path(path).read_text(encoding="utf-8-sig")
         articles = json.loads(text)["data"]
         paragraphs = [(part["context"], part["qas"]) for article in articles for part in article["paragraphs"]]
-        questions = [(context, question) for context, found in paragraphs for question in found]
+        questions = [(context, question) for context, results in paragraphs for question in results]
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path} is not JSON: {error}") from None
     except (KeyError, TypeError) as error:

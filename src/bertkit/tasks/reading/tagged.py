@@ -78,7 +78,7 @@ def read_tagged(
         found_scheme = guess_file_scheme(
             item.tags for item in _items(path, labeled, columns, words) if item.tags is not None
         )
-    found = False
+    has_any = False
     for item in _items(path, labeled, columns, words):
         tags, problem = None, item.problem
         if labeled and not problem:
@@ -86,9 +86,9 @@ def read_tagged(
         if problem:
             bad_rows.add(path, item.line, problem, item.text)
             continue
-        found = True
+        has_any = True
         yield TaggedText(item.text, item.words, tags, location(path, item.line))
-    if not found:
+    if not has_any:
         raise bad_rows.none_left(path)
 
 
@@ -173,7 +173,7 @@ def _of_conll(path: str | Path, labeled: bool, columns: Mapping[str, str]) -> It
                 if problem:
                     line = number
                     break
-                word, tag = _places(columns, is_conllu, width)
+                word, tag = _columns_of(columns, is_conllu, width)
                 words.append(fields[word])
                 tags.append(fields[tag])
                 if not fields[word].strip() or (labeled and not fields[tag].strip()):
@@ -206,18 +206,18 @@ def _wrong_fields(fields: Sequence[str], width: int, labeled: bool) -> str:
     return ""
 
 
-def _places(columns: Mapping[str, str], is_conllu: bool, width: int) -> tuple[int, int]:
-    """Where in a line the word and its tag stand."""
-    places = {"word": 1, "tag": CONLLU_COLUMNS.index("upos")} if is_conllu else {"word": 0, "tag": width - 1}
+def _columns_of(columns: Mapping[str, str], is_conllu: bool, width: int) -> tuple[int, int]:
+    """Column indices of the word and its tag."""
+    indices = {"word": 1, "tag": CONLLU_COLUMNS.index("upos")} if is_conllu else {"word": 0, "tag": width - 1}
     for role, column in columns.items():
         if is_conllu and column in CONLLU_COLUMNS:
-            places[role] = CONLLU_COLUMNS.index(column)
+            indices[role] = CONLLU_COLUMNS.index(column)
         elif column.isdecimal() and 1 <= int(column) <= width:
-            places[role] = int(column) - 1
+            indices[role] = int(column) - 1
         else:
             known = ", ".join(CONLLU_COLUMNS) if is_conllu else "a number"
             raise DataError(f"there is no column {column!r} for the {role}: expected {known}, of {width} columns")
-    return places["word"], places["tag"]
+    return indices["word"], indices["tag"]
 
 
 def _of_jsonl(path: str | Path, labeled: bool, columns: Mapping[str, str], words: Words) -> Iterator[_Item]:

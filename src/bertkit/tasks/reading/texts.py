@@ -68,7 +68,7 @@ def read_labeled_texts(
     check_roles(columns, TEXT_ROLES)
     if kind is None:
         columns = {role: name for role, name in columns.items() if role != "label"}
-    found = False
+    has_any = False
     asked = ",".join(columns.values()).split(",") if columns else []
     with open_table(path, asked, _KNOWN, _SHAPES) as table:
         chosen = choose_columns(table, kind, columns)
@@ -82,9 +82,9 @@ def read_labeled_texts(
                 bad_rows.add(path, row.line, problem, dict(row.values))
                 continue
             text, pair, label = example
-            found = True
+            has_any = True
             yield TextExample(text, pair, label, location(path, row.line))
-    if not found:
+    if not has_any:
         raise bad_rows.none_left(path)
 
 
