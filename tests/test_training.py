@@ -40,14 +40,13 @@ from bertkit.training import (
     TrainingState,
     checkpoints,
     compute_gradients,
-    differences,
     evaluate,
     learning_rate_factor,
-    load_state,
     make_optimizer,
     outputs_of,
     stop_signals,
 )
+from bertkit.training.state import differences, load_state
 
 SETTINGS = TrainingSettings(
     num_steps=20, batch_size=12, tokens_per_part=150, learning_rate=3e-3, warmup=0.2, evaluate_every=5, save_every=4,

@@ -12,7 +12,8 @@ from test_training import SETTINGS, PairFeed, fresh_model, optimizer_of, trainer
 from torch import nn
 
 from bertkit.objectives import PretrainingTask
-from bertkit.training import Ranks, checkpoints, compute_gradients, load_state, outputs_of, trainer
+from bertkit.training import Ranks, checkpoints, compute_gradients, outputs_of, trainer
+from bertkit.training.state import load_state
 
 
 class OneOfTwo(Ranks):

@@ -5,24 +5,20 @@ The directory is the model: ``run`` in it holds settings and metrics, and until 
 
 import hashlib
 import math
-import platform
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 from tqdm import tqdm
 
 from bertkit.batch import LabeledEncodings
 from bertkit.checkpoint import save_checkpoint
 from bertkit.checkpoint.config_file import read_config
-from bertkit.device import cpu_name, resolve_device
+from bertkit.device import resolve_device
 from bertkit.errors import CheckpointError, DataError, UsageError
 from bertkit.evidence import Measured, measured_scores
 from bertkit.files.json_files import member, read_json, write_json
@@ -38,17 +34,12 @@ from bertkit.model import Model, load
 from bertkit.reports.model_card import DataFacts, model_card
 from bertkit.tasks import TextTask, task_kind
 from bertkit.training import (
-    CombinedOptimizer,
-    MetricsLog,
     Ranks,
+    Run,
     Trainer,
-    TrainingState,
     checkpoint_folder,
     checkpoints,
     claim_run_folder,
-    differences,
-    load_state,
-    make_optimizer,
     without_dropout,
 )
 
@@ -144,8 +135,12 @@ class Finetuning:
             claim()  # only now, as everything that may be wrong with the examples was seen
         model.network.to(resolve_device(self.device))
         self._choose_what_learns(model)
-        trainer = self._trainer(model, data, dev, should_stop)
-        self._log_start(model, trainer.state)
+        run = Run(self._run, self.ranks, self.log_line)
+        trainer = self._trainer(run, model, data, dev, should_stop)
+        run.log_start(
+            trainer, settings=asdict(self.settings), model=str(self.model), task=self.task,
+            best_by=self._best_by(model.trained.task),
+        )  # fmt: skip
         try:
             reason = trainer.train()
         except DataError:
@@ -237,51 +232,38 @@ class Finetuning:
         return task.labeled(examples, encodings)
 
     def _trainer(
-        self, model: Model, data: LabeledEncodings, dev: Sequence[Any], should_stop: Callable[[], bool]
+        self, run: Run, model: Model, data: LabeledEncodings, dev: Sequence[Any], should_stop: Callable[[], bool]
     ) -> Trainer:
         task = model.trained.task
         feed = task.feed(data, self.settings.batch_size, self.settings.seed, self.ranks.rank, self.ranks.num_ranks)
         settings = self.settings.training(feed.batches_per_epoch)
         if not self.resumable:
             settings = replace(settings, save_every=settings.num_steps)
-        optimizer = make_optimizer(
-            settings.optimizer, model.network, learning_rate=settings.learning_rate,
-            weight_decay=settings.weight_decay, betas=settings.betas, eps=settings.eps,
-            rate_factor=rate_factor(model.config.num_hidden_layers, self.settings.layer_decay),
-        )  # fmt: skip
-        best_by, state = self._best_by(task), self._state(model, optimizer)
+        best_by = self._best_by(task)
 
         def evaluate() -> dict[str, float]:
             metrics = _evaluate(model, data, dev)
-            if not state.step and math.isnan(metrics[best_by]):
+            if not trainer.state.step and math.isnan(metrics[best_by]):
                 raise DataError(
                     f"{best_by} of the {len(dev)} dev examples is not a number, so that it cannot choose the weights: "
                     "give other dev examples, several and with scores that differ, or another metric as best_by"
                 )
             return metrics
 
-        return Trainer(
-            model.network, task, feed, settings, optimizer, self._run,
-            save_model=lambda folder, parameters: self._write(model, folder),
-            state=state, best_by=best_by, evaluate=evaluate if dev else None,
-            higher_is_better=higher_is_better(best_by), patience=self.settings.patience, log_line=self.log_line,
-            ranks=self.ranks, should_stop=should_stop,
+        trainer = run.trainer(
+            model.network, task, feed, settings,
+            rate_factor=rate_factor(model.config.num_hidden_layers, self.settings.layer_decay),
+            save_model=lambda folder, parameters: self._write(model, folder), best_by=best_by,
+            evaluate=evaluate if dev else None, higher_is_better=higher_is_better(best_by),
+            patience=self.settings.patience, should_stop=should_stop,
         )  # fmt: skip
+        return trainer
 
     def _best_by(self, task: TextTask) -> str:
         best_by, known = self.settings.best_by or task.best_by, task.scorer().results()
         if best_by not in known:
             raise UsageError(f"best_by={best_by!r}: expected one of {', '.join(known)}")
         return best_by
-
-    def _state(self, model: Model, optimizer: CombinedOptimizer) -> TrainingState:
-        results = checkpoints(self._run)
-        if not results:
-            return TrainingState()
-        state = load_state(results[-1], model.network, optimizer)
-        for line in (f"going on after step {state.step}", *differences(state, self.ranks.num_ranks)):
-            self.log_line(line)
-        return state
 
     def _finish(self, model: Model, data: LabeledEncodings, outcome: Outcome) -> None:
         """Give the model its best weights."""
@@ -359,20 +341,6 @@ class Finetuning:
         best_step = member(content, "best_step", int, path)
         metrics, baselines = load(self.out, device="cpu").trained.metrics, member(content, "baselines", dict, path, {})
         return Outcome(reason, step, best_step, metrics, baselines)
-
-    def _log_start(self, model: Model, state: TrainingState) -> None:
-        if not self.ranks.is_first:
-            return
-        log = MetricsLog(self._run)
-        log.write(
-            "start", state.step, time=datetime.now(UTC).isoformat(timespec="seconds"), resumed=state.step > 0,
-            settings=asdict(self.settings), model=str(self.model), task=self.task,
-            best_by=self._best_by(model.trained.task),
-            num_parameters=sum(parameter.numel() for parameter in model.network.parameters()),
-            processor=cpu_name(),
-            versions={"python": platform.python_version(), "bertkit": version("bertkit"), "torch": torch.__version__},
-        )  # fmt: skip
-        log.close()
 
 
 def _evaluate(model: Model, data: LabeledEncodings, dev: Sequence[Any]) -> dict[str, float]:

@@ -1,22 +1,18 @@
 """A pre-training run, from text files to a model folder; a stopped run resumes from its last checkpoint."""
 
 import json
-import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 from tqdm import tqdm
 
 from bertkit.checkpoint import save_checkpoint
 from bertkit.corpus.shards import TokenShard
-from bertkit.device import cpu_name, resolve_device
+from bertkit.device import resolve_device
 from bertkit.errors import UsageError
 from bertkit.files.json_files import read_json, write_json
 from bertkit.model import Model, load
@@ -34,18 +30,14 @@ from bertkit.pretraining.text import (
 )
 from bertkit.tokenizer import Tokenizer
 from bertkit.training import (
-    CombinedOptimizer,
-    MetricsLog,
     Ranks,
+    Run,
     Trainer,
     TrainingState,
     checkpoints,
     claim_run_folder,
-    differences,
     evaluate,
     gather_full_tensor,
-    load_state,
-    make_optimizer,
     tensorboard_writer,
     without_dropout,
 )
@@ -118,40 +110,32 @@ class Pretraining:
         network.encoder.gradient_checkpointing = settings.gradient_checkpointing  # pyrefly: ignore
         if self.shard:
             self.ranks.shard(network)
-        optimizer = make_optimizer(
-            settings.optimizer, network, learning_rate=settings.learning_rate, weight_decay=settings.weight_decay,
-            betas=settings.betas, eps=settings.eps, matrix_learning_rate=settings.matrix_learning_rate,
-        )  # fmt: skip
-        self.state = self._start_state(network, optimizer)
         task, dtype = PretrainingTask(), getattr(torch, settings.precision)
         parts = held_out_batches(
             held_out, tokenizer, self.recipe.data, max_sequences=HELD_OUT_SEQUENCES,
             tokens_per_batch=settings.most_tokens(resolve_device(self.device)),
         )  # fmt: skip
         parts = [part.to(resolve_device(self.device)) for part in parts]
-        self._log_start(model, shard, held_out, feed)
 
         def judge() -> dict[str, float]:
             self.metrics = evaluate(network, task, parts, dtype=dtype)
             return self.metrics
 
-        trainer = Trainer(
+        run = Run(self.run, self.ranks, self.log_line)
+        trainer = run.trainer(
             network,
             task,
             feed,
             settings,
-            optimizer,
-            self.run,
             save_model=partial(save_checkpoint, model.checkpoint),
-            state=self.state,
             evaluate=judge,
             best_by="masked_lm_loss",
             sample=partial(_samples, model, self.recipe.samples, self.log_line),
-            log_line=self.log_line,
-            ranks=self.ranks,
             should_stop=should_stop,
             tensorboard=self.tensorboard,
         )
+        self.state = trainer.state
+        self._log_start(run, trainer, model, shard, held_out, feed)
         reason = trainer.train()
         if reason == "finished" and not self.metrics:  # it was finished before
             judge()
@@ -245,34 +229,24 @@ class Pretraining:
         self.ranks.wait()
         return shards()
 
-    def _start_state(self, network: nn.Module, optimizer: CombinedOptimizer) -> TrainingState:
-        saved = checkpoints(self.run)
-        if not saved:
-            return TrainingState()
-        state = load_state(saved[-1], network, optimizer)
-        if self.ranks.is_first:
-            self.log_line(f"resuming after step {state.step}, from {saved[-1]}")
-            for line in differences(state, self.ranks.num_ranks):
-                self.log_line(line)
-        return state
-
-    def _log_start(self, model: Model, shard: TokenShard, held_out: TokenShard, feed: PretrainingFeed) -> None:
-        if not self.ranks.is_first:
-            return
+    def _log_start(
+        self,
+        run: Run,
+        trainer: Trainer,
+        model: Model,
+        shard: TokenShard,
+        held_out: TokenShard,
+        feed: PretrainingFeed,
+    ) -> None:
         corpus, share = corpus_facts(shard), feed.random_share()
         if share is not None:
             corpus["random_pair_share"] = share
-            self.log_line(f"{100 * share:.1f} % of the sentence pairs are random, the others are consecutive")
-        log = MetricsLog(self.run)
-        log.write(
-            "start", self.state.step, time=datetime.now(UTC).isoformat(timespec="seconds"),
-            resumed=self.state.step > 0, settings=self.recipe.facts(), inputs=self.inputs.facts(),
-            num_parameters=sum(parameter.numel() for parameter in model.network.parameters()),
-            vocab_size=model.config.vocab_size, corpus=corpus, processor=cpu_name(),
-            held_out=corpus_facts(held_out, was_read=bool(self.inputs.held_out)),
-            versions={"python": platform.python_version(), "bertkit": version("bertkit"), "torch": torch.__version__},
+            if self.ranks.is_first:
+                self.log_line(f"{100 * share:.1f} % of the sentence pairs are random, the others are consecutive")
+        run.log_start(
+            trainer, settings=self.recipe.facts(), inputs=self.inputs.facts(), vocab_size=model.config.vocab_size,
+            corpus=corpus, held_out=corpus_facts(held_out, was_read=bool(self.inputs.held_out)),
         )  # fmt: skip
-        log.close()
 
 
 def _text_settings(record: dict[str, Any]) -> list[Any]:

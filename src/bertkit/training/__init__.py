@@ -1,8 +1,8 @@
 """Loss to better weights: the only training loop.
 
 Takes: a network, a task, a feed of batches, settings.
-Gives: trained weights, checkpoints that a run goes on from to the bit, metrics line by line.
-May import: errors, files, executor, batch, transformer, heads, tasks.
+Gives: trained weights, checkpoints from which a run resumes with the same bits, metrics line by line.
+May import: version, errors, files, device, executor, batch, transformer, heads, tasks.
 """
 
 from bertkit.training.gradients import (
@@ -15,11 +15,12 @@ from bertkit.training.gradients import (
 from bertkit.training.metrics_log import MetricsLog, tensorboard_writer
 from bertkit.training.optimizers import OPTIMIZERS, AdamW2018, CombinedOptimizer, make_optimizer
 from bertkit.training.ranks import Ranks, gather_full_tensor
+from bertkit.training.run import Run
 from bertkit.training.run_folder import claim_run_folder
 from bertkit.training.schedules import SCHEDULES, learning_rate_factor
 from bertkit.training.settings import TrainingSettings
 from bertkit.training.signals import stop_signals
-from bertkit.training.state import TrainingState, checkpoint_folder, checkpoints, differences, load_state
+from bertkit.training.state import TrainingState, checkpoint_folder, checkpoints
 from bertkit.training.trainer import Feed, Trainer
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "Feed",
     "MetricsLog",
     "Ranks",
+    "Run",
     "Trainer",
     "TrainingSettings",
     "TrainingState",
@@ -38,11 +40,9 @@ __all__ = [
     "claim_run_folder",
     "compute_gradients",
     "compute_gradients_of_vectors",
-    "differences",
     "evaluate",
     "gather_full_tensor",
     "learning_rate_factor",
-    "load_state",
     "make_optimizer",
     "outputs_of",
     "stop_signals",
