@@ -272,7 +272,7 @@ def test_the_commands(tmp_path: Path, encoder: Path, capsys) -> None:
     (tmp_path / "texts.txt").write_text("the cat\nred dog\n")
     out = str(tmp_path / "out")
     arguments = ["finetune", "few-shot-classification", "--model", str(encoder), "--train", str(tmp_path / "train.csv"),
-                 "--out", out, "--epochs", "1", "--learning-rate", "0.003"]  # fmt: skip
+                 "--out", out, "--num-epochs", "1", "--learning-rate", "0.003"]  # fmt: skip
     assert run(arguments) == 0
     capsys.readouterr()
     assert run(["predict", "--model", out, "--input", str(tmp_path / "texts.txt")]) == 0

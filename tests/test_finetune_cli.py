@@ -17,7 +17,7 @@ from bertkit.tasks import MultiLabelClassification, MultipleChoice, OrdinalRegre
 from bertkit.tokenizer.layout import Layout
 
 WORDS = "the of and sat un run walk talk blue red green one two three four".split()
-FAST = ["--epochs", "5", "--batch-size", "4", "--learning-rate", "0.01"]
+FAST = ["--num-epochs", "5", "--batch-size", "4", "--learning-rate", "0.01"]
 TOKENIZER = Tokenizer.from_vocab(vocabulary_tokens(99))
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -74,7 +74,7 @@ def test_options_reach_the_run(tmp_path: Path, encoder: str, capsys) -> None:
     train = write(tmp_path / "train.csv", [(text, str(text.count("e"))) for text, _ in rows()], "sentence,stars")
     code, (result,), _ = call(
         capsys, "finetune", "ordinal-regression", "--model", encoder, "--train", str(train), "--dev", str(train),
-        "--out", str(tmp_path / "out"), "--columns", "text=sentence", "label=stars", "--epochs", "1", "--seed", "3",
+        "--out", str(tmp_path / "out"), "--columns", "text=sentence", "label=stars", "--num-epochs", "1", "--seed", "3",
         "--layer-decay", "0.9", "--frozen-layers", "0", "--best-by", "loss", "--patience", "2", "--max-length", "16",
         "--evaluations-per-epoch", "2", "--precision", "bfloat16", "--on-long", "error",
     )  # fmt: skip
@@ -85,7 +85,7 @@ def test_options_reach_the_run(tmp_path: Path, encoder: str, capsys) -> None:
                 "batch_size": 32, "learning_rate": 5e-4, "warmup": 0.1}  # fmt: skip
     assert settings == settings | expected
     weighted = ["finetune", "sequence-classification", "--model", encoder, "--train", str(train), "--columns",
-                "text=sentence", "label=stars", "--epochs", "1", "--out", str(tmp_path / "other"),
+                "text=sentence", "label=stars", "--num-epochs", "1", "--out", str(tmp_path / "other"),
                 "--skip-bad"]  # fmt: skip
     assert call(capsys, *weighted, "--class-weights", "balanced", "--label-smoothing", "0.1")[0] == 0
     assert load(tmp_path / "other").trained.task.label_smoothing == 0.1
@@ -114,7 +114,7 @@ def test_bad_input_is_one_line(tmp_path: Path, encoder: str, capsys) -> None:
 
 def test_rows_are_skipped_on_request(tmp_path: Path, encoder: str, capsys) -> None:
     train = write(tmp_path / "train.csv", [*rows(), ("", "cats"), ("a cat", ""), ("the only one", "mouse")])
-    base = ["finetune", "sequence-classification", "--model", encoder, "--train", str(train), "--epochs", "1",
+    base = ["finetune", "sequence-classification", "--model", encoder, "--train", str(train), "--num-epochs", "1",
             "--out", str(tmp_path / "out")]  # fmt: skip
     assert "train.csv, line 82" in call(capsys, *base)[2]
     dev = write(tmp_path / "dev.csv", [*rows(10), ("a cat", "cast")])
@@ -177,7 +177,7 @@ def test_rows_unusable_because_of_others_are_skipped(
 @pytest.mark.parametrize("few, many", [(10_000, 100_000), pytest.param(100_000, 1_000_000, marks=pytest.mark.slow)])
 def test_predicting_many_rows_takes_no_more_memory(tmp_path: Path, encoder: str, capsys, few: int, many: int) -> None:
     train, peaks = write(tmp_path / "train.csv", rows(8)), []
-    assert call(capsys, "finetune", "sequence-classification", "--model", encoder, "--train", str(train), "--epochs",
+    assert call(capsys, "finetune", "sequence-classification", "--model", encoder, "--train", str(train), "--num-epochs",
                 "1", "--out", str(tmp_path / "out"))[0] == 0  # fmt: skip
     for number in (few, many):
         path, output = tmp_path / f"{number}.txt", tmp_path / f"{number}.jsonl"

@@ -114,7 +114,7 @@ def test_the_papers_values_by_name(encoder: Path, tmp_path: Path, capsys) -> Non
     rows = [f"{one.text},{one.label}\n" for one in labeled(40)]
     (tmp_path / "train.csv").write_text("text,label\n" + "".join(rows))
     given = ["--model", str(encoder), "--train", str(tmp_path / "train.csv"), "--defaults", "paper"]
-    for name, more, expected in (("paper", [], (2e-5, 3)), ("mixed", ["--epochs", "1"], (2e-5, 1))):
+    for name, more, expected in (("paper", [], (2e-5, 3)), ("mixed", ["--num-epochs", "1"], (2e-5, 1))):
         code, _, error = call(
             capsys, "finetune", "sequence-classification", "--out", str(tmp_path / name), *given, *more
         )

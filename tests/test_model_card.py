@@ -45,7 +45,7 @@ def test_a_card_of_every_task(encoder: str, tmp_path: Path, capsys, monkeypatch,
     train, dev = write(tmp_path / "train.jsonl", rows), write(tmp_path / "dev.jsonl", rows[:20])
     out = tmp_path / "out"
     code, (result,), error = call(
-        capsys, "finetune", task, "--model", encoder, "--train", train, "--dev", dev, "--out", str(out), "--epochs",
+        capsys, "finetune", task, "--model", encoder, "--train", train, "--dev", dev, "--out", str(out), "--num-epochs",
         "1", "--learning-rate", "0.002",
     )  # fmt: skip
     assert code == 0, error
@@ -83,7 +83,7 @@ def test_what_was_cut_and_left_out(encoder: str, tmp_path: Path, capsys) -> None
                                              {"text": "a", "label": "p|q\nr"}])  # fmt: skip
     code, _, error = call(
         capsys, "finetune", "sequence-classification", "--model", encoder, "--train", train, "--out",
-        str(tmp_path / "out"), "--epochs", "1", "--skip-bad", "--class-weights", "balanced",
+        str(tmp_path / "out"), "--num-epochs", "1", "--skip-bad", "--class-weights", "balanced",
     )  # fmt: skip
     assert code == 0, error
     text = (tmp_path / "out" / "README.md").read_text()

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from bertkit.errors import UsageError
 from bertkit.tokenizer.layout import Layout, OnLong
@@ -42,29 +42,73 @@ def default_settings(hidden_size: int, num_batches: int) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class FinetuningSettings:
-    """The defaults are those of the BERT paper (Devlin et al. 2018, appendix A.3), with Adam's bias correction, without
-    which runs on small data fail at times (Mosbach et al. 2021); but for learning rate and epochs, which are those of
-    `default_settings` where they are not given. ``FinetuningSettings(**PAPER)`` has the paper's."""
+    """Settings of a fine-tuning run, its estimator parameters and its command line options.
 
-    num_epochs: int | None = None  # how often every example is read; None: by `default_settings`
-    batch_size: int = 32  # examples of an optimizer step
-    learning_rate: float | None = None  # at its peak; None: by `default_settings`
-    warmup: float = 0.1  # share of the run in which the learning rate rises to its peak; then it falls to 0 in a line
-    weight_decay: float = 0.01  # of matrices and embeddings
-    clip_norm: float | None = 1.0  # largest norm of all gradients together
-    layer_decay: float = 1.0  # learning rate of a layer as a share of that of the layer above
-    frozen_layers: int | None = None  # so many layers from below, and the embeddings, keep their weights; None: nothing
-    lora_rank: int | None = None  # learn low-rank updates of so many rows instead of the encoder's weights; None: no
-    lora_alpha: float = 16.0  # an update counts by this over its rank
-    max_length: int | None = None  # longest sequence in tokens; None: what the model takes
-    on_long: OnLong | None = None  # what to do with a longer one; None: windows for tags and answers, else truncate
-    stride: int | None = None  # tokens from one window's start to the next, with on_long="window"
-    evaluations_per_epoch: int = 1  # on the dev examples
-    best_by: str | None = None  # metric by which the best weights are kept; None: the task's
-    patience: int | None = None  # evaluations without improvement after which the run stops; None: never
-    precision: str = "float32"  # of the products in training: float32 or bfloat16
-    tokens_per_part: int | None = None  # most tokens of a forward and backward pass; None: by device
-    seed: int = 0  # of the new head, order and dropout
+    The defaults are those of the BERT paper (Devlin et al. 2018, appendix A.3), with Adam's bias correction, without
+    which runs on small data sometimes fail (Mosbach et al. 2021), except for learning rate and epochs: if not given,
+    they are those of `default_settings`. ``FinetuningSettings(**PAPER)`` has the paper's.
+
+    Parameters
+    ----------
+    num_epochs
+        Passes over the examples; by default 3, or more where examples are few.
+    batch_size
+        Examples of an optimizer step.
+    learning_rate
+        Peak learning rate; by default 5e-4 for encoders up to 512 wide, 2e-5 for wider ones.
+    warmup
+        Share of the run in which the learning rate rises linearly to its peak; then it falls linearly to 0.
+    weight_decay
+        Weight decay of matrices and embeddings.
+    clip_norm
+        Largest norm of all gradients together.
+    layer_decay
+        Learning rate of a layer as a share of that of the layer above.
+    frozen_layers
+        Freeze the embeddings and the lowest N layers; by default nothing is frozen.
+    lora_rank
+        Train low-rank updates (LoRA) of this rank instead of the encoder's weights; they are saved merged and alone.
+    lora_alpha
+        LoRA scaling: the update is multiplied by lora_alpha / lora_rank.
+    max_length
+        Longest sequence in tokens; by default the limit of the model.
+    on_long
+        Policy for longer sequences; by default window for tags and answers, truncate for other tasks.
+    stride
+        Tokens from the start of one window to the next, with on_long=window.
+    evaluations_per_epoch
+        Evaluations on the dev examples per epoch.
+    best_by
+        Metric that selects the best weights; by default that of the task.
+    patience
+        Stop after this number of evaluations without improvement; by default never.
+    precision
+        Precision of the products in training.
+    tokens_per_part
+        Most tokens of one forward and backward pass; by default 2,048 on the CPU, 8,192 on a GPU.
+    seed
+        Seed of the new head, the order of examples and dropout.
+    """
+
+    num_epochs: int | None = None
+    batch_size: int = 32
+    learning_rate: float | None = None
+    warmup: float = 0.1
+    weight_decay: float = 0.01
+    clip_norm: float | None = 1.0
+    layer_decay: float = 1.0
+    frozen_layers: int | None = None
+    lora_rank: int | None = None
+    lora_alpha: float = 16.0
+    max_length: int | None = None
+    on_long: OnLong | None = None
+    stride: int | None = None
+    evaluations_per_epoch: int = 1
+    best_by: str | None = None
+    patience: int | None = None
+    precision: Literal["float32", "bfloat16"] = "float32"
+    tokens_per_part: int | None = None
+    seed: int = 0
 
     def __post_init__(self) -> None:
         for name in ("num_epochs", "evaluations_per_epoch", "patience", "lora_rank"):
