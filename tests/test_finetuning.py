@@ -67,7 +67,7 @@ def encoder(tmp_path_factory) -> Path:
 
 
 def run_of(out: Path, encoder: Path, settings=SETTINGS, *, dropout: bool = True, **options) -> Finetuning:
-    options = {"task": "sequence-classification", "tell": lambda line: None} | options
+    options = {"task": "sequence-classification", "log_line": lambda line: None} | options
     return Finetuning(out, encoder / ("dropping" if dropout else "still"), settings=settings, **options)
 
 

@@ -72,21 +72,21 @@ def test_a_head_that_was_never_trained_still_refuses(expected: dict) -> None:
 
 
 def test_a_fine_tuning_run_that_was_stopped(expected: dict) -> None:
-    run = Finetuning(Path("finetuning"), "encoder", "sequence-classification", SETTINGS, tell=lambda line: None)
+    run = Finetuning(Path("finetuning"), "encoder", "sequence-classification", SETTINGS, log_line=lambda line: None)
     outcome = run.start(examples(37, seed=1), examples(20, seed=2), resume=True)
     assert outcome.reason == "finished"
     assert outcome.metrics == pytest.approx(expected["metrics"], abs=1e-4)  # of the run that was not stopped
 
 
 def test_a_fine_tuning_run_that_is_finished(expected: dict) -> None:
-    run = Finetuning(Path("classifier"), "encoder", "sequence-classification", SETTINGS, tell=lambda line: None)
+    run = Finetuning(Path("classifier"), "encoder", "sequence-classification", SETTINGS, log_line=lambda line: None)
     outcome = run.start(examples(37, seed=1), examples(20, seed=2), resume=True)
     assert outcome.reason == "finished" and outcome.metrics == pytest.approx(expected["metrics"])
 
 
 def test_a_pre_training_run_that_was_stopped(expected: dict) -> None:
     recipe = recipe_of(json.loads(Path("pretraining/recipe.json").read_text())["recipe"], "recipe.json")
-    run = Pretraining(Path("pretraining"), recipe, Inputs(("corpus.txt",)), tell=lambda line: None)
+    run = Pretraining(Path("pretraining"), recipe, Inputs(("corpus.txt",)), log_line=lambda line: None)
     assert run.start(resume=True) == "finished" and run.state.step == 12
     assert load("pretraining/model").fill_mask("the [MASK] sat")
     findings_of(read_run(Path("pretraining")))

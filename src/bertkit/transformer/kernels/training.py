@@ -72,8 +72,14 @@ def training_kernels(dtype: torch.dtype, seed: int) -> Iterator[None]:
     Args:
         seed: of all dropout masks drawn in the block.
     """
+    with _use(_Active(dtype, seed)):
+        yield
+
+
+@contextmanager
+def _use(active: _Active) -> Iterator[None]:
     before = _active()
-    _this_thread.active = _Active(dtype, seed)
+    _this_thread.active = active
     try:
         yield
     finally:
@@ -196,9 +202,10 @@ def recomputed(layer: nn.Module, hidden_states: Tensor, *others: Any) -> Any:
     def run(hidden_states: Tensor) -> Any:
         if active is None:
             return layer(hidden_states, *others)
-        before, active.num_masks = active.num_masks, num_masks
-        result = layer(hidden_states, *others)
-        active.num_masks = max(before, active.num_masks)
+        num_before, active.num_masks = active.num_masks, num_masks
+        with _use(active):  # the backward pass may run after the block of `training_kernels`, and in another thread
+            result = layer(hidden_states, *others)
+        active.num_masks = max(num_before, active.num_masks)
         return result
 
     return checkpoint(run, hidden_states, use_reentrant=False)
