@@ -177,8 +177,8 @@ def test_rows_unusable_because_of_others_are_skipped(
 @pytest.mark.parametrize("few, many", [(10_000, 100_000), pytest.param(100_000, 1_000_000, marks=pytest.mark.slow)])
 def test_predicting_many_rows_takes_no_more_memory(tmp_path: Path, encoder: str, capsys, few: int, many: int) -> None:
     train, peaks = write(tmp_path / "train.csv", rows(8)), []
-    assert call(capsys, "finetune", "sequence-classification", "--model", encoder, "--train", str(train), "--num-epochs",
-                "1", "--out", str(tmp_path / "out"))[0] == 0  # fmt: skip
+    assert call(capsys, "finetune", "sequence-classification", "--model", encoder, "--train", str(train),
+                "--num-epochs", "1", "--out", str(tmp_path / "out"))[0] == 0  # fmt: skip
     for number in (few, many):
         path, output = tmp_path / f"{number}.txt", tmp_path / f"{number}.jsonl"
         path.write_text("".join(f"{text}\n" for text, _ in rows(1_000)) * (number // 1_000))
