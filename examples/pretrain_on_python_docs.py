@@ -3,7 +3,7 @@
     python examples/pretrain_on_python_docs.py
 
 Everything is the product's own: the same as `bertkit pretrain --corpus python-docs --minutes 4`. A run that was stopped
-goes on where it was; a finished one is shown again at once.
+resumes where it was; a finished one is shown again at once.
 """
 
 import json
@@ -30,7 +30,7 @@ def main() -> None:
         with stop_signals(print) as should_stop:
             run = Pretraining(RUN, recipe, Inputs(("python-docs",)))
             if run.start(resume=True, should_stop=should_stop) == "stopped":
-                print("Stopped and saved; the same command goes on.")
+                print("Stopped and saved; the same command resumes.")
                 return
     events = [json.loads(line) for line in (RUN / "metrics.jsonl").read_text().splitlines() if line.endswith("}")]
     evaluations = [event for event in events if event["event"] == "evaluation"]
@@ -51,4 +51,4 @@ if __name__ == "__main__":
     try:
         main()
     except KeyboardInterrupt:
-        sys.exit("Stopped; the same command goes on.")
+        sys.exit("Stopped; the same command resumes.")

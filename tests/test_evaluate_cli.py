@@ -241,7 +241,7 @@ def test_models_that_were_trained_again(models: Path, tmp_path: Path, capsys) ->
     assert "| accuracy | " + " | ".join(f"{number:.4g}" for number in numbers) in card
     assert f"| model | 7 | {values[1]:.4g} |" in card
     for arguments, message in (
-        (["--seeds", again], "go with --report or --card"), (["--card", "--smaller", again], "expected NUM=MODEL"),
+        (["--seeds", again], "require --report or --card"), (["--card", "--smaller", again], "expected NUM=MODEL"),
         (["--card", "--smaller", f"7={again}", f"7={model}"], f"'7={model}': expected NUM=MODEL, each number once"),
         (["--card", "--smaller", "0=a"], "expected NUM=MODEL"), (["--card", "--smaller", "7="], "expected NUM=MODEL"),
         (["--card", "--seeds", str(tmp_path / "none")], "no model"),
@@ -275,7 +275,7 @@ def test_reports_that_cannot_be(models: Path, tmp_path: Path, capsys) -> None:
     base = ["evaluate", "--model", str(models / "question-answering"), "--data", data]
     for arguments, message in (
         (["--report", str(tmp_path / "out.html")], "evidence is for classifiers and taggers"),
-        (["--report", str(tmp_path / "no" / "out.html")], "does not exist"), (["--train", data], "go with --report"),
+        (["--report", str(tmp_path / "no" / "out.html")], "does not exist"), (["--train", data], "require --report"),
     ):  # fmt: skip
         code, results, error = call(capsys, *base, *arguments)
         assert code == 2 and not results and message in error

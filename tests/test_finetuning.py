@@ -227,9 +227,9 @@ def test_single_runs_and_sweeps_know_each_other(tmp_path: Path, encoder: Path) -
             (single.out / "run" / name).unlink(missing_ok=True)
         before = everything_in(tmp_path)
         for resume in (False, True):
-            with pytest.raises(UsageError, match="holds a single run: go on with it without --sweep"):
+            with pytest.raises(UsageError, match="contains a single run: resume it without --sweep"):
                 sweep(single, grid, train, train, resume=resume)
-            with pytest.raises(UsageError, match="holds a sweep: go on with it by --sweep"):
+            with pytest.raises(UsageError, match="contains a sweep: pass --sweep"):
                 several.start(train, train, resume=resume)
         assert everything_in(tmp_path) == before
 
@@ -251,7 +251,7 @@ def test_early_stopping_keeps_the_best(tmp_path: Path, encoder: Path) -> None:
     assert outcome.metrics["loss"] == pytest.approx(losses[outcome.best_step], rel=1e-5)
     assert run_of(tmp_path / "out", encoder, settings).start(examples(), examples(20, seed=2), resume=True) == outcome
     (tmp_path / "out" / "run" / "outcome.json").unlink()
-    with pytest.raises(CheckpointError, match="is missing, which tells how this run ended"):
+    with pytest.raises(CheckpointError, match="is missing, the record of how this run ended"):
         run_of(tmp_path / "out", encoder, settings).start(examples(), examples(20, seed=2), resume=True)
     with pytest.raises(UsageError, match="patience=3 needs dev"):
         run_of(tmp_path / "other", encoder, settings).start(examples())

@@ -120,7 +120,7 @@ def test_the_papers_values_by_name(encoder: Path, tmp_path: Path, capsys) -> Non
         )
         settings = json.loads((tmp_path / name / "run" / "settings.json").read_text())["settings"]
         assert code == 0 and (settings["learning_rate"], settings["num_epochs"]) == expected
-        assert error.splitlines()[-1].startswith("without dev examples nothing tells how good")
+        assert error.splitlines()[-1].startswith("without dev examples the quality of the model")
 
 
 # ---- without fine-tuning

@@ -61,7 +61,7 @@ def _card(folder: Path) -> str:
 
 
 def task_json(trained: TrainedTask) -> dict[str, Any]:
-    """What ``bertkit.json`` says of a task; its card is a file of its own."""
+    """What ``bertkit.json`` says of a task; its card is a separate file."""
     layout = trained.layout
     return {
         "name": trained.task.name,

@@ -50,7 +50,7 @@ def command(
         A folder, a hub name, or the import name of an installed model package. With --suite it needs a masked LM head;
         bert-base-uncased if none is named.
     columns
-        With --data: which column is what, such as text=sentence label=polarity, where the names do not tell.
+        With --data: columns by role, such as text=sentence label=polarity, where their names are not recognized.
     skip_bad
         With --data: set rows aside that cannot be used, and count them.
     no_answer_threshold
@@ -68,13 +68,13 @@ def command(
         With --report or --card: models of the same task that were trained on fewer examples, by how many, such as
         500=model-of-500 1000=model-of-1000, for the learning curve.
     card
-        With --data: write the scores into the README.md of the model's folder, as a section of its own; of classifiers
+        With --data: write the scores into the README.md of the model's folder, as a separate section; of classifiers
         and taggers the figures of the report too.
     method
         With --suite, how likelihood is measured: plain, each token from all others; l2r, without the later pieces of
         its own word. By default plain.
     limit
-        With --suite: only the first so many pairs of each paradigm.
+        With --suite: number of pairs of each paradigm to use, from the first.
     """
     if (data is None) == (suite is None):
         raise UsageError("evaluate takes one of --data, labeled examples of a task, and --suite, minimal pairs")
@@ -84,7 +84,7 @@ def command(
         if model is None:
             raise UsageError("--data needs --model: a model that was trained for a task")
         if (train is not None or seeds or smaller) and report is None and not card:
-            raise UsageError("--train, --seeds and --smaller go with --report or --card, which show what they tell")
+            raise UsageError("--train, --seeds and --smaller require --report or --card, which show their results")
         folder = Path(model).expanduser()
         if card and not folder.is_dir():
             raise UsageError(f"--card writes into the model's folder, and {model} is none")

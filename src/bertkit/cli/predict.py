@@ -41,7 +41,7 @@ def command(
     output
         A jsonl file, which appears whole; without it the rows go to stdout.
     columns
-        Which column is what, such as text=sentence, where the names do not tell.
+        Columns by role, such as text=sentence, where their names are not recognized.
     skip_bad
         Set rows aside that cannot be read, and count them.
     no_answer_threshold

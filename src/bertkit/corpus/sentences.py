@@ -195,7 +195,7 @@ def _after_end(data, first, position, end, layout, kinds, words, word_kinds):
         return at, False, num_lines  # the line end will end it, or the text
     if next_sentence == at and not at_once:
         return at, False, num_lines
-    if at_once:  # "「行く。」と言った" goes on
+    if at_once:  # "「行く。」と言った" continues
         code, following = decode(data, next_sentence, end)
         goes_on = at > last and next_sentence == at and _FIRST_HIRAGANA <= code <= _LAST_HIRAGANA
         return next_sentence, not goes_on, num_lines

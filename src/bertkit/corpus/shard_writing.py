@@ -56,7 +56,7 @@ class ShardSettings(Reading):
     """How a shard is made."""
 
     drop_duplicates: bool = False  # whether a sentence of the same tokens as an earlier one is left out
-    held_out_share: float = 0.0  # of the documents, 0 to below 1, that become a shard of their own
+    held_out_share: float = 0.0  # of the documents, 0 to below 1, that become a separate shard
     least_held_out: int = 1  # documents held out regardless of the share: the second, the fourth and so on
     seed: int = 0  # decides which
 
@@ -294,7 +294,7 @@ class _Writing:
             raise DataError(message)
         if self._held_out and num_documents < 2:
             raise DataError(
-                "the sources hold one document, which cannot be split: give held-out files of their own, or "
+                "the sources hold one document, which cannot be split: give separate held-out files, or "
                 "layout='lines' if empty lines separate documents"
             )
         del self._manifest["progress"]

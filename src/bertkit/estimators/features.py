@@ -67,7 +67,7 @@ class Features(TransformerMixin, BaseEstimator):
         return tags
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Nothing is learned: the parameters are checked, and the model is found.
+        """Check the parameters and locate the model; nothing is learned.
 
         Raises:
             CheckpointError: no such model.
@@ -122,6 +122,6 @@ class Features(TransformerMixin, BaseEstimator):
         return self._opened
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the model, which is found by its name."""
+        """The state without the model, which is located by its name."""
         state = dict(super().__getstate__())
         return state | {"_opened": None} if "_opened" in state else state

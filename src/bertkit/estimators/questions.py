@@ -28,7 +28,7 @@ class QuestionAnswerer(TextEstimator):
 
 
 class MultipleChoiceClassifier(TextEstimator):
-    """Which of several choices goes on with a text, or answers a question.
+    """Multiple choice: the choice that continues a text, or answers a question.
 
     X are pairs of a text and a list of choices, y the numbers of the right ones, from 0. Parameters are those of
     `TextEstimator`.

@@ -116,7 +116,7 @@ class SequenceClassifier(ClassifierMixin, TextEstimator):
 class FewShotClassifier(SequenceClassifier):
     """Few-shot classifier of texts and pairs of texts, with (N,) classes and few texts of each, such as eight.
 
-    First the encoder learns vectors that tell the classes apart, then a linear layer is fitted to them
+    First the encoder learns vectors that separate the classes, then a linear layer is fitted to them
     (`FewShotClassification`). Best with a sentence encoder. Parameters are those of `TextEstimator`.
     """
 

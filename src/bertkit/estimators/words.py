@@ -44,7 +44,7 @@ class TokenClassifier(TextEstimator):
         return [results for _, of_part in parts for results in of_part]
 
     def score(self, X: Any, y: Any) -> float:
-        """The F1 of entities, of plain labels the accuracy. A tag that was never learned is one that was not found."""
+        """Entity F1, for plain labels accuracy. A tag that was not in training counts as a wrong prediction."""
         examples, task = self._examples(X, y), self._trained_task
         strange = {tag for example in examples for tag in example.tags or ()} - {*task.label_names}
         task = replace(task, label_names=(*task.label_names, *sorted(strange)), class_weights=())
@@ -55,7 +55,7 @@ class TokenClassifier(TextEstimator):
         """(C,) the labels, in the order of ``predict_proba``."""
         return np.array(self._trained_task.label_names)
 
-    def _spans(self, found: Any) -> list[tuple[int, int, str]]:
+    def _spans(self, prediction: Any) -> list[tuple[int, int, str]]:
         if self._trained_task.scheme == "plain":
-            return [(*span, label) for span, label in zip(found.words, found.labels, strict=True)]
-        return [(entity.start, entity.end, entity.label) for entity in found.entities]
+            return [(*span, label) for span, label in zip(prediction.words, prediction.labels, strict=True)]
+        return [(entity.start, entity.end, entity.label) for entity in prediction.entities]

@@ -1,4 +1,4 @@
-"""Is the model right as often as it says? Expected calibration error, and a temperature that mends it.
+"""Calibration: expected calibration error, and temperature scaling.
 
 Guo et al. 2017, "On Calibration of Modern Neural Networks": ECE in section 2, temperature scaling in section 4.2. The
 temperature is the one with the lowest mean negative log-likelihood. Shape letters: U judgments, C labels.
@@ -73,7 +73,7 @@ def calibration_of(outcomes: Outcomes) -> Calibration | None:
 
 
 @dataclass(frozen=True)
-class _Judgements:
+class _Judgments:
     name: str
     logits: np.ndarray  # (U, C)
     targets: np.ndarray  # (U,) int64
@@ -86,7 +86,7 @@ class _Judgements:
         return _softmax(logits)[np.arange(len(logits)), self.said]
 
 
-def _judgments(outcomes: Outcomes) -> _Judgements | None:
+def _judgments(outcomes: Outcomes) -> _Judgments | None:
     probabilities, targets, first = outcomes.probabilities, outcomes.targets, outcomes.in_first_half
     if probabilities is None:
         return None
@@ -95,13 +95,13 @@ def _judgments(outcomes: Outcomes) -> _Judgements | None:
         logits = np.stack([np.log1p(-known), np.log(known)], axis=1)
         halves = np.repeat(first, targets.shape[1])
         name = "each label of each example: how often an example has a label of that probability"
-        return _Judgements(name, logits, has, np.ones_like(has), has == 1, halves)
+        return _Judgments(name, logits, has, np.ones_like(has), has == 1, halves)
     logits, said, halves = np.log(np.maximum(probabilities, _SMALLEST)), outcomes.predicted, first
     if outcomes.was_read is None:
-        return _Judgements("the label of each example", logits, targets, said, said == targets, halves)
+        return _Judgments("the label of each example", logits, targets, said, said == targets, halves)
     read, halves = outcomes.was_read, halves[outcomes.example_of]
     logits, targets, said = logits[read], targets[read], said[read]
-    return _Judgements("the label of each word", logits, targets, said, said == targets, halves[read])
+    return _Judgments("the label of each word", logits, targets, said, said == targets, halves[read])
 
 
 def expected_calibration_error(confidence: np.ndarray, right: np.ndarray) -> float:
@@ -132,19 +132,19 @@ def fitted_temperature(logits: np.ndarray, targets: np.ndarray) -> float:
     return float(np.exp(-(low + high) / 2))
 
 
-def _scaled(found: _Judgements) -> Temperature | None:
-    first = found.in_first_half
+def _scaled(judgments: _Judgments) -> Temperature | None:
+    first = judgments.in_first_half
     if first.all() or not first.any():
         return None
-    logits, of_halves = found.logits.astype(np.float64), []
+    logits, of_halves = judgments.logits.astype(np.float64), []
     for half in (first, ~first):
-        of_halves.append(fitted_temperature(found.logits[half], found.targets[half]))
+        of_halves.append(fitted_temperature(judgments.logits[half], judgments.targets[half]))
         logits[~half] /= of_halves[-1]
     return Temperature(
-        fitted_temperature(found.logits, found.targets),
+        fitted_temperature(judgments.logits, judgments.targets),
         (of_halves[0], of_halves[1]),
-        expected_calibration_error(found.confidence(logits), found.right),
-        mean_loss(logits, found.targets),
+        expected_calibration_error(judgments.confidence(logits), judgments.right),
+        mean_loss(logits, judgments.targets),
     )
 
 

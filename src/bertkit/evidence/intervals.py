@@ -117,7 +117,7 @@ def _weights(times: np.ndarray, seed: int) -> Iterator[np.ndarray]:
 
 
 def _portions(num_draws: int, size: int) -> Iterator[int]:
-    """How many draws of so many numbers to make at once, in bounded memory."""
+    """The number of bootstrap samples to draw at once, in bounded memory."""
     most = max(1, _DRAWS_AT_ONCE // size)
     while num_draws:
         yield min(most, num_draws)

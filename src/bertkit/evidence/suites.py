@@ -43,7 +43,7 @@ def read_suite(path: str | Path, limit: int | None = None) -> list[Paradigm]:
       its own; the file's name is the paradigm, up to its last hyphen the phenomenon.
 
     Args:
-        limit: take the first so many pairs of each paradigm; None: all.
+        limit: number of pairs of each paradigm to read, from the first; None: all.
 
     Raises:
         DataError: no such files, or a row that is no pair.
@@ -100,7 +100,7 @@ def _zorro(file: Path) -> Iterator[_Row]:
     if len(lines) % 2:
         raise DataError(
             f"{file}, line {len(lines)} is without a partner: expected the bad sentence and then the good one, each on "
-            "a line of its own; add the missing one"
+            "a separate line; add the missing one"
         )
     for bad, good in zip(lines[::2], lines[1::2], strict=True):
         yield _Row(file.stem, MinimalPair(good, bad), file.stem.rpartition("-")[0] or None, None)

@@ -1,7 +1,7 @@
 """From which probability on a label should be given: the threshold with the best F1, and what it is worth.
 
 A threshold that is chosen on the same examples on which its F1 is measured looks better than it is. So the F1 that is
-told here is of thresholds chosen on one half of the examples and measured on the other, both ways.
+reported here is of thresholds chosen on one half of the examples and measured on the other, both ways.
 """
 
 from dataclasses import dataclass

@@ -60,7 +60,7 @@ def seeds_of(
 def sizes_of(
     model: Model, metric: str, outcomes: Outcomes, smaller: Mapping[int, str | Path | Model], progress: bool | None
 ) -> list[SizeScore]:
-    """A score of models that were trained on so many examples, by their number; ``model`` as in `seeds_of`.
+    """Scores of models trained on fewer examples, by the number of examples; ``model`` as in `seeds_of`.
 
     Raises:
         UsageError: a model of another task or with other labels.

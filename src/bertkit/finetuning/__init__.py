@@ -1,7 +1,7 @@
 """Labeled examples to a model for a task.
 
 Takes: a published model, the name of a task, training and dev examples, settings.
-Gives: a model directory with its task, labels, metrics and card; a run that stopped goes on to the bit.
+Gives: a model directory with its task, labels, metrics and card; a stopped run resumes with the same bits.
 May import: errors, files, locate, device, tokenizer, batch, tasks, checkpoint, training, inference, model, evidence,
 reports.
 """

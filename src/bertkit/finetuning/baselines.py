@@ -1,4 +1,4 @@
-"""What is reached without fine-tuning: by the same answer whatever the example, and by a frozen encoder.
+"""Baselines without fine-tuning: a constant prediction, and a classifier on frozen features.
 
 Frozen features are the vectors of texts as the model was published, of a pair (u, v) the vectors |u - v| and u * v
 (Conneau et al. 2017, section 3.1), of words those of their first pieces; on them logistic regression, for numbers ridge
@@ -39,7 +39,7 @@ def baselines_of(
     frozen: Callable[[], Model],
     tokenizer: Tokenizer,
 ) -> dict[str, float]:
-    """A metric on dev examples, by the name of the method: first that of the same answer whatever the example, then of
+    """A metric on dev examples, by the name of the method: first of a constant prediction, then of
     classifiers and taggers that of `FROZEN` features.
 
     Each text is read once. A threshold that the task sets on dev examples is set for these as well. A correlation with
@@ -72,7 +72,7 @@ def comparison(metric: str, metrics: Mapping[str, float], baselines: Mapping[str
     'accuracy on dev 0.821; most frequent label 0.013, frozen features 0.863: fine-tuning is worse by 0.042'
     """
     if not metrics:
-        return "without dev examples nothing tells how good the model is: bertkit evaluate does, on others"
+        return "without dev examples the quality of the model is unknown: evaluate it with bertkit evaluate"
     sign = 1 if higher_is_better(metric) else -1
     gain = sign * metrics[metric] - max(sign * value for value in baselines.values())
     others = ", ".join(f"{name} {value:.3f}" for name, value in baselines.items())
@@ -104,7 +104,7 @@ def _frozen_logits(
         vectors, labels = _token_vectors(model, data.encodings, torch.Tensor.cpu), torch.from_numpy(data.labels)
         is_word = labels != IGNORED
         weight, bias = _classifier(vectors[is_word], labels[is_word], len(task.label_names or ()))
-        return _token_vectors(model, encodings, lambda found: F.linear(found.cpu(), weight, bias)).numpy()
+        return _token_vectors(model, encodings, lambda states: F.linear(states.cpu(), weight, bias)).numpy()
     some = _some(train, [1] * len(train))
     targets, vectors = torch.from_numpy(task.targets(some)), _text_vectors(model, some, layout)
     if targets.ndim == 2:

@@ -43,7 +43,7 @@ def model_to_train(name: str, task: TextTask, settings: FinetuningSettings, log_
 
 
 def freeze(model: Model, num_layers: int | None) -> None:
-    """Keep the weights of the embeddings and of so many layers from below; None: of nothing.
+    """Freeze the embeddings and the lowest ``num_layers`` layers; None freezes nothing.
 
     Raises:
         UsageError: more layers than there are.

@@ -1,4 +1,4 @@
-"""A fine-tuning run, from examples to a model directory; a run that stopped goes on from its last checkpoint.
+"""A fine-tuning run, from examples to a model folder; a stopped run resumes from its last checkpoint.
 
 The directory is the model: ``run`` in it holds settings and metrics, and until the model is there its checkpoints.
 """
@@ -53,7 +53,7 @@ _OUTCOME = "outcome.json"
 class Outcome:
     """How a run ended."""
 
-    reason: str  # "finished", "stopped early" for want of improvement, "stopped" when told to
+    reason: str  # "finished", "stopped early" without improvement, "stopped" on request
     step: int  # optimizer steps done
     best_step: int | None  # the step whose weights were kept; None: the last
     metrics: dict[str, float]  # of the model on the dev examples; none without them
@@ -70,7 +70,7 @@ class Finetuning:
     settings: FinetuningSettings = field(default_factory=FinetuningSettings)
     options: Mapping[str, Any] = field(default_factory=dict)
     device: str = "auto"
-    log_line: Callable[[str], None] = tqdm.write  # gets lines for a person
+    log_line: Callable[[str], None] = tqdm.write  # called with lines of text for the user
     files: Mapping[str, Path] = field(default_factory=dict)  # of "training" and "dev" examples, for the model's card
     num_set_aside: int = 0  # rows of them that could not be used, for the card too
     resumable: bool = True  # keep a checkpoint for each epoch; else only of the best
@@ -88,10 +88,10 @@ class Finetuning:
         """Train on examples and keep the weights that are best on ``dev``, without it the last.
 
         Raises:
-            UsageError: settings that cannot be; or ``out`` holds something else, or another run.
+            UsageError: invalid settings; or ``out`` contains something else, or another run.
             DataError: examples that cannot be learned from, a dev label that none of them has, or dev examples on which
                 the metric that decides is not a number.
-            TrainingError: a loss that is no longer a number.
+            TrainingError: a loss that is not a number.
         """
         run = replace(self, settings=self._complete_settings(len(train)))
         if not self.ranks.is_first:
@@ -110,14 +110,14 @@ class Finetuning:
     def _start(
         self, train: Sequence[Any], dev: Sequence[Any], *, resume: bool, should_stop: Callable[[], bool]
     ) -> Outcome:
-        """As `start`; the settings have no gaps."""
+        """As `start`, with complete settings."""
         if self.settings.patience is not None and not dev:
-            raise UsageError(f"patience={self.settings.patience} needs dev examples, by which to see improvement")
+            raise UsageError(f"patience={self.settings.patience} needs dev examples, to measure improvement")
         if self.settings.batch_size < self.ranks.num_ranks:
             raise UsageError(f"batch_size={self.settings.batch_size} is less than the {self.ranks.num_ranks} ranks")
         if (self._run / GRID).is_file():
             raise UsageError(
-                f"{self.out} holds a sweep: go on with it by --sweep and --resume, or choose another folder"
+                f"{self.out} contains a sweep: pass --sweep and --resume to continue it, or choose another folder"
             )
         claim = partial(claim_run_folder, self.out, self._run / "settings.json", self.facts(train, dev), resume=resume)
         is_there = self.out.is_dir() and any(self.out.iterdir())
@@ -129,10 +129,10 @@ class Finetuning:
         model = self._model(train)
         data = self._encoded(model, train)
         if dev:
-            self._encoded(model, dev)  # what is wrong with them shows before hours of training
+            self._encoded(model, dev)  # errors in them are raised before hours of training
         self._best_by(model.trained.task)
         if not is_there and self.ranks.is_first:
-            claim()  # only now, as everything that may be wrong with the examples was seen
+            claim()  # only now, after all checks of the examples
         model.network.to(resolve_device(self.device))
         self._choose_what_learns(model)
         run = Run(self._run, self.ranks, self.log_line)
@@ -165,7 +165,7 @@ class Finetuning:
         return outcome
 
     def baselines(self, model: Model, train: Sequence[Any], dev: Sequence[Any]) -> dict[str, float]:
-        """What is reached on the dev examples without fine-tuning: the metric that decides, by method.
+        """The metric that selects the weights, on the dev examples without fine-tuning, by method.
 
         Args:
             model: a trained one of this run, whose task and layout count.
@@ -182,7 +182,7 @@ class Finetuning:
         return self.out / "run"
 
     def facts(self, train: Sequence[Any], dev: Sequence[Any]) -> dict[str, Any]:
-        """What a run must have alike to be gone on with."""
+        """The facts that must match for a run to be resumed."""
         return {
             "model": str(self.model),
             "task": self.task,
@@ -193,7 +193,7 @@ class Finetuning:
         }
 
     def _model(self, train: Sequence[Any]) -> Model:
-        """The model as it is at the start, or in the last checkpoint."""
+        """The initial model, or that of the last checkpoint."""
         results = checkpoints(self._run)
         if results and self.settings.lora_rank is None:
             return load(results[-1] / "model", device="cpu")
@@ -334,7 +334,7 @@ class Finetuning:
         content = read_json(path)
         if content is None:
             raise CheckpointError(
-                f"{path} is missing, which tells how this run ended: load its model, or train it anew"
+                f"{path} is missing, the record of how this run ended: load its model, or train it again"
             )
         self.log_line(f"{self.out} has ended before")
         reason, step = member(content, "reason", str, path), member(content, "step", int, path)
@@ -351,7 +351,7 @@ def _evaluate(model: Model, data: LabeledEncodings, dev: Sequence[Any]) -> dict[
 
 
 def _digest(examples: Sequence[Any]) -> str:
-    """Tells whether examples are the same, wherever they were read from."""
+    """Digest of examples, independent of where they were read from."""
     digest = hashlib.sha256()
     for example in examples:
         digest.update(repr(replace(example, place="")).encode())

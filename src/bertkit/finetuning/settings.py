@@ -132,7 +132,7 @@ class FinetuningSettings:
         return replace(self, **missing) if missing else self
 
     def training(self, steps_per_epoch: int) -> TrainingSettings:
-        """What the training loop is told; learning rate and epochs are given."""
+        """The settings of the training loop; learning rate and epochs must be set."""
         assert self.num_epochs is not None and self.learning_rate is not None
         return TrainingSettings(
             num_steps=steps_per_epoch * self.num_epochs,

@@ -1,4 +1,4 @@
-"""Several runs that differ in a few settings, of which the best on the dev examples is kept."""
+"""Runs that differ in a few settings; the best on the dev examples is kept."""
 
 import math
 import shutil
@@ -46,7 +46,7 @@ def sweep(
     record, best_by = folder / "sweep.json", run.settings.best_by or task.best_by
     grid = {name: list(values) for name, values in grid.items()}
     if (folder / "settings.json").is_file() and not (folder / GRID).is_file():
-        raise UsageError(f"{run.out} holds a single run: go on with it without --sweep, or choose another folder")
+        raise UsageError(f"{run.out} contains a single run: resume it without --sweep, or choose another folder")
     claim_run_folder(run.out, folder / GRID, {"grid": grid, **run.facts(train, dev)}, resume=resume)
     results: dict[str, Any] = read_json(record) or {}
     points = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]

@@ -1,6 +1,6 @@
 """Exact match and F1 of answers, as the scripts that come with SQuAD 1.1 and 2.0 count them.
 
-Rules of evaluate-v1.1.py and evaluate-v2.0.py (Rajpurkar et al. 2016, 2018): answers are compared in small letters,
+Rules of evaluate-v1.1.py and evaluate-v2.0.py (Rajpurkar et al. 2016, 2018): answers are compared in lowercase,
 without punctuation (ASCII) and without the words a, an, the; F1 is that of their words, each as often as it stands
 there; of several true answers the best counts.
 """
@@ -52,7 +52,7 @@ class AnswerScores:
         """One question.
 
         Args:
-            answer: the best answer, whatever the threshold; "" if there is none at all.
+            answer: the best answer, for any threshold; "" if there is none at all.
             true_answers: none where the question has no answer.
             no_answer_margin: by how much "no answer" scored above it.
         """

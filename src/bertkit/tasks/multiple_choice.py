@@ -1,6 +1,6 @@
 """Multiple choice: which of several choices continues a text, or answers a question.
 
-Devlin et al. 2018, section 4.4: each choice is the second text of a pair of its own and gets one score; the choices of
+Devlin et al. 2018, section 4.4: each choice is the second text of a separate pair and gets one score; the choices of
 a question stand next to each other. Shape letters: S sequences, N questions, C choices.
 """
 

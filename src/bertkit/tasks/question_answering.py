@@ -218,7 +218,7 @@ class QuestionAnswering(TextTask):
         return Loss(loss / float(totals[0]), sums.cpu())
 
     def metrics(self, sums: Tensor) -> dict[str, float]:
-        """Loss, and the share of sequences of which start and end are right."""
+        """Loss, and the share of sequences whose start and end are right."""
         loss, correct, number = sums.tolist()
         return {"loss": loss / max(number, 1), "accuracy": correct / max(number, 1)}
 
@@ -295,13 +295,13 @@ def _offsets(examples: Sequence[Question], encodings: Encodings, windows: Window
 
 
 def _candidates(
-    example: Question, number: int, found: BestSpans, total: float, offsets: np.ndarray
+    example: Question, number: int, spans: BestSpans, total: float, offsets: np.ndarray
 ) -> tuple[Answer, ...]:
     """The best spans of one question, best first."""
-    scores = found.scores[number]
+    scores = spans.scores[number]
     count = int(np.isfinite(scores).sum())
-    starts = offsets[found.starts[number, :count], 0].tolist()
-    ends = offsets[found.ends[number, :count], 1].tolist()
+    starts = offsets[spans.starts[number, :count], 0].tolist()
+    ends = offsets[spans.ends[number, :count], 1].tolist()
     probabilities = np.exp(scores[:count] - total).tolist()
     return tuple(
         Answer(start, end, example.context[start:end], probability)

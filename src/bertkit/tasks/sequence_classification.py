@@ -83,7 +83,7 @@ class _Classification(OfTexts, Weighted):
 
     @classmethod
     @abstractmethod
-    def _check_names(cls, found: Mapping[str, Sequence[TextExample]]) -> None: ...
+    def _check_names(cls, examples_of: Mapping[str, Sequence[TextExample]]) -> None: ...
 
     @classmethod
     @abstractmethod
@@ -112,9 +112,9 @@ class SequenceClassification(OneOfClasses, _Classification):
         return cls(label_names)
 
     @classmethod
-    def _check_names(cls, found: Mapping[str, Sequence[TextExample]]) -> None:
-        if len(found) < 2:
-            raise DataError(f"every example has the label {next(iter(found))!r}: expected two labels or more")
+    def _check_names(cls, examples_of: Mapping[str, Sequence[TextExample]]) -> None:
+        if len(examples_of) < 2:
+            raise DataError(f"every example has the label {next(iter(examples_of))!r}: expected two labels or more")
 
     @classmethod
     def _balanced(cls, counts: np.ndarray, num_examples: int) -> np.ndarray:
@@ -193,8 +193,8 @@ class MultiLabelClassification(_Classification):
         return bool(self.thresholds)
 
     @classmethod
-    def _check_names(cls, found: Mapping[str, Sequence[TextExample]]) -> None:
-        if not found:
+    def _check_names(cls, examples_of: Mapping[str, Sequence[TextExample]]) -> None:
+        if not examples_of:
             raise DataError("no example has a label: expected one label or more")
 
     @classmethod

@@ -46,9 +46,9 @@ _CLOSES = {"BIO": {_B, _I}, "IOB1": {_B, _I}, "BIOES": {_E, _S}, "IO": {_I}}  # 
 
 
 def guess_file_scheme(texts: Iterable[Sequence[str]]) -> FileScheme:
-    """The scheme of the tags of texts, which all of them together tell; "plain" too if no word is in an entity.
+    """The scheme of the tags of texts, identified from all of them; "plain" also if no word is in an entity.
 
-    Where there is O, and most other tags are a letter and a type, those that are not are misspelled, and tell nothing.
+    Where there is O, and most other tags are a letter and a type, those that are not are misspelled, and ignored.
     """
     kinds: set[int | None] = set()
     starts_with_i = starts_with_b = False
@@ -174,7 +174,7 @@ class Tags:
         goes_on = np.zeros(len(tags) + 1, np.bool_)
         goes_on[1:-1] = self._may_go_on[tags[:-1], tags[1:]]
         goes_on[np.asarray(cu_words)] = False
-        bounds = np.flatnonzero(~goes_on)  # of runs of tags that go on from each other
+        bounds = np.flatnonzero(~goes_on)  # of runs of tags that continue each other
         first, end = bounds[:-1], bounds[1:]
         spelled = _is_in(self._kinds[tags[first]], _BEGINS[self.scheme])
         spelled &= _is_in(self._kinds[tags[end - 1]], _CLOSES[self.scheme])
@@ -216,7 +216,7 @@ class Tags:
 
     @cached_property
     def _may_go_on(self) -> np.ndarray:
-        """(C, C) bool: whether tag j goes on with the entity that tag i is part of."""
+        """(C, C) bool: whether tag j continues the entity that tag i is part of."""
         same_type = self._type_numbers[:, None] == self._type_numbers[None, :]
         followed = _is_in(self._kinds, _IS_FOLLOWED[self.scheme])
         return same_type & followed[:, None] & _is_in(self._kinds, _GOES_ON[self.scheme])[None, :]

@@ -128,7 +128,7 @@ class TextTask(ABC):
 
     @classmethod
     def unusable_examples(cls, examples: Sequence[Any], *, held_out: bool = False) -> list[tuple[Any, str]]:
-        """Training examples of which nothing can be learned, with ``held_out`` dev examples that do not fit the others,
+        """Training examples that cannot be used, with ``held_out`` dev examples that do not fit the others,
         and why: each once, for those who set them aside. Without them others may become so."""
         return []
 

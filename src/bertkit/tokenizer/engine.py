@@ -214,11 +214,11 @@ def _holds(cache, row, key):
 
 
 @lean_inline
-def _recall(cache, found, count, char_index, number, ids, spans):
+def _recall(cache, row, count, char_index, number, ids, spans):
     """Give the pieces in a row of the cache; returns the next piece and word."""
-    num_pieces, num_words = cache[found, KEY_NUMBERS] >> 56, 0
+    num_pieces, num_words = cache[row, KEY_NUMBERS] >> 56, 0
     for at in range(KEY_NUMBERS, KEY_NUMBERS + num_pieces):
-        piece = cache[found, at]
+        piece = cache[row, at]
         ids[count] = piece & 0xFFFFFFFF
         if len(spans) != RING:
             spans[count, 0] = char_index + (piece >> 32 & 0xFF)

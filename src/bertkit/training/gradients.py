@@ -34,9 +34,9 @@ def compute_gradients(
 ) -> list[Loss]:
     """Set ``.grad`` of every parameter to the sum of the gradients of ``loss(part).value`` over the parts.
 
-    On the CPU every core takes parts of its own, as in inference; the gradients are summed in the parts' order, so
-    they are the same bits for any number of cores. The memory of ``.grad`` of the step before may be written anew:
-    clone what is to be kept.
+    On the CPU every core computes separate parts, as in inference; the gradients are summed in the order of the parts,
+    so they are the same bits for any number of cores. The memory of ``.grad`` of the previous step may be overwritten:
+    clone what you keep.
 
     Args:
         parts: of one step, best as many as cores or a multiple, of like size.
@@ -144,7 +144,7 @@ def _added(total: Tensor | None, gradient: Tensor, parameter: Tensor) -> Tensor:
 
 @contextmanager
 def _seeded(device: torch.device, seed: int) -> Iterator[None]:
-    """Let torch's own operations draw numbers of ``seed``; its generators go on afterwards as if nothing were drawn."""
+    """Let torch's own operations draw numbers of ``seed``; the state of its generators is restored afterwards."""
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0]))
         yield

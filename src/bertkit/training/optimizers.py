@@ -47,7 +47,7 @@ _LATE = 1e9
 
 
 class CombinedOptimizer:
-    """Several optimizers as one: each has parameters of its own, and on the CPU a core."""
+    """Several optimizers stepped as one, in parallel on the CPU; each has a disjoint set of parameters."""
 
     def __init__(self, optimizers: list[torch.optim.Optimizer]) -> None:
         self.optimizers = optimizers
@@ -64,7 +64,7 @@ class CombinedOptimizer:
         return {parameter: state for optimizer in self.optimizers for parameter, state in optimizer.state.items()}
 
     def state_of(self, parameter: Tensor) -> dict[str, Any]:
-        """What is kept of a parameter, for filling in when a run goes on."""
+        """The state of a parameter, to be filled in when a run is resumed."""
         for optimizer in self.optimizers:
             if any(parameter is other for group in optimizer.param_groups for other in group["params"]):
                 return optimizer.state[parameter]

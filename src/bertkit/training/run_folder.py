@@ -1,4 +1,4 @@
-"""The folder of a run is new, or this very run's."""
+"""Claim the folder of a run: it must be new, or belong to the same run."""
 
 import json
 from collections.abc import Collection, Iterator
@@ -12,11 +12,11 @@ from bertkit.files.json_files import read_json, write_json
 def claim_run_folder(
     folder: Path, record: Path, settings: dict[str, Any], *, resume: bool, ignored: Collection[str] = ()
 ) -> None:
-    """Take a folder for a run, and write down its settings.
+    """Claim a folder for a run, and record its settings.
 
     Args:
         record: the file of the settings, in the folder or in one of its folders.
-        resume: whether a run that is there may be gone on with.
+        resume: True if an existing run may be resumed.
         ignored: settings that may differ then, as section.name.
 
     Raises:
@@ -29,10 +29,10 @@ def claim_run_folder(
         record.parent.mkdir(parents=True, exist_ok=True)
         write_json(record, settings)
     elif not resume:
-        raise UsageError(f"{folder} holds a run: go on with it by --resume, or choose another folder")
+        raise UsageError(f"{folder} already contains a run: pass --resume to continue it, or choose another folder")
     elif differing := [name for name in _differing(before, settings) if name not in ignored]:
         raise UsageError(
-            f"{folder} was started with other settings ({', '.join(differing)}): go on with those, or choose another "
+            f"{folder} was started with other settings ({', '.join(differing)}): resume with those, or choose another "
             "folder"
         )
 

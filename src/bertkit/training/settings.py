@@ -18,7 +18,7 @@ processor time, 151 s. A batch of short texts is one part for each core with eit
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """Everything the training loop is told. A run's length is ``num_steps`` or ``minutes``, one of them."""
+    """The settings of the training loop. The length of a run is ``num_steps`` or ``minutes``, one of them."""
 
     num_steps: int | None = None  # optimizer steps
     minutes: float | None = None  # wall-clock time

@@ -63,7 +63,7 @@ def save_state(
     except (OSError, SafetensorError) as error:
         raise TrainingError(
             f"the checkpoint {folder} cannot be written ({error.__cause__ or error}); those before it are whole. Make "
-            "room on its disk, and go on with the run"
+            "room on its disk, and resume the run"
         ) from error
 
 

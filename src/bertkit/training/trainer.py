@@ -1,7 +1,7 @@
 """The training loop, the only one: batches to gradients to weights, with evaluations and checkpoints between.
 
 A step is a function of the weights, the optimizer's state and the position of the feed, so a run that stopped anywhere
-goes on as if it had not: with as many threads and ranks, to the same bits.
+continues as if it had not: with the same numbers of threads and ranks, bit-identical.
 """
 
 import math
@@ -66,10 +66,10 @@ class Trainer:
     """One run of training.
 
     ``run`` is its folder; ``save_model(folder, parameters=...)`` writes a model directory of them; ``evaluate`` gives
-    the metrics on held-out data, of which ``best_by`` decides which checkpoint is the best, the lowest or, if
+    the metrics on held-out data; ``best_by`` selects the best checkpoint, the lowest value or, if
     ``higher_is_better``, the highest, and never one that is not a number; after ``patience`` evaluations without a
     better one the run stops, where the settings name the steps between evaluations; ``sample`` gives what to log beside
-    them; ``log_line`` gets lines for a person.
+    them; ``log_line`` is called with lines of text for the user.
     """
 
     network: nn.Module

@@ -44,7 +44,7 @@ def read_questions(
         path: .json: SQuAD 1.1 or 2.0, read as a whole; .jsonl: an object for each question, "answers" as in SQuAD, or
             as {"text": [...], "answer_start": [...]}, or one answer as text; parquet likewise; csv and tsv files.
         labeled: False: answers are not read.
-        columns: names by role, "question", "context", "answer", "answer_start" and "id", where they cannot be told
+        columns: names by role, "question", "context", "answer", "answer_start" and "id", where they are not recognized
             from the names. An empty answer means that there is none.
         bad_rows: takes the questions that cannot be used; None: such a question is an error.
 

@@ -1,6 +1,6 @@
 """Words with tags: CoNLL files, CoNLL-U, and jsonl files with words or with character spans.
 
-The tags of a file may be BIO, IOB1, BIOES (also with L- and U- for E- and S-), IO, or plain labels: which is told by
+The tags of a file may be BIO, IOB1, BIOES (also with L- and U- for E- and S-), IO, or plain labels, identified by
 all of them together. They are given as BIO, BIOES, IO or plain labels.
 """
 
@@ -93,28 +93,28 @@ def read_tagged(
 
 
 def _tags(
-    item: _Item, found: FileScheme, wanted: Scheme | None, label_names: Sequence[str] | None
+    item: _Item, file_scheme: FileScheme, wanted: Scheme | None, label_names: Sequence[str] | None
 ) -> tuple[tuple[str, ...] | None, str]:
     """The tags of a text in the scheme that is wanted, and what is wrong with them."""
     assert item.words is not None
     tags = list(item.tags or ())
-    scheme: Scheme = wanted or ("BIO" if item.tags is None or found == "IOB1" else found)
+    scheme: Scheme = wanted or ("BIO" if item.tags is None or file_scheme == "IOB1" else file_scheme)
     if item.tags is not None:
-        wrong = misspelled(tags, found)
-        if found == "plain" and scheme != "plain":
+        wrong = misspelled(tags, file_scheme)
+        if file_scheme == "plain" and scheme != "plain":
             wrong = next((number for number, tag in enumerate(tags) if tag != "O"), None)
         if wrong is not None:
             word = item.text[slice(*item.words[wrong])]
             return None, (
                 f": the tag {tags[wrong]!r} of word {wrong + 1}, {word!r}, is part of no entity as "
-                f"{scheme if found == 'plain' else found} spells them: correct it, or read the tags as plain labels "
-                "(read_tagged, scheme='plain')"
+                f"{scheme if file_scheme == 'plain' else file_scheme} spells them: correct it, or read the "
+                "tags as plain labels (read_tagged, scheme='plain')"
             )
     if scheme != "plain":
-        entities = entities_in(tags, found) if item.entities is None else list(item.entities)
+        entities = entities_in(tags, file_scheme) if item.entities is None else list(item.entities)
         tags = spell(entities, len(item.words), scheme)
         if entities_in(tags, scheme) != entities:
-            return None, ": two entities of one type stand side by side, which IO tags cannot tell: use BIO"
+            return None, ": two entities of one type stand side by side, which IO tags cannot express: use BIO"
     if label_names is not None:
         for tag in tags:
             if tag not in label_names:

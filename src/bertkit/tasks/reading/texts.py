@@ -1,6 +1,6 @@
 """Texts and pairs with their labels, for classification and regression: csv, tsv, jsonl and parquet files.
 
-Which column is which is told by its name, where the caller does not say. Without a line of names the shapes of three
+Columns are identified by name, unless the caller names them. Without a header the formats of three
 published files are known: STS benchmark (number in column 5 of 7, texts in 6 and 7), the yearly STS files (1 of 3; 2
 and 3) and CoLA (2 of 4; 4).
 """
@@ -55,7 +55,7 @@ def read_labeled_texts(
     Args:
         path: csv, tsv, jsonl or parquet; also txt and "-", standard input, for texts without labels, one on each line.
         kind: what the labels are; None: they are not read, and a text may be empty.
-        columns: names by role, "text", "pair" and "label", where they cannot be told from the names. A set may stand
+        columns: names by role, "text", "pair" and "label", where the names are not recognized. A set may stand
             in one column, "a|b", in jsonl also in a list; or in several columns of 0 and 1, label="a,b,c".
         label_names: the labels there may be; None: any.
         bad_rows: takes the rows that cannot be used; None: such a row is an error.
