@@ -442,7 +442,7 @@ def test_a_source_that_changes_while_it_is_read_is_refused(tmp_path: Path, monke
         (
             "the cat\nsat",
             ShardSettings("lines", held_out_share=0.5),
-            "one document, which cannot be split: give held-out",
+            "one document, which cannot be split: give separate held-out",
         ),
     ],
 )
