@@ -27,7 +27,7 @@ TaskOptions: Any = Parameter(name="*")(
 """The options of all tasks, each an argument of the command line."""
 
 NO_OPTIONS = TaskOptions()
-PUBLISHED = FinetuningSettings()
+DEFAULTS = FinetuningSettings()
 
 
 def command(
@@ -42,7 +42,7 @@ def command(
     skip_bad: bool = False,
     defaults: Literal["measured", "paper"] = "measured",
     sweep: Literal["paper"] | None = None,
-    settings: Annotated[FinetuningSettings, Parameter(name="*")] = PUBLISHED,
+    settings: Annotated[FinetuningSettings, Parameter(name="*")] = DEFAULTS,
     options: TaskOptions = NO_OPTIONS,
     resume: bool = False,
     device: str = "auto",

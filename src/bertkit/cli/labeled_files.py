@@ -60,9 +60,9 @@ def read_both(
 def _learnable(kind: type[TextTask], examples: list[Any], *, held_out: bool) -> tuple[list[Any], list[str]]:
     """The examples that can be used, and why the others cannot."""
     set_aside: list[str] = []
-    while results := kind.unusable_examples(examples, held_out=held_out):
-        set_aside += [f"{example.place}: {why}" for example, why in results]
-        hopeless = {id(example) for example, _ in results}
+    while unusable := kind.unusable_examples(examples, held_out=held_out):
+        set_aside += [f"{example.place}: {why}" for example, why in unusable]
+        hopeless = {id(example) for example, _ in unusable}
         examples = [example for example in examples if id(example) not in hopeless]
     return examples, set_aside
 

@@ -42,9 +42,9 @@ class MultipleChoiceClassifier(TextEstimator):
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """(N, C) float64, the probability of each choice; 0 beyond those of a question with fewer."""
-        results = [one.probabilities for one in self._predictions(X)]
-        probabilities = np.zeros((len(results), max(map(len, results), default=0)))
-        for row, values in zip(probabilities, results, strict=True):
+        of_questions = [one.probabilities for one in self._predictions(X)]
+        probabilities = np.zeros((len(of_questions), max(map(len, of_questions), default=0)))
+        for row, values in zip(probabilities, of_questions, strict=True):
             row[: len(values)] = values
         return probabilities
 

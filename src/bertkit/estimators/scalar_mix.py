@@ -75,13 +75,13 @@ class ScalarMixClassifier(ClassifierMixin, BaseEstimator):
 
         start = np.zeros(self.num_layers + num_classes * (width + 1))
         options = {"maxiter": self.max_iter, "gtol": self.tol, "ftol": 64 * np.finfo(np.float64).eps, "maxls": 50}
-        results = minimize(loss_and_slopes, start, jac=True, method="L-BFGS-B", options=options)
-        if results.status == 1:
+        optimum = minimize(loss_and_slopes, start, jac=True, method="L-BFGS-B", options=options)
+        if optimum.status == 1:
             warnings.warn(
-                f"no end after {results.nit} steps: raise max_iter, or scale the features", ConvergenceWarning, 2
+                f"no end after {optimum.nit} steps: raise max_iter, or scale the features", ConvergenceWarning, 2
             )
-        scores, self.coef_, self.intercept_ = self._parts(results.x, num_classes, width)
-        self.layer_weights_, self.n_iter_ = softmax(scores), results.nit
+        scores, self.coef_, self.intercept_ = self._parts(optimum.x, num_classes, width)
+        self.layer_weights_, self.n_iter_ = softmax(scores), optimum.nit
         return self
 
     def predict(self, X: Any) -> np.ndarray:

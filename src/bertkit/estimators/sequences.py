@@ -67,18 +67,20 @@ class SequenceClassifier(ClassifierMixin, TextEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """(N,) the likeliest classes; (N, C) 0 and 1."""
-        results = self._predictions(X)
+        predictions = self._predictions(X)
         if self._has_several:
             names = [str(name) for name in self.classes_.tolist()]
-            return np.array([[int(name in one.labels) for name in names] for one in results]).reshape(-1, len(names))
+            return np.array([[int(name in one.labels) for name in names] for one in predictions]).reshape(
+                -1, len(names)
+            )
         indices = {str(name): index for index, name in enumerate(self.classes_.tolist())}
-        return self.classes_[[indices[one.label] for one in results]]
+        return self.classes_[[indices[one.label] for one in predictions]]
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """(N, C) float64, the probability of each class."""
         names = [str(name) for name in self.classes_.tolist()]
-        results = [[one.probabilities[name] for name in names] for one in self._predictions(X)]
-        return np.array(results, np.float64).reshape(-1, len(names))
+        probabilities = [[one.probabilities[name] for name in names] for one in self._predictions(X)]
+        return np.array(probabilities, np.float64).reshape(-1, len(names))
 
     def _examples(self, X: Any, y: Any) -> list[TextExample]:
         items, labels = items_of(X), list_of(y)

@@ -24,8 +24,8 @@ class TokenClassifier(TextEstimator):
 
     def predict(self, X: Any) -> list[list[Any]]:
         """For a list of words its tags; for a text its entities, of plain labels its words, as (start, end, label)."""
-        results = zip(items_of(X), self._predictions(X), strict=True)
-        return [self._spans(one) if isinstance(item, str) else list(one.labels) for item, one in results]
+        pairs = zip(items_of(X), self._predictions(X), strict=True)
+        return [self._spans(one) if isinstance(item, str) else list(one.labels) for item, one in pairs]
 
     def predict_proba(self, X: Any) -> list[np.ndarray]:
         """For each text (words, C) float64, the probability of each label of ``classes_``.

@@ -58,17 +58,17 @@ class Calibration:
 
 def calibration_of(outcomes: Outcomes) -> Calibration | None:
     """None for a task without probabilities, or where no word was read."""
-    results = _judgments(outcomes)
-    if results is None or not len(results.targets):
+    judgments = _judgments(outcomes)
+    if judgments is None or not len(judgments.targets):
         return None
-    confidence, right = results.confidence(results.logits), results.right
+    confidence, right = judgments.confidence(judgments.logits), judgments.right
     return Calibration(
-        results.name,
-        len(results.targets),
+        judgments.name,
+        len(judgments.targets),
         _bins(confidence, right),
         expected_calibration_error(confidence, right),
-        mean_loss(results.logits, results.targets),
-        _scaled(results) if len(outcomes.examples) >= FEWEST_EXAMPLES else None,
+        mean_loss(judgments.logits, judgments.targets),
+        _scaled(judgments) if len(outcomes.examples) >= FEWEST_EXAMPLES else None,
     )
 
 
@@ -113,8 +113,8 @@ def expected_calibration_error(confidence: np.ndarray, right: np.ndarray) -> flo
 
 def mean_loss(logits: np.ndarray, targets: np.ndarray) -> float:
     """Mean negative log-likelihood, nats."""
-    results = _softmax(logits)[np.arange(len(targets)), targets]
-    return float(-np.log(np.maximum(results, _SMALLEST)).mean())
+    probabilities = _softmax(logits)[np.arange(len(targets)), targets]
+    return float(-np.log(np.maximum(probabilities, _SMALLEST)).mean())
 
 
 def fitted_temperature(logits: np.ndarray, targets: np.ndarray) -> float:

@@ -69,9 +69,9 @@ def label_errors_of(outcomes: Outcomes) -> LabelErrors:
         columns = [
             np.stack([1 - probabilities[:, label], probabilities[:, label]], axis=1) for label in range(len(names))
         ]
-        results = [confident_labels(*part) for part in zip(columns, targets.T.astype(np.int64), strict=True)]
+        likely_labels = [confident_labels(*part) for part in zip(columns, targets.T.astype(np.int64), strict=True)]
         margins = [
-            _margins(*part) for part in zip(columns, targets.T.astype(np.int64), results, strict=True)
+            _margins(*part) for part in zip(columns, targets.T.astype(np.int64), likely_labels, strict=True)
         ]  # of each label
         order = _likeliest(np.concatenate(margins))
         shown = []

@@ -95,12 +95,12 @@ def leakage_of(
     for number, of_text in enumerate(train_words):
         known.setdefault(tuple(of_text), number)
     cosines, nearest = top_k(embeddings, train_embeddings, _NUM_NEIGHBOURS)
-    results: list[LeakedText] = []
+    leaked: list[LeakedText] = []
     for number, of_text in enumerate(words):
         exact = known.get(tuple(of_text)) if of_text else None
         if exact is not None:
             cosine = float(embeddings[number] @ train_embeddings[exact])
-            results.append(_leaked(outcomes, train, number, exact, True, cosine, 1.0))
+            leaked.append(_leaked(outcomes, train, number, exact, True, cosine, 1.0))
             continue
         near = [
             (shared_words(of_text, train_words[other]), float(cosine), other)
@@ -109,19 +109,19 @@ def leakage_of(
         ]
         shared, cosine, other = max(near, default=(0.0, 0.0, -1))
         if shared >= LEAST_SHARED:
-            results.append(_leaked(outcomes, train, number, other, False, cosine, shared))
+            leaked.append(_leaked(outcomes, train, number, other, False, cosine, shared))
     kept = np.ones(len(texts), np.bool_)
-    kept[[one.number for one in results]] = False
-    num_exact = sum(one.is_exact for one in results)
+    kept[[one.number for one in leaked]] = False
+    num_exact = sum(one.is_exact for one in leaked)
     return Leakage(
         len(train),
         num_exact,
-        len(results) - num_exact,
-        sum(not one.same_label for one in results),
+        len(leaked) - num_exact,
+        sum(not one.same_label for one in leaked),
         LEAST_COSINE,
         LEAST_SHARED,
-        bootstrap_scores(outcomes.task.scoring, outcomes.rows[kept]) if results and kept.any() else None,
-        sorted(results, key=lambda one: (one.is_exact, -one.shared_words, -one.cosine))[:_NUM_SHOWN],
+        bootstrap_scores(outcomes.task.scoring, outcomes.rows[kept]) if leaked and kept.any() else None,
+        sorted(leaked, key=lambda one: (one.is_exact, -one.shared_words, -one.cosine))[:_NUM_SHOWN],
     )
 
 

@@ -162,8 +162,8 @@ def _update_of(module: nn.Linear) -> LowRankUpdate:
 
 
 def _taken(tensors: dict[str, Tensor], name: str, shape: tuple[int, ...], folder: Path) -> Tensor:
-    results = tensors.pop(name, None)
-    if results is None or tuple(results.shape) != shape:
-        has = "lacks it" if results is None else f"has {list(results.shape)}"
+    tensor = tensors.pop(name, None)
+    if tensor is None or tuple(tensor.shape) != shape:
+        has = "lacks it" if tensor is None else f"has {list(tensor.shape)}"
         raise CheckpointError(f"{folder / _WEIGHTS}: expected {name} of shape {list(shape)}, it {has}")
-    return results
+    return tensor

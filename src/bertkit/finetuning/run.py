@@ -144,9 +144,7 @@ class Finetuning:
         try:
             reason = trainer.train()
         except DataError:
-            if (
-                not trainer.state.step and self.ranks.is_first
-            ):  # dev examples that are no use, as the first evaluation shows
+            if not trainer.state.step and self.ranks.is_first:  # the first evaluation refused the dev examples
                 shutil.rmtree(self._run)
             raise
         outcome = Outcome(reason, trainer.state.step, trainer.state.best_step, {})
@@ -194,21 +192,21 @@ class Finetuning:
 
     def _model(self, train: Sequence[Any]) -> Model:
         """The initial model, or that of the last checkpoint."""
-        results = checkpoints(self._run)
-        if results and self.settings.lora_rank is None:
-            return load(results[-1] / "model", device="cpu")
+        saved = checkpoints(self._run)
+        if saved and self.settings.lora_rank is None:
+            return load(saved[-1] / "model", device="cpu")
         task = task_kind(self.task).of_examples(train, self.options)
         return model_to_train(str(self.model), task, self.settings, self.log_line)
 
     def _choose_what_learns(self, model: Model) -> None:
-        settings, results = self.settings, checkpoints(self._run)
+        settings, saved = self.settings, checkpoints(self._run)
         if settings.lora_rank is None:
             freeze(model, settings.frozen_layers)
             model.mark_trained()
             return
         add_adapters(model, settings.lora_rank, settings.lora_alpha, settings.seed)
-        if results:
-            read_adapter(model, results[-1] / "model" / "adapter")
+        if saved:
+            read_adapter(model, saved[-1] / "model" / "adapter")
 
     def _write(self, model: Model, folder: Path, parameters: Mapping[str, Tensor] | None = None) -> None:
         """Write the model's directory; with adapters the merged model, and in it the adapters alone.

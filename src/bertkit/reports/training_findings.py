@@ -22,8 +22,8 @@ _NOISE = 0.01  # share of a held-out loss that is no rise
 
 def findings_of(run: TrainingRun) -> list[Finding]:
     """The findings of all rules for this kind of run, and irregularities in its files."""
-    results = [rule(run) for rule in (FINETUNING_RULES if run.is_finetuning else RULES)]
-    return [*(finding for finding in results if finding), *(("note", remark) for remark in run.remarks)]
+    of_rules = [rule(run) for rule in (FINETUNING_RULES if run.is_finetuning else RULES)]
+    return [*(finding for finding in of_rules if finding), *(("note", remark) for remark in run.remarks)]
 
 
 def smoothed(series: Series, name: str) -> np.ndarray:

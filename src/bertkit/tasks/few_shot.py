@@ -68,13 +68,13 @@ class ContrastFeed(LabeledFeed):
 @compiled
 def _partners(labels, order, starts, texts, draws, seed, epoch):
     """(n,) int64: for each of (n,) ``texts`` another one of its label, by the number of its draw."""
-    results = np.empty(len(texts), np.int64)
+    partners = np.empty(len(texts), np.int64)
     for i in range(len(texts)):
         label = labels[texts[i]]
         num_others = starts[label + 1] - starts[label] - 1
         index = starts[label] + below(key_of(seed ^ _PARTNER, epoch, draws[i]), 0, num_others)
-        results[i] = order[index + 1] if order[index] >= texts[i] else order[index]
-    return results
+        partners[i] = order[index + 1] if order[index] >= texts[i] else order[index]
+    return partners
 
 
 @dataclass(frozen=True)

@@ -14,18 +14,18 @@ def logistic_regression(
 ) -> tuple[Tensor, Tensor]:
     """The (C, D) weights and (C,) biases that minimize INVERSE_PENALTY times the cross-entropy summed over (N, D)
     vectors plus half the squared weights: scikit-learn's LogisticRegression, for two labels with a row for each."""
-    vectors, results = vectors.double(), torch.zeros(num_labels, vectors.shape[1] + 1, dtype=torch.float64)
-    results.requires_grad = True
+    vectors, solution = vectors.double(), torch.zeros(num_labels, vectors.shape[1] + 1, dtype=torch.float64)
+    solution.requires_grad = True
     optimizer = torch.optim.LBFGS(
-        [results], max_iter=max_iter, tolerance_grad=1e-5, tolerance_change=0.0, line_search_fn="strong_wolfe"
+        [solution], max_iter=max_iter, tolerance_grad=1e-5, tolerance_change=0.0, line_search_fn="strong_wolfe"
     )
 
     def objective() -> Tensor:
-        weight, bias = results[:, :-1], results[:, -1]
+        weight, bias = solution[:, :-1], solution[:, -1]
         loss = F.cross_entropy(F.linear(vectors, weight, bias), labels, reduction="sum")
         value = INVERSE_PENALTY * loss + weight.square().sum() / 2
-        results.grad = torch.autograd.grad(value, results)[0]
+        solution.grad = torch.autograd.grad(value, solution)[0]
         return value
 
     optimizer.step(objective)
-    return results.detach()[:, :-1], results.detach()[:, -1]
+    return solution.detach()[:, :-1], solution.detach()[:, -1]

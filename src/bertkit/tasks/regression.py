@@ -187,10 +187,10 @@ class OrdinalRegression(_OneNumber):
             DataError: labels that are no numbers, without "levels"; or fewer than two.
         """
         cls.check_options(options)
-        results = names_of(examples)
-        levels = tuple(options.get("levels") or results)
+        examples_of = names_of(examples)
+        levels = tuple(options.get("levels") or examples_of)
         if not options.get("levels"):
-            for name, having in results.items():
+            for name, having in examples_of.items():
                 if not _is_number(name):
                     raise having[0].error(
                         f"the level {name!r} is no number: give the levels in their order, from the lowest"

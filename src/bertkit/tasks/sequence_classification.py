@@ -60,12 +60,12 @@ class _Classification(OfTexts, Weighted):
             DataError: fewer than two labels, or one that only one example has.
         """
         cls.check_options(options)
-        results = names_of(examples)
+        examples_of = names_of(examples)
         for example, why in cls.unusable_examples(examples):
             raise example.error(why)
-        cls._check_names(results)
-        balanced = cls._balanced(np.array([len(having) for having in results.values()]), len(examples))
-        names = tuple(results)
+        cls._check_names(examples_of)
+        balanced = cls._balanced(np.array([len(having) for having in examples_of.values()]), len(examples))
+        names = tuple(examples_of)
         return cls(label_names=names, **weights_asked_for(options, names, balanced))
 
     @classmethod

@@ -54,15 +54,15 @@ def best_spans(
         start_logits, end_logits: (T,) float32; minus infinity where no span begins or ends.
     """
     num_texts = len(windows.cu_windows) - 1
-    results = BestSpans(
+    best = BestSpans(
         np.full((num_texts, num), -np.inf),
         np.zeros((num_texts, num), np.int64),
         np.zeros((num_texts, num), np.int64),
         np.full(num_texts, -np.inf),
     )
     starts, ends = (np.ascontiguousarray(logits, np.float32) for logits in (start_logits, end_logits))
-    _find(starts, ends, *windows, np.int64(max_length), *results)
-    return results
+    _find(starts, ends, *windows, np.int64(max_length), *best)
+    return best
 
 
 @lean

@@ -92,7 +92,7 @@ def complete_names(names: Iterable[str], scheme: Scheme) -> tuple[str, ...]:
 
 def entities_in(tags: Sequence[str], scheme: FileScheme) -> list[Entity]:
     """The entities of one text, none of plain labels."""
-    results: list[Entity] = []
+    entities: list[Entity] = []
     first, before = None, (_O, "")
     for index, tag in enumerate((*tags, OUTSIDE)):
         kind, type_name = here = _parts(tag)
@@ -102,10 +102,10 @@ def entities_in(tags: Sequence[str], scheme: FileScheme) -> list[Entity]:
             before = here
             continue
         if first is not None and before[0] in _CLOSES[scheme]:
-            results.append((first, index, before[1]))
+            entities.append((first, index, before[1]))
         first = index if kind in _BEGINS[scheme] else None
         before = here
-    return results
+    return entities
 
 
 def spell(entities: Iterable[Entity], num_words: int, scheme: FileScheme) -> list[str]:

@@ -114,15 +114,15 @@ def names_of(examples: Sequence[TextExample]) -> dict[str, list[TextExample]]:
     Raises:
         DataError: no examples, or one whose label is not a name.
     """
-    results: dict[str, list[TextExample]] = {}
+    examples_of: dict[str, list[TextExample]] = {}
     for example in examples:
         for name in example.label if isinstance(example.label, tuple) else (example.label,):
             if not isinstance(name, str) or not name:
                 raise example.error(f"its label is {name!r}: expected a name")
-            results.setdefault(name, []).append(example)
+            examples_of.setdefault(name, []).append(example)
     if not examples:
         raise DataError("there are no examples to learn from")
-    return {name: results[name] for name in ordered_names(set(results))}
+    return {name: examples_of[name] for name in ordered_names(set(examples_of))}
 
 
 def index_of_name(names: Mapping[str, int], name: str, example: TextExample) -> int:

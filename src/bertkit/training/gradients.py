@@ -51,8 +51,8 @@ def compute_gradients(
 
     def work(number: int) -> tuple[Loss, Sequence[Tensor | None]]:
         with _training(device, dtype, _seed_of_part(seed, number)):
-            results = loss(parts[number])
-        return Loss(results.value.detach(), results.sums), _gradients(results.value, parameters)
+            of_part = loss(parts[number])
+        return Loss(of_part.value.detach(), of_part.sums), _gradients(of_part.value, parameters)
 
     return list(_set_sums(parameters, map_on_cores(work, range(len(parts)), device)))
 
@@ -85,7 +85,7 @@ def compute_gradients_of_vectors(
             return vectors(parts[number])
 
     encoded = list(map_on_cores(encode, range(len(parts)), device))
-    ((results, slopes),) = map_on_cores(loss, [torch.cat([part.detach() for part in encoded])], device)
+    ((total, slopes),) = map_on_cores(loss, [torch.cat([part.detach() for part in encoded])], device)
     of_parts = slopes.split([len(part) for part in encoded])
 
     def work(number: int) -> tuple[None, Sequence[Tensor | None]]:
@@ -97,7 +97,7 @@ def compute_gradients_of_vectors(
 
     for _ in _set_sums(parameters, map_on_cores(work, range(len(parts)), device)):
         pass
-    return results
+    return total
 
 
 def _seed_of_part(seed: int, number: int) -> int:
@@ -165,9 +165,9 @@ def backward_sharded(
     device = next(network.parameters()).device
     network.zero_grad()
     with _seeded(device, seed), torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
-        results = loss(batch)
-    results.value.backward()
-    return [Loss(results.value.detach(), results.sums)]
+        of_batch = loss(batch)
+    of_batch.value.backward()
+    return [Loss(of_batch.value.detach(), of_batch.sums)]
 
 
 @contextmanager

@@ -186,9 +186,9 @@ class Trainer:
         def loss(vectors: Tensor) -> tuple[Loss, Tensor]:
             everything, own = self.ranks.gather(vectors)
             everything.requires_grad_()
-            results = self.task.loss(everything, whole_batch.to(vectors.device), self.task.totals(whole_batch))
-            (slopes,) = torch.autograd.grad(results.value, everything)
-            return Loss(results.value.detach(), results.sums * self.ranks.is_first), slopes[own]
+            of_batch = self.task.loss(everything, whole_batch.to(vectors.device), self.task.totals(whole_batch))
+            (slopes,) = torch.autograd.grad(of_batch.value, everything)
+            return Loss(of_batch.value.detach(), of_batch.sums * self.ranks.is_first), slopes[own]
 
         def vectors(part: Any) -> Tensor:
             return self.task.vectors(outputs_of(self.network, part))
@@ -271,9 +271,9 @@ class Trainer:
         self.ranks.wait()
 
     def _stop_at_non_finite(self, position: int, sums: Tensor, norm: float) -> None:
-        index = {"step": self.state.step, "position": position, "sums": str(sums.tolist()), "gradient_norm": str(norm)}
+        record = {"step": self.state.step, "position": position, "sums": str(sums.tolist()), "gradient_norm": str(norm)}
         if self.ranks.is_first:
-            write_json(self.run / "non-finite.json", index)
+            write_json(self.run / "non-finite.json", record)
             self._write("end", seconds=self.state.seconds, reason="non-finite loss")
         saved = checkpoints(self.run)
         raise NonFiniteError(
