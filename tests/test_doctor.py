@@ -75,7 +75,7 @@ def test_requirements_are_read_from_the_package():
     for line in installed.requires:  # the form that is understood
         assert re.fullmatch(r"[\w.-]+(\[\w+\])?(>=[\d.]+)?(; extra == ['\"]\w+['\"])?", line), line
     assert doctor._Requirement("torch", "2.10") in requirements[""]
-    assert doctor._Requirement("ray", "2.20") in requirements["ray"]
+    assert doctor._Requirement("scikit-learn", "1.4") in requirements["sklearn"]
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,7 @@ def test_a_library_that_depends_on_rows_does_not_change_vectors(monkeypatch: pyt
         return multiply(self, activation, x, residual) * (1 + (len(x) in range(33, 90)) * 2.0**-10)
 
     monkeypatch.setattr(linear.OneDNNLinear, "multiply", by_rows)
-    for store in ("_plans", "_agreed", "_references"):
+    for store in ("_plans", "_tests", "_agreed", "_references"):
         monkeypatch.setattr(row_invariance, store, {})
     model = our_model("encoder", 5)
     texts = TEXTS * 9

@@ -54,7 +54,7 @@ def multiply_rows(kind: Hashable, multiply: Multiply, probe: Probe, *inputs: Ten
 
     Args:
         kind: equal for products that a library computes alike: the kernel, its fused steps, its shape.
-        probe: called when a number of rows is met for the first time.
+        probe: called when a kind is met for the first time.
         inputs: of M rows each; the first one is multiplied, others are added.
 
     Returns:
@@ -108,6 +108,10 @@ def probe_weight(num_outputs: int, width: int, dtype: torch.dtype) -> Tensor:
 _plans: dict[tuple[Hashable, int, int], tuple[int, ...]] = {}
 """(kind, threads, M) -> row counts whose sum is at least M; () where one thread has to compute."""
 
+_tests: dict[Hashable, tuple[Multiply, list[Tensor]]] = {}
+"""kind -> a product with `probe_weight` and the distinct rows of its inputs. Kept: weights drawn anew for each number
+of rows would leave the heap in pieces, more memory than one copy takes."""
+
 _references: dict[Hashable, tuple[int, Tensor]] = {}
 """kind -> the reference count, and what the distinct test rows give at it on one thread."""
 
@@ -137,11 +141,13 @@ class _Checks:
     """
 
     def __init__(self, kind: Hashable, num_threads: int, probe: Probe, inputs: Sequence[Tensor]) -> None:
-        self.kind, self.num_threads, self.multiply = kind, num_threads, probe()
-        self.rows = [
-            _probe_rows(inputs[0]),
-            *(tensor.new_zeros(_NUM_DISTINCT_ROWS, tensor.shape[1]) for tensor in inputs[1:]),
-        ]
+        self.kind, self.num_threads, self.probe, self.inputs = kind, num_threads, probe, inputs
+
+    def _test(self) -> tuple[Multiply, list[Tensor]]:
+        if self.kind not in _tests:
+            zeros = [tensor.new_zeros(_NUM_DISTINCT_ROWS, tensor.shape[1]) for tensor in self.inputs[1:]]
+            _tests[self.kind] = self.probe(), [_probe_rows(self.inputs[0]), *zeros]
+        return _tests[self.kind]
 
     def agrees(self, count: int) -> bool:
         """Whether products of ``count`` rows have the bits of the reference, on this number of threads."""
@@ -170,8 +176,8 @@ class _Checks:
         return torch.cat([self._product(count, start) for start in starts])[:_NUM_DISTINCT_ROWS]
 
     def _product(self, count: int, start: int = 0) -> Tensor:
-        rows = _repeated(count, start)
-        return self.multiply(*(tensor[rows] for tensor in self.rows))
+        (multiply, inputs), rows = self._test(), _repeated(count, start)
+        return multiply(*(tensor[rows] for tensor in inputs))
 
 
 def _probe_rows(tensor: Tensor) -> Tensor:
