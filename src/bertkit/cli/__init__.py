@@ -24,6 +24,7 @@ COMMANDS = {  # name -> (file, summary)
     "next-sentence": ("next_sentence", "Probability that text B follows text A."),
     "embed": ("embed", "Embed the texts of a file as vectors."),
     "similarity": ("similarity", "Cosine similarity of texts."),
+    "rank": ("rank", "Rank the texts of a file with a cross-encoder."),
     "evaluate": ("evaluate", "Evaluate a model."),
     "report": ("report", "Write the report of a training run as one self-contained page."),
     "doctor": ("doctor", "Check this machine and installation; for bug reports."),
