@@ -50,7 +50,7 @@ def pool_windows(
     cls_positions: Tensor,
     last_positions: Tensor,
     owned: Tensor,
-    places: Tensor,
+    positions: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """What each window contributes to the vector of its text, by one of POOLINGS.
 
@@ -59,7 +59,7 @@ def pool_windows(
         cls_positions: (W,) the token of each window that "cls" takes, as a position in the packed row.
         last_positions: (W,) the last token of each window, likewise.
         owned: (W, 2) start and end of the tokens that count, as positions in the packed row.
-        places: (W,) how many tokens of the text stand before the first one that counts.
+        positions: (W,) how many tokens of the text stand before the first one that counts.
 
     Returns:
         (W, D) values and (W,) weights, to be added up over the windows of a text; for "max" the values' maximum is
@@ -85,7 +85,7 @@ def pool_windows(
     if pooling == "max":
         return torch.segment_reduce(tokens, "max", lengths=lengths), lengths.to(states.dtype)
     if pooling == "weighted-mean":
-        weights = (count + (places - before).repeat_interleave(lengths) + 1).to(states.dtype)
+        weights = (count + (positions - before).repeat_interleave(lengths) + 1).to(states.dtype)
         values = torch.segment_reduce(tokens * weights[:, None], "sum", lengths=lengths)
         return values, torch.segment_reduce(weights, "sum", lengths=lengths)
     return torch.segment_reduce(tokens, "sum", lengths=lengths), lengths.to(states.dtype)
