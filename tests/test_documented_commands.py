@@ -22,6 +22,7 @@ DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SHORTER = {  # commands that take minutes as documented
     "--minutes 20": "--set training.num_steps=2 model.size=tiny",
     "-classification --train": "-classification --model bert-base-uncased --train",
+    "similarity --train": "similarity --model bert-base-uncased --train",
 }
 SHAPE = {
     "vocab_size": 99, "hidden_size": 20, "num_attention_heads": 4, "intermediate_size": 44, "num_hidden_layers": 4,
@@ -56,6 +57,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("train.csv", "dev.csv", "test.csv", "eight-each.csv", "few.csv", "texts.csv"):
         Path(name).write_text(table)
     Path("reviews.txt").write_text("a joy\ndull\n")
+    pairs = [{"anchor": text, "positive": f"{text}, {number}"} for number, text in enumerate(TEXTS)]
+    for name in ("pairs.jsonl", "dev-pairs.jsonl"):
+        Path(name).write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
     question = {"id": "1", "question": "Who sat?", "context": "The cat sat on the mat."}
     Path("questions.jsonl").write_text(json.dumps(question) + "\n")
     answers = {"answers": [{"text": "The cat", "answer_start": 0}]}

@@ -28,10 +28,12 @@ _HOMES = {
     "QuestionAnswerer": "bertkit.estimators",
     "Recorder": "bertkit.transformer",
     "ScalarMixClassifier": "bertkit.estimators",
+    "SentenceEncoder": "bertkit.estimators",
     "SequenceClassifier": "bertkit.estimators",
     "SequenceRegressor": "bertkit.estimators",
     "TaggedText": "bertkit.tasks",
     "TextExample": "bertkit.tasks",
+    "TextSet": "bertkit.tasks",
     "TokenClassifier": "bertkit.estimators",
     "Tokenizer": "bertkit.tokenizer",
     "Vocabulary": "bertkit.tokenizer",
@@ -64,10 +66,12 @@ __all__ = [
     "QuestionAnswerer",
     "Recorder",
     "ScalarMixClassifier",
+    "SentenceEncoder",
     "SequenceClassifier",
     "SequenceRegressor",
     "TaggedText",
     "TextExample",
+    "TextSet",
     "TokenClassifier",
     "Tokenizer",
     "Vocabulary",
@@ -91,6 +95,7 @@ if TYPE_CHECKING:
         MultipleChoiceClassifier,
         QuestionAnswerer,
         ScalarMixClassifier,
+        SentenceEncoder,
         SequenceClassifier,
         SequenceRegressor,
         TokenClassifier,
@@ -101,7 +106,7 @@ if TYPE_CHECKING:
     from bertkit.model import Model, load
     from bertkit.neighbors import top_pairs
     from bertkit.reports.evidence import write_evidence_report
-    from bertkit.tasks import ChoiceQuestion, Question, TaggedText, TextExample
+    from bertkit.tasks import ChoiceQuestion, Question, TaggedText, TextExample, TextSet
     from bertkit.tokenizer import Encoding, Tokenizer, Vocabulary, train_vocabulary
     from bertkit.transformer import BertConfig, ModernBertConfig, Recorder
 

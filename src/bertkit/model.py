@@ -373,6 +373,8 @@ class Model:
 
     def _trained_for_use(self) -> TrainedTask:
         trained = self.trained
+        if not trained.task.head:
+            return trained
         self.require_trained(trained.task.head)
         if self.network.architecture.reads_pooler(trained.task.head, self.config):
             self.require_trained("pooler")

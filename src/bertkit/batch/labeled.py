@@ -31,6 +31,7 @@ class LabeledBatch:
     labels: Tensor  # (S / group_size, ...); of tokens (T, ...)
     group_size: int = 1  # neighboring sequences that have one row of labels together
     of_tokens: bool = False  # whether each token has a row of labels
+    with_vectors: bool = False  # whether the network is to compute sentence vectors
 
     def __len__(self) -> int:
         """Number of groups."""
@@ -39,7 +40,7 @@ class LabeledBatch:
     @property
     def arguments(self) -> dict[str, Any]:
         """Arguments that the network takes together with ``batch``."""
-        return {"num_choices": self.group_size}
+        return {"num_choices": self.group_size} | ({"with_vectors": True} if self.with_vectors else {})
 
     @property
     def num_tokens(self) -> int:
@@ -70,6 +71,7 @@ class LabeledEncodings:
     labels: np.ndarray  # (S / group_size, ...); of tokens (T, ...)
     group_size: int = 1
     of_tokens: bool = False
+    with_vectors: bool = False
 
     def __post_init__(self) -> None:
         num_rows = len(self.encodings.input_ids) if self.of_tokens else len(self)
@@ -86,4 +88,5 @@ class LabeledEncodings:
         encodings, rows = self.encodings.take(sequences), indices
         if self.of_tokens:
             rows = ranges(self.encodings.cu_seqlens[sequences], encodings.seqlens)
-        return LabeledBatch(collate(encodings), torch.from_numpy(self.labels[rows]), self.group_size, self.of_tokens)
+        labels = torch.from_numpy(self.labels[rows])
+        return LabeledBatch(collate(encodings), labels, self.group_size, self.of_tokens, self.with_vectors)

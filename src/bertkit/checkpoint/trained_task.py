@@ -30,7 +30,7 @@ def read_task(
         task = next((task for task in tasks if task is not None), None)
         return None if task is None else TrainedTask(task, Layout(longest, "truncate"))
     trained = replace(task_of_record(record, path, names, longest), card=_card(folder))
-    return trained if trained.task.head in heads else None
+    return trained if trained.task.head in ("", *heads) else None
 
 
 def task_of_record(

@@ -27,6 +27,7 @@ COMMANDS = {  # name -> (file, summary)
     "rank": ("rank", "Rank the texts of a file with a cross-encoder."),
     "pairs": ("pairs", "Most similar pairs of the texts of a file."),
     "cluster": ("cluster", "Clusters of similar texts, with names."),
+    "mine": ("mine", "Find hard negatives for training a sentence encoder."),
     "evaluate": ("evaluate", "Evaluate a model."),
     "report": ("report", "Write the report of a training run as one self-contained page."),
     "doctor": ("doctor", "Check this machine and installation; for bug reports."),

@@ -17,6 +17,7 @@ from bertkit.estimators.estimator import TextEstimator
 from bertkit.estimators.features import Features
 from bertkit.estimators.questions import MultipleChoiceClassifier, QuestionAnswerer
 from bertkit.estimators.scalar_mix import ScalarMixClassifier
+from bertkit.estimators.sentences import SentenceEncoder
 from bertkit.estimators.sequences import FewShotClassifier, SequenceClassifier, SequenceRegressor
 from bertkit.estimators.words import TokenClassifier
 
@@ -26,6 +27,7 @@ __all__ = [
     "MultipleChoiceClassifier",
     "QuestionAnswerer",
     "ScalarMixClassifier",
+    "SentenceEncoder",
     "SequenceClassifier",
     "SequenceRegressor",
     "TextEstimator",

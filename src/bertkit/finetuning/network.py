@@ -25,19 +25,28 @@ def model_to_train(name: str, task: TextTask, settings: FinetuningSettings, log_
         CheckpointError: no such model.
         UsageError: a length that the model does not take.
     """
-    new = [task.head]
+    new = [task.head] if task.head else []
     try:
         model = load(name, heads=new, new=new, label_names=task.label_names, device="cpu", seed=settings.seed)
     except MissingHeadError:  # without a pooler
         new.append("pooler")
         model = load(name, heads=new[:1], new=new, label_names=task.label_names, device="cpu", seed=settings.seed)
         log_line(f"{name} has no pooler: a new one is trained")
-    vectors = replace(model.sentence_settings, normalize=True) if task.of_vectors else None
+    vectors = model.sentence_settings if task.of_vectors else None
+    if vectors is not None:
+        normalize = vectors.normalize or task.unit_vectors
+        max_seq_length = settings.max_length or vectors.max_seq_length
+        vectors = replace(
+            vectors, normalize=normalize, max_seq_length=max_seq_length, prompts=vectors.prompts | task.prompts
+        )
     model.checkpoint.sentence, model.checkpoint.problem_type = vectors, task.problem_type
     longest = model.config.max_position_embeddings
     if settings.max_length is not None and settings.max_length > longest:
         raise UsageError(f"max_length={settings.max_length}: this model has {longest} positions")
-    layout = Layout(settings.max_length or longest, settings.on_long or task.on_long, settings.stride)
+    usual = vectors.max_seq_length if vectors is not None and not task.head else None
+    layout = Layout(
+        settings.max_length or min(usual or longest, longest), settings.on_long or task.on_long, settings.stride
+    )
     model.checkpoint.trained = TrainedTask(task, layout)
     return model
 

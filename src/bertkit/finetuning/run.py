@@ -274,8 +274,9 @@ class Finetuning:
                 read_adapter(model, best / "adapter")
         fit_head(model, data)
         model.network.eval()
-        task = model.trained.task.fold_target_scaling(model.network.heads[model.trained.task.head])
-        model.checkpoint.trained = replace(model.trained, task=task)
+        if model.trained.task.head:
+            task = model.trained.task.fold_target_scaling(model.network.heads[model.trained.task.head])
+            model.checkpoint.trained = replace(model.trained, task=task)
 
     def _judge(
         self, model: Model, dev: Sequence[Any], outcome: Outcome

@@ -5,7 +5,7 @@ Gives: encodings with labels; the loss, and sums from which the metrics come; ty
 May import: errors, files, compiled, randomness, tokenizer, batch, transformer, heads, architectures.
 """
 
-from bertkit.tasks.examples import ChoiceQuestion, Question, TaggedText, TextExample
+from bertkit.tasks.examples import ChoiceQuestion, Question, TaggedText, TextExample, TextSet
 from bertkit.tasks.few_shot import FewShotClassification
 from bertkit.tasks.judged import JudgedTask
 from bertkit.tasks.multiple_choice import ChoicePrediction, MultipleChoice
@@ -18,6 +18,7 @@ from bertkit.tasks.sequence_classification import (
     MultiLabelClassification,
     SequenceClassification,
 )
+from bertkit.tasks.similarity import Similarity, SimilarityPrediction
 from bertkit.tasks.task import ExampleFile, Loss, Scorer, Task, TextTask
 from bertkit.tasks.token_classification import EntityFound, TagsPrediction, TokenClassification
 
@@ -44,10 +45,13 @@ __all__ = [
     "ScorePrediction",
     "Scorer",
     "SequenceClassification",
+    "Similarity",
+    "SimilarityPrediction",
     "TaggedText",
     "TagsPrediction",
     "Task",
     "TextExample",
+    "TextSet",
     "TextTask",
     "TokenClassification",
     "published_task",

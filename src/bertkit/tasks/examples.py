@@ -81,6 +81,39 @@ class ChoiceQuestion:
         return sum(len(self.context) + len(choice) for choice in self.choices)
 
 
+QUERY, POSITIVE, NEGATIVE = 0, 1, 2
+"""What a text of a `TextSet` is."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextSet:
+    """A text with texts that belong to it and others that do not; of a scored pair, ``score`` says how much."""
+
+    query: str
+    positives: tuple[str, ...] = ()  # (): the text itself, encoded twice with other dropout masks
+    negatives: tuple[str, ...] = ()
+    score: float | None = None
+    place: str = ""
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The texts in the order in which they are encoded."""
+        return (self.query, *(self.positives or (self.query,)), *self.negatives)
+
+    @property
+    def roles(self) -> list[int]:
+        """QUERY, POSITIVE or NEGATIVE of each of ``texts``."""
+        return [QUERY, *[POSITIVE] * max(1, len(self.positives)), *[NEGATIVE] * len(self.negatives)]
+
+    @property
+    def num_characters(self) -> int:
+        return sum(map(len, self.texts))
+
+    def error(self, problem: str) -> DataError:
+        """The error of this row, which names its file and line, or else its query."""
+        return error_in(self.place, self.query, problem)
+
+
 def error_in(place: str, text: str, problem: str) -> DataError:
     """The error of an example, which names its place, or else its text."""
     return DataError(f"{place or repr(text[:60])}: {problem}")

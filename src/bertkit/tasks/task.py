@@ -107,7 +107,7 @@ class TextTask(ABC):
     """
 
     name: ClassVar[str]  # its key in TASKS
-    head: ClassVar[str]  # the head of HEADS that it trains and reads
+    head: ClassVar[str]  # the head of HEADS that it trains and reads; "": it reads sentence vectors
     of_tokens: ClassVar[bool]  # whether a row of logits belongs to a token; else to a sequence
     best_by: ClassVar[str]  # the metric that decides which weights are the best
     on_long: ClassVar[OnLong] = "truncate"  # what is done with examples that are too long, unless asked otherwise
@@ -117,6 +117,7 @@ class TextTask(ABC):
     training_defaults: ClassVar[Mapping[str, Any]] = {}  # fine-tuning settings that differ from the usual ones
 
     of_vectors: ClassVar[bool] = False  # as `Task.of_vectors`; the model is then saved as a sentence encoder
+    unit_vectors: ClassVar[bool] = True  # whether that sentence encoder is to scale vectors to length 1
     problem_type: ClassVar[str | None] = None  # what config.json calls the kind of labels, where published models do
     pipeline: ClassVar[str]  # what the Hugging Face hub calls the task
     peft_type: ClassVar[str | None] = None  # what the PEFT library calls it
@@ -138,6 +139,11 @@ class TextTask(ABC):
     def has_thresholds(self) -> bool:
         """Whether predictions depend on thresholds that were chosen on dev examples."""
         return False
+
+    @property
+    def prompts(self) -> dict[str, str]:
+        """Texts put before inputs, by name, that a sentence encoder is saved with."""
+        return {}
 
     @property
     def known_labels(self) -> tuple[str, ...] | None:

@@ -35,7 +35,8 @@ LABELS: Mapping[LabelKind, tuple[str, ...]] = {
 }
 """Names by which a label is known."""
 
-_SHAPES = {7: 5, 9: 5, 3: 1, 4: 2}
+HEADERLESS_SHAPES = {7: 5, 9: 5, 3: 1, 4: 2}
+"""Number of columns of published files without a line of names, to the column that holds a number."""
 _SHAPED = {7: ("6", "7", "5"), 9: ("6", "7", "5"), 3: ("2", "3", "1"), 4: ("4", None, "2")}
 _KNOWN = {*TEXTS, *(name for pair in TEXT_PAIRS for name in pair), *(name for kind in LABELS.values() for name in kind)}
 _AGREED = "gold_label"  # of SNLI and MultiNLI, where "-" says that those who labeled a pair did not agree
@@ -70,7 +71,7 @@ def read_labeled_texts(
         columns = {role: name for role, name in columns.items() if role != "label"}
     has_any = False
     asked = ",".join(columns.values()).split(",") if columns else []
-    with open_table(path, asked, _KNOWN, _SHAPES) as table:
+    with open_table(path, asked, _KNOWN, HEADERLESS_SHAPES) as table:
         chosen = choose_columns(table, kind, columns)
         for row in table.rows:
             example, problem = None, row.problem
@@ -95,9 +96,8 @@ def choose_columns(table: Table, kind: LabelKind | None, columns: Mapping[str, s
         DataError: no column for text or label, or several.
     """
     chosen = dict(columns)
-    if not columns and table.names[:1] == ("1",) and len(table.names) in _SHAPED:
-        text, pair, label = _SHAPED[len(table.names)]
-        chosen = {"text": text, "label": label} | ({"pair": pair} if pair else {})
+    if not columns:
+        chosen |= headerless_columns(table.names)
     for text, pair in TEXT_PAIRS:
         if not {"text", "pair"} & set(chosen) and {text, pair} <= set(table.names):
             chosen |= {"text": text, "pair": pair}
@@ -113,6 +113,14 @@ def choose_columns(table: Table, kind: LabelKind | None, columns: Mapping[str, s
     else:
         chosen["label"] = table.require("label", chosen.get("label"), LABELS[kind])
     return chosen
+
+
+def headerless_columns(names: Sequence[str]) -> dict[str, str]:
+    """The columns by role of a published file that has no line of names; {} of another file."""
+    if tuple(names[:1]) != ("1",) or len(names) not in _SHAPED:
+        return {}
+    text, pair, label = _SHAPED[len(names)]
+    return {"text": text, "label": label} | ({"pair": pair} if pair else {})
 
 
 def _further_pair(values: Mapping[str, Any], chosen: Mapping[str, str]) -> str:

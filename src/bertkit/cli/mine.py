@@ -1,0 +1,68 @@
+"""bertkit mine"""
+
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, open_model
+from bertkit.cli.output import note
+from bertkit.mining import MiningOptions
+
+_DEFAULTS = MiningOptions()
+
+
+def command(
+    *,
+    input: Annotated[Path, Parameter(name=["--input", "-i"])],
+    output: Annotated[Path, Parameter(name=["--output", "-o"])],
+    model: str = EMBEDDING_MODEL,
+    corpus: str | None = None,
+    cross_encoder: str | None = None,
+    format: Literal["list", "triplet", "tuple", "pair"] = "list",
+    options: Annotated[MiningOptions, Parameter(name="*")] = _DEFAULTS,
+    compute: Compute = EXACT,
+) -> None:
+    """Find hard negatives: texts near a query that are not among its positives.
+
+    Parameters
+    ----------
+    input
+        Queries with positives, as for bertkit finetune similarity: csv, tsv, jsonl or parquet.
+    output
+        A jsonl file, which appears whole, that bertkit finetune similarity reads.
+    model
+        A sentence encoder: a folder, a hub name, or the import name of an installed model package.
+    corpus
+        A file of further texts to search, in the column text; by default all positives are searched.
+    cross_encoder
+        A cross-encoder that scores candidates and positives again before margins and limits apply.
+    format
+        list: a row with lists of positives and negatives; triplet; tuple: negative_1, negative_2, ...; pair: scores of
+        1 and 0.
+    """
+    from bertkit.corpus.texts import read_texts
+    from bertkit.files.whole_files import check_writable, whole_file
+    from bertkit.mining import MiningReport, formatted, mine_negatives
+    from bertkit.tasks import ExampleFile, Similarity
+
+    check_writable(output)
+    rows, report = list(Similarity.read(ExampleFile(input, labeled=False))), MiningReport()
+    mined = mine_negatives(
+        open_model(model, compute),
+        rows,
+        options,
+        corpus=[] if corpus is None else list(read_texts(corpus)),
+        cross_encoder=None if cross_encoder is None else open_model(cross_encoder, compute),
+        report=report,
+    )
+    with whole_file(output) as temporary, temporary.open("w", encoding="utf-8") as file:
+        for row in mined:
+            for content in formatted(row, format, options.num_negatives):
+                file.write(json.dumps(content, ensure_ascii=False) + "\n")
+    note(
+        f"{output}: {report.num_negatives} negatives of {report.num_queries} queries, {report.num_without} without any"
+    )
+    for name, number in report.left_out.items():
+        note(f"{name} left out {number} candidates")

@@ -1,0 +1,191 @@
+"""Hard negatives: texts near a query that are not among its positives.
+
+Takes: rows of queries and positives, a sentence encoder, optionally further texts and a cross-encoder.
+Gives: the rows with negatives, and counts of the candidates that were left out.
+May import: errors, tasks, neighbors, model.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from tqdm import tqdm
+
+from bertkit.errors import DataError, UsageError
+from bertkit.model import Model
+from bertkit.neighbors import top_k
+from bertkit.tasks import TextSet
+
+_QUERIES_AT_ONCE = 1_024
+
+
+@dataclass(frozen=True)
+class MiningOptions:
+    """Which of the nearest texts become negatives.
+
+    Parameters
+    ----------
+    num_negatives
+        Negatives of a query, the nearest first; fewer where fewer fit.
+    first_rank
+        Leave out this number of nearest candidates, which are the likeliest to be unlabeled positives.
+    last_rank
+        Consider candidates up to this rank; by default num_negatives more than first_rank, 10 times that number with a
+        margin or a largest score, and the most positives of a query.
+    absolute_margin
+        A negative's score is at least this much below that of the query's farthest positive.
+    relative_margin
+        A negative's score is at least this share below it, as 0.05 (de Souza et al. 2024, "NV-Retriever").
+    max_score
+        A negative's score is at most this.
+    min_score
+        A negative's score is at least this.
+    """
+
+    num_negatives: int = 3
+    first_rank: int = 0
+    last_rank: int | None = None
+    absolute_margin: float | None = None
+    relative_margin: float | None = None
+    max_score: float | None = None
+    min_score: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.num_negatives < 1 or self.first_rank < 0:
+            raise UsageError(
+                f"num_negatives={self.num_negatives}, first_rank={self.first_rank}: expected at least 1, and 0 or more"
+            )
+        if self.last_rank is not None and self.last_rank < self.first_rank + self.num_negatives:
+            raise UsageError(
+                f"last_rank={self.last_rank}: expected at least first_rank + num_negatives, "
+                f"{self.first_rank + self.num_negatives}"
+            )
+
+    def candidates(self, most_positives: int, *, is_scored_again: bool) -> int:
+        """Candidates of a query that are considered, its positives aside."""
+        if self.last_rank is not None:
+            return self.last_rank
+        limits = self.absolute_margin, self.relative_margin, self.max_score
+        is_limited = limits != (None, None, None) or (is_scored_again and self.min_score is not None)
+        return self.first_rank + self.num_negatives * (10 if is_limited else 1) + most_positives
+
+
+@dataclass
+class MiningReport:
+    """What became of the candidates."""
+
+    num_queries: int = 0
+    num_negatives: int = 0
+    num_without: int = 0  # queries for which no candidate was left
+    left_out: dict[str, int] = field(default_factory=dict)  # candidates by the option that left them out
+
+
+def mine_negatives(
+    model: Model,
+    rows: Sequence[TextSet],
+    options: MiningOptions,
+    *,
+    corpus: Sequence[str] = (),
+    cross_encoder: Model | None = None,
+    report: MiningReport | None = None,
+) -> Iterator[TextSet]:
+    """The queries of the rows in order, each once, with all its positives and its hard negatives.
+
+    Scores are cosines, exact, of every query with every text; the candidates of a thousand queries are held at a time.
+
+    Args:
+        rows: queries with positives; negatives in them are left out.
+        corpus: texts to search besides all positives.
+        cross_encoder: scores the candidates and positives again before the margins and limits apply.
+        report: filled with counts.
+
+    Yields:
+        A row for each query, also where no negative is left.
+
+    Raises:
+        DataError: no rows, or a query without positives.
+        UsageError: fewer texts than two to search.
+    """
+    report = MiningReport() if report is None else report
+    positives: dict[str, dict[str, None]] = {}
+    for row in rows:
+        if not row.positives:
+            raise row.error("has no positive: give every query one")
+        positives.setdefault(row.query, {}).update(dict.fromkeys(row.positives))
+    if not positives:
+        raise DataError("there are no rows to mine negatives for")
+    texts = list(dict.fromkeys([*corpus, *(text for some in positives.values() for text in some)]))
+    if len(texts) < 2:
+        raise UsageError("there is one text to search: give others as corpus")
+    numbers = {text: number for number, text in enumerate(texts)}
+    prompts = model.sentence_settings.prompts
+    document_prompt = next((name for name in ("document", "passage", "corpus") if name in prompts), None)
+    vectors = model.embed(texts, normalize=True, prompt=prompts[document_prompt] if document_prompt else "")
+    most_positives = max(map(len, positives.values()))
+    num_candidates = options.candidates(most_positives, is_scored_again=cross_encoder is not None)
+    queries = list(positives)
+    for start in tqdm(range(0, len(queries), _QUERIES_AT_ONCE), desc="mining", delay=2, leave=False, disable=None):
+        part = queries[start : start + _QUERIES_AT_ONCE]
+        asked = model.embed(part, normalize=True, prompt=prompts.get("query", ""))
+        scores, ids = top_k(asked, vectors, num_candidates + most_positives)
+        for query, vector, of_query, near in zip(part, asked, scores, ids, strict=True):
+            own = [numbers[text] for text in positives[query]]
+            of_positives = vectors[own] @ vector
+            if cross_encoder is not None:
+                of_query = cross_encoder.score_pairs(query, [texts[index] for index in near])
+                of_positives = cross_encoder.score_pairs(query, list(positives[query]))
+            near, of_query = near.copy(), np.array(of_query, np.float32)
+            is_own = np.isin(near, [*own, numbers.get(query, -1)])
+            of_query[is_own] = -np.inf
+            _leave_out(of_query, float(of_positives.min()), options, report)
+            order = np.argsort(-of_query, kind="stable")[:num_candidates][options.first_rank :]
+            kept = [index for index in order[: options.num_negatives] if np.isfinite(of_query[index])]
+            report.num_queries += 1
+            report.num_negatives += len(kept)
+            report.num_without += not kept
+            yield TextSet(query, tuple(positives[query]), tuple(texts[near[index]] for index in kept))
+
+
+def _leave_out(scores: np.ndarray, positive: float, options: MiningOptions, report: MiningReport) -> None:
+    """Set the scores of candidates that the options leave out to minus infinity."""
+    limits = (
+        ("absolute_margin", options.absolute_margin, lambda margin: scores + np.float32(margin) > positive),
+        ("relative_margin", options.relative_margin, lambda margin: scores > positive - abs(positive) * margin),
+        ("max_score", options.max_score, lambda limit: scores > limit),
+        ("min_score", options.min_score, lambda limit: scores < limit),
+    )
+    for name, value, excess in limits:
+        if value is not None:
+            out = excess(value) & np.isfinite(scores)
+            scores[out] = -np.inf
+            report.left_out[name] = report.left_out.get(name, 0) + int(out.sum())
+
+
+ROW_FORMATS = ("list", "triplet", "tuple", "pair")
+"""A mined row with its lists; a triplet of each positive and negative; a row for each positive with all negatives,
+if the query has as many as were asked for; pairs with the scores 1 and 0."""
+
+
+def formatted(row: TextSet, row_format: str, num_negatives: int) -> Iterator[dict[str, object]]:
+    """The JSON objects of a mined row in one of ROW_FORMATS, as `bertkit finetune similarity` reads them.
+
+    Raises:
+        UsageError: an unknown format.
+    """
+    match row_format:
+        case "list":
+            yield {"query": row.query, "positives": list(row.positives), "negatives": list(row.negatives)}
+        case "triplet":
+            for positive in row.positives:
+                for negative in row.negatives:
+                    yield {"anchor": row.query, "positive": positive, "negative": negative}
+        case "tuple":
+            if len(row.negatives) == num_negatives:
+                numbered = {f"negative_{number}": text for number, text in enumerate(row.negatives, start=1)}
+                for positive in row.positives:
+                    yield {"anchor": row.query, "positive": positive, **numbered}
+        case "pair":
+            for text, score in [*((text, 1) for text in row.positives), *((text, 0) for text in row.negatives)]:
+                yield {"sentence1": row.query, "sentence2": text, "score": score}
+        case _:
+            raise UsageError(f"format {row_format!r}: expected one of {', '.join(ROW_FORMATS)}")

@@ -1,0 +1,126 @@
+"""Rows for sentence encoders: texts, pairs, pairs with scores, triplets, and texts with lists of positives and
+negatives; csv, tsv, jsonl and parquet files."""
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bertkit.files import BadRows, location
+from bertkit.files.labeled_tables import Table, check_roles, open_table, text_of
+from bertkit.tasks.examples import TextSet
+from bertkit.tasks.reading.texts import HEADERLESS_SHAPES, LABELS, TEXT_PAIRS, TEXTS, headerless_columns
+
+ROLES = ("query", "positive", "negative", "score")
+PAIRS = (
+    ("anchor", "positive"), ("query", "positive"), ("query", "passage"), ("query", "document"), ("question", "answer"),
+    ("query", "answer"), ("query", "positives"), ("anchor", "positives"), *TEXT_PAIRS,
+)  # fmt: skip
+"""Names by which a text and its positive are known when both are there."""
+SCORES = (*LABELS["number"], "is_duplicate", "Quality", "same")
+_NEGATIVE = re.compile(r"negatives?(_\d+)?")
+_KNOWN = {*TEXTS, *(name for pair in PAIRS for name in pair), *SCORES}
+
+
+def read_text_sets(
+    path: str | Path, *, labeled: bool = True, columns: Mapping[str, str] = {}, bad_rows: BadRows | None = None
+) -> Iterator[TextSet]:
+    """The rows of a file, one at a time.
+
+    Args:
+        path: csv, tsv, jsonl or parquet; txt and "-", standard input, have a text on each line. Columns named negative,
+            negative_1, ... hold negatives; in jsonl and parquet a column may hold a list.
+        labeled: False: scores are not read.
+        columns: names by role, "query", "positive", "negative" and "score", where they are not recognized; several
+            negatives as negative="a,b".
+        bad_rows: takes the rows that cannot be used; None: such a row is an error.
+
+    Raises:
+        DataError: no such file, no column for the texts, a bad row, no row at all.
+        UsageError: an unknown role.
+    """
+    bad_rows = bad_rows or BadRows()
+    check_roles(columns, ROLES)
+    asked = ",".join(columns.values()).split(",") if columns else []
+    has_any = False
+    with open_table(path, asked, _KNOWN, HEADERLESS_SHAPES) as table:
+        query, positive, negatives, score = _choose_columns(table, columns)
+        score = score if labeled else None
+        for row in table.rows:
+            result, problem = None, row.problem
+            if not problem:
+                result, problem = _row(row.values, query, positive, negatives, score)
+            if result is None:
+                bad_rows.add(path, row.line, problem, dict(row.values))
+                continue
+            has_any = True
+            yield TextSet(*result, location(path, row.line))
+    if not has_any:
+        raise bad_rows.none_left(path)
+
+
+def _choose_columns(table: Table, columns: Mapping[str, str]) -> tuple[str, str | None, list[str], str | None]:
+    """The columns of query, positive, negatives and score."""
+    if not columns and (shaped := headerless_columns(table.names)):
+        return shaped["text"], shaped.get("pair"), [], shaped["label"]
+    pair = next((pair for pair in PAIRS if set(pair) <= set(table.names)), None) if "query" not in columns else None
+    query = table.require("query", columns.get("query") or (pair or (None,))[0], TEXTS)
+    positive = columns.get("positive") or (pair[1] if pair else None)
+    if positive is not None:
+        table.require("positive", positive, ())
+    negatives = [name for name in table.names if _NEGATIVE.fullmatch(name)]
+    if "negative" in columns:
+        negatives = columns["negative"].split(",")
+        for name in negatives:
+            table.require("negative", name, ())
+    score = table.column("score", columns.get("score"), SCORES) if positive is not None else None
+    return query, positive, negatives, score
+
+
+def _row(
+    values: Mapping[str, Any], query: str, positive: str | None, negatives: Sequence[str], score: str | None
+) -> tuple[tuple[str, tuple[str, ...], tuple[str, ...], float | None] | None, str]:
+    """The fields of a `TextSet`; or None and why not."""
+    text, problem = text_of(values, query)
+    if not problem and not text.strip():
+        problem = f" has an empty text in {query!r}: fill it in, or take the row out"
+    with_positive: list[str] = []
+    without: list[str] = []
+    for texts, names in ((with_positive, [positive] if positive else []), (without, negatives)):
+        for name in names:
+            found, of_column = _texts(values, name, is_needed=name == positive)
+            problem = problem or of_column
+            texts += found
+    number = None
+    if score is not None and not problem:
+        number, problem = _score(values.get(score), score)
+    if not problem and positive is not None and not with_positive:
+        problem = f" has no positive in {positive!r}: add one, or take the row out"
+    if not problem and number is not None and (len(with_positive) != 1 or without):
+        problem = f" has a score and {len(with_positive) + len(without)} other texts: expected a pair"
+    return (None, problem) if problem else ((text, tuple(with_positive), tuple(without), number), "")
+
+
+def _texts(values: Mapping[str, Any], name: str, *, is_needed: bool) -> tuple[list[str], str]:
+    value = values.get(name)
+    if isinstance(value, list):
+        parts = [text_of({name: part}, name) for part in value]
+        problem = next((problem for _, problem in parts if problem), "")
+        return [text for text, _ in parts if text.strip()], problem
+    if not is_needed and (value is None or value == ""):
+        return [], ""
+    text, problem = text_of(values, name)
+    if not problem and not text.strip():
+        problem = f" has an empty text in {name!r}: fill it in, or take the row out"
+    return [text], problem
+
+
+def _score(value: Any, name: str) -> tuple[float | None, str]:
+    try:
+        number = float("nan" if value is None else value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        return None, f" has the score {value!r:.40} in {name!r}: expected a number; fill it in, or take the row out"
+    return number, ""

@@ -1,0 +1,107 @@
+"""Metrics of a sentence encoder over scored pairs, pairs of 0 and 1, and texts with their positives."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from bertkit.tasks.examples import TextSet
+from bertkit.tasks.metrics import number_results
+from bertkit.tasks.thresholds import average_precision, best_threshold
+
+_ROWS_AT_ONCE = 1_024
+
+
+@dataclass(frozen=True)
+class SimilarityPrediction:
+    """The cosine of a text with its positive, and with each negative."""
+
+    score: float
+    negative_scores: tuple[float, ...] = ()
+
+
+class ComparedVectors(SimilarityPrediction):
+    """A prediction with the vectors that the metrics of rows without scores compare; they are not printed."""
+
+    vectors: tuple[np.ndarray, np.ndarray]  # (E,) of length 1, of the query and its first positive
+
+    @classmethod
+    def of(cls, vectors: np.ndarray, is_negative: np.ndarray) -> Self:
+        """Of (n, E) vectors of length 1, the query's first, and for each other whether it is a negative."""
+        cosines = vectors[1:] @ vectors[0]
+        made = cls(float(cosines[0]), tuple(cosines[is_negative].tolist()))
+        object.__setattr__(made, "vectors", (vectors[0], vectors[1]))
+        return made
+
+
+class SimilarityScorer:
+    """Counts predictions; as `Scorer`.
+
+    Of scores: Pearson's and Spearman's correlation with the cosines. Of 0 and 1: average precision, and the cosine from
+    which on pairs are best called 1, with its F1 and accuracy. Else ``mrr``, the mean reciprocal rank of each row's
+    positive among the positives of all rows, equal texts aside; ``recall_at_1``; and ``triplet_accuracy``, the share of
+    rows whose positive is nearer than their negatives.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._rows: list[TextSet] = []
+        self._predictions: list[ComparedVectors] = []
+
+    def add(self, examples: Sequence[TextSet], predictions: Sequence[ComparedVectors]) -> None:
+        """As `Scorer.add`."""
+        for row in examples:
+            if (row.score is None) != (self._kind == "pairs"):
+                has, wants = ("no score", "a score") if row.score is None else ("a score", "none")
+                raise row.error(f"has {has}, and the rows that the model was trained on have {wants}")
+            if self._kind == "binary" and row.score not in (0, 1):
+                raise row.error(f"its score is {row.score}: expected 0 or 1")
+        self._rows += examples
+        self._predictions += predictions
+
+    def results(self) -> dict[str, float]:
+        """As `Scorer.results`."""
+        scores = np.array([one.score for one in self._predictions])
+        if self._kind == "pairs":
+            return self._retrieval()
+        targets = np.array([row.score for row in self._rows], np.float64)
+        if self._kind == "binary":
+            found = best_threshold(targets, scores)
+            return {"average_precision": average_precision(targets, scores), **found}
+        if not len(scores):
+            return {"pearson": float("nan"), "spearman": float("nan")}
+        results = number_results(targets, scores, np.ones((1, len(scores))))
+        return {name: float(results[name][0]) for name in ("pearson", "spearman")}
+
+    def _retrieval(self) -> dict[str, float]:
+        reciprocal, first = self._ranks()
+        results = {"mrr": _mean(reciprocal), "recall_at_1": _mean(first)}
+        nearer = [float(one.score > max(one.negative_scores)) for one in self._predictions if one.negative_scores]
+        return results | ({"triplet_accuracy": _mean(nearer)} if nearer else {})
+
+    def _ranks(self) -> tuple[list[float], list[float]]:
+        """Reciprocal ranks, and 1 for each positive that is first; ties count against it."""
+        if not self._rows:
+            return [], []
+        vectors = [one.vectors for one in self._predictions]
+        queries, positives = (np.stack(side) for side in zip(*vectors, strict=True))
+        numbers: dict[str, int] = {}
+        texts = np.array([numbers.setdefault(row.texts[1], len(numbers)) for row in self._rows])
+        asked: dict[str, set[int]] = {}
+        for row, text in zip(self._rows, texts.tolist(), strict=True):
+            asked.setdefault(row.query, set()).add(text)
+        _, once = np.unique(texts, return_index=True)  # each text counts once
+        ranks = []
+        for start in range(0, len(queries), _ROWS_AT_ONCE):
+            part = slice(start, start + _ROWS_AT_ONCE)
+            scores = queries[part] @ positives[once].T
+            own = (queries[part] * positives[part]).sum(axis=1)
+            for number, row in enumerate(self._rows[part]):
+                others = ~np.isin(texts[once], list(asked[row.query]))
+                ranks.append(1 + int((scores[number][others] >= own[number]).sum()))
+        return [1 / rank for rank in ranks], [float(rank == 1) for rank in ranks]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values)) if values else float("nan")

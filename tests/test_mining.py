@@ -1,0 +1,124 @@
+"""Hard negatives: equal to sentence-transformers' on the same settings, never a positive, margins, formats."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from random_models import our_model
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.util import mine_hard_negatives
+from test_similarity import sentences
+
+import bertkit
+from bertkit import Model, TextSet
+from bertkit.checkpoint import SentenceSettings
+from bertkit.cli import run
+from bertkit.errors import DataError, UsageError
+from bertkit.mining import MiningOptions, MiningReport, formatted, mine_negatives
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+TEXTS = sentences(90, seed=5)
+ROWS = [TextSet(TEXTS[number], (TEXTS[30 + number],)) for number in range(25)]
+ROWS += [TextSet(TEXTS[number], (TEXTS[60 + number],)) for number in range(0, 25, 3)]  # several positives
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> tuple[Model, Path]:
+    folder = tmp_path_factory.mktemp("mining") / "model"
+    made = our_model("encoder", 6)
+    made.checkpoint.sentence = SentenceSettings()
+    made.save(folder)
+    return made, folder
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ({}, {}),
+        ({"num_negatives": 5, "first_rank": 2, "last_rank": 14}, {"range_min": 2, "range_max": 14}),
+        ({"absolute_margin": 0.1}, {"absolute_margin": 0.1}),
+        ({"relative_margin": 0.05}, {"relative_margin": 0.05}),
+        ({"max_score": 0.3, "min_score": 0.1}, {"max_score": 0.3, "min_score": 0.1}),
+        ({"relative_margin": 0.2, "first_rank": 1}, {"relative_margin": 0.2, "range_min": 1}),
+    ],
+)  # fmt: skip
+def test_negatives_are_those_of_sentence_transformers(model: tuple[Model, Path], ours: dict, theirs: dict) -> None:
+    datasets = pytest.importorskip("datasets", reason="sentence-transformers mines with the datasets package")
+    reference = SentenceTransformer(str(model[1]), device="cpu")
+    pairs = datasets.Dataset.from_dict(
+        {"query": [row.query for row in ROWS], "positive": [row.positives[0] for row in ROWS]}
+    )
+    options = MiningOptions(**ours)
+    expected = mine_hard_negatives(
+        pairs, reference, corpus=TEXTS[30:], num_negatives=options.num_negatives, output_format="triplet",
+        verbose=False, **theirs,
+    )  # fmt: skip
+    mined = mine_negatives(model[0], ROWS, options, corpus=TEXTS[30:])
+    triplets = [tuple(row.values()) for one in mined for row in formatted(one, "triplet", options.num_negatives)]
+    assert triplets == [tuple(row.values()) for row in expected] and len(triplets) > 20
+
+
+def expected_negatives(
+    model: Model, query: str, own: list[str], corpus: list[str], options: MiningOptions
+) -> list[str]:
+    """By float64 arithmetic, in a loop."""
+    vector, *vectors = model.embed([query, *corpus], normalize=True).astype(np.float64)
+    cosines = {text: float(vector @ other) for text, other in zip(corpus, vectors, strict=True)}
+    lowest = min(cosines[text] for text in own)
+    ranked = sorted((text for text in corpus if text not in own), key=lambda text: -cosines[text])
+    margin = options.relative_margin or 0.0
+    ranked = [text for text in ranked if margin == 0 or cosines[text] <= lowest - abs(lowest) * margin]
+    return ranked[options.first_rank : options.first_rank + options.num_negatives]
+
+
+@pytest.mark.parametrize("options", [MiningOptions(), MiningOptions(4, 2), MiningOptions(2, 0, 80, None, 0.1)])
+def test_negatives_by_a_loop(model: tuple[Model, Path], options: MiningOptions) -> None:
+    report = MiningReport()
+    mined = list(mine_negatives(model[0], ROWS, options, corpus=TEXTS[30:], report=report))
+    assert [row.query for row in mined] == TEXTS[:25] and report.num_queries == 25
+    for row in mined:
+        assert not set(row.negatives) & {row.query, *row.positives}
+        assert list(row.negatives) == expected_negatives(model[0], row.query, list(row.positives), TEXTS[30:], options)
+    assert report.num_negatives == sum(len(row.negatives) for row in mined)
+
+
+def test_a_cross_encoder_scores_the_candidates_again(model: tuple[Model, Path]) -> None:
+    judge = our_model("sequence_classification", 4, 1)
+    options = MiningOptions(num_negatives=2, max_score=0.5)
+    for row in mine_negatives(model[0], ROWS[:6], options, corpus=TEXTS[30:], cross_encoder=judge):
+        scores = judge.score_pairs(row.query, list(row.negatives))
+        assert (scores <= 0.5).all() and (np.diff(scores) <= 0).all()
+
+
+def test_formats_are_read_as_training_rows(model: tuple[Model, Path], tmp_path: Path, capsys) -> None:
+    pairs, texts = tmp_path / "pairs.jsonl", tmp_path / "texts.txt"
+    pairs.write_text("".join(json.dumps({"query": row.query, "positive": row.positives[0]}) + "\n" for row in ROWS))
+    texts.write_text("\n".join(TEXTS[30:]))
+    for row_format, keys in (
+        ("list", {"query", "positives", "negatives"}),
+        ("triplet", {"anchor", "positive", "negative"}),
+        ("tuple", {"anchor", "positive", "negative_1", "negative_2"}),
+        ("pair", {"sentence1", "sentence2", "score"}),
+    ):
+        output = tmp_path / f"{row_format}.jsonl"
+        arguments = ["mine", "--model", str(model[1]), "--input", str(pairs), "--output", str(output), "--corpus",
+                     str(texts), "--num-negatives", "2", "--format", row_format]  # fmt: skip
+        assert run(arguments) == 0, capsys.readouterr().err
+        assert set(json.loads(output.read_text().splitlines()[0])) == keys
+        results = list(bertkit.tasks.read_examples("similarity", output))
+        assert results and (row_format == "pair") == (results[0].score is not None)
+    assert "negatives of 25 queries, 0 without any" in capsys.readouterr().err
+    assert run([*arguments[:-4], "--num-negatives", "0"]) == 2 and "num_negatives=0" in capsys.readouterr().err
+
+
+def test_bad_input(model: tuple[Model, Path]) -> None:
+    with pytest.raises(DataError, match="has no positive"):
+        list(mine_negatives(model[0], [TextSet("a")], MiningOptions()))
+    with pytest.raises(DataError, match="no rows to mine"):
+        list(mine_negatives(model[0], [], MiningOptions()))
+    with pytest.raises(UsageError, match="one text to search"):
+        list(mine_negatives(model[0], [TextSet("a", ("b",))], MiningOptions()))
+    with pytest.raises(UsageError, match="last_rank=3: expected at least"):
+        MiningOptions(num_negatives=3, first_rank=1, last_rank=3)

@@ -1,0 +1,410 @@
+"""Training of sentence encoders: losses equal to sentence-transformers', masks, files, commands, estimators."""
+
+import json
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from examples_of_tasks import WORDS, call
+from random_models import our_model
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer import losses as theirs
+from torch import Tensor
+
+import bertkit
+from bertkit import Model, TextSet
+from bertkit.errors import DataError, UsageError
+from bertkit.tasks import Similarity
+from bertkit.tasks.feed import LabeledFeed
+from bertkit.tasks.reading.text_sets import read_text_sets
+from bertkit.tasks.similarity.losses import OBJECTIVES, LossOptions, in_batch, loss_of
+from bertkit.tasks.similarity.rows import Roles, RowFeed
+from bertkit.tasks.task import Loss
+from bertkit.tasks.thresholds import average_precision, best_threshold
+from bertkit.tokenizer.layout import Layout
+from bertkit.training import compute_gradients_of_vectors, outputs_of
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+STEPS, BATCH = 20, 6
+
+
+def sentences(number: int, seed: int = 0) -> list[str]:
+    """Different texts."""
+    draw = np.random.default_rng(seed)
+    texts: dict[str, None] = {}
+    while len(texts) < number:
+        texts[" ".join(draw.choice(WORDS, int(draw.integers(2, 9))))] = None
+    return list(texts)
+
+
+def rows(kind: str, number: int = BATCH) -> list[TextSet]:
+    texts, draw = sentences(4 * number), np.random.default_rng(1)
+    width = {"triplets": 3, "tuples": 4}.get(kind, 2)
+    results = []
+    for query, positive, *negatives in zip(*[iter(texts)] * width, strict=False):
+        score = {"scores": round(float(draw.random()), 1), "binary": float(len(results) % 2)}.get(kind)
+        results.append(TextSet(query, (positive,), tuple(negatives), score))
+    return results[:number]
+
+
+def tiny(**changes: Any) -> Model:
+    return our_model("encoder", 5, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, **changes)
+
+
+def step_of(model: Model, task: Similarity, data: Any, num_parts: int) -> Callable[[], float]:
+    """Sets gradients of one whole batch, in parts, and gives its loss."""
+    parameters = [parameter for parameter in model.network.parameters() if parameter.requires_grad]
+    batch = data.take(np.arange(len(data)))
+
+    def loss(vectors: Tensor) -> tuple[Loss, Tensor]:
+        vectors.requires_grad_()
+        result = task.loss(vectors, batch, task.totals(batch))
+        (slopes,) = torch.autograd.grad(result.value, vectors)
+        return Loss(result.value.detach(), result.sums), slopes
+
+    def step() -> float:
+        parts = batch.split(num_parts)
+        result = compute_gradients_of_vectors(
+            parameters, parts, lambda part: task.vectors(outputs_of(model.network, part)), loss
+        )
+        return float(result.value)
+
+    return step
+
+
+SHARED = {  # name -> rows, our task, their loss
+    "in-batch": ("pairs", {}, lambda model: theirs.MultipleNegativesRankingLoss(model)),
+    "hard-negatives": ("tuples", {"temperature": 0.1}, lambda model: theirs.MultipleNegativesRankingLoss(model, 10.0)),
+    "both": (
+        "triplets",
+        {"directions": "both"},
+        lambda model: theirs.MultipleNegativesRankingLoss(
+            model, directions=("query_to_doc", "doc_to_query"), partition_mode="per_direction"
+        ),
+    ),
+    "all": (
+        "triplets",
+        {"directions": "all"},
+        lambda model: theirs.MultipleNegativesRankingLoss(
+            model, directions=("query_to_doc", "query_to_query", "doc_to_query", "doc_to_doc")
+        ),
+    ),
+    "triplet": (
+        "triplets",
+        {"objective": "triplet", "margin": 1.5},
+        lambda model: theirs.TripletLoss(model, triplet_margin=1.5),
+    ),
+    "cosent": ("scores", {"objective": "cosent", "kind": "scores"}, lambda model: theirs.CoSENTLoss(model)),
+    "cosine": ("scores", {"objective": "cosine", "kind": "scores"}, lambda model: theirs.CosineSimilarityLoss(model)),
+    "contrastive": (
+        "binary",
+        {"objective": "contrastive", "kind": "binary"},
+        lambda model: theirs.OnlineContrastiveLoss(model),
+    ),
+    "nested": (
+        "triplets",
+        {"dimensions": (18, 7, 3)},
+        lambda model: theirs.MatryoshkaLoss(model, theirs.MultipleNegativesRankingLoss(model), [18, 7, 3]),
+    ),
+}
+
+
+@pytest.mark.parametrize("num_parts", [1, 5])
+@pytest.mark.parametrize("name", SHARED)
+def test_twenty_losses_are_those_of_sentence_transformers(tmp_path: Path, name: str, num_parts: int) -> None:
+    """In one part, and in five with the two-pass step."""
+    if num_parts > 1 and name not in ("all", "cosent", "nested"):
+        pytest.skip("the step of parts is the same for every loss")
+    kind, settings, make = SHARED[name]
+    model, task, data = tiny(hidden_size=18, num_attention_heads=3), Similarity(**settings), rows(kind)
+    model.checkpoint.sentence = bertkit.checkpoint.SentenceSettings()
+    model.save(tmp_path / "model")
+    step = step_of(
+        model, task, task.labeled(data, task.encode(model.tokenizer, data, Layout(23, "truncate"))), num_parts
+    )
+    reference = SentenceTransformer(str(tmp_path / "model"), device="cpu").train()
+    for module in reference.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    columns = [[row.query for row in data], [row.positives[0] for row in data]]
+    columns += [[row.negatives[number] for row in data] for number in range(len(data[0].negatives))]
+    features = [reference.tokenize(column) for column in columns]
+    labels = torch.tensor([row.score or 0.0 for row in data])
+    loss = make(reference)
+    optimizers = [torch.optim.AdamW(network.parameters(), lr=3e-4) for network in (model.network, reference)]
+    found, expected = [], []
+    for _ in range(STEPS):
+        found.append(step())
+        optimizers[0].step()
+        optimizers[1].zero_grad()
+        value = loss([dict(part) for part in features], labels)
+        value.backward()
+        optimizers[1].step()
+        expected.append(value.item())
+    assert expected[-1] < 0.9 * expected[0]
+    np.testing.assert_allclose(found[:1], expected[:1], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-4)  # rounding grows with the steps
+
+
+# --- duplicates and several positives ---------------------------------------------------------------------------------
+
+
+def roles_and_vectors(data: Sequence[TextSet], seed: int = 0) -> tuple[Roles, Tensor, list[str]]:
+    """Random vectors, the same for equal texts but for a little noise, as dropout gives."""
+    model, task = tiny(), Similarity()
+    labeled = task.labeled(data, task.encode(model.tokenizer, data, Layout(23, "truncate")))
+    texts = [text for row in data for text in row.texts]
+    generator = torch.Generator().manual_seed(seed)
+    vectors = torch.randn(len(texts), 9, generator=generator, dtype=torch.float64)
+    return Roles.of(torch.from_numpy(labeled.labels)), vectors, texts
+
+
+def expected_loss(data: Sequence[TextSet], vectors: Tensor, texts: list[str], temperature: float) -> float:
+    """Cross-entropy of each positive among the documents that are not known to belong to its query, in loops."""
+    positives: dict[str, set[str]] = {}
+    for row in data:
+        positives.setdefault(row.query, set()).update(row.positives)
+    documents, queries, start = [], [], 0
+    for row in data:
+        queries.append(start)
+        documents += range(start + 1, start + len(row.texts))
+        start += len(row.texts)
+    unit = vectors / vectors.norm(dim=1, keepdim=True)
+    losses = []
+    for row, query in zip(data, queries, strict=True):
+        for own in range(query + 1, query + 1 + len(row.positives)):
+            kept = [
+                index
+                for index in documents
+                if index == own or (texts[index] not in positives[row.query] and texts[index] != row.query)
+            ]
+            scores = unit[kept] @ unit[query] / temperature
+            losses.append(float(scores.logsumexp(0) - unit[own] @ unit[query] / temperature))
+    return float(np.mean(losses))
+
+
+def test_duplicates_and_several_positives_are_no_negatives() -> None:
+    a, b, c, d, e, f, g = sentences(7, seed=3)
+    data = [
+        TextSet(a, (b, c), (d,)),
+        TextSet(a, (e,)),  # the same query with another positive
+        TextSet(f, (b,), (a, g)),  # the same positive for another query; a query as a negative
+        TextSet(f, (b,)),  # the same row again
+        TextSet(g, (d,), (f,)),  # a negative that is a positive elsewhere
+    ]
+    roles, vectors, texts = roles_and_vectors(data)
+    loss = in_batch(vectors, roles, LossOptions(0.3))
+    assert float(loss.value) == pytest.approx(expected_loss(data, vectors, texts, 0.3), abs=1e-9)
+    assert loss.num_masked > 8
+    for directions in ("both", "all"):
+        assert torch.isfinite(in_batch(vectors, roles, LossOptions(0.3, directions=directions)).value)
+
+
+def test_with_different_texts_nothing_is_masked() -> None:
+    data = rows("tuples")
+    roles, vectors, texts = roles_and_vectors(data)
+    for directions in ("query-to-document", "both", "all"):
+        assert in_batch(vectors, roles, LossOptions(directions=directions)).num_masked == 0
+    loss = in_batch(vectors, roles, LossOptions(0.3))
+    assert float(loss.value) == pytest.approx(expected_loss(data, vectors, texts, 0.3), abs=1e-9)
+
+
+def test_a_loss_does_not_depend_on_the_order_of_rows() -> None:
+    data = rows("tuples")
+    order = np.random.default_rng(4).permutation(len(data))
+    roles, vectors, _ = roles_and_vectors(data)
+    shuffled, _, _ = roles_and_vectors([data[index] for index in order])
+    moved = vectors.view(len(data), 4, -1)[torch.from_numpy(order)].flatten(0, 1)
+    for directions in ("both", "all"):
+        options = LossOptions(directions=directions)
+        assert float(in_batch(vectors, roles, options).value) == pytest.approx(
+            float(in_batch(moved, shuffled, options).value), abs=1e-9
+        )
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_no_loss_of_vectors_of_length_zero_is_nan(objective: str) -> None:
+    kind = {"in-batch": "pairs", "triplet": "triplets", "contrastive": "binary"}.get(objective, "scores")
+    roles, vectors, _ = roles_and_vectors(rows(kind))
+    zeros = torch.zeros_like(vectors).requires_grad_()
+    loss = loss_of(objective, zeros, roles, LossOptions(), ()).value
+    (slopes,) = torch.autograd.grad(loss, zeros)
+    assert torch.isfinite(loss) and torch.isfinite(slopes).all()
+
+
+def test_dropout_pairs_of_texts_alone() -> None:
+    row = TextSet("the cat")
+    assert row.texts == ("the cat", "the cat")
+    roles, vectors, _ = roles_and_vectors([row, TextSet("a dog"), TextSet("the cat")])
+    assert in_batch(vectors, roles, LossOptions()).num_masked == 2  # the other "the cat" of each
+
+
+# --- the feed ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_feed_gives_every_row_once_and_never_a_row_alone() -> None:
+    model, task = tiny(), Similarity()
+    data = [TextSet(text, (f"{text} cat",), ("dog",) * (number % 3)) for number, text in enumerate(sentences(9))]
+    labeled = task.labeled(data, task.encode(model.tokenizer, data, Layout(23, "truncate")))
+    feed = RowFeed(labeled, batch_size=4, seed=3)
+    assert isinstance(feed, LabeledFeed) and feed.batches_per_epoch == 2
+    batches = [feed.batch(position, 0.0).labels[:, 0].tolist() for position in range(2)]
+    assert [len(set(batch)) for batch in batches] == [4, 5]
+    assert sorted(batches[0] + batches[1]) == sorted(labeled.labels[:, 0].tolist())
+    halves = [RowFeed(labeled, 4, 3, rank, 2).batch(0, 0.0).labels[:, 0].tolist() for rank in (0, 1)]
+    assert sorted(halves[0] + halves[1]) == sorted(batches[0])
+
+
+# --- files, options, metrics ------------------------------------------------------------------------------------------
+
+
+def read(path: Path, content: str, **columns: str) -> list[TextSet]:
+    path.write_text(content)
+    return list(read_text_sets(path, columns=columns))
+
+
+def test_files_of_every_form(tmp_path: Path) -> None:
+    (pair,) = read(tmp_path / "a.csv", "anchor,positive\nA,B\n")
+    assert (pair.query, pair.positives, pair.negatives, pair.score) == ("A", ("B",), (), None)
+    (triplet,) = read(tmp_path / "b.csv", "query,passage,negative_1,negative_2\nA,B,C,D\n")
+    assert triplet.negatives == ("C", "D")
+    (scored,) = read(tmp_path / "c.tsv", "sentence1\tsentence2\tscore\nA\tB\t3.5\n")
+    assert scored.score == 3.5 and scored.place.endswith("c.tsv, line 2")
+    (listed,) = read(tmp_path / "d.jsonl", json.dumps({"query": "A", "positives": ["B", "C"], "negatives": ["D"]}))
+    assert listed.positives == ("B", "C") and listed.negatives == ("D",)
+    assert [row.texts for row in read(tmp_path / "e.txt", "A\nB\n")] == [("A", "A"), ("B", "B")]
+    (named,) = read(tmp_path / "f.csv", "q,yes,no\nA,B,C\n", query="q", positive="yes", negative="no")
+    assert named.texts == ("A", "B", "C")
+    (headerless,) = read(tmp_path / "g.tsv", "0.2\tA\tB\n")
+    assert (headerless.query, headerless.positives, headerless.score) == ("A", ("B",), 0.2)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("anchor,positive\nA,\n", "line 2 has an empty text in 'positive'"),
+        ("sentence1,sentence2,score\nA,B,high\n", "has the score 'high' in 'score': expected a number"),
+        ("query,negative\nA,B\n", "no column known to be the query"),
+        ("anchor,positive,score,negative\nA,B,1,C\n", "has a score and 2 other texts: expected a pair"),
+    ],
+)
+def test_bad_files(tmp_path: Path, content: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        read(tmp_path / "bad.csv", content)
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "message"),
+    [
+        (rows("pairs")[:1], {}, "1 rows: expected at least two"),
+        (rows("pairs"), {"objective": "cosent"}, "objective=cosent needs a score for each pair"),
+        (rows("scores"), {"objective": "in-batch"}, "takes rows without scores"),
+        (rows("pairs"), {"objective": "triplet"}, "needs a negative in every row"),
+        ([TextSet("a", ("b",), (), 4.0), TextSet("c", ("d",), (), 1.0)], {"objective": "cosine"}, "expects -1 to 1"),
+        ([TextSet("a", ("b",), (), 0.5), TextSet("c", ("d",), (), 1.0)], {"objective": "contrastive"}, "0 and 1"),
+        ([TextSet("a", ("b",), (), 1.0), TextSet("c", ("d",), (), 1.0)], {}, "every pair has the score 1"),
+        ([TextSet("a", ("a",)), TextSet("a", ("a",))], {}, "every text is the same"),
+        ([TextSet("a", ("b",)), TextSet("a", ("c",), ("b",))], {}, "'b' is a negative here and a positive"),
+        ([TextSet("a", ("b",)), TextSet("c", ("d",), (), 1.0)], {}, "some rows have a score"),
+        (rows("pairs"), {"objective": "best"}, "objective='best': expected one of in-batch"),
+        (rows("pairs"), {"directions": "up"}, "directions='up': expected one of"),
+        (rows("pairs"), {"temperature": 0.0}, "temperature=0.0"),
+        (rows("pairs"), {"dimensions": [4, 4]}, "expected different widths"),
+        (rows("pairs"), {"levels": 3}, "similarity has no levels"),
+    ],
+)
+def test_rows_and_options_that_cannot_be_learned(data: list[TextSet], options: dict, message: str) -> None:
+    with pytest.raises((DataError, UsageError), match=message):
+        Similarity.of_examples(data, options)
+
+
+def test_thresholds_are_those_of_scikit_learn() -> None:
+    from sklearn.metrics import average_precision_score, f1_score
+
+    draw = np.random.default_rng(3)
+    for _ in range(20):
+        targets, scores = draw.integers(0, 2, 23), np.round(draw.random(23), 1)
+        if not targets.any():
+            continue
+        assert average_precision(targets, scores) == pytest.approx(average_precision_score(targets, scores))
+        found = best_threshold(targets, scores)
+        assert found["f1"] == pytest.approx(f1_score(targets, scores >= found["threshold"]))
+        every = [f1_score(targets, scores >= level) for level in np.unique(scores)]
+        accuracies = [((scores >= level) == targets).mean() for level in [*np.unique(scores), 2]]
+        assert found["f1"] == pytest.approx(max(every)) and found["accuracy"] == pytest.approx(max(accuracies))
+
+
+# --- commands and estimators ------------------------------------------------------------------------------------------
+
+
+def write(path: Path, data: Sequence[TextSet]) -> str:
+    path.write_text(
+        "".join(
+            json.dumps(
+                {"query": row.query, "positives": list(row.positives), "negatives": list(row.negatives)}
+                | ({} if row.score is None else {"score": row.score})
+            )
+            + "\n"
+            for row in data
+        )
+    )
+    return str(path)
+
+
+def topics(number: int, seed: int) -> list[TextSet]:
+    """Texts of a color belong together."""
+    draw, results = np.random.default_rng(seed), []
+    for _ in range(number):
+        color = draw.choice(["red", "blue", "green"])
+        query, positive = (" ".join(draw.permutation([*draw.choice(WORDS[:9], 3), color])) for _ in range(2))
+        results.append(TextSet(str(query), (str(positive),)))
+    return results
+
+
+def test_finetune_evaluate_predict_and_embed(encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    train, dev = write(tmp_path / "train.jsonl", topics(60, 1)), write(tmp_path / "dev.jsonl", topics(20, 2))
+    out = str(tmp_path / "out")
+    code, (result,), told = call(
+        capsys, "finetune", "similarity", "--model", str(encoder), "--train", train, "--dev", dev, "--out", out,
+        "--learning-rate", "0.01", "--num-epochs", "4", "--batch-size", "16", "--query-prompt", "the ",
+    )  # fmt: skip
+    assert code == 0 and 0 < result["recall_at_1"] <= result["mrr"] <= 1, told
+    logged = [json.loads(line) for line in (tmp_path / "out/run/metrics.jsonl").read_text().splitlines()]
+    assert any(line["event"] == "step" and line["masked_per_row"] >= 0 for line in logged)
+    losses = [line["loss"] for line in logged if line["event"] == "step"]
+    assert losses[-1] < 0.9 * losses[0]
+    model = bertkit.load(out)
+    assert model.trained.task.query_prompt == "the " and model.sentence_settings.prompts["query"] == "the "
+    reference = SentenceTransformer(out, device="cpu")
+    texts = ["red cat", "a blue dog"]
+    np.testing.assert_allclose(model.embed(texts), reference.encode(texts), atol=1e-5)
+    np.testing.assert_allclose(
+        model.embed(texts, prompt_name="query"), reference.encode(texts, prompt_name="query"), atol=1e-5
+    )
+    code, (again,), _ = call(capsys, "evaluate", "--model", out, "--data", dev)
+    assert code == 0 and again["mrr"] == pytest.approx(result["mrr"])
+    code, predictions, _ = call(capsys, "predict", "--model", out, "--input", dev)
+    assert code == 0 and len(predictions) == 20 and -1 <= predictions[0]["score"] <= 1
+    assert "sentence-similarity" in (tmp_path / "out" / "README.md").read_text()
+    assert call(capsys, "finetune", "similarity", "--model", str(encoder), "--train", train, "--out", f"{out}2",
+                "--margin", "-1")[0] == 2  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["scores", "binary"])
+def test_the_estimator_learns_scored_pairs(encoder: Path, kind: str) -> None:
+    data = [*topics(20, 3), *topics(20, 4)]
+    pairs = [(row.query, row.positives[0]) for row in data[:20]]
+    pairs += [(row.query, other.positives[0]) for row, other in pairwise(data[20:])]
+    scores = [(1.0 if kind == "binary" else 4.5)] * 20 + [0.0] * 19
+    estimator = bertkit.SentenceEncoder(encoder, num_epochs=1, learning_rate=0.003, device="cpu")
+    estimator.fit(pairs, scores if kind == "binary" else [*scores[:-1], 1.5], dev=(pairs, scores))
+    assert estimator.transform(["the cat", "red"]).shape == (2, 20)
+    assert estimator.score_pairs(pairs[:3]).shape == (3,)
+    task = estimator.model_.trained.task
+    assert task.objective == {"scores": "cosent", "binary": "contrastive"}[kind]
+    assert set(estimator.outcome_.metrics) >= ({"spearman"} if kind == "scores" else {"average_precision", "threshold"})
