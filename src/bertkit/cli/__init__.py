@@ -25,6 +25,7 @@ COMMANDS = {  # name -> (file, summary)
     "embed": ("embed", "Embed the texts of a file as vectors."),
     "similarity": ("similarity", "Cosine similarity of texts."),
     "evaluate": ("evaluate", "Evaluate a model."),
+    "serve": ("serve", "Answer HTTP requests with models."),
     "report": ("report", "Write the report of a training run as one self-contained page."),
     "doctor": ("doctor", "Check this machine and installation; for bug reports."),
 }
