@@ -149,19 +149,19 @@ def _evaluate_task(
     from bertkit.evidence import gather_evidence
     from bertkit.inference import PredictReport
     from bertkit.reports.evidence import write_evidence_report
-    from bertkit.tasks import JudgedTask
+    from bertkit.tasks import ExampleFile, JudgedTask
     from bertkit.tasks.reading import BadRows
 
     task, counts = model.trained.task, PredictReport()
     bad_rows, bad_training_rows = BadRows(skip=skip_bad), BadRows(skip=skip_bad)
-    read = partial(task.read, columns=columns_of(columns), label_names=task.known_labels)
+    file = partial(ExampleFile, columns=columns_of(columns), label_names=task.known_labels)
     evidence = None
     others = train is not None or seeds or smaller  # of a task without evidence they are refused
     if report is None and not others and not (card and isinstance(task, JudgedTask)):
-        metrics = model.evaluate(read(data, bad_rows=bad_rows), report=counts)
+        metrics = model.evaluate(task.read(file(data, bad_rows=bad_rows)), report=counts)
     else:
-        rows = list(read(data, bad_rows=bad_rows))
-        training_rows = None if train is None else list(read(train, bad_rows=bad_training_rows))
+        rows = list(task.read(file(data, bad_rows=bad_rows)))
+        training_rows = None if train is None else list(task.read(file(train, bad_rows=bad_training_rows)))
         evidence = gather_evidence(model, rows, training_rows, seeds=seeds, smaller=smaller)
         if report is not None:
             write_evidence_report(evidence, report, title=title)

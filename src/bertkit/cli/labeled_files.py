@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from bertkit.cli.output import note
 from bertkit.errors import UsageError
-from bertkit.tasks import TextTask
+from bertkit.tasks import ExampleFile, TextTask
 from bertkit.tasks.reading import BadRows
 
 if TYPE_CHECKING:
@@ -44,13 +44,13 @@ def read_both(
         DataError: a row that cannot be used, unless ``skip``; or nothing is left.
     """
     bad_rows, set_aside = BadRows(skip=skip), []
-    examples = list(kind.read(train, columns=columns, label_names=kind.labels_in(options), bad_rows=bad_rows))
+    examples = list(kind.read(ExampleFile(train, True, columns, kind.labels_in(options), bad_rows)))
     if skip:
         examples, set_aside = _learnable(kind, examples, held_out=False)
     held_out = []
     if dev is not None:
         names = kind.of_examples(examples, options).known_labels
-        held_out = list(kind.read(dev, columns=columns, label_names=names, bad_rows=bad_rows))
+        held_out = list(kind.read(ExampleFile(dev, True, columns, names, bad_rows)))
         if skip:
             held_out, further = _learnable(kind, held_out, held_out=True)
             set_aside += further

@@ -50,13 +50,14 @@ def command(
     """
     from bertkit.cli.labeled_files import columns_of, tell_of, tell_of_cut
     from bertkit.inference import PredictReport
+    from bertkit.tasks import ExampleFile
     from bertkit.tasks.reading import BadRows
 
     if output is not None:
         check_writable(output)
     opened = open_trained(model, compute, no_answer_threshold)
     report, bad_rows = PredictReport(), BadRows(skip=skip_bad)
-    examples = opened.trained.task.read(input, labeled=False, columns=columns_of(columns), bad_rows=bad_rows)
+    examples = opened.trained.task.read(ExampleFile(input, False, columns_of(columns), bad_rows=bad_rows))
     rows = _rows(opened, examples, report)
     if output is None:
         emit(rows)

@@ -18,7 +18,7 @@ from bertkit.tasks.sequence_classification import (
     MultiLabelClassification,
     SequenceClassification,
 )
-from bertkit.tasks.task import Loss, Scorer, Task, TextTask
+from bertkit.tasks.task import ExampleFile, Loss, Scorer, Task, TextTask
 from bertkit.tasks.token_classification import EntityFound, TagsPrediction, TokenClassification
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "ChoicePrediction",
     "ChoiceQuestion",
     "EntityFound",
+    "ExampleFile",
     "FewShotClassification",
     "JudgedTask",
     "LabelPrediction",

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -19,10 +18,9 @@ from torch import Tensor
 from bertkit.architectures import NetworkOutput
 from bertkit.batch import LabeledBatch, LabeledEncodings
 from bertkit.errors import DataError, UsageError
-from bertkit.files import BadRows
 from bertkit.tasks.examples import ChoiceQuestion, error_in, naming_long_ones
 from bertkit.tasks.reading.choices import read_choices
-from bertkit.tasks.task import Loss, TextTask
+from bertkit.tasks.task import ExampleFile, Loss, TextTask
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.layout import Layout
 
@@ -56,19 +54,11 @@ class MultipleChoice(TextTask):
         return cls()
 
     @classmethod
-    def read(
-        cls,
-        path: str | Path,
-        *,
-        labeled: bool = True,
-        columns: Mapping[str, str] = {},
-        label_names: Sequence[str] | None = None,
-        bad_rows: BadRows | None = None,
-    ) -> Iterator[ChoiceQuestion]:
+    def read(cls, file: ExampleFile) -> Iterator[ChoiceQuestion]:
         """As `TextTask.read`."""
-        if columns:
+        if file.columns:
             raise UsageError("files of multiple choice have columns of fixed names: leave columns out")
-        return read_choices(path, labeled=labeled, bad_rows=bad_rows)
+        return read_choices(file.path, labeled=file.labeled, bad_rows=file.bad_rows)
 
     @classmethod
     def card_example(cls, example: ChoiceQuestion) -> str:

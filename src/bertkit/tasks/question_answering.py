@@ -8,7 +8,6 @@ T tokens, N questions.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -19,12 +18,11 @@ from torch import Tensor
 from bertkit.architectures import NetworkOutput
 from bertkit.batch import LabeledBatch, LabeledEncodings
 from bertkit.errors import DataError, UsageError
-from bertkit.files import BadRows
 from bertkit.tasks.answers import AnswerScores
 from bertkit.tasks.examples import Question, error_in, naming_long_ones
 from bertkit.tasks.reading.questions import read_questions
 from bertkit.tasks.spans import BestSpans, Windows, best_spans, windows_of
-from bertkit.tasks.task import Loss, Option, TextTask
+from bertkit.tasks.task import ExampleFile, Loss, Option, TextTask
 from bertkit.tasks.words import words_of
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.encoding import Span
@@ -85,17 +83,9 @@ class QuestionAnswering(TextTask):
         return cls()
 
     @classmethod
-    def read(
-        cls,
-        path: str | Path,
-        *,
-        labeled: bool = True,
-        columns: Mapping[str, str] = {},
-        label_names: Sequence[str] | None = None,
-        bad_rows: BadRows | None = None,
-    ) -> Iterator[Question]:
+    def read(cls, file: ExampleFile) -> Iterator[Question]:
         """As `TextTask.read`."""
-        return read_questions(path, labeled=labeled, columns=columns, bad_rows=bad_rows)
+        return read_questions(file.path, labeled=file.labeled, columns=file.columns, bad_rows=file.bad_rows)
 
     @classmethod
     def card_example(cls, example: Question) -> str:
@@ -191,7 +181,7 @@ class QuestionAnswering(TextTask):
             )
 
     def labeled(self, examples: Sequence[Question], encodings: Encodings) -> LabeledEncodings:
-        """As `TextTask.labeled`: (S, 2) places of the first answer's first and last token in each sequence that holds
+        """As `TextTask.labeled`: (S, 2) indices of the first answer's first and last token in each sequence that holds
         it whole, else 0 and 0."""
         windows = windows_of(encodings, len(examples))
         offsets = _offsets(examples, encodings, windows)

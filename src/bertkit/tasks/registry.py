@@ -1,18 +1,17 @@
 """The tasks by name, and back from what a model directory says of them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from bertkit.errors import CheckpointError, UsageError
-from bertkit.files import BadRows
 from bertkit.tasks.few_shot import FewShotClassification
 from bertkit.tasks.multiple_choice import MultipleChoice
 from bertkit.tasks.question_answering import QuestionAnswering
 from bertkit.tasks.regression import OrdinalRegression, Regression
 from bertkit.tasks.sequence_classification import MultiLabelClassification, SequenceClassification
-from bertkit.tasks.task import TextTask
+from bertkit.tasks.task import ExampleFile, TextTask
 from bertkit.tasks.token_classification import TokenClassification
 
 _KINDS: tuple[type[TextTask], ...] = (
@@ -71,14 +70,6 @@ def published_task(head: str, label_names: tuple[str, ...] | None, problem_type:
     return next((task for task in tasks if task is not None), None)
 
 
-def read_examples(
-    task: str,
-    path: str | Path,
-    *,
-    labeled: bool = True,
-    columns: Mapping[str, str] = {},
-    label_names: Sequence[str] | None = None,
-    bad_rows: BadRows | None = None,
-) -> Iterator[Any]:
-    """The examples of a file for a task of that name, one at a time: see `TextTask.read`."""
-    return task_kind(task).read(path, labeled=labeled, columns=columns, label_names=label_names, bad_rows=bad_rows)
+def read_examples(task: str, path: str | Path, **reading: Any) -> Iterator[Any]:
+    """The examples of a file for a task of that name, one at a time; ``reading`` as `ExampleFile` has it."""
+    return task_kind(task).read(ExampleFile(path, **reading))

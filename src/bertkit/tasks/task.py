@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
@@ -77,6 +77,24 @@ class Option:
     type: Any  # of its value on the command line
     help: str
     default: Any = None
+
+
+@dataclass(frozen=True)
+class ExampleFile:
+    """A file of examples, and how it is read.
+
+    Attributes:
+        labeled: False: labels are not read.
+        columns: names by role, where they cannot be recognized by their names.
+        label_names: the labels there may be, where the task has names; None: any.
+        bad_rows: takes the rows that cannot be used; None: such a row is an error.
+    """
+
+    path: str | Path
+    labeled: bool = True
+    columns: Mapping[str, str] = field(default_factory=dict)
+    label_names: Sequence[str] | None = None
+    bad_rows: BadRows | None = None
 
 
 @dataclass(frozen=True)
@@ -167,22 +185,8 @@ class TextTask(ABC):
 
     @classmethod
     @abstractmethod
-    def read(
-        cls,
-        path: str | Path,
-        *,
-        labeled: bool = True,
-        columns: Mapping[str, str] = {},
-        label_names: Sequence[str] | None = None,
-        bad_rows: BadRows | None = None,
-    ) -> Iterator[Any]:
+    def read(cls, file: ExampleFile) -> Iterator[Any]:
         """The examples of a file, one at a time.
-
-        Args:
-            labeled: False: labels are not read.
-            columns: names by role, where they cannot be recognized by their names.
-            label_names: the labels there may be, where the task has names; None: any.
-            bad_rows: takes the rows that cannot be used; None: such a row is an error.
 
         Raises:
             DataError: a file or a row that cannot be used.

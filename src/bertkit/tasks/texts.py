@@ -3,17 +3,16 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
 from bertkit.batch import LabeledEncodings
 from bertkit.errors import DataError, UsageError
-from bertkit.files import BadRows
 from bertkit.tasks.examples import TextExample, naming_long_ones
 from bertkit.tasks.judged import JudgedTask
 from bertkit.tasks.reading.texts import LabelKind, read_labeled_texts
+from bertkit.tasks.task import ExampleFile
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.layout import Layout
 
@@ -30,18 +29,12 @@ class OfTexts(JudgedTask):
     peft_type: ClassVar[str | None] = "SEQ_CLS"
 
     @classmethod
-    def read(
-        cls,
-        path: str | Path,
-        *,
-        labeled: bool = True,
-        columns: Mapping[str, str] = {},
-        label_names: Sequence[str] | None = None,
-        bad_rows: BadRows | None = None,
-    ) -> Iterator[TextExample]:
+    def read(cls, file: ExampleFile) -> Iterator[TextExample]:
         """As `TextTask.read`."""
-        kind = cls.label_kind if labeled else None
-        return read_labeled_texts(path, kind, columns=columns, label_names=label_names, bad_rows=bad_rows)
+        kind = cls.label_kind if file.labeled else None
+        return read_labeled_texts(
+            file.path, kind, columns=file.columns, label_names=file.label_names, bad_rows=file.bad_rows
+        )
 
     @classmethod
     def card_example(cls, example: TextExample) -> str:

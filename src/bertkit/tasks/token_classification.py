@@ -8,7 +8,6 @@ W words, C labels.
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Self, get_args
 
 import numpy as np
@@ -16,13 +15,13 @@ import torch
 
 from bertkit.batch import IGNORED, LabeledEncodings
 from bertkit.errors import DataError, UsageError
-from bertkit.files import BadRows
 from bertkit.tasks.cross_entropy import OneOfClasses, balanced_weights, weights_asked_for
 from bertkit.tasks.examples import TaggedText, error_in, naming_long_ones
 from bertkit.tasks.judged import JudgedTask
 from bertkit.tasks.reading.tagged import read_tagged
 from bertkit.tasks.scoring import EntityLabels, Scoring, WordLabels
 from bertkit.tasks.tags import OUTSIDE, Scheme, Tags, complete_names, guess_scheme, misspelled, spell
+from bertkit.tasks.task import ExampleFile
 from bertkit.tasks.words import Words, entities_of_spans, spaced, words_of
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.encoding import Span
@@ -77,19 +76,16 @@ class TokenClassification(OneOfClasses, JudgedTask):
         return None if label_names is None else cls(label_names, scheme=guess_scheme(label_names), words="spaces")
 
     @classmethod
-    def read(
-        cls,
-        path: str | Path,
-        *,
-        labeled: bool = True,
-        columns: Mapping[str, str] = {},
-        label_names: Sequence[str] | None = None,
-        bad_rows: BadRows | None = None,
-    ) -> Iterator[TaggedText]:
+    def read(cls, file: ExampleFile) -> Iterator[TaggedText]:
         """As `TextTask.read`."""
-        scheme = None if label_names is None else guess_scheme(label_names)
+        scheme = None if file.label_names is None else guess_scheme(file.label_names)
         return read_tagged(
-            path, labeled=labeled, columns=columns, scheme=scheme, label_names=label_names, bad_rows=bad_rows
+            file.path,
+            labeled=file.labeled,
+            columns=file.columns,
+            scheme=scheme,
+            label_names=file.label_names,
+            bad_rows=file.bad_rows,
         )
 
     @classmethod
@@ -277,7 +273,7 @@ class TokenClassification(OneOfClasses, JudgedTask):
                     shown = ", ".join(self.label_names[:10]) + (", ..." if len(self.label_names) > 10 else "")
                     problem = f"is not one of the model's ({shown}): correct it, or train with it"
                 elif index == wrong:
-                    problem = f"is part of no entity as {self.scheme} spells them: correct it, or read its file anew"
+                    problem = f"is part of no entity as {self.scheme} spells them: correct it, or read its file again"
                 else:
                     results.append(number)
                     continue
@@ -290,7 +286,7 @@ class TokenClassification(OneOfClasses, JudgedTask):
 
 
 def first_pieces(texts: Sequence[str], words: Sequence[Sequence[Span]], encodings: Encodings) -> np.ndarray:
-    """(W,) int64 for each word of N texts the place of the first token that begins in it, white space before it left
+    """(W,) int64 for each word of N texts the index of the first token that begins in it, white space before it left
     out, among the T of all sequences, in the window that owns it; -1 for a word without one."""
     lengths = encodings.owned[:, 1] - encodings.owned[:, 0]
     first = encodings.cu_seqlens[:-1] + encodings.owned[:, 0]
