@@ -54,7 +54,8 @@ def _parsed(body: bytes) -> Any:
 def serving(*arguments: str | Path) -> Iterator[Server]:
     """``bertkit serve`` with these arguments, ready; stopped afterwards."""
     command = [sys.executable, "-m", "bertkit.cli", "serve", "--port", "0", *map(str, arguments)]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    # Threads that wait for each other sleep, as the machine may have other work to do.
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_WAIT_POLICY": "passive"}
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
     assert process.stderr is not None
     server = Server("", process)

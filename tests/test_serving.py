@@ -146,7 +146,15 @@ def test_request_ids_and_traceparent_are_echoed_and_logged(server):
     sent = {"x-request-id": "mine-17", "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
     _, _, headers = server.request("/embed", {"inputs": "a"}, headers=sent)
     assert headers["x-request-id"] == "mine-17" and headers["traceparent"] == sent["traceparent"]
-    assert any('"request_id":"mine-17"' in line for line in server.log)
+    assert _logged(server, '"request_id":"mine-17"')
+
+
+def _logged(server: Server, text: str) -> bool:
+    """Whether a line of the log has a text, within ten seconds."""
+    deadline = time.monotonic() + 10
+    while not any(text in line for line in server.log) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return any(text in line for line in server.log)
 
 
 def test_bodies_of_another_type_or_size_are_refused_before_any_work(server):
@@ -227,7 +235,7 @@ def test_keys_protect_every_route_but_health(encoder, tmp_path):
             thread.join()
         assert statuses == [200] * 8
         assert server.process.wait(20) == 0
-        assert any("reloaded model" in line for line in server.log)
+        assert _logged(server, "reloaded model")
 
 
 @pytest.mark.parametrize(

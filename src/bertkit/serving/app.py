@@ -11,9 +11,12 @@ from bertkit.errors import BertkitError
 from bertkit.serving.embedding_api import embedding_routes
 from bertkit.serving.guard import refusal_body
 from bertkit.serving.health_api import health_routes
+from bertkit.serving.hub_api import hub_routes
 from bertkit.serving.openai_api import openai_routes
 from bertkit.serving.refusals import InvalidRequest, MalformedRequest, Refusal
+from bertkit.serving.rerank_api import rerank_routes
 from bertkit.serving.service import Service
+from bertkit.serving.task_api import task_routes
 from bertkit.version import __version__
 
 _LOG = logging.getLogger("bertkit.serving")
@@ -24,7 +27,7 @@ def application(service: Service) -> FastAPI:
     app = FastAPI(
         title="bertkit", version=__version__, docs_url=None, redoc_url=None, separate_input_output_schemas=False
     )
-    for routes in (health_routes, openai_routes, embedding_routes):
+    for routes in (health_routes, openai_routes, embedding_routes, rerank_routes, task_routes, hub_routes):
         app.include_router(routes(service))
 
     @app.exception_handler(BertkitError)

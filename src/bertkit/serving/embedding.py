@@ -83,6 +83,33 @@ def embed(
     return vectors
 
 
+def token_vectors(
+    served: ServedModel,
+    texts: Sequence[str],
+    ticket: Ticket,
+    *,
+    prompt_name: str | None = None,
+    on_long: OnLong = "truncate",
+) -> list[np.ndarray]:
+    """For each text the last hidden state of its tokens, (n, D) float32; of a text in windows one after the other.
+
+    Raises:
+        ComputationFailed: a number is not finite.
+    """
+    model, settings = served.model, served.model.sentence_settings
+    prompt = settings.prompts.get(prompt_name or settings.default_prompt_name or "", "")
+    encodings = model.tokenizer.encode_batch(
+        [prompt + text for text in texts], max_length=served.max_length, on_long=on_long, with_offsets=False
+    )
+    ticket.num_inputs_cut += encodings.num_texts_cut
+    ticket.num_tokens_cut += int(encodings.num_tokens_cut.sum())
+    rows = model.last_hidden_states(encodings)
+    if not np.isfinite(rows).all():
+        raise ComputationFailed("Backend error: a vector is not finite")
+    ends = encodings.cu_seqlens[1:][np.flatnonzero(np.diff(encodings.text_index, append=len(texts)))]
+    return np.split(rows, ends[:-1])
+
+
 def refuse_endless(served: ServedModel, texts: Sequence[str], ticket: Ticket) -> None:
     """Refuse what cannot fit by its number of characters, before it is tokenized."""
     most = served.max_length * 250

@@ -1,55 +1,19 @@
 """Routes of text-embeddings-inference over vectors and tokens: /embed, /embed_all, /embed_sparse, /similarity,
 /tokenize, /decode."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
-from bertkit.serving.embedding import Input, embed, inputs_of, refuse_endless, text_of_ids
+from bertkit.serving.bodies import ModelBody, PromptBody
+from bertkit.serving.embedding import Input, embed, inputs_of, refuse_endless, text_of_ids, token_vectors
 from bertkit.serving.json_route import Body, JsonRoute
-from bertkit.serving.refusals import EmptyInput, InvalidRequest, WrongModelKind
+from bertkit.serving.refusals import EmptyInput, WrongModelKind
 from bertkit.serving.served_models import FEATURES, ServedModel, role_of
 from bertkit.serving.service import Service
 from bertkit.serving.ticket import Ticket
-from bertkit.tokenizer.layout import OnLong
-
-
-class ModelBody(Body):
-    """What every body may have."""
-
-    model: Annotated[str | None, Field(description="A served model; by default the first that fits the route.")] = None
-
-
-class TextsBody(ModelBody):
-    """What bodies with texts may have."""
-
-    truncate: Annotated[bool | None, Field(description="Cut texts that are too long, or refuse them.")] = None
-    truncation_direction: Annotated[
-        Literal["Left", "left", "Right", "right"], Field(description="Only right: the end of a text is cut.")
-    ] = "right"
-    on_long: Annotated[OnLong | None, Field(description="The same with a third choice, window: encode all of it.")] = (
-        None
-    )
-
-    @property
-    def policy(self) -> OnLong:
-        """What to do with texts that are too long.
-
-        Raises:
-            InvalidRequest: texts shall be cut at their beginning.
-        """
-        if self.truncation_direction.lower() == "left":
-            raise InvalidRequest("truncation_direction left: this server cuts the end of a text, choose right")
-        return self.on_long or ("error" if self.truncate is False else "truncate")
-
-
-class PromptBody(TextsBody):
-    """What bodies with texts for an encoder may have."""
-
-    prompt_name: Annotated[str | None, Field(description="One of the model's prompts.")] = None
-    input_type: Annotated[str | None, Field(description="query or document, for models with prompts.")] = None
 
 
 class InputsBody(PromptBody):
@@ -119,6 +83,17 @@ def embedding_routes(service: Service) -> APIRouter:
                 prompt_name=prompt_name,
                 on_long=on_long,
             )
+
+        return await service.answer(request, _sizes(inputs), work, verb="embed")
+
+    @router.post("/embed_all")
+    async def embed_all(body: InputsBody, request: Request) -> Response:
+        """The last hidden state of every token, special tokens included."""
+        served, prompt_name = chosen(body.model, body)
+        inputs, on_long = inputs_of(body.inputs), body.policy
+
+        def work(ticket: Ticket) -> list[np.ndarray]:
+            return token_vectors(served, _texts(served, inputs), ticket, prompt_name=prompt_name, on_long=on_long)
 
         return await service.answer(request, _sizes(inputs), work, verb="embed")
 

@@ -7,7 +7,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -26,6 +26,14 @@ _UNLOGGED = {"/health", "/ready", "/ping", "/metrics"}
 _LOCAL_HOSTS = {"localhost", "127.0.0.1", "[::1]"}
 _LOG = logging.getLogger("bertkit.serving")
 _MOST_ID_CHARACTERS = 128
+
+
+class Reply(NamedTuple):
+    """An answer without a route."""
+
+    status: int
+    body: bytes
+    headers: dict[str, str]
 
 
 class Guard:
@@ -59,11 +67,11 @@ class Guard:
         try:
             refusal = self._refusal(scope, headers)
             if refusal is None and scope["method"] not in ("GET", "HEAD"):
-                refusal, receive = await self._with_body(ticket, headers, receive)
+                refusal, receive = await self._with_body(ticket, receive)
             if refusal is None:
                 await self._app(scope, receive, send_and_note)
             else:
-                await _send(send_and_note, *refusal)
+                await _send(send_and_note, refusal)
         finally:
             self._count(scope, ticket, status, time.perf_counter() - started)
 
@@ -77,14 +85,14 @@ class Guard:
             request_id=request_id,
         )
 
-    def _refusal(self, scope: Scope, headers: dict[bytes, bytes]) -> tuple[int, bytes, dict[str, str]] | None:
+    def _refusal(self, scope: Scope, headers: dict[bytes, bytes]) -> Reply | None:
         """Status, body and headers of a request that is not even read; None: it is."""
         path, is_read = scope["path"], scope["method"] in ("GET", "HEAD")
         if self._local_only and _host(headers) not in _LOCAL_HOSTS:
             return _refused(path, 403, "this server answers requests for localhost and 127.0.0.1 only", "forbidden")
         if not (is_read and path in PUBLIC) and not self._has_key(headers):
             if not path.startswith("/v"):
-                return 401, b"", {"www-authenticate": "Bearer"}
+                return Reply(401, b"", {"www-authenticate": "Bearer"})
             return _refused(path, 401, "the API key is missing or wrong", "invalid_api_key")
         if not is_read and not _is_json(headers):
             return _refused(path, 415, "expected a body of content-type application/json", "unsupported_media_type")
@@ -98,22 +106,22 @@ class Guard:
         given = headers.get(b"authorization", b"").removeprefix(b"Bearer ")
         return sum(hmac.compare_digest(given, key) for key in self._keys) > 0  # all are compared: no hint by time
 
-    def _too_large(self, path: str) -> tuple[int, bytes, dict[str, str]]:
+    def _too_large(self, path: str) -> Reply:
         most = self._service.settings.max_body_bytes
-        status, body, headers = _refused(path, 413, f"the body exceeds {most} bytes", "body_too_large")
-        return status, body, headers | {"connection": "close"}
+        reply = _refused(path, 413, f"the body exceeds {most} bytes", "body_too_large")
+        return reply._replace(headers=reply.headers | {"connection": "close"})
 
-    async def _with_body(self, ticket: Ticket, headers: dict[bytes, bytes], receive: Receive) -> tuple[Any, Receive]:
+    async def _with_body(self, ticket: Ticket, receive: Receive) -> tuple[Reply | None, Receive]:
         """A refusal or None, and the body as a message that comes whole."""
         settings, parts, size = self._service.settings, [], 0
         while True:
             try:
                 message = await asyncio.wait_for(receive(), settings.receive_timeout_seconds)
             except TimeoutError:
-                status, body, more = _refused("", 408, "the body did not arrive in time", "timeout")
-                return (status, body, more | {"connection": "close"}), receive
+                reply = _refused("", 408, "the body did not arrive in time", "timeout")
+                return reply._replace(headers=reply.headers | {"connection": "close"}), receive
             if message["type"] == "http.disconnect":
-                return (499, b"", {}), receive
+                return Reply(499, b"", {}), receive
             parts.append(message.get("body", b""))
             size += len(parts[-1])
             if size > settings.max_body_bytes:
@@ -180,11 +188,12 @@ def refusal_body(path: str, refusal: Refusal) -> tuple[int, bytes]:
     return refusal.status, orjson.dumps({"error": str(refusal), "error_type": refusal.kind})
 
 
-def _refused(path: str, status: int, message: str, code: str) -> tuple[int, bytes, dict[str, str]]:
+def _refused(path: str, status: int, message: str, code: str) -> Reply:
     if path.startswith("/v"):
-        return status, _openai_error(message, status, code), {"content-type": "application/json"}
-    body = orjson.dumps({"error": message, "error_type": "Validation"})
-    return status, body, {"content-type": "application/json"}
+        body = _openai_error(message, status, code)
+    else:
+        body = orjson.dumps({"error": message, "error_type": "Validation"})
+    return Reply(status, body, {"content-type": "application/json"})
 
 
 def _openai_error(message: str, status: int, code: str | None) -> bytes:
@@ -211,8 +220,8 @@ def _echoed(ticket: Ticket, headers: dict[bytes, bytes]) -> list[tuple[bytes, by
     return echoed
 
 
-async def _send(send: Send, status: int, body: bytes, headers: dict[str, str]) -> None:
-    lines = [(name.encode(), value.encode()) for name, value in headers.items()]
-    lines.append((b"content-length", str(len(body)).encode()))
-    await send({"type": "http.response.start", "status": status, "headers": lines})
-    await send({"type": "http.response.body", "body": body})
+async def _send(send: Send, reply: Reply) -> None:
+    lines = [(name.encode(), value.encode()) for name, value in reply.headers.items()]
+    lines.append((b"content-length", str(len(reply.body)).encode()))
+    await send({"type": "http.response.start", "status": reply.status, "headers": lines})
+    await send({"type": "http.response.body", "body": reply.body})

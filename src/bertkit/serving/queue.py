@@ -111,15 +111,12 @@ class Queue:
 
     def remove(self, job: Job) -> None:
         """Take out what is left of a job."""
-        for index in job.pending:
-            if not job.is_taken[index]:
-                key = job.key(index)
-                twins = [twin for twin in self._twins[key] if twin[0] is not job]
-                if twins:
-                    self._twins[key] = twins
-                else:
-                    del self._twins[key]
-                self._leave(job, index)
+        waiting = [index for index in job.pending if not job.is_taken[index]]
+        for key in {job.key(index) for index in waiting}:
+            if others := [twin for twin in self._twins.pop(key) if twin[0] is not job]:
+                self._twins[key] = others
+        for index in waiting:
+            self._leave(job, index)
         job.pending.clear()
 
     def take(self, budget: Callable[[Job], int], *, short_only: bool = False) -> TakenBatch:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from bertkit.errors import UsageError
-from bertkit.model import Model
 from bertkit.serving.refusals import InvalidRequest, UnknownModel, WrongModelKind
+from bertkit.serving.shared_batches import SharedModel
 from bertkit.tasks import TextTask
 
 QUERY, DOCUMENT = "query", "document"
@@ -28,7 +28,7 @@ class ServedModel:
     """A model under a name."""
 
     name: str
-    model: Model
+    model: SharedModel
     loaded: int = field(default_factory=lambda: int(time.time()))  # seconds since 1970
 
     @cached_property

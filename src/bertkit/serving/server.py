@@ -7,10 +7,11 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 
@@ -110,7 +111,7 @@ async def _serve(
 
     tasks: set[asyncio.Task[None]] = set()
 
-    def start(work: Callable[[], object]) -> None:
+    def start(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         task = asyncio.ensure_future(work())
         tasks.add(task)
         task.add_done_callback(tasks.discard)

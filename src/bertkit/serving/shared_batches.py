@@ -11,11 +11,11 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar, cast
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bertkit.batch import Batch, collate
 from bertkit.executor import Executor, executor
@@ -28,7 +28,7 @@ from bertkit.serving.settings import ServerSettings
 from bertkit.serving.ticket import current_ticket
 from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.ragged import ranges
-from bertkit.transformer import Encoder, PreparedEncoder
+from bertkit.transformer import PreparedEncoder
 from bertkit.transformer.interface import EncoderOutput
 from bertkit.transformer.kernels.row_invariance import ROW_COUNTS
 
@@ -212,7 +212,7 @@ class _SharedRun:
 
     def __init__(self, packed: Batch) -> None:
         self._packed = packed
-        self._outputs: dict[tuple[Any, ...], EncoderOutput] = {}
+        self._outputs: dict[tuple[tuple[str, bool], ...], EncoderOutput] = {}
         self._bounds = packed.cu_seqlens.cpu().numpy().astype(np.int64)
 
     def choose(self, numbers: np.ndarray) -> None:
@@ -227,7 +227,7 @@ class _SharedRun:
         )
         self._sequences = torch.from_numpy(numbers).to(device)
 
-    def output(self, encoder: PreparedEncoder, options: dict[str, Any]) -> EncoderOutput:
+    def output(self, encoder: PreparedEncoder, **options: bool) -> EncoderOutput:
         """The encoder's output for the chosen sequences; computed for all when first asked for with these options."""
         key = tuple(sorted(options.items()))
         if key not in self._outputs:
@@ -249,14 +249,15 @@ class SharedEncoder:
     def __init__(self, prepared: PreparedEncoder) -> None:
         self._prepared = prepared
 
-    def fits(self, encoder: Encoder) -> bool:
+    def fits(self, encoder: nn.Module) -> bool:
         """As `PreparedEncoder.fits`."""
         return self._prepared.fits(encoder)
 
-    def __call__(self, batch: Batch, **options: Any) -> EncoderOutput:
+    def __call__(self, batch: Batch, *, with_hidden_states: bool = False, with_pooled: bool = True) -> EncoderOutput:
         """As `PreparedEncoder.__call__`."""
         shared = getattr(_thread, "shared", None)
-        return self._prepared(batch, **options) if shared is None else shared.output(self._prepared, options)
+        options = {"with_hidden_states": with_hidden_states, "with_pooled": with_pooled}
+        return self._prepared(batch, **options) if shared is None else shared.output(self._prepared, **options)
 
 
 @dataclass(frozen=True)
@@ -292,13 +293,18 @@ class SharedModel(Model):
 
     def __init__(self, model: Model, batches: SharedBatches) -> None:
         super().__init__(model.checkpoint, model.precision, model.precision_reason)
-        self._shared = SharedRunner(*_parts_of(model), batches)
+        runner = model._runner
+        encoder = SharedEncoder(cast(PreparedEncoder, runner.encoder))
+        self._shared = SharedRunner(runner.network, runner.tokenizer, encoder, batches=batches)
 
     @property
     def _runner(self) -> Runner:
         return self._shared
 
+    def last_hidden_states(self, encodings: Encodings) -> np.ndarray:
+        """(T, D) float32: the last hidden state of every token."""
 
-def _parts_of(model: Model) -> tuple[Any, ...]:
-    runner = model._runner
-    return runner.network, runner.tokenizer, SharedEncoder(runner.encoder)
+        def forward(batch: Batch, indices: np.ndarray) -> Tensor:
+            return self._shared.encoder(batch, with_pooled=False).last_hidden_state.float().cpu()
+
+        return self._shared.run(encodings, forward, rows_per_sequence=encodings.seqlens).numpy()
