@@ -74,6 +74,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     answering.checkpoint.trained = TrainedTask(QuestionAnswering(), Layout(64, "window"))
     for name in ("answers", "MODEL"):
         answering.save(name)
+    Path("cranfield").mkdir()
+    for name in ("corpus", "queries"):
+        lines = [json.dumps({"_id": str(number), "text": text}) for number, text in enumerate(TEXTS)]
+        Path("cranfield", f"{name}.jsonl").write_text("\n".join(lines))
+    Path("cranfield/qrels.tsv").write_text("query-id\tcorpus-id\tscore\n0\t4\t1\n1\t5\t2\n")
+    scored = [{"sentence1": text, "sentence2": "a joy", "score": number % 4} for number, text in enumerate(TEXTS)]
+    Path("sts.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in scored))
     our_model("sequence_classification", 3, 1, **SHAPE).save("cross-encoder/ms-marco-MiniLM-L6-v2")
     classifier = model_of(SequenceClassification(("blame", "praise")))
     for name in ("praise", "praise-seed-1", "praise-seed-2", "praise-500", "praise-1000", "my-classifier"):

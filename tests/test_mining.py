@@ -40,7 +40,7 @@ def model(tmp_path_factory) -> tuple[Model, Path]:
         ({"num_negatives": 5, "first_rank": 2, "last_rank": 14}, {"range_min": 2, "range_max": 14}),
         ({"absolute_margin": 0.1}, {"absolute_margin": 0.1}),
         ({"relative_margin": 0.05}, {"relative_margin": 0.05}),
-        ({"max_score": 0.3, "min_score": 0.1}, {"max_score": 0.3, "min_score": 0.1}),
+        ({"max_score": 0.8, "min_score": 0.2}, {"max_score": 0.8, "min_score": 0.2}),
         ({"relative_margin": 0.2, "first_rank": 1}, {"relative_margin": 0.2, "range_min": 1}),
     ],
 )  # fmt: skip
@@ -57,7 +57,7 @@ def test_negatives_are_those_of_sentence_transformers(model: tuple[Model, Path],
     )  # fmt: skip
     mined = mine_negatives(model[0], ROWS, options, corpus=TEXTS[30:])
     triplets = [tuple(row.values()) for one in mined for row in formatted(one, "triplet", options.num_negatives)]
-    assert triplets == [tuple(row.values()) for row in expected] and len(triplets) > 20
+    assert triplets == [tuple(row.values()) for row in expected] and len(triplets) > 2
 
 
 def expected_negatives(

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from bertkit.cli.models import EXACT, PRETRAINED_MODEL, Compute, open_model, open_trained
+from bertkit.cli.evaluate_vectors import evaluate_collection, evaluate_pairs
+from bertkit.cli.models import EMBEDDING_MODEL, EXACT, PRETRAINED_MODEL, Compute, open_model, open_trained
 from bertkit.cli.output import emit, note
 from bertkit.errors import UsageError
 from bertkit.files.whole_files import check_writable, whole_file
@@ -34,9 +35,15 @@ def command(
     card: bool = False,
     method: Literal["plain", "l2r"] | None = None,
     limit: int | None = None,
+    collection: Path | None = None,
+    cross_encoder: str | None = None,
+    against: str | None = None,
+    run_file: Path | None = None,
+    pairs: Path | None = None,
     compute: Compute = EXACT,
 ) -> None:
-    """Measure what a model knows: its task, on labeled data, or grammar, on minimal pairs.
+    """Measure what a model knows: its task, on labeled data, grammar, on minimal pairs, or how well its vectors find
+    documents and compare texts.
 
     Parameters
     ----------
@@ -75,7 +82,38 @@ def command(
         its own word. By default plain.
     limit
         With --suite: number of pairs of each paradigm to use, from the first.
+    collection
+        Retrieval: a folder in the BEIR layout, with corpus.jsonl, queries.jsonl and qrels/test.tsv. Scores are those of
+        trec_eval, with intervals over queries.
+    cross_encoder
+        With --collection: a cross-encoder that scores the 100 best documents of each query again.
+    against
+        With --collection: another sentence encoder, for the paired differences.
+    run_file
+        With --collection: where the rankings are written, as trec_eval reads them.
+    pairs
+        Scored pairs, csv, tsv, jsonl or parquet: correlations of the scores with the cosines of a sentence encoder; of
+        0 and 1 average precision and the best threshold.
     """
+    if collection is not None or pairs is not None:
+        others = (data, suite, columns, report, train, seeds, smaller, method, limit, no_answer_threshold)
+        if (
+            any(others)
+            or card
+            or skip_bad
+            or (collection and pairs)
+            or (pairs and (cross_encoder or against or run_file))
+        ):
+            raise UsageError(
+                "--collection goes with --model, --cross-encoder, --against and --run-file, --pairs with --model"
+            )
+        if collection is not None:
+            evaluate_collection(collection, model or EMBEDDING_MODEL, cross_encoder, against, run_file, compute)
+        elif pairs is not None:
+            evaluate_pairs(pairs, model or EMBEDDING_MODEL, compute)
+        return
+    if cross_encoder or against or run_file:
+        raise UsageError("--cross-encoder, --against and --run-file go with --collection")
     if (data is None) == (suite is None):
         raise UsageError("evaluate takes one of --data, labeled examples of a task, and --suite, minimal pairs")
     if data is not None:

@@ -1,0 +1,143 @@
+"""Retrieval scores equal to pytrec_eval's, scored pairs to scipy's and scikit-learn's; collections and commands."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from examples_of_tasks import call
+from random_models import our_model
+from test_similarity import sentences
+
+from bertkit import TextSet
+from bertkit.checkpoint import SentenceSettings
+from bertkit.errors import DataError
+from bertkit.evidence.pair_scores import measured_pairs
+from bertkit.evidence.retrieval import (
+    in_order,
+    measured_retrieval,
+    read_collection,
+    rerank,
+    retrieval_scores,
+    retrieve,
+)
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+THEIRS = {
+    "ndcg_at_10": "ndcg_cut_10", "map": "map", "mrr": "recip_rank", "recall_at_1": "recall_1",
+    "recall_at_10": "recall_10", "recall_at_100": "recall_100",
+}  # fmt: skip
+
+
+def random_run(seed: int) -> tuple[dict[str, dict[str, int]], dict[str, dict[str, float]]]:
+    """Judgments with grades from -1 to 3, and rankings with many equal scores, some shorter than ten."""
+    draw = np.random.default_rng(seed)
+    judgments, rankings = {}, {}
+    for query in range(8):
+        judged = draw.choice(40, 12, replace=False)
+        grades = {f"d{document}": int(draw.integers(-1, 4)) for document in judged}
+        judgments[f"q{query}"] = grades | {"d0": 1}
+        found = draw.choice(60, int(draw.integers(1, 50)), replace=False)
+        rankings[f"q{query}"] = {f"d{document}": float(draw.integers(0, 5)) / 3 for document in found}
+    return judgments, rankings
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_scores_are_those_of_trec_eval(seed: int) -> None:
+    pytrec_eval = pytest.importorskip("pytrec_eval", reason="pytrec_eval-terrier is not installed")
+    judgments, rankings = random_run(seed)
+    expected = pytrec_eval.RelevanceEvaluator(judgments, {"ndcg_cut", "map", "recip_rank", "recall"}).evaluate(rankings)
+    scores = retrieval_scores(judgments, rankings)
+    for ours, theirs in THEIRS.items():
+        np.testing.assert_allclose(scores[ours], [expected[query][theirs] for query in judgments], atol=1e-9)
+    means = measured_retrieval(scores)
+    assert all(means[name].low <= means[name].value <= means[name].high for name in means)
+
+
+def test_equal_scores_and_judged_documents() -> None:
+    assert in_order({"a": 1.0, "c": 1.0, "b": 2.0, "d": np.float64(1 + 1e-12)}) == ["b", "d", "c", "a"]
+    scores = retrieval_scores({"q": {"a": 1, "b": 0}, "r": {"a": 2}}, {"q": {"b": 1.0, "x": 0.5, "y": 0.2, "a": 0.1}})
+    assert scores["judged_at_10"].tolist() == [0.5, 0.0] and scores["mrr"].tolist() == [0.25, 0.0]
+
+
+def write_collection(folder: Path, qrels: str = "0\t10\t1\n1\t11\t2\n2\t12\t0\n") -> Path:
+    texts = sentences(40, seed=9)
+    folder.mkdir()
+    corpus = [{"_id": str(number), "title": texts[number], "text": texts[-number]} for number in range(20)]
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in corpus))
+    queries = [{"_id": str(number), "text": texts[20 + number]} for number in range(5)]
+    (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in queries))
+    (folder / "qrels").mkdir()
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + qrels)
+    return folder
+
+
+def test_a_collection_is_searched_and_ranked_again(tmp_path: Path) -> None:
+    collection = read_collection(write_collection(tmp_path / "made"))
+    assert collection.num_without_positives == 1 and list(collection.judgments) == ["0", "1"]
+    model, judge = our_model("encoder", 6), our_model("sequence_classification", 4, 1)
+    rankings = retrieve(model, collection)
+    vectors = model.embed(list(collection.documents.values()), normalize=True)
+    query = model.embed(collection.queries["1"], normalize=True)
+    assert in_order(rankings["1"]) == [str(index) for index in np.argsort(-(vectors @ query))]
+    again = rerank(judge, collection, rankings, depth=7)
+    assert {query: len(ranking) for query, ranking in again.items()} == {"0": 7, "1": 7}
+    best = in_order(rankings["0"])[:7]
+    scores = judge.score_pairs(collection.queries["0"], [collection.documents[name] for name in best])
+    assert in_order(again["0"])[0] == best[int(scores.argmax())]
+
+
+@pytest.mark.parametrize(
+    ("qrels", "message"),
+    [
+        ("0\t99\t1\n", "line 2 judges '99'"),
+        ("0\t10\thigh\n", "has the grade 'high': expected an integer"),
+        ("0\t10\t0\n", "no query with a relevant document"),
+    ],
+)
+def test_collections_that_cannot_be_read(tmp_path: Path, qrels: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        read_collection(write_collection(tmp_path / "made", qrels))
+
+
+def test_scored_pairs_are_those_of_scipy() -> None:
+    from scipy.stats import pearsonr, spearmanr
+
+    texts, draw = sentences(60, seed=2), np.random.default_rng(2)
+    model = our_model("encoder", 6)
+    rows = [TextSet(texts[2 * i], (texts[2 * i + 1],), (), round(float(draw.random()), 1)) for i in range(30)]
+    first, second = (model.embed(texts[start:60:2], normalize=True) for start in (0, 1))
+    cosines, targets = (first * second).sum(axis=1), [row.score for row in rows]
+    measured = measured_pairs(model, rows)
+    assert measured["pearson"].value == pytest.approx(pearsonr(targets, cosines).statistic, abs=1e-5)
+    assert measured["spearman"].value == pytest.approx(spearmanr(targets, cosines).statistic, abs=1e-5)
+    assert measured["spearman"].low < measured["spearman"].value < measured["spearman"].high
+    binary = [TextSet(row.query, row.positives, (), float((row.score or 0) > 0.5)) for row in rows]
+    results = measured_pairs(model, binary)
+    assert results["threshold"].low <= results["threshold"].high and 0 < results["average_precision"].value < 1
+    with pytest.raises(DataError, match="1 different scores"):
+        measured_pairs(model, [TextSet("a", ("b",), (), 1.0)] * 3)
+    with pytest.raises(DataError, match="has no score"):
+        measured_pairs(model, [TextSet("a", ("b",))])
+
+
+def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    folder, models = write_collection(tmp_path / "made"), [str(tmp_path / name) for name in "ab"]
+    for number, path in enumerate(models):
+        made = our_model("encoder", 6 + number)
+        made.checkpoint.sentence = SentenceSettings(prompts={"query": "the ", "passage": "a "})
+        made.save(path)
+    run_file = tmp_path / "made.run"
+    code, rows, told = call(capsys, "evaluate", "--collection", str(folder), "--model", models[0], "--against",
+                            models[1], "--run-file", str(run_file))  # fmt: skip
+    assert code == 0 and "2 queries, 20 documents" in told and "1 judged queries have no relevant" in told
+    assert [row["metric"] for row in rows][:3] == ["ndcg_at_10", "map", "mrr"] and "difference_low" in rows[0]
+    assert len(run_file.read_text().splitlines()) == 40 and run_file.read_text().startswith("0 Q0 ")
+    pairs = tmp_path / "pairs.csv"
+    pairs.write_text("sentence1,sentence2,score\nthe cat,a dog,1\nrun,walk,3\nred,red,5\n")
+    code, rows, _ = call(capsys, "evaluate", "--pairs", str(pairs), "--model", models[0])
+    assert code == 0 and [row["metric"] for row in rows] == ["pearson", "spearman"]
+    assert call(capsys, "evaluate", "--pairs", str(pairs), "--collection", str(folder))[0] == 2
+    assert call(capsys, "evaluate", "--pairs", str(pairs), "--run-file", "x")[0] == 2
+    assert call(capsys, "evaluate", "--data", str(pairs), "--against", models[0])[0] == 2
