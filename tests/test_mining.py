@@ -38,10 +38,10 @@ def model(tmp_path_factory) -> tuple[Model, Path]:
     [
         ({}, {}),
         ({"num_negatives": 5, "first_rank": 2, "last_rank": 14}, {"range_min": 2, "range_max": 14}),
-        ({"absolute_margin": 0.1}, {"absolute_margin": 0.1}),
+        ({"absolute_margin": 0.01}, {"absolute_margin": 0.01}),
         ({"relative_margin": 0.05}, {"relative_margin": 0.05}),
-        ({"max_score": 0.8, "min_score": 0.2}, {"max_score": 0.8, "min_score": 0.2}),
-        ({"relative_margin": 0.2, "first_rank": 1}, {"relative_margin": 0.2, "range_min": 1}),
+        ({"max_score": 0.97, "min_score": 0.5}, {"max_score": 0.97, "min_score": 0.5}),
+        ({"relative_margin": -0.02, "first_rank": 1}, {"relative_margin": -0.02, "range_min": 1}),
     ],
 )  # fmt: skip
 def test_negatives_are_those_of_sentence_transformers(model: tuple[Model, Path], ours: dict, theirs: dict) -> None:

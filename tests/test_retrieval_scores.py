@@ -47,7 +47,9 @@ def random_run(seed: int) -> tuple[dict[str, dict[str, int]], dict[str, dict[str
 def test_scores_are_those_of_trec_eval(seed: int) -> None:
     pytrec_eval = pytest.importorskip("pytrec_eval", reason="pytrec_eval-terrier is not installed")
     judgments, rankings = random_run(seed)
-    expected = pytrec_eval.RelevanceEvaluator(judgments, {"ndcg_cut", "map", "recip_rank", "recall"}).evaluate(rankings)
+    expected = pytrec_eval.RelevanceEvaluator(
+        judgments, {"ndcg_cut.10", "map", "recip_rank", "recall.1,10,100"}
+    ).evaluate(rankings)
     scores = retrieval_scores(judgments, rankings)
     for ours, theirs in THEIRS.items():
         np.testing.assert_allclose(scores[ours], [expected[query][theirs] for query in judgments], atol=1e-9)
