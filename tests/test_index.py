@@ -157,7 +157,7 @@ def test_modes_filters_and_offsets(docs: Path, encoder: Path) -> None:
 
 
 def test_a_cross_encoder_orders_again(docs: Path, encoder: Path) -> None:
-    reranker = our_model("sequence_classification", 3, label_names=["relevant"])
+    reranker = our_model("sequence_classification", 3, num_labels=1)
     with Index.open("store", encoder) as index:
         index.add(docs, passages=SHORT)
         results = index.search("zebras", 3, reranker=reranker)
