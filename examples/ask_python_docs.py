@@ -4,11 +4,12 @@
     python examples/ask_python_docs.py "how do I copy a folder?"      # yours alone
 
 The documentation is cut into paragraphs; each becomes a vector, once, and its words go into a lexical index. A question
-is compared with all of them by meaning and by words, and the two rankings are joined. No word need be shared. The index
-is a folder that `bertkit search --store .demo` reads too.
+is compared with all of them by meaning and by words, and the two rankings are joined. No word need be shared.
 """
 
 import argparse
+import hashlib
+import inspect
 import sys
 import sysconfig
 import textwrap
@@ -36,12 +37,7 @@ def main() -> None:
     arguments = parser.parse_args()
 
     started = time.perf_counter()
-    with bertkit.Index.open(arguments.folder, MODEL) as index:
-        if len(index) == 0:
-            print("Embedding Python's documentation, once (under a minute on two cores) ...")
-            report = index.add(documents())
-            print(f"{report.num_embedded:,} passages; {report.num_cut} are longer than the model reads.")
-
+    with open_index(arguments.folder) as index:
         for question in [" ".join(arguments.question)] if arguments.question else QUESTIONS:
             answer(question, index)
         print(f"\nFiles stand in {sysconfig.get_path('stdlib')}. {time.perf_counter() - started:.1f} seconds in all.")
@@ -52,6 +48,20 @@ def main() -> None:
                 started = time.perf_counter()
                 answer(question, index)
                 print(f"\n{time.perf_counter() - started:.2f} seconds")
+
+
+def open_index(folder: Path) -> bertkit.Index:
+    """The index of this Python's documentation, made if it is not there; one that was interrupted is continued."""
+    code = inspect.getsource(sys.modules[python_docs.__module__])
+    version = hashlib.sha256(f"{sys.version} in {sys.base_prefix}, {MODEL}\n{code}".encode()).hexdigest()[:12]
+    index = bertkit.Index.open(folder / version, MODEL)
+    complete = folder / version / "complete"
+    if not complete.exists():
+        print("Embedding the passages of Python's documentation, once (under a minute on two cores) ...")
+        report = index.add(documents())
+        print(f"{report.num_embedded:,} passages embedded; {report.num_cut} are longer than the model reads.")
+        complete.touch()
+    return index
 
 
 def documents() -> Iterator[bertkit.Document]:
