@@ -26,6 +26,7 @@ COMMANDS = {  # name -> (file, summary)
     "similarity": ("similarity", "Cosine similarity of texts."),
     "index": ("index", "Index files and folders for search."),
     "search": ("search", "Search an index by words and meaning, or for answers."),
+    "mcp": ("mcp", "Serve an index to assistants by the Model Context Protocol."),
     "rank": ("rank", "Rank the texts of a file with a cross-encoder."),
     "pairs": ("pairs", "Most similar pairs of the texts of a file."),
     "cluster": ("cluster", "Clusters of similar texts, with names."),
