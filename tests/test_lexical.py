@@ -140,6 +140,34 @@ def test_damaged_postings_are_passed_over(tmp_path: Path, monkeypatch: pytest.Mo
         assert scores_of(LexicalIndex(tmp_path / "store"), store, "cat") == before
 
 
+def test_damage_is_found_and_repaired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lexical_module, "_MOST_LATER", 0)
+    index = LexicalIndex(tmp_path / "store")
+    with EmbeddedStore.create(tmp_path / "store", IDENTITY, index) as store:
+        store.add(records(["a cat", "a dog and a cat", "rain"]))
+        before = scores_of(index, store, "cat dog")
+
+        def embed(texts: list[str]) -> np.ndarray:
+            return np.ones((len(texts), 3), np.float32)
+
+        for damage in ("UPDATE bag SET counts = ids WHERE number = 2", "DELETE FROM bag WHERE number = 1", "arrays"):
+            with store.snapshot() as snapshot:
+                index.write_postings(snapshot)
+            assert store.verify() == []
+            if damage == "arrays":
+                (folder,) = (tmp_path / "store").glob("lexical.*")
+                data = bytearray((folder / "rows.npy").read_bytes())
+                data[-1] ^= 1
+                (folder / "rows.npy").write_bytes(data)
+            else:
+                with store.transaction() as connection:
+                    connection.execute(damage)
+            assert len(store.verify()) == 1
+            store.repair(embed)
+            assert store.verify() == []
+            assert scores_of(index, store, "cat dog") == before
+
+
 def test_words() -> None:
     assert words("The os.path.join() of 東京, naïve CAFÉS") == ["os", "path", "join", "東", "京", "naïv", "café"]
     assert words("") == [] and words("to be or not to be") == []

@@ -41,6 +41,7 @@ def mcp_server(index: Index, answerer: Model | None = None) -> MCPServer:
         ]
 
     if answerer is not None:
+        model = answerer
 
         @server.tool()
         def answer(question: str, k: int = 5) -> list[dict[str, Any]]:
@@ -54,7 +55,7 @@ def mcp_server(index: Index, answerer: Model | None = None) -> MCPServer:
                     "probability": one.probability,
                     "passage": one.result.text,
                 }
-                for one in index.answer(question, answerer, k)
+                for one in index.answer(question, model, k)
             ]
 
     return server

@@ -8,6 +8,7 @@ text that was removed stays in the arrays and is passed over, and the statistics
 import json
 import shutil
 import sqlite3
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -42,7 +43,7 @@ class LexicalIndex:
         connection.execute("CREATE TABLE IF NOT EXISTS word (id INTEGER PRIMARY KEY, word TEXT NOT NULL UNIQUE)")
         connection.execute(
             "CREATE TABLE IF NOT EXISTS bag (number INTEGER PRIMARY KEY, length INTEGER NOT NULL, "
-            "ids BLOB NOT NULL, counts BLOB NOT NULL)"
+            "ids BLOB NOT NULL, counts BLOB NOT NULL, checksum INTEGER NOT NULL)"
         )
 
     def add(self, connection: sqlite3.Connection, rows: Sequence[tuple[int, str]]) -> None:
@@ -51,22 +52,43 @@ class LexicalIndex:
         every = sorted({word for _, bag in bags for word in bag})
         connection.executemany("INSERT OR IGNORE INTO word (word) VALUES (?)", [(word,) for word in every])
         ids = _word_ids(connection, every)
+        insert = "INSERT INTO bag (number, length, ids, counts, checksum) VALUES (?, ?, ?, ?, ?)"
+        filled = []
+        for number, bag in bags:
+            word_ids = np.array([ids[word] for word in bag], np.uint32).tobytes()
+            counts = np.minimum(np.array(list(bag.values()), np.int64), _LARGEST_COUNT).astype(np.uint16).tobytes()
+            row = (number, bag.total(), word_ids, counts)
+            filled.append((*row, _checksum(*row)))
         connection.executemany(
-            "INSERT INTO bag (number, length, ids, counts) VALUES (?, ?, ?, ?)",
-            [
-                (
-                    number,
-                    bag.total(),
-                    np.array([ids[word] for word in bag], np.uint32).tobytes(),
-                    np.minimum(np.array(list(bag.values()), np.int64), _LARGEST_COUNT).astype(np.uint16).tobytes(),
-                )
-                for number, bag in bags
-            ],
+            "INSERT INTO bag (number, length, ids, counts, checksum) VALUES (?, ?, ?, ?, ?)", bag_rows
         )
 
     def remove(self, connection: sqlite3.Connection, rows: Sequence[tuple[int, str]]) -> None:
         """As `TextIndex.remove`."""
         connection.executemany("DELETE FROM bag WHERE number = ?", [(number,) for number, _ in rows])
+
+    def verify(self, connection: sqlite3.Connection) -> list[str]:
+        """As `TextIndex.verify`."""
+        bags = connection.execute("SELECT number, length, ids, counts, checksum FROM bag")
+        problems = [
+            f"the words of record number {row[0]} are damaged" for *row, checksum in bags if _checksum(*row) != checksum
+        ]
+        (num_lacking,) = connection.execute(
+            "SELECT (SELECT count(*) FROM record WHERE number NOT IN (SELECT number FROM bag)) "
+            "+ (SELECT count(*) FROM bag WHERE number NOT IN (SELECT number FROM record))"
+        ).fetchone()
+        if num_lacking:
+            problems.append(f"{num_lacking} records and words of the lexical index do not belong together")
+        problems += [f"{folder} is damaged" for folder in self._folders() if not Postings.is_whole(folder)]
+        return problems
+
+    def clear(self, connection: sqlite3.Connection) -> None:
+        """As `TextIndex.clear`. The arrays leave before the commit: they are made of what is there."""
+        connection.execute("DELETE FROM bag")
+        connection.execute("DELETE FROM word")
+        self._view = None
+        for folder in self._folders():
+            shutil.rmtree(folder, ignore_errors=True)
 
     def search(
         self, snapshot: Snapshot, query: str, k: int, where: Filter | None = None
@@ -170,6 +192,10 @@ class _View:
         for part in self.parts:
             yield part, slice(start, start + len(part.numbers))
             start += len(part.numbers)
+
+
+def _checksum(number: int, length: int, ids: bytes, counts: bytes) -> int:
+    return zlib.crc32(counts, zlib.crc32(ids, zlib.crc32(f"{number} {length}".encode())))
 
 
 def _word_ids(connection: sqlite3.Connection, every: list[str]) -> dict[str, int]:

@@ -1,5 +1,7 @@
 """Postings: for each word the texts that hold it and how often, as arrays; BM25 over them, compiled."""
 
+import json
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -8,10 +10,11 @@ from typing import Self
 import numpy as np
 
 from bertkit.compiled import lean
-from bertkit.files import whole_folder
+from bertkit.files import whole_folder, write_json
 
 K1, B = 1.2, 0.75
 """How soon repeated words stop counting, and how much long texts are discounted (Robertson & Zaragoza 2009)."""
+_CHECKSUMS = "checksums.json"
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +50,16 @@ class Postings:
         with whole_folder(folder, overwrite=True) as temporary:
             for one in fields(self):
                 np.save(temporary / f"{one.name}.npy", getattr(self, one.name))
+            write_json(temporary / _CHECKSUMS, {name: _checksum(temporary / name) for name in _names()})
+
+    @staticmethod
+    def is_whole(folder: Path) -> bool:
+        """Whether the files of a folder of `save` are as they were written."""
+        try:
+            checksums = json.loads((folder / _CHECKSUMS).read_bytes())
+            return all(_checksum(folder / name) == checksums[name] for name in _names())
+        except (OSError, ValueError, KeyError, TypeError):
+            return False
 
     def count(self, word: int, is_live: np.ndarray | None) -> int:
         """The number of live texts that hold a word; of all texts if ``is_live`` is None."""
@@ -60,6 +73,18 @@ class Postings:
         if word < len(self.offsets) - 1:
             start, end = self.offsets[word : word + 2]
             _add_scores(self.rows[start:end], self.counts[start:end], np.float32(weight), norms, scores)
+
+
+def _names() -> list[str]:
+    return [f"{one.name}.npy" for one in fields(Postings)]
+
+
+def _checksum(path: Path) -> int:
+    checksum = 0
+    with open(path, "rb") as file:
+        while data := file.read(1 << 20):
+            checksum = zlib.crc32(data, checksum)
+    return checksum
 
 
 def norms(lengths: np.ndarray, mean_length: float) -> np.ndarray:
