@@ -59,9 +59,7 @@ class LexicalIndex:
             counts = np.minimum(np.array(list(bag.values()), np.int64), _LARGEST_COUNT).astype(np.uint16).tobytes()
             row = (number, bag.total(), word_ids, counts)
             filled.append((*row, _checksum(*row)))
-        connection.executemany(
-            "INSERT INTO bag (number, length, ids, counts, checksum) VALUES (?, ?, ?, ?, ?)", bag_rows
-        )
+        connection.executemany(insert, filled)
 
     def remove(self, connection: sqlite3.Connection, rows: Sequence[tuple[int, str]]) -> None:
         """As `TextIndex.remove`."""
