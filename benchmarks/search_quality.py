@@ -28,7 +28,7 @@ DATA = ROOT.parent / "shared" / "data"
 MODEL = "all-MiniLM-L6-v2"
 MODES: tuple[Mode, ...] = ("lexical", "dense", "hybrid")
 DEPTH = 10
-_PASSAGES = 50  # fetched, to have ten documents
+_PASSAGES = 30  # to have ten documents
 
 
 class Collection(NamedTuple):
