@@ -63,6 +63,7 @@ class Architecture:
     # the values that the encoder computes; the first is written
     ignored_keys: frozenset[str] = frozenset()  # keys that do not change the numbers
     read_config: Callable[[Content, Path], Content] = lambda content, path: content  # to the fields of `config`
+    write_config: Callable[[Content], Content] = lambda content: content  # the other way
     token_id_keys: Mapping[str, str] = field(default_factory=dict)  # keys of special tokens besides pad_token_id, by
     # role: {"cls_token_id": "cls"}
     initial_cutoff: Callable[[Any], float] = lambda config: 2.0  # of a config: standard deviations beyond which initial

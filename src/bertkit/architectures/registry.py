@@ -4,6 +4,7 @@ from bertkit.architectures.architecture import Architecture
 from bertkit.architectures.bert import BERT
 from bertkit.architectures.distilbert import DISTILBERT
 from bertkit.architectures.modernbert import MODERNBERT
+from bertkit.architectures.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 from bertkit.errors import UsageError
 from bertkit.transformer import Encoder, EncoderConfig, PreparedEncoder
 
@@ -13,6 +14,9 @@ ARCHITECTURES: dict[str, Architecture] = {
         BERT,
         MODERNBERT,
         DISTILBERT,
+        ROBERTA,
+        XLM_ROBERTA,
+        CAMEMBERT,
     )
 }
 """Records by their ``model_type`` in config.json."""

@@ -54,3 +54,18 @@ class TensorNames:
 def module_of(part: str) -> str:
     """The path in `Network` of a head, or of "pooler"."""
     return "encoder.pooler" if part == "pooler" else f"heads.{part}"
+
+
+def bert_rules(prefix: str) -> list[tuple[str, str]]:
+    """The names of BERT's encoder under another prefix."""
+    return [
+        (r"encoder\.embeddings\.norm\.", rf"{prefix}embeddings.LayerNorm."),
+        (r"encoder\.embeddings\.(word|position|token_type)\.", rf"{prefix}embeddings.\1_embeddings."),
+        (r"encoder\.layers\.(\d+)\.attention\.(query|key|value)\.", rf"{prefix}encoder.layer.\1.attention.self.\2."),
+        (r"encoder\.layers\.(\d+)\.attention\.output\.", rf"{prefix}encoder.layer.\1.attention.output.dense."),
+        (r"encoder\.layers\.(\d+)\.attention_norm\.", rf"{prefix}encoder.layer.\1.attention.output.LayerNorm."),
+        (r"encoder\.layers\.(\d+)\.feed_forward\.expand\.", rf"{prefix}encoder.layer.\1.intermediate.dense."),
+        (r"encoder\.layers\.(\d+)\.feed_forward\.project\.", rf"{prefix}encoder.layer.\1.output.dense."),
+        (r"encoder\.layers\.(\d+)\.feed_forward_norm\.", rf"{prefix}encoder.layer.\1.output.LayerNorm."),
+        (r"encoder\.pooler\.", rf"{prefix}pooler."),
+    ]

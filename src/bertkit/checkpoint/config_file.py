@@ -124,7 +124,7 @@ def config_json(config: PublishedConfig, special_ids: dict[str, int | None]) -> 
         content["problem_type"] = config.problem_type
     if config.classifier_dropout is not None:
         content["classifier_dropout"] = config.classifier_dropout
-    return content
+    return record.write_config(content)
 
 
 def _keys(record: Architecture) -> dict[str, str]:

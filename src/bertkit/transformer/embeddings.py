@@ -10,12 +10,16 @@ from bertkit.transformer.kernels import dropout, look_up
 
 
 class Embeddings(nn.Module):
-    """``norm(word + token_type + position)``, all three learned; with a ``type_vocab_size`` of 0 there are no types."""
+    """``norm(word + token_type + position)``, all three learned.
+
+    With a ``type_vocab_size`` of 0 there are no types, and with 1 every token has type 0, for any types in the batch.
+    """
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.word = table(config.vocab_size, config.hidden_size)
-        self.position = table(config.max_position_embeddings, config.hidden_size)
+        self.first_position = config.first_position
+        self.position = table(config.first_position + config.max_position_embeddings, config.hidden_size)
         self.token_type = table(config.type_vocab_size, config.hidden_size) if config.type_vocab_size else None
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
@@ -29,8 +33,8 @@ class Embeddings(nn.Module):
         self.check(batch)
         summed = look_up(self.word, batch.input_ids)
         if self.token_type is not None:
-            summed = summed + look_up(self.token_type, batch.token_type_ids)
-        summed = summed + look_up(self.position, batch.position_ids)
+            summed = summed + look_up(self.token_type, self.types(batch))
+        summed = summed + look_up(self.position, batch.position_ids + self.first_position)
         return dropout(self.norm(summed), self.dropout)
 
     def check(self, batch: Batch) -> None:
@@ -39,10 +43,15 @@ class Embeddings(nn.Module):
         Raises:
             UsageError: a sequence is longer than the position table, or an id is outside its table.
         """
-        check_positions(batch, self.position.num_embeddings)
+        check_positions(batch, self.position.num_embeddings - self.first_position)
         check_rows("input_ids", batch.input_ids, self.word)
         if self.token_type is not None:
-            check_rows("token_type_ids", batch.token_type_ids, self.token_type)
+            check_rows("token_type_ids", self.types(batch), self.token_type)
+
+    def types(self, batch: Batch) -> Tensor:
+        """(T,) token types as the table has them."""
+        has_types = self.token_type is not None and self.token_type.num_embeddings > 1
+        return batch.token_type_ids if has_types else torch.zeros_like(batch.token_type_ids)
 
 
 def check_positions(batch: Batch, max_positions: int) -> None:

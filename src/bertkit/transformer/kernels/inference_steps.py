@@ -37,7 +37,7 @@ class CompiledEmbeddings:
 
     def __init__(self, embeddings: Embeddings, dtype: torch.dtype) -> None:
         self.embeddings, self.dtype = embeddings, dtype
-        self.tables = [array(embeddings.word.weight), array(embeddings.position.weight)]
+        self.tables = [array(embeddings.word.weight), array(embeddings.position.weight)[embeddings.first_position :]]
         types = embeddings.token_type
         self.tables.append(np.zeros_like(self.tables[0][:1]) if types is None else array(types.weight))
         self.norm = norm_arrays(embeddings.norm)
@@ -46,10 +46,7 @@ class CompiledEmbeddings:
         """Returns (T, D); when asked, also in 8 bits."""
         self.embeddings.check(batch)
         hidden = torch.empty(len(batch.input_ids), self.tables[0].shape[1], dtype=self.dtype)
-        types = (
-            batch.token_type_ids if self.embeddings.token_type is not None else torch.zeros_like(batch.token_type_ids)
-        )
-        ids = (batch.input_ids.numpy(), batch.position_ids.numpy(), types.numpy())
+        ids = (batch.input_ids.numpy(), batch.position_ids.numpy(), self.embeddings.types(batch).numpy())
         embed_rows(*self.tables, *ids, self.norm, array(hidden), quantized)  # pyrefly: ignore
         return hidden
 
