@@ -100,7 +100,7 @@ def open_checkpoint(
         unexpected = {name for name in unexpected if not name.startswith(names.head_parts)}
     if unexpected:
         raise CheckpointError(
-            f"{folder} holds tensors that this model has no place for: {_some(unexpected)}; pass ignore_tensors=[...] "
+            f"{folder} holds tensors that this model lacks: {_some(unexpected)}; pass ignore_tensors=[...] "
             "to leave them out"
         )
     tokenizer = Tokenizer.load(folder)

@@ -30,7 +30,12 @@ _LAST = LayerSelection.parse("last")
 
 
 def pool_windows(
-    pooling: str, layers: LayerSelection, encoded: EncoderOutput, cls_positions: Tensor, owned: Tensor, places: Tensor
+    pooling: str,
+    layers: LayerSelection,
+    encoded: EncoderOutput,
+    cls_positions: Tensor,
+    owned: Tensor,
+    positions: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """What each window contributes to the vector of its text.
 
@@ -38,7 +43,7 @@ def pool_windows(
         encoded: the encoder's output for the W windows, with all hidden states unless ``layers.is_last``.
         cls_positions: (W,) the token of each window that "cls" takes, as a position in the packed row.
         owned: (W, 2) start and end of the tokens that count, as positions in the packed row.
-        places: (W,) how many tokens of the text stand before the first one that counts.
+        positions: (W,) how many tokens of the text stand before the first one that counts.
 
     Returns:
         (W, D) values and (W,) weights, to be added up over the windows of a text; for "max" the values' maximum is
@@ -62,7 +67,7 @@ def pool_windows(
     if pooling == "max":
         return torch.segment_reduce(tokens, "max", lengths=lengths), lengths.to(states.dtype)
     if pooling == "weighted-mean":
-        weights = (count + (places - before).repeat_interleave(lengths) + 1).to(states.dtype)
+        weights = (count + (positions - before).repeat_interleave(lengths) + 1).to(states.dtype)
         values = torch.segment_reduce(tokens * weights[:, None], "sum", lengths=lengths)
         return values, torch.segment_reduce(weights, "sum", lengths=lengths)
     return torch.segment_reduce(tokens, "sum", lengths=lengths), lengths.to(states.dtype)

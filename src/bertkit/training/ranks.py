@@ -21,7 +21,7 @@ from bertkit.errors import UsageError
 
 
 class Ranks:
-    """This process's place among those that train together."""
+    """The rank of this process among those that train together."""
 
     def __init__(self, rank: int = 0, num_ranks: int = 1, long_timeout_group: Any = None) -> None:
         self.rank, self.num_ranks, self._long_timeout_group = rank, num_ranks, long_timeout_group
