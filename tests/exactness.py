@@ -63,7 +63,7 @@ class Family:
 
     def pad_id(self, config: Any) -> int | None:
         """The id that must not occur in a text, as positions count others; None: any may."""
-        return config.pad_token_id if self.positions_skip_padding else None
+        return getattr(config, "pad_token_id", 1) if self.positions_skip_padding else None
 
     def published_model(self, kind: str, number: int, num_labels: int = 2, **changes: Any) -> Any:
         """Transformers' model of a kind, configuration ``number``, every parameter random."""

@@ -30,7 +30,7 @@ def positions(lengths: list[int], first: int = 0) -> Tensor:
 def attend(together: Tensor, lengths: list[int], num_heads: int, rotary: Rotary, window: int | None) -> Tensor:
     context = together.new_empty(len(together), together.shape[1] // 3)
     cu_seqlens, turns = np.cumsum([0, *lengths], dtype=np.int32), turns_and_reach(rotary, window, max(lengths))
-    attend_tiles(array(together), cu_seqlens, num_heads, array(context), None, None, *turns)
+    attend_tiles(array(together), cu_seqlens, num_heads, array(context), None, None, *turns, None)
     return context
 
 

@@ -23,6 +23,7 @@ _CLASS_NAMES = {  # model kind -> how the name of its published class ends
     "token_classification": "ForTokenClassification",
     "question_answering": "ForQuestionAnswering",
     "multiple_choice": "ForMultipleChoice",
+    "replaced_tokens": "ForPreTraining",
     "vector_classification": "ForVectorClassification",  # our own: no published class computes it
 }
 
@@ -68,6 +69,7 @@ class Architecture:
     # role: {"cls_token_id": "cls"}
     initial_cutoff: Callable[[Any], float] = lambda config: 2.0  # of a config: standard deviations beyond which initial
     # weights are drawn again
+    num_stored_layers: Callable[[Any], int] = lambda config: config.num_hidden_layers  # of a config: with weights
     scaled_layers: tuple[str, ...] = ()  # linear layers whose initial standard deviation is divided by the root of
     # twice the number of layers
 

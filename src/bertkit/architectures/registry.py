@@ -1,9 +1,12 @@
 """The supported architectures. A new one is a file in this folder and a line here."""
 
+from bertkit.architectures.albert import ALBERT
 from bertkit.architectures.architecture import Architecture
 from bertkit.architectures.bert import BERT
 from bertkit.architectures.distilbert import DISTILBERT
+from bertkit.architectures.electra import ELECTRA
 from bertkit.architectures.modernbert import MODERNBERT
+from bertkit.architectures.mpnet import MPNET
 from bertkit.architectures.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 from bertkit.errors import UsageError
 from bertkit.transformer import Encoder, EncoderConfig, PreparedEncoder
@@ -17,6 +20,9 @@ ARCHITECTURES: dict[str, Architecture] = {
         ROBERTA,
         XLM_ROBERTA,
         CAMEMBERT,
+        MPNET,
+        ELECTRA,
+        ALBERT,
     )
 }
 """Records by their ``model_type`` in config.json."""

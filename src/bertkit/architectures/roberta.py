@@ -120,20 +120,33 @@ _CLASS_DEFAULTS = {  # of keys that a config.json leaves out: transformers' Robe
 }
 
 
-def _read_config(content: Content, path: Path) -> Content:
-    """The number of positions that a text can take, instead of the rows of the position table."""
-    content = _CLASS_DEFAULTS | content
-    rows, pad = (member(content, key, int, path, 0) for key in ("max_position_embeddings", "pad_token_id"))
-    if rows - pad - 1 < 3:
+def without_first_positions(content: Content, path: Path, first_position: int) -> Content:
+    """The number of positions that a text can take, instead of the rows of the position table.
+
+    Raises:
+        CheckpointError: fewer than a text needs.
+    """
+    rows = member(content, "max_position_embeddings", int, path, 0)
+    if rows - first_position < 3:
         raise CheckpointError(
-            f"{path}: max_position_embeddings={rows} with pad_token_id={pad} leaves {max(0, rows - pad - 1)} positions "
-            "for a text, whose positions begin after that of padding: expected at least 3"
+            f"{path}: max_position_embeddings={rows} leaves {max(0, rows - first_position)} positions for a text, "
+            f"whose first is number {first_position}: expected at least 3"
         )
-    return content | {"max_position_embeddings": rows - pad - 1}
+    return content | {"max_position_embeddings": rows - first_position}
+
+
+def with_first_positions(content: Content, first_position: int) -> Content:
+    """The other way."""
+    return content | {"max_position_embeddings": content["max_position_embeddings"] + first_position}
+
+
+def _read_config(content: Content, path: Path) -> Content:
+    content = _CLASS_DEFAULTS | content
+    return without_first_positions(content, path, member(content, "pad_token_id", int, path, 0) + 1)
 
 
 def _write_config(content: Content) -> Content:
-    return content | {"max_position_embeddings": content["max_position_embeddings"] + content["pad_token_id"] + 1}
+    return with_first_positions(content, content["pad_token_id"] + 1)
 
 
 def _record(model_type: str, class_prefix: str, config: type[RobertaConfig]) -> Architecture:

@@ -79,10 +79,10 @@ def open_checkpoint(
         label_names = _label_names(stored, stored_heads, names, config, folder)
     elif label_names is None:
         label_names = ("LABEL_0", "LABEL_1")
-    if config.transformer.num_hidden_layers > len(stored):  # before building layers that cannot be there
+    num_layers = record.num_stored_layers(config.transformer)
+    if num_layers > len(stored):  # before building layers that cannot be there
         raise CheckpointError(
-            f"{folder}: its config announces {config.transformer.num_hidden_layers} layers, the weights are only "
-            f"{len(stored)} tensors"
+            f"{folder}: its config announces {num_layers} layers, the weights are only {len(stored)} tensors"
         )
     with torch.device("meta"):
         network = Network(

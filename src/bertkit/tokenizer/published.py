@@ -165,8 +165,13 @@ def _template(post_processor: dict[str, Any], special: SpecialTokens, path: Path
     cls, sep = {"SpecialToken": special.cls}, {"SpecialToken": special.sep}
     a, b = {"Sequence": "A"}, {"Sequence": "B"}
     single, pair = (post_processor.get(key) for key in ("single", "pair"))
+    pair = pair if isinstance(pair, list) else []
     for number in (1, 2):
-        if _parts(single) == [cls, a, sep] and _parts(pair) == [cls, a, *[sep] * number, b, sep]:
+        if (
+            isinstance(pair, list)
+            and _parts(single) == [cls, a, sep]
+            and _parts(pair) == [cls, a, *[sep] * number, b, sep]
+        ):
             types = [next(iter(part.values())).get("type_id") for part in pair]
             if types[: number + 2] == [0] * (number + 2) and types[-1] == types[-2] in (0, 1):
                 return PairTemplate(number, types[-1])

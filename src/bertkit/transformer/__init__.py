@@ -6,6 +6,7 @@ Gives: hidden states (total_tokens, hidden_size), one for every token, and the p
 May import: errors, executor, compiled, batch.
 """
 
+from bertkit.transformer.albert import AlbertConfig, AlbertEncoder
 from bertkit.transformer.config import SIZES, BertConfig
 from bertkit.transformer.encoder import BertEncoder
 from bertkit.transformer.interface import Encoder, EncoderConfig, EncoderOutput, PreparedEncoder
@@ -14,9 +15,12 @@ from bertkit.transformer.modernbert.encoder import ModernBertEncoder
 from bertkit.transformer.modernbert.prepared import PreparedModernBertEncoder
 from bertkit.transformer.prepared import PreparedBertEncoder
 from bertkit.transformer.recorder import LayerRecord, Recorder
+from bertkit.transformer.relative_bias import RelativeBiasEncoder
 
 __all__ = [
     "SIZES",
+    "AlbertConfig",
+    "AlbertEncoder",
     "BertConfig",
     "BertEncoder",
     "Encoder",
@@ -29,4 +33,5 @@ __all__ = [
     "PreparedEncoder",
     "PreparedModernBertEncoder",
     "Recorder",
+    "RelativeBiasEncoder",
 ]

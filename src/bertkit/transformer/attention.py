@@ -25,9 +25,15 @@ class SelfAttention(nn.Module):
         self.value = nn.Linear(config.hidden_size, config.hidden_size)
         self.output = nn.Linear(config.hidden_size, config.hidden_size)
 
-    def forward(self, hidden_states: Tensor, seqlens: Sequence[int], record: LayerRecord | None = None) -> Tensor:
-        """(T, D) to (T, D)."""
+    def forward(
+        self,
+        hidden_states: Tensor,
+        seqlens: Sequence[int],
+        record: LayerRecord | None = None,
+        bias: Tensor | None = None,
+    ) -> Tensor:
+        """(T, D) to (T, D); ``bias`` (H, 2 M - 1) by the distance of key and query is added to the scores."""
         query_key_value = apply_linear(hidden_states, self.query, self.key, self.value)  # (T, 3 D)
         dropout_prob = self.dropout_prob if self.training else 0.0
         attend = self_attention if record is None else partial(recorded_attention, record)
-        return apply_linear(attend(query_key_value, seqlens, self.num_heads, dropout_prob), self.output)
+        return apply_linear(attend(query_key_value, seqlens, self.num_heads, dropout_prob, bias=bias), self.output)

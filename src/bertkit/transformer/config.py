@@ -68,8 +68,13 @@ class BertConfig:
 
     @property
     def embedding_width(self) -> int:
-        """Width of the rows of the word embedding."""
+        """Width of the rows of the embeddings."""
         return self.hidden_size
+
+    @property
+    def projects_embeddings(self) -> bool:
+        """True if a linear layer brings the embeddings to ``hidden_size``."""
+        return False
 
     @property
     def first_position(self) -> int:

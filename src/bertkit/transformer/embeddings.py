@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from bertkit.batch import Batch
 from bertkit.errors import UsageError
 from bertkit.transformer.config import BertConfig
-from bertkit.transformer.kernels import dropout, look_up
+from bertkit.transformer.kernels import apply_linear, dropout, look_up
 
 
 class Embeddings(nn.Module):
@@ -17,12 +17,14 @@ class Embeddings(nn.Module):
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
-        self.word = table(config.vocab_size, config.hidden_size)
+        width = config.embedding_width
+        self.word = table(config.vocab_size, width)
         self.first_position = config.first_position
-        self.position = table(config.first_position + config.max_position_embeddings, config.hidden_size)
-        self.token_type = table(config.type_vocab_size, config.hidden_size) if config.type_vocab_size else None
-        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.position = table(config.first_position + config.max_position_embeddings, width)
+        self.token_type = table(config.type_vocab_size, width) if config.type_vocab_size else None
+        self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.project = nn.Linear(width, config.hidden_size) if config.projects_embeddings else None
 
     def forward(self, batch: Batch) -> Tensor:
         """Returns (total_tokens, hidden_size).
@@ -30,6 +32,11 @@ class Embeddings(nn.Module):
         Raises:
             UsageError: as `check`.
         """
+        embedded = self.look_up(batch)
+        return embedded if self.project is None else apply_linear(embedded, self.project)
+
+    def look_up(self, batch: Batch) -> Tensor:
+        """The same in the width of the tables: (total_tokens, embedding_width)."""
         self.check(batch)
         summed = look_up(self.word, batch.input_ids)
         if self.token_type is not None:

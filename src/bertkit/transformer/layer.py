@@ -23,9 +23,15 @@ class EncoderLayer(nn.Module):
         self.attention_dropout = nn.Dropout(config.attention_output_dropout_prob)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
-    def forward(self, hidden_states: Tensor, seqlens: Sequence[int], record: LayerRecord | None = None) -> Tensor:
-        """(total_tokens, hidden_size) to the same."""
-        attended = self.attention(hidden_states, seqlens, record)
+    def forward(
+        self,
+        hidden_states: Tensor,
+        seqlens: Sequence[int],
+        record: LayerRecord | None = None,
+        bias: Tensor | None = None,
+    ) -> Tensor:
+        """(total_tokens, hidden_size) to the same; ``bias`` as of `SelfAttention`."""
+        attended = self.attention(hidden_states, seqlens, record, bias)
         hidden_states = add_norm(attended, hidden_states, self.attention_norm, self.attention_dropout)
         expanded = self.feed_forward(hidden_states)
         if record is not None:

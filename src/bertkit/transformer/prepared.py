@@ -3,7 +3,8 @@
 Shape letters: T total_tokens, D hidden_size.
 """
 
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -29,12 +30,23 @@ class PreparedLayer:
         self.feed_forward_norm = kernels.norm(layer.feed_forward_norm, dtype)
         self.attention, self.num_heads, self.activation = kernels.attention, layer.attention.num_heads, activation
 
-    def __call__(self, hidden_states: Tensor, batch: Batch) -> Tensor:
+    def __call__(self, hidden_states: Tensor, batch: Batch, bias: Tensor | None = None) -> Tensor:
         """(T, D) to (T, D)."""
-        context = self.attention(self.query_key_value(hidden_states), batch, self.num_heads)
+        context = self.attention(self.query_key_value(hidden_states), batch, self.num_heads, bias=bias)
         attended = self.attention_norm(self.output(context, residual=hidden_states))
         expanded = self.expand(attended, activation=self.activation)
         return self.feed_forward_norm(self.project(expanded, residual=attended))
+
+
+class Projected:
+    """Embeddings and the linear layer after them."""
+
+    def __init__(self, embeddings: Callable[[Batch], Tensor], linear: Callable[[Tensor], Tensor]) -> None:
+        self.embeddings, self.linear = embeddings, linear
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """Returns (T, D)."""
+        return self.linear(self.embeddings(batch))
 
 
 class PreparedBertEncoder:
@@ -56,16 +68,25 @@ class PreparedBertEncoder:
         if weight.dtype == torch.float64:
             precision = "float64"
         kernels = kernels or kernels_for(precision, weight.device)
-        activation, layers = encoder.config.hidden_act, [cast(EncoderLayer, layer) for layer in encoder.layers]
+        activation, layers = encoder.config.hidden_act, encoder.in_order()
+        distinct = {id(layer): layer for layer in layers}
+        project = encoder.embeddings.project
         self.encoder, self._weights = encoder, WeightsAsTheyAre(encoder)
         with torch.inference_mode():
+            self.bias = encoder.distance_bias(encoder.config.max_position_embeddings)
             if precision == "int8":
                 self.embeddings = Int8Embeddings(encoder.embeddings)
-                self.layers = [Int8Layer(layer, activation, kernels.linear) for layer in layers]
+                prepared: dict[int, Any] = {
+                    key: Int8Layer(layer, activation, kernels.linear) for key, layer in distinct.items()
+                }
             else:
                 dtype = torch.bfloat16 if precision == "bfloat16" else weight.dtype
                 self.embeddings = kernels.embeddings(encoder.embeddings, dtype)
-                self.layers = [PreparedLayer(layer, activation, kernels, dtype) for layer in layers]
+                if project is not None:
+                    linear = kernels.linear(project.weight.to(dtype), project.bias.to(dtype))
+                    self.embeddings = Projected(self.embeddings, linear)
+                prepared = {key: PreparedLayer(layer, activation, kernels, dtype) for key, layer in distinct.items()}
+            self.layers = [prepared[id(layer)] for layer in layers]
 
     def fits(self, encoder: nn.Module) -> bool:
         """Whether this was prepared from these very weights, unchanged since."""
@@ -80,8 +101,9 @@ class PreparedBertEncoder:
         num_tokens, filled = len(batch.input_ids), in_row_counts(batch)
         hidden: Any = self.embeddings(filled)  # HiddenStates or Tensor, as the layers take it
         hidden_states = [self._plain(hidden, num_tokens)] if with_hidden_states else []
+        bias = self.bias if self.bias is None else middle_columns(self.bias, 2 * batch.max_seqlen - 1)
         for layer in self.layers:
-            hidden = layer(hidden, filled)
+            hidden = layer(hidden, filled, bias)
             if with_hidden_states:
                 hidden_states.append(self._plain(hidden, num_tokens))
         last, pooler = self._plain(hidden, num_tokens), self.encoder.pooler
@@ -99,6 +121,12 @@ class PreparedBertEncoder:
 def in_row_counts(batch: Batch) -> Batch:
     """A batch whose packed row products take as it is: on the CPU filled up to a row count at which they run."""
     return batch.filled(row_count(len(batch.input_ids))) if batch.input_ids.device.type == "cpu" else batch
+
+
+def middle_columns(rows: Tensor, number: int) -> Tensor:
+    """The columns in the middle, whose number is odd as that of all is."""
+    first = (rows.shape[1] - number) // 2
+    return rows[:, first : first + number]
 
 
 class WeightsAsTheyAre:

@@ -12,6 +12,8 @@ from torch import Tensor
 from bertkit.batch import Batch
 from bertkit.transformer.embeddings import Embeddings
 from bertkit.transformer.kernels.activation import apply_activation
+from bertkit.transformer.kernels.arrays import bias_array
+from bertkit.transformer.kernels.dispatch import linear_for
 from bertkit.transformer.kernels.inference_steps import CompiledEmbeddings, norm_arrays
 from bertkit.transformer.kernels.linear import PlainInt8Linear
 from bertkit.transformer.kernels.rows import Norm, Product, Quantized, gelu_rows, norm_rows, quantize_rows, read_rows
@@ -34,10 +36,17 @@ class Int8Embeddings:
 
     def __init__(self, embeddings: Embeddings) -> None:
         self.embed = CompiledEmbeddings(embeddings, torch.float32)
+        project = embeddings.project
+        self.project = None if project is None else linear_for("float32").linear(project.weight, project.bias)
 
     def __call__(self, batch: Batch) -> HiddenStates:
-        quantized = _room_for(len(batch.input_ids), self.embed.tables[0].shape[1])
-        return HiddenStates(self.embed(batch, quantized), quantized)
+        if self.project is None:
+            quantized = _room_for(len(batch.input_ids), self.embed.tables[0].shape[1])
+            return HiddenStates(self.embed(batch, quantized), quantized)
+        hidden = self.project(self.embed(batch))
+        quantized = _room_for(*hidden.shape)
+        quantize_rows(hidden.numpy(), 0, len(hidden), quantized)
+        return HiddenStates(hidden, quantized)
 
 
 class Int8Layer:
@@ -51,21 +60,22 @@ class Int8Layer:
         self.feed_forward_norm = norm_arrays(layer.feed_forward_norm)
         self.num_heads, self.activation = layer.attention.num_heads, activation
 
-    def __call__(self, hidden_states: HiddenStates, batch: Batch) -> HiddenStates:
+    def __call__(self, hidden_states: HiddenStates, batch: Batch, bias: Tensor | None = None) -> HiddenStates:
         """(T, D) to (T, D)."""
-        context = self._attend(self.query_key_value(hidden_states.quantized), batch)
+        context = self._attend(self.query_key_value(hidden_states.quantized), batch, bias)
         attended = _add_and_norm(self.output(context), hidden_states, self.attention_norm)
         expanded = self._activate(self.expand(attended.quantized))
         return _add_and_norm(self.project(expanded), attended, self.feed_forward_norm)
 
-    def _attend(self, query_key_value: Product, batch: Batch) -> Quantized:
+    def _attend(self, query_key_value: Product, batch: Batch, bias: Tensor | None) -> Quantized:
         """(T, 3 D) to (T, D)."""
         num_tokens, width = query_key_value.values.shape
         quantized = _room_for(num_tokens, width // 3)
         context, cu_seqlens = np.empty(quantized.values.shape, np.float32), batch.cu_seqlens.numpy()
         for rows in quantized:
             rows[cu_seqlens[-1] :] = 0  # behind the last sequence
-        attend_tiles(query_key_value, cu_seqlens, self.num_heads, context, quantized, None, None, None)
+        added = bias_array(bias, width // 3 // self.num_heads)
+        attend_tiles(query_key_value, cu_seqlens, self.num_heads, context, quantized, None, None, None, added)
         return quantized
 
     def _activate(self, product: Product) -> Quantized:

@@ -21,6 +21,7 @@ def packed_attention(
     seqlens: Sequence[int],
     dropout_prob: float = 0.0,
     window: int | None = None,
+    bias: Tensor | None = None,
 ) -> Tensor:
     """``softmax(Q K^T / sqrt(K)) V`` within each sequence (Vaswani et al. 2017, equation 1).
 
@@ -32,6 +33,8 @@ def packed_attention(
         seqlens: tokens of each sequence, summing to T.
         dropout_prob: dropout on the attention probabilities.
         window: how many tokens to each side a token sees; None: its whole sequence.
+        bias: (H, 2 M - 1) added to the scores, in column M - 1 + d for a key d tokens after its query; not
+            with a window.
 
     Returns:
         (T, H, K).
@@ -41,6 +44,7 @@ def packed_attention(
         # (N * L, H, K) -> (N, H, L, K), a view
         q, k, v = (x[rows].unflatten(0, shape).transpose(1, 2) for x in (query, key, value))
         mask = None if window is None else _near(shape[1], window, query.device)
+        mask = mask if bias is None else by_distance(bias, shape[1])
         attended = F.scaled_dot_product_attention(q, k, v, mask, dropout_prob)
         parts.append(attended.transpose(1, 2).flatten(0, 1))  # back to (N * L, H, K)
     return parts[0] if len(parts) == 1 else torch.cat(parts)
@@ -53,6 +57,7 @@ def packed_self_attention(
     dropout_prob: float = 0.0,
     rotary: Rotary | None = None,
     window: int | None = None,
+    bias: Tensor | None = None,
 ) -> Tensor:
     """The same of (T, 3 D), for each token the queries of all heads, the keys and the values, to the context (T, D).
 
@@ -62,7 +67,7 @@ def packed_self_attention(
     query, key, value = query_key_value.unflatten(-1, (3, num_heads, -1)).unbind(1)  # (T, H, K) each
     if rotary is not None:
         query, key = rotate(query, rotary), rotate(key, rotary)
-    return packed_attention(query, key, value, seqlens, dropout_prob, window).flatten(-2)
+    return packed_attention(query, key, value, seqlens, dropout_prob, window, bias).flatten(-2)
 
 
 def recorded_attention(
@@ -73,6 +78,7 @@ def recorded_attention(
     dropout_prob: float = 0.0,
     rotary: Rotary | None = None,
     window: int | None = None,
+    bias: Tensor | None = None,
 ) -> Tensor:
     """As `packed_self_attention`, written out, and recorded: also the reference of the other kernels."""
     query, key, value = query_key_value.unflatten(-1, (3, num_heads, -1)).unbind(1)  # (T, H, K) each
@@ -81,6 +87,8 @@ def recorded_attention(
     contexts, all_scores, all_probs = [], [], []
     for q, k, v in zip(*(x.transpose(0, 1).split(list(seqlens), dim=1) for x in (query, key, value)), strict=True):
         scores = q @ k.transpose(1, 2) * q.shape[-1] ** -0.5  # (H, L, L)
+        if bias is not None:
+            scores = scores + by_distance(bias, q.shape[1])
         if window is not None:
             scores = scores.masked_fill(~_near(q.shape[1], window, q.device), -torch.inf)
         probs = scores.softmax(dim=-1)
@@ -90,6 +98,12 @@ def recorded_attention(
     record.query, record.key, record.value = query, key, value
     record.attention_scores, record.attention_probs = all_scores, all_probs
     return torch.cat(contexts, dim=1).transpose(0, 1).flatten(-2)  # (H, T, K) -> (T, D)
+
+
+def by_distance(bias: Tensor, length: int) -> Tensor:
+    """(H, 2 M - 1) numbers by distance to (H, L, L), row = query, column = key."""
+    positions = torch.arange(length, device=bias.device)
+    return bias[:, bias.shape[1] // 2 + positions - positions[:, None]]
 
 
 def _near(length: int, window: int, device: torch.device) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from bertkit.batch import Batch
 from bertkit.transformer.embeddings import Embeddings
 from bertkit.transformer.kernels.activation import apply_activation
-from bertkit.transformer.kernels.arrays import array, norm_arrays, turns_and_reach
+from bertkit.transformer.kernels.arrays import array, bias_array, norm_arrays, turns_and_reach
 from bertkit.transformer.kernels.attention import packed_self_attention
 from bertkit.transformer.kernels.modern_rows import add_then_norm_forward, gate_forward
 from bertkit.transformer.kernels.rows import Quantized, embed_rows, norm_rows
@@ -28,8 +28,8 @@ class PlainEmbeddings:
         self.embeddings, self.dtype = embeddings, dtype
 
     def __call__(self, batch: Batch) -> Tensor:
-        """Returns (T, D)."""
-        return self.embeddings(batch).to(self.dtype)
+        """Returns (T, D), in the width of the tables."""
+        return self.embeddings.look_up(batch).to(self.dtype)
 
 
 class CompiledEmbeddings:
@@ -52,7 +52,12 @@ class CompiledEmbeddings:
 
 
 def plain_attention(
-    query_key_value: Tensor, batch: Batch, num_heads: int, rotary: Rotary | None = None, window: int | None = None
+    query_key_value: Tensor,
+    batch: Batch,
+    num_heads: int,
+    rotary: Rotary | None = None,
+    window: int | None = None,
+    bias: Tensor | None = None,
 ) -> Tensor:
     """(T, 3 D), of each token the queries of all heads, the keys and the values, to the context (T, D).
 
@@ -61,28 +66,36 @@ def plain_attention(
     Args:
         rotary: angles by which queries and keys are turned first; None: they stay as they are.
         window: how many tokens to each side a token sees; None: its whole sequence.
+        bias: as of `packed_attention`.
     """
+    bias = None if bias is None else bias.to(query_key_value.dtype)
     if query_key_value.device.type != "cpu":
-        return packed_self_attention(query_key_value, batch.seqlens, num_heads, rotary=rotary, window=window)
+        return packed_self_attention(query_key_value, batch.seqlens, num_heads, 0.0, rotary, window, bias)
     contexts, start = [], 0  # one by one and copied: the last bits depend on their number, and on where one begins
     for length in batch.seqlens:
         own = slice(start, start + length)
         angles = None if rotary is None else rotary.at(own)
         copied = query_key_value[own].clone()
-        contexts.append(packed_self_attention(copied, [length], num_heads, rotary=angles, window=window))
+        contexts.append(packed_self_attention(copied, [length], num_heads, 0.0, angles, window, bias))
         start += length
     return F.pad(torch.cat(contexts), (0, 0, 0, len(query_key_value) - start))
 
 
 def compiled_attention(
-    query_key_value: Tensor, batch: Batch, num_heads: int, rotary: Rotary | None = None, window: int | None = None
+    query_key_value: Tensor,
+    batch: Batch,
+    num_heads: int,
+    rotary: Rotary | None = None,
+    window: int | None = None,
+    bias: Tensor | None = None,
 ) -> Tensor:
     """The same, compiled."""
     context = query_key_value.new_empty(len(query_key_value), query_key_value.shape[1] // 3)
     cu_seqlens = batch.cu_seqlens.numpy()
     context[cu_seqlens[-1] :] = 0
     turns = turns_and_reach(rotary, window, batch.max_seqlen)
-    attend_tiles(array(query_key_value), cu_seqlens, num_heads, array(context), None, None, *turns)
+    added = bias_array(bias, context.shape[1] // num_heads)
+    attend_tiles(array(query_key_value), cu_seqlens, num_heads, array(context), None, None, *turns, added)
     return context
 
 

@@ -22,7 +22,7 @@ from torch.utils.checkpoint import checkpoint
 
 from bertkit.transformer.activations import ACTIVATIONS, gated
 from bertkit.transformer.kernels.activation import apply_activation
-from bertkit.transformer.kernels.arrays import array, norm_arrays, turns_and_reach
+from bertkit.transformer.kernels.arrays import array, bias_array, bias_gradient, norm_arrays, turns_and_reach
 from bertkit.transformer.kernels.attention import packed_self_attention
 from bertkit.transformer.kernels.inference import invariant_linear, is_inference
 from bertkit.transformer.kernels.linear import multiply_in_place
@@ -178,19 +178,21 @@ def self_attention(
     dropout_prob: float,
     rotary: Rotary | None = None,
     window: int | None = None,
+    bias: Tensor | None = None,
 ) -> Tensor:
     """(T, 3 D), of each token the queries of all heads, the keys and the values, to the context (T, D).
 
     Args:
         rotary: angles by which queries and keys are turned first; None: they stay as they are.
         window: how many tokens to each side a token sees; None: its whole sequence.
+        bias: as of `packed_attention`.
     """
     active = _active()
     if active is None:
-        return packed_self_attention(query_key_value, seqlens, num_heads, dropout_prob, rotary, window)
+        return packed_self_attention(query_key_value, seqlens, num_heads, dropout_prob, rotary, window, bias)
     mask = active.dropout(dropout_prob) if dropout_prob else None
     cu_seqlens, turns = np.cumsum([0, *seqlens], dtype=np.int32), turns_and_reach(rotary, window, max(seqlens))
-    return _Attention.apply(query_key_value, cu_seqlens, num_heads, mask, *turns)
+    return _Attention.apply(query_key_value, bias, cu_seqlens, num_heads, mask, *turns)
 
 
 def recomputed(layer: nn.Module, hidden_states: Tensor, *others: Any) -> Any:
@@ -367,6 +369,7 @@ class _Attention(torch.autograd.Function):
     def forward(
         ctx: Any,
         query_key_value: Tensor,
+        bias: Tensor | None,
         cu_seqlens: np.ndarray,
         num_heads: int,
         mask: Dropout | None,
@@ -374,9 +377,10 @@ class _Attention(torch.autograd.Function):
         reach: int | None,
     ) -> Tensor:
         context = query_key_value.new_empty(len(query_key_value), query_key_value.shape[1] // 3)
-        attend_tiles(array(query_key_value), cu_seqlens, num_heads, array(context), None, mask, turns, reach)
+        added = bias_array(bias, context.shape[1] // num_heads)
+        attend_tiles(array(query_key_value), cu_seqlens, num_heads, array(context), None, mask, turns, reach, added)
         ctx.save_for_backward(query_key_value)
-        ctx.arguments = cu_seqlens, num_heads, mask, turns, reach
+        ctx.arguments, ctx.head_dim = (cu_seqlens, num_heads, mask, turns, reach, added), context.shape[1] // num_heads
         return context
 
     @staticmethod
@@ -384,5 +388,9 @@ class _Attention(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (query_key_value,) = ctx.saved_tensors
         grad_together = torch.empty_like(query_key_value)
-        attend_tiles_backward(array(grad.contiguous()), array(grad_together), array(query_key_value), *ctx.arguments)
-        return grad_together, None, None, None, None, None
+        added = ctx.arguments[-1]
+        grad_bias = None if added is None else np.zeros_like(added)
+        attend_tiles_backward(
+            array(grad.contiguous()), array(grad_together), array(query_key_value), *ctx.arguments, grad_bias
+        )
+        return grad_together, bias_gradient(grad_bias, ctx.head_dim), None, None, None, None, None
