@@ -3,6 +3,7 @@
 from bertkit.architectures.albert import ALBERT
 from bertkit.architectures.architecture import Architecture
 from bertkit.architectures.bert import BERT
+from bertkit.architectures.deberta import DEBERTA
 from bertkit.architectures.distilbert import DISTILBERT
 from bertkit.architectures.electra import ELECTRA
 from bertkit.architectures.modernbert import MODERNBERT
@@ -23,6 +24,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         MPNET,
         ELECTRA,
         ALBERT,
+        DEBERTA,
     )
 }
 """Records by their ``model_type`` in config.json."""

@@ -18,6 +18,8 @@ class TensorNames:
     # the first tensor that is stored applies
     tied: Mapping[str, str] = field(default_factory=dict)  # published copies of other tensors; ours hold one
     buffers: frozenset[str] = frozenset()  # constants that old versions stored among the weights
+    old_names: tuple[tuple[str, str], ...] = ()  # pattern of another published spelling -> the one used here
+    unused_parts: tuple[str, ...] = ()  # how names of tensors begin that some folders hold and no head uses
     shared_parts: tuple[str, ...] = ()  # prefix of the layers that all heads share; a new head copies them from a
     # stored one
 
@@ -48,6 +50,8 @@ class TensorNames:
         """
         name = re.sub(r"\.LayerNorm\.gamma$", ".LayerNorm.weight", stored)
         name = re.sub(r"\.LayerNorm\.beta$", ".LayerNorm.bias", name)
+        for pattern, replacement in self.old_names:
+            name = re.sub(pattern, replacement, name)
         return self.prefix + name if not has_prefix and name.startswith(self.encoder_parts) else name
 
 

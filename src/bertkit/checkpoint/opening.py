@@ -96,6 +96,7 @@ def open_checkpoint(
     provenance = _initialize_new(network, names, new, seed)
     provenance |= _load(network, stored, names, new, set(new) - set(stored_heads), dtype, folder)
     unexpected = stored.keys() - provenance.keys() - names.buffers - names.tied.keys() - set(ignore_tensors)
+    unexpected = {name for name in unexpected if not (names.unused_parts and name.startswith(names.unused_parts))}
     if set(stored_heads) - set(heads) or set(stored_heads) & set(new):  # the caller said which heads to leave out
         unexpected = {name for name in unexpected if not name.startswith(names.head_parts)}
     if unexpected:

@@ -49,7 +49,7 @@ def read_engine(directory: Path) -> tuple[Engine, int | None]:
             strip_accents=member(config, "strip_accents", bool, path),
             split_cjk=member(config, "tokenize_chinese_chars", bool, path, True),
         )
-        if _is_mpnet(directory, config):
+        if _is_mpnet(directory, config) and ANGLED.cls in Vocabulary.load(directory / "vocab.txt"):
             special = _special_tokens(roles, path, replace(ANGLED, unk="[UNK]"))
             engine = WordPiece(
                 Vocabulary.load(directory / "vocab.txt", special), normalization, template=TWO_SEPARATORS

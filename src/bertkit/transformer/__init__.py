@@ -8,6 +8,8 @@ May import: errors, executor, compiled, batch.
 
 from bertkit.transformer.albert import AlbertConfig, AlbertEncoder
 from bertkit.transformer.config import SIZES, BertConfig
+from bertkit.transformer.deberta.config import DebertaConfig
+from bertkit.transformer.deberta.encoder import DebertaEncoder
 from bertkit.transformer.encoder import BertEncoder
 from bertkit.transformer.interface import Encoder, EncoderConfig, EncoderOutput, PreparedEncoder
 from bertkit.transformer.modernbert.config import ModernBertConfig
@@ -23,6 +25,8 @@ __all__ = [
     "AlbertEncoder",
     "BertConfig",
     "BertEncoder",
+    "DebertaConfig",
+    "DebertaEncoder",
     "Encoder",
     "EncoderConfig",
     "EncoderOutput",

@@ -5,6 +5,7 @@ Shape letters: T total_tokens, D hidden_size, H num_heads, K head_dim, L tokens 
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -30,10 +31,14 @@ class SelfAttention(nn.Module):
         hidden_states: Tensor,
         seqlens: Sequence[int],
         record: LayerRecord | None = None,
-        bias: Tensor | None = None,
+        bias: Any = None,
     ) -> Tensor:
-        """(T, D) to (T, D); ``bias`` (H, 2 M - 1) by the distance of key and query is added to the scores."""
+        """(T, D) to (T, D); ``bias`` is what `packed_attention` adds to the scores."""
         query_key_value = apply_linear(hidden_states, self.query, self.key, self.value)  # (T, 3 D)
         dropout_prob = self.dropout_prob if self.training else 0.0
         attend = self_attention if record is None else partial(recorded_attention, record)
         return apply_linear(attend(query_key_value, seqlens, self.num_heads, dropout_prob, bias=bias), self.output)
+
+    def for_layer(self, bias: Any) -> Any:
+        """The bias of all layers, as `BertEncoder.distance_bias` gives it, as that of this layer."""
+        return bias

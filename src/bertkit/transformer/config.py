@@ -72,6 +72,11 @@ class BertConfig:
         return self.hidden_size
 
     @property
+    def has_positions(self) -> bool:
+        """True if embeddings hold the position of a token."""
+        return True
+
+    @property
     def projects_embeddings(self) -> bool:
         """True if a linear layer brings the embeddings to ``hidden_size``."""
         return False

@@ -12,7 +12,8 @@ from bertkit.transformer.kernels import apply_linear, dropout, look_up
 class Embeddings(nn.Module):
     """``norm(word + token_type + position)``, all three learned.
 
-    With a ``type_vocab_size`` of 0 there are no types, and with 1 every token has type 0, for any types in the batch.
+    Encoders that hold positions elsewhere have none here. With a ``type_vocab_size`` of 0 there are no types, and with
+    1 every token has type 0, for any types in the batch.
     """
 
     def __init__(self, config: BertConfig) -> None:
@@ -20,7 +21,8 @@ class Embeddings(nn.Module):
         width = config.embedding_width
         self.word = table(config.vocab_size, width)
         self.first_position = config.first_position
-        self.position = table(config.first_position + config.max_position_embeddings, width)
+        self.max_positions = config.max_position_embeddings
+        self.position = table(self.first_position + self.max_positions, width) if config.has_positions else None
         self.token_type = table(config.type_vocab_size, width) if config.type_vocab_size else None
         self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
@@ -41,7 +43,8 @@ class Embeddings(nn.Module):
         summed = look_up(self.word, batch.input_ids)
         if self.token_type is not None:
             summed = summed + look_up(self.token_type, self.types(batch))
-        summed = summed + look_up(self.position, batch.position_ids + self.first_position)
+        if self.position is not None:
+            summed = summed + look_up(self.position, batch.position_ids + self.first_position)
         return dropout(self.norm(summed), self.dropout)
 
     def check(self, batch: Batch) -> None:
@@ -50,7 +53,7 @@ class Embeddings(nn.Module):
         Raises:
             UsageError: a sequence is longer than the position table, or an id is outside its table.
         """
-        check_positions(batch, self.position.num_embeddings - self.first_position)
+        check_positions(batch, self.max_positions)
         check_rows("input_ids", batch.input_ids, self.word)
         if self.token_type is not None:
             check_rows("token_type_ids", self.types(batch), self.token_type)

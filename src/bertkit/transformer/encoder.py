@@ -1,11 +1,12 @@
 """The BERT encoder: embeddings, layers, and the pooler over [CLS]."""
 
-from typing import cast
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
 
 from bertkit.batch import Batch
+from bertkit.transformer.attention import SelfAttention
 from bertkit.transformer.config import BertConfig
 from bertkit.transformer.embeddings import Embeddings
 from bertkit.transformer.interface import Encoder, EncoderOutput
@@ -29,12 +30,14 @@ class Pooler(nn.Module):
 class BertEncoder(Encoder):
     """Post-norm Transformer with learned positions (Devlin et al. 2018, section 3)."""
 
+    attention: ClassVar[type[SelfAttention]] = SelfAttention
+
     def __init__(self, config: BertConfig, *, with_pooler: bool = True) -> None:
         super().__init__()
         self.config = config
         self.gradient_checkpointing = False
         self.embeddings = Embeddings(config)
-        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(self.num_stored_layers(config)))
+        self.layers = nn.ModuleList(EncoderLayer(config, self.attention) for _ in range(self.num_stored_layers(config)))
         self.pooler = Pooler(config) if with_pooler else None
 
     def forward(
@@ -71,7 +74,10 @@ class BertEncoder(Encoder):
         """The layers as they are applied, one for each of ``num_hidden_layers``."""
         return [cast(EncoderLayer, layer) for layer in self.layers]
 
-    def distance_bias(self, longest: int) -> Tensor | None:
-        """(H, 2 L - 1) numbers added to the attention scores of sequences of up to ``longest`` tokens, in column
-        L - 1 + d for a key d tokens after its query; None: no numbers."""
+    def distance_bias(self, longest: int) -> Any:
+        """What the attention of sequences of up to ``longest`` tokens adds to its scores by distance.
+
+        Numbers (H, 2 L - 1), in column L - 1 + d for a key d tokens after its query, or what
+        `SelfAttention.for_layer` takes; None: nothing.
+        """
         return None

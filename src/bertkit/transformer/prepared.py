@@ -13,6 +13,7 @@ from bertkit.batch import Batch
 from bertkit.transformer.encoder import BertEncoder
 from bertkit.transformer.interface import EncoderOutput
 from bertkit.transformer.kernels import inference_kernels
+from bertkit.transformer.kernels.attention import bias_of_length
 from bertkit.transformer.kernels.dispatch import Kernels, kernels_for
 from bertkit.transformer.kernels.row_invariance import row_count
 from bertkit.transformer.layer import EncoderLayer
@@ -22,16 +23,20 @@ from bertkit.transformer.prepared_int8 import HiddenStates, Int8Embeddings, Int8
 class PreparedLayer:
     """`EncoderLayer` with query, key and value as one product, and activation and residuals fused into theirs."""
 
-    def __init__(self, layer: EncoderLayer, activation: str, kernels: Kernels, dtype: torch.dtype) -> None:
+    def __init__(
+        self, layer: EncoderLayer, activation: str, kernels: Kernels, dtype: torch.dtype, bias: Any = None
+    ) -> None:
         self.query_key_value, self.output, self.expand, self.project = (
             kernels.linear(weight.to(dtype), bias.to(dtype)) for weight, bias in layer.linears()
         )
         self.attention_norm = kernels.norm(layer.attention_norm, dtype)
         self.feed_forward_norm = kernels.norm(layer.feed_forward_norm, dtype)
         self.attention, self.num_heads, self.activation = kernels.attention, layer.attention.num_heads, activation
+        self.bias = layer.attention.for_layer(bias)
 
-    def __call__(self, hidden_states: Tensor, batch: Batch, bias: Tensor | None = None) -> Tensor:
+    def __call__(self, hidden_states: Tensor, batch: Batch) -> Tensor:
         """(T, D) to (T, D)."""
+        bias = bias_of_length(self.bias, batch.max_seqlen)
         context = self.attention(self.query_key_value(hidden_states), batch, self.num_heads, bias=bias)
         attended = self.attention_norm(self.output(context, residual=hidden_states))
         expanded = self.expand(attended, activation=self.activation)
@@ -73,11 +78,11 @@ class PreparedBertEncoder:
         project = encoder.embeddings.project
         self.encoder, self._weights = encoder, WeightsAsTheyAre(encoder)
         with torch.inference_mode():
-            self.bias = encoder.distance_bias(encoder.config.max_position_embeddings)
+            bias = encoder.distance_bias(encoder.config.max_position_embeddings)
             if precision == "int8":
                 self.embeddings = Int8Embeddings(encoder.embeddings)
                 prepared: dict[int, Any] = {
-                    key: Int8Layer(layer, activation, kernels.linear) for key, layer in distinct.items()
+                    key: Int8Layer(layer, activation, kernels.linear, bias) for key, layer in distinct.items()
                 }
             else:
                 dtype = torch.bfloat16 if precision == "bfloat16" else weight.dtype
@@ -85,7 +90,9 @@ class PreparedBertEncoder:
                 if project is not None:
                     linear = kernels.linear(project.weight.to(dtype), project.bias.to(dtype))
                     self.embeddings = Projected(self.embeddings, linear)
-                prepared = {key: PreparedLayer(layer, activation, kernels, dtype) for key, layer in distinct.items()}
+                prepared = {
+                    key: PreparedLayer(layer, activation, kernels, dtype, bias) for key, layer in distinct.items()
+                }
             self.layers = [prepared[id(layer)] for layer in layers]
 
     def fits(self, encoder: nn.Module) -> bool:
@@ -101,9 +108,8 @@ class PreparedBertEncoder:
         num_tokens, filled = len(batch.input_ids), in_row_counts(batch)
         hidden: Any = self.embeddings(filled)  # HiddenStates or Tensor, as the layers take it
         hidden_states = [self._plain(hidden, num_tokens)] if with_hidden_states else []
-        bias = self.bias if self.bias is None else middle_columns(self.bias, 2 * batch.max_seqlen - 1)
         for layer in self.layers:
-            hidden = layer(hidden, filled, bias)
+            hidden = layer(hidden, filled)
             if with_hidden_states:
                 hidden_states.append(self._plain(hidden, num_tokens))
         last, pooler = self._plain(hidden, num_tokens), self.encoder.pooler
@@ -121,12 +127,6 @@ class PreparedBertEncoder:
 def in_row_counts(batch: Batch) -> Batch:
     """A batch whose packed row products take as it is: on the CPU filled up to a row count at which they run."""
     return batch.filled(row_count(len(batch.input_ids))) if batch.input_ids.device.type == "cpu" else batch
-
-
-def middle_columns(rows: Tensor, number: int) -> Tensor:
-    """The columns in the middle, whose number is odd as that of all is."""
-    first = (rows.shape[1] - number) // 2
-    return rows[:, first : first + number]
 
 
 class WeightsAsTheyAre:

@@ -3,7 +3,7 @@
 Shape letters: T total_tokens, D hidden_size, F intermediate_size.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,13 +12,16 @@ from torch import Tensor
 from bertkit.batch import Batch
 from bertkit.transformer.embeddings import Embeddings
 from bertkit.transformer.kernels.activation import apply_activation
-from bertkit.transformer.kernels.arrays import bias_array
+from bertkit.transformer.kernels.arrays import bias_array, position_arrays
+from bertkit.transformer.kernels.attention import bias_of_length
+from bertkit.transformer.kernels.disentangled_attention import attend_disentangled
 from bertkit.transformer.kernels.dispatch import linear_for
 from bertkit.transformer.kernels.inference_steps import CompiledEmbeddings, norm_arrays
 from bertkit.transformer.kernels.linear import PlainInt8Linear
 from bertkit.transformer.kernels.rows import Norm, Product, Quantized, gelu_rows, norm_rows, quantize_rows, read_rows
 from bertkit.transformer.kernels.tile_attention import attend_tiles
 from bertkit.transformer.layer import EncoderLayer
+from bertkit.transformer.relative import PositionRows
 
 
 class HiddenStates(NamedTuple):
@@ -52,28 +55,34 @@ class Int8Embeddings:
 class Int8Layer:
     """`EncoderLayer`; a product is scaled by the kernel that reads it."""
 
-    def __init__(self, layer: EncoderLayer, activation: str, linear: type[PlainInt8Linear]) -> None:
+    def __init__(self, layer: EncoderLayer, activation: str, linear: type[PlainInt8Linear], bias: Any = None) -> None:
         self.query_key_value, self.output, self.expand, self.project = (
             linear(weight, bias) for weight, bias in layer.linears()
         )
         self.attention_norm = norm_arrays(layer.attention_norm)
         self.feed_forward_norm = norm_arrays(layer.feed_forward_norm)
         self.num_heads, self.activation = layer.attention.num_heads, activation
+        self.bias = layer.attention.for_layer(bias)
 
-    def __call__(self, hidden_states: HiddenStates, batch: Batch, bias: Tensor | None = None) -> HiddenStates:
+    def __call__(self, hidden_states: HiddenStates, batch: Batch) -> HiddenStates:
         """(T, D) to (T, D)."""
-        context = self._attend(self.query_key_value(hidden_states.quantized), batch, bias)
+        context = self._attend(self.query_key_value(hidden_states.quantized), batch)
         attended = _add_and_norm(self.output(context), hidden_states, self.attention_norm)
         expanded = self._activate(self.expand(attended.quantized))
         return _add_and_norm(self.project(expanded), attended, self.feed_forward_norm)
 
-    def _attend(self, query_key_value: Product, batch: Batch, bias: Tensor | None) -> Quantized:
+    def _attend(self, query_key_value: Product, batch: Batch) -> Quantized:
         """(T, 3 D) to (T, D)."""
         num_tokens, width = query_key_value.values.shape
         quantized = _room_for(num_tokens, width // 3)
         context, cu_seqlens = np.empty(quantized.values.shape, np.float32), batch.cu_seqlens.numpy()
         for rows in quantized:
             rows[cu_seqlens[-1] :] = 0  # behind the last sequence
+        bias = bias_of_length(self.bias, batch.max_seqlen)
+        if isinstance(bias, PositionRows):
+            positions = position_arrays(bias)
+            attend_disentangled(query_key_value, cu_seqlens, self.num_heads, context, quantized, *positions)
+            return quantized
         added = bias_array(bias, width // 3 // self.num_heads)
         attend_tiles(query_key_value, cu_seqlens, self.num_heads, context, quantized, None, None, None, added)
         return quantized

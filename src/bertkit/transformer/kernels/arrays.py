@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertkit.transformer.kernels.rows import Norm, padded
+from bertkit.transformer.relative import PositionRows
 from bertkit.transformer.rotary import Rotary
 
 
@@ -33,6 +34,12 @@ def bias_array(bias: Tensor | None, head_dim: int) -> np.ndarray | None:
     if bias is None:
         return None
     return F.pad(bias.detach().float() * math.sqrt(head_dim), (_BEYOND, _BEYOND)).numpy()
+
+
+def position_arrays(positions: PositionRows) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.float32]:
+    """Keys and queries of relative positions as disentangled tile attention takes them."""
+    keys, queries = (part.float().contiguous().numpy() for part in (positions.keys, positions.queries))
+    return keys, queries, positions.row_of_distance.numpy(), np.float32(positions.scale)
 
 
 def bias_gradient(grad: np.ndarray | None, head_dim: int) -> Tensor | None:

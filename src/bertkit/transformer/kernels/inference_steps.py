@@ -13,11 +13,13 @@ from torch import Tensor, nn
 from bertkit.batch import Batch
 from bertkit.transformer.embeddings import Embeddings
 from bertkit.transformer.kernels.activation import apply_activation
-from bertkit.transformer.kernels.arrays import array, bias_array, norm_arrays, turns_and_reach
+from bertkit.transformer.kernels.arrays import array, bias_array, norm_arrays, position_arrays, turns_and_reach
 from bertkit.transformer.kernels.attention import packed_self_attention
+from bertkit.transformer.kernels.disentangled_attention import attend_disentangled
 from bertkit.transformer.kernels.modern_rows import add_then_norm_forward, gate_forward
 from bertkit.transformer.kernels.rows import Quantized, embed_rows, norm_rows
 from bertkit.transformer.kernels.tile_attention import attend_tiles
+from bertkit.transformer.relative import PositionRows
 from bertkit.transformer.rotary import Rotary
 
 
@@ -37,16 +39,19 @@ class CompiledEmbeddings:
 
     def __init__(self, embeddings: Embeddings, dtype: torch.dtype) -> None:
         self.embeddings, self.dtype = embeddings, dtype
-        self.tables = [array(embeddings.word.weight), array(embeddings.position.weight)[embeddings.first_position :]]
-        types = embeddings.token_type
-        self.tables.append(np.zeros_like(self.tables[0][:1]) if types is None else array(types.weight))
+        self.tables = [array(embeddings.word.weight)]
+        none = np.zeros_like(self.tables[0][:1])
+        position, types = embeddings.position, embeddings.token_type
+        self.tables.append(none if position is None else array(position.weight)[embeddings.first_position :])
+        self.tables.append(none if types is None else array(types.weight))
         self.norm = norm_arrays(embeddings.norm)
 
     def __call__(self, batch: Batch, quantized: Quantized | None = None) -> Tensor:
         """Returns (T, D); when asked, also in 8 bits."""
         self.embeddings.check(batch)
         hidden = torch.empty(len(batch.input_ids), self.tables[0].shape[1], dtype=self.dtype)
-        ids = (batch.input_ids.numpy(), batch.position_ids.numpy(), self.embeddings.types(batch).numpy())
+        positions = batch.position_ids if self.embeddings.position is not None else torch.zeros_like(batch.position_ids)
+        ids = (batch.input_ids.numpy(), positions.numpy(), self.embeddings.types(batch).numpy())
         embed_rows(*self.tables, *ids, self.norm, array(hidden), quantized)  # pyrefly: ignore
         return hidden
 
@@ -57,7 +62,7 @@ def plain_attention(
     num_heads: int,
     rotary: Rotary | None = None,
     window: int | None = None,
-    bias: Tensor | None = None,
+    bias: Tensor | PositionRows | None = None,
 ) -> Tensor:
     """(T, 3 D), of each token the queries of all heads, the keys and the values, to the context (T, D).
 
@@ -68,7 +73,7 @@ def plain_attention(
         window: how many tokens to each side a token sees; None: its whole sequence.
         bias: as of `packed_attention`.
     """
-    bias = None if bias is None else bias.to(query_key_value.dtype)
+    bias = bias.to(query_key_value.dtype) if isinstance(bias, Tensor) else bias
     if query_key_value.device.type != "cpu":
         return packed_self_attention(query_key_value, batch.seqlens, num_heads, 0.0, rotary, window, bias)
     contexts, start = [], 0  # one by one and copied: the last bits depend on their number, and on where one begins
@@ -87,12 +92,16 @@ def compiled_attention(
     num_heads: int,
     rotary: Rotary | None = None,
     window: int | None = None,
-    bias: Tensor | None = None,
+    bias: Tensor | PositionRows | None = None,
 ) -> Tensor:
     """The same, compiled."""
     context = query_key_value.new_empty(len(query_key_value), query_key_value.shape[1] // 3)
     cu_seqlens = batch.cu_seqlens.numpy()
     context[cu_seqlens[-1] :] = 0
+    if isinstance(bias, PositionRows):
+        positions = position_arrays(bias)
+        attend_disentangled(array(query_key_value), cu_seqlens, num_heads, array(context), None, *positions)
+        return context
     turns = turns_and_reach(rotary, window, batch.max_seqlen)
     added = bias_array(bias, context.shape[1] // num_heads)
     attend_tiles(array(query_key_value), cu_seqlens, num_heads, array(context), None, None, *turns, added)

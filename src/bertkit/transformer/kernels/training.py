@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from torch.utils.checkpoint import checkpoint
 from bertkit.transformer.activations import ACTIVATIONS, gated
 from bertkit.transformer.kernels.activation import apply_activation
 from bertkit.transformer.kernels.arrays import array, bias_array, bias_gradient, norm_arrays, turns_and_reach
-from bertkit.transformer.kernels.attention import packed_self_attention
+from bertkit.transformer.kernels.attention import packed_self_attention, written_out_attention
 from bertkit.transformer.kernels.inference import invariant_linear, is_inference
 from bertkit.transformer.kernels.linear import multiply_in_place
 from bertkit.transformer.kernels.modern_rows import (
@@ -44,6 +45,7 @@ from bertkit.transformer.kernels.training_rows import (
     gelu_backward,
     gelu_forward,
 )
+from bertkit.transformer.relative import PositionRows
 from bertkit.transformer.rotary import Rotary
 
 once_differentiable: Any = function.once_differentiable  # its annotation loses the arguments' names
@@ -178,7 +180,7 @@ def self_attention(
     dropout_prob: float,
     rotary: Rotary | None = None,
     window: int | None = None,
-    bias: Tensor | None = None,
+    bias: Tensor | PositionRows | None = None,
 ) -> Tensor:
     """(T, 3 D), of each token the queries of all heads, the keys and the values, to the context (T, D).
 
@@ -191,8 +193,18 @@ def self_attention(
     if active is None:
         return packed_self_attention(query_key_value, seqlens, num_heads, dropout_prob, rotary, window, bias)
     mask = active.dropout(dropout_prob) if dropout_prob else None
+    if isinstance(bias, PositionRows):
+        drop = partial(_drop_probs, active, dropout_prob)
+        return written_out_attention(None, query_key_value, seqlens, num_heads, drop, bias=bias)
     cu_seqlens, turns = np.cumsum([0, *seqlens], dtype=np.int32), turns_and_reach(rotary, window, max(seqlens))
     return _Attention.apply(query_key_value, bias, cu_seqlens, num_heads, mask, *turns)
+
+
+def _drop_probs(active: _Active, dropout_prob: float, probs: Tensor) -> Tensor:
+    """Dropout of (H, L, L) probabilities."""
+    if not dropout_prob:
+        return probs
+    return _Dropout.apply(probs.flatten(0, 1), active.dropout(dropout_prob)).view_as(probs)
 
 
 def recomputed(layer: nn.Module, hidden_states: Tensor, *others: Any) -> Any:
