@@ -11,6 +11,9 @@ from bertkit.transformer.config import SIZES, BertConfig
 from bertkit.transformer.deberta.config import DebertaConfig
 from bertkit.transformer.deberta.encoder import DebertaEncoder
 from bertkit.transformer.encoder import BertEncoder
+from bertkit.transformer.gated.config import GteConfig, NomicBertConfig
+from bertkit.transformer.gated.encoder import GatedEncoder
+from bertkit.transformer.gated.prepared import PreparedGatedEncoder
 from bertkit.transformer.interface import Encoder, EncoderConfig, EncoderOutput, PreparedEncoder
 from bertkit.transformer.modernbert.config import ModernBertConfig
 from bertkit.transformer.modernbert.encoder import ModernBertEncoder
@@ -30,11 +33,15 @@ __all__ = [
     "Encoder",
     "EncoderConfig",
     "EncoderOutput",
+    "GatedEncoder",
+    "GteConfig",
     "LayerRecord",
     "ModernBertConfig",
     "ModernBertEncoder",
+    "NomicBertConfig",
     "PreparedBertEncoder",
     "PreparedEncoder",
+    "PreparedGatedEncoder",
     "PreparedModernBertEncoder",
     "Recorder",
     "RelativeBiasEncoder",

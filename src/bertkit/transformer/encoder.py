@@ -67,7 +67,7 @@ class BertEncoder(Encoder):
 
     @staticmethod
     def num_stored_layers(config: BertConfig) -> int:
-        """Number of layers with weights of their own."""
+        """Number of layers that have weights."""
         return config.num_hidden_layers
 
     def in_order(self) -> list[EncoderLayer]:

@@ -1,6 +1,6 @@
 """DeBERTa's attention over a packed row, compiled, with the tiles of `tile_attention`.
 
-For a query i and a key j the score is ``q_i k_j + q_i a_(i-j) + k_j b_(i-j)``, where a and b are the keys and queries of
+For a query i and a key j the score is ``q_i k_j + q_i a_(i-j) + k_j b_(i-j)``; a and b are the keys and queries of
 relative positions. Both further products cost as much as the first: eight queries need ``a`` of L + 7 distances only,
 and so do eight keys ``b``. Shape letters as in `tile_attention`; R relative positions.
 """

@@ -117,7 +117,8 @@ def joined(layers: Sequence[nn.Linear]) -> tuple[Tensor, Any]:
     """Weight (N, D) and bias, (N,) or None, of linear layers as one product."""
     if len(layers) == 1:
         return layers[0].weight, layers[0].bias
-    return torch.cat([layer.weight for layer in layers]), torch.cat([layer.bias for layer in layers])
+    bias = None if layers[0].bias is None else torch.cat([layer.bias for layer in layers])
+    return torch.cat([layer.weight for layer in layers]), bias
 
 
 def project(x: Tensor, layer: nn.Linear) -> Tensor:
