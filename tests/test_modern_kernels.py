@@ -134,6 +134,8 @@ def test_gate(width: int, dtype: torch.dtype) -> None:
     results, expected = torch.autograd.grad(out, x, grad)[0], torch.autograd.grad(plain, exact, grad.double())[0]
     torch.testing.assert_close(results.double(), expected, **close)
     assert torch.equal(compiled_gate(x.detach(), "gelu"), out)
+    by_silu = nn.functional.silu(left) * right
+    torch.testing.assert_close(compiled_gate(x.detach(), "silu").double(), by_silu, **close)
 
 
 @pytest.mark.parametrize("width", [1, 15, 16, 37, 96])

@@ -14,9 +14,9 @@ def _family(model_type: str, ours: type[NomicBertConfig], theirs: type[transform
     def config(number: int, **changes: Any) -> NomicBertConfig:
         settings = asdict(random_config(number))
         settings["hidden_size"] = settings["num_attention_heads"] * [4, 6, 10, 34][number % 4]
-        settings |= {"type_vocab_size": number % 3, "rope_theta": [1_000.0, 160_000.0][number % 2]}
+        settings |= {"type_vocab_size": 1 + number % 2, "rope_theta": [1_000.0, 160_000.0][number % 2]}
         if model_type == "gte":
-            settings["rope_factor"] = [1.0, 1.25][number % 2]
+            settings |= {"type_vocab_size": number % 3, "rope_factor": [1.0, 1.25][number % 2]}
         return ours(**(settings | changes))
 
     def published(config: NomicBertConfig, **options: Any) -> transformers.PreTrainedConfig:

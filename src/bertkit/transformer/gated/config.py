@@ -11,7 +11,6 @@ from bertkit.transformer.config import BertConfig, check_above_zero
 class NomicBertConfig(BertConfig):
     """Defaults are nomic-embed-text-v1.5 (Nussbaum et al. 2024, and its published ``config.json``)."""
 
-    may_be_zero: ClassVar[tuple[str, ...]] = ("num_hidden_layers", "type_vocab_size")
     has_biases: ClassVar[bool] = False  # of attention, and of the second layer of the feed-forward network
 
     vocab_size: int = 30_528  # rows of the word embedding
@@ -40,6 +39,7 @@ class NomicBertConfig(BertConfig):
 class GteConfig(NomicBertConfig):
     """Defaults are transformers' ``GteConfig`` (Zhang et al. 2024)."""
 
+    may_be_zero: ClassVar[tuple[str, ...]] = ("num_hidden_layers", "type_vocab_size")
     has_biases: ClassVar[bool] = True
 
     vocab_size: int = 250_048  # rows of the word embedding

@@ -16,7 +16,7 @@ from bertkit.transformer.kernels.activation import apply_activation
 from bertkit.transformer.kernels.arrays import array, bias_array, norm_arrays, position_arrays, turns_and_reach
 from bertkit.transformer.kernels.attention import packed_self_attention
 from bertkit.transformer.kernels.disentangled_attention import attend_disentangled
-from bertkit.transformer.kernels.modern_rows import add_then_norm_forward, gate_forward
+from bertkit.transformer.kernels.modern_rows import add_then_norm_forward, gate_forward, silu_gate_forward
 from bertkit.transformer.kernels.rows import Quantized, embed_rows, norm_rows
 from bertkit.transformer.kernels.tile_attention import attend_tiles
 from bertkit.transformer.relative import PositionRows
@@ -115,12 +115,16 @@ def plain_gate(x: Tensor, activation: str) -> Tensor:
 
 
 def compiled_gate(x: Tensor, activation: str) -> Tensor:
-    """The same, with GELU compiled."""
-    if activation != "gelu":
+    """The same, with GELU and SiLU compiled."""
+    compiled_forward = _GATES.get(activation)
+    if compiled_forward is None:
         return plain_gate(x, activation)
     out = x.new_empty(len(x), x.shape[1] // 2)
-    gate_forward(array(x), array(out))
+    compiled_forward(array(x), array(out))
     return out
+
+
+_GATES = {"gelu": gate_forward, "silu": silu_gate_forward, "swish": silu_gate_forward}
 
 
 class PlainAddThenNorm:
