@@ -77,6 +77,14 @@ def byte_level() -> tokenizers.Tokenizer:
     return library
 
 
+def trimmed() -> tokenizers.Tokenizer:
+    """The same with RoBERTa's post-processor: two separators, type 0 alone, offsets without the space before a word."""
+    library = byte_level()
+    ends = [(name, library.token_to_id(name)) for name in ("[SEP]", "[CLS]")]
+    library.post_processor = processors.RobertaProcessing(*ends, trim_offsets=True, add_prefix_space=False)
+    return library
+
+
 def unigram() -> tokenizers.Tokenizer:
     """Names of its own, the second text of type 0, offsets trimmed."""
     library = tokenizers.Tokenizer(models.Unigram())
@@ -125,6 +133,7 @@ def other_wordpiece() -> tokenizers.Tokenizer:
 
 KINDS: dict[str, tuple[Callable[[], tokenizers.Tokenizer], dict]] = {
     "byte-level": (byte_level, MODERN_SETTINGS),
+    "trimmed": (trimmed, MODERN_SETTINGS),
     "unigram": (
         unigram,
         {"pad_token": "<pad>", "unk_token": "<unk>", "cls_token": "<s>", "sep_token": "</s>", "mask_token": "<mask>"},
