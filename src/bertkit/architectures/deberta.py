@@ -47,9 +47,7 @@ def _read_config(content: Content, path: Path) -> Content:
         ("attention_head_size", size // heads if heads > 0 else 0),
     ):
         if content.pop(key, None) not in (None, expected):
-            raise CheckpointError(
-                f"{path} has another {key} than hidden_size={size} and {heads} heads have: expected {expected}"
-            )
+            raise CheckpointError(f"{path}: with hidden_size={size} and {heads} heads supported is {key}={expected}")
     if member(content, "max_relative_positions", int, path, 0) < 1:
         content["max_relative_positions"] = content["max_position_embeddings"]
     return content

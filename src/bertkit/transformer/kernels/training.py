@@ -23,7 +23,7 @@ from torch.utils.checkpoint import checkpoint
 
 from bertkit.transformer.activations import ACTIVATIONS, gated
 from bertkit.transformer.kernels.activation import apply_activation
-from bertkit.transformer.kernels.arrays import array, bias_array, bias_gradient, norm_arrays, turns_and_reach
+from bertkit.transformer.kernels.arrays import array, norm_arrays, turns_and_reach
 from bertkit.transformer.kernels.attention import packed_self_attention, written_out_attention
 from bertkit.transformer.kernels.inference import invariant_linear, is_inference
 from bertkit.transformer.kernels.linear import multiply_in_place
@@ -34,8 +34,7 @@ from bertkit.transformer.kernels.modern_rows import (
     gate_forward,
 )
 from bertkit.transformer.kernels.rows import padded
-from bertkit.transformer.kernels.tile_attention import attend_tiles
-from bertkit.transformer.kernels.tile_attention_backward import attend_tiles_backward
+from bertkit.transformer.kernels.tiled_attention import TiledAttention
 from bertkit.transformer.kernels.training_rows import (
     Dropout,
     add_norm_backward,
@@ -198,7 +197,7 @@ def self_attention(
         drop = partial(_drop_probs, active, dropout_prob)
         return written_out_attention(None, query_key_value, seqlens, num_heads, drop, bias=bias)
     cu_seqlens, turns = np.cumsum([0, *seqlens], dtype=np.int32), turns_and_reach(rotary, window, max(seqlens))
-    return _Attention.apply(query_key_value, bias, cu_seqlens, num_heads, mask, *turns)
+    return TiledAttention.apply(query_key_value, bias, cu_seqlens, num_heads, mask, *turns)
 
 
 def _drop_probs(active: _Active, dropout_prob: float, probs: Tensor) -> Tensor:
@@ -375,35 +374,3 @@ class _AddThenNorm(torch.autograd.Function):
             means.numpy(), factors.numpy(), array(grad_x), array(grad_residual), grad_weight,
         )  # fmt: skip
         return grad_x, grad_residual, torch.from_numpy(grad_weight[:width]), None, None, None
-
-
-class _Attention(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        query_key_value: Tensor,
-        bias: Tensor | None,
-        cu_seqlens: np.ndarray,
-        num_heads: int,
-        mask: Dropout | None,
-        turns: tuple[np.ndarray, np.ndarray] | None,
-        reach: int | None,
-    ) -> Tensor:
-        context = query_key_value.new_empty(len(query_key_value), query_key_value.shape[1] // 3)
-        added = bias_array(bias, context.shape[1] // num_heads)
-        attend_tiles(array(query_key_value), cu_seqlens, num_heads, array(context), None, mask, turns, reach, added)
-        ctx.save_for_backward(query_key_value)
-        ctx.arguments, ctx.head_dim = (cu_seqlens, num_heads, mask, turns, reach, added), context.shape[1] // num_heads
-        return context
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        (query_key_value,) = ctx.saved_tensors
-        grad_together = torch.empty_like(query_key_value)
-        added = ctx.arguments[-1]
-        grad_bias = None if added is None else np.zeros_like(added)
-        attend_tiles_backward(
-            array(grad.contiguous()), array(grad_together), array(query_key_value), *ctx.arguments, grad_bias
-        )
-        return grad_together, bias_gradient(grad_bias, ctx.head_dim), None, None, None, None, None
