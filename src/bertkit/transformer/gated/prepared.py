@@ -3,6 +3,8 @@
 Shape letters: T total_tokens, D hidden_size.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -20,7 +22,7 @@ class PreparedGatedLayer:
     def __init__(self, layer: GatedLayer, kernels: Kernels, gated: ModernBertKernels, dtype: torch.dtype) -> None:
         attention, feed_forward = layer.attention, layer.feed_forward
 
-        def linear(part: nn.Linear) -> object:
+        def linear(part: nn.Linear) -> Any:
             return kernels.linear(part.weight.to(dtype), None if part.bias is None else part.bias.to(dtype))
 
         self.query_key_value, self.output, self.project = (

@@ -43,7 +43,6 @@ class TiledAttention(torch.autograd.Function):
         grad_together = torch.empty_like(query_key_value)
         added = ctx.arguments[-1]
         grad_bias = None if added is None else np.zeros_like(added)
-        attend_tiles_backward(
-            array(grad.contiguous()), array(grad_together), array(query_key_value), *ctx.arguments, grad_bias
-        )
+        arguments = (*ctx.arguments, grad_bias)
+        attend_tiles_backward(array(grad.contiguous()), array(grad_together), array(query_key_value), *arguments)
         return grad_together, bias_gradient(grad_bias, ctx.head_dim), None, None, None, None, None
