@@ -112,10 +112,10 @@ def test_gte_as_its_own_code_wrote_it(tmp_path: Path) -> None:
     edit_json(tmp_path / "config.json", rope_scaling={"type": "ntk", "factor": 8.0})
     config = bertkit.load(tmp_path).config
     positions, head_dim = torch.arange(50), config.head_dim
-    found = rotary_of(positions, config.rope_theta, head_dim, config.rope_factor)
+    angles = rotary_of(positions, config.rope_theta, head_dim, config.rope_factor)
     exponents = torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim
     frequencies = (8 * expected.config.rope_theta) ** -exponents / 8 ** (2 / head_dim)
-    torch.testing.assert_close(found.cos.double(), (positions[:, None] * frequencies).cos(), rtol=0, atol=1e-5)
+    torch.testing.assert_close(angles.cos.double(), (positions[:, None] * frequencies).cos(), rtol=0, atol=1e-5)
 
 
 def test_other_names_and_unused_tensors_of_deberta(tmp_path: Path) -> None:
