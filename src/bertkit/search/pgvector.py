@@ -255,9 +255,9 @@ class PgVectorStore:
             f"SELECT id, document_id, start_, end_, text, metadata, checksum FROM {self._name}_record ORDER BY number"
         )
         return [
-            row[0]
-            for *row, metadata, checksum in rows
-            if record_checksum(*row, json.dumps(metadata, sort_keys=True)) != checksum
+            id
+            for id, document_id, start, end, text, metadata, checksum in rows
+            if record_checksum(id, document_id, start, end, text, json.dumps(metadata, sort_keys=True)) != checksum
         ]
 
 
@@ -272,7 +272,7 @@ def _create_vectors(connection: Any, name: str, generation: int, identity: Ident
 
 def _record(row: Sequence[Any]) -> Record:
     id, text, vector, *rest = row
-    return Record(id, text, np.asarray(vector, np.float32), *rest)
+    return Record(id, text, np.asarray(vector.to_numpy(), np.float32), *rest)
 
 
 def _condition(where: Filter | None) -> tuple[str, list[Any]]:

@@ -227,7 +227,7 @@ class QdrantStore:
             yield from points
             if len(points) < POINTS_AT_ONCE:
                 return
-            start = points[-1].payload["number"] + 1
+            start = (points[-1].payload or {})["number"] + 1
 
     def _damaged(self) -> list[Record]:
         damaged = []
