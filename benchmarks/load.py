@@ -4,6 +4,7 @@ import asyncio
 import json
 import random
 import time
+from collections import Counter
 from dataclasses import dataclass
 
 
@@ -26,8 +27,14 @@ class Client:
         self._port, self._free = port, []
 
     async def send(self, method: str, path: str, body: bytes) -> int:
-        """The status of an answer, which is read to its end."""
-        reader, writer = self._free.pop() if self._free else await asyncio.open_connection("127.0.0.1", self._port)
+        """The status of an answer, which is read to its end; a connection that was closed meanwhile is replaced."""
+        while self._free:
+            reader, writer = self._free.pop()
+            if not reader.at_eof():
+                break
+            writer.close()
+        else:
+            reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
         head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
         writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
         lines = (await reader.readuntil(b"\r\n\r\n")).lower().split(b"\r\n")
@@ -37,16 +44,22 @@ class Client:
         return int(lines[0].split()[1])
 
 
-async def offer(client: Client, bodies: list[bytes], rate: float, seconds: float, path: str = "/embed") -> Load:
-    """Send requests at random times, at this rate on average; a late answer counts from when its request was due."""
-    draw, due, times, statuses = random.Random(0), time.perf_counter(), [], []
+async def offer(
+    client: Client, bodies: list[bytes], rate: float, seconds: float, statuses: Counter[int] | None = None
+) -> Load:
+    """Send requests at random times, at this rate on average; a late answer counts from when its request was due.
+
+    Args:
+        statuses: filled with the number of answers of each status, 0 for a connection that failed.
+    """
+    draw, due, times, counts = random.Random(0), time.perf_counter(), [], Counter() if statuses is None else statuses
     tasks, end, number = [], due + seconds, 0
 
     async def one(scheduled: float, body: bytes) -> None:
         try:
-            statuses.append(await client.send("POST", path, body))
+            counts[await client.send("POST", "/embed", body)] += 1
         except (OSError, asyncio.IncompleteReadError):
-            statuses.append(0)
+            counts[0] += 1
         times.append(time.perf_counter() - scheduled)
 
     while due < end:
@@ -62,7 +75,7 @@ async def offer(client: Client, bodies: list[bytes], rate: float, seconds: float
     times.sort()
     if len(times) < number:
         times += [30.0] * (number - len(times))
-    num_answered = statuses.count(200)
+    num_answered = counts[200]
     return Load(
         rate, number, num_answered, num_answered / took, 1e3 * times[number // 2], 1e3 * times[int(0.99 * number)]
     )

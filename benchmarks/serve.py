@@ -128,16 +128,20 @@ class Server:
             await asyncio.sleep(0.5)
         return False
 
+    @property
+    def resident_bytes(self) -> int:
+        """Memory of its first process."""
+        return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
     def measure(self, bodies: list[bytes], most_p99_ms: float) -> dict:
         """Its loads at rising rates, the best of them, and the memory of its first process afterwards."""
         loads = asyncio.run(_loads(self.port, bodies, most_p99_ms))
-        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
         held = [load for load in loads[1:] if _holds(load, most_p99_ms)]
         return {
             "unloaded": asdict(loads[0]),
             "best": asdict(held[-1]) if held else None,
             "loads": [asdict(load) for load in loads],
-            "resident_bytes": pages * os.sysconf("SC_PAGE_SIZE"),
+            "resident_bytes": self.resident_bytes,
         }
 
 

@@ -1,7 +1,7 @@
 """Batches that several requests share: whatever waits when a core becomes free is computed in one run of the encoder.
 
 The threads that answer requests call the verbs of a `SharedModel` as of any Model. Where a verb would run the encoder,
-its sequences join the queue; a batch of them runs on one core of the executor, as soon as one is free. There is no timer.
+its sequences join the queue; a batch of them runs on one core of the executor, as soon as one is free, without a timer.
 A vector has the bits that the text has alone, as always.
 
 One text on all cores would take about three quarters of the time, but its slowest answers twice as long: threads that
