@@ -2,8 +2,8 @@
 
     python benchmarks/serve_overload.py [--rate 600] [--seconds 30] [--threads 2] [--out benchmarks/results]
 
-Short passages of Python's documentation, one in each request, are sent to `bertkit serve` in an open loop, while /health
-is asked five times a second; then a little load again.
+Short passages of Python's documentation, one in each request, are sent to `bertkit serve` in an open loop, while
+/health is asked five times a second; then a little load again.
 """
 
 import argparse
@@ -83,8 +83,8 @@ def describe(results: dict) -> str:
         report.markdown_table(["", "offered/s", "answered/s", "p50 ms", "p99 ms"], *rows),
         "",
         f"During the overload {during['num_requests']} requests: {statuses}. /health: median "
-        f"{results['health_p50_ms']:.1f} ms, worst {results['health_worst_ms']:.1f} ms. Resident memory {first:.0f} MiB before, at most {most:.0f}, "
-        f"{last:.0f} at the end. Times include refusals; after: ten seconds later.",
+        f"{results['health_p50_ms']:.1f} ms, worst {results['health_worst_ms']:.1f} ms. Resident memory {first:.0f} MiB "
+        f"before, at most {most:.0f}, {last:.0f} at the end. Times include refusals; after: ten seconds later.",
     ]
     return "\n".join(lines)
 
