@@ -84,7 +84,8 @@ def describe(results: dict) -> str:
         "",
         f"During the overload {during['num_requests']} requests: {statuses}. /health: median "
         f"{results['health_p50_ms']:.1f} ms, worst {results['health_worst_ms']:.1f} ms. Resident memory "
-        f"{first:.0f} MiB before, at most {most:.0f}, {last:.0f} at the end. Times include refusals; after: ten seconds later.",
+        f"{first:.0f} MiB before, at most {most:.0f}, {last:.0f} at the end. "
+        "Times include refusals; after: ten seconds later.",
     ]
     return "\n".join(lines)
 

@@ -23,7 +23,7 @@ def main() -> None:
     )
     assert server.stderr is not None
     try:
-        url = next(found[1] for line in server.stderr if (found := re.search(r" ready at (\S+)", line)))
+        url = next(ready[1] for line in server.stderr if (ready := re.search(r" ready at (\S+)", line)))
         print(f"$ curl {url}/similarity -d '...'")
         body = json.dumps({"inputs": {"source_sentence": QUESTION, "sentences": SENTENCES}}).encode()
         request = urllib.request.Request(f"{url}/similarity", body, {"content-type": "application/json"})
