@@ -7,6 +7,7 @@ checkpoint, inference.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, overload
 
@@ -23,6 +24,7 @@ from bertkit.inference import (
     FilledMask,
     PredictReport,
     Runner,
+    Trace,
     embed,
     embed_stream,
     evaluate,
@@ -32,6 +34,7 @@ from bertkit.inference import (
     predict_stream,
     pseudo_log_likelihood,
     token_log_probs,
+    trace,
 )
 from bertkit.inference.auto_precision import choose_precision
 from bertkit.inference.predict import Decode
@@ -328,6 +331,29 @@ class Model:
         """
         trained = self._trained_for_use()
         return evaluate(self._runner, trained.task, examples, trained.layout, report)
+
+    def trace(self, text: str, pair: str | None = None, *, layers: Iterable[int] | None = None) -> Trace:
+        """What happens to a text inside the model: tokens, hidden states, attention, queries, keys and values, and the
+        logits of the trained heads of pre-training.
+
+        Args:
+            layers: numbers of the layers whose attention is recorded, 1 for the first; None: all.
+
+        Raises:
+            OverLengthError: more tokens than the model accepts.
+            UsageError: an empty text, or a layer that the model does not have.
+        """
+        return trace(self._runner, text, pair, layers=layers, heads=self._trained_heads("masked_lm", "next_sentence"))
+
+    def _trained_heads(self, *names: str) -> list[str]:
+        trained = []
+        for name in names:
+            with suppress(MissingHeadError):
+                self.require_trained(name)
+                if self.network.architecture.reads_pooler(name, self.config):
+                    self.require_trained("pooler")
+                trained.append(name)
+        return trained
 
     def _trained_for_use(self) -> TrainedTask:
         trained = self.trained

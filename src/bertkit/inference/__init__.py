@@ -2,7 +2,7 @@
 
 Takes: a network, its tokenizer, and texts.
 Gives: vectors, filled masks, next sentence probabilities, likelihoods, predictions of a task, in the order of the
-texts; the metrics of predictions.
+texts; the metrics of predictions; the trace of a text.
 May import: version, errors, files, device, executor, tokenizer, batch, transformer, heads, architectures, tasks,
 checkpoint.
 """
@@ -13,14 +13,17 @@ from bertkit.inference.next_sentence import next_sentence_probability
 from bertkit.inference.predict import PredictReport, evaluate, predict, predict_stream
 from bertkit.inference.pseudo_likelihood import pseudo_log_likelihood, token_log_probs
 from bertkit.inference.runner import Runner
+from bertkit.inference.trace import LayerTrace, Trace, trace
 
 __all__ = [
     "Candidate",
     "EmbedOptions",
     "EmbedReport",
     "FilledMask",
+    "LayerTrace",
     "PredictReport",
     "Runner",
+    "Trace",
     "embed",
     "embed_stream",
     "evaluate",
@@ -30,4 +33,5 @@ __all__ = [
     "predict_stream",
     "pseudo_log_likelihood",
     "token_log_probs",
+    "trace",
 ]
