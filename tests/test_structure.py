@@ -37,6 +37,7 @@ ROOMS = [  # each imports only rooms above it
     "neighbors",
     "pages",
     "model",
+    "inspection",
     "evidence",
     "search",
     "reports",

@@ -25,6 +25,7 @@ COMMANDS = {  # name -> (file, summary)
     "embed": ("embed", "Embed the texts of a file as vectors."),
     "similarity": ("similarity", "Cosine similarity of texts."),
     "evaluate": ("evaluate", "Evaluate a model."),
+    "inspect": ("inspect", "Look inside a model: attention, predictions of layers, heads, probes."),
     "report": ("report", "Write the report of a training run as one self-contained page."),
     "doctor": ("doctor", "Check this machine and installation; for bug reports."),
 }

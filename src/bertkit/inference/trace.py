@@ -5,7 +5,7 @@ Shape letters: L tokens of the sequence, D hidden_size, H num_heads, K head_dim,
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -138,7 +138,7 @@ def trace(
         offsets=encoding.offsets,
         hidden_states=array(torch.stack(encoded.hidden_states)),
         layers={
-            number: _layer(record, encoder.layers[number - 1].attention.output.weight)
+            number: _layer(record, cast(Any, encoder.layers[number - 1]).attention.output.weight)
             for number, record in zip(chosen, recorder.layers, strict=True)
         },
         pooled=None if encoded.pooled is None else array(encoded.pooled[0]),

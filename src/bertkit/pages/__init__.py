@@ -18,6 +18,7 @@ from bertkit.pages.lines import Line, OtherScale, Reference, line_chart
 from bertkit.pages.markup import Markup, data, element, join, text
 from bertkit.pages.matrix import confusion_matrix, heat_map
 from bertkit.pages.page import (
+    Program,
     details,
     figure,
     findings,
@@ -37,6 +38,7 @@ __all__ = [
     "Line",
     "Markup",
     "OtherScale",
+    "Program",
     "Reference",
     "Score",
     "confusion_matrix",
