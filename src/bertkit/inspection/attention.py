@@ -7,7 +7,7 @@ import base64
 import gzip
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -34,8 +34,8 @@ class AttentionView(View):
     """Attention of a traced text. Layers and heads are numbered from 1, as papers do."""
 
     trace: Trace
-    title: str = "Attention"
-    smaller: str = "choose fewer layers (layers=, --layers), or give a shorter text"
+    title: ClassVar[str] = "Attention"
+    smaller: ClassVar[str] = "choose fewer layers (layers=, --layers), or give a shorter text"
 
     def matrix(
         self,

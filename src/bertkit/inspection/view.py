@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from html import escape
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -20,8 +20,8 @@ MAX_PAGE_BYTES = 5_000_000
 class View(ABC):
     """Numbers of one look inside, and the page that shows them; in a notebook it shows itself."""
 
-    title: str
-    smaller: str = "give a shorter text"  # how to get a smaller page
+    title: ClassVar[str]
+    smaller: ClassVar[str] = "give a shorter text"  # how to get a smaller page
 
     @abstractmethod
     def numbers(self) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from bertkit.pages.page import (
     write_page,
 )
 from bertkit.pages.series import running_mean
+from bertkit.pages.shaded_text import shaded_text
 from bertkit.pages.ticks import format_number, format_seconds, format_short
 
 __all__ = [
@@ -61,6 +62,7 @@ __all__ = [
     "running_mean",
     "scrolling",
     "section",
+    "shaded_text",
     "share_bar",
     "table",
     "text",
