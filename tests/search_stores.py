@@ -53,3 +53,11 @@ def same(one: Record, other: Record) -> bool:
 
     unit = [each.vector / np.linalg.norm(each.vector) for each in (one, other)]
     return parts(one) == parts(other) and np.allclose(*unit, atol=1e-6)
+
+
+def flip_byte(path: Path, position: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(position)
+        byte = file.read(1)[0]
+        file.seek(position)
+        file.write(bytes([byte ^ 0x10]))

@@ -23,6 +23,13 @@ class WordIndex:
     def remove(self, connection: sqlite3.Connection, rows) -> None:
         connection.executemany("DELETE FROM word WHERE number = ?", [(number,) for number, _ in rows])
 
+    def verify(self, connection: sqlite3.Connection) -> list[str]:
+        stray = connection.execute("SELECT count(*) FROM word WHERE number NOT IN (SELECT number FROM record)")
+        return ["words of no record"] if stray.fetchone()[0] else []
+
+    def clear(self, connection: sqlite3.Connection) -> None:
+        connection.execute("DELETE FROM word")
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:

@@ -35,6 +35,7 @@ ROOMS = [  # each imports only rooms above it
     "training",
     "inference",
     "neighbors",
+    "clusters",
     "pages",
     "model",
     "inspection",

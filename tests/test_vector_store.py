@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from search_stores import DIMENSIONS, IDENTITY, STORES, Make, expected_ids, record, records, same, vector_of
+from search_stores import DIMENSIONS, IDENTITY, STORES, Make, embed, expected_ids, record, records, same, vector_of
 
 from bertkit.errors import UsageError
 from bertkit.search import And, Between, Equal, InDocument, Not, OneOf, Or, Record, SearchReport, VectorStore
@@ -132,6 +132,7 @@ def test_a_refused_change_changes_nothing(store: VectorStore) -> None:
         with pytest.raises(UsageError):
             change(wrong)
         assert ids(list(store.records())) == ids(records(5)) and same(store.get(["r1"])[0], record(1))
+    assert store.verify() == []
 
 
 @pytest.mark.parametrize(
@@ -198,3 +199,40 @@ def test_report_counts(store: VectorStore) -> None:
     store.search(vector_of("query"), IDENTITY, where=Equal("even", True), report=report)
     store.search_many(np.stack([vector_of("a"), vector_of("b")]), IDENTITY, report=report)
     assert report.num_queries == 3 and report.num_searched == 15 + 60
+
+
+def test_compaction_changes_nothing_that_is_seen(store: VectorStore) -> None:
+    rows = records(60)
+    store.add(rows)
+    store.delete([row.id for row in rows[:25]])
+    store.compact()
+    assert store.count() == 35 and all(map(same, store.records(), rows[25:]))
+    store.add(rows[:3])
+    query = vector_of("query")
+    assert ids(store.search(query, IDENTITY, k=9)) == expected_ids([*rows[25:], *rows[:3]], query, 9)
+    assert store.verify() == []
+
+
+def test_switch_to_another_model(store: VectorStore) -> None:
+    rows = records(40)
+    store.add(rows)
+    store.delete(["r7"])
+    identity = replace(IDENTITY, model_hash="another", dimensions=13)
+    store.switch(identity, lambda texts: np.stack([vector_of(text, 13) for text in texts]), batch_size=16)
+    assert store.identity == identity and store.count() == 39
+    expected = [replace(row, vector=vector_of(row.text, 13)) for row in rows if row.id != "r7"]
+    assert all(map(same, store.records(), expected))
+    query = vector_of("query", 13)
+    assert ids(store.search(query, identity, k=6)) == expected_ids(expected, query, 6)
+    with pytest.raises(UsageError, match="model_hash"):
+        store.search(vector_of("query"), IDENTITY)
+    with pytest.raises(UsageError, match="returned 1 vectors for"):
+        store.switch(IDENTITY, lambda texts: np.ones((1, DIMENSIONS)))
+    assert store.identity == identity and store.verify() == []
+
+
+def test_repair_leaves_what_is_not_damaged(store: VectorStore) -> None:
+    store.add(records(20))
+    report = store.repair(embed)
+    assert report.embedded_again == [] and report.removed == []
+    assert all(map(same, store.records(), records(20)))

@@ -24,6 +24,8 @@ COMMANDS = {  # name -> (file, summary)
     "next-sentence": ("next_sentence", "Probability that text B follows text A."),
     "embed": ("embed", "Embed the texts of a file as vectors."),
     "similarity": ("similarity", "Cosine similarity of texts."),
+    "pairs": ("pairs", "Most similar pairs of the texts of a file."),
+    "cluster": ("cluster", "Clusters of similar texts, with names."),
     "evaluate": ("evaluate", "Evaluate a model."),
     "inspect": ("inspect", "Look inside a model: attention, predictions of layers, heads, probes."),
     "report": ("report", "Write the report of a training run as one self-contained page."),

@@ -1,6 +1,5 @@
 """Connections to the database of a store: one that writes, and some that read beside it."""
 
-import errno
 import os
 import shutil
 import sqlite3
@@ -64,6 +63,12 @@ class Database:
                     connection.execute("ROLLBACK")
                 raise
 
+    def pack(self) -> None:
+        """Give the space of deleted rows back to the disk."""
+        with _explained(self.folder):
+            self.writer().execute("VACUUM")
+            self.writer().execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
     def close(self) -> None:
         """Close every connection."""
         with self._lock:
@@ -78,7 +83,7 @@ class Database:
 
     def _reader(self) -> sqlite3.Connection:
         path, options = self.folder / NAME, "mode=rw"
-        if not os.access(self.folder, os.W_OK):
+        if not os.access(self.folder, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
             options = "mode=ro&immutable=1"  # SQLite cannot make the files that it shares with a writer
             log = self.folder / f"{NAME}-wal"
             if log.exists() and log.stat().st_size:  # commits that only the log holds
@@ -137,19 +142,12 @@ def _uri(path: Path) -> str:
 
 @contextmanager
 def _explained(folder: Path) -> Iterator[None]:
-    """Errors of the system and of SQLite as sentences."""
+    """Errors of SQLite as sentences."""
     try:
         yield
-    except (sqlite3.IntegrityError, FileNotFoundError):
+    except sqlite3.IntegrityError:
         raise
-    except (sqlite3.DatabaseError, OSError) as error:
+    except sqlite3.DatabaseError as error:
         raise StoreError(
-            f"{folder}: {error}. Nothing of this change was kept; what the store had before is still there"
-            if _is_about_room(error)
-            else f"{folder} cannot be used: {error}"
+            f"{folder}: {error}; nothing of this change was kept, what was there before still is"
         ) from error
-
-
-def _is_about_room(error: Exception) -> bool:
-    full = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
-    return getattr(error, "errno", None) in full or "full" in str(error) or "disk I/O" in str(error)

@@ -7,9 +7,12 @@ them. What a file holds beyond that is the rest of a write that was cut short; t
 import os
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
+
+from bertkit.errors import StoreError
 
 BLOCK_ROWS = 1024
 """Rows that share a checksum."""
@@ -40,30 +43,45 @@ class RowFile:
         return np.memmap(self.path, self.dtype, mode="r", shape=(num_rows, self.width)).view(np.ndarray)
 
     def write(self, first: int, rows: np.ndarray) -> None:
-        """Write rows from row ``first`` on, over whatever was there. They are on disk after `sync`."""
+        """Write rows from row ``first`` on, over whatever was there. They are on disk after `sync`.
+
+        Raises:
+            StoreError: the system refuses, for example because the disk is full.
+        """
         content = np.ascontiguousarray(rows, self.dtype).view(np.uint8).reshape(-1).data
         is_new = not self.path.exists()
-        handle = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o666)
-        try:
+        with self._opened(os.O_WRONLY | os.O_CREAT) as handle:
             written = 0
             while written < len(content):
                 written += os.pwrite(handle, content[written:], first * self.row_bytes + written)
-        finally:
-            os.close(handle)
         if is_new:
             sync_folder(self.path.parent)
 
     def sync(self) -> None:
-        """Return when everything written is on disk."""
+        """Return when everything written is on disk.
+
+        Raises:
+            StoreError: the system refuses.
+        """
         if self.path.exists():
-            handle = os.open(self.path, os.O_RDONLY)
-            try:
+            with self._opened(os.O_RDONLY) as handle:
                 os.fsync(handle)
+
+    @contextmanager
+    def _opened(self, flags: int) -> Iterator[int]:
+        try:
+            handle = os.open(self.path, flags, 0o666)
+            try:
+                yield handle
             finally:
                 os.close(handle)
+        except OSError as error:
+            raise StoreError(
+                f"{self.path}: {error.strerror}. The last commit is kept, a change in progress is not"
+            ) from error
 
 
-def checksums(first: int, rows: np.ndarray, checksum_before: int) -> Iterator[tuple[int, int]]:
+def extended_checksums(first: int, rows: np.ndarray, checksum_before: int) -> Iterator[tuple[int, int]]:
     """Blocks that are changed by rows appended from row ``first`` on.
 
     Args:
@@ -76,8 +94,17 @@ def checksums(first: int, rows: np.ndarray, checksum_before: int) -> Iterator[tu
     for block in range(first // BLOCK_ROWS, -(-end // BLOCK_ROWS)):
         start, stop = max(first, block * BLOCK_ROWS), min(end, (block + 1) * BLOCK_ROWS)
         content = np.ascontiguousarray(rows[start - first : stop - first]).view(np.uint8)
-        yield block, zlib.crc32(content.data, checksum_before)
-        checksum_before = 0
+        yield block, zlib.crc32(content.data, checksum_before if start % BLOCK_ROWS else 0)
+
+
+def block_checksums(file: RowFile, num_rows: int) -> Iterator[tuple[int, int]]:
+    """Number and checksum of the blocks of a file, as far as it reaches."""
+    with suppress(FileNotFoundError), file.path.open("rb") as content:
+        for block in range(-(-num_rows // BLOCK_ROWS)):
+            num_bytes = min(BLOCK_ROWS, num_rows - block * BLOCK_ROWS) * file.row_bytes
+            if len(part := content.read(num_bytes)) < num_bytes:
+                return
+            yield block, zlib.crc32(part)
 
 
 def sync_folder(folder: Path) -> None:

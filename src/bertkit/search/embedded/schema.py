@@ -64,6 +64,14 @@ class TextIndex(Protocol):
         """Remove texts, given as they were added."""
         ...
 
+    def verify(self, connection: sqlite3.Connection) -> list[str]:
+        """Problems, one sentence each; none if all is well."""
+        ...
+
+    def clear(self, connection: sqlite3.Connection) -> None:
+        """Remove everything; a repair then adds every text again."""
+        ...
+
 
 def record_checksum(id: str, document_id: str, start: int, end: int, text: str, metadata: str) -> int:
     """Checksum of a row of ``record``."""

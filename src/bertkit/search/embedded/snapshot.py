@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bertkit.errors import StoreError
-from bertkit.search.embedded.row_files import RowFile
+from bertkit.search.embedded.generation import Generation
 from bertkit.search.embedded.schema import as_sql
 from bertkit.search.filters import Filter
 from bertkit.search.store import Identity, Record, SearchReport, checked_queries
@@ -31,9 +31,17 @@ class State:
 
     @classmethod
     def read(cls, connection: sqlite3.Connection) -> "State":
-        (row,) = connection.execute("SELECT commit_number, generation, num_positions, scan, identity FROM state")
-        commit_number, generation, num_positions, scan, identity = row
-        return cls(commit_number, generation, num_positions, scan, Identity(**json.loads(identity)))
+        """The state that a connection sees.
+
+        Raises:
+            StoreError: it is damaged.
+        """
+        rows = connection.execute("SELECT commit_number, generation, num_positions, scan, identity FROM state")
+        try:
+            ((commit_number, generation, num_positions, scan, identity),) = rows.fetchall()
+            return cls(commit_number, generation, num_positions, scan, Identity(**json.loads(identity)))
+        except (sqlite3.DatabaseError, ValueError, TypeError) as error:
+            raise StoreError(f"the database is damaged: {error}") from None
 
     def write(self, connection: sqlite3.Connection) -> None:
         values = (self.commit_number, self.generation, self.num_positions, self.scan, json.dumps(asdict(self.identity)))
@@ -42,24 +50,6 @@ class State:
             "VALUES (1, ?, ?, ?, ?, ?)",
             values,
         )
-
-
-@dataclass(frozen=True)
-class Files:
-    """The files of one generation of vectors. Row ``position`` of each belongs to the same record."""
-
-    vectors: RowFile  # (num_positions, dimensions) float32
-    numbers: RowFile  # (num_positions, 1) int64, ascending: the number of the record
-
-    @classmethod
-    def of(cls, folder: Path, generation: int, dimensions: int) -> "Files":
-        return cls(
-            RowFile(folder / f"vectors.{generation}.float32", dimensions, "<f4"),
-            RowFile(folder / f"numbers.{generation}.int64", 1, "<i8"),
-        )
-
-    def all(self) -> tuple[RowFile, ...]:
-        return self.vectors, self.numbers
 
 
 @dataclass(frozen=True)
@@ -73,7 +63,7 @@ class View:
 
     @classmethod
     def open(cls, folder: Path, state: State, connection: sqlite3.Connection) -> "View":
-        files = Files.of(folder, state.generation, state.identity.dimensions)
+        files = Generation.of(folder, state.generation, state.identity.dimensions)
         is_live = np.ones(state.num_positions, bool)
         is_live[[position for (position,) in connection.execute("SELECT position FROM removed")]] = False
         numbers = files.numbers.rows(state.num_positions)[:, 0]

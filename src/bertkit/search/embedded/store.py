@@ -14,12 +14,25 @@ import numpy as np
 
 from bertkit.errors import StoreError, UsageError
 from bertkit.search.embedded.database import NAME, Database, create_database
-from bertkit.search.embedded.row_files import BLOCK_ROWS, checksums
-from bertkit.search.embedded.schema import TABLES, TextIndex, kind_and_value, record_checksum
-from bertkit.search.embedded.snapshot import Files, Snapshot, State, View
+from bertkit.search.embedded.generation import Generation, delete_other_generations, write_generation
+from bertkit.search.embedded.maintenance import (
+    LiveRows,
+    damaged_records,
+    database_problems,
+    index_texts_again,
+    kept_vectors,
+    mended_vectors,
+    new_vectors,
+    problems,
+    remove_records,
+    value_rows,
+    values_differ,
+)
+from bertkit.search.embedded.schema import TABLES, TextIndex, record_checksum
+from bertkit.search.embedded.snapshot import Snapshot, State, View
 from bertkit.search.embedded.writer_lock import WriterLock
 from bertkit.search.filters import Filter
-from bertkit.search.store import Hit, Identity, Record, SearchReport, check_records
+from bertkit.search.store import Embed, Hit, Identity, Record, RepairReport, SearchReport, check_records
 
 RECORDS_AT_ONCE = 1024
 
@@ -85,8 +98,8 @@ class EmbeddedStore:
     @property
     def identity(self) -> Identity:
         """How the vectors were made."""
-        with self.snapshot() as snapshot:
-            return snapshot.identity
+        with self._database.reading() as connection:
+            return State.read(connection).identity
 
     # ---- read
 
@@ -100,9 +113,9 @@ class EmbeddedStore:
                 if view is None or view.state.commit_number != state.commit_number:
                     try:
                         view = self._view = View.open(self.folder, state, connection)
-                    except FileNotFoundError:  # a newer commit replaced the files meanwhile
+                    except (FileNotFoundError, ValueError):  # none, or too short; or a newer commit has other files
                         if self._is_current(state):
-                            raise StoreError(f"{self.folder} lacks its file of vectors: repair it") from None
+                            raise StoreError(f"{self.folder} lacks vectors that it had: repair it") from None
                         continue
                 yield Snapshot(connection, view)
                 return
@@ -186,10 +199,11 @@ class EmbeddedStore:
                     if self._text_index is not None:
                         self._text_index.create(connection)
                     yield connection
-                    if self._now().num_positions > before.num_positions:
-                        for file in self._files().all():
-                            file.sync()
+                    if self._now().num_positions != before.num_positions:
+                        self._generation().sync()
                     replace(self._now(), commit_number=before.commit_number + 1).write(connection)
+                if self._now().generation != before.generation:
+                    delete_other_generations(self.folder, self._now().generation)
             finally:
                 self._state = None
 
@@ -211,6 +225,52 @@ class EmbeddedStore:
         with self.transaction() as connection:
             return sum(self._remove(connection, batch) for batch in _batches(ids))
 
+    def switch(self, identity: Identity, embed: Embed, batch_size: int = 1024) -> None:
+        """As `VectorStore.switch`: the new vectors count from one commit on."""
+        with self.transaction() as connection:
+            self._replace_vectors(connection, identity, new_vectors(connection, identity, embed, batch_size))
+
+    def compact(self) -> None:
+        """As `VectorStore.compact`: live vectors are copied into a new file, and the database is packed."""
+        with self.transaction() as connection:
+            state, generation = self._now(), self._generation()
+            vectors = kept_vectors(connection, generation, state.num_positions)
+            self._replace_vectors(connection, state.identity, vectors)
+        if self._state is None:
+            self._database.pack()
+
+    def verify(self) -> list[str]:
+        """As `VectorStore.verify`: reads everything."""
+        with self._database.reading() as connection:
+            try:
+                state = State.read(connection)
+            except StoreError as error:
+                return [str(error)]
+            generation = Generation.of(self.folder, state.generation, state.identity.dimensions)
+            return problems(connection, generation, state.num_positions, self._text_index)
+
+    def repair(self, embed: Embed) -> RepairReport:
+        """As `VectorStore.repair`: whole blocks of vectors are embedded again."""
+        report = RepairReport()
+        with self.transaction() as connection:
+            if database_problems(connection):
+                connection.execute("REINDEX")
+            if lines := database_problems(connection):
+                raise StoreError(f"{self.folder} cannot be repaired, make it again from the documents: {lines[0]}")
+            state, generation = self._now(), self._generation()
+            live = LiveRows.read(connection, state.num_positions)
+            damaged = damaged_records(connection)
+            if damaged or values_differ(connection):
+                remove_records(connection, [number for number, _ in damaged])
+                report.removed += [id for _, id in damaged]
+            if self._text_index is not None and (damaged or self._text_index.verify(connection)):
+                index_texts_again(connection, self._text_index)
+            vectors = mended_vectors(
+                connection, generation, live, state.num_positions, state.identity, embed, report.embedded_again
+            )
+            self._replace_vectors(connection, state.identity, vectors)
+        return report
+
     def close(self) -> None:
         """As `VectorStore.close`."""
         self._database.close()
@@ -227,9 +287,9 @@ class EmbeddedStore:
         assert self._state is not None
         return self._state
 
-    def _files(self) -> Files:
+    def _generation(self) -> Generation:
         state = self._now()
-        return Files.of(self.folder, state.generation, state.identity.dimensions)
+        return Generation.of(self.folder, state.generation, state.identity.dimensions)
 
     def _become_writer(self) -> None:
         if self._is_writer:
@@ -239,6 +299,17 @@ class EmbeddedStore:
         except OSError as error:
             raise StoreError(f"{self.folder} cannot be written: {error.strerror}; it can be searched") from None
         self._is_writer = True
+        with self._database.reading() as connection:
+            delete_other_generations(self.folder, State.read(connection).generation)
+
+    def _replace_vectors(
+        self, connection: sqlite3.Connection, identity: Identity, batches: Iterable[tuple[np.ndarray, np.ndarray]]
+    ) -> None:
+        """Write a new generation, which counts from the commit on."""
+        state = self._now()
+        generation = Generation.of(self.folder, state.generation + 1, identity.dimensions)
+        num_positions = write_generation(connection, generation, batches)
+        self._state = replace(state, generation=generation.number, num_positions=num_positions, identity=identity)
 
     def _append(self, connection: sqlite3.Connection, records: Sequence[Record]) -> None:
         numbers: list[int] = []
@@ -256,7 +327,7 @@ class EmbeddedStore:
             numbers.append(cast(int, cursor.lastrowid))
             connection.executemany(
                 "INSERT INTO value (key, kind, value, number) VALUES (?, ?, ?, ?)",
-                [(key, *kind_and_value(value), numbers[-1]) for key, value in record.metadata.items()],
+                value_rows(numbers[-1], metadata),
             )
         if self._text_index is not None:
             self._text_index.add(
@@ -265,16 +336,7 @@ class EmbeddedStore:
         state = self._now()
         first = state.num_positions
         vectors = np.stack([record.vector for record in records])
-        for file, rows in zip(self._files().all(), (vectors, np.array(numbers, np.int64)[:, None]), strict=True):
-            file.write(first, rows)
-            (before,) = connection.execute(
-                "SELECT coalesce(max(checksum), 0) FROM block WHERE file = ? AND block = ?",
-                (file.path.name, first // BLOCK_ROWS),
-            ).fetchone()
-            connection.executemany(
-                "REPLACE INTO block (file, block, checksum) VALUES (?, ?, ?)",
-                [(file.path.name, *block) for block in checksums(first, rows, before)],
-            )
+        self._generation().append(connection, first, np.array(numbers, np.int64), vectors)
         self._state = replace(state, num_positions=first + len(records))
 
     def _remove(self, connection: sqlite3.Connection, ids: Sequence[str]) -> int:
@@ -288,15 +350,11 @@ class EmbeddedStore:
             self._text_index.remove(connection, [(number, text) for number, text, _ in rows])
         connection.executemany(
             "DELETE FROM value WHERE key = ? AND kind = ? AND value = ? AND number = ?",
-            [
-                (key, *kind_and_value(value), number)
-                for number, _, metadata in rows
-                for key, value in json.loads(metadata).items()
-            ],
+            [row for number, _, metadata in rows for row in value_rows(number, metadata)],
         )
         connection.executemany("DELETE FROM record WHERE number = ?", [(number,) for number, _, _ in rows])
         positions = np.searchsorted(
-            self._files().numbers.rows(self._now().num_positions)[:, 0], [number for number, _, _ in rows]
+            self._generation().numbers.rows(self._now().num_positions)[:, 0], [number for number, _, _ in rows]
         )
         connection.executemany("INSERT INTO removed (position) VALUES (?)", [(int(one),) for one in positions])
         return len(rows)
