@@ -6,6 +6,24 @@ May import: errors, files, tokenizer, batch, transformer, heads, architectures, 
 """
 
 from bertkit.inspection.attention import AttentionView, inspect_attention
+from bertkit.inspection.predictions import (
+    FillView,
+    LensView,
+    SurpriseView,
+    inspect_fill,
+    inspect_lens,
+    inspect_surprise,
+)
 from bertkit.inspection.view import View
 
-__all__ = ["AttentionView", "View", "inspect_attention"]
+__all__ = [
+    "AttentionView",
+    "FillView",
+    "LensView",
+    "SurpriseView",
+    "View",
+    "inspect_attention",
+    "inspect_fill",
+    "inspect_lens",
+    "inspect_surprise",
+]

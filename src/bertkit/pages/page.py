@@ -38,8 +38,7 @@ def write_page(path: str | Path, title: str, parts: Sequence[Markup], program: P
 def page(title: str, parts: Sequence[Markup], program: Program | None = None) -> str:
     """A whole HTML document. Nothing is fetched: style sheet and scripts are in the page, and its policy
     (https://www.w3.org/TR/CSP3/) names their hashes and forbids everything else."""
-    shades = "".join(f".s{shade}{{--shade:{shade}%}}" for shade in range(1, 101))  # a policy allows no style attributes
-    styles, scripts = [_own_file("page.css") + shades], [_own_file("hover.js")]
+    styles, scripts = [_own_file("page.css") + _shades()], [_own_file("hover.js")]
     if program is not None:
         styles.append(program.style)
         scripts.append(program.script)
@@ -160,6 +159,18 @@ def _cell(cell: object) -> object:
     if cell is None or isinstance(cell, Markup):
         return cell
     return format_number(float(cell)) if isinstance(cell, int | float | np.number) else data(cell)
+
+
+def _shades() -> str:
+    """Classes s1 to s100 of shaded cells, as a policy allows no style attributes: the share of color, and for the text
+    over it black or white, whichever has a contrast above 4.5 (WCAG 2.2, 1.4.3)."""
+
+    def text_over(last_below: int, below: str, above: str) -> str:
+        return "".join(f".s{n}{{--over:{below if n <= last_below else above}}}" for n in range(1, 101))
+
+    shares = "".join(f".s{shade}{{--shade:{shade}%}}" for shade in range(1, 101))
+    dark = text_over(58, "#fff", "#000")
+    return f"{shares}{text_over(84, '#000', '#fff')}@media screen and (prefers-color-scheme: dark){{{dark}}}"
 
 
 def _json(value: object) -> Markup:
