@@ -23,6 +23,7 @@ from bertkit.inference import (
     EmbedReport,
     FilledMask,
     PredictReport,
+    RankedText,
     Runner,
     Trace,
     embed,
@@ -33,6 +34,8 @@ from bertkit.inference import (
     predict,
     predict_stream,
     pseudo_log_likelihood,
+    rank,
+    score_pairs,
     token_log_probs,
     trace,
 )
@@ -258,6 +261,45 @@ class Model:
         self.require_trained("next_sentence")
         self.require_trained("pooler")
         return next_sentence_probability(self._runner, text, following, on_long=on_long)
+
+    def score_pairs(
+        self, queries: str | Sequence[str], texts: str | Sequence[str], *, on_long: OnLong = "truncate"
+    ) -> np.ndarray:
+        """The score of each pair of a query and a text, by the cross-encoder's activation: sigmoid for one label,
+        unless its folder names another.
+
+        Args:
+            queries, texts: as many of each; or one query for all texts.
+
+        Returns:
+            (N,) float32; (N, num_labels) of a model with several labels.
+
+        Raises:
+            OverLengthError: a pair is too long under ``on_long="error"``.
+            UsageError: queries and texts of unequal number, or ``on_long="window"``.
+        """
+        self._require_classifier()
+        return score_pairs(self._runner, self.checkpoint.score_activation, queries, texts, on_long=on_long)
+
+    def rank(
+        self, query: str, texts: Sequence[str], *, top_k: int | None = None, on_long: OnLong = "truncate"
+    ) -> list[RankedText]:
+        """The texts by their `score_pairs` with a query, best first; of equal scores the one given first.
+
+        Args:
+            top_k: how many; None: all.
+
+        Raises:
+            OverLengthError: a pair is too long under ``on_long="error"``.
+            UsageError: a model with several labels.
+        """
+        self._require_classifier()
+        return rank(self._runner, self.checkpoint.score_activation, query, texts, top_k=top_k, on_long=on_long)
+
+    def _require_classifier(self) -> None:
+        self.require_trained("sequence_classification")
+        if self.network.architecture.reads_pooler("sequence_classification", self.config):
+            self.require_trained("pooler")
 
     @overload
     def pseudo_log_likelihood(self, texts: str, *, method: Method = "plain", progress: bool | None = None) -> float: ...

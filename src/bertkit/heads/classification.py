@@ -4,7 +4,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertkit.batch import Batch
-from bertkit.heads.pooling import sequence_vectors
+from bertkit.heads.pooling import poolings_of, sequence_vectors
 from bertkit.transformer import EncoderConfig, EncoderOutput
 from bertkit.transformer.kernels import dropout, project
 
@@ -32,13 +32,13 @@ class VectorClassificationHead(nn.Module):
     Tunstall et al. 2022, "Efficient few-shot learning without prompts".
 
     Args:
-        pooling: how tokens become a vector, a name from POOLINGS other than "pooler".
+        pooling: how tokens become a vector, names from POOLINGS other than "pooler".
     """
 
     def __init__(self, config: EncoderConfig, num_labels: int, pooling: str) -> None:
         super().__init__()
         self.pooling = pooling
-        self.classifier = nn.Linear(config.hidden_size, num_labels)
+        self.classifier = nn.Linear(config.hidden_size * len(poolings_of(pooling)), num_labels)
 
     def vectors(self, encoded: EncoderOutput, batch: Batch) -> Tensor:
         """(B, D): the vector of length 1 of each sequence, which the layer takes."""

@@ -13,6 +13,7 @@ from bertkit.inference.next_sentence import next_sentence_probability
 from bertkit.inference.predict import PredictReport, evaluate, predict, predict_stream
 from bertkit.inference.pseudo_likelihood import pseudo_log_likelihood, token_log_probs
 from bertkit.inference.runner import Runner
+from bertkit.inference.score_pairs import RankedText, rank, score_pairs
 from bertkit.inference.trace import LayerTrace, Trace, trace
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "FilledMask",
     "LayerTrace",
     "PredictReport",
+    "RankedText",
     "Runner",
     "Trace",
     "embed",
@@ -32,6 +34,8 @@ __all__ = [
     "predict",
     "predict_stream",
     "pseudo_log_likelihood",
+    "rank",
+    "score_pairs",
     "token_log_probs",
     "trace",
 ]
