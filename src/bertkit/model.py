@@ -7,7 +7,6 @@ checkpoint, inference.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, overload
 
@@ -375,27 +374,9 @@ class Model:
         return evaluate(self._runner, trained.task, examples, trained.layout, report)
 
     def trace(self, text: str, pair: str | None = None, *, layers: Iterable[int] | None = None) -> Trace:
-        """What happens to a text inside the model: tokens, hidden states, attention, queries, keys and values, and the
-        logits of the trained heads of pre-training.
-
-        Args:
-            layers: numbers of the layers whose attention is recorded, 1 for the first; None: all.
-
-        Raises:
-            OverLengthError: more tokens than the model accepts.
-            UsageError: an empty text, or a layer that the model does not have.
-        """
-        return trace(self._runner, text, pair, layers=layers, heads=self._trained_heads("masked_lm", "next_sentence"))
-
-    def _trained_heads(self, *names: str) -> list[str]:
-        trained = []
-        for name in names:
-            with suppress(MissingHeadError):
-                self.require_trained(name)
-                if self.network.architecture.reads_pooler(name, self.config):
-                    self.require_trained("pooler")
-                trained.append(name)
-        return trained
+        """Hidden states, attention and logits of one text: `inference.trace`, with the trained heads of pre-training."""
+        heads = self.checkpoint.trained_heads("masked_lm", "next_sentence")
+        return trace(self._runner, text, pair, layers=layers, heads=heads)
 
     def _trained_for_use(self) -> TrainedTask:
         trained = self.trained
