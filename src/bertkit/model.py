@@ -374,7 +374,7 @@ class Model:
         return evaluate(self._runner, trained.task, examples, trained.layout, report)
 
     def trace(self, text: str, pair: str | None = None, *, layers: Iterable[int] | None = None) -> Trace:
-        """Hidden states, attention and logits of one text: `inference.trace`, with the trained heads of pre-training."""
+        """Hidden states, attention and logits of one text: `inference.trace`, with the trained heads."""
         heads = self.checkpoint.trained_heads("masked_lm", "next_sentence")
         return trace(self._runner, text, pair, layers=layers, heads=heads)
 
