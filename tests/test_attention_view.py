@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from browser import browser, opened, serious_faults  # noqa: F401
+from browser import serious_faults
 from random_models import our_model
 from test_trace import TEXT, tiny
 
@@ -88,7 +88,7 @@ def test_128_tokens_of_a_base_model_fit_into_the_budget() -> None:
 
 
 @pytest.mark.parametrize("model_type", ARCHITECTURES)
-def test_browser_shows_the_numbers(model_type: str, opened) -> None:  # noqa: F811
+def test_browser_shows_the_numbers(model_type: str, opened) -> None:
     view = inspect_attention(tiny(model_type), TEXT, PAIR)
     with opened(view.page(), is_interactive=True) as page:
         for words, hidden, weighted, side in (
@@ -115,7 +115,7 @@ def test_browser_shows_the_numbers(model_type: str, opened) -> None:  # noqa: F8
         np.testing.assert_allclose(read, record.query[2, 3] * record.key[2, 1], atol=2e-3)
 
 
-def test_browser_by_keyboard_alone(model: Model, opened) -> None:  # noqa: F811
+def test_browser_by_keyboard_alone(model: Model, opened) -> None:
     view = inspect_attention(model, TEXT, PAIR)
     with opened(view.page(), is_interactive=True) as page:
         for _ in range(40):
@@ -138,7 +138,7 @@ def test_browser_by_keyboard_alone(model: Model, opened) -> None:  # noqa: F811
 
 @pytest.mark.parametrize("width", [320, 1440])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_browser_with_hostile_text_and_without_accessibility_faults(width, scheme, opened) -> None:  # noqa: F811
+def test_browser_with_hostile_text_and_without_accessibility_faults(width, scheme, opened) -> None:
     view = inspect_attention(tiny("bert"), "the cat sat", "a dog")
     spelled = tuple([*HOSTILE.split(" "), *view.trace.tokens][: len(view.trace)])
     hostile = AttentionView(type(view.trace)(**(vars(view.trace) | {"tokens": spelled})))
@@ -149,14 +149,14 @@ def test_browser_with_hostile_text_and_without_accessibility_faults(width, schem
         assert serious_faults(page) == []
 
 
-def test_512_tokens_open_in_two_seconds(model: Model, opened) -> None:  # noqa: F811
+def test_512_tokens_open_in_two_seconds(model: Model, opened) -> None:
     view = inspect_attention(model, "cat " * 510, layers=[2])
     with opened(view.page(), is_interactive=True) as page:
         assert page.evaluate("performance.now()") < 4_000  # two seconds alone; other work may share the cores
         assert page.locator("#lines line").count() <= 5_000
 
 
-def test_notebook_shows_the_page(model: Model, opened) -> None:  # noqa: F811
+def test_notebook_shows_the_page(model: Model, opened) -> None:
     with opened(f"<!DOCTYPE html>{inspect_attention(model, TEXT)._repr_html_()}") as page:
         page.frame_locator("iframe").locator("html[data-ready]").wait_for()
 

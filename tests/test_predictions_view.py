@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from browser import browser, opened, serious_faults  # noqa: F401
+from browser import serious_faults
 from random_models import our_model, published_model, save_published
 from test_trace import tiny
 
@@ -80,7 +80,7 @@ def test_bad_input() -> None:
 
 
 @pytest.mark.parametrize("width", [320, 1440])
-def test_pages_in_a_browser(width: int, opened) -> None:  # noqa: F811
+def test_pages_in_a_browser(width: int, opened) -> None:
     model = our_model("masked_lm", 3, max_position_embeddings=40)
     lens = inspect_lens(model, TEXT)
     with opened(lens.page(), width=width) as page:

@@ -151,7 +151,13 @@ class LensView(View):
                     table(["token", "first layer", "last prediction"], rows),
                 ),
             ),
-            line_chart("Divergence from the last layer", [curve], x_name="layer", y_name="KL divergence (nats)"),
+            line_chart(
+                "Divergence from the last layer",
+                [curve],
+                x_name="layer",
+                x_kind="integer",
+                y_name="KL divergence (nats)",
+            ),
         ]
 
 
