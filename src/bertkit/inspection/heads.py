@@ -1,4 +1,4 @@
-"""Heads over a corpus: where they attend, how sharply, which syntactic relations they follow, what is lost without them.
+"""Heads over a corpus: where they attend, which syntactic relations they follow, what is lost without them.
 
 Shape letters: S layers, H num_heads, L tokens.
 """
@@ -32,6 +32,8 @@ STATISTICS = {
     "distance": "mean distance between attending and attended token, in tokens",
 }
 """Each is a mean over the tokens of all texts (Clark et al. 2019, section 3; distance: Vig & Belinkov 2019)."""
+
+_TITLES = {"cls": "[CLS]", "sep": "[SEP]"}
 
 OFFSETS = (-3, -2, -1, 1, 2, 3)
 """The fixed offsets, in words, against which heads are compared."""
@@ -77,8 +79,8 @@ class HeadsView(View):
 
     def parts(self) -> list[Markup]:
         maps = [
-            self._map(name.capitalize(), self.statistics[name], note)
-            for name, note in (*STATISTICS.items(),)
+            self._map(_TITLES.get(name, name.capitalize()), self.statistics[name], note)
+            for name, note in STATISTICS.items()
         ]  # fmt: skip
         rows = [
             [one.name, one.count, f"{one.layer}-{one.head}", one.accuracy, one.baseline, f"{one.offset:+d}",

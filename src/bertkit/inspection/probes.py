@@ -65,9 +65,9 @@ class ProbeView(View):
         layers = np.arange(len(self.accuracy), dtype=np.float64)
         curves = [
             Line("this model", layers, self.accuracy),
-            Line("random encoder", layers, self.random_encoder),
-            Line("control task", layers, self.control),
-            Line("layers 0 to here, mixed", layers, self.cumulative),
+            Line("random encoder", layers, self.random_encoder, color=2),
+            Line("control task", layers, self.control, color=3, look="dashed"),
+            Line("layers 0 to here, mixed", layers, self.cumulative, color=4),
         ]
         rows = [[int(layer), *(float(column[int(layer)]) for column in
                  (self.accuracy, self.selectivity, self.random_encoder, self.cumulative, self.mix))]

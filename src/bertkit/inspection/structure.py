@@ -19,7 +19,7 @@ from bertkit.pages import Line, Markup, Reference, element, figure, line_chart, 
 
 _LEARNING_RATE, _BATCH_SIZE, _INITIAL = 1e-3, 20, 0.05
 _MOST_WORDS = 60  # longer sentences are left out of the training
-_WORD_WIDTH, _ARC_HEIGHT = 76, 22  # pixels
+_LETTER_WIDTH, _ARC_HEIGHT = 9, 22  # pixels
 Edge = tuple[int, int]
 
 
@@ -65,13 +65,13 @@ class StructureView(View):
         layers = np.arange(len(self.scores), dtype=np.float64)
         curves = [
             Line("UUAS", layers, np.array([score.uuas for score in self.scores])),
-            Line("distance Spearman", layers, np.array([score.spearman for score in self.scores])),
+            Line("distance Spearman", layers, np.array([score.spearman for score in self.scores]), color=2),
         ]
         best = self.scores[self.best_layer]
         return [
             paragraph(
-                f"A map of rank {self.rank}, learned from {self.num_train:,} sentences, turns squared distances between "
-                f"word vectors into distances in the syntax tree. On {self.num_test:,} other sentences layer "
+                f"A map of rank {self.rank}, learned from {self.num_train:,} sentences, turns squared distances "
+                f"between word vectors into distances in the syntax tree. On {self.num_test:,} other sentences layer "
                 f"{self.best_layer} finds {100 * best.uuas:.1f} % of the edges; tying each word to the next finds "
                 f"{100 * self.linear.uuas:.1f} %."
             ),
@@ -209,21 +209,19 @@ def arcs(tree: Tree, predicted: Sequence[Edge]) -> Markup:
     levels = {edge: _level(edge, {*gold, *predicted}) for edge in {*gold, *predicted}}
     above = max((levels[edge] for edge in gold), default=0) * _ARC_HEIGHT + 8
     below = max((levels[edge] for edge in predicted), default=0) * _ARC_HEIGHT + 8
-    width, middle = _WORD_WIDTH * len(tree.words), above + 26
+    word_width = max(48, _LETTER_WIDTH * max(map(len, tree.words)) + 12)
+    width, middle = word_width * len(tree.words), above + 26
     paths = []
     for edges, way, base in ((gold, -1, above), (set(predicted), 1, middle)):
         for first, last in sorted(edges):
-            left, right = (_WORD_WIDTH * (index + 0.5) + shift for index, shift in ((first, 5), (last, -5)))
+            left, right = (word_width * (index + 0.5) + shift for index, shift in ((first, 5), (last, -5)))
             top = base + way * levels[first, last] * _ARC_HEIGHT
-            kind = (
-                "line color-1"
-                if (first, last) in gold and (way < 0 or (first, last) in set(predicted))
-                else "line dashed color-2"
-            )
+            is_shared = (first, last) in gold and (way < 0 or (first, last) in predicted)
+            kind = "line color-1" if is_shared else "line dashed color-2"
             paths.append(element("path", d=f"M{left:.0f} {base}L{left:.0f} {top}L{right:.0f} {top}L{right:.0f} {base}",
                                  class_=kind))  # fmt: skip
     words = [
-        element("text", word, x=_WORD_WIDTH * (index + 0.5), y=above + 17, text_anchor="middle", class_="word")
+        element("text", word, x=word_width * (index + 0.5), y=above + 17, text_anchor="middle", class_="word")
         for index, word in enumerate(tree.words)
     ]
     right = len(gold & set(predicted))

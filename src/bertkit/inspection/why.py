@@ -49,7 +49,8 @@ class WhyView(View):
             paragraph(
                 f"Label {self.label}, probability {self.probability:.3f}. Its logit is {self.logit:.3f}, and "
                 f"{self.baseline_logit:.3f} when every token is [MASK]; the tokens share the difference "
-                f"(integrated gradients; Sundararajan et al. 2017). Their sum misses it by {self.completeness_error:.4f}."
+                "(integrated gradients; Sundararajan et al. 2017). Their sum misses it by "
+                f"{self.completeness_error:.4f}."
             ),
             shaded_text(
                 f"For and against {self.label}",

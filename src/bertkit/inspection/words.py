@@ -41,17 +41,17 @@ class WordsView(View):
     points: np.ndarray  # (S, n, 2)
 
     def numbers(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items()}
+        return dict(vars(self))
 
     def parts(self) -> list[Markup]:
         layers = np.arange(len(self.self_similarity), dtype=np.float64)
         curves = [
             Line("same word", layers, self.self_similarity),
-            Line("different words (baseline)", layers, self.anisotropy),
-            Line("same word, above the baseline", layers, self.self_similarity - self.anisotropy),
+            Line("different words (baseline)", layers, self.anisotropy, color=2, look="dashed"),
+            Line("same word, above the baseline", layers, self.self_similarity - self.anisotropy, color=3),
         ]
         if self.same_sense is not None:
-            curves.append(Line("nearest has the same sense (share)", layers, self.same_sense))
+            curves.append(Line("nearest has the same sense (share)", layers, self.same_sense, color=4))
         last = len(layers) - 1
         rows = []
         for index in range(min(len(self.texts), _MOST_NEIGHBORS_SHOWN)):
