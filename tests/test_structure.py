@@ -45,6 +45,7 @@ ROOMS = [  # each imports only rooms above it
     "pretraining",
     "finetuning",
     "estimators",
+    "serving",
     "cli",
 ]
 FILES = sorted(SOURCE.rglob("*.py"))

@@ -43,7 +43,7 @@ from bertkit.inference.predict import Decode
 from bertkit.inference.pseudo_likelihood import Method
 from bertkit.locate import locate
 from bertkit.tokenizer import Tokenizer
-from bertkit.tokenizer.layout import OnLong
+from bertkit.tokenizer.layout import Layout, OnLong
 from bertkit.transformer import Encoder, EncoderConfig, PreparedEncoder
 from bertkit.vocabulary_extension import extend_embeddings, extend_vocabulary
 
@@ -354,14 +354,17 @@ class Model:
         *,
         report: PredictReport,
         decode: Decode | None = None,
+        on_long: OnLong | None = None,
         progress: bool | None = None,
     ) -> Iterator[tuple[list[Any], list[Any]]]:
         """The same in bounded memory: yields some thousand examples and their predictions, in order; ``decode`` makes
-        predictions of logits in place of the task."""
+        predictions of logits in place of the task, and ``on_long`` is another policy than the model was trained with.
+        """
         trained = self._trained_for_use()
-        return predict_stream(
-            self._runner, trained.task, examples, trained.layout, report, decode=decode, progress=progress
-        )
+        layout = trained.layout
+        if on_long is not None and on_long != layout.on_long:
+            layout = Layout(layout.max_length, on_long)
+        return predict_stream(self._runner, trained.task, examples, layout, report, decode=decode, progress=progress)
 
     def evaluate(self, examples: Iterable[Any], *, report: PredictReport | None = None) -> dict[str, float]:
         """The metrics of the model's task over labeled examples: pairs (input, label) of what `predict` accepts and its

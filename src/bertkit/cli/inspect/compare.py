@@ -35,5 +35,5 @@ def command(
     from bertkit.inspection import inspect_difference
 
     rows = list(islice(read_texts(texts), limit))
-    opened = [open_model(name, compute) for name in (model, other)]
-    show(shown, lambda: inspect_difference(*opened, rows, names=(model, other)))
+    first, second = (open_model(name, compute) for name in (model, other))
+    show(shown, lambda: inspect_difference(first, second, rows, names=(model, other)))
