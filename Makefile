@@ -5,7 +5,10 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 export QUESTION
 
-.PHONY: install demo demo-pretrain test test-slow check format bench bench-quality bench-finetune clean
+TEXT ?= Return [MASK] if the object is a string.
+export TEXT
+
+.PHONY: install demo demo-pretrain demo-inspect test test-slow check format bench bench-quality bench-finetune clean
 
 install: $(VENV)/.core
 
@@ -32,6 +35,10 @@ demo: $(VENV)/.minilm
 
 demo-pretrain: $(VENV)/.core
 	$(BIN)/python examples/pretrain_on_python_docs.py
+
+# One text through the model that demo-pretrain makes, step by step: open .demo/inspect/index.html
+demo-inspect: demo-pretrain
+	$(BIN)/bertkit inspect all "$$TEXT" --model .demo/pretrain/model --out .demo/inspect
 
 # Two files at a time: most tests use one core.
 test: $(VENV)/.dev

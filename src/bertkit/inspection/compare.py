@@ -130,9 +130,11 @@ def _shapes(model: Model) -> dict[str, tuple[int, ...]]:
 
 
 def _weight_change(first: Model, second: Model) -> dict[str, float]:
-    others = dict(second.encoder.named_parameters())
+    own, others = (
+        {name: part.detach() for name, part in model.encoder.named_parameters()} for model in (first, second)
+    )
     return {
         name: float((others[name] - parameter).norm() / parameter.norm().clamp(min=1e-12))
-        for name, parameter in first.encoder.named_parameters()
+        for name, parameter in own.items()
         if name in others
     }

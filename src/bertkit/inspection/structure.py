@@ -46,7 +46,7 @@ class StructureView(View):
 
     @property
     def best_layer(self) -> int:
-        return int(np.argmax([score.uuas for score in self.scores]))
+        return int(np.nanargmax([score.uuas for score in self.scores]))
 
     def numbers(self) -> dict[str, Any]:
         return {
