@@ -41,6 +41,7 @@ ROOMS = [  # each imports only rooms above it
     "inspection",
     "evidence",
     "search",
+    "integrations",
     "reports",
     "pretraining",
     "finetuning",
