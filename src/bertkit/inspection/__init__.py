@@ -2,7 +2,8 @@
 
 Takes: a Model and texts.
 Gives: views: their numbers first, then one self-contained page of them.
-May import: errors, files, tokenizer, batch, transformer, heads, architectures, inference, neighbors, pages, model.
+May import: errors, files, tokenizer, batch, transformer, heads, architectures, inference, clusters, pages,
+model.
 """
 
 from bertkit.inspection.attention import AttentionView, inspect_attention

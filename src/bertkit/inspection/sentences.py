@@ -3,14 +3,13 @@
 Shape letters: n texts, C clusters, E embedding_dim.
 """
 
-import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from bertkit.clusters import ClusterOptions, find_clusters
 from bertkit.errors import DependencyError, UsageError
 from bertkit.inspection.scatter import Cloud, projections, scatter_parts, scatter_program
 from bertkit.inspection.view import View
@@ -86,12 +85,12 @@ def inspect_map(
     """A map of texts.
 
     Args:
-        projection: "pca", or "tsne", which needs scikit-learn.
+        projection: "pca" or "tsne".
         num_clusters: of k-means, at most the number of texts.
         seed: of k-means and t-SNE.
 
     Raises:
-        DependencyError: t-SNE without scikit-learn.
+        DependencyError: scikit-learn is not installed.
         UsageError: fewer than three texts, or an unknown projection.
     """
     if len(texts) < 3:
@@ -100,14 +99,20 @@ def inspect_map(
         raise UsageError(f"projection={projection!r}: expected 'pca' or 'tsne'")
     if num_clusters < 1:
         raise UsageError(f"num_clusters={num_clusters}: expected at least 1")
-    vectors = model.embed(list(texts), on_long="window").astype(np.float64)
+    embedded = model.embed(list(texts), on_long="window")
+    unit = embedded / np.maximum(np.linalg.norm(embedded, axis=1, keepdims=True), 1e-12)
+    vectors = embedded.astype(np.float64)
     points, shares = projections(vectors[None])
     explained: float | None = float(shares[0, :2].sum())
     planar = points[0]
     if projection == "tsne":
         planar, explained = _tsne(vectors, seed), None
-    clusters = k_means(vectors, min(num_clusters, len(texts)), seed)
-    return MapView(list(texts), projection, planar, explained, clusters, cluster_names(texts, clusters))
+    groups = find_clusters(texts, unit, ClusterOptions("kmeans", num_clusters=min(num_clusters, len(texts)), seed=seed))
+    clusters, names = np.zeros(len(texts), np.int64), []
+    for number, group in enumerate(groups):
+        clusters[group.rows] = number
+        names.append(group.name if group.name not in names else f"{group.name} ({number + 1})")
+    return MapView(list(texts), projection, planar, explained, clusters, names)
 
 
 def inspect_next_sentence(model: Model, sentences: Sequence[str]) -> NextSentenceView:
@@ -124,54 +129,6 @@ def inspect_next_sentence(model: Model, sentences: Sequence[str]) -> NextSentenc
     firsts, seconds = zip(*pairs, strict=True)
     probabilities = model.next_sentence_probability(list(firsts), list(seconds))
     return NextSentenceView(list(sentences), np.asarray(probabilities).reshape(len(sentences), -1))
-
-
-def k_means(vectors: np.ndarray, num_clusters: int, seed: int, most_rounds: int = 100) -> np.ndarray:
-    """(n,) clusters by Lloyd's algorithm from k-means++ centers (Arthur & Vassilvitskii 2007), numbered by size."""
-    draw = np.random.default_rng(seed)
-    centers = vectors[[draw.integers(len(vectors))]]
-    for _ in range(num_clusters - 1):
-        gaps = _squared(vectors, centers).min(axis=1)
-        chances = gaps / gaps.sum() if gaps.sum() > 0 else None
-        centers = np.concatenate([centers, vectors[[draw.choice(len(vectors), p=chances)]]])
-    clusters = np.full(len(vectors), -1)
-    for _ in range(most_rounds):
-        nearest = _squared(vectors, centers).argmin(axis=1)
-        if (nearest == clusters).all():
-            break
-        clusters = nearest
-        for cluster in np.unique(clusters):
-            centers[cluster] = vectors[clusters == cluster].mean(axis=0)
-    used, counts = np.unique(clusters, return_counts=True)
-    order = used[np.argsort(-counts, kind="stable")]
-    number_of = np.zeros(num_clusters, np.int64)
-    number_of[order] = np.arange(len(order))
-    return number_of[clusters]
-
-
-def cluster_names(texts: Sequence[str], clusters: np.ndarray, num_words: int = 3) -> list[str]:
-    """Each cluster by the words that more of its texts have than of the others: by the share of its texts with the word
-    times the log of how much larger that is than the share of all texts."""
-    words = [set(re.findall(r"[^\W\d_]{3,}", text.lower())) for text in texts]
-    everywhere = Counter(word for own in words for word in own)
-    names: list[str] = []
-    for cluster in range(int(clusters.max()) + 1):
-        members = [own for own, number in zip(words, clusters.tolist(), strict=True) if number == cluster]
-        inside = Counter(word for own in members for word in own)
-        score = {
-            word: count / len(members) * np.log(count / len(members) * len(texts) / everywhere[word])
-            for word, count in inside.items()
-        }
-        best = sorted(score, key=lambda word: (-score[word], word))[:num_words]
-        name = ", ".join(best) or f"cluster {cluster + 1}"
-        names.append(name if name not in names else f"{name} ({cluster + 1})")
-    return names
-
-
-def _squared(vectors: np.ndarray, centers: np.ndarray) -> np.ndarray:
-    """(n, C) squared distances."""
-    products = vectors @ centers.T
-    return np.maximum((vectors**2).sum(1)[:, None] + (centers**2).sum(1) - 2 * products, 0.0)
 
 
 def _tsne(vectors: np.ndarray, seed: int) -> np.ndarray:

@@ -30,7 +30,7 @@ def command(
     column
         Which column holds the text.
     projection
-        pca, or tsne, which needs scikit-learn.
+        pca or tsne.
     clusters
         How many clusters.
     limit
