@@ -154,7 +154,7 @@ def test_head_statistics_against_loops(model) -> None:
             sums["next"] += row[i + 1] if i < last else 0
             sums["cls"] += row[0]
             sums["sep"] += row[last]
-            sums["punctuation"] += sum(row[j] for j in range(len(trace)) if trace.tokens[j] == ",")
+            sums["punctuation"] += sum(row[j] for j in range(len(trace)) if trace.text_of(j) == ",")
             sums["entropy"] += scipy.stats.entropy(row)
             sums["distance"] += sum(weight * abs(i - j) for j, weight in enumerate(row))
     for name, total in sums.items():
@@ -210,7 +210,7 @@ def test_probe_against_scikit_learn() -> None:
     noise = draw.normal(size=vectors.shape).astype(np.float32)
     score, mix = mixed_probe([np.stack([noise[:1_000], vectors[:1_000]]), np.stack([noise[1_000:], vectors[1_000:]])],
                              [labels[:1_000], labels[1_000:]], 4)  # fmt: skip
-    assert mix.sum() == pytest.approx(1) and mix[1] > 0.6 and score > 0.5
+    assert mix.sum() == pytest.approx(1, abs=1e-6) and mix[1] > 0.6 and score > 0.5
 
 
 def test_probes_of_words(model) -> None:
@@ -247,7 +247,7 @@ def test_trees_against_networkx_and_scipy() -> None:
 
 
 def test_structural_probe_finds_a_tree_that_is_there() -> None:
-    trees = random_trees(60)
+    trees = random_trees(40)
     states = []
     for tree in trees:  # one coordinate for each edge on the way to the root: squared distances are tree distances
         rows = np.zeros((len(tree.words), 12), np.float32)
@@ -255,7 +255,7 @@ def test_structural_probe_finds_a_tree_that_is_there() -> None:
             rows[word] = rows[head] if head >= 0 else 0
             rows[word, word] = 1 if head >= 0 else 0
         states.append(rows)
-    weight = structural_probe(states, [tree.distances() for tree in trees], 12, 250, seed=0).numpy()
+    weight = structural_probe(states, [tree.distances() for tree in trees], 12, 150, seed=0).numpy()
     projected = [rows @ weight.T for rows in states]
     predicted = [scipy.spatial.distance.cdist(rows, rows, "sqeuclidean") for rows in projected]
     assert tree_scores(trees, [tree.distances() for tree in trees], predicted).uuas > 0.95

@@ -53,7 +53,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.fixture(scope="module")
 def model() -> Model:
-    return our_model("pretraining", 3, max_position_embeddings=100)
+    return our_model("pretraining", 3, max_position_embeddings=300)
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,7 @@ def test_a_cell_opens_its_head(views, opened) -> None:
 
 @pytest.mark.parametrize("model_type", ARCHITECTURES)
 def test_every_architecture_has_every_page(model_type: str) -> None:
-    small = tiny(model_type, "masked_lm")
+    small = tiny(model_type, "masked_lm", max_position_embeddings=100)
     for name in ("words", "heads", "input", "map", "compare", "all", "similar"):
         assert MAKERS[name](small).page().startswith("<!DOCTYPE html>")
 

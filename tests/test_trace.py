@@ -17,11 +17,11 @@ TEXT, PAIR = "the unable cat walked", "a dog sat on the red mat"
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def tiny(model_type: str, *heads: str) -> Model:
+def tiny(model_type: str, *heads: str, max_position_embeddings: int = 48) -> Model:
     """A small model of an architecture with trained heads."""
     config = ARCHITECTURES[model_type].config.of_size(
         "tiny", vocab_size=99, hidden_size=24, num_attention_heads=4, intermediate_size=28, num_hidden_layers=3,
-        initializer_range=0.3, max_position_embeddings=48,
+        initializer_range=0.3, max_position_embeddings=max_position_embeddings,
     )  # fmt: skip
     model = Model.create(config, Tokenizer.from_vocab(vocabulary_tokens(99)), heads, seed=3)
     model.checkpoint.provenance = {name: Provenance("trained") for name in model.checkpoint.provenance}

@@ -378,8 +378,7 @@ class Model:
 
     def trace(self, text: str, pair: str | None = None, *, layers: Iterable[int] | None = None) -> Trace:
         """Hidden states, attention and logits of one text: `inference.trace`, with the trained heads."""
-        heads = self.checkpoint.trained_heads("masked_lm", "next_sentence")
-        return trace(self._runner, text, pair, layers=layers, heads=heads)
+        return trace(self._runner, text, pair, layers=layers, heads=self.checkpoint.trained_heads())
 
     def _trained_for_use(self) -> TrainedTask:
         trained = self.trained

@@ -83,10 +83,10 @@ class Checkpoint:
                     "train it before asking it for predictions"
                 )
 
-    def trained_heads(self, *names: str) -> list[str]:
-        """Those of some heads that `require_trained` accepts, with the pooler where they take its output."""
+    def trained_heads(self) -> list[str]:
+        """The heads that `require_trained` accepts, with the pooler where they take its output."""
         trained = []
-        for name in names:
+        for name in self.network.heads:
             with suppress(MissingHeadError):
                 self.require_trained(name)
                 if self.network.architecture.reads_pooler(name, self.network.config):

@@ -96,7 +96,7 @@ def trace(
 
     Args:
         layers: numbers of the layers whose attention is recorded, 1 for the first; None: all.
-        heads: of "masked_lm" and "next_sentence", those to apply.
+        heads: those that may be applied; only "masked_lm" and "next_sentence" are.
 
     Raises:
         OverLengthError: more tokens than the model accepts.
@@ -121,7 +121,8 @@ def trace(
 
     def run() -> tuple[EncoderOutput, dict[str, Tensor]]:
         encoded = encoder(batch, with_hidden_states=True, recorder=recorder)
-        asked = [head for head in heads if head != "next_sentence" or pair is not None]
+        known = ("masked_lm",) if pair is None else ("masked_lm", "next_sentence")
+        asked = [head for head in known if head in heads]
         return encoded, {head: runner.network.head_logits(head, encoded, batch) for head in asked}
 
     encoded, logits = runner.one(run)

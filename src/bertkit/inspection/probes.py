@@ -18,7 +18,8 @@ from bertkit.inspection.view import View
 from bertkit.model import Model
 from bertkit.pages import Line, Markup, Reference, line_chart, paragraph, section, table
 
-_EPOCHS, _BATCH_SIZE, _LEARNING_RATE = 10, 256, 3e-3
+_EPOCHS, _LEAST_STEPS, _BATCH_SIZE = 10, 300, 256
+_LEARNING_RATE, _MIXING_RATE = 3e-3, 3e-2
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,14 +175,17 @@ def mixed_probe(
     with torch.no_grad():
         classifier.weight.copy_(torch.randn(classifier.weight.shape, generator=generator) * 0.01)
         classifier.bias.zero_()
-    optimizer = torch.optim.Adam([scales, *classifier.parameters()], lr=_LEARNING_RATE)
-    steps = _EPOCHS * max(1, -(-len(targets) // _BATCH_SIZE))
+    parameters = [{"params": [scales], "lr": _MIXING_RATE}, {"params": list(classifier.parameters())}]
+    optimizer = torch.optim.Adam(parameters, lr=_LEARNING_RATE)
+    num_batches = -(-len(targets) // _BATCH_SIZE)
+    epochs = max(_EPOCHS, -(-_LEAST_STEPS // num_batches))
+    steps = epochs * num_batches
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / steps)
 
     def mixed(rows: Tensor) -> Tensor:
         return rows[0] if len(rows) == 1 else torch.einsum("s,swd->wd", scales.softmax(0), rows)
 
-    for _ in range(_EPOCHS):
+    for _ in range(epochs):
         for rows in torch.randperm(len(targets), generator=generator).split(_BATCH_SIZE):
             loss = nn.functional.cross_entropy(classifier(mixed(train[:, rows])), targets[rows])
             optimizer.zero_grad()

@@ -157,7 +157,7 @@ def inspect_all(model: Model, text: str) -> TeachingView:
     others = own[own != position] if len(own) > 1 else own
     probs = np.stack([layer.attention_probs[:, position] for layer in trace.layers.values()])  # (S, H, L)
     layer, head = np.unravel_index(probs[..., others].max(axis=-1).argmax(), probs.shape[:2])
-    has_lens = bool(model.checkpoint.trained_heads("masked_lm"))
+    has_lens = "masked_lm" in model.checkpoint.trained_heads()
     return TeachingView(
         trace=trace,
         input=inspect_input(model, text),
