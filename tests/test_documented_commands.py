@@ -56,6 +56,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("train.csv", "dev.csv", "test.csv", "eight-each.csv", "few.csv", "texts.csv"):
         Path(name).write_text(table)
     Path("reviews.txt").write_text("a joy\ndull\n")
+    sentence = ("cat\tNOUN\t2\tnsubj", "sat\tVERB\t0\troot", ".\tPUNCT\t2\tpunct")
+    rows = [line.split("\t") for line in sentence]
+    conllu = [f"{n}\t{word}\t_\t{tag}\t_\t_\t{head}\t{name}\t_\t_" for n, (word, tag, head, name) in enumerate(rows, 1)]
+    for name in ("train.conllu", "dev.conllu"):
+        Path(name).write_text("\n".join([*conllu, "", ""]) * 3)
     question = {"id": "1", "question": "Who sat?", "context": "The cat sat on the mat."}
     Path("questions.jsonl").write_text(json.dumps(question) + "\n")
     answers = {"answers": [{"text": "The cat", "answer_start": 0}]}

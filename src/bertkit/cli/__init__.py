@@ -31,6 +31,7 @@ COMMANDS = {  # name -> (file, summary)
     "pairs": ("pairs", "Most similar pairs of the texts of a file."),
     "cluster": ("cluster", "Clusters of similar texts, with names."),
     "evaluate": ("evaluate", "Evaluate a model."),
+    "inspect": ("inspect", "Look inside a model: attention, predictions of layers, heads, probes."),
     "serve": ("serve", "Answer HTTP requests with models."),
     "report": ("report", "Write the report of a training run as one self-contained page."),
     "doctor": ("doctor", "Check this machine and installation; for bug reports."),
