@@ -48,9 +48,13 @@ class FirstTokenClassificationHead(nn.Module):
         self.dropout = nn.Dropout(dropout_prob)
         self.classifier = nn.Linear(config.hidden_size, num_labels)
 
+    def features(self, first_tokens: Tensor) -> Tensor:
+        """(B, D) what the last layer takes, without dropout."""
+        return activate(project(first_tokens, self.dense), "relu")
+
     def forward(self, first_tokens: Tensor) -> Tensor:
         """(B, D) to (B, num_labels) logits."""
-        return project(dropout(activate(project(first_tokens, self.dense), "relu"), self.dropout), self.classifier)
+        return project(dropout(self.features(first_tokens), self.dropout), self.classifier)
 
 
 def _probability(options: HeadOptions, default: float) -> float:

@@ -115,6 +115,7 @@ class _Taken:
             for of_sequence in (owned, encodings.num_tokens_cut, np.ones_like(owned))
         )
         probabilities, was_read = self.task.probabilities(examples, predictions, encodings, logits)
+        windows //= getattr(self.task, "num_vectors", 0) or 1  # the texts of a pair are no windows
         predicted = self.task.predicted(predictions)
         losses = self.task.losses(self.task.truth(examples), predictions)
         self._parts.append((predicted, probabilities, lengths + cut, cut, windows, was_read, losses))
