@@ -47,7 +47,12 @@ def vocabulary_tokens(size: int) -> list[str]:
 
 def write_tokenizer(folder: Path, size: int) -> None:
     """The two small files that a published uncased tokenizer needs."""
-    (folder / "vocab.txt").write_text("".join(token + "\n" for token in vocabulary_tokens(size)), encoding="utf-8")
+    write_vocabulary(folder, vocabulary_tokens(size))
+
+
+def write_vocabulary(folder: Path, tokens: list[str]) -> None:
+    """The same for a vocabulary."""
+    (folder / "vocab.txt").write_text("".join(token + "\n" for token in tokens), encoding="utf-8")
     (folder / "tokenizer_config.json").write_text(
         json.dumps({"do_lower_case": True, "tokenizer_class": "BertTokenizer"})
     )

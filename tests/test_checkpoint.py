@@ -47,14 +47,18 @@ def assert_same_values(found: Model, expected: Model) -> None:
 
 # --- sentence encoders, in both layouts of sentence-transformers ------------------------------------------------------
 
-OLD_FLAGS = ["cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens"]
+OLD_FLAGS = ["cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken"]
 SPELLINGS = {  # ours -> the old layout's and the new layout's
     "cls": ("cls_token", "cls"),
     "mean": ("mean_tokens", "mean"),
     "max": ("max_tokens", "max"),
     "mean-sqrt-len": ("mean_sqrt_len_tokens", "mean_sqrt_len_tokens"),
     "weighted-mean": ("weightedmean_tokens", "weightedmean"),
+    "last": ("lasttoken", "lasttoken"),
 }
+
+
+CHAIN = [{"path": "", "type": "a.Transformer"}, {"path": "1_Pooling", "type": "a.Pooling"}]
 
 
 def sentence_transformer(folder: Path):
@@ -165,13 +169,15 @@ def test_a_pooling_that_the_sentence_layout_cannot_say_is_not_saved(tmp_path: Pa
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
-        ("1_Pooling/config.json", {"pooling_mode": "lasttoken"}, "pools by lasttoken"),
-        ("1_Pooling/config.json", {"pooling_mode": ["mean", "max"]}, "pools by mean, max"),
-        ("1_Pooling/config.json", {"pooling_mode_cls_token": True, "pooling_mode_max_tokens": True}, "cls_token, max"),
-        ("1_Pooling/config.json", {"word_embedding_dimension": 20}, "pools by nothing"),
+        ("1_Pooling/config.json", {"pooling_mode": "median"}, "pools by median"),
+        ("1_Pooling/config.json", {"pooling_mode": ["mean", "median"]}, "pools by mean, median"),
+        ("1_Pooling/config.json", {"pooling_mode_cls_token": True, "pooling_mode_other": 1}, "pools by cls, pooling"),
+        ("1_Pooling/config.json", {"pooling_mode": []}, "pools by nothing"),
         ("1_Pooling/config.json", None, "lacks 1_Pooling/config.json"),
         ("sentence_bert_config.json", {"do_lower_case": True}, "do_lower_case=true"),
         ("modules.json", [{"path": "", "type": "a.Transformer"}, {"path": "1", "type": "a.Dense"}], "mer, Dense"),
+        ("modules.json", [*CHAIN, {"path": "2", "type": "a.LSTM"}], "Pooling, LSTM; supported"),
+        ("config_sentence_transformers.json", {"similarity_fn_name": "maxsim"}, "similarity_fn_name is 'maxsim'"),
         ("modules.json", {"path": ""}, "expected a list"),
     ],
 )  # fmt: skip

@@ -70,6 +70,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     answering.checkpoint.trained = TrainedTask(QuestionAnswering(), Layout(64, "window"))
     for name in ("answers", "MODEL"):
         answering.save(name)
+    our_model("sequence_classification", 3, 1, **SHAPE).save("cross-encoder/ms-marco-MiniLM-L6-v2")
     classifier = model_of(SequenceClassification(("blame", "praise")))
     for name in ("praise", "praise-seed-1", "praise-seed-2", "praise-500", "praise-1000", "my-classifier"):
         classifier.save(name)

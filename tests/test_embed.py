@@ -111,7 +111,7 @@ def sentence_transformer(model: Model, folder: Path, **sentence):
     return SentenceTransformer(str(folder), device="cpu")
 
 
-@pytest.mark.parametrize("pooling", [pooling for pooling in POOLINGS if pooling != "pooler"])
+@pytest.mark.parametrize("pooling", [pooling for pooling in POOLINGS if pooling not in ("pooler", "last")])
 def test_a_prompt_that_is_not_pooled(tiny: Model, tmp_path: Path, pooling: str) -> None:
     prompt = "a red dog: "
     reference = sentence_transformer(tiny, tmp_path / "model", pooling=pooling, include_prompt=False)
@@ -147,6 +147,8 @@ def pooled_by_numpy(tokens: np.ndarray, pooling: str) -> np.ndarray:
             return tokens.mean(0)
         case "cls":
             return tokens[0]
+        case "last":
+            return tokens[-1]
         case "max":
             return tokens.max(0)
         case "mean-sqrt-len":
@@ -212,15 +214,16 @@ def test_windows_pool_every_token_once(tiny: Model, pooling: str, layers: str, s
     options = {"max_length": 11, "stride": stride, "on_long": "window"}
     expected = []
     for text in texts:
-        owned_tokens, firsts, poolers = [], [], []
+        owned_tokens, firsts, lasts, poolers = [], [], [], []
         for window in tiny.tokenizer.encode_batch([text], **options):
             states, pooler = hidden_states(tiny, window)
             chosen = layers_by_numpy(states, layers)
             owned_tokens.append(chosen[slice(*window.owned)])
             firsts.append(chosen[0])
+            lasts.append(chosen[-1])
             poolers.append(pooler)
-        if pooling in ("cls", "pooler"):
-            expected.append(np.mean(firsts if pooling == "cls" else poolers, axis=0))
+        if pooling in ("cls", "last", "pooler"):
+            expected.append(np.mean({"cls": firsts, "last": lasts, "pooler": poolers}[pooling], axis=0))
         else:
             expected.append(pooled_by_numpy(np.concatenate(owned_tokens), pooling))
             assert sum(map(len, owned_tokens)) == len(tiny.tokenizer.encode(text))

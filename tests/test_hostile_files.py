@@ -285,9 +285,9 @@ def test_a_missing_tensor(folder: Path) -> None:
 
 def test_an_unexpected_tensor_is_refused_unless_named(folder: Path) -> None:
     edit_tensors(folder, lambda tensors: tensors.update({"bert.adapter.weight": torch.ones(2)}))
-    refused(folder, "no place for: bert.adapter.weight; pass ignore_tensors")
-    refused(folder, "no place for: bert.adapter.weight", heads=["masked_lm"])
-    refused(folder, "no place for: bert.adapter.weight", heads=[])
+    refused(folder, "lacks: bert.adapter.weight; pass ignore_tensors")
+    refused(folder, "lacks: bert.adapter.weight", heads=["masked_lm"])
+    refused(folder, "lacks: bert.adapter.weight", heads=[])
     bertkit.load(folder, ignore_tensors=["bert.adapter.weight"])
 
 
@@ -295,7 +295,7 @@ def test_more_layers_stored_than_configured_or_fewer(folder: Path) -> None:
     edit_json(folder / "config.json", num_hidden_layers=2)
     refused(folder, "lacks .*bert.encoder.layer.1|lacks .* announces more layers than it holds")
     edit_json(folder / "config.json", num_hidden_layers=0)
-    refused(folder, "no place for: bert.encoder.layer.0.*and 11 more")
+    refused(folder, "lacks: bert.encoder.layer.0.*and 11 more")
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ TESTS = Path(__file__).parent
 MARKED = {file.name for file in TESTS.glob("test_*.py") if "@pytest.mark.every_processor\n" in file.read_text()}
 KERNELS = {"test_kernels.py", "test_modern_kernels.py", "test_training_kernels.py"}
 TOKENIZER = {"test_tokenizer_engine.py", "test_tokenizer_exact.py"}
-MODELS = {"test_model_exact.py", "test_modern_exact.py"}
+MODELS = {"test_exact.py", "test_modern_exact.py"}
 
 
 class Processor(NamedTuple):

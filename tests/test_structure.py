@@ -35,13 +35,16 @@ ROOMS = [  # each imports only rooms above it
     "training",
     "inference",
     "neighbors",
+    "clusters",
     "pages",
     "model",
     "evidence",
+    "search",
     "reports",
     "pretraining",
     "finetuning",
     "estimators",
+    "serving",
     "cli",
 ]
 FILES = sorted(SOURCE.rglob("*.py"))

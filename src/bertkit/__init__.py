@@ -13,6 +13,7 @@ _HOMES = {
     "BertConfig": "bertkit.transformer",
     "BertkitError": "bertkit.errors",
     "ChoiceQuestion": "bertkit.tasks",
+    "ClusterOptions": "bertkit.clusters",
     "EmbedOptions": "bertkit.inference",
     "EmbedReport": "bertkit.inference",
     "Encoding": "bertkit.tokenizer",
@@ -35,8 +36,10 @@ _HOMES = {
     "Tokenizer": "bertkit.tokenizer",
     "Vocabulary": "bertkit.tokenizer",
     "collate": "bertkit.batch",
+    "find_clusters": "bertkit.clusters",
     "gather_evidence": "bertkit.evidence",
     "load": "bertkit.model",
+    "top_pairs": "bertkit.neighbors",
     "train_vocabulary": "bertkit.tokenizer",
     "write_evidence_report": "bertkit.reports.evidence",
 }
@@ -47,6 +50,7 @@ __all__ = [
     "BertConfig",
     "BertkitError",
     "ChoiceQuestion",
+    "ClusterOptions",
     "EmbedOptions",
     "EmbedReport",
     "Encoding",
@@ -69,14 +73,17 @@ __all__ = [
     "Vocabulary",
     "__version__",
     "collate",
+    "find_clusters",
     "gather_evidence",
     "load",
+    "top_pairs",
     "train_vocabulary",
     "write_evidence_report",
 ]
 
 if TYPE_CHECKING:
     from bertkit.batch import Batch, collate
+    from bertkit.clusters import ClusterOptions, find_clusters
     from bertkit.errors import BertkitError
     from bertkit.estimators import (
         Features,
@@ -92,6 +99,7 @@ if TYPE_CHECKING:
     from bertkit.heads import HEADS
     from bertkit.inference import EmbedOptions, EmbedReport
     from bertkit.model import Model, load
+    from bertkit.neighbors import top_pairs
     from bertkit.reports.evidence import write_evidence_report
     from bertkit.tasks import ChoiceQuestion, Question, TaggedText, TextExample
     from bertkit.tokenizer import Encoding, Tokenizer, Vocabulary, train_vocabulary

@@ -40,6 +40,10 @@ class MissingHeadError(CheckpointError):
     """The model lacks the head this task needs, or has one whose weights were never trained."""
 
 
+class StoreError(BertkitError):
+    """A vector store that is missing, damaged, written by another process, or on a full disk."""
+
+
 class DependencyError(BertkitError, ImportError):
     """An optional dependency that is not installed."""
 

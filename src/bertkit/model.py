@@ -22,6 +22,7 @@ from bertkit.inference import (
     EmbedReport,
     FilledMask,
     PredictReport,
+    RankedText,
     Runner,
     embed,
     embed_stream,
@@ -31,6 +32,8 @@ from bertkit.inference import (
     predict,
     predict_stream,
     pseudo_log_likelihood,
+    rank,
+    score_pairs,
     token_log_probs,
 )
 from bertkit.inference.auto_precision import choose_precision
@@ -38,7 +41,7 @@ from bertkit.inference.predict import Decode
 from bertkit.inference.pseudo_likelihood import Method
 from bertkit.locate import locate
 from bertkit.tokenizer import Tokenizer
-from bertkit.tokenizer.layout import OnLong
+from bertkit.tokenizer.layout import Layout, OnLong
 from bertkit.transformer import Encoder, EncoderConfig, PreparedEncoder
 from bertkit.vocabulary_extension import extend_embeddings, extend_vocabulary
 
@@ -256,6 +259,45 @@ class Model:
         self.require_trained("pooler")
         return next_sentence_probability(self._runner, text, following, on_long=on_long)
 
+    def score_pairs(
+        self, queries: str | Sequence[str], texts: str | Sequence[str], *, on_long: OnLong = "truncate"
+    ) -> np.ndarray:
+        """The score of each pair of a query and a text, by the cross-encoder's activation: sigmoid for one label,
+        unless its folder names another.
+
+        Args:
+            queries, texts: as many of each; or one query for all texts.
+
+        Returns:
+            (N,) float32; (N, num_labels) of a model with several labels.
+
+        Raises:
+            OverLengthError: a pair is too long under ``on_long="error"``.
+            UsageError: queries and texts of unequal number, or ``on_long="window"``.
+        """
+        self._require_classifier()
+        return score_pairs(self._runner, self.checkpoint.score_activation, queries, texts, on_long=on_long)
+
+    def rank(
+        self, query: str, texts: Sequence[str], *, top_k: int | None = None, on_long: OnLong = "truncate"
+    ) -> list[RankedText]:
+        """The texts by their `score_pairs` with a query, best first; of equal scores the one given first.
+
+        Args:
+            top_k: how many; None: all.
+
+        Raises:
+            OverLengthError: a pair is too long under ``on_long="error"``.
+            UsageError: a model with several labels.
+        """
+        self._require_classifier()
+        return rank(self._runner, self.checkpoint.score_activation, query, texts, top_k=top_k, on_long=on_long)
+
+    def _require_classifier(self) -> None:
+        self.require_trained("sequence_classification")
+        if self.network.architecture.reads_pooler("sequence_classification", self.config):
+            self.require_trained("pooler")
+
     @overload
     def pseudo_log_likelihood(self, texts: str, *, method: Method = "plain", progress: bool | None = None) -> float: ...
     @overload
@@ -310,14 +352,17 @@ class Model:
         *,
         report: PredictReport,
         decode: Decode | None = None,
+        on_long: OnLong | None = None,
         progress: bool | None = None,
     ) -> Iterator[tuple[list[Any], list[Any]]]:
         """The same in bounded memory: yields some thousand examples and their predictions, in order; ``decode`` makes
-        predictions of logits in place of the task."""
+        predictions of logits in place of the task, and ``on_long`` is another policy than the model was trained with.
+        """
         trained = self._trained_for_use()
-        return predict_stream(
-            self._runner, trained.task, examples, trained.layout, report, decode=decode, progress=progress
-        )
+        layout = trained.layout
+        if on_long is not None and on_long != layout.on_long:
+            layout = Layout(layout.max_length, on_long)
+        return predict_stream(self._runner, trained.task, examples, layout, report, decode=decode, progress=progress)
 
     def evaluate(self, examples: Iterable[Any], *, report: PredictReport | None = None) -> dict[str, float]:
         """The metrics of the model's task over labeled examples: pairs (input, label) of what `predict` accepts and its

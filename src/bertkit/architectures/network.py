@@ -1,15 +1,16 @@
 """The encoder with its heads: every kind of model."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertkit.architectures.architecture import Architecture, HeadOptions
 from bertkit.architectures.registry import architecture_of
 from bertkit.batch import Batch
 from bertkit.errors import MissingHeadError, UsageError
-from bertkit.heads import HEADS, VectorClassificationHead
+from bertkit.heads import HEADS, Projection, ProjectionLayer, VectorClassificationHead, poolings_of
 from bertkit.heads.pooling import sequence_vectors
 from bertkit.transformer import Encoder, EncoderConfig, EncoderOutput, Recorder
 
@@ -23,7 +24,8 @@ class NetworkOutput:
     # masked_lm (P, vocab_size), next_sentence (B, 2), sequence_classification (B, num_labels),
     # token_classification (T, num_labels), question_answering (T, 2), multiple_choice (B / num_choices, num_choices),
     # vector_classification (B, num_labels), for pairs (B / 2, num_labels)
-    vectors: Tensor | None = None  # (B, D) of length 1, which the vector classification head takes
+    vectors: Tensor | None = None  # (B, D) of length 1, which the vector classification head takes; or with
+    # ``with_vectors`` the sentence vectors
 
 
 class Network(nn.Module):
@@ -35,11 +37,14 @@ class Network(nn.Module):
             Architectures without a pooler never hold one.
         num_labels: outputs of a head of HEADS_WITH_LABELS.
         classifier_dropout: dropout before a classifier in training; None: the default of the architecture.
-        pooling: how the vectors are made that the vector_classification head takes.
-        num_vectors: how many of them it takes: 1 for texts, 2 for pairs.
+        pooling: how sentence vectors are made, and those that the vector_classification head takes.
+        projection: the layers from pooled hidden states to sentence vectors.
+        normalize: True if sentence vectors are scaled to length 1.
+        num_vectors: how many of them that head takes: 1 for texts, 2 for pairs.
 
     Raises:
-        UsageError: an unknown head, one that the architecture lacks, or one that needs the pooler without one.
+        UsageError: an unknown head, one that the architecture lacks, or one that needs the pooler without one; a
+            projection that does not fit the pooled hidden states.
     """
 
     def __init__(
@@ -51,6 +56,8 @@ class Network(nn.Module):
         num_labels: int = 2,
         classifier_dropout: float | None = None,
         pooling: str = "mean",
+        projection: Sequence[ProjectionLayer] = (),
+        normalize: bool = False,
         num_vectors: int = 1,
     ) -> None:
         super().__init__()
@@ -65,6 +72,13 @@ class Network(nn.Module):
         self.encoder: Encoder = record.encoder(config, with_pooler=_has_pooler(record, config, heads, with_pooler))
         options = HeadOptions(num_labels, classifier_dropout, pooling, num_vectors)
         self.heads = nn.ModuleDict({head: record.heads[head].build(config, options) for head in heads})
+        if projection and "vector_classification" in heads:
+            raise UsageError(
+                "few-shot classification reads pooled hidden states, and this model has layers after the pooling: "
+                "choose a sentence encoder of Transformer, Pooling and Normalize"
+            )
+        self.pooling, self.normalize = pooling, normalize
+        self.projection = Projection(projection, config.hidden_size * len(poolings_of(pooling)))
 
     @property
     def architecture(self) -> Architecture:
@@ -78,6 +92,7 @@ class Network(nn.Module):
         num_choices: int = 1,
         masked_positions: Tensor | None = None,
         with_hidden_states: bool = False,
+        with_vectors: bool = False,
         recorder: Recorder | None = None,
     ) -> NetworkOutput:
         """Encode a Batch and apply every head.
@@ -85,6 +100,7 @@ class Network(nn.Module):
         Args:
             num_choices: choices of each question, for the multiple choice head; those of a question are adjacent.
             masked_positions: (P,) positions in the packed row that the masked LM head predicts; None: all.
+            with_vectors: compute the sentence vectors.
             recorder: gets attention and the contributions of every layer.
 
         Raises:
@@ -96,7 +112,14 @@ class Network(nn.Module):
         vectors = [
             head.vectors(encoded, batch) for head in self.heads.values() if isinstance(head, VectorClassificationHead)
         ]
+        if with_vectors:
+            vectors = [self.sentence_vectors(encoded, batch)]
         return NetworkOutput(encoded, logits, vectors[0] if vectors else None)
+
+    def sentence_vectors(self, encoded: EncoderOutput, batch: Batch) -> Tensor:
+        """(B, ``projection.width``): the vector of each sequence as the checkpoint says, from the last layer."""
+        vectors = self.projection(sequence_vectors(self.pooling, encoded, batch))
+        return F.normalize(vectors, dim=-1) if self.normalize else vectors
 
     def head_logits(
         self,

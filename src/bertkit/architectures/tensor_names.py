@@ -4,6 +4,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+PROJECTION = "projection."
+"""How the names of the parameters begin that are between pooled hidden states and sentence vectors."""
+
 
 @dataclass(frozen=True)
 class TensorNames:
@@ -29,12 +32,16 @@ class TensorNames:
     def published(self, name: str) -> str:
         """The published name of a parameter of `Network`, as in a model with heads (the encoder's have the prefix).
 
+        Those of the projection have no other name; their files are in the folders of their layers.
+
         >>> from bertkit.architectures import ARCHITECTURES
         >>> ARCHITECTURES["bert"].names.published("encoder.layers.3.attention.query.weight")
         'bert.encoder.layer.3.attention.self.query.weight'
         >>> ARCHITECTURES["modernbert"].names.published("encoder.layers.3.attention.query_key_value.weight")
         'model.layers.3.attn.Wqkv.weight'
         """
+        if name.startswith(PROJECTION):
+            return name
         for pattern, replacement in self.rules:
             if re.match(pattern, name):
                 return re.sub(pattern, replacement, name, count=1)

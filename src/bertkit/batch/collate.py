@@ -1,16 +1,27 @@
 """Encodings to one packed Batch."""
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 import torch
 
 from bertkit.batch.batch import Batch
 from bertkit.errors import UsageError
-from bertkit.tokenizer import Encoding, Encodings
+from bertkit.tokenizer import Encodings
 
 
-def collate(encodings: Encodings | Sequence[Encoding]) -> Batch:
+class TokenSequence(Protocol):
+    """What a batch keeps of a sequence; an Encoding is one."""
+
+    @property
+    def input_ids(self) -> np.ndarray: ...
+    @property
+    def token_type_ids(self) -> np.ndarray: ...
+    def __len__(self) -> int: ...
+
+
+def collate(encodings: Encodings | Sequence[TokenSequence]) -> Batch:
     """Lay sequences end to end, in their order; Encodings lie so already.
 
     Raises:

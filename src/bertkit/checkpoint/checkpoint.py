@@ -53,6 +53,7 @@ class Checkpoint:
     sentence: SentenceSettings | None = None  # None: not published as a sentence encoder
     label_names: tuple[str, ...] | None = None  # in id order
     problem_type: str | None = None
+    score_activation: str | None = None  # of a cross-encoder, a name from OUTPUT_ACTIVATIONS; None: not named
     trained: TrainedTask | None = None
     provenance: dict[str, Provenance] = field(default_factory=dict)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.architectures import ARCHITECTURES, Architecture, architecture_of
+from bertkit.checkpoint.sentence import activation_path, read_activation
 from bertkit.errors import CheckpointError, UsageError
 from bertkit.files.json_files import member, read_json
 from bertkit.transformer import EncoderConfig
@@ -32,7 +33,7 @@ _IGNORED_KEYS = frozenset(  # keys that do not change the encoder's numbers
     diversity_penalty temperature top_k top_p typical_p repetition_penalty length_penalty no_repeat_ngram_size
     encoder_no_repeat_ngram_size bad_words_ids num_return_sequences return_dict_in_generate output_scores
     forced_bos_token_id forced_eos_token_id remove_invalid_values exponential_decay_length_penalty suppress_tokens
-    begin_suppress_tokens sentence_transformers model_type
+    begin_suppress_tokens sentence_transformers sbert_ce_default_activation_function model_type
     """.split()
 )
 
@@ -50,6 +51,7 @@ class PublishedConfig:
     label_names: tuple[str, ...] | None = None  # in id order
     problem_type: str | None = None  # "regression", "single_label_classification", "multi_label_classification"
     classifier_dropout: float | None = None
+    score_activation: str | None = None  # of a cross-encoder: the name of one of torch's classes
 
 
 def read_config(directory: Path, ignore_keys: Collection[str] = ()) -> PublishedConfig:
@@ -99,6 +101,7 @@ def read_config(directory: Path, ignore_keys: Collection[str] = ()) -> Published
         label_names=_label_names(content, path),
         problem_type=member(content, "problem_type", str, path),
         classifier_dropout=member(content, "classifier_dropout", float, path),
+        score_activation=_score_activation(content, path),
     )
 
 
@@ -124,7 +127,17 @@ def config_json(config: PublishedConfig, special_ids: dict[str, int | None]) -> 
         content["problem_type"] = config.problem_type
     if config.classifier_dropout is not None:
         content["classifier_dropout"] = config.classifier_dropout
+    if config.score_activation is not None:
+        content["sentence_transformers"] = {"activation_fn": activation_path(config.score_activation)}
     return content
+
+
+def _score_activation(content: dict[str, Any], path: Path) -> str | None:
+    """As sentence-transformers 4 and later write it, or versions before."""
+    named = member(content, "sentence_transformers", dict, path, {})
+    if "activation_fn" not in named:
+        named = {"activation_fn": content.get("sbert_ce_default_activation_function")}
+    return read_activation(named, path)
 
 
 def _keys(record: Architecture) -> dict[str, str]:

@@ -2,19 +2,26 @@
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from bertkit.architectures import Architecture, Network, architecture_of, initialize
-from bertkit.architectures.tensor_names import TensorNames, module_of
+from bertkit.architectures.tensor_names import PROJECTION, TensorNames, module_of
 from bertkit.checkpoint.checkpoint import Checkpoint, Provenance
 from bertkit.checkpoint.config_file import PublishedConfig, read_config
-from bertkit.checkpoint.sentence import SentenceSettings, read_sentence_settings
+from bertkit.checkpoint.sentence import (
+    SentenceSettings,
+    projection_tensors,
+    read_activation,
+    read_sentence_settings,
+)
 from bertkit.checkpoint.trained_task import read_task
 from bertkit.checkpoint.weights import StoredTensor, read_tensors, stored_tensors
 from bertkit.errors import CheckpointError, MissingHeadError, UsageError
 from bertkit.files.json_files import member, read_json
-from bertkit.heads import HEADS, HEADS_WITH_LABELS
+from bertkit.heads import HEADS, HEADS_WITH_LABELS, OUTPUT_ACTIVATIONS, poolings_of
+from bertkit.heads.projection import output_width
 from bertkit.locate import transformer_folder
 from bertkit.tokenizer import Tokenizer
 
@@ -93,17 +100,18 @@ def open_checkpoint(
             with_pooler=has_pooler,
             num_labels=len(label_names) if label_names else 2,
             classifier_dropout=config.classifier_dropout,
-            pooling=(settings or SentenceSettings()).pooling,
+            **_sentence_arguments(settings or SentenceSettings(), directory, config.transformer.hidden_size),
             num_vectors=num_vectors if "vector_classification" in new else _num_vectors(stored, names, config),
         )
     provenance = _initialize_new(network, names, new, seed)
     provenance |= _load(network, stored, names, new, set(new) - set(stored_heads), dtype, folder)
+    provenance |= _load_projection(network, directory, dtype)
     unexpected = stored.keys() - provenance.keys() - names.buffers - names.tied.keys() - set(ignore_tensors)
     if set(stored_heads) - set(heads) or set(stored_heads) & set(new):  # the caller said which heads to leave out
         unexpected = {name for name in unexpected if not name.startswith(names.head_parts)}
     if unexpected:
         raise CheckpointError(
-            f"{folder} holds tensors that this model has no place for: {_some(unexpected)}; pass ignore_tensors=[...] "
+            f"{folder} holds tensors that this model lacks: {_some(unexpected)}; pass ignore_tensors=[...] "
             "to leave them out"
         )
     tokenizer = Tokenizer.load(folder)
@@ -119,6 +127,7 @@ def open_checkpoint(
         sentence=settings,
         label_names=tuple(label_names) if label_names else None,
         problem_type=config.problem_type,
+        score_activation=_score_activation(directory, config),
         trained=read_task(
             folder,
             [head for head in heads if head not in new],
@@ -186,9 +195,9 @@ def _label_names(
 
 
 def _num_vectors(stored: dict[str, StoredTensor], names: TensorNames, config: PublishedConfig) -> int:
-    """Sentence vectors that the stored head over them takes, by its width."""
+    """Sentence vectors that the stored head over them takes, by its width: that of pairs is odd."""
     weight = stored.get(names.signature_tensors["vector_classification"])
-    return 1 if weight is None or weight.shape[-1:] == (config.transformer.hidden_size,) else 2
+    return 1 if weight is None or not sum(weight.shape[-1:]) % config.transformer.hidden_size else 2
 
 
 def _initialize_new(network: Network, names: TensorNames, new: Collection[str], seed: int) -> dict[str, Provenance]:
@@ -213,7 +222,8 @@ def _load(
 ) -> dict[str, Provenance]:
     """Assign stored values to every parameter but those of new parts, and to the layers that new heads share."""
     of_new, of_not_stored = (tuple(f"{module_of(part)}." for part in parts) for parts in (new, not_stored))
-    published = {name: names.published(name) for name, _ in network.named_parameters()}
+    parameters = {name: parameter for name, parameter in network.named_parameters() if not name.startswith(PROJECTION)}
+    published = {name: names.published(name) for name in parameters}
     taken_over = {
         name
         for name, stored_name in published.items()
@@ -221,7 +231,7 @@ def _load(
     }
     wanted = {
         published[name]: (name, parameter)
-        for name, parameter in network.named_parameters()
+        for name, parameter in parameters.items()
         if not name.startswith(of_new) or name in taken_over
     }
     if missing := wanted.keys() - stored.keys():
@@ -246,6 +256,56 @@ def _load(
     state = {ours: values[stored[name].name].to(dtype) for name, (ours, _) in wanted.items()}
     network.load_state_dict(state, strict=False, assign=True)
     return {name: Provenance("loaded", stored[name].file.name) for name in wanted}
+
+
+def _sentence_arguments(settings: SentenceSettings, directory: Path, hidden_size: int) -> dict[str, Any]:
+    """The arguments of `Network` for these settings.
+
+    Raises:
+        CheckpointError: layers whose widths do not fit.
+    """
+    try:
+        output_width(settings.layers, hidden_size * len(poolings_of(settings.pooling)))
+    except UsageError as error:
+        raise CheckpointError(f"{directory / 'modules.json'}: {error}") from None
+    return {"pooling": settings.pooling, "projection": settings.layers, "normalize": settings.normalize}
+
+
+def _load_projection(network: Network, directory: Path, dtype: torch.dtype) -> dict[str, Provenance]:
+    """Assign the stored values of the layers after Pooling."""
+    expected = dict(network.projection.named_parameters())
+    if not expected:
+        return {}
+    stored = projection_tensors(directory)
+    if stored.keys() != expected.keys():
+        raise CheckpointError(
+            f"{directory}: the layers after Pooling hold the tensors {_some(stored.keys())}; expected "
+            f"{_some(expected.keys())}"
+        )
+    for name, parameter in expected.items():
+        if stored[name].shape != tuple(parameter.shape):
+            raise CheckpointError(
+                f"{stored[name].file}: {stored[name].name} is stored as {list(stored[name].shape)}, its config asks "
+                f"for {list(parameter.shape)}"
+            )
+    values = {}
+    for name, tensor in stored.items():
+        values[name] = read_tensors([tensor])[tensor.name].to(dtype)
+    network.projection.load_state_dict(values, assign=True)
+    return {
+        f"{PROJECTION}{name}": Provenance("loaded", str(stored[name].file.relative_to(directory))) for name in values
+    }
+
+
+def _score_activation(directory: Path, config: PublishedConfig) -> str | None:
+    """The activation of a cross-encoder's scores, in any of the files where sentence-transformers writes it."""
+    path = directory / "config_sentence_transformers.json"
+    name = read_activation(read_json(path) or {}, path) or config.score_activation
+    if name is not None and name not in OUTPUT_ACTIVATIONS:
+        raise CheckpointError(
+            f"{directory} has scores with the activation {name}: supported are {', '.join(OUTPUT_ACTIVATIONS)}"
+        )
+    return name
 
 
 def _with_history(provenance: dict[str, Provenance], folder: Path) -> dict[str, Provenance]:

@@ -8,6 +8,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
+from bertkit.architectures.tensor_names import PROJECTION
 from bertkit.checkpoint.checkpoint import Checkpoint
 from bertkit.checkpoint.config_file import PublishedConfig, config_json
 from bertkit.checkpoint.sentence import write_sentence_settings
@@ -49,6 +50,7 @@ def save_checkpoint(
         label_names=checkpoint.label_names if has_labels else None,
         problem_type=checkpoint.problem_type,
         classifier_dropout=network.classifier_dropout,
+        score_activation=checkpoint.score_activation,
     )
     vocabulary = checkpoint.tokenizer.vocabulary
     special_ids = {
@@ -56,7 +58,9 @@ def save_checkpoint(
         for name, token in asdict(vocabulary.special).items()
     }
     values = dict(network.named_parameters()) if parameters is None else parameters
-    tensors = {record.names.published(name): value.detach().cpu().contiguous() for name, value in values.items()}
+    stored = {name: value.detach().cpu().contiguous() for name, value in values.items()}
+    projection = {name.removeprefix(PROJECTION): value for name, value in stored.items() if name.startswith(PROJECTION)}
+    tensors = {record.names.published(name): stored[name] for name in stored if not name.startswith(PROJECTION)}
     if not heads:  # an encoder alone is stored without the prefix
         tensors = {name.removeprefix(record.names.prefix): value for name, value in tensors.items()}
     try:
@@ -65,7 +69,7 @@ def save_checkpoint(
             save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
             checkpoint.tokenizer.save(folder)
             if checkpoint.sentence is not None:
-                write_sentence_settings(folder, checkpoint.sentence, network.config.hidden_size)
+                write_sentence_settings(folder, checkpoint.sentence, network.config.hidden_size, projection)
             provenance = {name: asdict(origin) for name, origin in sorted(checkpoint.provenance.items())}
             content = {"provenance": provenance}
             if checkpoint.trained is not None:

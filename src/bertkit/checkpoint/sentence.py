@@ -1,102 +1,248 @@
-"""The settings of a sentence encoder: the sentence-transformers layout, old and new spelling."""
+"""The settings of a sentence encoder: the sentence-transformers layout of versions 2 to 6."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from bertkit.errors import CheckpointError
+from safetensors.torch import save_file
+from torch import Tensor
+
+from bertkit.checkpoint.weights import StoredTensor, stored_tensors
+from bertkit.errors import CheckpointError, UsageError
 from bertkit.files.json_files import member, read_json, write_json
+from bertkit.heads import DenseLayer, NormLayer, ProjectionLayer, UnitLength
 from bertkit.locate import sentence_modules
 
-_POOLINGS = {  # published spelling -> ours; flags of the old layout are "pooling_mode_" + the first spelling
-    "mean_tokens": "mean",
-    "cls_token": "cls",
-    "max_tokens": "max",
-    "mean_sqrt_len_tokens": "mean-sqrt-len",
-    "weightedmean_tokens": "weighted-mean",
-    "mean": "mean",
+_POOLINGS = {  # the spelling of version 6 -> ours, in the order in which several are put together
     "cls": "cls",
     "max": "max",
+    "mean": "mean",
+    "mean_sqrt_len_tokens": "mean-sqrt-len",
     "weightedmean": "weighted-mean",
+    "lasttoken": "last",
 }
+_FLAGS = {  # of versions 2 to 5, "pooling_mode_" + this -> the spelling of version 6
+    "cls_token": "cls",
+    "max_tokens": "max",
+    "mean_tokens": "mean",
+    "mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "weightedmean_tokens": "weightedmean",
+    "lasttoken": "lasttoken",
+}
+_SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
+_LIMITS = ("sentence_bert_config.json", "sentence_distilbert_config.json")
+_MODULE_NAMES = {DenseLayer: "Dense", NormLayer: "LayerNorm", UnitLength: "Normalize"}
+_VECTOR = "sentence_embedding"  # what every module after Pooling takes and gives
+
+Similarity = Literal["cosine", "dot", "euclidean", "manhattan"]
 
 
 @dataclass(frozen=True)
 class SentenceSettings:
     """How a published sentence encoder turns hidden states into a vector."""
 
-    pooling: str = "mean"  # a name from POOLINGS
+    pooling: str = "mean"  # names from POOLINGS, several with "+" between them
     normalize: bool = False  # scale vectors to length 1
     max_seq_length: int | None = None  # tokens, special tokens included; longer texts are cut there
     prompts: dict[str, str] = field(default_factory=dict)  # name -> text put before the input
     default_prompt_name: str | None = None  # the prompt used when none is asked for
     include_prompt: bool = True  # whether the prompt's own tokens are pooled
+    layers: tuple[ProjectionLayer, ...] = ()  # between pooling and normalization
+    similarity: Similarity = "cosine"  # by which its publishers compare vectors
+
+
+def is_sentence_encoder(directory: Path) -> bool:
+    """True if the folder is published as one: a cross-encoder of version 6 has a modules.json too, of one module."""
+    kinds = [module["kind"] for module in sentence_modules(directory)]
+    return bool(kinds) and kinds != ["Transformer"]
 
 
 def read_sentence_settings(directory: Path) -> SentenceSettings | None:
-    """The settings that ``modules.json`` and its neighbors state; None where there is no modules.json.
+    """The settings that ``modules.json`` and its neighbors state; None where they state no sentence encoder.
 
     Raises:
         CheckpointError: a module or a pooling that is not supported.
     """
-    modules = sentence_modules(directory)
-    if not modules:
+    if not is_sentence_encoder(directory):
         return None
+    modules = sentence_modules(directory)
     kinds = [module["kind"] for module in modules]
-    if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
+    after = {"Dense", "LayerNorm", "Normalize"}
+    if kinds[:2] != ["Transformer", "Pooling"] or not set(kinds[2:]) <= after:
         raise CheckpointError(
             f"{directory / 'modules.json'} lists the modules {', '.join(kinds)}; supported: Transformer, Pooling and "
-            "optionally Normalize"
+            f"any of {', '.join(sorted(after))}"
         )
-    transformer = directory / modules[0]["path"]
-    pooling = read_json(directory / modules[1]["path"] / "config.json")
+    content = read_json(directory / "config_sentence_transformers.json") or {}
+    kind = member(content, "model_type", str, directory, "SentenceTransformer")
+    if kind != "SentenceTransformer":
+        raise CheckpointError(f"{directory} is a {kind} of sentence-transformers with a Pooling module: not supported")
+    transformer, pooling_path = directory / modules[0]["path"], directory / modules[1]["path"]
+    pooling = read_json(pooling_path / "config.json")
     if pooling is None:
         raise CheckpointError(f"{directory} lacks {modules[1]['path']}/config.json, which modules.json names")
-    limits = read_json(transformer / "sentence_bert_config.json") or {}
+    limits_path, limits = next(
+        ((transformer / name, limits) for name in _LIMITS if (limits := read_json(transformer / name)) is not None),
+        (transformer, {}),
+    )
     if limits.get("do_lower_case"):
-        raise CheckpointError(f"{transformer / 'sentence_bert_config.json'} has do_lower_case=true: not supported")
-    prompts = read_json(directory / "config_sentence_transformers.json") or {}
+        raise CheckpointError(f"{limits_path} has do_lower_case=true: not supported")
+    normalize = kinds[-1] == "Normalize"
+    layers = [_layer(module["kind"], directory / module["path"]) for module in modules[2 : len(modules) - normalize]]
     return SentenceSettings(
         pooling=_pooling(pooling, directory),
-        normalize="Normalize" in kinds,
+        normalize=normalize,
         max_seq_length=_max_seq_length(limits, transformer),
-        prompts=_prompts(prompts, directory),
-        default_prompt_name=member(prompts, "default_prompt_name", str, directory),
+        prompts=_prompts(content, directory),
+        default_prompt_name=member(content, "default_prompt_name", str, directory),
         include_prompt=member(pooling, "include_prompt", bool, directory, True),
+        layers=tuple(layers),
+        similarity=_similarity(content, directory),
     )
 
 
-def write_sentence_settings(directory: Path, settings: SentenceSettings, hidden_size: int) -> None:
-    """Write ``modules.json``, ``1_Pooling``, ``sentence_bert_config.json`` and the prompts as their readers expect."""
-    if settings.pooling == "pooler":
+def projection_tensors(directory: Path) -> dict[str, StoredTensor]:
+    """The stored weights of the layers after Pooling, by the names that `Projection` gives them.
+
+    Raises:
+        CheckpointError: a layer without safetensors weights.
+    """
+    tensors = {}
+    for number, module in enumerate(sentence_modules(directory)[2:]):
+        if module["kind"] in ("Dense", "LayerNorm"):
+            for name, tensor in stored_tensors(directory / module["path"]).items():
+                tensors[f"{number}.{name}"] = tensor
+    return tensors
+
+
+def write_sentence_settings(
+    directory: Path, settings: SentenceSettings, hidden_size: int, projection: Mapping[str, Tensor]
+) -> None:
+    """Write ``modules.json``, the folders of the modules, ``sentence_bert_config.json`` and the prompts as their
+    readers expect.
+
+    Args:
+        projection: the weights of ``settings.layers``, by the names that `Projection` gives them.
+    """
+    if "pooler" in settings.pooling:
         raise CheckpointError(
             "the sentence-transformers layout has no word for pooling='pooler': choose another to save"
         )
-    kinds = ["Transformer", "Pooling"] + ["Normalize"] * settings.normalize
-    paths = ["", "1_Pooling", "2_Normalize"]
+    after = [_MODULE_NAMES[type(layer)] for layer in settings.layers] + ["Normalize"] * settings.normalize
+    kinds = ["Transformer", "Pooling", *after]
+    paths = ["", *(f"{number}_{kind}" for number, kind in enumerate(kinds[1:], start=1))]
     modules = [
         {"idx": index, "name": str(index), "path": paths[index], "type": f"sentence_transformers.models.{kind}"}
         for index, kind in enumerate(kinds)
     ]
     write_json(directory / "modules.json", modules)
-    for path in paths[1 : len(kinds)]:
+    for path in paths[1:]:
         (directory / path).mkdir()
-    flags = {published: ours for published, ours in _POOLINGS.items() if "token" in published}
-    write_json(
-        directory / "1_Pooling" / "config.json",
-        {
-            "word_embedding_dimension": hidden_size,
-            **{f"pooling_mode_{published}": ours == settings.pooling for published, ours in flags.items()},
-            "include_prompt": settings.include_prompt,
-        },
-    )
+    content = _pooling_json(settings.pooling, hidden_size) | {"include_prompt": settings.include_prompt}
+    write_json(directory / "1_Pooling" / "config.json", content)
+    for number, (layer, path) in enumerate(zip(settings.layers, paths[2:], strict=False)):
+        _write_layer(layer, directory / path, _under(projection, f"{number}."))
     write_json(
         directory / "sentence_bert_config.json", {"max_seq_length": settings.max_seq_length, "do_lower_case": False}
     )
     write_json(
         directory / "config_sentence_transformers.json",
-        {"prompts": settings.prompts, "default_prompt_name": settings.default_prompt_name},
+        {
+            "prompts": settings.prompts,
+            "default_prompt_name": settings.default_prompt_name,
+            "similarity_fn_name": settings.similarity,
+        },
     )
+
+
+def read_activation(content: Mapping[str, Any], path: Path) -> str | None:
+    """The name of an activation that a config gives as the path of a class of torch, without importing it.
+
+    Raises:
+        CheckpointError: another path.
+    """
+    name = content.get("activation_fn")
+    if name is None:
+        return None
+    if not isinstance(name, str) or not name.startswith("torch.nn.modules."):
+        raise CheckpointError(f"{path} has the activation {name!r:.80}: expected a class of torch.nn.modules")
+    return name.rpartition(".")[2]
+
+
+def activation_path(name: str) -> str:
+    """The path of torch's class of this name, as `read_activation` takes it."""
+    return f"torch.nn.modules.{'linear' if name == 'Identity' else 'activation'}.{name}"
+
+
+def _layer(kind: str, path: Path) -> ProjectionLayer:
+    content, file = read_json(path / "config.json"), path / "config.json"
+    if kind == "Normalize":
+        _check_names(content or {}, file)
+        return UnitLength()
+    if content is None:
+        raise CheckpointError(f"{file} is missing, the config of a {kind} module")
+    try:
+        if kind == "LayerNorm":
+            return NormLayer(_integer(content, "dimension", file))
+        _check_names(content, file)
+        activation = read_activation({"activation_fn": content.get("activation_function")}, file)
+        return DenseLayer(
+            _integer(content, "in_features", file),
+            _integer(content, "out_features", file),
+            member(content, "bias", bool, file, True),
+            activation or "Tanh",
+            member(content, "use_residual", bool, file, False),
+        )
+    except UsageError as error:
+        raise CheckpointError(f"{file}: {error}") from None
+
+
+def _pooling_json(pooling: str, hidden_size: int) -> dict[str, Any]:
+    """In the spelling of versions 2 to 5, which all versions open, unless that has another order."""
+    chosen = pooling.split("+")
+    if chosen != [name for name in _POOLINGS.values() if name in chosen]:
+        spelling = {ours: published for published, ours in _POOLINGS.items()}
+        return {"embedding_dimension": hidden_size, "pooling_mode": [spelling[name] for name in chosen]}
+    flags = {f"pooling_mode_{flag}": _POOLINGS[name] in chosen for flag, name in _FLAGS.items()}
+    if "last" not in chosen:  # which versions before 2.3 do not know
+        del flags["pooling_mode_lasttoken"]
+    return {"word_embedding_dimension": hidden_size, **flags}
+
+
+def _write_layer(layer: ProjectionLayer, path: Path, tensors: dict[str, Tensor]) -> None:
+    match layer:
+        case DenseLayer():
+            content: dict[str, Any] = {
+                "in_features": layer.in_features,
+                "out_features": layer.out_features,
+                "bias": layer.bias,
+                "activation_function": activation_path(layer.activation),
+            } | ({"use_residual": True} if layer.residual else {})
+        case NormLayer():
+            content = {"dimension": layer.width}
+        case _:
+            return
+    write_json(path / "config.json", content)
+    save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
+
+
+def _under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def _check_names(content: Mapping[str, Any], file: Path) -> None:
+    """Check that a module takes and gives the vector of a text."""
+    for key in ("module_input_name", "module_output_name"):
+        if content.get(key) not in (None, _VECTOR):
+            raise CheckpointError(f"{file} has {key}={content[key]!r:.60}; supported: {_VECTOR!r}")
+
+
+def _integer(content: dict[str, Any], key: str, file: Path) -> int:
+    value = member(content, key, int, file)
+    if value is None:
+        raise CheckpointError(f"{file} lacks {key}")
+    return value
 
 
 def _max_seq_length(limits: dict[str, Any], directory: Path) -> int | None:
@@ -111,12 +257,25 @@ def _prompts(content: dict[str, Any], directory: Path) -> dict[str, str]:
     return {str(name): member(prompts, name, str, directory, "") for name in prompts}
 
 
+def _similarity(content: dict[str, Any], directory: Path) -> Similarity:
+    name: Any = member(content, "similarity_fn_name", str, directory, "cosine")
+    if name not in _SIMILARITIES:
+        raise CheckpointError(f"{directory}: similarity_fn_name is {name!r}; supported: {', '.join(_SIMILARITIES)}")
+    return name
+
+
 def _pooling(config: dict[str, Any], directory: Path) -> str:
-    chosen = config.get("pooling_mode") or [
-        key.removeprefix("pooling_mode_") for key, value in config.items() if key.startswith("pooling_mode_") and value
-    ]
+    chosen = config.get("pooling_mode")
+    if chosen is None:
+        flags = [name for flag, name in _FLAGS.items() if config.get(f"pooling_mode_{flag}")]
+        unknown = [
+            key
+            for key, value in config.items()
+            if value and key.startswith("pooling_mode_") and key.removeprefix("pooling_mode_") not in _FLAGS
+        ]
+        chosen = [*flags, *unknown] or ["mean"]
     chosen = chosen if isinstance(chosen, list) else [chosen]
-    if len(chosen) != 1 or not isinstance(chosen[0], str) or chosen[0] not in _POOLINGS:
+    if not chosen or not all(isinstance(name, str) and name in _POOLINGS for name in chosen):
         poolings = ", ".join(map(str, chosen)) or "nothing"
-        raise CheckpointError(f"{directory} pools by {poolings}: supported is one of {', '.join(_POOLINGS)}")
-    return _POOLINGS[chosen[0]]
+        raise CheckpointError(f"{directory} pools by {poolings}: supported are {', '.join(_POOLINGS)}")
+    return "+".join(_POOLINGS[name] for name in chosen)

@@ -24,7 +24,11 @@ COMMANDS = {  # name -> (file, summary)
     "next-sentence": ("next_sentence", "Probability that text B follows text A."),
     "embed": ("embed", "Embed the texts of a file as vectors."),
     "similarity": ("similarity", "Cosine similarity of texts."),
+    "rank": ("rank", "Rank the texts of a file with a cross-encoder."),
+    "pairs": ("pairs", "Most similar pairs of the texts of a file."),
+    "cluster": ("cluster", "Clusters of similar texts, with names."),
     "evaluate": ("evaluate", "Evaluate a model."),
+    "serve": ("serve", "Answer HTTP requests with models."),
     "report": ("report", "Write the report of a training run as one self-contained page."),
     "doctor": ("doctor", "Check this machine and installation; for bug reports."),
 }

@@ -12,6 +12,8 @@ from bertkit.locate import locate, transformer_folder
 from bertkit.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from bertkit.model import Model
 
 EMBEDDING_MODEL = "all-MiniLM-L6-v2"
@@ -51,6 +53,21 @@ def open_model(model: str, compute: Compute) -> "Model":
     if opened.precision_reason:
         note(opened.precision_reason)
     return opened
+
+
+def embed_texts(source: str, column: str | None, model: str, compute: Compute) -> "tuple[list[str], np.ndarray]":
+    """The texts of a file or folder, and their (num_texts, embedding_dim) float32 vectors of length 1.
+
+    Texts that were cut to the model's length are reported on stderr.
+    """
+    from bertkit.corpus.texts import read_texts
+    from bertkit.inference import EmbedReport
+
+    opened, texts, report = open_model(model, compute), list(read_texts(source, column)), EmbedReport()
+    vectors = opened.embed(texts, normalize=True, report=report)
+    if report.num_texts_cut:
+        note(f"{report.num_texts_cut} texts were cut to the model's length and lost {report.num_tokens_cut} tokens")
+    return texts, vectors
 
 
 def open_trained(model: str, compute: Compute, no_answer_threshold: float | None) -> "Model":

@@ -93,9 +93,9 @@ class SequenceClassifier(ClassifierMixin, TextEstimator):
                 tuple(str(name) for name, has in zip(names, label, strict=True) if has)
                 if self._has_several
                 else str(label),
-                place=f"text {place}",
+                place=f"text {number}",
             )
-            for place, (item, label) in enumerate(zip(items, labels, strict=True))
+            for number, (item, label) in enumerate(zip(items, labels, strict=True))
         ]
 
     def _facts(self) -> dict[str, Any]:

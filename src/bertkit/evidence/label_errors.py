@@ -1,10 +1,10 @@
 """Which given labels are likely wrong: those that the model contradicts most surely.
 
 Confident learning (Northcutt, Jiang & Chuang 2021, "Confident Learning: Estimating Uncertainty in Dataset Labels",
-equation 1): a label counts as found in an example where its probability reaches the mean probability that it has in the
-examples it is given to; of several the likeliest. Where the label found is not the one given, the given one is likely
-wrong. They are listed by the probability of the given label less that of the one found (their "normalized margin"). The
-model must not have been trained on these examples. Shape letters: U judgments, C labels.
+equation 1): the estimated label of an example is the likeliest of those whose probability reaches the mean probability
+that they have in the examples they are given to. Where it is not the given label, the given one is likely wrong. Such
+examples are listed by the probability of the given label less that of the estimated one (the paper's "normalized
+margin"). The model must not have been trained on them. Shape letters: U judgments, C labels.
 """
 
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ class LabelErrors:
 
 
 def confident_labels(probabilities: np.ndarray, given: np.ndarray) -> np.ndarray:
-    """(U,) int64 the labels found in examples, -1 where none is.
+    """(U,) int64 the estimated labels of examples, -1 where none is.
 
     Args:
         probabilities: (U, C)
@@ -51,7 +51,7 @@ def confident_labels(probabilities: np.ndarray, given: np.ndarray) -> np.ndarray
     num_labels = probabilities.shape[1]
     of_given = probabilities[np.arange(len(given)), given]
     number = np.bincount(given, minlength=num_labels)
-    thresholds = np.full(num_labels, np.inf)  # a label that is never given is not found either
+    thresholds = np.full(num_labels, np.inf)  # a label that is never given is never estimated either
     np.divide(np.bincount(given, of_given, num_labels), number, out=thresholds, where=number > 0)
     reached = np.where(probabilities >= thresholds, probabilities, -1.0)
     return np.where(reached.max(axis=1) < 0, -1, reached.argmax(axis=1))
@@ -97,25 +97,25 @@ def label_errors_of(outcomes: Outcomes) -> LabelErrors:
 
 
 def _margins(probabilities: np.ndarray, given: np.ndarray, likely: np.ndarray) -> np.ndarray:
-    """(U,) by how much the given label is less likely than the one found, negated; NaN where that is no other."""
+    """(U,) by how much the given label is less likely than the estimated one, negated; NaN where that is no other."""
     indices = np.arange(len(given))
     margins = probabilities[indices, given] - probabilities[indices, likely]
     return np.where((likely < 0) | (likely == given), np.nan, margins)
 
 
 def _likeliest(margins: np.ndarray) -> np.ndarray:
-    """The places of those that are not NaN, ascending."""
+    """The indices of those that are not NaN, ascending."""
     return np.argsort(margins, kind="stable")[: int((~np.isnan(margins)).sum())]
 
 
 def _error(
-    outcomes: Outcomes, place: int, given: str, likely: str, given_probability: float, likely_probability: float
+    outcomes: Outcomes, index: int, given: str, likely: str, given_probability: float, likely_probability: float
 ) -> LabelError:
-    number = int(outcomes.example_of[place])
+    number = int(outcomes.example_of[index])
     example = outcomes.examples[number]
     word, around = None, 0
     if outcomes.was_read is not None:
-        start, end = example.words[place - int(np.searchsorted(outcomes.example_of, number))]
+        start, end = example.words[index - int(np.searchsorted(outcomes.example_of, number))]
         word, around = example.text[start:end], start
     pair = getattr(example, "pair", None)
     return LabelError(

@@ -129,7 +129,7 @@ def read_adapter(model: Model, folder: Path) -> None:
         for name, parameter in _beside(model).items():
             parameter.copy_(_taken(tensors, _PREFIX + published(name), tuple(parameter.shape), folder))
     if tensors:
-        raise CheckpointError(f"{folder / _WEIGHTS} holds {min(tensors)}, which this model has no place for")
+        raise CheckpointError(f"{folder / _WEIGHTS} holds {min(tensors)}, which this model lacks")
 
 
 def _mark_trained(model: Model) -> None:

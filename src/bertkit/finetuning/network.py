@@ -83,7 +83,9 @@ def _with_trained_pooling(name: str, task: TextTask, settings: FinetuningSetting
             encoder.require_trained("pooler")
         except MissingHeadError:
             is_trained = False
-    return task if encoder.sentence is None and is_trained else over_vectors
+    if encoder.sentence is not None:
+        return over_vectors if not encoder.sentence.layers else task  # which that head does not apply
+    return task if is_trained else over_vectors
 
 
 def freeze(model: Model, num_layers: int | None) -> None:

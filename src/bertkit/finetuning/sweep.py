@@ -34,7 +34,7 @@ def sweep(
 ) -> Outcome:
     """A run with every combination of the settings in ``grid``; ``run.out`` becomes the model of the best.
 
-    ``run/sweep.json`` in it tells the settings and metrics of each run. A sweep that stopped goes on with the run that
+    ``run/sweep.json`` in it holds the settings and metrics of each run. A sweep that stopped resumes the run that
     it was in.
 
     Raises:

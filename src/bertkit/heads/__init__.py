@@ -8,14 +8,22 @@ May import: errors, batch, transformer.
 from bertkit.heads.classification import VectorClassificationHead
 from bertkit.heads.kinds import HEADS, HEADS_WITH_LABELS, KINDS
 from bertkit.heads.layer_selection import NAMED_LAYERS, LayerSelection
-from bertkit.heads.pooling import POOLINGS
+from bertkit.heads.pooling import POOLINGS, poolings_of
+from bertkit.heads.projection import OUTPUT_ACTIVATIONS, DenseLayer, NormLayer, Projection, ProjectionLayer, UnitLength
 
 __all__ = [
     "HEADS",
     "HEADS_WITH_LABELS",
     "KINDS",
     "NAMED_LAYERS",
+    "OUTPUT_ACTIVATIONS",
     "POOLINGS",
+    "DenseLayer",
     "LayerSelection",
+    "NormLayer",
+    "Projection",
+    "ProjectionLayer",
+    "UnitLength",
     "VectorClassificationHead",
+    "poolings_of",
 ]

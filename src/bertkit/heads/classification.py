@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertkit.batch import Batch
-from bertkit.heads.pooling import sequence_vectors
+from bertkit.heads.pooling import poolings_of, sequence_vectors
 from bertkit.transformer import EncoderConfig, EncoderOutput
 from bertkit.transformer.kernels import dropout, project
 
@@ -39,15 +39,15 @@ class VectorClassificationHead(nn.Module):
     2017, section 3.1; Reimers & Gurevych 2019, section 3).
 
     Args:
-        pooling: how tokens become a vector, a name from POOLINGS other than "pooler".
+        pooling: how tokens become a vector, names from POOLINGS other than "pooler".
         num_vectors: 1 for texts, 2 for pairs.
     """
 
     def __init__(self, config: EncoderConfig, num_labels: int, pooling: str, num_vectors: int = 1) -> None:
         super().__init__()
         self.pooling, self.num_vectors = pooling, num_vectors
-        width = config.hidden_size if num_vectors == 1 else 2 * config.hidden_size + 1
-        self.classifier = nn.Linear(width, num_labels)
+        width = config.hidden_size * len(poolings_of(pooling))
+        self.classifier = nn.Linear(width if num_vectors == 1 else 2 * width + 1, num_labels)
 
     def vectors(self, encoded: EncoderOutput, batch: Batch) -> Tensor:
         """(B, D): the vector of length 1 of each sequence."""

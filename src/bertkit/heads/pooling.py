@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from bertkit.batch import Batch
-from bertkit.errors import MissingHeadError
+from bertkit.errors import MissingHeadError, UsageError
 from bertkit.heads.layer_selection import LayerSelection
 from bertkit.transformer import EncoderOutput
 
-POOLINGS = ("mean", "cls", "max", "mean-sqrt-len", "weighted-mean", "pooler")
+POOLINGS = ("mean", "cls", "max", "mean-sqrt-len", "weighted-mean", "last", "pooler")
 """How the tokens of a text become one vector:
 
 - mean: of all tokens, [CLS] and [SEP] included (Reimers & Gurevych 2019)
@@ -21,24 +21,45 @@ POOLINGS = ("mean", "cls", "max", "mean-sqrt-len", "weighted-mean", "pooler")
 - max: the largest value of each component over all tokens
 - mean-sqrt-len: the sum over the square root of the number of tokens
 - weighted-mean: tokens weighted by their position in the text, 1, 2, 3, ... (Muennighoff 2022)
+- last: the hidden state of the last token, which is [SEP]
 - pooler: tanh(dense([CLS])), the checkpoint's own pooler; last layer only
 
-cls and pooler have one vector for each window of a long text: their mean is taken.
+cls, last and pooler have one vector for each window of a long text: their mean is taken. Several names with "+" between
+them, as in "cls+mean", give their vectors one after the other.
 """
 
 _LAST = LayerSelection.parse("last")
 
 
+def poolings_of(name: str) -> tuple[str, ...]:
+    """The poolings that a name such as "mean" or "cls+mean" stands for.
+
+    Raises:
+        UsageError: one that is not in POOLINGS, or one named twice.
+    """
+    names = tuple(name.split("+"))
+    if len(set(names)) < len(names) or not set(names) <= set(POOLINGS):
+        raise UsageError(f"pooling={name!r}: expected one of {', '.join(POOLINGS)}, or several as in cls+mean")
+    return names
+
+
 def pool_windows(
-    pooling: str, layers: LayerSelection, encoded: EncoderOutput, cls_positions: Tensor, owned: Tensor, places: Tensor
+    pooling: str,
+    layers: LayerSelection,
+    encoded: EncoderOutput,
+    cls_positions: Tensor,
+    last_positions: Tensor,
+    owned: Tensor,
+    positions: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """What each window contributes to the vector of its text.
+    """What each window contributes to the vector of its text, by one of POOLINGS.
 
     Args:
         encoded: the encoder's output for the W windows, with all hidden states unless ``layers.is_last``.
         cls_positions: (W,) the token of each window that "cls" takes, as a position in the packed row.
+        last_positions: (W,) the last token of each window, likewise.
         owned: (W, 2) start and end of the tokens that count, as positions in the packed row.
-        places: (W,) how many tokens of the text stand before the first one that counts.
+        positions: (W,) how many tokens of the text stand before the first one that counts.
 
     Returns:
         (W, D) values and (W,) weights, to be added up over the windows of a text; for "max" the values' maximum is
@@ -51,6 +72,8 @@ def pool_windows(
     states = layers.of(encoded)
     if pooling == "cls":
         return states[cls_positions], states.new_ones(len(owned))
+    if pooling == "last":
+        return states[last_positions], states.new_ones(len(owned))
     if pooling == "pooler":
         if encoded.pooled is None:
             raise MissingHeadError("this model was saved without its pooler: choose another pooling")
@@ -62,7 +85,7 @@ def pool_windows(
     if pooling == "max":
         return torch.segment_reduce(tokens, "max", lengths=lengths), lengths.to(states.dtype)
     if pooling == "weighted-mean":
-        weights = (count + (places - before).repeat_interleave(lengths) + 1).to(states.dtype)
+        weights = (count + (positions - before).repeat_interleave(lengths) + 1).to(states.dtype)
         values = torch.segment_reduce(tokens * weights[:, None], "sum", lengths=lengths)
         return values, torch.segment_reduce(weights, "sum", lengths=lengths)
     return torch.segment_reduce(tokens, "sum", lengths=lengths), lengths.to(states.dtype)
@@ -77,8 +100,12 @@ def finish(pooling: str, values: Tensor, weights: Tensor) -> Tensor:
 
 
 def sequence_vectors(pooling: str, encoded: EncoderOutput, batch: Batch) -> Tensor:
-    """(W, D): the vector of each sequence, from the last layer; as `pool_windows`."""
+    """(W, D): the vector of each sequence, from the last layer, by one pooling or several; as `pool_windows`."""
     bounds = batch.cu_seqlens.long()
     owned = torch.stack([bounds[:-1], bounds[1:]], dim=1)
-    values, weights = pool_windows(pooling, _LAST, encoded, bounds[:-1], owned, torch.zeros_like(bounds[:-1]))
-    return values if pooling in ("cls", "pooler") else finish(pooling, values, weights)
+    vectors = []
+    for name in poolings_of(pooling):
+        positions = bounds[:-1], bounds[1:] - 1, owned, torch.zeros_like(bounds[:-1])
+        values, weights = pool_windows(name, _LAST, encoded, *positions)
+        vectors.append(values if name in ("cls", "last", "pooler") else finish(name, values, weights))
+    return vectors[0] if len(vectors) == 1 else torch.cat(vectors, dim=1)

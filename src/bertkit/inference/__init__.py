@@ -13,6 +13,7 @@ from bertkit.inference.next_sentence import next_sentence_probability
 from bertkit.inference.predict import PredictReport, evaluate, predict, predict_stream
 from bertkit.inference.pseudo_likelihood import pseudo_log_likelihood, token_log_probs
 from bertkit.inference.runner import Runner
+from bertkit.inference.score_pairs import RankedText, rank, score_pairs
 
 __all__ = [
     "Candidate",
@@ -20,6 +21,7 @@ __all__ = [
     "EmbedReport",
     "FilledMask",
     "PredictReport",
+    "RankedText",
     "Runner",
     "embed",
     "embed_stream",
@@ -29,5 +31,7 @@ __all__ = [
     "predict",
     "predict_stream",
     "pseudo_log_likelihood",
+    "rank",
+    "score_pairs",
     "token_log_probs",
 ]

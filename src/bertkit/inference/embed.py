@@ -13,19 +13,20 @@ from tqdm import tqdm
 from bertkit.batch import Batch, collate
 from bertkit.checkpoint import SentenceSettings
 from bertkit.errors import UsageError
-from bertkit.heads import POOLINGS, LayerSelection
+from bertkit.heads import LayerSelection, Projection, poolings_of
 from bertkit.heads.pooling import finish, pool_windows
 from bertkit.inference.runner import Runner, chunks
 from bertkit.inference.truncation import warn_of_truncation
 from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.layout import OnLong
+from bertkit.transformer.kernels import inference_kernels
 
 
 @dataclass(frozen=True)
 class EmbedOptions:
     """How texts become vectors. None everywhere means: as the checkpoint says."""
 
-    pooling: str | None = None  # a name from POOLINGS; without a checkpoint's word, "mean"
+    pooling: str | None = None  # names from POOLINGS, as in "cls+mean"; without a checkpoint's word, "mean"
     layers: str = "last"  # which hidden states are pooled: a name from NAMED_LAYERS, or "mean:1,-1"
     normalize: bool | None = None  # scale vectors to length 1; without a checkpoint's word, no
     dimensions: int | None = None  # keep the first N components, before normalizing (Kusupati et al. 2022)
@@ -53,9 +54,8 @@ class EmbedOptions:
         return cls(**options)
 
     def __post_init__(self) -> None:
-        if self.pooling is not None and self.pooling not in POOLINGS:
-            raise UsageError(f"pooling={self.pooling!r}: expected one of {', '.join(POOLINGS)}")
-        if not LayerSelection.parse(self.layers).is_last and self.pooling == "pooler":
+        poolings = () if self.pooling is None else poolings_of(self.pooling)
+        if not LayerSelection.parse(self.layers).is_last and "pooler" in poolings:
             raise UsageError("pooling='pooler' reads the last layer only: leave layers out")
         if self.dimensions is not None and self.dimensions < 1:
             raise UsageError(f"dimensions={self.dimensions}: expected at least 1")
@@ -91,7 +91,9 @@ def embed(
         vectors = embed_one(runner, settings, texts, options, counts)
     else:
         parts = [vectors for _, vectors in embed_stream(runner, settings, texts, options, counts)]
-        vectors = np.concatenate(parts) if parts else np.empty((0, embedding_dim(runner, options)), np.float32)
+        vectors = (
+            np.concatenate(parts) if parts else np.empty((0, embedding_dim(runner, settings, options)), np.float32)
+        )
     if report is None:
         remedy = "choose on_long='window' to read them whole, or pass report= to have the counts"
         warn_of_truncation(counts.num_texts, counts.num_texts_cut, counts.num_tokens_cut, remedy, stacklevel=3)
@@ -143,7 +145,8 @@ class _Plan:
 
     options: EmbedOptions
     layers: LayerSelection
-    pooling: str
+    poolings: tuple[str, ...]
+    projection: Projection | None  # None: pooling or layers were asked for that the checkpoint's layers do not take
     normalize: bool
     prompt: str
     prompt_length: int  # tokens at the start that are not pooled
@@ -158,14 +161,15 @@ class _Plan:
         return cls(
             options,
             LayerSelection.parse(options.layers),
-            options.pooling or settings.pooling,
+            poolings_of(options.pooling or settings.pooling),
+            runner.network.projection if _takes_projection(settings, options) else None,
             settings.normalize if options.normalize is None else options.normalize,
             prompt,
             # A prompt that is not to be pooled is left out with the [CLS] before it, as its publishers do.
             0 if settings.include_prompt or not prompt else empty_length - 1,
             empty_length,
             max_sequence_length(runner, settings, options.max_length),
-            embedding_dim(runner, options),
+            embedding_dim(runner, settings, options),
         )
 
     def encode(self, runner: Runner, texts: list[str], report: EmbedReport) -> Encodings:
@@ -183,31 +187,48 @@ class _Plan:
     def pool(
         self, runner: Runner, batch: Batch, owned: Tensor, num_before: Tensor, skipped: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """What each window gives its text, from the tokens it owns; as `pool_windows`."""
+        """What each window gives its text, from the tokens it owns; as `pool_windows`, P poolings one after the other:
+        (W, P D) values and (W, P) weights."""
         device = runner.device
-        return pool_windows(
-            self.pooling,
-            self.layers,
-            runner.encoder(batch, with_hidden_states=not self.layers.is_last, with_pooled=self.pooling == "pooler"),
+        encoded = runner.encoder(
+            batch, with_hidden_states=not self.layers.is_last, with_pooled="pooler" in self.poolings
+        )
+        positions = (
             batch.first_tokens + skipped.to(device),
+            batch.cu_seqlens[1:].long() - 1,
             batch.first_tokens[:, None] + owned.to(device),
             num_before.to(device),
         )
+        pooled = [pool_windows(pooling, self.layers, encoded, *positions) for pooling in self.poolings]
+        values, weights = zip(*pooled, strict=True)
+        return torch.cat(values, dim=1), torch.stack(weights, dim=1)
 
     def finish(self, values: Tensor, weights: Tensor) -> np.ndarray:
         """(num_texts, embedding_dim) float32, from what the windows of each text gave together."""
-        vectors = finish(self.pooling, values, weights)[:, : self.dimensions]
+        parts = zip(self.poolings, values.chunk(len(self.poolings), dim=1), weights.unbind(dim=1), strict=True)
+        vectors = torch.cat([finish(*part) for part in parts], dim=1)
+        if self.projection:
+            with torch.inference_mode(), inference_kernels():
+                vectors = self.projection(vectors)
+        vectors = vectors[:, : self.dimensions]
         return (F.normalize(vectors, dim=-1) if self.normalize else vectors).float().cpu().numpy()
 
 
-def embedding_dim(runner: Runner, options: EmbedOptions) -> int:
+def _takes_projection(settings: SentenceSettings, options: EmbedOptions) -> bool:
+    return options.pooling in (None, settings.pooling) and LayerSelection.parse(options.layers).is_last
+
+
+def embedding_dim(runner: Runner, settings: SentenceSettings, options: EmbedOptions) -> int:
     """Components of a vector.
 
     Raises:
         UsageError: more are asked for than there are, or layers that there are not.
     """
     config = runner.network.config
+    num_poolings = len(poolings_of(options.pooling or settings.pooling))
     full = config.hidden_size * LayerSelection.parse(options.layers).num_vectors(config.num_hidden_layers)
+    projection = runner.network.projection
+    full = projection.width if projection and _takes_projection(settings, options) else full * num_poolings
     if options.dimensions is not None and options.dimensions > full:
         raise UsageError(f"dimensions={options.dimensions}: this model's vectors have {full}")
     return options.dimensions or full
@@ -236,24 +257,32 @@ def _embed_chunk(
 
     def forward(batch: Batch, indices: np.ndarray) -> Tensor:
         values, weights = plan.pool(runner, batch, owned[indices], num_before[indices], skipped[indices])
-        return torch.cat([values, weights[:, None]], dim=1)
+        return torch.cat([values, weights], dim=1)
 
     def on_batch(indices: np.ndarray) -> None:
         progress.update(int((encodings.owned[indices, 0] == 0).sum()))
 
     tokens_per_batch = plan.options.tokens_per_batch
     windows = runner.run(encodings, forward, tokens_per_batch=tokens_per_batch, on_batch=on_batch)
-    values, weights = windows[:, :-1], windows[:, -1]
+    num_poolings = len(plan.poolings)
+    values, weights = windows[:, :-num_poolings], windows[:, -num_poolings:]
     if num_texts == len(encodings):  # one window for each text
         return values, weights
     rows = torch.from_numpy(encodings.text_index).to(runner.device)
-    lowest = float("-inf") if plan.pooling == "max" else 0.0
-    sums = values.new_full((num_texts, values.shape[1]), lowest)
-    if plan.pooling == "max":
-        sums.scatter_reduce_(0, rows[:, None].expand_as(values), values, "amax")
-    else:
-        sums.index_add_(0, rows, values)
-    return sums, weights.new_zeros(num_texts).index_add_(0, rows, weights)
+    sums = [
+        _added_up(pooling, part, rows, num_texts)
+        for pooling, part in zip(plan.poolings, values.chunk(num_poolings, dim=1), strict=True)
+    ]
+    return torch.cat(sums, dim=1), weights.new_zeros(num_texts, num_poolings).index_add_(0, rows, weights)
+
+
+def _added_up(pooling: str, values: Tensor, rows: Tensor, num_texts: int) -> Tensor:
+    """(num_texts, D): the (W, D) values of windows added up over the text of each, (W,) ``rows``; "max" is the
+    largest."""
+    if pooling != "max":
+        return values.new_zeros(num_texts, values.shape[1]).index_add_(0, rows, values)
+    lowest = values.new_full((num_texts, values.shape[1]), float("-inf"))
+    return lowest.scatter_reduce_(0, rows[:, None].expand_as(values), values, "amax")
 
 
 def _owned_tokens(encodings: Encodings, prompt_length: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -72,7 +72,7 @@ class Runner:
             on_batch: called with the indices of every batch that is finished.
         """
         if tokens_per_batch is None:
-            tokens_per_batch = self._tokens_per_batch(len(encodings.input_ids))
+            tokens_per_batch = self.tokens_per_batch(len(encodings.input_ids))
         batches = length_sorted_batches(encodings.seqlens, tokens_per_batch)
         ends = np.cumsum([len(batch) for batch in batches]).tolist()
         in_order = encodings.take(np.concatenate(batches))
@@ -80,18 +80,18 @@ class Runner:
         def work(number: int) -> Tensor:
             indices = batches[number]
             batch = collate(in_order.between(ends[number] - len(indices), ends[number]))
-            return _inferred(lambda: forward(batch.to(self.device), indices))
+            return inferred(lambda: forward(batch.to(self.device), indices))
 
         if len(batches) == 1:
             rows = self.one(lambda: work(0))
             on_batch(batches[0])
-            return _in_order([rows], batches, rows_per_sequence)
+            return rows_in_order([rows], batches, rows_per_sequence)
         results = []
         with executor().call():
             for indices, rows in zip(batches, map_on_cores(work, range(len(batches)), self.device), strict=True):
                 results.append(rows)
                 on_batch(indices)
-        return _in_order(results, batches, rows_per_sequence)
+        return rows_in_order(results, batches, rows_per_sequence)
 
     def submit(
         self, encodings: Encodings, forward: Callable[[Batch, np.ndarray], Tensor], **options: Any
@@ -102,11 +102,11 @@ class Runner:
     def one(self, work: Callable[[], Result]) -> Result:
         """``work()`` without gradients, on every core, or if other calls are computing on one of them."""
         if self.device.type != "cpu" or torch.get_num_threads() == 1:
-            return _inferred(work)
+            return inferred(work)
         with executor().call() as is_alone:
-            return _inferred(work) if is_alone else executor().submit(_inferred, work).result()
+            return inferred(work) if is_alone else executor().submit(inferred, work).result()
 
-    def _tokens_per_batch(self, num_tokens: int) -> int:
+    def tokens_per_batch(self, num_tokens: int) -> int:
         """The budget with which the cores are expected to finish first."""
         if self.device.type != "cpu":
             return _TOKENS_PER_BATCH_ON_GPU
@@ -126,12 +126,13 @@ def _rows_of_busiest_core(num_tokens: int, budget: int, num_threads: int) -> int
     return rounds * (budget + _BATCH_COST) + (budget + _BATCH_COST if num_extra else last)
 
 
-def _inferred(work: Callable[[], Result]) -> Result:
+def inferred(work: Callable[[], Result]) -> Result:
+    """``work()`` without gradients, on the calling thread."""
     with torch.inference_mode(), inference_kernels():
         return work()
 
 
-def _in_order(results: list[Tensor], batches: list[np.ndarray], rows_per_sequence: np.ndarray | None) -> Tensor:
+def rows_in_order(results: list[Tensor], batches: list[np.ndarray], rows_per_sequence: np.ndarray | None) -> Tensor:
     """The rows of all batches in the order of their sequences."""
     order, rows = np.concatenate(batches), torch.cat(results)
     if rows_per_sequence is not None:

@@ -1,10 +1,14 @@
-"""Vectors to their nearest neighbors.
+"""Vectors to their nearest neighbors, most similar pairs and groups.
 
-Takes: arrays of query and corpus embeddings.
-Gives: for every query the scores and ids of the best corpus vectors.
-May import: errors.
+Takes: arrays of query and corpus embeddings, or of a collection.
+Gives: for every query the scores and ids of the best corpus vectors; of a collection the most similar pairs,
+communities and groups of near duplicates.
+May import: errors, executor, compiled.
 """
 
+from bertkit.neighbors.close_pairs import Pairs
+from bertkit.neighbors.communities import communities
 from bertkit.neighbors.exact import top_k
+from bertkit.neighbors.pairs import duplicate_groups, top_pairs
 
-__all__ = ["top_k"]
+__all__ = ["Pairs", "communities", "duplicate_groups", "top_k", "top_pairs"]

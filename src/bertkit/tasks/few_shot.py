@@ -28,7 +28,7 @@ TEMPERATURE = 0.05
 
 ROUNDS = 4
 """How often a text is drawn in an epoch, each time with another partner."""
-_PARTNER = 0xFA12  # tells the key of a partner from those of other draws
+_PARTNER = 0xFA12  # distinguishes the key of a partner from those of other draws
 
 
 @dataclass(frozen=True)

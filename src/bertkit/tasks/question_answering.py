@@ -181,7 +181,7 @@ class QuestionAnswering(TextTask):
             )
 
     def labeled(self, examples: Sequence[Question], encodings: Encodings) -> LabeledEncodings:
-        """As `TextTask.labeled`: (S, 2) places of the first answer's first and last token in each sequence that holds
+        """As `TextTask.labeled`: (S, 2) indices of the first answer's first and last token in each sequence that holds
         it whole, else 0 and 0."""
         windows = windows_of(encodings, len(examples))
         offsets = _offsets(examples, encodings, windows)

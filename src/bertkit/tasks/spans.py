@@ -16,7 +16,7 @@ from bertkit.tokenizer import Encodings
 class Windows(NamedTuple):
     """Where the second texts of pairs stand in their sequences, and which part of them."""
 
-    first: np.ndarray  # (S,) int64 place of their first token among all T
+    first: np.ndarray  # (S,) int64 index of their first token among all T
     length: np.ndarray  # (S,) int64 tokens of them
     begins: np.ndarray  # (S,) int64 tokens of the same text before those of this window
     cu_windows: np.ndarray  # (N + 1,) int64 windows of each text
@@ -26,7 +26,7 @@ class BestSpans(NamedTuple):
     """The candidates of each text by score, best first; where there are fewer, scores are minus infinity."""
 
     scores: np.ndarray  # (N, K) float64
-    starts: np.ndarray  # (N, K) int64 places among all T tokens
+    starts: np.ndarray  # (N, K) int64 indices among all T tokens
     ends: np.ndarray  # (N, K) int64, of the last token
     totals: np.ndarray  # (N,) float64 logarithm of the sum of exp(score) of all spans there are
 
@@ -110,7 +110,7 @@ def _answers_for(window, left, right, first_window, end_window, length, begins):
 
 @lean_part
 def _insert(scores, start_tokens, end_tokens, score, start, end):
-    """Put a span in its place among the best, and drop the last of them."""
+    """Insert a span into the ordered list of the best, and drop the last of them."""
     index = len(scores) - 1
     while index > 0 and scores[index - 1] < score:
         scores[index] = scores[index - 1]

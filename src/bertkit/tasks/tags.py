@@ -124,7 +124,7 @@ def spell(entities: Iterable[Entity], num_words: int, scheme: FileScheme) -> lis
 
 
 def misspelled(tags: Sequence[str], scheme: FileScheme) -> int | None:
-    """The place of the first tag that is neither outside nor part of an entity; None if there is none."""
+    """The index of the first tag that is neither outside nor part of an entity; None if there is none."""
     if scheme == "plain":
         return None
     spelled = spell(entities_in(tags, scheme), len(tags), scheme)

@@ -273,7 +273,7 @@ class TokenClassification(OneOfClasses, JudgedTask):
                     shown = ", ".join(self.label_names[:10]) + (", ..." if len(self.label_names) > 10 else "")
                     problem = f"is not one of the model's ({shown}): correct it, or train with it"
                 elif index == wrong:
-                    problem = f"is part of no entity as {self.scheme} spells them: correct it, or read its file anew"
+                    problem = f"is part of no entity as {self.scheme} spells them: correct it, or read its file again"
                 else:
                     results.append(number)
                     continue
@@ -286,7 +286,7 @@ class TokenClassification(OneOfClasses, JudgedTask):
 
 
 def first_pieces(texts: Sequence[str], words: Sequence[Sequence[Span]], encodings: Encodings) -> np.ndarray:
-    """(W,) int64 for each word of N texts the place of the first token that begins in it, white space before it left
+    """(W,) int64 for each word of N texts the index of the first token that begins in it, white space before it left
     out, among the T of all sequences, in the window that owns it; -1 for a word without one."""
     lengths = encodings.owned[:, 1] - encodings.owned[:, 0]
     first = encodings.cu_seqlens[:-1] + encodings.owned[:, 0]

@@ -79,7 +79,7 @@ def _is_abbreviation(text: str, start: int, end: int) -> bool:
 
 def entities_of_spans(spans: Any, text: str, words: Sequence[Span]) -> tuple[list[Entity], str]:
     """Character spans, [start, end, label] or {start, end, label}, as entities of words; and what is wrong with them,
-    what an error says after the place."""
+    what an error says after file and line."""
     if not isinstance(spans, list | tuple):
         return [], f": the spans are {spans!r:.60}, expected a list of them, [] if there are none"
     first_at = {start: number for number, (start, _) in enumerate(words)}

@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule
 
 from bertkit.executor import map_on_cores
 from bertkit.tasks import Loss, Task
@@ -194,8 +193,8 @@ def evaluate(network: nn.Module, task: Task, parts: Sequence[Part], *, dtype: to
             work = partial(_sums_of, network, task, dtype)
             sums = list(map(work, parts) if is_sharded(network) else map_on_cores(work, parts, device))
     finally:
-        if isinstance(network, FSDPModule):
-            network.reshard()  # which otherwise the backward pass does
+        if is_sharded(network):
+            network.reshard()  # pyrefly: ignore  # which otherwise the backward pass does
     return task.metrics(torch.stack(sums).sum(dim=0))
 
 

@@ -13,15 +13,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
-from torch.distributed.tensor import DTensor, distribute_tensor
 
 from bertkit.errors import UsageError
 
 
 class Ranks:
-    """This process's place among those that train together."""
+    """The rank of this process among those that train together."""
 
     def __init__(self, rank: int = 0, num_ranks: int = 1, long_timeout_group: Any = None) -> None:
         self.rank, self.num_ranks, self._long_timeout_group = rank, num_ranks, long_timeout_group
@@ -85,6 +82,9 @@ class Ranks:
         Raises:
             UsageError: there is one rank only.
         """
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+
         self.check_several()
         mesh = init_device_mesh(_device_type(), (self.num_ranks,))
         for part in (*network.encoder.layers, network):  # pyrefly: ignore
@@ -127,17 +127,20 @@ def _device_type() -> str:
 
 def is_sharded(network: nn.Module) -> bool:
     """Whether its parameters are shards."""
-    return isinstance(network, FSDPModule)
+    fsdp = sys.modules.get("torch.distributed.fsdp")  # imported by `Ranks.shard` alone: it takes a second
+    return fsdp is not None and isinstance(network, fsdp.FSDPModule)
 
 
 def gather_full_tensor(tensor: Tensor) -> Tensor:
     """A tensor put together from its shards, on the CPU; every rank must ask for it."""
-    return (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach().cpu().contiguous()
+    return (tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor).detach().cpu().contiguous()
 
 
 def placed_like(tensor: Tensor, parameter: Tensor) -> Tensor:
     """A whole tensor on the device, and in the shards, of a parameter of its shape."""
     tensor = tensor.to(parameter.device)
-    if isinstance(parameter, DTensor):
-        return distribute_tensor(tensor, parameter.device_mesh, parameter.placements)
+    if hasattr(parameter, "placements"):  # a DTensor
+        from torch.distributed.tensor import distribute_tensor
+
+        return distribute_tensor(tensor, parameter.device_mesh, parameter.placements)  # pyrefly: ignore
     return tensor

@@ -86,7 +86,7 @@ def load_state(folder: Path, network: nn.Module, optimizer: CombinedOptimizer) -
         name, _, key = full_name.partition(_BETWEEN)
         parameter = parameters.get(name)
         if parameter is None or (value.dim() and value.shape != parameter.shape):
-            raise CheckpointError(f"{folder} holds the optimizer's {full_name}, which this network has no place for")
+            raise CheckpointError(f"{folder} holds the optimizer's {full_name}, which this network lacks")
         # A count of steps is no shard; fused optimizers want it on the parameter's device.
         kept = placed_like(value, parameter) if value.dim() else value.to(parameter.device)
         optimizer.state_of(parameter)[key] = kept

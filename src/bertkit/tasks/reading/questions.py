@@ -1,7 +1,7 @@
 """Questions with their answers: SQuAD 1.1 and 2.0 json, jsonl, and tables with a column for the answer.
 
-The answers of a file are characters of its texts. What a table or a jsonl file gives without a place stands where it
-stands first.
+The answers of a file are characters of its texts. An answer given without its position is taken where it first
+occurs in the text.
 """
 
 import json

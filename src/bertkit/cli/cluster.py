@@ -1,0 +1,68 @@
+"""bertkit cluster"""
+
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, embed_texts
+from bertkit.cli.output import emit, note
+
+
+def command(
+    *,
+    input: Annotated[str, Parameter(name=["--input", "-i"], allow_leading_hyphen=True)],
+    output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
+    method: Literal["communities", "duplicates", "kmeans", "agglomerative", "density"] = "communities",
+    threshold: float | None = None,
+    min_size: int | None = None,
+    num_clusters: int | None = None,
+    seed: int = 0,
+    model: str = EMBEDDING_MODEL,
+    column: str | None = None,
+    compute: Compute = EXACT,
+) -> None:
+    """Clusters of similar texts, the larger first: the words that set each apart, and its most typical texts.
+
+    Parameters
+    ----------
+    input
+        A txt file (a text on each line), jsonl, csv, tsv or parquet, or a folder of them; "-" is standard input.
+    output
+        A jsonl file for every text and the number of its cluster, or null.
+    method
+        communities, around a central text; duplicates, groups of near copies, for cleaning data; kmeans or
+        agglomerative, a given number of clusters; density, HDBSCAN.
+    threshold
+        The smallest cosine with the central text, by default 0.75; of duplicates, by default 0.95.
+    min_size
+        The fewest texts of a cluster, by default 10 for communities and density, and 2 for duplicates.
+    num_clusters
+        Of kmeans and agglomerative.
+    seed
+        Of the first centers of k-means.
+    model
+        A folder, a hub name, or the import name of an installed model package.
+    column
+        The column or key that holds the text.
+    """
+    from bertkit.clusters import ClusterOptions, find_clusters
+    from bertkit.files import check_writable, whole_file
+
+    options = ClusterOptions(method, threshold, min_size, num_clusters, seed)
+    if output is not None:
+        check_writable(output)
+    texts, vectors = embed_texts(input, column, model, compute)
+    clusters = find_clusters(texts, vectors, options)
+    if output is not None:
+        number_of = {row: number for number, cluster in enumerate(clusters) for row in cluster.rows.tolist()}
+        with whole_file(output) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as file:
+            for row, text in enumerate(texts):
+                file.write(json.dumps({"text": text, "cluster": number_of.get(row)}, ensure_ascii=False) + "\n")
+    emit(
+        {"cluster": number, "size": len(cluster.rows), "name": cluster.name, "typical": cluster.typical}
+        for number, cluster in enumerate(clusters)
+    )
+    num_clustered = sum(len(cluster.rows) for cluster in clusters)
+    note(f"{len(clusters)} clusters hold {num_clustered} of {len(texts)} texts")

@@ -1,0 +1,44 @@
+"""bertkit pairs"""
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, embed_texts
+from bertkit.cli.output import emit
+
+
+def command(
+    *,
+    input: Annotated[str, Parameter(name=["--input", "-i"], allow_leading_hyphen=True)],
+    top: int = 100,
+    min_score: float = -1.0,
+    model: str = EMBEDDING_MODEL,
+    column: str | None = None,
+    compute: Compute = EXACT,
+) -> None:
+    """Most similar pairs of the texts of a file, each pair once, the most similar first.
+
+    All texts are compared with all others: 100,000 texts are five billion pairs, and take little memory.
+
+    Parameters
+    ----------
+    input
+        A txt file (a text on each line), jsonl, csv, tsv or parquet, or a folder of them; "-" is standard input.
+    top
+        The largest number of pairs.
+    min_score
+        The smallest cosine of a pair.
+    model
+        A folder, a hub name, or the import name of an installed model package.
+    column
+        The column or key that holds the text.
+    """
+    from bertkit.neighbors import top_pairs
+
+    texts, vectors = embed_texts(input, column, model, compute)
+    pairs = top_pairs(vectors, top, min_score=min_score)
+    emit(
+        {"text_a": texts[first], "text_b": texts[second], "score": score, "row_a": first, "row_b": second}
+        for first, second, score in zip(*(values.tolist() for values in pairs), strict=True)
+    )

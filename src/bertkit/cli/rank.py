@@ -1,0 +1,42 @@
+"""bertkit rank"""
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from bertkit.cli.models import EXACT, Compute, open_model
+from bertkit.cli.output import emit
+from bertkit.corpus.texts import read_texts
+from bertkit.tokenizer.layout import OnLong
+
+
+def command(
+    query: str,
+    /,
+    *,
+    model: str,
+    input: Annotated[str, Parameter(name=["--input", "-i"], allow_leading_hyphen=True)],
+    column: str | None = None,
+    top_k: int | None = None,
+    on_long: OnLong = "truncate",
+    compute: Compute = EXACT,
+) -> None:
+    """Rank the texts of a file by a cross-encoder's score with a query, best first.
+
+    Parameters
+    ----------
+    query
+        The text that each text of the file is scored with.
+    model
+        A cross-encoder: a folder, or a hub name such as cross-encoder/ms-marco-MiniLM-L6-v2.
+    input
+        A txt file (a text on each line), jsonl, csv, tsv or parquet; "-" is standard input.
+    column
+        The column or key that holds the text.
+    top_k
+        Number of texts to print; by default all.
+    on_long
+        What to do with a pair longer than the model reads: cut it, or refuse it.
+    """
+    ranked = open_model(model, compute).rank(query, list(read_texts(input, column)), top_k=top_k, on_long=on_long)
+    emit({"index": one.index, "score": one.score, "text": one.text} for one in ranked)

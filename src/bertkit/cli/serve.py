@@ -1,0 +1,82 @@
+"""bertkit serve"""
+
+import logging
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, open_model
+from bertkit.cli.output import note
+from bertkit.errors import DependencyError, UsageError
+
+if TYPE_CHECKING:
+    from bertkit.model import Model
+
+
+def command(
+    *,
+    model: list[str] | None = None,
+    host: str = "127.0.0.1",
+    port: int = 8080,
+    unix_socket: Path | None = None,
+    api_key_file: Path | None = None,
+    accept_token_ids: bool = False,
+    compute: Compute = EXACT,
+) -> None:
+    """Answer HTTP requests with one or several models: OpenAI's embeddings, text-embeddings-inference, and more.
+
+    Stops on Ctrl-C or SIGTERM when the requests in progress are answered; opens the models again on SIGHUP.
+
+    Parameters
+    ----------
+    model
+        A folder, a hub name, or the import name of an installed model package; may be repeated. Clients name a model
+        by the last part of this. By default all-MiniLM-L6-v2.
+    host
+        The address to listen at; by default only programs on this machine can connect. 0.0.0.0 is every address.
+    port
+        0 is any that is free.
+    unix_socket
+        Listen at this file in place of host and port.
+    api_key_file
+        A file with a key on each line, one of which every request must have as its bearer token.
+    accept_token_ids
+        On /v1/embeddings accept token ids of the served model's own tokenizer, in place of texts.
+    """
+    try:
+        from bertkit.serving.server import Address, serve
+    except ModuleNotFoundError as error:
+        raise DependencyError(f"bertkit serve needs {error.name}: pip install 'bertkit[serve]'") from None
+    from bertkit.serving.settings import ServerSettings
+
+    names = {_name(each): each for each in model or [EMBEDDING_MODEL]}
+    if len(names) < len(model or names):
+        raise UsageError("two models have the same name: rename one of their folders")
+    if not 0 <= port < 2**16:
+        raise UsageError(f"--port {port}: expected 0 to 65535")
+    settings = ServerSettings(api_keys=_keys(api_key_file), accept_token_ids=accept_token_ids)
+
+    def load() -> "Mapping[str, Model]":
+        return {name: open_model(each, compute) for name, each in names.items()}
+
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
+    served = ", ".join(names)
+    serve(
+        load, settings, Address(host, port, unix_socket), on_ready=lambda url: note(f"bertkit: {served} ready at {url}")
+    )
+
+
+def _name(model: str) -> str:
+    """What clients call a model: the last part of its path or hub name."""
+    path = Path(model).expanduser()
+    return path.resolve().name if path.is_dir() else model.rstrip("/").rpartition("/")[2]
+
+
+def _keys(path: Path | None) -> tuple[str, ...]:
+    if path is None:
+        return ()
+    keys = tuple(filter(None, map(str.strip, path.read_text(encoding="utf-8").splitlines())))
+    if not keys:
+        raise UsageError(f"{path} has no keys: write one on each line")
+    return keys

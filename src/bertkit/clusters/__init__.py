@@ -1,0 +1,10 @@
+"""Texts and their vectors to named clusters.
+
+Takes: texts, and a vector of each.
+Gives: clusters: their rows, a name of the words that set them apart, and their most typical texts.
+May import: errors, neighbors.
+"""
+
+from bertkit.clusters.clusters import METHODS, Cluster, ClusterOptions, find_clusters
+
+__all__ = ["METHODS", "Cluster", "ClusterOptions", "find_clusters"]

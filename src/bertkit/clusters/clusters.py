@@ -1,0 +1,132 @@
+"""Clusters of texts by their vectors: communities, duplicates, k-means, agglomerative and density-based."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bertkit.clusters.names import class_words
+from bertkit.errors import DependencyError, UsageError
+from bertkit.neighbors import communities, duplicate_groups
+
+_NUM_TYPICAL = 3
+_NUM_WORDS = 4
+
+
+@dataclass(frozen=True)
+class ClusterOptions:
+    """How texts are clustered."""
+
+    method: str = "communities"  # a name from METHODS
+    threshold: float | None = None  # smallest cosine; None: 0.75 for communities, 0.95 for duplicates
+    min_size: int | None = None  # rows of a cluster; None: 10, 2 for duplicates and those of a given number
+    num_clusters: int | None = None  # of kmeans and agglomerative
+    seed: int = 0  # of the first centers of k-means
+
+    def __post_init__(self) -> None:
+        if self.method not in METHODS:
+            raise UsageError(f"method={self.method!r}: expected one of {', '.join(METHODS)}")
+        takes_number = self.method in ("kmeans", "agglomerative")
+        if takes_number and (self.num_clusters is None or self.num_clusters < 1):
+            raise UsageError(f"method {self.method} needs num_clusters, at least 1; got {self.num_clusters}")
+        if not takes_number and self.num_clusters is not None:
+            raise UsageError(f"method {self.method} finds the number of clusters itself: leave num_clusters out")
+        if self.threshold is not None and self.method not in ("communities", "duplicates"):
+            raise UsageError(f"method {self.method} has no threshold: leave it out")
+
+
+@dataclass(frozen=True, eq=False)
+class Cluster:
+    """Similar texts."""
+
+    name: str  # the words that are frequent in it and rare elsewhere, most distinctive first
+    rows: np.ndarray  # (size,) int64 indices of its texts; of a community the central one first
+    typical: tuple[str, ...]  # the texts nearest to the mean of its vectors
+
+
+def _communities(vectors: np.ndarray, options: ClusterOptions) -> list[np.ndarray]:
+    threshold = 0.75 if options.threshold is None else options.threshold
+    return communities(vectors, threshold, 10 if options.min_size is None else options.min_size)
+
+
+def _duplicates(vectors: np.ndarray, options: ClusterOptions) -> list[np.ndarray]:
+    groups = duplicate_groups(vectors, 0.95 if options.threshold is None else options.threshold)
+    return [group for group in groups if len(group) >= (options.min_size or 2)]
+
+
+def _kmeans(vectors: np.ndarray, options: ClusterOptions) -> list[np.ndarray]:
+    estimator = _scikit_learn().KMeans(options.num_clusters, random_state=options.seed)
+    return _groups(estimator.fit_predict(vectors), options.min_size or 1)
+
+
+def _agglomerative(vectors: np.ndarray, options: ClusterOptions) -> list[np.ndarray]:
+    if options.num_clusters == len(vectors) == 1:
+        return _groups(np.zeros(1, np.int64), options.min_size or 1)
+    estimator = _scikit_learn().AgglomerativeClustering(options.num_clusters, metric="cosine", linkage="average")
+    return _groups(estimator.fit_predict(vectors), options.min_size or 1)
+
+
+def _density(vectors: np.ndarray, options: ClusterOptions) -> list[np.ndarray]:
+    min_size = 10 if options.min_size is None else options.min_size
+    if min_size < 2:
+        raise UsageError(f"method density: min_size={min_size}, expected at least 2")
+    if len(vectors) < min_size:
+        return []
+    return _groups(_scikit_learn().HDBSCAN(min_size, copy=True).fit_predict(vectors), min_size)
+
+
+METHODS: dict[str, Callable[[np.ndarray, ClusterOptions], list[np.ndarray]]] = {
+    "communities": _communities,
+    "duplicates": _duplicates,
+    "kmeans": _kmeans,
+    "agglomerative": _agglomerative,
+    "density": _density,
+}
+"""How the rows of vectors are grouped, by name."""
+
+
+def find_clusters(
+    texts: Sequence[str], vectors: np.ndarray, options: ClusterOptions = ClusterOptions()
+) -> list[Cluster]:
+    """Cluster texts by the cosine of their vectors, the larger clusters first.
+
+    A text may be in no cluster; it is in at most one.
+
+    Args:
+        texts: num_texts of str.
+        vectors: (num_texts, embedding_dim) float32 of length 1.
+
+    Raises:
+        UsageError: texts and vectors of different numbers, or more clusters than texts.
+        DependencyError: k-means, agglomerative or density clusters without scikit-learn.
+    """
+    if len(texts) != len(vectors):
+        raise UsageError(f"find_clusters: {len(texts)} texts and {len(vectors)} vectors; expected one for each text")
+    if options.num_clusters is not None and options.num_clusters > len(texts):
+        raise UsageError(f"find_clusters: num_clusters={options.num_clusters}, but there are {len(texts)} texts")
+    groups = METHODS[options.method](vectors, options)
+    names = class_words([[texts[row] for row in rows] for rows in groups], _NUM_WORDS)
+    return [
+        Cluster(" ".join(words), rows, tuple(texts[row] for row in _nearest_to_mean(vectors, rows)))
+        for words, rows in zip(names, groups, strict=True)
+    ]
+
+
+def _scikit_learn() -> Any:
+    try:
+        import sklearn.cluster
+    except ImportError:
+        raise DependencyError("this clustering needs scikit-learn: pip install 'bertkit[sklearn]'") from None
+    return sklearn.cluster
+
+
+def _groups(labels: np.ndarray, min_size: int) -> list[np.ndarray]:
+    """The rows of each label from 0 on, larger groups first; -1 is no label."""
+    groups = [np.flatnonzero(labels == label) for label in range(int(labels.max(initial=-1)) + 1)]
+    return sorted((group for group in groups if len(group) >= min_size), key=len, reverse=True)
+
+
+def _nearest_to_mean(vectors: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    members = vectors[rows]
+    return rows[np.argsort(-(members @ members.mean(axis=0)), kind="stable")[:_NUM_TYPICAL]]

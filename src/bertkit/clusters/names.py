@@ -1,0 +1,32 @@
+"""Words that set a class of texts apart, by class-based TF-IDF."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+_WORD = re.compile(r"[^\W\d_]{2,}(?:['’-][^\W\d_]+)*")
+
+
+def class_words(classes: Sequence[Iterable[str]], num_words: int) -> list[list[str]]:
+    """The words of the largest weight of each class; words of equal weight in alphabetical order.
+
+    The weight of a word is its share of the words of the class, times log((A + 1) / (f + 1/2)), with f its number in
+    all classes and A the mean number of words of a class: class-based TF-IDF (Grootendorst 2022, arXiv:2203.05794) with
+    the inverse frequency of BM25, which is negative for words such as "the". Words are compared in lowercase; numbers
+    and single letters are no words.
+
+    >>> class_words([["the red car", "the old car"], ["the cat", "the old cat"]], 1)
+    [['car'], ['cat']]
+    """
+    counts = [Counter(word for text in texts for word in _WORD.findall(text.lower())) for texts in classes]
+    everywhere: Counter[str] = sum(counts, Counter())
+    mean = everywhere.total() / max(1, len(counts))
+
+    names = []
+    for own in counts:
+        weights = {
+            word: count / own.total() * math.log((mean + 1) / (everywhere[word] + 0.5)) for word, count in own.items()
+        }
+        names.append(sorted(weights, key=lambda word, weights=weights: (-weights[word], word))[:num_words])
+    return names

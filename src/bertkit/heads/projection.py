@@ -1,0 +1,137 @@
+"""Layers between the pooled hidden states of a text and its vector: Dense, LayerNorm and Normalize.
+
+They are the modules that sentence-transformers folders list after Pooling. Shape letters: N texts, D width.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bertkit.errors import UsageError
+from bertkit.transformer.kernels import linear
+
+OUTPUT_ACTIVATIONS = {  # name of torch's class -> the function
+    "Identity": lambda x: x,
+    "Sigmoid": F.sigmoid,
+    "Tanh": F.tanh,
+    "ReLU": F.relu,
+    "GELU": F.gelu,
+    "SiLU": F.silu,
+    "Softplus": F.softplus,
+    "LeakyReLU": F.leaky_relu,
+    "ELU": F.elu,
+}
+"""Activations of a Dense layer and of the scores of a cross-encoder."""
+
+
+@dataclass(frozen=True)
+class DenseLayer:
+    """``activation(x W^T + b)``, with ``residual`` plus x, or plus a product of x where the widths differ."""
+
+    in_features: int
+    out_features: int
+    bias: bool = True
+    activation: str = "Tanh"  # a name from OUTPUT_ACTIVATIONS
+    residual: bool = False
+
+    def __post_init__(self) -> None:
+        if self.activation not in OUTPUT_ACTIVATIONS:
+            raise UsageError(f"activation={self.activation!r}: expected one of {', '.join(OUTPUT_ACTIVATIONS)}")
+        if min(self.in_features, self.out_features) < 1:
+            raise UsageError(f"a Dense layer from {self.in_features} to {self.out_features}: expected at least 1")
+
+
+@dataclass(frozen=True)
+class NormLayer:
+    """Layer normalization with weight and bias."""
+
+    width: int
+
+
+@dataclass(frozen=True)
+class UnitLength:
+    """Scale to length 1, before further layers."""
+
+
+ProjectionLayer = DenseLayer | NormLayer | UnitLength
+
+
+def output_width(layers: Sequence[ProjectionLayer], width: int) -> int:
+    """The width after the layers of vectors that are ``width`` wide.
+
+    Raises:
+        UsageError: a layer that takes vectors of another width.
+    """
+    for number, layer in enumerate(layers, start=1):
+        match layer:
+            case DenseLayer(in_features, out_features):
+                expected, after = in_features, out_features
+            case NormLayer(expected):
+                after = expected
+            case _:
+                expected = after = width
+        if expected != width:
+            raise UsageError(f"projection layer {number} takes vectors {expected} wide, and they are {width} wide")
+        width = after
+    return width
+
+
+class Projection(nn.ModuleList):
+    """The layers with their weights, named as sentence-transformers stores them.
+
+    Raises:
+        UsageError: a layer that takes vectors of another width than ``width`` or the layer before it gives.
+    """
+
+    def __init__(self, layers: Sequence[ProjectionLayer], width: int) -> None:
+        self.width = output_width(layers, width)
+        super().__init__(map(_module, layers))
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """(N, width of the pooled hidden states) to (N, ``width``)."""
+        for layer in self:
+            vectors = layer(vectors)
+        return vectors
+
+
+class _Dense(nn.Module):
+    def __init__(self, layer: DenseLayer) -> None:
+        super().__init__()
+        self.activation = OUTPUT_ACTIVATIONS[layer.activation]
+        self.linear = nn.Linear(layer.in_features, layer.out_features, bias=layer.bias)
+        self.is_residual = layer.residual
+        if layer.residual and layer.in_features != layer.out_features:
+            self.residual = nn.Linear(layer.in_features, layer.out_features, bias=False)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        output = self.activation(linear(vectors, self.linear.weight, self.linear.bias).to(vectors.dtype))
+        if not self.is_residual:
+            return output
+        if "residual" in self._modules:
+            return output + linear(vectors, self.residual.weight, None).to(vectors.dtype)
+        return output + vectors
+
+
+class _Norm(nn.Module):
+    def __init__(self, layer: NormLayer) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(layer.width)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        return self.norm(vectors)
+
+
+class _Unit(nn.Module):
+    def forward(self, vectors: Tensor) -> Tensor:
+        return F.normalize(vectors, dim=-1)
+
+
+def _module(layer: ProjectionLayer) -> nn.Module:
+    match layer:
+        case DenseLayer():
+            return _Dense(layer)
+        case NormLayer():
+            return _Norm(layer)
+    return _Unit()

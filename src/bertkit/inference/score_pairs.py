@@ -1,0 +1,112 @@
+"""Scores of pairs of texts by a cross-encoder, and texts ranked by them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+from tqdm import tqdm
+
+from bertkit.batch import Batch
+from bertkit.errors import UsageError
+from bertkit.heads import OUTPUT_ACTIVATIONS
+from bertkit.inference.runner import Runner, chunks
+from bertkit.inference.truncation import warn_of_truncation
+from bertkit.tokenizer.layout import OnLong
+
+HEAD = "sequence_classification"
+
+
+@dataclass(frozen=True)
+class RankedText:
+    """A text with its score."""
+
+    index: int  # in the texts that were given
+    score: float
+    text: str
+
+
+def score_pairs(
+    runner: Runner,
+    activation: str | None,
+    queries: str | Sequence[str],
+    texts: str | Sequence[str],
+    *,
+    on_long: OnLong = "truncate",
+) -> np.ndarray:
+    """(N,) float32, or (N, num_labels) of several labels; as `Model.score_pairs`.
+
+    Args:
+        activation: of the logits, a name from OUTPUT_ACTIVATIONS; None: sigmoid for one label, else none.
+
+    Raises:
+        OverLengthError: a pair is too long under ``on_long="error"``.
+        UsageError: queries and texts of unequal number, or ``on_long="window"``.
+    """
+    if on_long == "window":
+        raise UsageError("on_long='window' gives several scores for a pair: choose 'truncate' or shorten the texts")
+    texts = [texts] if isinstance(texts, str) else list(texts)
+    queries = [queries] * len(texts) if isinstance(queries, str) else list(queries)
+    if len(queries) != len(texts):
+        raise UsageError(f"{len(queries)} queries and {len(texts)} texts: give one query, or one for each text")
+    head: Any = runner.network.heads[HEAD]
+    num_labels = head.classifier.out_features
+    activation = activation or ("Sigmoid" if num_labels == 1 else "Identity")
+    scores, num_scored, num_cut, num_tokens_cut = [np.empty((0, num_labels), np.float32)], 0, 0, 0
+    pairs = zip(queries, texts, strict=True)
+    with tqdm(total=len(texts), desc="scoring", unit=" pairs", delay=2, leave=False, disable=None) as progress:
+        for chunk in chunks(pairs, num_characters=_num_characters):
+            encodings = runner.tokenizer.encode_batch(
+                [query for query, _ in chunk],
+                [text for _, text in chunk],
+                max_length=min(runner.tokenizer.model_max_length or runner.max_positions, runner.max_positions),
+                on_long=on_long,
+                first_index=num_scored,
+                with_offsets=False,
+            )
+            num_cut += encodings.num_texts_cut
+            num_tokens_cut += int(encodings.num_tokens_cut.sum())
+
+            def forward(batch: Batch, indices: np.ndarray) -> Tensor:
+                encoded = runner.encoder(batch)
+                logits = runner.network.head_logits(HEAD, encoded, batch).float()
+                return OUTPUT_ACTIVATIONS[activation](logits).cpu()
+
+            scores.append(runner.run(encodings, forward).numpy())
+            num_scored += len(chunk)
+            progress.update(len(chunk))
+    warn_of_truncation(len(texts), num_cut, num_tokens_cut, "shorten them to have them read whole", stacklevel=4)
+    results = np.concatenate(scores)
+    return results[:, 0] if num_labels == 1 else results
+
+
+def rank(
+    runner: Runner,
+    activation: str | None,
+    query: str,
+    texts: Sequence[str],
+    *,
+    top_k: int | None = None,
+    on_long: OnLong = "truncate",
+) -> list[RankedText]:
+    """The texts by their score with a query, best first; as `Model.rank`.
+
+    Raises:
+        OverLengthError: a pair is too long under ``on_long="error"``.
+        UsageError: a model with several labels, or ``top_k`` below 1.
+    """
+    if top_k is not None and top_k < 1:
+        raise UsageError(f"top_k={top_k}: expected at least 1")
+    scores = score_pairs(runner, activation, query, texts, on_long=on_long)
+    if scores.ndim == 2:
+        raise UsageError(f"rank needs one score for each text, and this model has {scores.shape[1]} labels")
+    order = np.argsort(-scores, kind="stable")[:top_k].tolist()
+    return [RankedText(index, float(scores[index]), texts[index]) for index in order]
+
+
+def _num_characters(pair: tuple[str, str]) -> int:
+    for text in pair:
+        if not isinstance(text, str):
+            raise UsageError(f"a text is {type(text).__name__} ({text!r:.40}): expected str")
+    return len(pair[0]) + len(pair[1])

@@ -1,0 +1,153 @@
+"""Connections to the database of a store: one that writes, and some that read beside it."""
+
+import os
+import shutil
+import sqlite3
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from bertkit.errors import StoreError
+from bertkit.search.embedded.schema import FORMAT
+
+NAME = "store.sqlite3"
+
+
+class Database:
+    """The SQLite database of a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._readers: list[sqlite3.Connection] = []  # idle ones
+        self._writer: sqlite3.Connection | None = None
+        self._lock = threading.Lock()
+        self._copy: tempfile.TemporaryDirectory | None = None
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """A connection in a transaction that reads one state of the database, whatever is written meanwhile."""
+        with self._lock:
+            connection = self._readers.pop() if self._readers else None
+        connection = connection or self._reader()
+        try:
+            with _explained(self.folder):
+                connection.execute("BEGIN")
+                yield connection
+        finally:
+            connection.rollback()
+            with self._lock:
+                self._readers.append(connection)
+
+    def writer(self) -> sqlite3.Connection:
+        """The connection that writes; a commit returns when it is on disk."""
+        if self._writer is None:
+            with _explained(self.folder):
+                self._writer = _connect(f"{_uri(self.folder / NAME)}?mode=rw")
+                self._writer.execute("PRAGMA synchronous = FULL")
+        return self._writer
+
+    @contextmanager
+    def committing(self) -> Iterator[sqlite3.Connection]:
+        """A transaction of the writer: committed at the end of the block, undone on any exception."""
+        connection = self.writer()
+        with _explained(self.folder):
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+
+    def pack(self) -> None:
+        """Give the space of deleted rows back to the disk."""
+        with _explained(self.folder):
+            self.writer().execute("VACUUM")
+            self.writer().execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def close(self) -> None:
+        """Close every connection."""
+        with self._lock:
+            for connection in self._readers:
+                connection.close()
+            self._readers.clear()
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+        if self._copy is not None:
+            self._copy.cleanup()
+
+    def _reader(self) -> sqlite3.Connection:
+        path, options = self.folder / NAME, "mode=rw"
+        if not os.access(self.folder, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
+            options = "mode=ro&immutable=1"  # SQLite cannot make the files that it shares with a writer
+            log = self.folder / f"{NAME}-wal"
+            if log.exists() and log.stat().st_size:  # commits that only the log holds
+                path, options = self._copied() / NAME, "mode=rw"
+        with _explained(self.folder):
+            connection = _connect(f"{_uri(path)}?{options}")
+            try:
+                connection.execute("PRAGMA query_only = 1")
+                (version,) = connection.execute("PRAGMA user_version").fetchone()
+                if version > FORMAT:
+                    raise StoreError(
+                        f"{self.folder} has format {version}, this bertkit reads up to {FORMAT}: update bertkit"
+                    )
+            except BaseException:
+                connection.close()
+                raise
+        return connection
+
+    def _copied(self) -> Path:
+        with self._lock:
+            if self._copy is None:
+                self._copy = tempfile.TemporaryDirectory()
+                for name in (NAME, f"{NAME}-wal"):
+                    shutil.copy(self.folder / name, self._copy.name)
+            return Path(self._copy.name)
+
+
+def create_database(folder: Path, fill: Callable[[sqlite3.Connection], None]) -> None:
+    """Make the database of a new store, with the tables and rows that ``fill`` gives it.
+
+    Raises:
+        StoreError: the folder cannot be written.
+    """
+    with _explained(folder):
+        connection = _connect(f"{_uri(folder / NAME)}?mode=rwc")
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("BEGIN")
+            fill(connection)
+            connection.execute(f"PRAGMA user_version = {FORMAT}")
+            connection.execute("COMMIT")
+        finally:
+            connection.close()
+
+
+def _connect(uri: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(uri, uri=True, timeout=30, isolation_level=None, check_same_thread=False)
+    connection.execute("PRAGMA busy_timeout = 30000")
+    return connection
+
+
+def _uri(path: Path) -> str:
+    return f"file:{quote(str(path.resolve()))}"
+
+
+@contextmanager
+def _explained(folder: Path) -> Iterator[None]:
+    """Errors of SQLite as sentences."""
+    try:
+        yield
+    except sqlite3.IntegrityError:
+        raise
+    except sqlite3.DatabaseError as error:
+        raise StoreError(
+            f"{folder}: {error}; nothing of this change was kept, what was there before still is"
+        ) from error

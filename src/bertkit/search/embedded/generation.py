@@ -1,0 +1,84 @@
+"""The files of one generation of vectors: row ``position`` of each belongs to the same record.
+
+A generation only grows. Compaction, repair and another model write a new generation, which one commit puts in the
+place of the old.
+"""
+
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from bertkit.search.embedded.row_files import BLOCK_ROWS, RowFile, block_checksums, extended_checksums
+
+
+@dataclass(frozen=True)
+class Generation:
+    """The vectors and what is read with them."""
+
+    folder: Path
+    number: int
+    vectors: RowFile  # (num_positions, dimensions) float32
+    numbers: RowFile  # (num_positions, 1) int64, ascending: the number of the record
+
+    @classmethod
+    def of(cls, folder: Path, number: int, dimensions: int) -> "Generation":
+        return cls(
+            folder,
+            number,
+            RowFile(folder / f"vectors.{number}.float32", dimensions, "<f4"),
+            RowFile(folder / f"numbers.{number}.int64", 1, "<i8"),
+        )
+
+    def append(self, connection: sqlite3.Connection, first: int, numbers: np.ndarray, vectors: np.ndarray) -> None:
+        """Write rows from position ``first`` on, and note the checksums of their blocks."""
+        for file, rows in ((self.vectors, vectors), (self.numbers, numbers[:, None])):
+            file.write(first, rows)
+            (before,) = connection.execute(
+                "SELECT coalesce(max(checksum), 0) FROM block WHERE file = ? AND block = ?",
+                (file.path.name, first // BLOCK_ROWS),
+            ).fetchone()
+            connection.executemany(
+                "REPLACE INTO block (file, block, checksum) VALUES (?, ?, ?)",
+                [(file.path.name, *block) for block in extended_checksums(first, rows, before)],
+            )
+
+    def sync(self) -> None:
+        """Return when everything appended is on disk."""
+        for file in (self.vectors, self.numbers):
+            file.sync()
+
+    def damaged_blocks(self, connection: sqlite3.Connection, file: RowFile, num_positions: int) -> list[int]:
+        """Blocks of a file that do not have their checksum, or are not there."""
+        rows = connection.execute("SELECT block, checksum FROM block WHERE file = ?", [file.path.name])
+        expected: dict[int, int] = dict(rows.fetchall())
+        actual = dict(block_checksums(file, num_positions))
+        return [
+            block for block in range(-(-num_positions // BLOCK_ROWS)) if expected.get(block) != actual.get(block, -1)
+        ]
+
+
+def delete_other_generations(folder: Path, kept: int) -> None:
+    """Delete the files of generations that no commit refers to any more, or never did."""
+    for pattern in ("vectors.*.float32", "numbers.*.int64"):
+        for path in folder.glob(pattern):
+            if path.name.split(".")[1] != str(kept):
+                path.unlink(missing_ok=True)
+
+
+def write_generation(
+    connection: sqlite3.Connection, generation: Generation, batches: Iterable[tuple[np.ndarray, np.ndarray]]
+) -> int:
+    """Write a generation from (numbers, vectors) batches, on disk when it returns. Returns the number of positions."""
+    num_positions = 0
+    delete_other_generations(generation.folder, generation.number - 1)  # what an interrupted change left
+    for numbers, vectors in batches:
+        generation.append(connection, num_positions, numbers, vectors)
+        num_positions += len(numbers)
+    generation.sync()
+    names = (generation.vectors.path.name, generation.numbers.path.name)
+    connection.execute("DELETE FROM block WHERE file NOT IN (?, ?)", names)
+    connection.execute("DELETE FROM removed")
+    return num_positions

@@ -1,0 +1,213 @@
+"""Checks of everything a store holds, and what to write instead of what is damaged."""
+
+import json
+import sqlite3
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from bertkit.errors import StoreError, UsageError
+from bertkit.search.embedded.generation import Generation
+from bertkit.search.embedded.row_files import BLOCK_ROWS
+from bertkit.search.embedded.schema import TextIndex, kind_and_value, record_checksum
+from bertkit.search.store import Embed, Identity, checked_vector
+
+ROWS_AT_ONCE = 1024
+_RECORD = "SELECT number, id, document_id, start, end, text, metadata, checksum FROM record ORDER BY number"
+
+
+@dataclass(frozen=True)
+class LiveRows:
+    """Records and the positions of their vectors."""
+
+    numbers: np.ndarray  # (num_records,) int64, ascending, from the records
+    positions: np.ndarray  # (num_live,) int64, ascending, from what was removed
+
+    @classmethod
+    def read(cls, connection: sqlite3.Connection, num_positions: int) -> "LiveRows":
+        numbers = [number for (number,) in connection.execute("SELECT number FROM record ORDER BY number")]
+        is_live = np.ones(num_positions, bool)
+        is_live[[one for (one,) in connection.execute("SELECT position FROM removed") if one < num_positions]] = False
+        return cls(np.array(numbers, np.int64), np.flatnonzero(is_live))
+
+    def agree(self, numbers_by_position: np.ndarray) -> bool:
+        return np.array_equal(numbers_by_position[self.positions], self.numbers)
+
+
+def problems(
+    connection: sqlite3.Connection, generation: Generation, num_positions: int, text_index: TextIndex | None
+) -> list[str]:
+    """What is wrong with a store, one sentence each."""
+    try:
+        found = database_problems(connection)
+        damaged = damaged_records(connection)
+        found += [f"the text or metadata of record {id!r} is damaged" for _, id in damaged]
+        if not damaged and values_differ(connection):
+            found.append("the table of metadata values does not hold the metadata of the records")
+        if text_index is not None:
+            found += text_index.verify(connection)
+        live = LiveRows.read(connection, num_positions)
+        for file in (generation.vectors, generation.numbers):
+            for block in generation.damaged_blocks(connection, file, num_positions):
+                first, last = block * BLOCK_ROWS, min((block + 1) * BLOCK_ROWS, num_positions) - 1
+                found.append(f"rows {first} to {last} of {file.path.name} are damaged or missing")
+        if not found and not live.agree(generation.numbers.rows(num_positions)[:, 0]):
+            found.append("vectors and records do not belong to each other")
+    except sqlite3.DatabaseError as error:
+        found = [f"the database is damaged: {error}"]
+    return found
+
+
+def database_problems(connection: sqlite3.Connection) -> list[str]:
+    """What SQLite finds wrong with its pages and indices."""
+    rows = connection.execute("PRAGMA integrity_check").fetchall()
+    return [] if rows == [("ok",)] else [f"the database is damaged: {line}" for (line,) in rows]
+
+
+def damaged_records(connection: sqlite3.Connection) -> list[tuple[int, str]]:
+    """Number and id of the records that do not have their checksum."""
+    with _any_bytes_as_text(connection):
+        return [
+            (number, id)
+            for number, id, *rest, checksum in connection.execute(_RECORD)
+            if _checksum(id, *rest) != checksum
+        ]
+
+
+@contextmanager
+def _any_bytes_as_text(connection: sqlite3.Connection) -> Iterator[None]:
+    """Damaged text can be read, as what no undamaged text is equal to."""
+    text_factory = connection.text_factory
+    connection.text_factory = lambda content: content.decode("utf-8", "surrogateescape")
+    try:
+        yield
+    finally:
+        connection.text_factory = text_factory
+
+
+def _checksum(*row: object) -> int | None:
+    try:
+        return record_checksum(*row)  # type: ignore[arg-type]
+    except (TypeError, UnicodeEncodeError):  # a damaged header gives a value another type
+        return None
+
+
+def values_differ(connection: sqlite3.Connection) -> bool:
+    """Whether ``value`` is not what the metadata of the records comes to."""
+    with _any_bytes_as_text(connection):
+        actual = sum(_value_hash(row) for row in connection.execute("SELECT key, kind, value, number FROM value"))
+    rows = connection.execute("SELECT number, metadata FROM record")
+    return actual != sum(_value_hash(row) for number, metadata in rows for row in value_rows(number, metadata))
+
+
+def value_rows(number: int, metadata: str) -> list[tuple[str, str, str | int | float, int]]:
+    """The rows of ``value`` for the metadata of a record."""
+    return [(key, *kind_and_value(value), number) for key, value in json.loads(metadata).items()]
+
+
+def _value_hash(row: Sequence[object]) -> int:
+    return zlib.crc32(repr(tuple(row)).encode("utf-8", "surrogatepass"))
+
+
+def remove_records(connection: sqlite3.Connection, numbers: Iterable[int]) -> None:
+    """Delete rows of ``record``; and make ``value`` again, since what it held for them cannot be known."""
+    connection.executemany("DELETE FROM record WHERE number = ?", [(number,) for number in numbers])
+    connection.execute("DELETE FROM value")
+    rows = connection.execute("SELECT number, metadata FROM record").fetchall()
+    connection.executemany(
+        "INSERT INTO value (key, kind, value, number) VALUES (?, ?, ?, ?)",
+        [row for number, metadata in rows for row in value_rows(number, metadata)],
+    )
+
+
+def index_texts_again(connection: sqlite3.Connection, text_index: TextIndex) -> None:
+    """Clear a text index and add every text."""
+    text_index.clear(connection)
+    numbers = [number for (number,) in connection.execute("SELECT number FROM record ORDER BY number")]
+    for batch in _batches(np.array(numbers, np.int64)):
+        text_index.add(connection, list(_texts(connection, batch).items()))
+
+
+def kept_vectors(
+    connection: sqlite3.Connection, generation: Generation, num_positions: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Numbers and vectors of the records, without the space of those that were removed."""
+    live = LiveRows.read(connection, num_positions)
+    numbers, vectors = generation.numbers.rows(num_positions)[:, 0], generation.vectors.rows(num_positions)
+    if not live.agree(numbers):
+        raise StoreError(f"{generation.folder} is damaged: repair it")
+    for positions in _batches(live.positions):
+        yield numbers[positions], vectors[positions]
+
+
+def new_vectors(
+    connection: sqlite3.Connection, identity: Identity, embed: Embed, batch_size: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Numbers of the records and vectors of their texts, embedded again."""
+    numbers = [number for (number,) in connection.execute("SELECT number FROM record ORDER BY number")]
+    for batch in _batches(np.array(numbers, np.int64), batch_size):
+        yield batch, _embedded(_texts(connection, batch), identity, embed)
+
+
+def mended_vectors(
+    connection: sqlite3.Connection,
+    generation: Generation,
+    live: LiveRows,
+    num_positions: int,
+    identity: Identity,
+    embed: Embed,
+    changed: list[str],
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Numbers and vectors of the records: undamaged ones as they are, the others embedded again.
+
+    Args:
+        live: before damaged records were removed.
+        changed: the ids of records that are embedded again are appended to it.
+    """
+    is_good = np.ones(num_positions, bool)
+    for block in generation.damaged_blocks(connection, generation.vectors, num_positions):
+        is_good[block * BLOCK_ROWS : (block + 1) * BLOCK_ROWS] = False
+    if len(live.numbers) != len(live.positions):  # which vector is whose cannot be known
+        is_good[:] = False
+    kept = [number for (number,) in connection.execute("SELECT number FROM record ORDER BY number")]
+    rows = np.searchsorted(live.numbers, kept)
+    readable = generation.vectors.rows(num_positions) if is_good.any() else None
+    for batch in _batches(rows):
+        numbers = live.numbers[batch]
+        vectors = np.empty((len(batch), identity.dimensions), np.float32)
+        good = np.zeros(len(batch), bool)
+        if readable is not None:
+            good = is_good[live.positions[batch]]
+            vectors[good] = readable[live.positions[batch][good]]
+        if not good.all():
+            texts = _texts(connection, numbers[~good])
+            vectors[~good] = _embedded(texts, identity, embed)
+            changed += _ids(connection, numbers[~good])
+        yield numbers, vectors
+
+
+def _embedded(texts: dict[int, str], identity: Identity, embed: Embed) -> np.ndarray:
+    vectors = np.asarray(embed(list(texts.values())))
+    if len(vectors) != len(texts):
+        raise UsageError(f"embed returned {len(vectors)} vectors for {len(texts)} texts: expected one for each")
+    return np.stack([checked_vector(vector, identity, "the vector of a text") for vector in vectors])
+
+
+def _texts(connection: sqlite3.Connection, numbers: np.ndarray) -> dict[int, str]:
+    condition = "number IN (SELECT value FROM json_each(?)) ORDER BY number"
+    return dict(
+        connection.execute(f"SELECT number, text FROM record WHERE {condition}", [json.dumps(numbers.tolist())])
+    )
+
+
+def _ids(connection: sqlite3.Connection, numbers: np.ndarray) -> list[str]:
+    condition = "number IN (SELECT value FROM json_each(?)) ORDER BY number"
+    rows = connection.execute(f"SELECT id FROM record WHERE {condition}", [json.dumps(numbers.tolist())])
+    return [id for (id,) in rows]
+
+
+def _batches(rows: np.ndarray, size: int = ROWS_AT_ONCE) -> Iterator[np.ndarray]:
+    return (rows[start : start + size] for start in range(0, len(rows), size))

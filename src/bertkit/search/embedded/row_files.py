@@ -1,0 +1,116 @@
+"""Append-only files of rows of equal size, mapped into memory, with a checksum for each block of rows.
+
+How many rows of a file count, and the checksums of its blocks, are committed with the rows of SQLite that belong to
+them. What a file holds beyond that is the rest of a write that was cut short; the next write overwrites it.
+"""
+
+import os
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import numpy as np
+
+from bertkit.errors import StoreError
+
+BLOCK_ROWS = 1024
+"""Rows that share a checksum."""
+
+
+class RowFile:
+    """A file of rows of one dtype and width.
+
+    Args:
+        path: the file; made when first written.
+        width: elements of a row.
+        dtype: of an element.
+    """
+
+    def __init__(self, path: Path, width: int, dtype: str) -> None:
+        self.path, self.width, self.dtype = path, width, np.dtype(dtype)
+        self.row_bytes = width * self.dtype.itemsize
+
+    def rows(self, num_rows: int) -> np.ndarray:
+        """(num_rows, width), mapped into memory.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            ValueError: it is shorter.
+        """
+        if num_rows == 0:
+            return np.empty((0, self.width), self.dtype)
+        return np.memmap(self.path, self.dtype, mode="r", shape=(num_rows, self.width)).view(np.ndarray)
+
+    def write(self, first: int, rows: np.ndarray) -> None:
+        """Write rows from row ``first`` on, over whatever was there. They are on disk after `sync`.
+
+        Raises:
+            StoreError: the system refuses, for example because the disk is full.
+        """
+        content = np.ascontiguousarray(rows, self.dtype).view(np.uint8).reshape(-1).data
+        is_new = not self.path.exists()
+        with self._opened(os.O_WRONLY | os.O_CREAT) as handle:
+            written = 0
+            while written < len(content):
+                written += os.pwrite(handle, content[written:], first * self.row_bytes + written)
+        if is_new:
+            sync_folder(self.path.parent)
+
+    def sync(self) -> None:
+        """Return when everything written is on disk.
+
+        Raises:
+            StoreError: the system refuses.
+        """
+        if self.path.exists():
+            with self._opened(os.O_RDONLY) as handle:
+                os.fsync(handle)
+
+    @contextmanager
+    def _opened(self, flags: int) -> Iterator[int]:
+        try:
+            handle = os.open(self.path, flags, 0o666)
+            try:
+                yield handle
+            finally:
+                os.close(handle)
+        except OSError as error:
+            raise StoreError(
+                f"{self.path}: {error.strerror}. The last commit is kept, a change in progress is not"
+            ) from error
+
+
+def extended_checksums(first: int, rows: np.ndarray, checksum_before: int) -> Iterator[tuple[int, int]]:
+    """Blocks that are changed by rows appended from row ``first`` on.
+
+    Args:
+        checksum_before: of the rows before ``first`` in its block, 0 without any.
+
+    Yields:
+        Number of the block, and the checksum of the rows that it now has.
+    """
+    end = first + len(rows)
+    for block in range(first // BLOCK_ROWS, -(-end // BLOCK_ROWS)):
+        start, stop = max(first, block * BLOCK_ROWS), min(end, (block + 1) * BLOCK_ROWS)
+        content = np.ascontiguousarray(rows[start - first : stop - first]).view(np.uint8)
+        yield block, zlib.crc32(content.data, checksum_before if start % BLOCK_ROWS else 0)
+
+
+def block_checksums(file: RowFile, num_rows: int) -> Iterator[tuple[int, int]]:
+    """Number and checksum of the blocks of a file, as far as it reaches."""
+    with suppress(FileNotFoundError), file.path.open("rb") as content:
+        for block in range(-(-num_rows // BLOCK_ROWS)):
+            num_bytes = min(BLOCK_ROWS, num_rows - block * BLOCK_ROWS) * file.row_bytes
+            if len(part := content.read(num_bytes)) < num_bytes:
+                return
+            yield block, zlib.crc32(part)
+
+
+def sync_folder(folder: Path) -> None:
+    """Return when the names of files in a folder are on disk."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,132 @@
+"""The tables of a store, and filters as SQL."""
+
+import json
+import sqlite3
+import zlib
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+from bertkit.errors import UsageError
+from bertkit.search.filters import And, Between, Equal, Filter, InDocument, Not, OneOf, Or, Scalar
+
+FORMAT = 1
+"""Version of the tables and files, kept as SQLite's user_version."""
+
+TABLES = (
+    """CREATE TABLE state (
+        one INTEGER PRIMARY KEY CHECK (one = 1),
+        commit_number INTEGER NOT NULL,
+        generation INTEGER NOT NULL,
+        num_positions INTEGER NOT NULL,
+        scan TEXT NOT NULL,
+        identity TEXT NOT NULL
+    )""",
+    """CREATE TABLE record (
+        number INTEGER PRIMARY KEY AUTOINCREMENT,
+        id TEXT NOT NULL UNIQUE,
+        document_id TEXT NOT NULL,
+        start INTEGER NOT NULL,
+        end INTEGER NOT NULL,
+        text TEXT NOT NULL,
+        metadata TEXT NOT NULL,
+        checksum INTEGER NOT NULL
+    )""",
+    "CREATE INDEX record_document ON record (document_id)",
+    """CREATE TABLE value (
+        key TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        value NOT NULL,
+        number INTEGER NOT NULL,
+        PRIMARY KEY (key, kind, value, number)
+    ) WITHOUT ROWID""",
+    "CREATE TABLE removed (position INTEGER PRIMARY KEY)",
+    """CREATE TABLE block (
+        file TEXT NOT NULL,
+        block INTEGER NOT NULL,
+        checksum INTEGER NOT NULL,
+        PRIMARY KEY (file, block)
+    ) WITHOUT ROWID""",
+)
+
+
+class TextIndex(Protocol):
+    """An index of the texts in tables of the same database, kept up to date in the same commits."""
+
+    def create(self, connection: sqlite3.Connection) -> None:
+        """Make its tables, if they are not there."""
+        ...
+
+    def add(self, connection: sqlite3.Connection, rows: Sequence[tuple[int, str]]) -> None:
+        """Add texts by the number of their record."""
+        ...
+
+    def remove(self, connection: sqlite3.Connection, rows: Sequence[tuple[int, str]]) -> None:
+        """Remove texts, given as they were added."""
+        ...
+
+    def verify(self, connection: sqlite3.Connection) -> list[str]:
+        """Problems, one sentence each; none if all is well."""
+        ...
+
+    def clear(self, connection: sqlite3.Connection) -> None:
+        """Remove everything; a repair then adds every text again."""
+        ...
+
+
+def record_checksum(id: str, document_id: str, start: int, end: int, text: str, metadata: str) -> int:
+    """Checksum of a row of ``record``."""
+    return zlib.crc32(
+        "\0".join((id, document_id, str(start), str(end), metadata, text)).encode("utf-8", "surrogatepass")
+    )
+
+
+def kind_and_value(value: Scalar) -> tuple[str, str | int | float]:
+    """A value of metadata as it is compared: True and 1 differ, 1 and 1.0 do not."""
+    if value is None:
+        return "null", 0
+    if isinstance(value, bool):
+        return "bool", int(value)
+    return ("text", value) if isinstance(value, str) else ("number", value)
+
+
+def as_sql(where: Filter) -> tuple[str, list[Any]]:
+    """A filter as a condition on ``record``, and the values of its question marks.
+
+    Raises:
+        UsageError: it is no filter.
+    """
+    if isinstance(where, Equal):
+        return _has("key = ? AND kind = ? AND value = ?"), [where.key, *kind_and_value(where.value)]
+    if isinstance(where, OneOf):
+        by_kind: dict[str, list] = {}
+        for kind, value in map(kind_and_value, where.values):
+            by_kind.setdefault(kind, []).append(value)
+        condition = _has("key = ? AND kind = ? AND value IN (SELECT value FROM json_each(?))")
+        parts = [(condition, [where.key, kind, json.dumps(values)]) for kind, values in by_kind.items()]
+        return _joined(" OR ", parts, "0")
+    if isinstance(where, Between):
+        ends = [(sign, end) for sign, end in ((">=", where.low), ("<=", where.high)) if end is not None]
+        conditions = "".join(f" AND value {sign} ?" for sign, _ in ends)
+        return _has(f"key = ? AND kind = 'number'{conditions}"), [where.key, *(end for _, end in ends)]
+    if isinstance(where, InDocument):
+        return "document_id IN (SELECT value FROM json_each(?))", [json.dumps(where.document_ids)]
+    if isinstance(where, And):
+        return _joined(" AND ", map(as_sql, where.parts), "1")
+    if isinstance(where, Or):
+        return _joined(" OR ", map(as_sql, where.parts), "0")
+    if isinstance(where, Not):
+        condition, values = as_sql(where.part)
+        return f"NOT {condition}", values
+    raise UsageError(
+        f"where={where!r:.60}: expected a filter: Equal, OneOf, Between, InDocument, And, Or or Not of bertkit.search"
+    )
+
+
+def _has(condition: str) -> str:
+    return f"number IN (SELECT number FROM value WHERE {condition})"
+
+
+def _joined(operator: str, parts: Iterable[tuple[str, list[Any]]], empty: str) -> tuple[str, list[Any]]:
+    parts = list(parts)
+    condition = operator.join(condition for condition, _ in parts) or empty
+    return f"({condition})", [value for _, values in parts for value in values]

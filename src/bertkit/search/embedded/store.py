@@ -1,0 +1,366 @@
+"""The store of a folder."""
+
+import json
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Self, TypeVar, cast
+
+import numpy as np
+
+from bertkit.errors import StoreError, UsageError
+from bertkit.search.embedded.database import NAME, Database, create_database
+from bertkit.search.embedded.generation import Generation, delete_other_generations, write_generation
+from bertkit.search.embedded.maintenance import (
+    LiveRows,
+    damaged_records,
+    database_problems,
+    index_texts_again,
+    kept_vectors,
+    mended_vectors,
+    new_vectors,
+    problems,
+    remove_records,
+    value_rows,
+    values_differ,
+)
+from bertkit.search.embedded.schema import TABLES, TextIndex, record_checksum
+from bertkit.search.embedded.snapshot import Snapshot, State, View
+from bertkit.search.embedded.writer_lock import WriterLock
+from bertkit.search.filters import Filter
+from bertkit.search.store import Embed, Hit, Identity, Record, RepairReport, SearchReport, check_records
+
+RECORDS_AT_ONCE = 1024
+
+Item = TypeVar("Item")
+
+
+class EmbeddedStore:
+    """A `VectorStore` in a folder: SQLite for records, append-only files for vectors.
+
+    Any number of processes and threads may search; one at a time may write, from its first change until `close`. A
+    change is on disk when the method that made it returns: the vectors are written and synced before the commit of
+    SQLite that makes them count.
+    """
+
+    def __init__(self, folder: Path, text_index: TextIndex | None) -> None:
+        self.folder, self._text_index = folder, text_index
+        self._database, self._writer_lock = Database(folder), WriterLock(folder / "writer.lock")
+        self._change = threading.RLock()  # held while a thread changes the store
+        self._state: State | None = None  # of the transaction in progress
+        self._view: View | None = None
+        self._is_writer = False
+
+    @classmethod
+    def create(cls, folder: str | Path, identity: Identity, text_index: TextIndex | None = None) -> Self:
+        """Make a store in a folder that is new or empty.
+
+        Raises:
+            UsageError: the folder holds something.
+            StoreError: it cannot be written.
+        """
+        folder = Path(folder)
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise UsageError(f"{folder} exists and is not an empty folder: choose another, or open the store in it")
+        folder.mkdir(parents=True, exist_ok=True)
+
+        def fill(connection: sqlite3.Connection) -> None:
+            for table in TABLES:
+                connection.execute(table)
+            State(0, 1, 0, "float32", identity).write(connection)
+            if text_index is not None:
+                text_index.create(connection)
+
+        create_database(folder, fill)
+        return cls(folder, text_index)
+
+    @classmethod
+    def open(cls, folder: str | Path, text_index: TextIndex | None = None) -> Self:
+        """Open the store in a folder, to search it or to change it.
+
+        Raises:
+            StoreError: there is none, or it is of a later version.
+        """
+        if not (Path(folder) / NAME).is_file():
+            raise StoreError(f"{folder} is no store: it lacks {NAME}")
+        store = cls(Path(folder), text_index)
+        try:
+            _ = store.identity
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    @property
+    def identity(self) -> Identity:
+        """How the vectors were made."""
+        with self._database.reading() as connection:
+            return State.read(connection).identity
+
+    # ---- read
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Snapshot]:
+        """One state of the store, the same until the block ends. A transaction in progress is not part of it."""
+        while True:
+            with self._database.reading() as connection:
+                state = State.read(connection)
+                view = self._view
+                if view is None or view.state.commit_number != state.commit_number:
+                    try:
+                        view = self._view = View.open(self.folder, state, connection)
+                    except (FileNotFoundError, ValueError):  # none, or too short; or a newer commit has other files
+                        if self._is_current(state):
+                            raise StoreError(f"{self.folder} lacks vectors that it had: repair it") from None
+                        continue
+                yield Snapshot(connection, view)
+                return
+
+    def _is_current(self, state: State) -> bool:
+        with self._database.reading() as connection:
+            return State.read(connection).commit_number == state.commit_number
+
+    def get(self, ids: Sequence[str]) -> list[Record]:
+        """As `VectorStore.get`."""
+        with self.snapshot() as snapshot:
+            return snapshot.get(ids)
+
+    def records(self, where: Filter | None = None) -> Iterator[Record]:
+        """As `VectorStore.records`: of one state of the store."""
+        with self.snapshot() as snapshot:
+            yield from snapshot.all_records(where)
+
+    def search(
+        self,
+        query: np.ndarray,
+        identity: Identity,
+        k: int = 10,
+        where: Filter | None = None,
+        report: SearchReport | None = None,
+    ) -> list[Hit]:
+        """As `VectorStore.search`. Of equal scores the record written first comes first, and is the one kept."""
+        return self.search_many(np.asarray(query)[None], identity, k, where, report)[0]
+
+    def search_many(
+        self,
+        queries: np.ndarray,
+        identity: Identity,
+        k: int = 10,
+        where: Filter | None = None,
+        report: SearchReport | None = None,
+    ) -> list[list[Hit]]:
+        """As `VectorStore.search_many`."""
+        with self.snapshot() as snapshot:
+            results = snapshot.search(queries, identity, k, where, report)
+            return [
+                [
+                    Hit(record.id, float(score), rank, record)
+                    for rank, (score, record) in enumerate(zip(scores, snapshot.records(numbers), strict=True), 1)
+                ]
+                for numbers, scores in results
+            ]
+
+    def count(self, where: Filter | None = None) -> int:
+        """As `VectorStore.count`."""
+        with self.snapshot() as snapshot:
+            return snapshot.count(where)
+
+    # ---- change
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """Several changes as one commit. Blocks may be nested; the outermost commits, an exception undoes all of it.
+
+        Raises:
+            StoreError: another process writes to the store, or the disk is full.
+        """
+        with self._change:
+            before = self._state
+            if before is not None:
+                connection = self._database.writer()
+                connection.execute("SAVEPOINT change")
+                try:
+                    yield connection
+                except BaseException:
+                    connection.execute("ROLLBACK TO change")
+                    self._state = before
+                    raise
+                finally:
+                    connection.execute("RELEASE change")
+                return
+            self._become_writer()
+            try:
+                with self._database.committing() as connection:
+                    self._state = before = State.read(connection)
+                    if self._text_index is not None:
+                        self._text_index.create(connection)
+                    yield connection
+                    if self._now().num_positions != before.num_positions:
+                        self._generation().sync()
+                    replace(self._now(), commit_number=before.commit_number + 1).write(connection)
+                if self._now().generation != before.generation:
+                    delete_other_generations(self.folder, self._now().generation)
+            finally:
+                self._state = None
+
+    def add(self, records: Iterable[Record]) -> None:
+        """As `VectorStore.add`."""
+        with self.transaction() as connection:
+            for batch in _batches(check_records(records, self._now().identity)):
+                self._append(connection, batch)
+
+    def upsert(self, records: Iterable[Record]) -> None:
+        """As `VectorStore.upsert`."""
+        with self.transaction() as connection:
+            for batch in _batches(check_records(records, self._now().identity)):
+                self._remove(connection, [record.id for record in batch])
+                self._append(connection, batch)
+
+    def delete(self, ids: Iterable[str]) -> int:
+        """As `VectorStore.delete`."""
+        with self.transaction() as connection:
+            return sum(self._remove(connection, batch) for batch in _batches(ids))
+
+    def switch(self, identity: Identity, embed: Embed, batch_size: int = 1024) -> None:
+        """As `VectorStore.switch`: the new vectors count from one commit on."""
+        with self.transaction() as connection:
+            self._replace_vectors(connection, identity, new_vectors(connection, identity, embed, batch_size))
+
+    def compact(self) -> None:
+        """As `VectorStore.compact`: live vectors are copied into a new file, and the database is packed."""
+        with self.transaction() as connection:
+            state, generation = self._now(), self._generation()
+            vectors = kept_vectors(connection, generation, state.num_positions)
+            self._replace_vectors(connection, state.identity, vectors)
+        if self._state is None:
+            self._database.pack()
+
+    def verify(self) -> list[str]:
+        """As `VectorStore.verify`: reads everything."""
+        with self._database.reading() as connection:
+            try:
+                state = State.read(connection)
+            except StoreError as error:
+                return [str(error)]
+            generation = Generation.of(self.folder, state.generation, state.identity.dimensions)
+            return problems(connection, generation, state.num_positions, self._text_index)
+
+    def repair(self, embed: Embed) -> RepairReport:
+        """As `VectorStore.repair`: whole blocks of vectors are embedded again."""
+        report = RepairReport()
+        with self.transaction() as connection:
+            if database_problems(connection):
+                connection.execute("REINDEX")
+            if lines := database_problems(connection):
+                raise StoreError(f"{self.folder} cannot be repaired, make it again from the documents: {lines[0]}")
+            state, generation = self._now(), self._generation()
+            live = LiveRows.read(connection, state.num_positions)
+            damaged = damaged_records(connection)
+            if damaged or values_differ(connection):
+                remove_records(connection, [number for number, _ in damaged])
+                report.removed += [id for _, id in damaged]
+            if self._text_index is not None and (damaged or self._text_index.verify(connection)):
+                index_texts_again(connection, self._text_index)
+            vectors = mended_vectors(
+                connection, generation, live, state.num_positions, state.identity, embed, report.embedded_again
+            )
+            self._replace_vectors(connection, state.identity, vectors)
+        return report
+
+    def close(self) -> None:
+        """As `VectorStore.close`."""
+        self._database.close()
+        self._writer_lock.release()
+        self._view, self._is_writer = None, False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _now(self) -> State:
+        assert self._state is not None
+        return self._state
+
+    def _generation(self) -> Generation:
+        state = self._now()
+        return Generation.of(self.folder, state.generation, state.identity.dimensions)
+
+    def _become_writer(self) -> None:
+        if self._is_writer:
+            return
+        try:
+            self._writer_lock.acquire()
+        except OSError as error:
+            raise StoreError(f"{self.folder} cannot be written: {error.strerror}; it can be searched") from None
+        self._is_writer = True
+        with self._database.reading() as connection:
+            delete_other_generations(self.folder, State.read(connection).generation)
+
+    def _replace_vectors(
+        self, connection: sqlite3.Connection, identity: Identity, batches: Iterable[tuple[np.ndarray, np.ndarray]]
+    ) -> None:
+        """Write a new generation, which counts from the commit on."""
+        state = self._now()
+        generation = Generation.of(self.folder, state.generation + 1, identity.dimensions)
+        num_positions = write_generation(connection, generation, batches)
+        self._state = replace(state, generation=generation.number, num_positions=num_positions, identity=identity)
+
+    def _append(self, connection: sqlite3.Connection, records: Sequence[Record]) -> None:
+        numbers: list[int] = []
+        for record in records:
+            metadata = json.dumps(dict(record.metadata), ensure_ascii=False)
+            row = (record.id, record.document_id, record.start, record.end, record.text, metadata)
+            try:
+                cursor = connection.execute(
+                    "INSERT INTO record (id, document_id, start, end, text, metadata, checksum) "
+                    "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    (*row, record_checksum(*row)),
+                )
+            except sqlite3.IntegrityError:
+                raise UsageError(f"record {record.id!r} is in the store already: upsert it to replace it") from None
+            numbers.append(cast(int, cursor.lastrowid))
+            connection.executemany(
+                "INSERT INTO value (key, kind, value, number) VALUES (?, ?, ?, ?)",
+                value_rows(numbers[-1], metadata),
+            )
+        if self._text_index is not None:
+            self._text_index.add(
+                connection, [(number, record.text) for number, record in zip(numbers, records, strict=True)]
+            )
+        state = self._now()
+        first = state.num_positions
+        vectors = np.stack([record.vector for record in records])
+        self._generation().append(connection, first, np.array(numbers, np.int64), vectors)
+        self._state = replace(state, num_positions=first + len(records))
+
+    def _remove(self, connection: sqlite3.Connection, ids: Sequence[str]) -> int:
+        rows = connection.execute(
+            "SELECT number, text, metadata FROM record WHERE id IN (SELECT value FROM json_each(?))",
+            [json.dumps(ids)],
+        ).fetchall()
+        if not rows:
+            return 0
+        if self._text_index is not None:
+            self._text_index.remove(connection, [(number, text) for number, text, _ in rows])
+        connection.executemany(
+            "DELETE FROM value WHERE key = ? AND kind = ? AND value = ? AND number = ?",
+            [row for number, _, metadata in rows for row in value_rows(number, metadata)],
+        )
+        connection.executemany("DELETE FROM record WHERE number = ?", [(number,) for number, _, _ in rows])
+        positions = np.searchsorted(
+            self._generation().numbers.rows(self._now().num_positions)[:, 0], [number for number, _, _ in rows]
+        )
+        connection.executemany("INSERT INTO removed (position) VALUES (?)", [(int(one),) for one in positions])
+        return len(rows)
+
+
+def _batches(items: Iterable[Item]) -> Iterator[list[Item]]:
+    items = iter(items)
+    while batch := list(islice(items, RECORDS_AT_ONCE)):
+        yield batch

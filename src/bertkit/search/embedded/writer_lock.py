@@ -1,0 +1,58 @@
+"""One writer at a time: a lock on a file, which names the process that holds it."""
+
+import fcntl
+import json
+import os
+import socket
+import sys
+from pathlib import Path
+
+from bertkit.errors import StoreError
+
+
+class WriterLock:
+    """The right to change a store. The system releases it when the process ends, however it ends."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._handle: int | None = None
+
+    def acquire(self) -> None:
+        """Take the lock; nothing happens if this object has it.
+
+        Raises:
+            StoreError: another process or another open store has it; the process is named.
+        """
+        if self._handle is not None:
+            return
+        handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = _holder(handle)
+            os.close(handle)
+            raise StoreError(
+                f"{self.path.parent} is being written by {holder}: wait until it is closed, or end that process; "
+                "searches need not wait"
+            ) from None
+        except BaseException:
+            os.close(handle)
+            raise
+        content = {"process": os.getpid(), "host": socket.gethostname(), "command": " ".join(sys.argv)[:200]}
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, json.dumps(content).encode(), 0)
+        self._handle = handle
+
+    def release(self) -> None:
+        """Give the lock back."""
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+
+def _holder(handle: int) -> str:
+    try:
+        holder = json.loads(os.pread(handle, 4096, 0))
+        return f"process {holder['process']} on {holder['host']} ({holder['command']})"
+    except (ValueError, KeyError, TypeError):  # it has the lock and has not written its name yet
+        return "another process"

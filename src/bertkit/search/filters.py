@@ -1,0 +1,108 @@
+"""Filters on metadata and documents: small trees that every store translates into its own language."""
+
+import math
+from dataclasses import dataclass
+
+from bertkit.errors import UsageError
+
+Scalar = str | int | float | bool | None
+"""A value of metadata: what JSON has for one value."""
+
+
+@dataclass(frozen=True)
+class Equal:
+    """Records whose metadata has this key with this value. True and 1 differ; 1 and 1.0 are equal."""
+
+    key: str
+    value: Scalar
+
+    def __post_init__(self) -> None:
+        check_key(self.key)
+        check_scalar(self.key, self.value)
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """Records whose metadata has this key with one of these values."""
+
+    key: str
+    values: tuple[Scalar, ...]
+
+    def __post_init__(self) -> None:
+        check_key(self.key)
+        for value in self.values:
+            check_scalar(self.key, value)
+
+
+@dataclass(frozen=True)
+class Between:
+    """Records whose metadata has this key with a number in a range, both ends included; None: no limit."""
+
+    key: str
+    low: float | None = None
+    high: float | None = None
+
+    def __post_init__(self) -> None:
+        check_key(self.key)
+        for end in (self.low, self.high):
+            if end is not None and (isinstance(end, bool) or not isinstance(end, int | float)):
+                raise UsageError(f"filter on {self.key!r}: Between got {end!r}, expected a number or None")
+
+
+@dataclass(frozen=True)
+class InDocument:
+    """Records of one of these documents."""
+
+    document_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class And:
+    """Records that every part matches; all records without parts."""
+
+    parts: tuple["Filter", ...]
+
+
+@dataclass(frozen=True)
+class Or:
+    """Records that at least one part matches; no record without parts."""
+
+    parts: tuple["Filter", ...]
+
+
+@dataclass(frozen=True)
+class Not:
+    """Records that the part does not match; those that lack its key included."""
+
+    part: "Filter"
+
+
+Filter = Equal | OneOf | Between | InDocument | And | Or | Not
+
+
+def check_key(key: object) -> None:
+    """Check the key of metadata.
+
+    Raises:
+        UsageError: it is not a str, or is empty.
+    """
+    if not isinstance(key, str) or not key:
+        raise UsageError(f"metadata key {key!r}: expected a str that is not empty")
+
+
+def check_scalar(key: str, value: object) -> None:
+    """Check a value of metadata.
+
+    Raises:
+        UsageError: it is not a str, a number, a bool or None; or a number that is not finite or needs more than 64
+            bits.
+    """
+    if not (value is None or isinstance(value, str | int | float)):
+        raise UsageError(
+            f"metadata {key!r} is a {type(value).__name__}: expected str, int, float, bool or None; store one value "
+            "for each key"
+        )
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UsageError(f"metadata {key!r} is {value}: expected a finite number")
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise UsageError(f"metadata {key!r} is {value:.3e}: expected an int of at most 64 bits")

@@ -1,0 +1,52 @@
+"""What the bodies of several routes have in common."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from bertkit.serving.json_route import Body
+from bertkit.serving.refusals import InvalidRequest
+from bertkit.tokenizer.layout import OnLong
+
+
+class ModelBody(Body):
+    """What every body may have."""
+
+    model: Annotated[str | None, Field(description="A served model; by default the first that fits the route.")] = None
+
+
+class TextsBody(ModelBody):
+    """What bodies with texts may have."""
+
+    truncate: Annotated[bool | None, Field(description="Cut texts that are too long, or refuse them.")] = None
+    truncation_direction: Annotated[
+        Literal["Left", "left", "Right", "right"], Field(description="Only right: the end of a text is cut.")
+    ] = "right"
+    on_long: Annotated[OnLong | None, Field(description="The same with a third choice, window: encode all of it.")] = (
+        None
+    )
+
+    @property
+    def asked_policy(self) -> OnLong | None:
+        """What to do with texts that are too long, if the request says.
+
+        Raises:
+            InvalidRequest: texts shall be cut at their beginning.
+        """
+        if self.truncation_direction.lower() == "left":
+            raise InvalidRequest("truncation_direction left: this server cuts the end of a text, choose right")
+        if self.truncate is None:
+            return self.on_long
+        return self.on_long or ("truncate" if self.truncate else "error")
+
+    @property
+    def policy(self) -> OnLong:
+        """The same; without a word they are cut, as text-embeddings-inference does."""
+        return self.asked_policy or "truncate"
+
+
+class PromptBody(TextsBody):
+    """What bodies with texts for an encoder may have."""
+
+    prompt_name: Annotated[str | None, Field(description="One of the model's prompts.")] = None
+    input_type: Annotated[str | None, Field(description="query or document, for models with prompts.")] = None

@@ -1,0 +1,119 @@
+"""Texts to vectors for a request: the checks and counts that every route with vectors needs."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bertkit.inference import EmbedReport
+from bertkit.serving.refusals import ComputationFailed, EmptyInput, InvalidRequest
+from bertkit.serving.served_models import ServedModel
+from bertkit.serving.ticket import Ticket
+from bertkit.tokenizer.layout import OnLong
+
+TokenIds = list[int]
+Input = str | TokenIds | list[str | TokenIds]
+"""A text or the token ids of one, or several: a flat list of ids is one input."""
+
+
+def inputs_of(given: Input) -> list[str | TokenIds]:
+    """The inputs one by one.
+
+    Raises:
+        EmptyInput: there is none, or an empty one.
+    """
+    is_one = isinstance(given, str) or (given and all(isinstance(one, int) for one in given))
+    inputs: list[Any] = [given] if is_one else list(given)
+    if not inputs or not all(inputs):
+        raise EmptyInput("`inputs` cannot be empty")
+    return inputs
+
+
+def text_of_ids(served: ServedModel, ids: Sequence[int]) -> str:
+    """The text whose token ids these are, with or without the special tokens around them.
+
+    Raises:
+        InvalidRequest: the model's tokenizer gives other ids for it: most likely, another tokenizer made these.
+    """
+    tokenizer = served.model.tokenizer
+    bare = list(ids)
+    if bare[0] == tokenizer.cls_id and bare[-1] == tokenizer.sep_id:
+        bare = bare[1:-1]
+    if all(0 <= token_id < len(tokenizer.vocabulary) for token_id in bare):
+        text = tokenizer.decode(bare)
+        if tokenizer.encode(text).input_ids[1:-1].tolist() == bare:
+            return text
+    raise InvalidRequest(
+        f"these token ids are not what the tokenizer of {served.name} gives for a text: send the text itself"
+    )
+
+
+def embed(
+    served: ServedModel,
+    texts: Sequence[str],
+    ticket: Ticket,
+    *,
+    normalize: bool | None = None,
+    dimensions: int | None = None,
+    prompt_name: str | None = None,
+    on_long: OnLong = "truncate",
+) -> np.ndarray:
+    """(N, E) float32, finite.
+
+    Raises:
+        BertkitError: an option that the model cannot honor, or a text that is too long under ``on_long="error"``.
+        ComputationFailed: a vector is not finite.
+    """
+    if on_long == "error":
+        refuse_endless(served, texts, ticket)
+    report = EmbedReport()
+    vectors = served.model.embed(
+        texts,
+        report=report,
+        normalize=normalize,
+        dimensions=dimensions,
+        prompt_name=prompt_name,
+        on_long=on_long,
+        progress=False,
+    )
+    ticket.num_inputs_cut += report.num_texts_cut
+    ticket.num_tokens_cut += report.num_tokens_cut
+    if not np.isfinite(vectors).all():
+        raise ComputationFailed("Backend error: a vector is not finite")
+    return vectors
+
+
+def token_vectors(
+    served: ServedModel,
+    texts: Sequence[str],
+    ticket: Ticket,
+    *,
+    prompt_name: str | None = None,
+    on_long: OnLong = "truncate",
+) -> list[np.ndarray]:
+    """For each text the last hidden state of its tokens, (n, D) float32; of a text in windows one after the other.
+
+    Raises:
+        ComputationFailed: a number is not finite.
+    """
+    model, settings = served.model, served.model.sentence_settings
+    prompt = settings.prompts.get(prompt_name or settings.default_prompt_name or "", "")
+    encodings = model.tokenizer.encode_batch(
+        [prompt + text for text in texts], max_length=served.max_length, on_long=on_long, with_offsets=False
+    )
+    ticket.num_inputs_cut += encodings.num_texts_cut
+    ticket.num_tokens_cut += int(encodings.num_tokens_cut.sum())
+    rows = model.last_hidden_states(encodings)
+    if not np.isfinite(rows).all():
+        raise ComputationFailed("Backend error: a vector is not finite")
+    ends = encodings.cu_seqlens[1:][np.flatnonzero(np.diff(encodings.text_index, append=len(texts)))]
+    return np.split(rows, ends[:-1])
+
+
+def refuse_endless(served: ServedModel, texts: Sequence[str], ticket: Ticket) -> None:
+    """Refuse what cannot fit by its number of characters, before it is tokenized."""
+    most = served.max_length * 250
+    if longest := next((len(text) for text in texts if len(text) > most), None):
+        raise InvalidRequest(
+            f"Input validation error: `inputs` must have less than {most} characters. Given: {longest}"
+        )

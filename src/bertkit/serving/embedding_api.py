@@ -1,0 +1,177 @@
+"""Routes of text-embeddings-inference over vectors and tokens: /embed, /embed_all, /embed_sparse, /similarity,
+/tokenize, /decode."""
+
+from typing import Annotated, Any
+
+import numpy as np
+from fastapi import APIRouter, Request, Response
+from pydantic import Field
+
+from bertkit.serving.bodies import ModelBody, PromptBody
+from bertkit.serving.embedding import Input, embed, inputs_of, refuse_endless, text_of_ids, token_vectors
+from bertkit.serving.json_route import Body, JsonRoute
+from bertkit.serving.refusals import EmptyInput, WrongModelKind
+from bertkit.serving.served_models import FEATURES, ServedModel, role_of
+from bertkit.serving.service import Service
+from bertkit.serving.ticket import Ticket
+
+
+class InputsBody(PromptBody):
+    """Body of /embed_all and /embed_sparse."""
+
+    inputs: Annotated[Input, Field(description="A text, its token ids, or a list of texts.")]
+
+
+class EmbedBody(InputsBody):
+    """Body of /embed."""
+
+    normalize: Annotated[bool, Field(description="Scale vectors to length 1.")] = True
+    dimensions: Annotated[int | None, Field(ge=1, description="Keep the first N components.")] = None
+
+
+class Sentences(Body):
+    """A sentence and those it is compared with."""
+
+    source_sentence: str
+    sentences: list[str]
+
+
+class SimilarityBody(ModelBody):
+    """Body of /similarity."""
+
+    inputs: Sentences
+    parameters: PromptBody | None = None
+
+
+class TokenizeBody(ModelBody):
+    """Body of /tokenize."""
+
+    inputs: Annotated[str | list[str], Field(description="A text or several.")]
+    add_special_tokens: bool = True
+    prompt_name: str | None = None
+
+
+class DecodeBody(ModelBody):
+    """Body of /decode."""
+
+    ids: Annotated[list[int] | list[list[int]], Field(description="Token ids of a text or of several.")]
+    skip_special_tokens: bool = True
+
+
+def embedding_routes(service: Service) -> APIRouter:
+    """The routes, for an app."""
+    router = APIRouter(route_class=JsonRoute, tags=["text-embeddings-inference"])
+
+    def chosen(model: str | None, body: PromptBody) -> tuple[ServedModel, str | None]:
+        """The model, and the name of its prompt."""
+        served, named_role = service.models.choose(model, [FEATURES], "an embedding")
+        return served, served.prompt_of(role_of(body.input_type) or named_role, body.prompt_name)
+
+    @router.post("/embed")
+    async def embed_inputs(body: EmbedBody, request: Request) -> Response:
+        """One vector for each input."""
+        served, prompt_name = chosen(body.model, body)
+        inputs, on_long = inputs_of(body.inputs), body.policy
+
+        def work(ticket: Ticket) -> np.ndarray:
+            return embed(
+                served,
+                _texts(served, inputs),
+                ticket,
+                normalize=body.normalize,
+                dimensions=body.dimensions,
+                prompt_name=prompt_name,
+                on_long=on_long,
+            )
+
+        return await service.answer(request, _sizes(inputs), work, verb="embed")
+
+    @router.post("/embed_all")
+    async def embed_all(body: InputsBody, request: Request) -> Response:
+        """The last hidden state of every token, special tokens included."""
+        served, prompt_name = chosen(body.model, body)
+        inputs, on_long = inputs_of(body.inputs), body.policy
+
+        def work(ticket: Ticket) -> list[np.ndarray]:
+            return token_vectors(served, _texts(served, inputs), ticket, prompt_name=prompt_name, on_long=on_long)
+
+        return await service.answer(request, _sizes(inputs), work, verb="embed")
+
+    @router.post("/embed_sparse")
+    async def embed_sparse(body: InputsBody) -> Response:
+        """Always refused: no model that is served has sparse vectors."""
+        raise WrongModelKind("Backend error: model is not a sparse embedding (SPLADE) model")
+
+    @router.post("/similarity")
+    async def similarity(body: SimilarityBody, request: Request) -> Response:
+        """Cosine of a sentence with each of others."""
+        parameters = body.parameters or PromptBody()
+        served, prompt_name = chosen(body.model, parameters)
+        texts, on_long = [body.inputs.source_sentence, *body.inputs.sentences], parameters.policy
+        if not body.inputs.sentences or not all(texts):
+            raise EmptyInput("`inputs` cannot be empty")
+
+        def work(ticket: Ticket) -> np.ndarray:
+            vectors = embed(served, texts, ticket, normalize=True, prompt_name=prompt_name, on_long=on_long)
+            return vectors[1:] @ vectors[0]
+
+        return await service.answer(request, texts, work, verb="embed")
+
+    @router.post("/tokenize")
+    async def tokenize(body: TokenizeBody, request: Request) -> Response:
+        """The tokens of texts; `start` and `stop` count bytes of UTF-8."""
+        served = service.models.first if body.model is None else service.models.named(body.model)[0]
+        texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
+        prompt = served.model.sentence_settings.prompts.get(served.prompt_of(None, body.prompt_name) or "", "")
+
+        def work(ticket: Ticket) -> list[list[dict[str, Any]]]:
+            refuse_endless(served, texts, ticket)
+            return [_tokens(served, prompt + text, body.add_special_tokens) for text in texts]
+
+        return await service.answer(request, texts, work)
+
+    @router.post("/decode")
+    async def decode(body: DecodeBody, request: Request) -> Response:
+        """The texts of token ids."""
+        served = service.models.first if body.model is None else service.models.named(body.model)[0]
+        rows: Any = body.ids if body.ids and isinstance(body.ids[0], list) else [body.ids]
+
+        def work(ticket: Ticket) -> list[str]:
+            tokenizer, skip = served.model.tokenizer, body.skip_special_tokens
+            return [tokenizer.decode(ids, skip_special_tokens=skip) for ids in rows]
+
+        return await service.answer(request, [" " * len(ids) for ids in rows], work)
+
+    return router
+
+
+def _texts(served: ServedModel, inputs: list[str | list[int]]) -> list[str]:
+    return [one if isinstance(one, str) else text_of_ids(served, one) for one in inputs]
+
+
+def _sizes(inputs: list[str | list[int]]) -> list[str]:
+    return [one if isinstance(one, str) else " " * len(one) for one in inputs]
+
+
+def _tokens(served: ServedModel, text: str, with_special: bool) -> list[dict[str, Any]]:
+    tokenizer = served.model.tokenizer
+    encoding = tokenizer.encode(text)
+    starts = np.cumsum([0, *(len(character.encode()) for character in text)])  # bytes before each character
+    rows = zip(
+        encoding.input_ids.tolist(),
+        tokenizer.tokens(encoding),
+        encoding.special_tokens_mask.tolist(),
+        encoding.offsets.tolist(),
+        strict=True,
+    )
+    return [
+        {
+            "id": token_id,
+            "text": token if is_special else text[start:end],
+            "special": is_special,
+            "start": None if is_special else int(starts[start]),
+            "stop": None if is_special else int(starts[end]),
+        }
+        for token_id, token, is_special, (start, end) in rows
+        if with_special or not is_special
+    ]

@@ -1,0 +1,227 @@
+"""What happens to every request before its route: id, key, host, size and time of its body; and after: log, metrics."""
+
+import asyncio
+import hmac
+import json
+import logging
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import orjson
+
+from bertkit.serving.refusals import Refusal
+from bertkit.serving.service import TICKET, Service
+from bertkit.serving.ticket import Ticket
+
+Scope = dict[str, Any]
+Receive = Callable[[], Any]
+Send = Callable[[dict[str, Any]], Any]
+
+PUBLIC = {"/", "/health", "/ready", "/ping", "/metrics"}
+"""Paths whose GET needs no key."""
+
+_UNLOGGED = {"/health", "/ready", "/ping", "/metrics"}
+_LOCAL_HOSTS = {"localhost", "127.0.0.1", "[::1]"}
+_LOG = logging.getLogger("bertkit.serving")
+_MOST_ID_CHARACTERS = 128
+
+
+class Reply(NamedTuple):
+    """An answer without a route."""
+
+    status: int
+    body: bytes
+    headers: dict[str, str]
+
+
+class Guard:
+    """An ASGI application around another one.
+
+    Args:
+        local_only: refuse requests that name another host than this machine, as a page of a browser can send them
+            (DNS rebinding).
+    """
+
+    def __init__(self, app: Any, service: Service, *, local_only: bool) -> None:
+        self._app, self._service, self._local_only = app, service, local_only
+        self._keys = [key.encode() for key in service.settings.api_keys]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = dict(scope["headers"])
+        started, ticket = time.perf_counter(), self._ticket(scope, headers)
+        scope[TICKET] = ticket
+        status = 499
+
+        async def send_and_note(message: dict[str, Any]) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message["headers"], *_echoed(ticket, headers)]
+            await send(message)
+
+        try:
+            refusal = self._refusal(scope, headers)
+            if refusal is None and scope["method"] not in ("GET", "HEAD"):
+                refusal, receive = await self._with_body(ticket, receive)
+            if refusal is None:
+                await self._app(scope, receive, send_and_note)
+            else:
+                await _send(send_and_note, refusal)
+        finally:
+            self._count(scope, ticket, status, time.perf_counter() - started)
+
+    def _ticket(self, scope: Scope, headers: dict[bytes, bytes]) -> Ticket:
+        request_id = headers.get(b"x-request-id", b"").decode("latin-1")
+        if not (0 < len(request_id) <= _MOST_ID_CHARACTERS and request_id.isprintable()):
+            request_id = uuid.uuid4().hex
+        return Ticket(
+            client=(headers.get(b"authorization"), scope.get("client")),
+            deadline=time.perf_counter() + self._service.settings.request_timeout_seconds,
+            request_id=request_id,
+        )
+
+    def _refusal(self, scope: Scope, headers: dict[bytes, bytes]) -> Reply | None:
+        """Status, body and headers of a request that is not even read; None: it is."""
+        path, is_read = scope["path"], scope["method"] in ("GET", "HEAD")
+        if self._local_only and _host(headers) not in _LOCAL_HOSTS:
+            return _refused(path, 403, "this server answers requests for localhost and 127.0.0.1 only", "forbidden")
+        if not (is_read and path in PUBLIC) and not self._has_key(headers):
+            if not path.startswith("/v"):
+                return Reply(401, b"", {"www-authenticate": "Bearer"})
+            return _refused(path, 401, "the API key is missing or wrong", "invalid_api_key")
+        if not is_read and not _is_json(headers):
+            return _refused(path, 415, "expected a body of content-type application/json", "unsupported_media_type")
+        if int(headers.get(b"content-length", b"0") or 0) > self._service.settings.max_body_bytes:
+            return self._too_large(path)
+        return None
+
+    def _has_key(self, headers: dict[bytes, bytes]) -> bool:
+        if not self._keys:
+            return True
+        given = headers.get(b"authorization", b"").removeprefix(b"Bearer ")
+        return sum(hmac.compare_digest(given, key) for key in self._keys) > 0  # all are compared: no hint by time
+
+    def _too_large(self, path: str) -> Reply:
+        most = self._service.settings.max_body_bytes
+        reply = _refused(path, 413, f"the body exceeds {most} bytes", "body_too_large")
+        return reply._replace(headers=reply.headers | {"connection": "close"})
+
+    async def _with_body(self, ticket: Ticket, receive: Receive) -> tuple[Reply | None, Receive]:
+        """A refusal or None, and the body as a message that comes whole."""
+        settings, parts, size = self._service.settings, [], 0
+        while True:
+            try:
+                message = await asyncio.wait_for(receive(), settings.receive_timeout_seconds)
+            except TimeoutError:
+                reply = _refused("", 408, "the body did not arrive in time", "timeout")
+                return reply._replace(headers=reply.headers | {"connection": "close"}), receive
+            if message["type"] == "http.disconnect":
+                return Reply(499, b"", {}), receive
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > settings.max_body_bytes:
+                return self._too_large(""), receive
+            if not message.get("more_body"):
+                break
+        whole: list[dict[str, Any]] = [{"type": "http.request", "body": b"".join(parts), "more_body": False}]
+        now = time.perf_counter()
+        ticket.started, ticket.deadline = now, now + settings.request_timeout_seconds
+
+        async def receive_whole() -> dict[str, Any]:
+            return whole.pop() if whole else await receive()
+
+        return None, receive_whole
+
+    def _count(self, scope: Scope, ticket: Ticket, status: int, seconds: float) -> None:
+        if scope["path"] in _UNLOGGED:
+            return
+        metrics, failure = self._service.metrics, scope.get("bertkit.failure")
+        if ticket.num_inputs or failure:
+            method = 'method="batch"' if ticket.num_inputs > 1 else 'method="single"'
+            metrics.count("te_request_count", method)
+            if failure:
+                metrics.count("te_request_failure", f'err="{failure}"')
+            elif status == 200:
+                metrics.count("te_request_success", method)
+                self._observe(ticket, seconds)
+        line = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "request_id": ticket.request_id,
+            "method": scope["method"],
+            "path": scope["path"],
+            "status": status,
+            "milliseconds": round(1e3 * seconds, 2),
+            "inputs": ticket.num_inputs,
+            "tokens": ticket.num_tokens,
+            "queue_milliseconds": round(1e3 * ticket.queue_seconds, 2),
+        }
+        _LOG.info(orjson.dumps(line).decode())
+
+    def _observe(self, ticket: Ticket, seconds: float) -> None:
+        metrics = self._service.metrics
+        parts = {
+            "duration": seconds,
+            "tokenization_duration": ticket.tokenization_seconds,
+            "queue_duration": ticket.queue_seconds,
+            "inference_duration": ticket.inference_seconds,
+        }
+        verbs = ["request"] if ticket.verb == "request" else ["request", ticket.verb]
+        metrics.observe(
+            request_input_length=ticket.num_tokens,
+            **{f"{verb}_{part}": value for verb in verbs for part, value in parts.items()},
+        )
+        if ticket.verb != "request":
+            metrics.count(f"te_{ticket.verb}_count")
+            metrics.count(f"te_{ticket.verb}_success")
+
+
+def refusal_body(path: str, refusal: Refusal) -> tuple[int, bytes]:
+    """Status and body of a refusal, as the clients of a path read it."""
+    if path.startswith("/v"):
+        status = 400 if refusal.status == 422 else refusal.status
+        return status, _openai_error(str(refusal), status, refusal.code)
+    return refusal.status, orjson.dumps({"error": str(refusal), "error_type": refusal.kind})
+
+
+def _refused(path: str, status: int, message: str, code: str) -> Reply:
+    if path.startswith("/v"):
+        body = _openai_error(message, status, code)
+    else:
+        body = orjson.dumps({"error": message, "error_type": "Validation"})
+    return Reply(status, body, {"content-type": "application/json"})
+
+
+def _openai_error(message: str, status: int, code: str | None) -> bytes:
+    kinds = {401: "authentication_error", 429: "rate_limit_error", 500: "server_error", 503: "server_error"}
+    kind = kinds.get(status, "invalid_request_error")
+    return json.dumps({"error": {"message": message, "type": kind, "param": None, "code": code}}).encode()
+
+
+def _host(headers: dict[bytes, bytes]) -> str:
+    """The host that a request names, without its port."""
+    host = headers.get(b"host", b"").decode("latin-1").lower()
+    return host[: host.find("]") + 1] if host.startswith("[") else host.partition(":")[0]
+
+
+def _is_json(headers: dict[bytes, bytes]) -> bool:
+    kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    return kind == b"application/json" or (kind.startswith(b"application/") and kind.endswith(b"+json"))
+
+
+def _echoed(ticket: Ticket, headers: dict[bytes, bytes]) -> list[tuple[bytes, bytes]]:
+    echoed = [(b"x-request-id", ticket.request_id.encode("latin-1", "replace"))]
+    if b"traceparent" in headers:
+        echoed.append((b"traceparent", headers[b"traceparent"]))
+    return echoed
+
+
+async def _send(send: Send, reply: Reply) -> None:
+    lines = [(name.encode(), value.encode()) for name, value in reply.headers.items()]
+    lines.append((b"content-length", str(len(reply.body)).encode()))
+    await send({"type": "http.response.start", "status": reply.status, "headers": lines})
+    await send({"type": "http.response.body", "body": reply.body})

@@ -1,0 +1,86 @@
+"""Routes about the server itself: whether it lives and is ready, what it serves, what it counted."""
+
+from typing import Any
+
+from fastapi import APIRouter, Response
+
+from bertkit.serving.refusals import Refusal
+from bertkit.serving.served_models import CLASSIFICATION, FEATURES, RERANKING, ServedModel
+from bertkit.serving.service import Service
+from bertkit.version import __version__
+
+
+class _NotReady(Refusal):
+    status = 503
+    kind, metric = "Unhealthy", "unhealthy"
+
+
+def health_routes(service: Service) -> APIRouter:
+    """The routes, for an app."""
+    router = APIRouter(tags=["server"])
+
+    @router.get("/health")
+    async def health() -> Response:
+        """The process lives: an empty answer, which never waits for the queue."""
+        return Response()
+
+    router.add_api_route("/ping", health, methods=["GET"], include_in_schema=False)
+
+    @router.get("/ready")
+    async def ready() -> Response:
+        """Kernels are compiled and batches of every shape were computed; 503 before that and while stopping."""
+        if service.is_draining:
+            raise _NotReady("the server is stopping")
+        if not service.is_ready:
+            raise _NotReady("the server is warming up")
+        return Response()
+
+    @router.get("/metrics")
+    async def metrics() -> Response:
+        """Counters and histograms in the text format of Prometheus."""
+        return Response(service.metrics.text(), media_type="text/plain; version=0.0.4")
+
+    @router.get("/info")
+    async def info() -> dict[str, Any]:
+        """The first model as text-embeddings-inference describes it, all of them under `models`, and the limits."""
+        settings = service.settings
+        return {
+            **_described(service.models.first),
+            "max_concurrent_requests": settings.max_concurrent_requests,
+            "max_batch_tokens": settings.max_queue_tokens,
+            "max_batch_requests": None,
+            "max_client_batch_size": settings.max_inputs,
+            "auto_truncate": True,
+            "tokenization_workers": settings.max_concurrent_requests,
+            "version": __version__,
+            "sha": None,
+            "docker_label": None,
+            "models": [_described(served) for served in service.models.all.values()],
+        }
+
+    return router
+
+
+def _described(served: ServedModel) -> dict[str, Any]:
+    model = served.model
+    return {
+        "model_id": served.name,
+        "model_sha": None,
+        "model_dtype": model.precision,
+        "served_model_name": served.name,
+        "model_type": _model_type(served),
+        "max_input_length": served.max_length,
+        "kinds": sorted(served.kinds),
+        "dimensions": model.config.hidden_size if FEATURES in served.kinds else None,
+        "prompts": list(model.sentence_settings.prompts),
+    }
+
+
+def _model_type(served: ServedModel) -> dict[str, Any]:
+    if served.kind == FEATURES:
+        return {"embedding": {"pooling": served.model.sentence_settings.pooling}}
+    if served.kind not in (CLASSIFICATION, RERANKING):
+        return {served.kind: {}}
+    names = dict(enumerate(served.task.label_names or ()))
+    labels = {"id2label": names, "label2id": {name: number for number, name in names.items()}}
+    return {"reranker" if served.kind == RERANKING else "classifier": labels}

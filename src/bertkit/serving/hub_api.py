@@ -1,0 +1,285 @@
+"""POST / and POST /models/{name}: the envelope that `huggingface_hub.InferenceClient` sends, by the kind of the model.
+
+A kind that is not listed here is answered with the predictions of its task as they are.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+from fastapi import APIRouter, Request, Response
+from pydantic import Field, TypeAdapter
+
+from bertkit.serving.embedding import Input, embed, inputs_of, text_of_ids
+from bertkit.serving.json_route import Body, JsonRoute
+from bertkit.serving.prediction import as_json, label_scores, logits_of, predict, sigmoid
+from bertkit.serving.refusals import EmptyInput, InvalidRequest
+from bertkit.serving.served_models import (
+    ANSWERING,
+    CLASSIFICATION,
+    FEATURES,
+    FILL_MASK,
+    RERANKING,
+    TAGGING,
+    ServedModel,
+    role_of,
+)
+from bertkit.serving.service import Service
+from bertkit.serving.task_api import ClassifyBody, zero_shot
+from bertkit.serving.ticket import Ticket
+
+
+class Envelope(Body):
+    """Body of POST / and POST /models/{name}; options stand in `parameters` or beside `inputs`."""
+
+    inputs: Annotated[Any, Field(description="A text, or what the kind of the model asks for.")]
+    parameters: dict[str, Any] | None = None
+    normalize: bool | None = None
+    prompt_name: str | None = None
+    dimensions: Annotated[int | None, Field(ge=1)] = None
+    truncate: bool | None = None
+
+
+@dataclass(frozen=True)
+class _Call:
+    """One request to a model."""
+
+    served: ServedModel
+    role: str | None
+    inputs: Any
+    options: dict[str, Any]
+
+    @property
+    def texts(self) -> list[str]:
+        """The inputs as texts.
+
+        Raises:
+            InvalidRequest: they are something else.
+        """
+        texts = [self.inputs] if isinstance(self.inputs, str) else self.inputs
+        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+            raise InvalidRequest(
+                f"inputs: {self.served.name} is for {self.served.kind} and takes a text or a list of them"
+            )
+        if not texts or not all(texts):
+            raise EmptyInput("`inputs` cannot be empty")
+        return texts
+
+    @property
+    def is_one(self) -> bool:
+        return isinstance(self.inputs, str)
+
+    def integer(self, name: str, default: int) -> int:
+        """An option that is an integer from 1 to 1,000.
+
+        Raises:
+            InvalidRequest: it is not.
+        """
+        value = self.options.get(name)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1_000:
+            raise InvalidRequest(f"{name} is {value!r:.40}: expected an integer from 1 to 1,000")
+        return value
+
+    def field(self, name: str, kind: type = str) -> Any:
+        """A member of inputs that are an object.
+
+        Raises:
+            InvalidRequest: it is missing or of another type.
+        """
+        value = self.inputs.get(name) if isinstance(self.inputs, dict) else None
+        if not isinstance(value, kind) or not value:
+            raise InvalidRequest(f"inputs.{name}: {self.served.name} is for {self.served.kind} and needs it")
+        return value
+
+
+Work = Callable[[Ticket], Any]
+Answer = tuple[Sequence[str], Work]
+"""The texts of a request, and what answers it."""
+
+
+def _features(call: _Call) -> Answer:
+    served, options = call.served, call.options
+    prompt_name = served.prompt_of(role_of(options.get("input_type")) or call.role, _string(options, "prompt_name"))
+    if isinstance(call.inputs, dict):
+        texts = [call.field("source_sentence"), *call.field("sentences", list)]
+        if not all(isinstance(text, str) and text for text in texts):
+            raise InvalidRequest("inputs.sentences: expected a list of texts, none of them empty")
+
+        def similarity(ticket: Ticket) -> np.ndarray:
+            vectors = embed(served, texts, ticket, normalize=True, prompt_name=prompt_name)
+            return vectors[1:] @ vectors[0]
+
+        return texts, similarity
+    try:
+        inputs = inputs_of(_INPUT.validate_python(call.inputs, strict=True))
+    except ValueError as error:
+        if isinstance(error, InvalidRequest | EmptyInput):
+            raise
+        raise InvalidRequest("inputs: expected a text or a list of texts") from None
+    dimensions = None if options.get("dimensions") is None else call.integer("dimensions", 1)
+    normalize, truncate = options.get("normalize"), options.get("truncate")
+
+    def vectors(ticket: Ticket) -> np.ndarray:
+        return embed(
+            served,
+            [one if isinstance(one, str) else text_of_ids(served, one) for one in inputs],
+            ticket,
+            normalize=True if normalize is None else bool(normalize),
+            dimensions=dimensions,
+            prompt_name=prompt_name,
+            on_long="error" if truncate is False else "truncate",
+        )
+
+    return [one if isinstance(one, str) else " " * len(one) for one in inputs], vectors
+
+
+def _classes(call: _Call) -> Answer:
+    if "candidate_labels" in call.options:
+        return _zero_shot(call)
+    texts, raw = call.texts, call.options.get("function_to_apply") == "none"
+    top_k = call.integer("top_k", 1_000)
+
+    def work(ticket: Ticket) -> Any:
+        return [row[:top_k] for row in label_scores(call.served, texts, ticket, raw=raw, on_long="truncate")]
+
+    return texts, work
+
+
+def _zero_shot(call: _Call) -> Answer:
+    names = call.served.task.label_names or ()
+    entailment = next((number for number, name in enumerate(names) if name.lower().startswith("entail")), None)
+    if entailment is None:
+        raise InvalidRequest(f"candidate_labels: {call.served.name} has no label named entailment")
+    try:
+        body = ClassifyBody.model_validate({"inputs": call.inputs} | call.options)
+    except ValueError as error:
+        raise InvalidRequest(f"parameters: {' '.join(str(error).split())[:200]}") from None
+    return [body.inputs, *body.candidate_labels], lambda ticket: zero_shot(call.served, entailment, body, ticket)
+
+
+def _entities(call: _Call) -> Answer:
+    texts = call.texts
+
+    def work(ticket: Ticket) -> Any:
+        rows = [[_as_hub(one) for one in as_json(each)["entities"]] for each in predict(call.served, texts, ticket)]
+        return rows[0] if call.is_one else rows
+
+    return texts, work
+
+
+def _as_hub(entity: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "entity_group": entity["label"],
+        "score": entity["probability"],
+        "word": entity["text"],
+        "start": entity["start"],
+        "end": entity["end"],
+    }
+
+
+def _answers(call: _Call) -> Answer:
+    question, context, top_k = call.field("question"), call.field("context"), call.integer("top_k", 1)
+
+    def work(ticket: Ticket) -> Any:
+        found = as_json(predict(call.served, [(question, context)], ticket)[0])
+        rows = [
+            {"answer": each["text"], "score": each["probability"], "start": each["start"], "end": each["end"]}
+            for each in found["candidates"]
+        ]
+        if call.options.get("handle_impossible_answer") or not rows:
+            rows.append({"answer": "", "score": found["no_answer_probability"], "start": 0, "end": 0})
+            rows.sort(key=lambda row: -row["score"])
+        return rows[0] if top_k == 1 else rows[:top_k]
+
+    return [question, context], work
+
+
+def _masks(call: _Call) -> Answer:
+    (text, *others), top_k = call.texts, call.integer("top_k", 5)
+    if others:
+        raise InvalidRequest("inputs: expected one text")
+
+    def work(ticket: Ticket) -> Any:
+        filled = call.served.model.fill_mask(text, top_k=top_k, on_long="window")
+        rows = [
+            [
+                {
+                    "score": each.score,
+                    "token": each.token_id,
+                    "token_str": each.token,
+                    "sequence": text[: mask.offsets[0]] + each.token + text[mask.offsets[1] :],
+                }
+                for each in mask.candidates
+            ]
+            for mask in filled
+        ]
+        return rows[0] if len(rows) == 1 else rows
+
+    return [text], work
+
+
+def _ranking(call: _Call) -> Answer:
+    query, texts = call.field("query"), call.field("texts", list)
+    if not all(isinstance(text, str) for text in texts):
+        raise InvalidRequest("inputs.texts: expected a list of texts")
+
+    def work(ticket: Ticket) -> Any:
+        scores = sigmoid(logits_of(call.served, [(query, text) for text in texts], ticket, "truncate")[:, 0])
+        order = np.argsort(-scores, kind="stable").tolist()
+        return [{"index": index, "score": scores[index]} for index in order]
+
+    return [query, *texts], work
+
+
+def _as_they_are(call: _Call) -> Answer:
+    items = call.inputs if isinstance(call.inputs, list) else [call.inputs]
+    return [str(item) for item in items], lambda ticket: list(map(as_json, predict(call.served, items, ticket)))
+
+
+_BY_KIND: dict[str, Callable[[_Call], Answer]] = {
+    FEATURES: _features,
+    CLASSIFICATION: _classes,
+    TAGGING: _entities,
+    ANSWERING: _answers,
+    FILL_MASK: _masks,
+    RERANKING: _ranking,
+}
+
+_INPUT: TypeAdapter[Any] = TypeAdapter(Input)
+
+
+def hub_routes(service: Service) -> APIRouter:
+    """The routes, for an app."""
+    router = APIRouter(route_class=JsonRoute, tags=["Hugging Face"])
+
+    @router.post("/")
+    async def first_model(body: Envelope, request: Request) -> Response:
+        """Ask the first model."""
+        return await _answered(service, service.models.first, None, body, request)
+
+    @router.post("/models/{name:path}")
+    async def named_model(name: str, body: Envelope, request: Request) -> Response:
+        """Ask a model."""
+        served, role = service.models.named(name)
+        return await _answered(service, served, role, body, request)
+
+    return router
+
+
+async def _answered(
+    service: Service, served: ServedModel, role: str | None, body: Envelope, request: Request
+) -> Response:
+    outside = {name: value for name, value in body if name not in ("inputs", "parameters") and value is not None}
+    call = _Call(served, role, body.inputs, outside | (body.parameters or {}))
+    texts, work = _BY_KIND.get(served.kind, _as_they_are)(call)
+    return await service.answer(request, texts, work, verb="embed" if served.kind == FEATURES else "predict")
+
+
+def _string(options: dict[str, Any], name: str) -> str | None:
+    value = options.get(name)
+    if value is not None and not isinstance(value, str):
+        raise InvalidRequest(f"{name} is {value!r:.40}: expected a text")
+    return value

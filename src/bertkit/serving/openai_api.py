@@ -1,0 +1,104 @@
+"""OpenAI's routes: /v1/embeddings and /v1/models, as its own client and those of others call them."""
+
+import base64
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from fastapi import APIRouter, Request, Response
+from pydantic import Field
+
+from bertkit.serving.embedding import Input, embed, inputs_of, text_of_ids
+from bertkit.serving.json_route import Body, JsonRoute
+from bertkit.serving.refusals import MalformedRequest
+from bertkit.serving.served_models import DOCUMENT, FEATURES, QUERY, ServedModel, role_of
+from bertkit.serving.service import Service
+from bertkit.serving.ticket import Ticket
+from bertkit.tokenizer.layout import OnLong
+
+
+class EmbeddingsBody(Body):
+    """Body of /v1/embeddings."""
+
+    input: Annotated[Input, Field(description="A text or a list of texts; token ids only as the server allows them.")]
+    model: Annotated[str | None, Field(description="A served model, its name plus -query or -document.")] = None
+    encoding_format: Annotated[Literal["float", "base64"], Field(description="base64: little-endian float32.")] = (
+        "float"
+    )
+    dimensions: Annotated[int | None, Field(ge=1, description="Keep the first N components.")] = None
+    input_type: Annotated[str | None, Field(description="query or document, for models with prompts.")] = None
+    prompt_name: Annotated[str | None, Field(description="One of the model's prompts.")] = None
+    on_long: Annotated[OnLong, Field(description="What to do with texts that are too long.")] = "truncate"
+
+
+def openai_routes(service: Service) -> APIRouter:
+    """The routes, for an app."""
+    router = APIRouter(route_class=JsonRoute, tags=["OpenAI"])
+
+    @router.post("/v1/embeddings")
+    async def embeddings(body: EmbeddingsBody, request: Request) -> Response:
+        """Embed texts; vectors have length 1."""
+        served, named_role = service.models.choose(body.model, [FEATURES], "an embedding")
+        prompt_name = served.prompt_of(role_of(body.input_type) or named_role, body.prompt_name)
+        inputs = inputs_of(body.input)
+        if any(isinstance(one, list) for one in inputs) and not service.settings.accept_token_ids:
+            raise MalformedRequest(
+                "input has token ids, which are those of another model's tokenizer unless the client uses that of "
+                f"{served.name}: send texts. LangChain's OpenAIEmbeddings sends texts with "
+                "check_embedding_ctx_length=False. A server started with --accept-token-ids takes ids of the served "
+                "model's tokenizer"
+            )
+
+        def work(ticket: Ticket) -> dict[str, Any]:
+            texts = [one if isinstance(one, str) else text_of_ids(served, one) for one in inputs]
+            vectors = embed(
+                served,
+                texts,
+                ticket,
+                normalize=True,
+                dimensions=body.dimensions,
+                prompt_name=prompt_name,
+                on_long=body.on_long,
+            )
+            return {
+                "object": "list",
+                "data": [
+                    {"object": "embedding", "index": index, "embedding": vector}
+                    for index, vector in enumerate(_encoded(vectors) if body.encoding_format == "base64" else vectors)
+                ],
+                "model": body.model or served.name,
+                "usage": {"prompt_tokens": ticket.num_tokens, "total_tokens": ticket.num_tokens},
+            }
+
+        return await service.answer(request, list(map(_text_of, inputs)), work, verb="embed")
+
+    router.add_api_route("/embeddings", embeddings, methods=["POST"], include_in_schema=False)
+
+    @router.get("/v1/models")
+    async def models() -> dict[str, Any]:
+        """The served models, and for those with prompts their names with a role."""
+        return {"object": "list", "data": [row for served in service.models.all.values() for row in _rows(served)]}
+
+    @router.get("/v1/models/{name:path}")
+    async def model(name: str) -> dict[str, Any]:
+        """One served model."""
+        return _row(name, service.models.named(name)[0])
+
+    return router
+
+
+def _text_of(given: str | list[int]) -> str:
+    """A stand-in of the size of the input, for its characters."""
+    return given if isinstance(given, str) else " " * len(given)
+
+
+def _encoded(vectors: np.ndarray) -> list[str]:
+    return [base64.b64encode(vector.astype("<f4").tobytes()).decode("ascii") for vector in vectors]
+
+
+def _rows(served: ServedModel) -> list[dict[str, Any]]:
+    roles = [role for role in (QUERY, DOCUMENT) if served.prompt_of(role, None) is not None]
+    return [_row(name, served) for name in (served.name, *(f"{served.name}-{role}" for role in roles))]
+
+
+def _row(name: str, served: ServedModel) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": served.loaded, "owned_by": "bertkit"}

@@ -1,0 +1,91 @@
+"""Predictions of fine-tuned models for a request: typed ones, logits, and scores by label."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import torch
+
+from bertkit.inference import PredictReport
+from bertkit.inference.predict import Decode
+from bertkit.serving.refusals import ComputationFailed
+from bertkit.serving.served_models import ServedModel
+from bertkit.serving.ticket import Ticket
+from bertkit.tasks.texts import mean_over_windows
+from bertkit.tokenizer import Encodings
+from bertkit.tokenizer.layout import OnLong
+
+
+def predict(
+    served: ServedModel,
+    items: Sequence[Any],
+    ticket: Ticket,
+    *,
+    on_long: OnLong | None = None,
+    decode: Decode | None = None,
+) -> list[Any]:
+    """The predictions of the model's task, or with ``decode`` what it makes of the logits.
+
+    Args:
+        items: what `TextTask.example` takes.
+        on_long: None: as the model was trained.
+
+    Raises:
+        BertkitError: an item that the task cannot read, or that is too long under "error".
+    """
+    report = PredictReport()
+    parts = served.model.predict_stream(items, report=report, decode=decode, on_long=on_long, progress=False)
+    predictions = [prediction for _, part in parts for prediction in part]
+    ticket.num_inputs_cut += report.num_cut
+    ticket.num_tokens_cut += report.num_tokens_cut
+    return predictions
+
+
+def logits_of(served: ServedModel, items: Sequence[Any], ticket: Ticket, on_long: OnLong | None = None) -> np.ndarray:
+    """(N, C) float32, finite: what the head of a classifier or re-ranker gives for each text or pair."""
+    rows = np.array(predict(served, items, ticket, on_long=on_long, decode=_text_logits), np.float32)
+    if not np.isfinite(rows).all():
+        raise ComputationFailed("Backend error: a score is not finite")
+    return rows
+
+
+def sigmoid(logits: np.ndarray) -> np.ndarray:
+    """1 / (1 + exp(-x)), float32, without overflow."""
+    return torch.from_numpy(logits).sigmoid().numpy()
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """Along the last axis, float32."""
+    return torch.from_numpy(logits).softmax(-1).numpy()
+
+
+def label_scores(
+    served: ServedModel, items: Sequence[Any], ticket: Ticket, *, raw: bool = False, on_long: OnLong | None = None
+) -> list[list[dict[str, Any]]]:
+    """For each text or pair every label with its probability, or if ``raw`` its logit, best first."""
+    names = served.task.label_names or ()
+    if raw:
+        rows = [dict(zip(names, row, strict=True)) for row in logits_of(served, items, ticket, on_long).tolist()]
+    else:
+        rows = [_by_label(prediction) for prediction in predict(served, items, ticket, on_long=on_long)]
+    return [
+        [{"score": score, "label": label} for label, score in sorted(row.items(), key=lambda each: -each[1])]
+        for row in rows
+    ]
+
+
+def as_json(prediction: Any) -> dict[str, Any]:
+    """A typed prediction as a JSON object."""
+    return asdict(prediction)
+
+
+def _by_label(prediction: Any) -> dict[str, float]:
+    """Probabilities by label; of a task on a scale the level and its number."""
+    if hasattr(prediction, "probabilities"):
+        return prediction.probabilities
+    return {prediction.label: prediction.score}
+
+
+def _text_logits(examples: Sequence[Any], encodings: Encodings, logits: np.ndarray) -> list[np.ndarray]:
+    return list(mean_over_windows(encodings, logits))

@@ -1,0 +1,102 @@
+"""Answers that are not results: each an exception with its HTTP status and what the two families of clients read."""
+
+import math
+
+from bertkit.errors import BertkitError
+
+
+class Refusal(BertkitError):
+    """A request that is not answered with a result.
+
+    Attributes:
+        status: the HTTP status.
+        kind: ``error_type`` of text-embeddings-inference; its name in the metrics is ``metric``.
+        code: ``code`` of OpenAI's errors.
+    """
+
+    status = 422
+    kind = "Validation"
+    metric = "validation"
+    code: str | None = None
+    retry_after_seconds: float | None = None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Response headers: when to try again."""
+        if self.retry_after_seconds is None:
+            return {}
+        return {"retry-after": str(max(1, math.ceil(self.retry_after_seconds)))}
+
+
+class InvalidRequest(Refusal):
+    """Inputs of a wrong form or size."""
+
+
+class MalformedRequest(Refusal):
+    """A body that is not JSON, or a choice that no request may make."""
+
+    status = 400
+
+
+class EmptyInput(Refusal):
+    """No inputs, or an empty one."""
+
+    status = 400
+    kind, metric = "Empty", "validation"
+
+
+class TooManyInputs(Refusal):
+    """More inputs than a request may have."""
+
+    metric = "batch_size"
+
+
+class UnknownModel(Refusal):
+    """A model that is not served."""
+
+    status = 404
+    code = "model_not_found"
+
+
+class WrongModelKind(Refusal):
+    """A route that the served models cannot answer."""
+
+    status = 424
+    kind, metric = "Backend", "model_type"
+
+
+class ComputationFailed(Refusal):
+    """A result that is not finite, or a failure inside the model."""
+
+    status = 424
+    kind, metric = "Backend", "inference"
+
+
+class Overloaded(Refusal):
+    """The queue is full."""
+
+    status = 429
+    kind, metric = "Overloaded", "overloaded"
+    code = "rate_limit_exceeded"
+
+    def __init__(self, message: str, retry_after_seconds: float) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class TimedOut(Refusal):
+    """The deadline of the request passed while it waited."""
+
+    status = 503
+    kind, metric = "Overloaded", "timeout"
+
+    def __init__(self, message: str, retry_after_seconds: float) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class Canceled(Refusal):
+    """The client closed the connection."""
+
+    status = 499
+    kind, metric = "Canceled", "dropped"

@@ -1,0 +1,90 @@
+"""/rerank: texts by how well they answer a query, in the form of text-embeddings-inference and in that of Cohere, which
+a body with `documents` asks for."""
+
+from typing import Annotated, Any
+
+import numpy as np
+from fastapi import APIRouter, Request, Response
+from pydantic import Field
+
+from bertkit.serving.bodies import TextsBody
+from bertkit.serving.json_route import Body, JsonRoute
+from bertkit.serving.prediction import logits_of, sigmoid
+from bertkit.serving.refusals import EmptyInput, InvalidRequest
+from bertkit.serving.served_models import RERANKING, ServedModel
+from bertkit.serving.service import Service
+from bertkit.serving.ticket import Ticket
+from bertkit.tokenizer.layout import OnLong
+
+
+class Document(Body):
+    """A document as Cohere and Jina send it."""
+
+    text: str
+
+
+class RerankBody(TextsBody):
+    """Body of /rerank: `texts`, or `documents` for an answer in Cohere's form."""
+
+    query: str
+    texts: Annotated[list[str] | None, Field(description="Texts, for an answer as text-embeddings-inference's.")] = None
+    raw_scores: Annotated[bool, Field(description="Logits, in place of their sigmoid.")] = False
+    return_text: bool = False
+    documents: Annotated[list[str | Document] | None, Field(description="Texts, for an answer as Cohere's.")] = None
+    top_n: Annotated[int | None, Field(ge=1, description="With documents: keep the best N.")] = None
+    return_documents: bool | None = None
+
+
+def rerank_routes(service: Service) -> APIRouter:
+    """The routes, for an app."""
+    router = APIRouter(route_class=JsonRoute, tags=["re-ranking"])
+
+    async def rerank(body: RerankBody, request: Request) -> Response:
+        """Score texts against a query, best first."""
+        served, _ = service.models.choose(body.model, [RERANKING], "a re-ranker")
+        if (body.texts is None) == (body.documents is None):
+            raise InvalidRequest("expected texts, or documents for an answer in the form of Cohere, not both")
+        texts = body.texts if body.texts is not None else [_text_of(each) for each in body.documents or []]
+        if not texts or not body.query:
+            raise EmptyInput("`texts` cannot be empty")
+        on_long = body.policy
+
+        def work(ticket: Ticket) -> Any:
+            scores = _scores(served, body.query, texts, ticket, on_long, raw=body.raw_scores)
+            order = np.argsort(-scores, kind="stable").tolist()
+            if body.documents is None:
+                return [
+                    {"index": index, **({"text": texts[index]} if body.return_text else {}), "score": scores[index]}
+                    for index in order
+                ]
+            return {
+                "results": [
+                    {
+                        "index": index,
+                        "relevance_score": scores[index],
+                        **({"document": {"text": texts[index]}} if body.return_documents else {}),
+                    }
+                    for index in order[: body.top_n]
+                ],
+                "model": body.model or served.name,
+                "usage": {"prompt_tokens": ticket.num_tokens, "total_tokens": ticket.num_tokens},
+                "meta": {"billed_units": {"search_units": 1}},
+            }
+
+        return await service.answer(request, [body.query, *texts], work, verb="predict")
+
+    for path in ("/rerank", "/v1/rerank", "/v2/rerank"):
+        router.add_api_route(path, rerank, methods=["POST"], operation_id=f"rerank{path.replace('/', '_')}")
+    return router
+
+
+def _scores(
+    served: ServedModel, query: str, texts: list[str], ticket: Ticket, on_long: OnLong, *, raw: bool
+) -> np.ndarray:
+    """(N,) float32."""
+    logits = logits_of(served, [(query, text) for text in texts], ticket, on_long)[:, 0]
+    return logits if raw else sigmoid(logits)
+
+
+def _text_of(document: str | Document) -> str:
+    return document if isinstance(document, str) else document.text

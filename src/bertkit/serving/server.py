@@ -1,0 +1,183 @@
+"""A server: warmed up, listening, reloaded on SIGHUP, drained on SIGTERM and Ctrl-C."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from bertkit.errors import BertkitError, UsageError
+from bertkit.model import Model
+from bertkit.serving.app import application
+from bertkit.serving.connections import TimedProtocol
+from bertkit.serving.guard import Guard
+from bertkit.serving.metrics import Metrics
+from bertkit.serving.served_models import ServedModel, ServedModels
+from bertkit.serving.service import Service
+from bertkit.serving.settings import ServerSettings
+from bertkit.serving.shared_batches import SharedBatches, SharedModel
+
+_LOCAL = {"127.0.0.1", "::1", "localhost"}
+_LOG = logging.getLogger("bertkit.serving")
+_SWITCH_SECONDS = 0.001
+"""How long a thread may run Python before another one does: the event loop has to answer soon."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a server listens."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080  # 0: any that is free
+    unix_socket: Path | None = None  # in place of host and port
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine can reach it."""
+        return self.unix_socket is not None or self.host in _LOCAL
+
+
+def serve(
+    load: Callable[[], Mapping[str, Model]],
+    settings: ServerSettings,
+    address: Address,
+    *,
+    on_ready: Callable[[str], object] = lambda url: None,
+) -> None:
+    """Serve models until SIGTERM or Ctrl-C; requests in progress are answered first. Only from the main thread.
+
+    Args:
+        load: opens the models, by name; called again on SIGHUP.
+        on_ready: called with the URL when everything is warm.
+
+    Raises:
+        UsageError: the address is in use or not of this machine.
+    """
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    with _listening(address) as listener:
+        asyncio.run(_serve(load, settings, address, listener, on_ready))
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its signal handlers: `_serve` has its own."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def _serve(
+    load: Callable[[], Mapping[str, Model]],
+    settings: ServerSettings,
+    address: Address,
+    listener: socket.socket,
+    on_ready: Callable[[str], object],
+) -> None:
+    loop = asyncio.get_running_loop()
+    metrics = Metrics()
+    batches = SharedBatches(settings, metrics.count_batch)
+    metrics.gauges["te_queue_size"] = lambda: batches.num_waiting
+    service = Service(_opened(load, batches), batches, metrics)
+    guarded = Guard(application(service), service, local_only=address.is_local and not settings.api_keys)
+    TimedProtocol.header_timeout_seconds = settings.receive_timeout_seconds
+    config = uvicorn.Config(
+        guarded, http=TimedProtocol, loop="asyncio", lifespan="off", log_config=None, access_log=False,
+        log_level="error", server_header=False, timeout_graceful_shutdown=int(settings.drain_timeout_seconds),
+    )  # fmt: skip
+    server = _Server(config)
+
+    def stop() -> None:
+        server.force_exit = service.is_draining  # asked twice
+        service.is_draining = server.should_exit = True
+
+    async def reload() -> None:
+        try:
+            models = await loop.run_in_executor(None, _opened, load, batches)
+            await loop.run_in_executor(None, _warm_up, models, batches)
+        except (BertkitError, OSError) as error:
+            _LOG.error("the models were not reloaded: %s", error)
+        else:
+            service.models = models  # requests in progress keep the ones they have
+            _LOG.warning("reloaded %s", ", ".join(models.all))
+
+    tasks: set[asyncio.Task[None]] = set()
+
+    def start(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        task = asyncio.ensure_future(work())
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    async def become_ready() -> None:
+        try:
+            await loop.run_in_executor(None, _warm_up, service.models, batches)
+        except BaseException:
+            server.should_exit = True
+            raise
+        service.is_ready = True
+        on_ready(_url(address, listener))
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    loop.add_signal_handler(signal.SIGHUP, partial(start, reload))
+    start(become_ready)
+    await server.serve(sockets=[listener])
+    await asyncio.gather(*tasks)
+
+
+def _opened(load: Callable[[], Mapping[str, Model]], batches: SharedBatches) -> ServedModels:
+    return ServedModels([ServedModel(name, SharedModel(model, batches)) for name, model in load().items()])
+
+
+def _warm_up(models: ServedModels, batches: SharedBatches) -> None:
+    for served in models.all.values():
+        batches.warm_up(served.model)
+
+
+@contextlib.contextmanager
+def _listening(address: Address) -> Iterator[socket.socket]:
+    """The socket of a server; a Unix socket has a file, which is removed afterwards."""
+    path = address.unix_socket
+    try:
+        if path is None:
+            (family, kind, protocol, _, where), *_ = socket.getaddrinfo(
+                address.host, address.port, type=socket.SOCK_STREAM
+            )
+            listener = socket.socket(family, kind, protocol)  # asyncio sets TCP_NODELAY only where it sees the protocol
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        else:
+            listener, where = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM), str(path)
+            if path.is_socket() and not _is_answered(path):
+                path.unlink()  # left by a server that was killed
+        listener.bind(where)
+    except OSError as error:
+        shown = path or f"{address.host}:{address.port}"
+        raise UsageError(f"cannot listen at {shown}: {error.strerror or error}; choose another address") from None
+    try:
+        listener.listen(2_048)
+        yield listener
+    finally:
+        listener.close()
+        if path is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+
+
+def _is_answered(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        return client.connect_ex(str(path)) == 0
+
+
+def _url(address: Address, listener: socket.socket) -> str:
+    if address.unix_socket is not None:
+        return f"unix:{address.unix_socket}"
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    return f"http://{host}:{listener.getsockname()[1]}"

@@ -1,0 +1,125 @@
+"""What all routes share: admission, the threads that answer, deadlines, canceled clients, headers with counts."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import orjson
+from fastapi import Request, Response
+
+from bertkit.executor import Executor
+from bertkit.serving.metrics import Metrics
+from bertkit.serving.refusals import Canceled, EmptyInput, Overloaded, TimedOut, TooManyInputs
+from bertkit.serving.served_models import ServedModels
+from bertkit.serving.settings import ServerSettings
+from bertkit.serving.shared_batches import SharedBatches
+from bertkit.serving.ticket import Ticket, set_current_ticket
+
+TICKET = "bertkit.ticket"
+"""Key of the request's Ticket in its ASGI scope."""
+
+
+class Service:
+    """The models of a server and the threads that answer its requests.
+
+    Everything but ``_work`` runs on the event loop.
+    """
+
+    def __init__(self, models: ServedModels, batches: SharedBatches, metrics: Metrics) -> None:
+        self.models, self.batches, self.metrics = models, batches, metrics
+        self.settings: ServerSettings = batches.settings
+        self.is_ready = False
+        self.is_draining = False
+        self._threads = Executor(self.settings.max_concurrent_requests)  # they wait, most of the time
+        self._num_requests = self._num_inputs = 0  # in progress
+
+    async def answer(
+        self,
+        request: Request,
+        inputs: Sequence[str],
+        work: Callable[[Ticket], Any],
+        *,
+        verb: str = "request",
+    ) -> Response:
+        """Do ``work`` in a thread and send what it returns as JSON, arrays of numpy included.
+
+        Args:
+            inputs: the texts, for their number and characters.
+            work: called with the request's ticket.
+            verb: "embed" or "predict", which have metrics of their own.
+
+        Raises:
+            Refusal: too many inputs, no room in the queue, the deadline, or what ``work`` refuses.
+        """
+        ticket: Ticket = request.scope[TICKET]
+        ticket.num_inputs, ticket.num_characters = len(inputs), sum(map(len, inputs))
+        ticket.verb = verb
+        self._admit(len(inputs))
+        self._num_requests += 1
+        self._num_inputs += len(inputs)
+        future = asyncio.wrap_future(self._threads.submit(self._work, ticket, work))
+        future.add_done_callback(lambda _: self._leave(len(inputs)))
+        gone = asyncio.ensure_future(_disconnected(request.receive))
+        try:
+            await asyncio.wait({future, gone}, timeout=ticket.seconds_left, return_when=asyncio.FIRST_COMPLETED)
+            if future.done():
+                return Response(future.result(), media_type="application/json", headers=headers_of(ticket))
+            if gone.done():
+                raise Canceled("the client closed the connection")
+            raise TimedOut("the request took longer than its deadline allows", self.batches.seconds_waiting)
+        finally:
+            gone.cancel()
+            if not future.done():
+                ticket.cancel()
+                future.add_done_callback(asyncio.Future.exception)  # it is of no interest any more
+
+    def _admit(self, num_inputs: int) -> None:
+        if not num_inputs:
+            raise EmptyInput("`inputs` cannot be empty")
+        if num_inputs > self.settings.max_inputs:
+            raise TooManyInputs(f"batch size {num_inputs} > maximum allowed batch size {self.settings.max_inputs}")
+        is_full = self._num_inputs and self._num_inputs + num_inputs > self.settings.max_queue_inputs
+        if is_full or self._num_requests >= self.settings.max_concurrent_requests:
+            raise Overloaded("Model is overloaded", self.batches.seconds_waiting)
+
+    def _leave(self, num_inputs: int) -> None:
+        self._num_requests -= 1
+        self._num_inputs -= num_inputs
+
+    def _work(self, ticket: Ticket, work: Callable[[Ticket], Any]) -> bytes:
+        if ticket.is_canceled:
+            raise Canceled("the client closed the connection")
+        set_current_ticket(ticket)
+        ticket.work_started = time.perf_counter()
+        try:
+            return orjson.dumps(work(ticket), option=orjson.OPT_SERIALIZE_NUMPY)
+        finally:
+            set_current_ticket(None)
+
+
+async def _disconnected(receive: Callable[[], Awaitable[Any]]) -> None:
+    """Return when the client has closed the connection."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def headers_of(ticket: Ticket) -> dict[str, str]:
+    """Response headers with counts and milliseconds, as text-embeddings-inference names them, and what was cut."""
+    headers = {
+        "x-compute-type": "cpu",
+        "x-compute-time": _milliseconds(ticket.tokenization_seconds + ticket.inference_seconds),
+        "x-compute-characters": str(ticket.num_characters),
+        "x-compute-tokens": str(ticket.num_tokens),
+        "x-total-time": _milliseconds(time.perf_counter() - ticket.started),
+        "x-tokenization-time": _milliseconds(ticket.tokenization_seconds),
+        "x-queue-time": _milliseconds(ticket.queue_seconds),
+        "x-inference-time": _milliseconds(ticket.inference_seconds),
+    }
+    if ticket.num_inputs_cut:
+        headers |= {"x-inputs-cut": str(ticket.num_inputs_cut), "x-tokens-cut": str(ticket.num_tokens_cut)}
+    return headers
+
+
+def _milliseconds(seconds: float) -> str:
+    return str(round(1e3 * seconds))

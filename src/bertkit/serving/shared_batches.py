@@ -1,0 +1,310 @@
+"""Batches that several requests share: whatever waits when a core becomes free is computed in one run of the encoder.
+
+The threads that answer requests call the verbs of a `SharedModel` as of any Model. Where a verb would run the encoder,
+its sequences join the queue; a batch of them runs on one core of the executor, or, if nothing else is waiting or
+computing, on all cores. There is no timer. A vector has the bits that the text has alone, as always.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from bertkit.batch import Batch, collate
+from bertkit.executor import Executor, executor
+from bertkit.inference import Runner
+from bertkit.inference.runner import inferred, rows_in_order
+from bertkit.model import Model
+from bertkit.serving.queue import SHORT_TOKENS, Job, Queue, TakenBatch
+from bertkit.serving.refusals import Canceled, Overloaded, TimedOut
+from bertkit.serving.settings import ServerSettings
+from bertkit.serving.ticket import current_ticket
+from bertkit.tokenizer import Encodings
+from bertkit.tokenizer.ragged import ranges
+from bertkit.transformer import PreparedEncoder
+from bertkit.transformer.interface import EncoderOutput
+from bertkit.transformer.kernels.row_invariance import ROW_COUNTS
+
+Result = TypeVar("Result")
+
+_LONG_TOKENS = 2 * SHORT_TOKENS
+"""A batch with more is long: while all cores work on such, short jobs are computed by an extra thread."""
+
+
+class SharedBatches:
+    """The queue of a process, and the cores that work on it.
+
+    Args:
+        on_batch: called with the number of sequences and of tokens of every batch.
+    """
+
+    def __init__(self, settings: ServerSettings, on_batch: Callable[[int, int], object] = lambda *_: None) -> None:
+        self.settings, self._on_batch = settings, on_batch
+        self.cores = executor()
+        self._all_cores = ThreadPoolExecutor(1, "bertkit-all-cores")
+        self._extra = Executor(1)  # shares the cores with long batches, which the operating system interrupts for it
+        self._queue, self._lock = Queue(), threading.Lock()
+        self._num_running, self._num_long, self._is_extra_running = 0, 0, False
+        self._seconds_per_token = 1e-4  # of all cores together, a moving average
+
+    @property
+    def num_waiting(self) -> int:
+        """Sequences that wait."""
+        return len(self._queue)
+
+    @property
+    def seconds_waiting(self) -> float:
+        """How long what waits now is expected to take."""
+        return self._queue.num_tokens * self._seconds_per_token
+
+    def run(self, job: Job) -> list[tuple[np.ndarray, Tensor]]:
+        """Wait for the rows of every sequence of a job, in parts.
+
+        Raises:
+            Overloaded: the queue is full; nothing was computed.
+            TimedOut, Canceled: the request ended before the job.
+        """
+        ticket, joined = job.ticket, time.perf_counter()
+        if ticket.work_started is not None:
+            ticket.tokenization_seconds += joined - ticket.work_started
+            ticket.work_started = None
+        if ticket.is_canceled:
+            raise Canceled("the client closed the connection")
+        with self._lock:
+            num_tokens = self._queue.num_tokens + job.num_tokens_waiting
+            if self._queue.num_tokens and num_tokens > self.settings.max_queue_tokens:
+                raise Overloaded("Model is overloaded", self.seconds_waiting)
+            self._queue.put(job)
+        ticket.on_cancel = lambda: job.fail(Canceled("the client closed the connection"))
+        if ticket.is_canceled:  # meanwhile
+            ticket.on_cancel()
+        self._start_batches()
+        in_time = job.done.wait(max(0.0, min(ticket.seconds_left, threading.TIMEOUT_MAX)))
+        if not in_time or job.error is not None:
+            with self._lock:
+                self._queue.remove(job)
+        ended = time.perf_counter()
+        began = ended if job.started is None else job.started
+        ticket.queue_seconds += began - joined
+        ticket.inference_seconds += ended - began
+        if job.error is not None:
+            raise job.error
+        if not in_time:
+            raise TimedOut("the request waited for longer than its deadline allows", self.seconds_waiting)
+        return job.results
+
+    def warm_up(self, model: Model) -> None:
+        """Run batches of every shape, so that kernels are compiled and products checked before the first request."""
+        runner = model._runner
+        word = next(token for token in runner.tokenizer.vocabulary.tokens if token.isalpha())
+        most = min(64, runner.max_positions)
+        for num_tokens in ROW_COUNTS if runner.device.type == "cpu" else ROW_COUNTS[-1:]:
+            num_full, rest = divmod(num_tokens, most)
+            lengths = [most] * num_full + [rest] * (rest > 2)
+            texts = [" ".join([word] * (length - 2)) for length in lengths]
+            batch = collate(runner.tokenizer.encode_batch(texts, max_length=most, on_long="truncate"))
+            run = partial(inferred, partial(runner.encoder, batch.to(runner.device)))
+            self.cores.submit(run).result()
+            if num_tokens <= _LONG_TOKENS:  # more are shared by the cores as several batches
+                self._all_cores.submit(run).result()
+
+    def _start_batches(self) -> None:
+        """Take batches from the queue for the cores that are free."""
+        while True:
+            with self._lock:
+                if not len(self._queue):
+                    return
+                if self._num_running < self.cores.num_threads:
+                    batch = self._queue.take(self._budget)
+                    is_alone = not self._num_running and not len(self._queue)
+                    num_cores = self.cores.num_threads if is_alone else 1
+                    submit = self._all_cores.submit if is_alone else self.cores.submit
+                    self._num_running += num_cores
+                    self._num_long += batch.num_tokens > _LONG_TOKENS
+                elif self._num_long == self._num_running and not self._is_extra_running:
+                    batch = self._queue.take(lambda _: _LONG_TOKENS, short_only=True)
+                    num_cores, submit = 0, self._extra.submit
+                    if batch.sequences:
+                        self._is_extra_running = True
+                else:
+                    return
+            if not batch.sequences:
+                return
+            submit(self._compute, batch, num_cores)
+
+    def _budget(self, job: Job) -> int:
+        return job.runner.tokens_per_batch(self._queue.num_tokens)
+
+    def _compute(self, batch: TakenBatch, num_cores: int) -> None:
+        started = time.perf_counter()
+        for job in batch.waiting:
+            if job.started is None:
+                job.started = started
+        try:
+            inferred(lambda: _compute_parts(batch))
+        except BaseException as error:  # a panic of a foreign library among them: the thread has to live
+            for job in batch.waiting:
+                job.fail(error)
+        seconds = time.perf_counter() - started
+        with self._lock:
+            if num_cores:
+                self._num_running -= num_cores
+                self._num_long -= batch.num_tokens > _LONG_TOKENS
+                share = num_cores / self.cores.num_threads
+                self._seconds_per_token += 0.1 * (seconds * share / batch.num_tokens - self._seconds_per_token)
+            else:
+                self._is_extra_running = False
+        self._on_batch(len(batch.sequences), batch.num_tokens)
+        self._start_batches()
+
+
+def _compute_parts(batch: TakenBatch) -> None:
+    """Run the encoder for all sequences of a batch, and each job's ``forward`` for its own."""
+    jobs = [job for job in batch.waiting if not job.done.is_set()]
+    if not jobs:
+        return  # all of them were canceled
+    if len(batch.waiting) == 1:
+        (job,) = jobs
+        indices = np.array([index for index, _ in batch.waiting[job]])
+        packed = collate(job.encodings.take(indices)).to(job.runner.device)
+        _add_rows(job, packed, indices, None)
+        return
+    first = batch.sequences[0][0]
+    packed = collate([_Sequence(job, index) for job, index in batch.sequences]).to(first.runner.device)
+    shared = _SharedRun(packed)
+    for job in jobs:
+        indices, numbers = np.array(batch.waiting[job]).T
+        shared.choose(numbers)
+        part = collate(job.encodings.take(indices)).to(first.runner.device)
+        _add_rows(job, part, indices, shared)
+
+
+def _add_rows(job: Job, batch: Batch, indices: np.ndarray, shared: "_SharedRun | None") -> None:
+    _thread.shared = shared
+    try:
+        job.add(indices, job.forward(batch, indices))
+    except Exception as error:
+        job.fail(error)
+    finally:
+        _thread.shared = None
+
+
+class _Sequence:
+    """What `collate` reads of a sequence."""
+
+    def __init__(self, job: Job, index: int) -> None:
+        tokens = slice(job.bounds[index], job.bounds[index + 1])
+        self.input_ids, self.token_type_ids = job.encodings.input_ids[tokens], job.encodings.token_type_ids[tokens]
+
+    def __len__(self) -> int:
+        return len(self.input_ids)
+
+
+class _SharedRun:
+    """One run of an encoder over a packed batch, of which each job reads its own sequences."""
+
+    def __init__(self, packed: Batch) -> None:
+        self._packed = packed
+        self._outputs: dict[tuple[tuple[str, bool], ...], EncoderOutput] = {}
+        self._bounds = packed.cu_seqlens.cpu().numpy().astype(np.int64)
+
+    def choose(self, numbers: np.ndarray) -> None:
+        """Set the sequences of which `output` is, in order."""
+        starts, ends = self._bounds[numbers], self._bounds[numbers + 1]
+        is_run = bool((starts[1:] == ends[:-1]).all())
+        device = self._packed.input_ids.device
+        self._tokens = (
+            slice(int(starts[0]), int(ends[-1]))
+            if is_run
+            else torch.from_numpy(ranges(starts, ends - starts)).to(device)
+        )
+        self._sequences = torch.from_numpy(numbers).to(device)
+
+    def output(self, encoder: PreparedEncoder, **options: bool) -> EncoderOutput:
+        """The encoder's output for the chosen sequences; computed for all when first asked for with these options."""
+        key = tuple(sorted(options.items()))
+        if key not in self._outputs:
+            self._outputs[key] = encoder(self._packed, **options)
+        whole, tokens = self._outputs[key], self._tokens
+        return EncoderOutput(
+            whole.last_hidden_state[tokens],
+            None if whole.pooled is None else whole.pooled[self._sequences],
+            None if whole.hidden_states is None else [hidden[tokens] for hidden in whole.hidden_states],
+        )
+
+
+_thread = threading.local()
+
+
+class SharedEncoder:
+    """A prepared encoder that, inside a shared batch, answers each job from the one run for all."""
+
+    def __init__(self, prepared: PreparedEncoder) -> None:
+        self._prepared = prepared
+
+    def fits(self, encoder: nn.Module) -> bool:
+        """As `PreparedEncoder.fits`."""
+        return self._prepared.fits(encoder)
+
+    def __call__(self, batch: Batch, *, with_hidden_states: bool = False, with_pooled: bool = True) -> EncoderOutput:
+        """As `PreparedEncoder.__call__`."""
+        shared = getattr(_thread, "shared", None)
+        options = {"with_hidden_states": with_hidden_states, "with_pooled": with_pooled}
+        return self._prepared(batch, **options) if shared is None else shared.output(self._prepared, **options)
+
+
+@dataclass(frozen=True)
+class SharedRunner(Runner):
+    """A Runner whose sequences join the batches of the process."""
+
+    batches: SharedBatches
+
+    def run(
+        self,
+        encodings: Encodings,
+        forward: Callable[[Batch, np.ndarray], Tensor],
+        *,
+        rows_per_sequence: np.ndarray | None = None,
+        tokens_per_batch: int | None = None,
+        on_batch: Callable[[np.ndarray], object] = lambda indices: None,
+    ) -> Tensor:
+        """As `Runner.run`; the queue decides on the batches."""
+        ticket = current_ticket()
+        ticket.num_tokens += len(encodings.input_ids)
+        results = self.batches.run(Job(self, encodings, forward, ticket))
+        for indices, _ in results:
+            on_batch(indices)
+        return rows_in_order([rows for _, rows in results], [indices for indices, _ in results], rows_per_sequence)
+
+    def one(self, work: Callable[[], Result]) -> Result:
+        """As `Runner.one`, on one core."""
+        return self.batches.cores.submit(inferred, work).result()
+
+
+class SharedModel(Model):
+    """A Model whose verbs, called from any number of threads, share batches."""
+
+    def __init__(self, model: Model, batches: SharedBatches) -> None:
+        super().__init__(model.checkpoint, model.precision, model.precision_reason)
+        runner = model._runner
+        encoder = SharedEncoder(cast(PreparedEncoder, runner.encoder))
+        self._shared = SharedRunner(runner.network, runner.tokenizer, encoder, batches=batches)
+
+    @property
+    def _runner(self) -> Runner:
+        return self._shared
+
+    def last_hidden_states(self, encodings: Encodings) -> np.ndarray:
+        """(T, D) float32: the last hidden state of every token."""
+
+        def forward(batch: Batch, indices: np.ndarray) -> Tensor:
+            return self._shared.encoder(batch, with_pooled=False).last_hidden_state.float().cpu()
+
+        return self._shared.run(encodings, forward, rows_per_sequence=encodings.seqlens).numpy()

@@ -1,0 +1,184 @@
+"""Routes of fine-tuned models: /predict as text-embeddings-inference has it, and what it lacks: /entities, /answer,
+/fill, /classify."""
+
+from typing import Annotated, Any
+
+import numpy as np
+from fastapi import APIRouter, Request, Response
+from pydantic import Field
+
+from bertkit.serving.bodies import ModelBody, TextsBody
+from bertkit.serving.json_route import JsonRoute
+from bertkit.serving.prediction import as_json, label_scores, logits_of, predict, softmax
+from bertkit.serving.refusals import EmptyInput, WrongModelKind
+from bertkit.serving.served_models import ANSWERING, CLASSIFICATION, FILL_MASK, TAGGING, ServedModel
+from bertkit.serving.service import Service
+from bertkit.serving.ticket import Ticket
+from bertkit.tokenizer.layout import OnLong
+
+Pair = Annotated[list[str], Field(min_length=1, max_length=2)]
+
+
+class PredictBody(TextsBody):
+    """Body of /predict."""
+
+    inputs: Annotated[
+        str | list[str] | list[Pair],
+        Field(description="A text; a pair of texts; or a list of lists of one text or two."),
+    ]
+    raw_scores: Annotated[bool, Field(description="Logits, in place of probabilities.")] = False
+
+
+class EntitiesBody(TextsBody):
+    """Body of /entities."""
+
+    inputs: Annotated[str | list[str], Field(description="A text of any length, or several.")]
+
+
+class AnswerBody(ModelBody):
+    """Body of /answer."""
+
+    question: str
+    context: Annotated[str, Field(description="A text of any length.")]
+    top_k: Annotated[int, Field(ge=1, le=1_000, description="How many candidates to send.")] = 5
+
+
+class FillBody(ModelBody):
+    """Body of /fill."""
+
+    inputs: Annotated[str, Field(description="A text with [MASK] where tokens are missing.")]
+    top_k: Annotated[int, Field(ge=1, le=1_000, description="How many tokens to send for each.")] = 5
+    on_long: OnLong = "window"
+
+
+class ClassifyBody(ModelBody):
+    """Body of /classify."""
+
+    inputs: Annotated[str, Field(description="A text.")]
+    candidate_labels: Annotated[list[str], Field(min_length=1, max_length=1_000)]
+    hypothesis_template: Annotated[str, Field(description="A sentence with {} for a label.")] = "This example is {}."
+    multi_label: Annotated[bool, Field(description="Each label for itself.")] = False
+
+
+def task_routes(service: Service) -> APIRouter:
+    """The routes, for an app."""
+    router = APIRouter(route_class=JsonRoute, tags=["tasks"])
+
+    @router.post("/predict")
+    async def predict_labels(body: PredictBody, request: Request) -> Response:
+        """Every label of a text or pair with its probability, best first; of several inputs a list each."""
+        served, _ = service.models.choose(body.model, [CLASSIFICATION], "a classifier")
+        items, is_one = _items(body.inputs)
+        policy = body.policy
+
+        def work(ticket: Ticket) -> Any:
+            rows = label_scores(served, items, ticket, raw=body.raw_scores, on_long=policy)
+            return rows[0] if is_one else rows
+
+        return await service.answer(request, ["".join(item) for item in items], work, verb="predict")
+
+    @router.post("/entities")
+    async def entities(body: EntitiesBody, request: Request) -> Response:
+        """The entities of a text, as characters of it; of several texts a list each."""
+        served, _ = service.models.choose(body.model, [TAGGING], "a token classification")
+        texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
+        policy = body.asked_policy
+
+        def work(ticket: Ticket) -> Any:
+            rows = [as_json(each)["entities"] for each in predict(served, texts, ticket, on_long=policy)]
+            return rows[0] if isinstance(body.inputs, str) else rows
+
+        return await service.answer(request, texts, work, verb="predict")
+
+    @router.post("/answer")
+    async def answer(body: AnswerBody, request: Request) -> Response:
+        """The span of a text that answers a question, null if there is none, and further candidates."""
+        served, _ = service.models.choose(body.model, [ANSWERING], "a question answering")
+
+        def work(ticket: Ticket) -> Any:
+            found = as_json(predict(served, [(body.question, body.context)], ticket)[0])
+            return found | {"candidates": found["candidates"][: body.top_k]}
+
+        return await service.answer(request, [body.question, body.context], work, verb="predict")
+
+    @router.post("/fill")
+    async def fill(body: FillBody, request: Request) -> Response:
+        """The most likely tokens for each [MASK] of a text."""
+        served, _ = service.models.choose(body.model, [FILL_MASK], "a masked LM")
+
+        def work(ticket: Ticket) -> Any:
+            filled = served.model.fill_mask(body.inputs, top_k=body.top_k, on_long=body.on_long)
+            return [
+                {"start": each.offsets[0], "end": each.offsets[1], "candidates": list(map(as_json, each.candidates))}
+                for each in filled
+            ]
+
+        return await service.answer(request, [body.inputs], work, verb="predict")
+
+    @router.post("/classify")
+    async def classify(body: ClassifyBody, request: Request) -> Response:
+        """How well labels that no one trained for fit a text, by a model of natural language inference."""
+        served, entailment = _inference_model(service, body.model)
+        if not body.inputs:
+            raise EmptyInput("`inputs` cannot be empty")
+
+        def work(ticket: Ticket) -> Any:
+            return zero_shot(served, entailment, body, ticket)
+
+        return await service.answer(request, [body.inputs, *body.candidate_labels], work, verb="predict")
+
+    return router
+
+
+def zero_shot(served: ServedModel, entailment: int, body: ClassifyBody, ticket: Ticket) -> list[dict[str, Any]]:
+    """Labels with scores, best first: the probability of entailment, among the labels or of each label for itself.
+
+    Yin et al. 2019, "Benchmarking zero-shot text classification".
+
+    Args:
+        entailment: the number of the model's label for it.
+    """
+    pairs = [(body.inputs, body.hypothesis_template.replace("{}", label)) for label in body.candidate_labels]
+    logits = logits_of(served, pairs, ticket, "truncate")  # (labels, C)
+    if body.multi_label:
+        names = served.task.label_names or ()
+        contradiction = next((number for number, name in enumerate(names) if "contra" in name.lower()), None)
+        others = (
+            [number for number in range(len(names)) if number != entailment]
+            if contradiction is None
+            else [contradiction]
+        )
+        scores = softmax(logits[:, [entailment, *others]])[:, 0]
+    else:
+        scores = softmax(logits[:, entailment])
+    order = np.argsort(-scores, kind="stable").tolist()
+    return [{"label": body.candidate_labels[index], "score": scores[index]} for index in order]
+
+
+def _inference_model(service: Service, name: str | None) -> tuple[ServedModel, int]:
+    """A model of natural language inference and the number of its label for entailment."""
+    candidates = service.models.all.values() if name is None else [service.models.named(name)[0]]
+    for served in candidates:
+        if CLASSIFICATION in served.kinds:
+            for number, label in enumerate(served.task.label_names or ()):
+                if label.lower().startswith("entail"):
+                    return served, number
+    raise WrongModelKind("model is not a natural language inference model: expected a label named entailment")
+
+
+def _items(inputs: str | list[str] | list[list[str]]) -> tuple[list[Any], bool]:
+    """Texts and pairs, and whether it is a single one; two plain strings are a pair, not a batch."""
+    if isinstance(inputs, str):
+        items: list[Any] = [inputs]
+    elif all(isinstance(each, str) for each in inputs):
+        if len(inputs) not in (1, 2):
+            raise EmptyInput("`inputs`: a list of strings is one text or one pair; several are lists of lists")
+        items = [inputs[0] if len(inputs) == 1 else tuple(inputs)]
+    else:
+        items = [each[0] if len(each) == 1 else tuple(each) for each in inputs]
+        if not all(map(all, inputs)):
+            raise EmptyInput("`inputs` cannot be empty")
+        return items, False
+    if not all(inputs) or not inputs:
+        raise EmptyInput("`inputs` cannot be empty")
+    return items, True

@@ -1,0 +1,51 @@
+"""The course of one request: its deadline, whether it was canceled, and what is counted and measured on the way."""
+
+import threading
+import time
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+
+
+@dataclass(eq=False)
+class Ticket:
+    """One request on its way through the server, shared by the event loop and the thread that answers it."""
+
+    client: Hashable  # requests of the same client take turns with those of others
+    deadline: float  # of time.perf_counter
+    request_id: str = ""
+    verb: str = "request"  # whose metrics it counts for: "embed", "predict", or neither
+    work_started: float | None = None  # when a thread began with it
+    started: float = field(default_factory=time.perf_counter)
+    num_inputs: int = 0
+    num_characters: int = 0
+    num_tokens: int = 0
+    num_inputs_cut: int = 0
+    num_tokens_cut: int = 0
+    tokenization_seconds: float = 0.0
+    queue_seconds: float = 0.0
+    inference_seconds: float = 0.0
+    is_canceled: bool = False
+    on_cancel: Callable[[], None] | None = None  # of what waits for it now
+
+    @property
+    def seconds_left(self) -> float:
+        return self.deadline - time.perf_counter()
+
+    def cancel(self) -> None:
+        """Give up: what waits for the request stops waiting."""
+        self.is_canceled = True
+        if self.on_cancel is not None:
+            self.on_cancel()
+
+
+_current = threading.local()
+
+
+def current_ticket() -> Ticket:
+    """The ticket of the request that the calling thread answers; outside of requests one without limits."""
+    return getattr(_current, "ticket", None) or Ticket(client=None, deadline=float("inf"))
+
+
+def set_current_ticket(ticket: Ticket | None) -> None:
+    """Set the ticket of the request that the calling thread answers."""
+    _current.ticket = ticket

@@ -1,0 +1,98 @@
+"""Clusters of texts: every method, names, bad input, and the commands `pairs` and `cluster`."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bertkit import find_clusters
+from bertkit.cli import run
+from bertkit.clusters import METHODS, ClusterOptions
+from bertkit.errors import UsageError
+
+WORDS = {"money": ("bank", "loan", "credit"), "weather": ("rain", "snow", "cloud"), "music": ("piano", "song", "choir")}
+NUMBERS = {"money": 17, "weather": 13, "music": 11}
+
+
+@pytest.fixture
+def topics() -> tuple[list[str], np.ndarray, np.ndarray]:
+    """Shuffled texts of three topics, vectors around three directions, and the topic of each."""
+    rng = np.random.default_rng(5)
+    texts, vectors, labels = [], [], []
+    for number, (topic, words) in enumerate(WORDS.items()):
+        for index in range(NUMBERS[topic]):
+            texts.append(f"the {rng.choice(words)} and the {topic} {index}")
+            vectors.append(np.eye(7)[number] + 0.1 * rng.standard_normal(7))
+            labels.append(number)
+    order = rng.permutation(len(texts))
+    vectors = np.array(vectors, np.float32)[order]
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    return [texts[row] for row in order], vectors, np.array(labels)[order]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_each_method_finds_three_topics_and_names_them(method: str, topics: tuple) -> None:
+    texts, vectors, labels = topics
+    number = 3 if method in ("kmeans", "agglomerative") else None
+    threshold = 0.8 if method in ("communities", "duplicates") else None
+    clusters = find_clusters(texts, vectors, ClusterOptions(method, threshold, 5, number))
+    assert [len(cluster.rows) for cluster in clusters] == [17, 13, 11]
+    for topic, (cluster, word) in enumerate(zip(clusters, WORDS, strict=True)):
+        assert (labels[cluster.rows] == topic).all()
+        assert cluster.name.split()[0] == word and not {"the", "and"} & set(cluster.name.split()[:3])
+        assert len(cluster.typical) == 3 and set(cluster.typical) <= {texts[row] for row in cluster.rows}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_few_texts(method: str) -> None:
+    number = 1 if method in ("kmeans", "agglomerative") else None
+    clusters = find_clusters(["one"], np.ones((1, 1), np.float32), ClusterOptions(method, num_clusters=number))
+    assert len(clusters) == (number or 0)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"method": "magic"}, "expected one of communities"),
+        ({"method": "kmeans"}, "needs num_clusters"),
+        ({"num_clusters": 3}, "leave num_clusters out"),
+        ({"method": "density", "threshold": 0.5}, "has no threshold"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(options: dict, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        ClusterOptions(**options)
+
+
+def test_more_clusters_than_texts_and_other_numbers_are_refused() -> None:
+    with pytest.raises(UsageError, match="num_clusters=5, but there are 2 texts"):
+        find_clusters(["a", "b"], np.eye(2), ClusterOptions("kmeans", num_clusters=5))
+    with pytest.raises(UsageError, match="2 texts and 3 vectors"):
+        find_clusters(["a", "b"], np.eye(3))
+
+
+def test_commands(tmp_path: Path, encoder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [
+        "a joy from start to finish",
+        "dull and tedious",
+        "a joy from start to finish!",
+        "warm",
+        "dull and tedious",
+    ]
+    (tmp_path / "texts.txt").write_text("\n".join(lines) + "\n")
+    arguments = ["--input", str(tmp_path / "texts.txt"), "--model", str(encoder)]
+    assert run(["pairs", *arguments, "--top", "3"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert len(rows) == 3 and rows[0]["row_a"] == 1 and rows[0]["row_b"] == 4
+    assert rows[0]["score"] == pytest.approx(1, abs=1e-6)
+    assert rows[0]["text_a"] == rows[0]["text_b"] == "dull and tedious"
+    output = tmp_path / "clusters.jsonl"
+    assert run(["cluster", *arguments, "--method", "duplicates", "--threshold", "0.9999", "-o", str(output)]) == 0
+    (group,) = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert group["size"] == 2 and group["name"] == "and dull tedious"
+    numbers = [json.loads(line) for line in output.read_text().splitlines()]
+    assert [row["text"] for row in numbers] == lines and [row["cluster"] for row in numbers] == [None, 0, None, None, 0]
+    for wrong in (["pairs", *arguments, "--top", "0"], ["cluster", *arguments, "--num-clusters", "3"]):
+        assert run(wrong) == 2
+        assert len(capsys.readouterr().err.splitlines()) == 1

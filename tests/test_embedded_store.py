@@ -1,0 +1,115 @@
+"""The store of a folder: transactions, snapshots, durability."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from search_stores import IDENTITY, record, records, vector_of
+
+from bertkit.errors import StoreError, UsageError
+from bertkit.search import EmbeddedStore, Equal
+
+
+class WordIndex:
+    """A text index for tests: which record has which word."""
+
+    def create(self, connection: sqlite3.Connection) -> None:
+        connection.execute("CREATE TABLE IF NOT EXISTS word (word TEXT, number INTEGER)")
+
+    def add(self, connection: sqlite3.Connection, rows) -> None:
+        pairs = [(word, number) for number, text in rows for word in text.split()]
+        connection.executemany("INSERT INTO word VALUES (?, ?)", pairs)
+
+    def remove(self, connection: sqlite3.Connection, rows) -> None:
+        connection.executemany("DELETE FROM word WHERE number = ?", [(number,) for number, _ in rows])
+
+    def verify(self, connection: sqlite3.Connection) -> list[str]:
+        stray = connection.execute("SELECT count(*) FROM word WHERE number NOT IN (SELECT number FROM record)")
+        return ["words of no record"] if stray.fetchone()[0] else []
+
+    def clear(self, connection: sqlite3.Connection) -> None:
+        connection.execute("DELETE FROM word")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+def test_a_store_is_opened_again(folder: Path) -> None:
+    with EmbeddedStore.create(folder, IDENTITY) as store:
+        store.add(records(30))
+    with EmbeddedStore.open(folder) as store:
+        assert store.identity == IDENTITY and store.identity.model_name == "a-model"
+        store.add(records(5, first=30))
+        assert store.count() == 35
+        assert store.search(record(33).vector, IDENTITY, k=1)[0].id == "r33"
+
+
+def test_text_index_is_part_of_the_same_commits(folder: Path) -> None:
+    with EmbeddedStore.create(folder, IDENTITY, WordIndex()) as store:
+        store.add(records(20))
+        with pytest.raises(UsageError), store.transaction():
+            store.delete(["r1"])
+            store.add([record(2)])
+        store.upsert([record(3, "chestnut")])
+        store.delete(["r4"])
+        with store.snapshot() as snapshot:
+            found = snapshot.connection.execute("SELECT DISTINCT number FROM word ORDER BY number").fetchall()
+            assert [number for (number,) in found] == snapshot.numbers().tolist()
+            (chestnut,) = snapshot.connection.execute("SELECT number FROM word WHERE word = 'chestnut'").fetchone()
+            assert [one.id for one in snapshot.records([chestnut])] == ["r3"]
+            assert snapshot.numbers(Equal("number", 3)).tolist() == [chestnut]
+
+
+def test_a_snapshot_does_not_see_later_changes(folder: Path) -> None:
+    with EmbeddedStore.create(folder, IDENTITY) as store, EmbeddedStore.open(folder) as reader:
+        store.add(records(20))
+        with reader.snapshot() as snapshot:
+            store.delete([f"r{number}" for number in range(10)])
+            store.add(records(20, first=20))
+            assert snapshot.count() == 20 and len(snapshot.numbers()) == 20
+            ((numbers, _),) = snapshot.search(record(3).vector[None], IDENTITY, k=1)
+            assert [one.id for one in snapshot.records(numbers)] == ["r3"]
+        assert reader.count() == 30
+
+
+def test_a_nested_change_that_fails_is_undone_alone(folder: Path) -> None:
+    with EmbeddedStore.create(folder, IDENTITY) as store:
+        with store.transaction() as connection:
+            connection.execute("CREATE TABLE mine (name TEXT)")
+            store.add(records(3))
+            with pytest.raises(UsageError):
+                store.add([record(5), record(1)])
+            store.add([record(6)])
+        assert [one.id for one in store.records()] == ["r0", "r1", "r2", "r6"]
+        assert store.search(record(6).vector, IDENTITY, k=1)[0].id == "r6"
+
+
+def test_opening_what_is_no_store(folder: Path) -> None:
+    with pytest.raises(StoreError, match="is no store"):
+        EmbeddedStore.open(folder)
+    folder.mkdir()
+    (folder / "store.sqlite3").write_bytes(b"something else" * 100)
+    with pytest.raises(StoreError, match="not a database"):
+        EmbeddedStore.open(folder)
+    with pytest.raises(UsageError, match="not an empty folder"):
+        EmbeddedStore.create(folder, IDENTITY)
+
+
+def test_a_store_of_a_later_version_is_refused(folder: Path) -> None:
+    EmbeddedStore.create(folder, IDENTITY).close()
+    with sqlite3.connect(folder / "store.sqlite3") as connection:
+        connection.execute("PRAGMA user_version = 1000")
+    with pytest.raises(StoreError, match="update bertkit"):
+        EmbeddedStore.open(folder)
+
+
+def test_a_second_writer_is_refused(folder: Path) -> None:
+    with EmbeddedStore.create(folder, IDENTITY) as store, EmbeddedStore.open(folder) as other:
+        store.add(records(3))
+        with pytest.raises(StoreError, match=r"being written by process \d+ on "):
+            other.add([record(7)])
+        assert other.search(vector_of("q"), IDENTITY) != []
+    with EmbeddedStore.open(folder) as other:
+        other.add([record(7)])

@@ -1,0 +1,144 @@
+"""Every architecture prepared for inference, in training, fine-tuned, with adapters, and in its published forms."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from exactness import Family, error
+from families import FAMILIES
+from random_models import edit_tensors
+
+import bertkit
+from bertkit import collate
+from bertkit.architectures import prepare
+from bertkit.errors import BertkitError, UsageError
+from bertkit.transformer.kernels import training_kernels
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+TEXTS = ["the cat sat on the mat", "", "walked and talked", "un", "green letters, in blue & red!", "the dog", "a cat"]
+CLOSE = {"float32": 1e-5, "bfloat16": 0.1, "int8": 0.3}  # of the largest hidden state, tiny random models
+
+
+@pytest.fixture(params=FAMILIES.values(), ids=list(FAMILIES))
+def family(request: pytest.FixtureRequest) -> Family:
+    return request.param
+
+
+@pytest.mark.parametrize("precision", CLOSE)
+@torch.inference_mode()
+def test_prepared_encoders_are_close_and_bit_identical_regardless_of_batch(family: Family, precision: str) -> None:
+    if precision in family.record.unsupported_precisions:
+        with pytest.raises(UsageError, match=f"{precision}.*{family.model_type}"):
+            prepare(family.our_model("encoder", 1).encoder, precision)
+        return
+    for number in range(4):
+        model = family.our_model("encoder", number)
+        encodings = model.tokenizer.encode_batch([*TEXTS, *TEXTS[::-1]], max_length=19, on_long="truncate")
+        batch = collate(encodings)
+        expected = model.encoder(batch, with_hidden_states=True)
+        prepared = prepare(model.encoder, precision)
+        results = prepared(batch, with_hidden_states=True)
+        for ours, reference in zip(results.hidden_states, expected.hidden_states, strict=True):
+            assert error(ours, reference) <= CLOSE[precision]
+        assert torch.equal(results.hidden_states[-1], results.last_hidden_state)
+        together = results.last_hidden_state.split(batch.seqlens)
+        for encoding, in_batch in zip(encodings, together, strict=True):
+            assert torch.equal(prepared(collate([encoding])).last_hidden_state, in_batch)
+
+
+def test_vectors_are_bit_identical_regardless_of_batch(family: Family) -> None:
+    model, texts = family.our_model("encoder", 5), [text[:15] for text in TEXTS] * 3
+    expected = model.embed(texts, tokens_per_batch=10_000)
+    np.testing.assert_array_equal(model.embed(texts[::-1], tokens_per_batch=30)[::-1], expected)
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_gradients_of_the_training_kernels(family: Family, number: int) -> None:
+    model = family.our_model("encoder", number)
+    batch = collate(model.tokenizer.encode_batch(TEXTS, max_length=19, on_long="truncate"))
+
+    def gradients() -> dict[str, torch.Tensor]:
+        model.network.zero_grad()
+        hidden = model.encoder(batch).last_hidden_state
+        (hidden * torch.linspace(-1, 1, hidden.numel()).view_as(hidden)).sum().backward()
+        return {
+            name: parameter.grad.to_dense().clone()
+            for name, parameter in model.network.named_parameters()
+            if parameter.grad is not None
+        }
+
+    expected = gradients()
+    with training_kernels(torch.float32, seed=1):
+        results = gradients()
+    assert results.keys() == expected.keys() >= {"encoder.embeddings.word.weight"}
+    for name, gradient in results.items():
+        assert error(gradient, expected[name]) <= 1e-4, name
+
+
+@pytest.mark.parametrize("adapters", [False, True])
+def test_fine_tuning(family: Family, tmp_path: Path, adapters: bool) -> None:
+    family.our_model("encoder", 4).save(tmp_path / "base")
+    texts = ["the red cat", "a blue dog", "red and red", "blue and green"] * 6
+    labels = ["red" if "red" in text else "blue" for text in texts]
+    options = {"lora_rank": 2} if adapters else {}
+    classifier = bertkit.SequenceClassifier(str(tmp_path / "base"), num_epochs=2, **options).fit(texts, labels)
+    assert set(classifier.predict(texts)) <= {"red", "blue"}
+    classifier.save(tmp_path / "saved")
+    reopened = bertkit.load(tmp_path / "saved")
+    assert [one.label for one in reopened.predict(texts)] == list(classifier.predict(texts))
+    network = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "saved").eval()
+    assert isinstance(network, family.kinds["sequence_classification"])
+    batch = collate(reopened.tokenizer.encode_batch(texts[:1]))
+    with torch.inference_mode():
+        theirs, ours = network(input_ids=batch.input_ids[None]).logits, reopened.network(batch)
+    assert error(ours.logits["sequence_classification"], theirs) <= 1e-5
+
+
+def test_encoders_stored_with_and_without_prefix_and_with_old_names(family: Family, tmp_path: Path) -> None:
+    family.save_published(family.published_model("encoder", 2), tmp_path)
+    expected = bertkit.load(tmp_path).embed(TEXTS[2])
+    prefix = family.record.names.prefix
+    edit_tensors(tmp_path, lambda tensors: tensors.update({prefix + name: tensors.pop(name) for name in list(tensors)}))
+    assert (bertkit.load(tmp_path).embed(TEXTS[2]) == expected).all()
+
+    def rename(tensors: dict[str, torch.Tensor]) -> None:
+        for name in list(tensors):
+            old = re.sub(r"LayerNorm\.weight$", "LayerNorm.gamma", re.sub(r"LayerNorm\.bias$", "LayerNorm.beta", name))
+            tensors[old] = tensors.pop(name)
+
+    edit_tensors(tmp_path, rename)
+    assert (bertkit.load(tmp_path).embed(TEXTS[2]) == expected).all()
+
+
+def test_tied_copies_present_alone_and_different(family: Family, tmp_path: Path) -> None:
+    family.save_published(family.published_model("masked_lm", 3), tmp_path)
+    expected = bertkit.load(tmp_path).network.state_dict()
+    for copy, original in family.record.names.tied.items():
+        edit_tensors(tmp_path, lambda tensors, c=copy, o=original: tensors.update({c: tensors[o].clone()}))
+    reopened = bertkit.load(tmp_path).network.state_dict()
+    assert all(torch.equal(reopened[name], value) for name, value in expected.items())
+    for copy, original in family.record.names.tied.items():
+        edit_tensors(tmp_path, lambda tensors, o=original: tensors.pop(o))
+        assert list(bertkit.load(tmp_path).network.heads) == ["masked_lm"], copy
+        edit_tensors(tmp_path, lambda tensors, c=copy, o=original: tensors.update({o: tensors[c] + 1}))
+        with pytest.raises(BertkitError, match="untied decoder is not supported"):
+            bertkit.load(tmp_path)
+        edit_tensors(tmp_path, lambda tensors, c=copy, o=original: tensors.update({o: tensors[c].clone()}))
+
+
+def test_texts_of_the_limit_and_beyond(family: Family) -> None:
+    model = family.our_model("encoder", 6, num_hidden_layers=1)
+    longest = model.config.max_position_embeddings
+    for length in (1, longest, longest + 1):
+        batch = bertkit.Batch.from_padded(torch.full((1, length), 7), torch.ones(1, length))
+        if length <= longest:
+            for encoder in (model.encoder, prepare(model.encoder)):
+                assert encoder(batch).last_hidden_state.isfinite().all()
+            continue
+        for encoder in (model.encoder, prepare(model.encoder)):
+            with pytest.raises(UsageError, match=f"{longest} ?\\(|has {longest}"):
+                encoder(batch)

@@ -1,0 +1,256 @@
+"""Serving: OpenAI's routes and what every request goes through, over HTTP on a free port of this machine."""
+
+import base64
+import signal
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import openai
+import pytest
+from served import Server, serving
+
+import bertkit
+from bertkit.cli import run
+
+TEXTS = ["a cat sat", "the dog ran and ran", "blue", "one two three four " * 5, "red mat"]
+LONG = "a cat sat " * 40  # the tiny model has 24 positions
+
+
+@pytest.fixture(scope="module")
+def server(encoder: Path):
+    with serving("--model", encoder, "--precision", "float32") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def model(encoder: Path) -> bertkit.Model:
+    return bertkit.load(encoder, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def client(server: Server) -> openai.OpenAI:
+    return openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0)
+
+
+@pytest.mark.parametrize("encoding", ["float", "base64"])
+@pytest.mark.parametrize("dimensions", [None, 7])
+def test_openai_client_gets_the_vectors_of_the_library_bit_for_bit(client, model, encoding, dimensions):
+    options = {} if dimensions is None else {"dimensions": dimensions}
+    answer = client.embeddings.create(model="model", input=TEXTS, encoding_format=encoding, **options)
+    results = answer.data if encoding == "float" else _decoded(answer)
+    vectors = np.array([row.embedding for row in results], np.float32)
+    expected = model.embed(TEXTS, normalize=True, dimensions=dimensions)
+    assert vectors.shape == (5, dimensions or 20) and (vectors.view(np.uint32) == expected.view(np.uint32)).all()
+    assert [row.index for row in answer.data] == list(range(5))
+    assert answer.usage.prompt_tokens == sum(
+        len(each) for each in model.tokenizer.encode_batch(TEXTS, max_length=24, on_long="truncate")
+    )
+
+
+def _decoded(answer):
+    for row in answer.data:
+        if isinstance(row.embedding, str):
+            row.embedding = np.frombuffer(base64.b64decode(row.embedding), "<f4").tolist()
+    return answer.data
+
+
+def test_one_text_and_a_list_of_one_are_equal(client):
+    one, several = (client.embeddings.create(model="model", input=given) for given in ("a cat", ["a cat"]))
+    assert one.data[0].embedding == several.data[0].embedding
+
+
+def test_models_are_listed(client):
+    assert [model.id for model in client.models.list()] == ["model"]
+    assert client.models.retrieve("model").owned_by == "bertkit"
+    with pytest.raises(openai.NotFoundError, match="expected one of model"):
+        client.embeddings.create(model="text-embedding-3-small", input="a")
+
+
+def test_token_ids_are_refused_with_the_setting_to_change(server):
+    for given in ([5, 6], [[5, 6], [7]]):
+        status, answer, _ = server.request("/v1/embeddings", {"input": given, "model": "model"})
+        assert status == 400 and set(answer["error"]) == {"message", "type", "param", "code"}
+        assert "check_embedding_ctx_length=False" in answer["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "says"),
+    [
+        ({"input": "", "model": "model"}, 400, "cannot be empty"),
+        ({"input": [], "model": "model"}, 400, "cannot be empty"),
+        ({"input": ["a", ""], "model": "model"}, 400, "cannot be empty"),
+        ({"input": 3, "model": "model"}, 400, "input"),
+        ({"model": "model"}, 400, "input"),
+        ({"input": "a", "model": "model", "dimensions": 0}, 400, "dimensions"),
+        ({"input": "a", "model": "model", "dimensions": 21}, 400, "vectors have 20"),
+        ({"input": "a", "model": "model", "encoding_format": "int8"}, 400, "encoding_format"),
+        ({"input": LONG, "model": "model", "on_long": "error"}, 400, "more than max_length 24"),
+        ({"input": "a", "model": "model", "input_type": "picture"}, 400, "input_type"),
+        ({"input": "a", "model": "model", "prompt_name": "none"}, 400, "prompt_name"),
+        ({"input": ["a"] * 2_049, "model": "model"}, 400, "batch size 2049 > maximum allowed batch size 2048"),
+        (b"{", 400, "not JSON"),
+        (b'{"input": "\\ud800"}', 400, "not JSON"),
+        (b'{"input": "a", "dimensions": NaN}', 400, "not JSON"),
+        (b"\xff", 400, "not JSON"),
+        (b"", 400, "body"),
+        (b"[" * 100_000, 400, "not JSON"),
+    ],
+    ids=str,
+)
+def test_bad_bodies_have_one_clear_sentence(server, body, status, says):
+    received, answer, _ = server.request("/v1/embeddings", body)
+    assert received == status and says in answer["error"]["message"], answer
+
+
+def test_texts_that_are_too_long_are_cut_with_counts_or_encoded_in_windows(server, model):
+    _, answer, headers = server.request("/v1/embeddings", {"input": [LONG, "a"], "model": "model"})
+    assert headers["x-inputs-cut"] == "1" and int(headers["x-tokens-cut"]) == 120 - 22
+    expected = model.embed([LONG], normalize=True, report=bertkit.EmbedReport())[0]
+    assert (np.array(answer["data"][0]["embedding"], np.float32) == expected).all()
+    windowed = server.post("/v1/embeddings", {"input": LONG, "model": "model", "on_long": "window"})
+    expected = model.embed(LONG, normalize=True, on_long="window")
+    assert (np.array(windowed["data"][0]["embedding"], np.float32) == expected).all()
+
+
+def test_many_clients_at_once_get_their_own_vectors(server, model):
+    draw = np.random.default_rng(0)
+    words = np.array("the of and cat dog sat mat un able run walk talk blue red green".split())
+    requests = [
+        [" ".join(draw.choice(words, draw.integers(1, 18))) for _ in range(draw.integers(1, 30))] for _ in range(60)
+    ]
+    with ThreadPoolExecutor(24) as pool:
+        answers = list(pool.map(lambda texts: server.post("/embed", {"inputs": texts}), requests))
+    for texts, answer in zip(requests, answers, strict=True):
+        expected = np.stack([model.embed(text, normalize=True) for text in texts])
+        assert (np.array(answer, np.float32) == expected).all()
+
+
+def test_identical_texts_that_wait_are_computed_once(server):
+    before = _metric(server, "te_batch_next_tokens_sum")
+    texts = ["one two three four one two three four"] * 2_000
+    answer = server.post("/embed", {"inputs": texts})
+    assert len(answer) == 2_000 and all(row == answer[0] for row in answer)
+    assert _metric(server, "te_batch_next_tokens_sum") - before == 10
+
+
+def _metric(server: Server, name: str) -> float:
+    lines = server.request("/metrics")[1].splitlines()
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith((name + " ", name + "{")))
+
+
+def test_request_ids_and_traceparent_are_echoed_and_logged(server):
+    sent = {"x-request-id": "mine-17", "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+    _, _, headers = server.request("/embed", {"inputs": "a"}, headers=sent)
+    assert headers["x-request-id"] == "mine-17" and headers["traceparent"] == sent["traceparent"]
+    assert _logged(server, '"request_id":"mine-17"')
+
+
+def _logged(server: Server, text: str) -> bool:
+    """Whether a line of the log has a text, within ten seconds."""
+    deadline = time.monotonic() + 10
+    while not any(text in line for line in server.log) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return any(text in line for line in server.log)
+
+
+def test_bodies_of_another_type_or_size_are_refused_before_any_work(server):
+    status, answer, _ = server.request("/embed", b"{}", headers={"content-type": "text/plain"})
+    assert status == 415 and "application/json" in answer["error"]
+    with socket.create_connection(_address(server)) as connection:  # 64 MB are announced, and not waited for
+        connection.sendall(
+            b"POST /embed HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            b"Content-Length: 64000000\r\n\r\n"
+        )
+        assert connection.recv(4_096).startswith(b"HTTP/1.1 413 ")
+    with socket.create_connection(_address(server)) as connection:  # not announced
+        connection.sendall(
+            b"POST /embed HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n"
+        )
+        answer = b""
+        for _ in range(200):
+            try:
+                connection.sendall(b"10000\r\n" + b" " * 65_536 + b"\r\n")
+            except OSError:
+                break
+        answer = connection.recv(4_096)
+    assert answer.startswith(b"HTTP/1.1 413 ")
+
+
+def _address(server: Server) -> tuple[str, int]:
+    host, _, port = server.url.removeprefix("http://").rpartition(":")
+    return host, int(port)
+
+
+def test_a_page_of_a_browser_cannot_use_a_local_server(server):
+    status, answer, _ = server.request("/embed", {"inputs": "a"}, headers={"host": "evil.example"})
+    assert status == 403 and "localhost" in answer["error"]
+
+
+def test_clients_that_vanish_do_no_harm(server):
+    for _ in range(20):
+        with socket.create_connection(_address(server)) as connection:
+            body = b'{"inputs": ["' + b'a cat sat", "'.join([b""] * 500) + b'a"]}'
+            head = "POST /embed HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # a reset, as of kill -9
+    assert server.post("/embed", {"inputs": "a"})
+    deadline = time.monotonic() + 10
+    while _metric(server, "te_queue_size") and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert _metric(server, "te_queue_size") == 0
+
+
+def test_keys_protect_every_route_but_health(encoder, tmp_path):
+    (tmp_path / "keys").write_text("first key\n\nsecond\n")
+    with serving("--model", encoder, "--api-key-file", tmp_path / "keys") as server:
+        for path in ("/health", "/ready", "/metrics"):
+            assert server.request(path)[0] == 200
+        for wrong in ({}, {"authorization": "Bearer third"}, {"authorization": "Bearer "}):
+            for path in ("/info", "/v1/models", "/openapi.json", "/no-such-path"):
+                assert server.request(path, headers=wrong)[0] == 401
+            assert server.request("/embed", {"inputs": "a"}, headers=wrong)[:2] == (401, "")
+            status, answer, _ = server.request("/v1/embeddings", {"input": "a"}, headers=wrong)
+            assert status == 401 and answer["error"]["code"] == "invalid_api_key"
+        client = openai.OpenAI(base_url=server.url + "/v1", api_key="second")
+        assert len(client.embeddings.create(model="model", input="a").data[0].embedding) == 20
+        # SIGHUP opens the models again; SIGTERM answers what is in progress and ends with 0
+        server.process.send_signal(signal.SIGHUP)
+        headers = {"authorization": "Bearer first key"}
+        statuses: list[int] = []
+        body = {"inputs": ["one two three " * 4 + str(number) for number in range(300)]}
+        threads = [
+            threading.Thread(target=lambda: statuses.append(server.request("/embed", body, headers=headers)[0]))
+            for _ in range(8)
+        ]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.3)
+        server.process.send_signal(signal.SIGTERM)
+        for thread in threads:
+            thread.join()
+        assert statuses == [200] * 8
+        assert server.process.wait(20) == 0
+        assert _logged(server, "reloaded model")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--port", "70000"], "--port 70000: expected 0 to 65535"),
+        (["--model", "no/such/folder"], "no/such/folder"),
+        (["--host", "256.1.1.1"], "cannot listen at 256.1.1.1"),
+        (["--api-key-file", "empty"], "empty has no keys"),
+        (["--model", "a/model", "--model", "b/model"], "two models have the same name"),
+    ],
+)
+def test_bad_arguments_exit_with_2_and_one_line(arguments, says, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("empty").write_text("\n")
+    assert run(["serve", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert says in error and error.count("\n") == 1

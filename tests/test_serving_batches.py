@@ -1,0 +1,194 @@
+"""Batches that requests share, without a server: the bits of every text alone, turns, cancellation, limits."""
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from examples_of_tasks import model_of
+from random_models import our_model
+
+from bertkit import EmbedReport, Model
+from bertkit.executor import Executor
+from bertkit.inference import PredictReport
+from bertkit.serving.queue import Job, Queue
+from bertkit.serving.refusals import Canceled, Overloaded, TimedOut
+from bertkit.serving.settings import ServerSettings
+from bertkit.serving.shared_batches import SharedBatches, SharedModel
+from bertkit.serving.ticket import Ticket, set_current_ticket
+from bertkit.tasks import TokenClassification
+
+WORDS = np.array("the of and cat dog sat mat un able run walk talk blue red green one two three four".split())
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return our_model("masked_lm", 3, hidden_size=20, num_attention_heads=4, max_position_embeddings=29)
+
+
+def ticket(client: object = None, seconds: float = 60.0) -> Ticket:
+    return Ticket(client, deadline=time.perf_counter() + seconds)
+
+
+def on_threads(shared: SharedModel, calls: list) -> list:
+    """The results of functions of the model, each as a request of its own client, all at once."""
+
+    def work(number: int):
+        set_current_ticket(ticket(number))
+        return calls[number](shared)
+
+    pool = Executor(len(calls))
+    return [future.result() for future in [pool.submit(work, number) for number in range(len(calls))]]
+
+
+def test_every_verb_has_the_bits_of_the_library_alone(model):
+    draw = np.random.default_rng(1)
+    sizes = []
+    shared = SharedModel(model, SharedBatches(ServerSettings(), lambda size, tokens: sizes.append(size)))
+    lists = [
+        [" ".join(draw.choice(WORDS, draw.integers(1, 40))) for _ in range(draw.integers(1, 9))] for _ in range(20)
+    ]
+    options = [
+        {},
+        {"on_long": "window"},
+        {"layers": "sum-last-4"},
+        {"pooling": "cls", "normalize": True},
+        {"dimensions": 7},
+    ]
+    options = [chosen for chosen in options if "layers" not in chosen or model.config.num_hidden_layers >= 4]
+
+    def embedding(texts, chosen):
+        return lambda any_model: any_model.embed(texts, report=EmbedReport(), **chosen)
+
+    def filling(text):
+        return lambda any_model: any_model.fill_mask(text, top_k=3)
+
+    def likelihood(text):
+        return lambda any_model: any_model.pseudo_log_likelihood(text)
+
+    calls = [embedding(texts, options[number % len(options)]) for number, texts in enumerate(lists)]
+    calls += [filling(f"the [MASK] {word} [MASK]") for word in WORDS[:6]] + [
+        likelihood("the cat sat"),
+        likelihood("a mat"),
+    ]
+    for result, call in zip(on_threads(shared, calls), calls, strict=True):
+        expected = call(model)
+        assert (result == expected).all() if isinstance(result, np.ndarray) else result == expected
+    assert max(sizes) > 9, "no batch was shared"
+
+
+def test_predictions_of_tasks_have_the_bits_of_the_library_alone():
+    tagger = model_of(TokenClassification(("B-animal", "I-animal", "O")))
+    shared = SharedModel(tagger, SharedBatches(ServerSettings()))
+    texts = [" ".join(np.roll(WORDS, number)) + " " + " ".join(WORDS[:number]) for number in range(12)]
+    calls = [lambda any_model, text=text: any_model.predict([text, "a cat"], report=PredictReport()) for text in texts]
+    assert on_threads(shared, calls) == [call(tagger) for call in calls]
+
+
+def job_of(model: Model, texts: list[str], client: object) -> Job:
+    encodings = model.tokenizer.encode_batch(texts, with_offsets=False)
+    return Job(model._runner, encodings, lambda batch, indices: None, ticket(client))
+
+
+def test_clients_take_turns_and_a_single_text_does_not_wait_behind_many(model):
+    queue, bulk = Queue(), job_of(model, [" ".join(np.roll(WORDS, number)[:9]) for number in range(300)], "bulk")
+    queue.put(bulk)
+    queue.put(job_of(model, ["a cat"], "single"))
+    taken = queue.take(lambda job: 256)
+    assert {job.ticket.client for job in taken.waiting} == {"bulk", "single"}
+    assert taken.num_tokens <= 256
+    while len(queue):
+        queue.take(lambda job: 256)
+    assert queue.num_tokens == 0 and not queue.take(lambda job: 256).sequences
+
+
+def test_short_jobs_are_taken_alone_when_asked_for(model):
+    queue = Queue()
+    queue.put(job_of(model, [" ".join(np.roll(WORDS, number)[:9]) for number in range(30)], "bulk"))
+    assert not queue.take(lambda job: 256, short_only=True).sequences
+    queue.put(job_of(model, ["a cat"], "single"))
+    assert len(queue.take(lambda job: 256, short_only=True).sequences) == 1
+
+
+def test_equal_texts_are_taken_once_for_all_who_wait(model):
+    queue = Queue()
+    jobs = [job_of(model, ["a cat", "blue", "a cat"], number) for number in range(5)]
+    for job in jobs:
+        queue.put(job)
+    taken = queue.take(lambda job: 256)
+    assert len(taken.sequences) == 2 and len(queue) == 0
+    assert all(sorted(index for index, _ in taken.waiting[job]) == [0, 1, 2] for job in jobs)
+
+
+def test_what_is_removed_leaves_nothing_behind_and_others_in_place(model):
+    queue, draw = Queue(), np.random.default_rng(2)
+    jobs = [job_of(model, draw.choice(WORDS, 40).tolist(), number % 3) for number in range(12)]
+    for job in jobs:
+        queue.put(job)
+    queue.take(lambda job: 30)
+    for job in jobs[::2]:
+        queue.remove(job)
+    seen = []
+    while len(queue):
+        seen += list(queue.take(lambda job: 30).waiting)
+    assert not set(seen) & set(jobs[::2]) and queue.num_tokens == 0 and not queue._twins
+
+
+def test_canceled_and_late_requests_leave_the_queue(model):
+    batches = SharedBatches(ServerSettings())
+    shared = SharedModel(model, batches)
+    release = threading.Event()
+    blockers = [batches.cores.submit(release.wait) for _ in range(batches.cores.num_threads)]
+    batches._num_running = batches.cores.num_threads
+    own, late = ticket("own"), ticket("late", 0.2)
+
+    def ask(one: Ticket):
+        set_current_ticket(one)
+        return shared.embed(["a cat", "a cat", "blue"], report=EmbedReport())
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.submit(ask, own), pool.submit(ask, late)
+        with pytest.raises(TimedOut, match="deadline"):
+            second.result(20)
+        own.cancel()
+        with pytest.raises(Canceled):
+            first.result(20)
+    assert batches.num_waiting == 0
+    batches._num_running = 0
+    release.set()
+    assert all(blocker.result() for blocker in blockers)
+    assert (shared.embed(["a cat"], report=EmbedReport()) == model.embed(["a cat"])).all()
+
+
+def test_a_full_queue_refuses_all_of_a_request_and_says_when_to_come_again(model):
+    batches = SharedBatches(ServerSettings(max_queue_tokens=20))
+    batches._num_running = batches.cores.num_threads  # nothing is taken
+    shared = SharedModel(model, batches)
+
+    def ask(text: str):
+        set_current_ticket(ticket(text, 1.0))
+        return shared.embed([text], report=EmbedReport())
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(ask, "one two three four one two three four one two three four")
+        while not batches.num_waiting:
+            time.sleep(0.01)
+        with pytest.raises(Overloaded) as refused:
+            pool.submit(ask, "blue red green one two three four").result(20)
+        assert int(refused.value.headers["retry-after"]) >= 1 and batches.num_waiting == 1
+        with pytest.raises(TimedOut):
+            first.result(20)
+
+
+def test_a_failure_in_one_request_is_not_one_of_others(model):
+    batches = SharedBatches(ServerSettings())
+    encodings = model.tokenizer.encode_batch(["a cat"], with_offsets=False)
+    shared = SharedModel(model, batches)
+
+    def fail(batch, indices):
+        raise MemoryError("too little")
+
+    with pytest.raises(MemoryError):
+        batches.run(Job(shared._runner, encodings, fail, ticket("failing")))
+    assert (shared.embed(["a cat"], report=EmbedReport()) == model.embed(["a cat"])).all()

@@ -1,0 +1,214 @@
+"""Serving fine-tuned models: text-embeddings-inference's routes, Cohere's form, bertkit's own, InferenceClient."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from examples_of_tasks import model_of
+from huggingface_hub import InferenceClient
+from random_models import our_model
+from served import Server, serving
+
+import bertkit
+from bertkit.tasks import QuestionAnswering, Regression, SequenceClassification, TokenClassification
+
+QUERY, TEXTS = "one two", ["a cat sat", "the dog ran and ran", "blue", "red mat"]
+LONG = " ".join("the cat sat and one dog ran".split() * 12)
+
+
+@pytest.fixture(scope="module")
+def models() -> dict[str, bertkit.Model]:
+    return {
+        "encoder": our_model("encoder", 3, max_position_embeddings=29),
+        "masks": our_model("masked_lm", 4, max_position_embeddings=29),
+        "sentiment": model_of(SequenceClassification(("blame", "praise", "neither"))),
+        "inference": model_of(SequenceClassification(("contradiction", "entailment", "neutral"))),
+        "ranker": model_of(Regression()),
+        "tagger": model_of(TokenClassification(("B-animal", "I-animal", "O"))),
+        "answers": model_of(QuestionAnswering(no_answer=True)),
+    }
+
+
+@pytest.fixture(scope="module")
+def server(models, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    for name, model in models.items():
+        model.save(folder / name)
+    with serving(*[word for name in models for word in ("--model", folder / name)]) as running:
+        yield running
+
+
+def client(server: Server, name: str) -> InferenceClient:
+    return InferenceClient(model=f"{server.url}/models/{name}", token="none")
+
+
+def test_info_describes_every_model(server, models):
+    info = server.request("/info")[1]
+    assert info["model_id"] == "encoder" and info["model_type"] == {"embedding": {"pooling": "mean"}}
+    kinds = {each["model_id"]: each["kinds"] for each in info["models"]}
+    assert list(kinds) == list(models)
+    assert kinds["masks"] == ["feature-extraction", "fill-mask"] and kinds["ranker"] == ["text-ranking"]
+    assert info["models"][2]["model_type"]["classifier"]["label2id"] == {"blame": 0, "praise": 1, "neither": 2}
+
+
+def test_predict_has_the_probabilities_of_the_library(server, models):
+    expected = models["sentiment"].predict(TEXTS)
+    rows = server.post("/predict", {"inputs": [[text] for text in TEXTS]})
+    for row, prediction in zip(rows, expected, strict=True):
+        assert {each["label"]: each["score"] for each in row} == prediction.probabilities
+        assert row[0]["label"] == prediction.label and [each["score"] for each in row] == sorted(
+            (each["score"] for each in row), reverse=True
+        )
+    assert server.post("/predict", {"inputs": TEXTS[0]}) == rows[0]
+    pair = models["sentiment"].predict([("a cat", "blue")])[0].probabilities
+    two = {each["label"]: each["score"] for each in server.post("/predict", {"inputs": ["a cat", "blue"]})}
+    assert two == pair  # two plain strings are a pair
+    raw = server.post("/predict", {"inputs": TEXTS[0], "raw_scores": True})
+    softmax = torch.tensor([each["score"] for each in raw], dtype=torch.float64).softmax(-1)
+    assert softmax.tolist() == pytest.approx([each["score"] for each in rows[0]], abs=1e-6)
+
+
+def test_rerank_in_both_forms(server, models):
+    scores = np.array([each.score for each in models["ranker"].predict([(QUERY, text) for text in TEXTS])], np.float32)
+    order = np.argsort(-scores, kind="stable").tolist()
+    raw = server.post("/rerank", {"query": QUERY, "texts": TEXTS, "raw_scores": True, "return_text": True})
+    assert [(each["index"], each["text"]) for each in raw] == [(index, TEXTS[index]) for index in order]
+    assert (np.array([each["score"] for each in raw], np.float32) == scores[order]).all()
+    plain = server.post("/rerank", {"query": QUERY, "texts": TEXTS})
+    sigmoid = torch.from_numpy(scores).sigmoid().numpy()[order]
+    assert (np.array([each["score"] for each in plain], np.float32) == sigmoid).all() and "text" not in plain[0]
+    documents = [TEXTS[0], {"text": TEXTS[1]}, *TEXTS[2:]]
+    for path in ("/rerank", "/v1/rerank", "/v2/rerank"):
+        body = {"model": "ranker", "query": QUERY, "documents": documents, "top_n": 2, "return_documents": True}
+        answer = server.post(path, body)
+        assert [each["index"] for each in answer["results"]] == order[:2] and answer["model"] == "ranker"
+        assert answer["results"][0]["document"] == {"text": TEXTS[order[0]]}
+        assert np.float32(answer["results"][0]["relevance_score"]) == sigmoid[0]
+    assert server.request("/rerank", {"query": QUERY, "texts": TEXTS, "documents": TEXTS})[0] == 422
+    assert server.request("/rerank", {"query": QUERY, "texts": []})[:2] == (
+        400,
+        {"error": "`texts` cannot be empty", "error_type": "Empty"},
+    )
+
+
+def test_entities_answers_and_masks_are_those_of_the_library(server, models):
+    entities = models["tagger"].predict([LONG])[0].entities
+    answer = server.post("/entities", {"inputs": LONG})
+    assert [(each["start"], each["end"], each["label"]) for each in answer] == [
+        (each.start, each.end, each.label) for each in entities
+    ]
+    assert all(LONG[each["start"] : each["end"]] == each["text"] for each in answer)
+    expected = models["answers"].predict([("one dog", LONG)])[0]
+    found = server.post("/answer", {"question": "one dog", "context": LONG, "top_k": 3})
+    assert [each["start"] for each in found["candidates"]] == [each.start for each in expected.candidates[:3]]
+    assert found["no_answer_probability"] == expected.no_answer_probability
+    assert (found["answer"] is None) == (expected.answer is None)
+    filled = models["masks"].fill_mask("the [MASK] sat", top_k=4)
+    (mask,) = server.post("/fill", {"inputs": "the [MASK] sat", "top_k": 4})
+    assert (mask["start"], mask["end"]) == filled[0].offsets == (4, 10)
+    assert [(each["token"], each["score"]) for each in mask["candidates"]] == [
+        (each.token, each.score) for each in filled[0].candidates
+    ]
+
+
+def test_labels_that_no_one_trained_for_are_scored_by_entailment(server, models):
+    body = {"inputs": "a cat sat", "candidate_labels": ["dog", "cat", "blue"], "hypothesis_template": "the {}"}
+    pairs = [("a cat sat", f"the {label}") for label in body["candidate_labels"]]
+    rows = dict(zip(body["candidate_labels"], models["inference"].predict(pairs), strict=True))
+    both = server.post("/classify", body | {"multi_label": True})
+    for each in both:
+        probabilities = rows[each["label"]].probabilities
+        share = probabilities["entailment"] / (probabilities["entailment"] + probabilities["contradiction"])
+        assert each["score"] == pytest.approx(share, abs=1e-6)
+    among = server.post("/classify", body)
+    assert sum(each["score"] for each in among) == pytest.approx(1, abs=1e-6)
+
+
+def test_vectors_tokens_and_similarities(server, models):
+    encoder = models["encoder"]
+    vectors = encoder.embed(TEXTS, normalize=True)
+    scores = server.post("/similarity", {"inputs": {"source_sentence": TEXTS[0], "sentences": TEXTS[1:]}})
+    assert scores == pytest.approx((vectors[1:] @ vectors[0]).tolist(), abs=1e-6)
+    plain = server.post("/embed", {"inputs": TEXTS, "normalize": False, "model": "masks"})
+    assert (np.array(plain, np.float32) == models["masks"].embed(TEXTS, normalize=False)).all()
+    rows = server.post("/embed_all", {"inputs": ["a cat", LONG]})
+    hidden = [np.array(row, np.float32) for row in rows]
+    assert [len(row) for row in hidden] == [4, 29]
+    encoding = encoder.tokenizer.encode("a cat")
+    with torch.inference_mode():
+        expected = encoder.encoder(bertkit.collate([encoding])).last_hidden_state.numpy()
+    np.testing.assert_allclose(hidden[0], expected, atol=1e-5)
+    (tokens,) = server.post("/tokenize", {"inputs": "é cat"})
+    assert [(each["text"], each["start"], each["stop"]) for each in tokens if not each["special"]][-1] == ("cat", 3, 6)
+    assert server.post("/decode", {"ids": [each["id"] for each in tokens]}) == ["e cat"]
+    ids = encoder.tokenizer.encode("a cat").input_ids.tolist()
+    assert server.post("/embed", {"inputs": ids}) == server.post("/embed", {"inputs": "a cat"})
+    status, answer, _ = server.request("/embed", {"inputs": [ids[0], 98, 3, 7]})
+    assert status == 422 and "send the text itself" in answer["error"]
+
+
+def test_inference_client_gets_what_the_library_gives(server, models, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)  # it would refuse this machine, too
+    vectors = client(server, "encoder").feature_extraction(TEXTS[0], normalize=True)
+    assert (vectors == models["encoder"].embed(TEXTS[:1], normalize=True)).all()
+    assert len(client(server, "encoder").sentence_similarity(TEXTS[0], TEXTS[1:])) == 3
+    (best, *_) = client(server, "sentiment").text_classification(TEXTS[0], top_k=2)
+    prediction = models["sentiment"].predict(TEXTS[:1])[0]
+    assert (best.label, best.score) == (prediction.label, prediction.probabilities[prediction.label])
+    spans = client(server, "tagger").token_classification(LONG)
+    assert [(each.start, each.end) for each in spans] == [
+        (each.start, each.end) for each in models["tagger"].predict([LONG])[0].entities
+    ]
+    found = client(server, "answers").question_answering(question="one dog", context=LONG)
+    assert found.answer == models["answers"].predict([("one dog", LONG)])[0].candidates[0].text
+    masks = client(server, "masks").fill_mask("the [MASK] sat", top_k=3)
+    assert [each.token_str for each in masks] == [
+        each.token for each in models["masks"].fill_mask("the [MASK] sat", top_k=3)[0].candidates
+    ]
+    labels = client(server, "inference").zero_shot_classification("a cat", ["dog", "cat"])
+    assert {each.label for each in labels} == {"dog", "cat"}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "kind"),
+    [
+        ("/embed", {"inputs": []}, 400, "Empty"),
+        ("/embed", {"inputs": ""}, 400, "Empty"),
+        ("/embed", {"inputs": "a", "dimensions": 10_000}, 422, "Validation"),
+        ("/embed", {"inputs": LONG, "truncate": False}, 422, "Validation"),
+        ("/embed", {"inputs": "a" * 100_000, "truncate": False}, 422, "Validation"),
+        ("/embed", {"inputs": "a", "truncation_direction": "left"}, 422, "Validation"),
+        ("/embed", {"inputs": "a", "model": "ranker"}, 424, "Backend"),
+        ("/embed", {"inputs": "a", "model": "no such"}, 404, "Validation"),
+        ("/embed_sparse", {"inputs": "a"}, 424, "Backend"),
+        ("/rerank", {"query": "a", "texts": ["b"], "model": "encoder"}, 424, "Backend"),
+        ("/predict", {"inputs": "a", "model": "answers"}, 424, "Backend"),
+        ("/predict", {"inputs": ["a", "b", "c"]}, 400, "Empty"),
+        ("/entities", {"inputs": 3}, 422, "Validation"),
+        ("/fill", {"inputs": "no mask"}, 422, "Validation"),
+        ("/answer", {"question": "a"}, 422, "Validation"),
+        ("/models/answers", {"inputs": "a"}, 422, "Validation"),
+        ("/models/encoder", {"inputs": {"source_sentence": "a", "sentences": []}}, 422, "Validation"),
+        ("/models/none", {"inputs": "a"}, 404, "Validation"),
+        ("/no-such-route", {}, 404, "Validation"),
+        ("/embed", b"{", 400, "Validation"),
+        ("/decode", {"ids": [10**9]}, 422, "Validation"),
+        ("/decode", {"ids": [10**30]}, 422, "Validation"),
+        ("/tokenize", {"inputs": []}, 400, "Empty"),
+    ],
+    ids=str,
+)
+def test_refusals_have_the_status_and_the_form_of_text_embeddings_inference(server, path, body, status, kind):
+    received, answer, _ = server.request(path, body)
+    assert (received, answer["error_type"]) == (status, kind), answer
+    assert isinstance(answer["error"], str) and answer["error"]
+
+
+def test_the_openapi_document_names_every_route(server):
+    document = server.request("/openapi.json")[1]
+    for path in "/embed /embed_all /predict /rerank /v2/rerank /similarity /tokenize /decode /entities /answer".split():
+        assert document["paths"][path]["post"]["requestBody"]["required"], path
+    for path in ("/info", "/health", "/ready", "/metrics", "/v1/models"):
+        assert "get" in document["paths"][path], path
+    assert Path(document["info"]["title"]).name == "bertkit"

@@ -1,0 +1,291 @@
+"""What a store survives: damage, kills, a full disk, a disk that cannot be written."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from full_disk import files_end_after
+from search_stores import IDENTITY, embed, flip_byte, record, records, same, vector_of
+from test_embedded_store import WordIndex
+
+from bertkit.errors import StoreError
+from bertkit.search import EmbeddedStore, Identity, Record
+from bertkit.search.embedded.row_files import RowFile
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of 1,100 records, two of them removed."""
+    folder = tmp_path_factory.mktemp("whole") / "store"
+    with EmbeddedStore.create(folder, IDENTITY, WordIndex()) as store:
+        store.add(records(1102))
+        store.delete(["r0", "r1101"])
+    return folder
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_a_flipped_byte_is_found_and_mended(whole: Path, folder: Path, seed: int) -> None:
+    draw = random.Random(seed)
+    shutil.copytree(whole, folder)
+    damaged = draw.choice([file for file in sorted(folder.iterdir()) if file.name != "writer.lock"])
+    flip_byte(damaged, draw.randrange(damaged.stat().st_size))
+    expected = {row.id: row for row in records(1102)[1:-1]}
+    try:
+        with EmbeddedStore.open(folder, WordIndex()) as store:
+            found = store.verify()
+            if not found:  # a byte without meaning
+                assert all(map(same, store.records(), expected.values()))
+                return
+            report = store.repair(embed)
+            assert store.verify() == []
+            left = {row.id: row for row in store.records()}
+            assert len(left) == 1100 - len(report.removed)
+            for id in left.keys() & expected.keys():
+                assert same(left[id], expected[id])
+            assert len(expected.keys() - left.keys()) == len(report.removed) <= 1
+            if damaged.suffix == ".float32":
+                assert len(report.embedded_again) in (1023, 77) and not report.removed
+            for row in (expected["r5"], expected["r1100"]):
+                assert store.search(row.vector, IDENTITY, k=1)[0].id in (row.id, *report.removed)
+    except StoreError as error:
+        assert damaged.suffix == ".sqlite3" and (
+            "damaged" in str(error) or "malformed" in str(error) or "repaired" in str(error)
+        )
+
+
+def test_vectors_that_are_lost_are_made_again(whole: Path, folder: Path) -> None:
+    shutil.copytree(whole, folder)
+    for file in folder.glob("*.1.*"):
+        file.unlink()
+    with EmbeddedStore.open(folder, WordIndex()) as store:
+        with pytest.raises(StoreError, match="repair it"):
+            store.search(vector_of("q"), IDENTITY)
+        assert any("missing" in line for line in store.verify())
+        assert len(store.repair(embed).embedded_again) == 1100
+        assert store.verify() == [] and all(map(same, store.records(), records(1102)[1:-1]))
+
+
+def test_damage_in_a_text_is_named_and_its_record_removed(whole: Path, folder: Path) -> None:
+    shutil.copytree(whole, folder)
+    database = folder / "store.sqlite3"
+    flip_byte(database, database.read_bytes().index(records(578)[577].text.encode()) + 1)
+    with EmbeddedStore.open(folder, WordIndex()) as store:
+        assert any("record 'r577' is damaged" in line for line in store.verify())
+        assert store.repair(embed).removed == ["r577"]
+        assert store.verify() == [] and store.count() == 1099
+        store.add([record(577)])
+
+
+def test_vectors_are_on_disk_before_the_commit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[str] = []
+    sync, write = RowFile.sync, RowFile.write
+    monkeypatch.setattr(
+        RowFile, "write", lambda self, *rest: (steps.append(f"write {self.path.name}"), write(self, *rest))
+    )
+    monkeypatch.setattr(RowFile, "sync", lambda self: (sync(self), steps.append(f"sync {self.path.name}")))
+    with EmbeddedStore.create(folder, IDENTITY) as store:
+        with store.transaction() as connection:
+            assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
+            assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+            connection.set_trace_callback(lambda statement: steps.append(statement.split()[0]))
+        for change in (lambda: store.add(records(3)), store.compact):
+            steps.clear()
+            change()
+            written = {step.removeprefix("write ") for step in steps if step.startswith("write ")}
+            commit = steps.index("COMMIT")
+            assert len(written) >= 2
+            for name in written:
+                last_write = max(index for index, step in enumerate(steps) if step == f"write {name}")
+                assert last_write < steps.index(f"sync {name}", last_write) < commit
+
+
+def test_a_tail_without_rows_is_overwritten(folder: Path) -> None:
+    with EmbeddedStore.create(folder, IDENTITY) as store:
+        store.add(records(10))
+        for file in folder.glob("*.1.*"):
+            with file.open("ab") as content:
+                content.write(b"\xff" * 5000)
+        store.add(records(10, first=10))
+        assert store.verify() == [] and all(map(same, store.records(), records(20)))
+
+
+def test_a_full_disk_refuses_the_change_and_keeps_the_rest(folder: Path) -> None:
+    with EmbeddedStore.create(folder, IDENTITY) as store:
+        store.add(records(100))
+        for limit in (9_000, 12_000, 100_000):
+            with (
+                files_end_after(limit),
+                pytest.raises(StoreError, match="The last commit is kept, a change in progress is not"),
+            ):
+                store.upsert(records(3000, first=50))
+            assert store.count() == 100
+            assert all(map(same, store.records(), records(100)))
+        store.upsert(records(200, first=50))
+        assert store.verify() == [] and store.count() == 250
+
+
+@pytest.fixture
+def readable() -> Iterator[Path]:
+    """A folder that every user can reach."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    yield folder / "store"
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_a_folder_that_cannot_be_written_can_be_searched(readable: Path, is_closed: bool) -> None:
+    store = EmbeddedStore.create(readable, IDENTITY)
+    store.add(records(30))
+    if is_closed:
+        store.close()
+    else:  # as after a crash: the last commits are in SQLite's log alone
+        copy = readable.with_name("copy")
+        shutil.copytree(readable, copy)
+        store.close()
+        shutil.rmtree(readable)
+        copy.rename(readable)
+        (readable / "store.sqlite3-shm").unlink()
+    readable.chmod(0o555)
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65534)
+    try:
+        with EmbeddedStore.open(readable) as store:
+            assert store.search(record(5).vector, IDENTITY, k=1)[0].id == "r5" and store.count() == 30
+            with pytest.raises(StoreError, match="cannot be written: Permission denied; it can be searched"):
+                store.add([record(77)])
+    finally:
+        os.seteuid(user)
+        readable.chmod(0o755)
+
+
+# ---- kills
+
+MODELS = [IDENTITY, replace(IDENTITY, model_hash="b", dimensions=17)]
+
+
+def model_vectors(identity: Identity, texts: list[str]) -> np.ndarray:
+    return np.stack([vector_of(text + identity.model_hash, identity.dimensions) for text in texts])
+
+
+class Script:
+    """Changes that follow from their number and the state before them."""
+
+    def __init__(self) -> None:
+        self.texts: dict[str, str] = {}  # what the store should hold
+        self.model = 0
+
+    def step(self, number: int, store: EmbeddedStore | None) -> None:
+        draw = random.Random(number)
+        kind = draw.choices(["upsert", "delete", "both", "compact", "switch"], [6, 3, 2, 1, 1])[0]
+        identity = MODELS[self.model]
+        new = {f"r{draw.randrange(60)}": f"{number} {draw.random()}" for _ in range(draw.randrange(1, 30))}
+        old = draw.sample(sorted(self.texts), min(len(self.texts), draw.randrange(0, 12)))
+        if kind in ("delete", "both"):
+            self.texts = {id: text for id, text in self.texts.items() if id not in old}
+        if kind in ("upsert", "both"):
+            self.texts |= new
+        if kind == "switch":
+            self.model = 1 - self.model
+        if store is None:
+            return
+        rows = [
+            Record(id, text, model_vectors(identity, [text])[0], metadata={"number": number})
+            for id, text in new.items()
+        ]
+        if kind == "compact":
+            store.compact()
+        elif kind == "switch":
+            store.switch(MODELS[self.model], lambda texts: model_vectors(MODELS[self.model], texts), batch_size=7)
+        else:
+            with store.transaction():
+                if kind in ("delete", "both"):
+                    store.delete(old)
+                if kind in ("upsert", "both"):
+                    store.upsert(rows)
+
+    def check(self, store: EmbeddedStore) -> bool:
+        identity = MODELS[self.model]
+        rows = list(store.records())
+        if store.identity != identity or {row.id: row.text for row in rows} != self.texts:
+            return False
+        return all(np.array_equal(row.vector, model_vectors(identity, [row.text])[0]) for row in rows)
+
+
+def run_until_killed(folder: Path, first: int, seconds: float) -> int:
+    """Change the store in a process that is killed after some time; returns how many steps it acknowledged."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            script = Script()
+            for number in range(first):
+                script.step(number, None)
+            with EmbeddedStore.open(folder, WordIndex()) as store:
+                os.write(write, b"open\n")
+                for number in range(first, first + 10_000):
+                    script.step(number, store)
+                    os.write(write, json.dumps(number).encode() + b"\n")
+        finally:
+            os._exit(1)
+    os.close(write)
+    with os.fdopen(read) as acknowledged:
+        assert acknowledged.readline() == "open\n"
+        time.sleep(seconds)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        numbers = [int(line) for line in acknowledged]
+    return numbers[-1] + 1 if numbers else first
+
+
+def kill(folder: Path, num_kills: int, seed: int) -> None:
+    draw = random.Random(seed)
+    EmbeddedStore.create(folder, IDENTITY, WordIndex()).close()
+    script, done, kills = Script(), 0, 0
+    while kills < num_kills or done < 2 * num_kills:
+        kills += 1
+        acknowledged = run_until_killed(folder, done, draw.uniform(0, 0.3))
+        for number in range(done, acknowledged):
+            script.step(number, None)
+        done = acknowledged
+        with EmbeddedStore.open(folder, WordIndex()) as store:
+            assert store.verify() == []
+            if not script.check(store):  # the change that was in progress was committed, and not acknowledged
+                script.step(done, None)
+                done += 1
+                assert script.check(store)
+            with store.snapshot() as snapshot:
+                words = snapshot.connection.execute("SELECT DISTINCT number FROM word ORDER BY number").fetchall()
+                assert [number for (number,) in words] == snapshot.numbers().tolist()
+
+
+def test_nothing_acknowledged_is_lost_by_kills(folder: Path) -> None:
+    kill(folder, 10, seed=1)
+
+
+@pytest.mark.slow
+def test_nothing_acknowledged_is_lost_by_many_kills(folder: Path) -> None:
+    kill(folder, 200, seed=2)
+
+
+def test_a_killed_writer_leaves_no_lock(folder: Path) -> None:
+    EmbeddedStore.create(folder, IDENTITY).close()
+    run_until_killed(folder, 0, 0.2)
+    with EmbeddedStore.open(folder) as store, sqlite3.connect(folder / "store.sqlite3"):
+        store.delete(["r1"])

@@ -1,0 +1,238 @@
+"""The interface of vector stores, tested on every implementation."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from search_stores import DIMENSIONS, IDENTITY, STORES, Make, embed, expected_ids, record, records, same, vector_of
+
+from bertkit.errors import UsageError
+from bertkit.search import And, Between, Equal, InDocument, Not, OneOf, Or, Record, SearchReport, VectorStore
+
+
+@pytest.fixture(params=STORES)
+def make(request: pytest.FixtureRequest) -> Make:
+    return STORES[request.param]
+
+
+@pytest.fixture
+def store(make: Make, tmp_path: Path):
+    with make(tmp_path / "store", IDENTITY) as store:
+        yield store
+
+
+def ids(found: list) -> list[str]:
+    return [one.id for one in found]
+
+
+def test_records_come_back_as_they_were_added(store: VectorStore) -> None:
+    rows = records(2050)
+    store.add(rows[:3])
+    store.add(rows[3:])
+    assert store.count() == 2050
+    assert all(map(same, store.get(["r7", "nothing", "r0"]), [rows[7], rows[0]]))
+    listed = list(store.records())
+    assert len(listed) == 2050 and all(map(same, listed, rows))
+
+
+def test_search_equals_brute_force(store: VectorStore) -> None:
+    rows = records(1537)
+    store.add(rows)
+    queries = np.stack([vector_of(text) for text in ("one", "two", "three")])
+    results = store.search_many(queries, IDENTITY, k=7)
+    for query, hits in zip(queries, results, strict=True):
+        assert ids(hits) == expected_ids(rows, query, 7) == ids(store.search(query, IDENTITY, k=7))
+        assert [hit.rank for hit in hits] == [1, 2, 3, 4, 5, 6, 7]
+        for hit in hits:
+            assert same(hit.record, rows[int(hit.id[1:])]) and hit.record.id == hit.id
+            cosine = query @ hit.record.vector / np.linalg.norm(query) / np.linalg.norm(hit.record.vector)
+            assert abs(hit.score - cosine) < 1e-5
+
+
+def test_dot_product(make: Make, tmp_path: Path) -> None:
+    identity = replace(IDENTITY, similarity="dot")
+    rows = [replace(row, vector=row.vector * (1 + int(row.id[1:]) % 7)) for row in records(97)]
+    with make(tmp_path / "store", identity) as store:
+        store.add(rows)
+        query = vector_of("query")
+        hits = store.search(query, identity, k=11)
+        assert ids(hits) == expected_ids(rows, query, 11, "dot")
+        np.testing.assert_allclose([hit.score for hit in hits], [query @ hit.record.vector for hit in hits], rtol=1e-5)
+
+
+def test_upsert_replaces_and_delete_removes(store: VectorStore) -> None:
+    store.add(records(40))
+    changed = replace(record(3, "something else"), metadata={"number": 1003})
+    store.upsert([changed, record(50)])
+    assert store.count() == 41
+    assert same(store.get(["r3"])[0], changed)
+    assert ids(store.search(changed.vector, IDENTITY, k=1)) == ["r3"]
+    assert store.count(Equal("number", 3)) == 0 and store.count(Equal("number", 1003)) == 1
+    assert store.delete(["r3", "r3", "none", "r4"]) == 2
+    assert store.delete([]) == 0
+    assert store.count() == 39 and store.get(["r3"]) == []
+    assert "r3" not in ids(store.search(changed.vector, IDENTITY, k=100))
+    store.add([record(3)])
+    assert store.count(Equal("number", 3)) == 1
+
+
+@pytest.mark.parametrize(
+    ("where", "matches"),
+    [
+        (Equal("tree", "oak"), lambda n: n % 18 == 11),
+        (Equal("even", True), lambda n: n % 2 == 0),
+        (Equal("number", 1), lambda n: n == 1),
+        (Equal("even", 1), lambda n: False),
+        (Equal("half", 3), lambda n: n == 6),
+        (Equal("absent", "x"), lambda n: False),
+        (Not(Equal("absent", "x")), lambda n: True),
+        (OneOf("tree", ("oak", "elm", 7)), lambda n: n % 18 in (3, 11)),
+        (OneOf("half", (1, 2.5, "x", True)), lambda n: n in (2, 5)),
+        (OneOf("tree", ()), lambda n: False),
+        (Between("half", 2.5, 4), lambda n: 5 <= n <= 8),
+        (Between("half", low=30), lambda n: n >= 60),
+        (Between("tree", 0, 9), lambda n: False),
+        (InDocument(("d0", "d3")), lambda n: n // 5 in (0, 3)),
+        (And((Equal("even", True), Not(Between("number", high=40)))), lambda n: n % 2 == 0 and n > 40),
+        (Or((Equal("number", 3), InDocument(("d1",)))), lambda n: n == 3 or n // 5 == 1),
+        (And(()), lambda n: True),
+        (Or(()), lambda n: False),
+        (Equal("none", None), lambda n: n == 70),
+    ],
+)
+def test_filters(filtered: tuple[VectorStore, list[Record]], where, matches) -> None:
+    store, rows = filtered
+    expected = [row for row in rows if matches(int(row.id[1:]))]
+    assert store.count(where) == len(expected)
+    assert ids(list(store.records(where))) == ids(expected)
+    query = vector_of("query")
+    hits = store.search(query, IDENTITY, k=5, where=where)
+    assert ids(hits) == (expected_ids(expected, query, 5) if expected else [])
+
+
+@pytest.fixture(scope="module", params=STORES)
+def filtered(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory):
+    rows = [*records(70), record(70, none=None)]
+    with STORES[request.param](tmp_path_factory.mktemp("filtered") / "store", IDENTITY) as store:
+        store.add(rows)
+        yield store, rows
+
+
+def test_a_refused_change_changes_nothing(store: VectorStore) -> None:
+    store.add(records(5))
+    for change, wrong in [
+        (store.add, [*records(1200, first=10), record(2)]),
+        (store.add, [record(8), record(8)]),
+        (store.upsert, [record(8), record(8)]),
+        (store.add, [record(8), replace(record(9), vector=np.ones(3))]),
+        (store.upsert, [record(1, "new"), replace(record(9), vector=np.full(DIMENSIONS, np.nan))]),
+        (store.upsert, [record(1, "new"), replace(record(9), metadata={"a": [1]})]),
+    ]:
+        with pytest.raises(UsageError):
+            change(wrong)
+        assert ids(list(store.records())) == ids(records(5)) and same(store.get(["r1"])[0], record(1))
+    assert store.verify() == []
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"vector": np.zeros(DIMENSIONS)}, "is zero: the cosine needs a direction"),
+        ({"vector": np.full(DIMENSIONS, np.inf)}, "not finite"),
+        ({"vector": np.full(DIMENSIONS, 1e300)}, "not finite"),
+        ({"vector": np.ones(DIMENSIONS + 1)}, r"shape \(22,\)"),
+        ({"vector": np.array(["a"] * DIMENSIONS)}, "dtype <U1"),
+        ({"id": ""}, "not empty"),
+        ({"text": None}, "of type str"),
+        ({"text": "\ud800"}, "lone surrogate"),
+        ({"metadata": {"": 1}}, "metadata key"),
+        ({"metadata": {"a": float("nan")}}, "finite number"),
+        ({"metadata": {"a": 2**63}}, "64 bits"),
+        ({"metadata": {"a": b"x"}}, "is a bytes"),
+    ],
+)
+def test_rejects_records_that_cannot_be_stored(store: VectorStore, change: dict, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        store.add([replace(record(1), **change)])
+
+
+def test_rejects_queries_that_do_not_fit(store: VectorStore) -> None:
+    store.add(records(3))
+    query = vector_of("query")
+    for identity, message in [
+        (replace(IDENTITY, model_hash="other"), "model_hash '0123456789abcdef' in the store, 'other' in the query"),
+        (replace(IDENTITY, query_prompt=""), "query_prompt 'query: ' in the store"),
+        (replace(IDENTITY, precision="int8"), "precision"),
+        (replace(IDENTITY, pooling="cls", document_prompt="x"), "document_prompt .*; pooling"),
+    ]:
+        with pytest.raises(UsageError, match=message):
+            store.search(query, identity)
+    assert store.search(query, replace(IDENTITY, model_name="/elsewhere"))
+    for wrong, message in [
+        (query[:-1], "shape"),
+        (query * 0, "zero"),
+        (query * np.nan, "finite"),
+        (query[None], "shape"),
+    ]:
+        with pytest.raises(UsageError, match=message):
+            store.search(wrong, IDENTITY)
+    for k in (0, -1, 2.0, True):
+        with pytest.raises(UsageError, match="k="):
+            store.search(query, IDENTITY, k=k)
+    with pytest.raises(UsageError, match="expected a filter"):
+        store.search(query, IDENTITY, where={"tree": "oak"})
+
+
+def test_empty_store_and_large_k(store: VectorStore) -> None:
+    query = vector_of("query")
+    assert store.search(query, IDENTITY) == [] and store.count() == 0 and list(store.records()) == []
+    assert store.search_many(np.empty((0, DIMENSIONS)), IDENTITY) == []
+    store.add([])
+    store.add(records(3))
+    assert len(store.search(query, IDENTITY, k=10**12)) == 3
+
+
+def test_report_counts(store: VectorStore) -> None:
+    store.add(records(30))
+    report = SearchReport()
+    store.search(vector_of("query"), IDENTITY, where=Equal("even", True), report=report)
+    store.search_many(np.stack([vector_of("a"), vector_of("b")]), IDENTITY, report=report)
+    assert report.num_queries == 3 and report.num_searched == 15 + 60
+
+
+def test_compaction_changes_nothing_that_is_seen(store: VectorStore) -> None:
+    rows = records(60)
+    store.add(rows)
+    store.delete([row.id for row in rows[:25]])
+    store.compact()
+    assert store.count() == 35 and all(map(same, store.records(), rows[25:]))
+    store.add(rows[:3])
+    query = vector_of("query")
+    assert ids(store.search(query, IDENTITY, k=9)) == expected_ids([*rows[25:], *rows[:3]], query, 9)
+    assert store.verify() == []
+
+
+def test_switch_to_another_model(store: VectorStore) -> None:
+    rows = records(40)
+    store.add(rows)
+    store.delete(["r7"])
+    identity = replace(IDENTITY, model_hash="another", dimensions=13)
+    store.switch(identity, lambda texts: np.stack([vector_of(text, 13) for text in texts]), batch_size=16)
+    assert store.identity == identity and store.count() == 39
+    expected = [replace(row, vector=vector_of(row.text, 13)) for row in rows if row.id != "r7"]
+    assert all(map(same, store.records(), expected))
+    query = vector_of("query", 13)
+    assert ids(store.search(query, identity, k=6)) == expected_ids(expected, query, 6)
+    with pytest.raises(UsageError, match="model_hash"):
+        store.search(vector_of("query"), IDENTITY)
+    with pytest.raises(UsageError, match="returned 1 vectors for"):
+        store.switch(IDENTITY, lambda texts: np.ones((1, DIMENSIONS)))
+    assert store.identity == identity and store.verify() == []
+
+
+def test_repair_leaves_what_is_not_damaged(store: VectorStore) -> None:
+    store.add(records(20))
+    report = store.repair(embed)
+    assert report.embedded_again == [] and report.removed == []
+    assert all(map(same, store.records(), records(20)))
