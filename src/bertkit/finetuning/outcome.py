@@ -27,8 +27,7 @@ class Outcome:
 
 def write_outcome(outcome: Outcome, folder: Path) -> None:
     """Record an outcome in the folder of its model, which has the metrics."""
-    content = asdict(outcome)
-    del content["metrics"]
+    content = {name: value for name, value in asdict(outcome).items() if name != "metrics"}
     write_json(folder / _RECORD, content)
 
 

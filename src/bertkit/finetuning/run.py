@@ -314,8 +314,8 @@ class Finetuning:
         best_by = self._best_by(task)
 
         def evaluate() -> dict[str, float]:
-            is_known = not trainer.state.step and frozen is not None and frozen.task == task
-            metrics = frozen.metrics if is_known else _evaluate(model, data, dev)
+            known = frozen if frozen is not None and frozen.task == task and not trainer.state.step else None
+            metrics = _evaluate(model, data, dev) if known is None else known.metrics
             if not trainer.state.step and math.isnan(metrics[best_by]):
                 raise DataError(
                     f"{best_by} of the {len(dev)} dev examples is not a number, so that it cannot choose the weights: "

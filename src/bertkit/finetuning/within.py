@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from bertkit.errors import UsageError
-from bertkit.evidence import Measured, measured_scores
+from bertkit.evidence import measured_scores
 from bertkit.files.json_files import read_json, write_json
 from bertkit.files.whole_files import whole_folder
 from bertkit.finetuning.baselines import FROZEN, higher_is_better
@@ -102,7 +102,7 @@ class _Within:
                 if self._gains_nothing():
                     self.run.log_line("stopped early: two runs in a row were not better than the best before")
                     break
-                candidate = Candidate(**one)
+                candidate = Candidate(one["name"], one["task"], one["settings"], one["seconds"])
                 if self._left() < candidate.seconds * 0.5:
                     break
                 if self._try(candidate) == "stopped":
@@ -142,8 +142,8 @@ class _Within:
         judged = self._judged(out)
         intervals = measured_scores(judged.task, self.chosen_by, judged.predictions)
         value = judged.metrics[self.best_by]
-        measured = intervals.get(self.best_by, Measured(value, math.nan, math.nan))
-        return {"score": value, "low": measured.low, "high": measured.high}
+        measured = intervals.get(self.best_by)
+        return {"score": value} | ({} if measured is None else {"low": measured.low, "high": measured.high})
 
     def _judged(self, out: Path) -> Judged:
         return judge(load(out, device=self.run.device), self.chosen_by)
@@ -270,7 +270,8 @@ class _Within:
         on = f"{self.best_by} on {len(self.chosen_by)} examples" if self.chosen_by else "nothing to choose by"
         self.run.log_line(f"{'tried':{width}}  {on}, 95 % interval, seconds")
         for row in self.state["tried"]:
-            score = f"{row['score']:.3f}  {row['low']:.3f} to {row['high']:.3f}" if "score" in row else ""
+            score = f"{row['score']:.3f}" if "score" in row else ""
+            score += f"  {row['low']:.3f} to {row['high']:.3f}" if "low" in row else ""
             self.run.log_line(f"{row['name']:{width}}  {score}  {row['seconds']:.0f}")
 
     def _how_chosen(self) -> str:

@@ -98,7 +98,7 @@ class OfTexts(JudgedTask, OnSentenceVectors):
                 raise example.error(f"{has}, and this model was trained with {wanted}")
         if self.num_vectors == 2 and layout.on_long == "window":
             raise UsageError("each text of a pair has one vector: use on_long='truncate' or 'error'")
-        texts = [text for example in examples for text in (example.text, example.pair)[: self.num_vectors]]
+        texts = [text for example in examples for text in (example.text, example.pair) if text is not None]
         example_of = np.arange(len(texts)) // self.num_vectors
         with naming_long_ones(examples, first_index, example_of.tolist()):
             encodings = tokenizer.encode_batch(
