@@ -9,6 +9,18 @@ May import: errors, executor, compiled.
 from bertkit.neighbors.close_pairs import Pairs
 from bertkit.neighbors.communities import communities
 from bertkit.neighbors.exact import top_k
+from bertkit.neighbors.int8_codes import encode_rows
 from bertkit.neighbors.pairs import duplicate_groups, top_pairs
+from bertkit.neighbors.proved import Nearest, RowMask, nearest
 
-__all__ = ["Pairs", "communities", "duplicate_groups", "top_k", "top_pairs"]
+__all__ = [
+    "Nearest",
+    "Pairs",
+    "RowMask",
+    "communities",
+    "duplicate_groups",
+    "encode_rows",
+    "nearest",
+    "top_k",
+    "top_pairs",
+]

@@ -30,6 +30,7 @@ class OneOf:
 
     def __post_init__(self) -> None:
         check_key(self.key)
+        object.__setattr__(self, "values", tuple(self.values))
         for value in self.values:
             check_scalar(self.key, value)
 

@@ -11,7 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
+from bertkit.neighbors.int8_codes import Similarity, block_bytes, encode_rows, same_rows
+from bertkit.neighbors.int8_tiles import LANES
 from bertkit.search.embedded.row_files import BLOCK_ROWS, RowFile, block_checksums, extended_checksums
+from bertkit.search.store import Identity
 
 
 @dataclass(frozen=True)
@@ -22,14 +25,20 @@ class Generation:
     number: int
     vectors: RowFile  # (num_positions, dimensions) float32
     numbers: RowFile  # (num_positions, 1) int64, ascending: the number of the record
+    blocks: RowFile  # (ceil(num_positions / 16), block_bytes) uint8: the vectors as int8, made from ``vectors``
+    similarity: Similarity
 
     @classmethod
-    def of(cls, folder: Path, number: int, dimensions: int) -> "Generation":
+    def of(cls, folder: Path, number: int, identity: Identity) -> "Generation":
+        """The generation of a number in a folder; its files are made when first written."""
+        dimensions = identity.dimensions
         return cls(
             folder,
             number,
             RowFile(folder / f"vectors.{number}.float32", dimensions, "<f4"),
             RowFile(folder / f"numbers.{number}.int64", 1, "<i8"),
+            RowFile(folder / f"blocks.{number}.int8", block_bytes(dimensions), "u1"),
+            identity.similarity,
         )
 
     def append(self, connection: sqlite3.Connection, first: int, numbers: np.ndarray, vectors: np.ndarray) -> None:
@@ -44,11 +53,33 @@ class Generation:
                 "REPLACE INTO block (file, block, checksum) VALUES (?, ?, ?)",
                 [(file.path.name, *block) for block in extended_checksums(first, rows, before)],
             )
+        begun = first % LANES  # rows of the last block, which is written again with the same bytes for them
+        if begun:
+            vectors = np.concatenate([self.vectors.rows(first)[first - begun :], vectors])
+        self.blocks.write(first // LANES, encode_rows(vectors, self.similarity))
 
     def sync(self) -> None:
         """Return when everything appended is on disk."""
-        for file in (self.vectors, self.numbers):
+        for file in (self.vectors, self.numbers, self.blocks):
             file.sync()
+
+    def encoded(self, num_positions: int) -> np.ndarray:
+        """(ceil(num_positions / 16), block_bytes) uint8, mapped into memory."""
+        return self.blocks.rows(-(-num_positions // LANES))
+
+    def wrong_codes(self, num_positions: int) -> list[int]:
+        """First positions of parts whose int8 codes are not what the vectors give."""
+        vectors, wrong = self.vectors.rows(num_positions), []
+        try:
+            blocks = self.encoded(num_positions)
+        except (FileNotFoundError, ValueError):
+            return [0]
+        for first in range(0, num_positions, BLOCK_ROWS):
+            part = np.array(vectors[first : first + BLOCK_ROWS])
+            stored = blocks[first // LANES : -(-(first + len(part)) // LANES)]
+            if not same_rows(stored, encode_rows(part, self.similarity), len(part)):
+                wrong.append(first)
+        return wrong
 
     def damaged_blocks(self, connection: sqlite3.Connection, file: RowFile, num_positions: int) -> list[int]:
         """Blocks of a file that do not have their checksum, or are not there."""
@@ -62,7 +93,7 @@ class Generation:
 
 def delete_other_generations(folder: Path, kept: int) -> None:
     """Delete the files of generations that no commit refers to any more, or never did."""
-    for pattern in ("vectors.*.float32", "numbers.*.int64"):
+    for pattern in ("vectors.*.float32", "numbers.*.int64", "blocks.*.int8"):
         for path in folder.glob(pattern):
             if path.name.split(".")[1] != str(kept):
                 path.unlink(missing_ok=True)

@@ -54,6 +54,11 @@ def problems(
             for block in generation.damaged_blocks(connection, file, num_positions):
                 first, last = block * BLOCK_ROWS, min((block + 1) * BLOCK_ROWS, num_positions) - 1
                 found.append(f"rows {first} to {last} of {file.path.name} are damaged or missing")
+        if not found:
+            found += [
+                f"rows from {first} on of {generation.blocks.path.name} are damaged or missing"
+                for first in generation.wrong_codes(num_positions)
+            ]
         if not found and not live.agree(generation.numbers.rows(num_positions)[:, 0]):
             found.append("vectors and records do not belong to each other")
     except sqlite3.DatabaseError as error:

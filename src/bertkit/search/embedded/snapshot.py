@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 
 from bertkit.errors import StoreError
+from bertkit.neighbors import RowMask, nearest
 from bertkit.search.embedded.generation import Generation
 from bertkit.search.embedded.schema import as_sql
 from bertkit.search.filters import Filter
 from bertkit.search.store import Identity, Record, SearchReport, checked_queries
 
 RECORDS_AT_ONCE = 1000
+MASKS_KEPT = 16
 COLUMNS = "number, id, document_id, start, end, text, metadata"
 
 
@@ -52,26 +54,42 @@ class State:
         )
 
 
-@dataclass(frozen=True)
 class View:
-    """The vectors of one commit, mapped into memory."""
+    """The vectors of one commit, mapped into memory. Threads may share it."""
 
-    state: State
-    vectors: np.ndarray  # (num_positions, dimensions) float32
-    numbers: np.ndarray  # (num_positions,) int64, ascending
-    is_live: np.ndarray  # (num_positions,) bool
-
-    @classmethod
-    def open(cls, folder: Path, state: State, connection: sqlite3.Connection) -> "View":
-        files = Generation.of(folder, state.generation, state.identity.dimensions)
-        is_live = np.ones(state.num_positions, bool)
-        is_live[[position for (position,) in connection.execute("SELECT position FROM removed")]] = False
-        numbers = files.numbers.rows(state.num_positions)[:, 0]
-        return cls(state, files.vectors.rows(state.num_positions), numbers, is_live)
+    def __init__(self, folder: Path, state: State, connection: sqlite3.Connection) -> None:
+        """Raises FileNotFoundError or ValueError if the files are not those of the commit."""
+        generation = Generation.of(folder, state.generation, state.identity)
+        self.state = state
+        self.vectors = generation.vectors.rows(state.num_positions)  # (num_positions, dimensions) float32
+        self.numbers = generation.numbers.rows(state.num_positions)[:, 0]  # (num_positions,) int64, ascending
+        self.blocks = generation.encoded(state.num_positions)
+        self.is_live = np.ones(state.num_positions, bool)
+        self.is_live[[position for (position,) in connection.execute("SELECT position FROM removed")]] = False
+        self._masks: dict[str, RowMask] = {}  # by the text of the filter: as values True and 1 would be equal
 
     def positions(self, numbers: np.ndarray) -> np.ndarray:
         """Positions of live records by number."""
         return np.searchsorted(self.numbers, numbers)
+
+    def mask(self, where: Filter | None, numbers: Callable[[], np.ndarray]) -> RowMask:
+        """The rows that a filter matches; kept for the filters that were used last.
+
+        Args:
+            numbers: returns the numbers of the records that it matches.
+        """
+        mask = self._masks.get(repr(where))
+        if mask is None:
+            if where is None:
+                is_counted = self.is_live
+            else:
+                is_counted = np.zeros(len(self.numbers), bool)
+                is_counted[self.positions(numbers())] = True
+            mask = RowMask.of(len(self.numbers), is_counted)
+            if len(self._masks) >= MASKS_KEPT:
+                self._masks.clear()
+            self._masks[repr(where)] = mask
+        return mask
 
 
 class Snapshot:
@@ -113,17 +131,13 @@ class Snapshot:
         """As `VectorStore.search_many`, without the records: (n,) int64 numbers and (n,) float64 scores, best first."""
         view = self._view
         queries = checked_queries(queries, view.state.identity, identity, k)
-        positions = np.flatnonzero(view.is_live) if where is None else view.positions(self.numbers(where))
-        rows, queries = view.vectors[positions].astype(np.float64), queries.astype(np.float64)
-        scores = queries @ rows.T
-        if identity.similarity == "cosine":
-            scores /= np.linalg.norm(queries, axis=1)[:, None] * np.linalg.norm(rows, axis=1)
-        best = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+        mask = view.mask(where, lambda: self.numbers(where))
+        results = nearest(queries, view.vectors, view.blocks, k, identity.similarity, mask)
         if report is not None:
             report.num_queries += len(queries)
-            report.num_searched += scores.size
-            report.num_scored_again += scores.size
-        return [(view.numbers[positions[columns]], row[columns]) for columns, row in zip(best, scores, strict=True)]
+            report.num_searched += len(queries) * mask.num_rows
+            report.num_scored_again += sum(result.num_scored_again for result in results)
+        return [(view.numbers[result.positions], result.scores) for result in results]
 
     def get(self, ids: Sequence[str]) -> list[Record]:
         """Records by id, in the order of the ids; ids that the store lacks are left out."""

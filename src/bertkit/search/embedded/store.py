@@ -112,7 +112,7 @@ class EmbeddedStore:
                 view = self._view
                 if view is None or view.state.commit_number != state.commit_number:
                     try:
-                        view = self._view = View.open(self.folder, state, connection)
+                        view = self._view = View(self.folder, state, connection)
                     except (FileNotFoundError, ValueError):  # none, or too short; or a newer commit has other files
                         if self._is_current(state):
                             raise StoreError(f"{self.folder} lacks vectors that it had: repair it") from None
@@ -246,7 +246,7 @@ class EmbeddedStore:
                 state = State.read(connection)
             except StoreError as error:
                 return [str(error)]
-            generation = Generation.of(self.folder, state.generation, state.identity.dimensions)
+            generation = Generation.of(self.folder, state.generation, state.identity)
             return problems(connection, generation, state.num_positions, self._text_index)
 
     def repair(self, embed: Embed) -> RepairReport:
@@ -289,7 +289,7 @@ class EmbeddedStore:
 
     def _generation(self) -> Generation:
         state = self._now()
-        return Generation.of(self.folder, state.generation, state.identity.dimensions)
+        return Generation.of(self.folder, state.generation, state.identity)
 
     def _become_writer(self) -> None:
         if self._is_writer:
@@ -307,7 +307,7 @@ class EmbeddedStore:
     ) -> None:
         """Write a new generation, which counts from the commit on."""
         state = self._now()
-        generation = Generation.of(self.folder, state.generation + 1, identity.dimensions)
+        generation = Generation.of(self.folder, state.generation + 1, identity)
         num_positions = write_generation(connection, generation, batches)
         self._state = replace(state, generation=generation.number, num_positions=num_positions, identity=identity)
 

@@ -1,0 +1,152 @@
+"""float32 rows and queries as int8, with proved bounds of what that changes.
+
+A row x is stored as x' = factor * code with int8 codes, the length r of x - x' and its own length. For a query q,
+scaled to length 1 and stored as q' in the same way, Cauchy and Schwarz give
+
+    |q.x - q'.x'| <= |q'| r + |q - q'| |x|
+
+so that a row whose largest possible product is below the k-th largest smallest possible product is not among the k
+best. All lengths are computed in float64 and rounded up, with room for the rounding of the sums in float32.
+"""
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from bertkit.compiled import lean
+from bertkit.errors import UsageError
+from bertkit.neighbors.int8_tiles import LANES, TILE_QUERIES, WORDS
+
+Similarity = Literal["cosine", "dot"]
+BOUND_BYTES = 3 * LANES * 4
+"""Of a block: for each row the factor, the length of its error and its own length, float32."""
+
+MAX_DIMENSIONS = 32_768
+"""More could overflow sums of 32 bits."""
+
+_SLACK = 2.0**-20  # of a product, for what float32 rounds: some units of 2**-24
+_SMALLEST, _LARGEST = 1e-28, 1e30  # lengths between which float32 neither overflows nor loses bits
+
+
+class Queries(NamedTuple):
+    """Queries as int8, in whole tiles; surplus ones reach no row."""
+
+    words: np.ndarray  # int32, as `int8_tiles` reads them
+    numbers: np.ndarray  # (n, 4) float32: scale, length, length of the error, threshold
+    offsets: np.ndarray  # (n,) int32
+
+
+def block_bytes(dimensions: int) -> int:
+    """Bytes of a block of sixteen rows."""
+    return LANES * padded(dimensions) + BOUND_BYTES
+
+
+def padded(dimensions: int) -> int:
+    """Dimensions as they are stored: whole vectors."""
+    return -(-dimensions // 16) * 16
+
+
+def encode_rows(rows: np.ndarray, similarity: Similarity) -> np.ndarray:
+    """Rows as int8 blocks.
+
+    Args:
+        rows: (n, dimensions) float32, finite.
+        similarity: for "cosine" rows are scaled to length 1 first; none may be zero.
+
+    Returns:
+        (ceil(n / 16), block_bytes) uint8; rows beyond n are zeros.
+
+    Raises:
+        UsageError: too many dimensions.
+    """
+    if rows.shape[1] > MAX_DIMENSIONS:
+        raise UsageError(f"vectors have {rows.shape[1]} dimensions: int8 codes go up to {MAX_DIMENSIONS}")
+    blocks = np.zeros((-(-len(rows) // LANES), block_bytes(rows.shape[1])), np.uint8)
+    _encode(np.ascontiguousarray(rows, np.float32), similarity == "cosine", blocks, blocks.view(np.float32))
+    return blocks
+
+
+def same_rows(blocks: np.ndarray, others: np.ndarray, num_rows: int) -> bool:
+    """Whether the first rows of two arrays of blocks have the same codes and bounds."""
+    if not np.array_equal(blocks[:-1], others[:-1]):
+        return False
+    lanes = num_rows - LANES * (len(blocks) - 1)  # of the last block
+    return all(
+        np.array_equal(*parts) for parts in zip(_lanes(blocks[-1], lanes), _lanes(others[-1], lanes), strict=True)
+    )
+
+
+def _lanes(block: np.ndarray, number: int) -> tuple[np.ndarray, np.ndarray]:
+    codes, bounds = block[:-BOUND_BYTES].reshape(-1, LANES, 4), block[-BOUND_BYTES:].reshape(3, LANES, 4)
+    return codes[:, :number], bounds[:, :number]
+
+
+@lean
+def _encode(rows, is_cosine, blocks, floats):
+    num_rows, dimensions = rows.shape
+    codes_end = blocks.shape[1] - BOUND_BYTES
+    for block in range(blocks.shape[0]):
+        for position in range(codes_end):
+            blocks[block, position] = 128
+        for lane in range(LANES):
+            row = block * LANES + lane
+            if row >= num_rows:
+                continue
+            largest, squares = 0.0, 0.0
+            for column in range(dimensions):
+                value = np.float64(rows[row, column])
+                largest = max(largest, abs(value))
+                squares += value * value
+            length = np.sqrt(squares)
+            scale = 1.0 / length if is_cosine else 1.0
+            length *= scale
+            bounds = codes_end // 4 + lane
+            if length == 0.0:
+                continue
+            if not (_SMALLEST < length < _LARGEST):  # always compared in full precision
+                floats[block, bounds + LANES] = np.inf
+                continue
+            factor = np.float32(largest * scale / 127)
+            errors = 0.0
+            for column in range(dimensions):
+                value = rows[row, column] * scale
+                code = min(max(np.rint(value / factor), -127.0), 127.0)
+                errors += (value - code * factor) ** 2
+                position = (column // 4 * LANES + lane) * 4 + column % 4
+                blocks[block, position] = np.uint8(np.int32(code) + 128)
+            error = np.sqrt(errors)
+            floats[block, bounds] = factor
+            floats[block, bounds + LANES] = (error + _SLACK * (length + error)) * (1 + _SLACK)
+            floats[block, bounds + 2 * LANES] = length * (1 + _SLACK)
+
+
+def encode_queries(queries: np.ndarray) -> Queries:
+    """Queries as int8: (n, dimensions) float32, finite; each is scaled to length 1, a zero stays zero."""
+    number, dimensions = queries.shape
+    whole = -(-number // TILE_QUERIES) * TILE_QUERIES if number > 1 else number
+    exact = queries.astype(np.float64)
+    lengths = np.linalg.norm(exact, axis=1, keepdims=True)
+    exact /= np.where(lengths > 0, lengths, 1)
+    scales = np.maximum(np.abs(exact).max(axis=1, initial=0), 1e-3 / dimensions).astype(np.float32) / np.float32(127)
+    codes = np.clip(np.rint(exact / scales[:, None]), -127, 127)
+    kept = codes * scales[:, None].astype(np.float64)
+    numbers = np.zeros((whole, 4), np.float32)
+    numbers[:number, 0] = scales
+    numbers[:number, 1] = np.linalg.norm(kept, axis=1) * (1 + _SLACK)
+    numbers[:number, 2] = np.linalg.norm(exact - kept, axis=1) * (1 + _SLACK) + 1e-12
+    numbers[:, 3] = np.where(np.arange(whole) < number, -np.inf, np.inf)
+    bytes_of = np.zeros((whole, padded(dimensions)), np.int8)
+    bytes_of[:number, :dimensions] = codes
+    offsets = 128 * bytes_of.sum(axis=1, dtype=np.int32)
+    return Queries(_words(bytes_of, 1 if number == 1 else TILE_QUERIES), numbers, offsets)
+
+
+def _words(codes: np.ndarray, tile: int) -> np.ndarray:
+    """For every tile of queries, group of four dimensions and word: one number for each query."""
+    groups = codes.reshape(len(codes) // tile, tile, -1, 4)  # (tiles, tile, G, 4)
+    if WORDS == 1:
+        words = np.ascontiguousarray(groups).view(np.int32)
+    else:
+        pairs = np.stack([groups[..., 0::2], groups[..., 1::2]], axis=-2)  # bytes 0 and 2, bytes 1 and 3
+        words = np.ascontiguousarray(pairs.astype(np.int16)).view(np.int32)[..., 0]
+    return np.ascontiguousarray(words.transpose(0, 2, 3, 1)).reshape(-1)
