@@ -24,6 +24,7 @@ from bertkit.inference import Runner
 from bertkit.model import Model
 from bertkit.tasks import TextTask
 from bertkit.tasks.linear_fit import FEW_SHOT_PENALTY, INVERSE_PENALTIES, minimize
+from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.ragged import ranges
 from bertkit.transformer import EncoderOutput
 
@@ -57,8 +58,8 @@ def fit_new_head(model: Model, examples: Sequence[Any], precision: str) -> Fitte
     """
     if model.trained.task.fitted_by() is None:
         return None
-    features = _Features.of(model, examples, precision)
-    penalty, num_held_out, metrics = _best_penalty(features)
+    features = FrozenFeatures.of(model, examples, precision)
+    penalty, num_held_out, metrics = best_penalty(features)
     _set_last_layer(model, *features.fit(np.arange(len(features.examples)), penalty, _ITERATIONS))
     return FittedHead(len(features.examples), penalty, num_held_out, metrics)
 
@@ -93,7 +94,7 @@ def head_features(model: Model, data: LabeledEncodings, precision: str) -> Tenso
 
 
 @dataclass(frozen=True)
-class _Features:
+class FrozenFeatures:
     """Features of examples, and which rows are whose."""
 
     task: TextTask
@@ -104,7 +105,7 @@ class _Features:
     num_outputs: int  # C
 
     @classmethod
-    def of(cls, model: Model, examples: Sequence[Any], precision: str) -> "_Features":
+    def of(cls, model: Model, examples: Sequence[Any], precision: str) -> "FrozenFeatures":
         task, layout = model.trained.task, model.trained.layout
         some = _some(examples, task.encode(model.tokenizer, examples, layout), task)
         data = task.labeled(some, task.encode(model.tokenizer, some, layout))
@@ -130,12 +131,12 @@ class _Features:
         rows, part = self._part(indices)
         return float(_loss_of(self.task, part)(F.linear(rows.double(), *layer)))
 
-    def predictions(self, indices: np.ndarray, layer: tuple[Tensor, Tensor]) -> tuple[list[Any], list[Any]]:
-        """Examples of these numbers, and what the task predicts of them."""
+    def logits(self, indices: np.ndarray, layer: tuple[Tensor, Tensor]) -> tuple[list[Any], Encodings, np.ndarray]:
+        """Examples of these numbers, their sequences and logits, as `TextTask.decode` takes them."""
         some = [self.examples[index] for index in indices.tolist()]
         encodings = self.task.encode(self.model.tokenizer, some, self.model.trained.layout)
-        logits = F.linear(self.rows[self._row_indices(self._groups(indices))].double(), *layer).float().numpy()
-        return some, self.task.decode(some, encodings, logits)
+        rows = self.rows[self._row_indices(self._groups(indices))]
+        return some, encodings, F.linear(rows.double(), *layer).float().numpy()
 
     def _groups(self, indices: np.ndarray) -> np.ndarray:
         """The groups of sequences that belong to these examples."""
@@ -159,12 +160,12 @@ class _Features:
         return rows, part
 
 
-def _best_penalty(features: _Features) -> tuple[float, int, dict[str, float]]:
+def best_penalty(features: FrozenFeatures) -> tuple[float, int, dict[str, float]]:
     """The inverse penalty with the lowest loss of examples that were held out, their number and their metrics."""
     number = len(features.examples)
     if number < _FEWEST_FOLDED:
         return FEW_SHOT_PENALTY, 0, {}
-    folds = list(_folds(features))
+    folds = list(folds_of(features))
     losses, layers = {}, {}
     for penalty in (FEW_SHOT_PENALTY,) if features.task.of_vectors else INVERSE_PENALTIES:
         before = layers
@@ -178,13 +179,18 @@ def _best_penalty(features: _Features) -> tuple[float, int, dict[str, float]]:
             break
     scorer, num_held_out = features.task.scorer(), 0
     for index, (_, held_out) in enumerate(folds):
-        scorer.add(*features.predictions(held_out, layers[index]))
+        given = features.logits(held_out, layers[index])
+        scorer.add(given[0], features.task.decode(*given))
         num_held_out += len(held_out)
     return min(losses, key=losses.__getitem__), num_held_out, scorer.results()
 
 
-def _folds(features: _Features) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Numbers of the examples kept and held out, with as many of each label as may be."""
+def folds_of(features: FrozenFeatures, *, all_rows: bool = False) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Numbers of the examples kept and held out, with as many of each label as may be.
+
+    Args:
+        all_rows: hold out every example once, also where there are many.
+    """
     number, labels = len(features.examples), features.data.labels
     order = np.random.default_rng(0).permutation(number)
     if labels.ndim == 1 and labels.dtype.kind == "i" and not features.data.of_tokens:
@@ -192,7 +198,7 @@ def _folds(features: _Features) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         order = order[np.argsort(labels[first_group], kind="stable")]
     fold_of = np.empty(number, np.int64)
     fold_of[order] = np.arange(number) % _NUM_FOLDS
-    for fold in range(_NUM_FOLDS if number <= _MOST_FOLDED else 1):
+    for fold in range(_NUM_FOLDS if all_rows or number <= _MOST_FOLDED else 1):
         yield np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)
 
 
@@ -243,7 +249,7 @@ def _set_last_layer(model: Model, weight: Tensor, bias: Tensor) -> None:
             )
 
 
-def _some(examples: Sequence[Any], encodings: Any, task: TextTask) -> list[Any]:
+def _some(examples: Sequence[Any], encodings: Encodings, task: TextTask) -> list[Any]:
     """Examples that have at most MOST_ROWS rows, drawn at random; in order."""
     counts = np.bincount(encodings.text_index, encodings.seqlens if task.of_tokens else None, minlength=len(examples))
     order = np.random.default_rng(0).permutation(len(examples))
