@@ -14,7 +14,7 @@ from test_fitted_head import SETTINGS, labeled, pairs, sentence_encoder
 from bertkit import SequenceClassifier, load
 from bertkit.errors import UsageError
 from bertkit.finetuning import Finetuning, FinetuningSettings, start_run
-from bertkit.finetuning.advice import not_above_baselines, rare_labels, still_falling
+from bertkit.finetuning.advice import not_above_baselines, on_rows, rare_labels, still_falling
 from bertkit.finetuning.within import held_out
 from bertkit.tasks import SequenceClassification, TextExample
 from bertkit.training import Ranks
@@ -126,7 +126,8 @@ def test_advice() -> None:
     rows = [TextExample("a", label=name) for name in ["cat"] * 4 + ["dog"] * 5 + ["other"] * 2]
     sentence = rare_labels(task, rows)
     assert sentence is not None and sentence.startswith("2 of 3 labels have fewer than 5 rows (other 2, cat 4)")
-    assert rare_labels(task, rows * 3) is None
+    assert rare_labels(task, rows * 3) is None and list(on_rows(task, rows * 10)) == []
+    assert ["100 is the smallest" in sentence for sentence in on_rows(task, rows * 3)] == [True]
     assert still_falling([1.0] * 9) is None and still_falling([2.0, 1.0]) is None
     sentences = list(
         not_above_baselines("accuracy", 0.5, {"most frequent label": 0.5, "TF-IDF": 0.4, "frozen features": 1})

@@ -15,6 +15,9 @@ from bertkit.tasks import JudgedTask, TextTask
 from bertkit.tasks.texts import OfTexts
 
 FEWEST_OF_A_LABEL = 5
+FEWEST_WITH_GAIN = 100
+"""Training rows: the smallest number in benchmarks/default_settings.py, where four of five data sets gain."""
+
 _MOST_NAMED = 8
 _STILL_FALLING = 0.05  # share of the loss
 _FEWEST_LOSSES = 6  # lines of the log, by which a falling loss is judged
@@ -50,6 +53,17 @@ def rare_labels(task: TextTask, train: Sequence[Any]) -> str | None:
         f"{len(rare)} of {len(counts)} labels have fewer than {FEWEST_OF_A_LABEL} rows ({shown}): predictions of these "
         "are unreliable; add rows, or merge labels"
     )
+
+
+def on_rows(task: TextTask, train: Sequence[Any]) -> Iterator[str]:
+    """Sentences on training rows."""
+    if len(train) < FEWEST_WITH_GAIN:
+        yield (
+            f"{len(train)} rows: {FEWEST_WITH_GAIN} is the smallest number at which fine-tuning was measured to gain "
+            "over frozen features (docs/finetuning.md)"
+        )
+    if sentence := rare_labels(task, train):
+        yield sentence
 
 
 def still_falling(losses: Sequence[float]) -> str | None:

@@ -23,7 +23,7 @@ from bertkit.errors import DataError, UsageError
 from bertkit.evidence import measured_scores
 from bertkit.files.whole_files import whole_folder
 from bertkit.finetuning.adapters import add_adapters, read_adapter, without_adapters, write_adapter
-from bertkit.finetuning.advice import advice_on, check_dev, rare_labels
+from bertkit.finetuning.advice import advice_on, check_dev, on_rows
 from bertkit.finetuning.baselines import FROZEN, comparison, higher_is_better, simple_baselines
 from bertkit.finetuning.fitted_head import fit_new_head, refit_head
 from bertkit.finetuning.judging import Judged, frozen_line, gain_of, gain_sentence, judge
@@ -205,7 +205,7 @@ class Finetuning:
         if new_model is not None:
             self._share_head(model)
             self.log_line(frozen_line(model, fitted, judged, len(dev), self._best_by(model.trained.task)))
-            if sentence := rare_labels(model.trained.task, train):
+            for sentence in on_rows(model.trained.task, train):
                 self.log_line(f"note: {sentence}")
         return judged if self.settings.head == "fitted" else None
 
