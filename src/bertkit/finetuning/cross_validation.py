@@ -30,9 +30,9 @@ def check_training_data(
         DataError: labels that cannot be learned, or fewer than ten rows.
         UsageError: a task that is neither a classifier's nor a tagger's.
     """
-    shown = judged_task(task_kind(task).of_examples(examples, {}))
     if len(examples) < _FEWEST_ROWS:
         raise DataError(f"there are {len(examples)} rows: expected {_FEWEST_ROWS} or more to compare labels")
+    shown = judged_task(task_kind(task).of_examples(examples, {}))
     network = model_to_train(model, shown, FinetuningSettings(), lambda line: None, examples[0])
     network.network.to(resolve_device(device))
     features = FrozenFeatures.of(network, examples, precision)
