@@ -55,15 +55,15 @@ def command(
     bad_rows = BadRows(skip=skip_bad)
     examples = list(task_kind(task).read(ExampleFile(train, True, columns_of(columns), None, bad_rows)))
     tell_of(bad_rows.rows)
-    found = check_training_data(model, task, examples, precision=precision, device=device)
-    for _, sentence in found.findings():
+    checked = check_training_data(model, task, examples, precision=precision, device=device)
+    for _, sentence in checked.findings():
         note(sentence)
     if report is not None:
-        write_training_data_report(found, report, title=f"{train.name} before training")
+        write_training_data_report(checked, report, title=f"{train.name} before training")
     row: dict[str, Any] = {
-        "task": found.task, "num_examples": found.num_examples, "num_labels": found.num_labels,
-        "rows_set_aside": len(bad_rows.rows), "num_repeated": found.num_repeated,
-        "num_contradicting": found.num_contradicting, "num_likely_label_errors": found.label_errors.num_likely,
-        f"frozen_{found.metric}": found.scores[found.metric].value,
+        "task": checked.task, "num_examples": checked.num_examples, "num_labels": checked.num_labels,
+        "rows_set_aside": len(bad_rows.rows), "num_repeated": checked.num_repeated,
+        "num_contradicting": checked.num_contradicting, "num_likely_label_errors": checked.label_errors.num_likely,
+        f"frozen_{checked.metric}": checked.scores[checked.metric].value,
     }  # fmt: skip
     emit([row] if not sys.stdout.isatty() else ({"fact": name, "value": value} for name, value in row.items()))

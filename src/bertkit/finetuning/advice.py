@@ -24,7 +24,7 @@ _FEWEST_LOSSES = 6  # lines of the log, by which a falling loss is judged
 
 
 def check_dev(task: TextTask, dev: Sequence[Any]) -> None:
-    """Check that dev examples can tell models apart.
+    """Check that dev examples can distinguish models.
 
     Raises:
         DataError: all have the same class.
