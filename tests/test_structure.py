@@ -40,6 +40,7 @@ ROOMS = [  # each imports only rooms above it
     "model",
     "evidence",
     "search",
+    "integrations",
     "reports",
     "pretraining",
     "finetuning",

@@ -14,6 +14,7 @@ _HOMES = {
     "BertkitError": "bertkit.errors",
     "ChoiceQuestion": "bertkit.tasks",
     "ClusterOptions": "bertkit.clusters",
+    "Document": "bertkit.search.documents",
     "EmbedOptions": "bertkit.inference",
     "EmbedReport": "bertkit.inference",
     "Encoding": "bertkit.tokenizer",
@@ -21,6 +22,7 @@ _HOMES = {
     "Features": "bertkit.estimators",
     "FewShotClassifier": "bertkit.estimators",
     "HEADS": "bertkit.heads",
+    "Index": "bertkit.search.index",
     "Model": "bertkit.model",
     "ModernBertConfig": "bertkit.transformer",
     "MultipleChoiceClassifier": "bertkit.estimators",
@@ -51,12 +53,14 @@ __all__ = [
     "BertkitError",
     "ChoiceQuestion",
     "ClusterOptions",
+    "Document",
     "EmbedOptions",
     "EmbedReport",
     "Encoding",
     "Evidence",
     "Features",
     "FewShotClassifier",
+    "Index",
     "Model",
     "ModernBertConfig",
     "MultipleChoiceClassifier",
@@ -101,6 +105,8 @@ if TYPE_CHECKING:
     from bertkit.model import Model, load
     from bertkit.neighbors import top_pairs
     from bertkit.reports.evidence import write_evidence_report
+    from bertkit.search.documents import Document
+    from bertkit.search.index import Index
     from bertkit.tasks import ChoiceQuestion, Question, TaggedText, TextExample
     from bertkit.tokenizer import Encoding, Tokenizer, Vocabulary, train_vocabulary
     from bertkit.transformer import BertConfig, ModernBertConfig, Recorder

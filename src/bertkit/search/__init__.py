@@ -1,8 +1,10 @@
-"""Vector stores: records of text, metadata and vector, searched by vector.
+"""Search: documents to passages in a store, and queries to the passages that fit them.
 
-Takes: records with their vectors, the identity of the embedding, queries as vectors, filters on metadata.
-Gives: VectorStore, the interface of every store; hits, best first; EmbeddedStore, the store of a folder.
-May import: errors, files, executor, compiled, neighbors.
+Takes: files, or documents, and a model; queries in words. Of a store alone: records with their vectors, the identity
+of the embedding, queries as vectors, filters on metadata.
+Gives: Index, which finds passages by words and meaning (`bertkit.search.index`); VectorStore, the interface of every
+store; EmbeddedStore, the store of a folder; hits, best first.
+May import: errors, files, locate, executor, compiled, corpus, tasks, checkpoint, inference, neighbors, model.
 """
 
 from bertkit.search.embedded.store import EmbeddedStore

@@ -1,0 +1,129 @@
+"""The most similar pairs among 10,000 sentences: bertkit and sentence-transformers' paraphrase_mining.
+
+    python benchmarks/pairs.py [--num-texts 10000] [--rounds 1] [--threads 2] [--out benchmarks/results]
+
+The job of the paper of Sentence-BERT (Reimers & Gurevych 2019). Sentences of Python's documentation and 300 near
+copies of one more are embedded with all-MiniLM-L6-v2 and compared with each other, in one process, one system after the
+other. The search alone is timed on the vectors, too.
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+
+import numpy as np
+import report
+import texts
+from models import MINILM, published_folder
+from turns import say
+
+import bertkit
+from bertkit.corpus.sentences import split_sentences
+
+NUM_COPIES = 300
+NUM_PAIRS = 50_000
+PRECISIONS = ("float32", "bfloat16", "int8")
+SEARCHES = 7
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--num-texts", type=int, default=10_000)
+    parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=list(PRECISIONS))
+    results, options = report.begin("pairs", parser)
+    sentences, copies = collection(options.num_texts)
+    results |= {"model": MINILM, "num_texts": len(sentences), "num_copies": NUM_COPIES, "num_pairs": NUM_PAIRS}
+    results["systems"] = {"sentence-transformers": peer(sentences, copies, options.rounds)}
+    for precision in options.precisions:
+        results["systems"][f"bertkit {precision}"] = ours(sentences, copies, options.rounds, precision)
+    results["skipped"] = {}
+    report.finish(results, describe(results), options.out)
+
+
+def collection(number: int) -> tuple[list[str], set[int]]:
+    """Texts in random order, and the rows of near copies among them."""
+    sentences = [one for passage in texts.documentation() for one in split_sentences(passage) if len(one.split()) > 3]
+    passages = texts.shuffled(list(dict.fromkeys(sentences)))
+    copied = "Return the number of bytes that were written to the file"
+    copies = [f"{copied}, case {number}." for number in range(NUM_COPIES)]
+    chosen = [*passages[: number - NUM_COPIES], *copies]
+    order = np.random.default_rng(0).permutation(len(chosen))
+    rows = {new for new, old in enumerate(order.tolist()) if old >= len(chosen) - NUM_COPIES}
+    return [chosen[old] for old in order], rows
+
+
+def ours(sentences: list[str], copies: set[int], rounds: int, precision: str) -> dict:
+    model = bertkit.load(published_folder(MINILM), precision=precision)
+    model.embed(sentences[:64], normalize=True)
+    vectors = np.empty((0, 0))
+
+    def job() -> set[tuple[int, int]]:
+        nonlocal vectors
+        vectors = model.embed(sentences, normalize=True)
+        pairs = bertkit.top_pairs(vectors, NUM_PAIRS)
+        return set(zip(pairs.first.tolist(), pairs.second.tolist(), strict=True))
+
+    bertkit.top_pairs(model.embed(sentences[:2000], normalize=True), 100)
+    seconds, found = timed(job, rounds)
+    search = min(timed(lambda: bertkit.top_pairs(vectors, 1), 1)[0] for _ in range(SEARCHES))
+    return {
+        "seconds": seconds,
+        "search_seconds": search,
+        "share_of_copies": share_of_copies(found, copies),
+    }
+
+
+def peer(sentences: list[str], copies: set[int], rounds: int) -> dict:
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.util import paraphrase_mining
+
+    model = SentenceTransformer(str(published_folder(MINILM)), device="cpu")
+    model.encode(sentences[:64])
+
+    def job() -> set[tuple[int, int]]:
+        pairs = paraphrase_mining(model, sentences, max_pairs=NUM_PAIRS)
+        return {(min(pair[1:]), max(pair[1:])) for pair in pairs}  # pyrefly: ignore
+
+    seconds, found = timed(job, rounds)
+    return {"seconds": seconds, "search_seconds": None, "share_of_copies": share_of_copies(found, copies)}
+
+
+def timed(job: Callable, rounds: int) -> tuple[float, set]:
+    """Seconds of the quickest round, and the result."""
+    best, result = float("inf"), set()
+    for _ in range(rounds):
+        started = time.perf_counter()
+        result = job()
+        best = min(best, time.perf_counter() - started)
+    say(f"{best:.2f} s")
+    return best, result
+
+
+def share_of_copies(found: set[tuple[int, int]], copies: set[int]) -> float:
+    """Of all pairs of near copies, those that were found."""
+    return sum(first in copies and second in copies for first, second in found) / (len(copies) * (len(copies) - 1) / 2)
+
+
+def describe(results: dict) -> str:
+    """The results as Markdown."""
+    reference = results["systems"]["sentence-transformers"]["seconds"]
+    lines = [
+        "# The most similar pairs among 10,000 sentences",
+        "",
+        f"{results['model']}, {results['num_texts']:,} sentences of Python's documentation, {results['num_copies']} of "
+        f"them near copies of one; {results['num_pairs']:,} pairs. {results['date']}.",
+        "",
+        "| system | whole job, s | vs sentence-transformers | search alone, s | pairs of near copies found |",
+        "|---|---|---|---|---|",
+    ]
+    for name, row in results["systems"].items():
+        search = "" if row["search_seconds"] is None else f"{row['search_seconds']:.3f}"
+        lines.append(
+            f"| {name} | {row['seconds']:.1f} | {reference / row['seconds']:.1f}x | {search} | "
+            f"{row['share_of_copies']:.1%} |"
+        )
+    return "\n".join([*lines, "", "The search alone is for the one best pair, the quickest of seven."])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""bertkit index"""
+
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute
+from bertkit.cli.output import emit, note
+from bertkit.errors import UsageError
+
+STORE = Path(".bertkit-index")
+"""The folder of the index, where none is named."""
+
+_SKIPPED_SHOWN = 10
+
+
+def command(
+    *paths: str,
+    store: Path = STORE,
+    model: str | None = None,
+    column: str | None = None,
+    passage_length: int = 800,
+    overlap: int = 150,
+    query_prompt: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
+    document_prompt: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
+    no_prompt: bool = False,
+    dry_run: bool = False,
+    compute: Compute = EXACT,
+) -> None:
+    """Index files and folders for `bertkit search`, or bring an index up to date with them.
+
+    Only what changed is embedded. Files that are no longer in a folder leave the index. Stopped with Ctrl-C, the next
+    run resumes.
+
+    Parameters
+    ----------
+    paths
+        txt, md, html, jsonl, csv, tsv, parquet and pdf files, and folders of them.
+    store
+        The folder of the index.
+    model
+        A folder, a hub name, or the import name of an installed model package; by default that of the index, or
+        all-MiniLM-L6-v2 for a new one.
+    column
+        The column or key that holds the text of rows.
+    passage_length
+        Characters of a passage, at most.
+    overlap
+        Characters that a passage repeats of the one before, at most; whole sentences.
+    query_prompt
+        Text put before queries; by default as the model stores it.
+    document_prompt
+        Text put before passages; by default as the model stores it.
+    no_prompt
+        Use no prompts.
+    dry_run
+        List what would change, and change nothing.
+    """
+    from bertkit.search.embedded.database import NAME
+    from bertkit.search.index import Index
+    from bertkit.search.passages import PassageOptions
+
+    if not paths:
+        raise UsageError("index needs files or folders: bertkit index docs/")
+    passages = PassageOptions(passage_length, overlap)
+    is_new = not (store / NAME).is_file()
+    if dry_run and is_new:
+        raise UsageError(f"{store} holds no index: every file would be new; leave --dry-run out")
+    prompts = query_prompt is not None or document_prompt is not None or no_prompt
+    name = model or (EMBEDDING_MODEL if is_new or prompts else None)
+    with Index.open(
+        store,
+        name,
+        precision=compute.precision,
+        device=compute.device,
+        query_prompt=query_prompt,
+        document_prompt=document_prompt,
+        no_prompt=no_prompt,
+    ) as index:
+        report = index.add([*paths], passages=passages, column=column, dry_run=dry_run)
+        num_passages = len(index)
+    if dry_run:
+        emit(
+            [
+                *({"change": "new", "file": name} for name in report.new),
+                *({"change": "changed", "file": name} for name in report.changed),
+                *({"change": "renamed", "file": name, "from": old} for old, name in report.renamed),
+                *({"change": "removed", "file": name} for name in report.removed),
+            ]
+        )
+    note(
+        f"{'would be ' if dry_run else ''}{len(report.new)} new, {len(report.changed)} changed, "
+        f"{len(report.renamed)} renamed, {len(report.removed)} removed, {report.num_unchanged} unchanged files"
+    )
+    if not dry_run:
+        note(f"{store}: {num_passages} passages, {report.num_embedded} embedded now")
+    if report.num_cut:
+        note(f"{report.num_cut} passages are longer than the model reads: choose a smaller --passage-length")
+    for skipped in report.skipped[:_SKIPPED_SHOWN]:
+        note(f"skipped {skipped.path}: {skipped.why}")
+    if len(report.skipped) > _SKIPPED_SHOWN:
+        kinds = Counter(Path(one.path).suffix or "no extension" for one in report.skipped)
+        note(f"skipped {len(report.skipped)}: " + ", ".join(f"{number} {kind}" for kind, number in kinds.most_common()))

@@ -1,0 +1,70 @@
+"""bertkit search"""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from bertkit.cli.index import STORE
+from bertkit.cli.output import emit
+
+
+def command(
+    query: str,
+    *,
+    store: Path = STORE,
+    k: Annotated[int, Parameter(name=["-k", "--k"])] = 5,
+    mode: Literal["hybrid", "dense", "lexical"] = "hybrid",
+    answer: str | None = None,
+    rerank: str | None = None,
+    device: str = "auto",
+) -> None:
+    """Search an index for passages that fit a query, in words and in meaning, or for answers to a question.
+
+    Parameters
+    ----------
+    query
+        A question, or a few words.
+    store
+        The folder of the index.
+    k
+        How many.
+    mode
+        hybrid, by words and meaning; dense, by meaning; lexical, by words.
+    answer
+        A model of question answering, which answers from the passages.
+    rerank
+        A cross-encoder, which orders the first hundred passages again.
+    device
+        auto, cpu, cuda.
+    """
+    from bertkit.model import load
+    from bertkit.search.index import Index
+
+    with Index.open(store, device=device) as index:
+        if answer is not None:
+            answers = index.answer(query, load(answer, device=device), k)
+            emit(
+                {
+                    "answer": one.text,
+                    "probability": one.probability,
+                    "document": one.document_id,
+                    "start": one.start,
+                    "end": one.end,
+                    "snippet": one.result.snippet.text,
+                }
+                for one in answers
+            )
+            return
+        reranker = None if rerank is None else load(rerank, device=device)
+        emit(
+            {
+                "score": one.score,
+                "document": one.document_id,
+                "start": one.snippet.start,
+                "end": one.snippet.end,
+                "context": one.context,
+                "snippet": one.snippet.text,
+            }
+            for one in index.search(query, k, mode=mode, reranker=reranker)
+        )

@@ -1,0 +1,81 @@
+"""Haystack: components that embed texts and documents, retrieve from an index, and rank."""
+
+from dataclasses import replace
+from typing import Any
+
+from bertkit.errors import DependencyError
+from bertkit.model import Model
+from bertkit.search.encoder import Encoder
+from bertkit.search.index import Index
+
+try:
+    from haystack import Document, component
+except ImportError:
+    raise DependencyError("this adapter needs Haystack: pip install 'bertkit[haystack]'") from None
+
+
+@component
+class BertkitTextEmbedder:
+    """Embeds a query, with the prompt of queries. Options: those of `bertkit.search.encoder.Encoder.of`."""
+
+    def __init__(self, model: str = "all-MiniLM-L6-v2", **options: Any) -> None:
+        self.encoder = Encoder.of(model, **options)
+
+    @component.output_types(embedding=list[float])
+    def run(self, text: str) -> dict[str, list[float]]:
+        """The vector of a text."""
+        return {"embedding": self.encoder.embed_query([text])[0].tolist()}
+
+
+@component
+class BertkitDocumentEmbedder:
+    """Embeds documents, with the prompt of documents. Options: those of `bertkit.search.encoder.Encoder.of`."""
+
+    def __init__(self, model: str = "all-MiniLM-L6-v2", **options: Any) -> None:
+        self.encoder = Encoder.of(model, **options)
+
+    @component.output_types(documents=list[Document])
+    def run(self, documents: list[Document]) -> dict[str, list[Document]]:
+        """The documents with their vectors."""
+        vectors = self.encoder.embed_document([document.content or "" for document in documents]).tolist()
+        pairs = zip(documents, vectors, strict=True)
+        return {"documents": [replace(document, embedding=vector) for document, vector in pairs]}
+
+
+@component
+class BertkitRetriever:
+    """Retrieves passages of an index by hybrid search, with the offsets in their documents."""
+
+    def __init__(self, index: Index, top_k: int = 10) -> None:
+        self.index, self.top_k = index, top_k
+
+    @component.output_types(documents=list[Document])
+    def run(self, query: str, top_k: int | None = None) -> dict[str, list[Document]]:
+        """The passages that fit a query, best first."""
+        found = [
+            Document(
+                id=one.id,
+                content=one.text,
+                score=one.score,
+                meta={**one.metadata, "document": one.document_id, "start": one.start, "end": one.end},
+            )
+            for one in self.index.search(query, top_k or self.top_k)
+        ]
+        return {"documents": found}
+
+
+@component
+class BertkitRanker:
+    """Ranks documents with a cross-encoder."""
+
+    def __init__(self, model: Model, top_k: int = 10) -> None:
+        self.model, self.top_k = model, top_k
+
+    @component.output_types(documents=list[Document])
+    def run(self, query: str, documents: list[Document], top_k: int | None = None) -> dict[str, list[Document]]:
+        """The documents of the best scores, best first."""
+        if not documents:
+            return {"documents": []}
+        texts = [document.content or "" for document in documents]
+        ranked = self.model.rank(query, texts, top_k=top_k or self.top_k)
+        return {"documents": [replace(documents[one.index], score=one.score) for one in ranked]}

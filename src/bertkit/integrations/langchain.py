@@ -1,0 +1,171 @@
+"""LangChain: embeddings, a vector store, a retriever of an index, and a reranker of documents."""
+
+import uuid
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from bertkit.errors import DependencyError
+from bertkit.model import Model
+from bertkit.search import EmbeddedStore, Equal, Identity, Record, VectorStore
+from bertkit.search.encoder import Encoder
+from bertkit.search.filters import And
+from bertkit.search.index import Index
+
+try:
+    from langchain_core.callbacks import CallbackManagerForRetrieverRun
+    from langchain_core.documents import BaseDocumentCompressor, Document
+    from langchain_core.embeddings import Embeddings
+    from langchain_core.retrievers import BaseRetriever
+    from langchain_core.vectorstores import VectorStore as LangChainStore
+except ImportError:
+    raise DependencyError("this adapter needs LangChain: pip install 'bertkit[langchain]'") from None
+
+
+class BertkitEmbeddings(Embeddings):
+    """Embeddings of a model, with its prompts of queries and documents.
+
+    Args:
+        model: a folder, a hub name, or the import name of a model package.
+        options: those of `bertkit.search.encoder.Encoder.of`: precision, device, query_prompt, ...
+    """
+
+    def __init__(self, model: str = "all-MiniLM-L6-v2", **options: Any) -> None:
+        self.encoder = Encoder.of(model, **options)
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        """As LangChain's `Embeddings`."""
+        return self.encoder.embed_document(texts).tolist()
+
+    def embed_query(self, text: str) -> list[float]:
+        """As LangChain's `Embeddings`."""
+        return self.encoder.embed_query([text])[0].tolist()
+
+
+class BertkitStore(LangChainStore):
+    """A store of texts with any embeddings of LangChain, exact and durable.
+
+    Args:
+        store: where texts and vectors are kept.
+        embedding: what makes the vectors.
+    """
+
+    def __init__(self, store: VectorStore, embedding: Embeddings) -> None:
+        self.store, self._embedding = store, embedding
+
+    @classmethod
+    def open(cls, folder: str | Path, embedding: Embeddings) -> Self:
+        """The store in a folder, made if it is not there."""
+        name, size = type(embedding).__name__, len(embedding.embed_query("size"))
+        identity = Identity(f"langchain {name}", size)
+        if isinstance(embedding, BertkitEmbeddings):
+            identity = embedding.encoder.identity
+        is_there = Path(folder).is_dir() and any(Path(folder).iterdir())
+        store = EmbeddedStore.open(folder) if is_there else EmbeddedStore.create(folder, identity)
+        store.identity.check(identity)
+        return cls(store, embedding)
+
+    @classmethod
+    def from_texts(
+        cls, texts: list[str], embedding: Embeddings, metadatas: list[dict] | None = None, **kwargs: Any
+    ) -> Self:
+        """As LangChain's `VectorStore`; ``folder`` is where the store is made."""
+        store = cls.open(kwargs.pop("folder"), embedding)
+        store.add_texts(texts, metadatas, **kwargs)
+        return store
+
+    @property
+    def embeddings(self) -> Embeddings:
+        """What makes the vectors."""
+        return self._embedding
+
+    def add_documents(self, documents: list[Document], **kwargs: Any) -> list[str]:
+        """As LangChain's `VectorStore`: documents take the place of those with their ids."""
+        given: Iterable[str | None] = kwargs.get("ids") or [document.id for document in documents]
+        ids = [id or str(uuid.uuid4()) for id in given]
+        vectors = self._embedding.embed_documents([document.page_content for document in documents])
+        latest = {
+            id: Record(id, document.page_content, np.asarray(vector, np.float32), metadata=document.metadata)
+            for id, document, vector in zip(ids, documents, vectors, strict=True)
+        }
+        self.store.upsert(latest.values())
+        return ids
+
+    def delete(self, ids: list[str] | None = None, **kwargs: Any) -> bool:
+        """As LangChain's `VectorStore`; without ids all are removed."""
+        self.store.delete([record.id for record in self.store.records()] if ids is None else ids)
+        return True
+
+    def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
+        """As LangChain's `VectorStore`."""
+        return [_document(record) for record in self.store.get(list(dict.fromkeys(ids)))]
+
+    def similarity_search_with_score(
+        self, query: str, k: int = 4, filter: dict[str, Any] | None = None, **kwargs: Any
+    ) -> list[tuple[Document, float]]:
+        """Documents and their cosines; ``filter``: the values that metadata must have."""
+        return self._search(self._embedding.embed_query(query), k, filter)
+
+    def similarity_search(self, query: str, k: int = 4, **kwargs: Any) -> list[Document]:
+        """As LangChain's `VectorStore`."""
+        return [document for document, _ in self.similarity_search_with_score(query, k, **kwargs)]
+
+    def similarity_search_by_vector(self, embedding: list[float], k: int = 4, **kwargs: Any) -> list[Document]:
+        """As LangChain's `VectorStore`."""
+        return [document for document, _ in self._search(embedding, k, kwargs.get("filter"))]
+
+    def _select_relevance_score_fn(self) -> Any:
+        return lambda score: (1 + score) / 2
+
+    def _search(self, vector: list[float], k: int, wanted: dict[str, Any] | None) -> list[tuple[Document, float]]:
+        where = And(tuple(Equal(key, value) for key, value in wanted.items())) if wanted else None
+        hits = self.store.search(np.asarray(vector, np.float32), self.store.identity, k, where)
+        return [(_document(hit.record), hit.score) for hit in hits]
+
+
+class BertkitRetriever(BaseRetriever):
+    """Passages of an index by hybrid search, with the offsets in their documents."""
+
+    index: Any  # an Index
+    k: int = 4
+
+    def _get_relevant_documents(self, query: str, *, run_manager: CallbackManagerForRetrieverRun) -> list[Document]:
+        index: Index = self.index
+        return [
+            Document(
+                one.text,
+                id=one.id,
+                metadata={**one.metadata, "document": one.document_id, "start": one.start, "end": one.end},
+            )
+            for one in index.search(query, self.k)
+        ]
+
+
+class BertkitReranker(BaseDocumentCompressor):
+    """The documents that a cross-encoder scores best."""
+
+    model: Any  # a Model
+    top_n: int = 4
+
+    def compress_documents(
+        self, documents: Sequence[Document], query: str, callbacks: Any = None
+    ) -> Sequence[Document]:
+        """As LangChain's `BaseDocumentCompressor`; the metadata gets a ``relevance_score``."""
+        model: Model = self.model
+        if not documents:
+            return []
+        ranked = model.rank(query, [document.page_content for document in documents], top_k=self.top_n)
+        return [
+            Document(
+                documents[one.index].page_content,
+                id=documents[one.index].id,
+                metadata={**documents[one.index].metadata, "relevance_score": one.score},
+            )
+            for one in ranked
+        ]
+
+
+def _document(record: Record) -> Document:
+    return Document(record.text, id=record.id, metadata=dict(record.metadata))

@@ -1,0 +1,61 @@
+"""An MCP server over an index: the tools search, get and answer."""
+
+from typing import Any
+
+from bertkit.errors import DependencyError
+from bertkit.model import Model
+from bertkit.search.index import Index
+
+try:
+    from mcp.server.mcpserver import MCPServer
+except ImportError:
+    raise DependencyError("the MCP server needs its SDK: pip install 'bertkit[mcp]'") from None
+
+
+def mcp_server(index: Index, answerer: Model | None = None) -> MCPServer:
+    """A server whose tools search an index; with a model of question answering it answers, too."""
+    server = MCPServer("bertkit", instructions="Search indexed documents by words and meaning.")
+
+    @server.tool()
+    def search(query: str, k: int = 5) -> list[dict[str, Any]]:
+        """Find the passages of the indexed documents that fit a question or a few words, best first."""
+        return [
+            {
+                "id": one.id,
+                "document": one.document_id,
+                "start": one.start,
+                "end": one.end,
+                "context": one.context,
+                "text": one.text,
+                "score": one.score,
+            }
+            for one in index.search(query, k)
+        ]
+
+    @server.tool()
+    def get(ids: list[str]) -> list[dict[str, Any]]:
+        """Get passages by the ids that search returned."""
+        return [
+            {"id": one.id, "document": one.document_id, "start": one.start, "end": one.end, "text": one.text}
+            for one in index.store.get(ids)
+        ]
+
+    if answerer is not None:
+        model = answerer
+
+        @server.tool()
+        def answer(question: str, k: int = 5) -> list[dict[str, Any]]:
+            """Answer a question with spans of the indexed documents, the most probable first."""
+            return [
+                {
+                    "answer": one.text,
+                    "document": one.document_id,
+                    "start": one.start,
+                    "end": one.end,
+                    "probability": one.probability,
+                    "passage": one.result.text,
+                }
+                for one in index.answer(question, model, k)
+            ]
+
+    return server

@@ -1,0 +1,195 @@
+"""Files to documents: txt, md, html, jsonl, csv, tsv, parquet and pdf; what cannot be read is listed with its reason.
+
+A file of rows holds a document for each row; any other file is one document. A large txt or md file comes in several
+parts, so that a file of any size takes little memory; their offsets are those of the whole.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bertkit.corpus.texts import read_rows
+from bertkit.errors import BertkitError, DataError, DependencyError
+from bertkit.files.lines import location
+from bertkit.search.filters import Scalar
+from bertkit.search.html_text import html_text
+
+TEXT_FORMATS, ROW_FORMATS = (".txt", ".md", ".html", ".htm", ".pdf"), (".jsonl", ".csv", ".tsv", ".parquet")
+FORMATS = (*TEXT_FORMATS, *ROW_FORMATS)
+_PART_BYTES = 1 << 20
+_LARGEST_WHOLE = 1 << 26
+"""Bytes of an html or pdf file, which are read at once."""
+_MARKDOWN_HEADING = re.compile(r"^(#{1,6})[ \t]+(.+?)[ \t]*#*[ \t]*$", re.MULTILINE)
+_FENCE = re.compile(r"^(```|~~~).*?(?:^\1[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Document:
+    """A text to be searched."""
+
+    id: str
+    text: str
+    title: str = ""  # put before each passage when it is embedded
+    headings: tuple[tuple[int, int, str], ...] = ()  # (first character, level from 1, heading)
+    metadata: Mapping[str, Scalar] = field(default_factory=dict)
+    offset: int = 0  # of the text in the document, for one that comes in parts
+
+
+@dataclass(frozen=True)
+class SkippedFile:
+    """A file, or a row of it, that was not read."""
+
+    path: str
+    why: str
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A file to be read."""
+
+    name: str  # as documents are named by: the path as given, with "/"
+    path: Path
+    size: int
+    modified: int  # nanoseconds
+
+
+def find_sources(paths: Iterable[str | Path], skipped: list[SkippedFile]) -> list[SourceFile]:
+    """The files of these names, and all below the folders of these names; hidden ones left out.
+
+    Args:
+        skipped: is given the files in folders whose extension is not one of FORMATS.
+
+    Raises:
+        DataError: no such file or folder.
+    """
+    files: dict[str, SourceFile] = {}
+    for given in map(Path, paths):
+        if not given.exists():
+            raise DataError(f"{given}: no such file or folder")
+        inside = sorted(given.rglob("*")) if given.is_dir() else [given]
+        for path in inside:
+            hidden = any(part.startswith(".") for part in path.relative_to(given).parts)
+            if hidden or not path.is_file():
+                continue
+            if path.suffix.lower() not in FORMATS:
+                skipped.append(SkippedFile(path.as_posix(), f"unknown extension {path.suffix!r}"))
+                continue
+            state = path.stat()
+            files[path.as_posix()] = SourceFile(path.as_posix(), path, state.st_size, state.st_mtime_ns)
+    return list(files.values())
+
+
+def content_of(path: Path) -> str:
+    """SHA-256 of the bytes of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def read_documents(source: SourceFile, column: str | None, skipped: list[SkippedFile]) -> Iterator[Document]:
+    """The documents of a file, large ones in parts.
+
+    Args:
+        column: which key or column holds the text of a row; None: "text", or the only one.
+        skipped: is given the file or its rows that cannot be read.
+    """
+    kind = source.path.suffix.lower()
+    metadata: dict[str, Scalar] = {"source": source.name}
+    try:
+        if kind in ROW_FORMATS:
+            for row in read_rows(source.path, column):
+                if why := row.problem or row.invalid:
+                    skipped.append(SkippedFile(source.name, location(source.name, row.line) + why))
+                else:
+                    yield Document(f"{source.name}#{row.line}", row.text, metadata=metadata | {"row": row.line})
+        elif kind == ".pdf":
+            yield from _pdf(source, metadata)
+        elif kind in (".html", ".htm"):
+            page = html_text(_whole_text(source))
+            headings = tuple(page.headings)
+            yield Document(source.name, page.text, page.title, headings, metadata)
+        else:
+            for offset, text in _text_parts(source.path):
+                headings = markdown_headings(text) if kind == ".md" else ()
+                yield Document(source.name, text, "", headings, metadata, offset)
+    except DependencyError:
+        raise
+    except (BertkitError, OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        if isinstance(error, UnicodeDecodeError):
+            why = "not UTF-8 text"
+        skipped.append(SkippedFile(source.name, why or type(error).__name__))
+
+
+def markdown_headings(text: str) -> tuple[tuple[int, int, str], ...]:
+    """The headings of Markdown: (first character, level, heading); lines in blocks of code are none.
+
+    >>> markdown_headings("# One\\n\\n~~~\\n# no\\n~~~\\n## Two ##\\n")
+    ((0, 1, 'One'), (20, 2, 'Two'))
+    """
+    code = [match.span() for match in _FENCE.finditer(text)]
+    return tuple(
+        (match.start(), len(match[1]), match[2])
+        for match in _MARKDOWN_HEADING.finditer(text)
+        if not any(start <= match.start() < end for start, end in code)
+    )
+
+
+def _text_parts(path: Path) -> Iterator[tuple[int, str]]:
+    """The text of a file in parts of about a megabyte that end with a line, and the first character of each."""
+    offset = 0
+    with open(path, "rb") as file:
+        data = file.read(_PART_BYTES)
+        if b"\0" in data[:8192]:
+            raise DataError("binary, not text")
+        data = data.removeprefix(b"\xef\xbb\xbf")
+        while data:
+            more = file.read(_PART_BYTES)
+            end = _part_end(data) if more else len(data)
+            text = data[:end].decode("utf-8")
+            yield offset, text
+            offset += len(text)
+            data = data[end:] + more
+
+
+def _part_end(data: bytes) -> int:
+    """Where a part ends: after an empty line in its second half, else after a line, a word or a character."""
+    if (end := data.rfind(b"\n\n")) > len(data) // 2:
+        return end + 2
+    return data.rfind(b"\n") + 1 or data.rfind(b" ") + 1 or _character_end(data)
+
+
+def _character_end(data: bytes) -> int:
+    end = len(data)
+    while end > 1 and data[end - 1] & 0xC0 == 0x80:
+        end -= 1
+    return end - 1 if data[end - 1] >= 0xC0 else len(data)
+
+
+def _whole_text(source: SourceFile) -> str:
+    if source.size > _LARGEST_WHOLE:
+        raise DataError(f"{source.size:,} bytes, html is read up to {_LARGEST_WHOLE:,}")
+    data = source.path.read_bytes()
+    if b"\0" in data[:8192]:
+        raise DataError("binary, not text")
+    return data.decode("utf-8-sig")
+
+
+def _pdf(source: SourceFile, metadata: dict[str, Scalar]) -> Iterator[Document]:
+    try:
+        import pypdf
+    except ImportError:
+        raise DataError("pdf needs pypdf: pip install 'bertkit[pdf]'") from None
+    try:
+        reader = pypdf.PdfReader(source.path)
+        title = str(reader.metadata.title or "") if reader.metadata else ""
+        offset = 0
+        for number, page in enumerate(reader.pages, start=1):
+            text = page.extract_text() + "\n\n"
+            yield Document(source.name, text, title, (), metadata | {"page": number}, offset)
+            offset += len(text)
+    except BertkitError:
+        raise
+    except Exception as error:  # pypdf raises whatever a damaged file leads it to
+        raise DataError(f"cannot be read as pdf: {error}") from None

@@ -1,0 +1,82 @@
+"""The encoder of a store: queries and documents to vectors, each with its prompt."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from bertkit.checkpoint.content_hash import content_hash
+from bertkit.inference import EmbedReport
+from bertkit.locate import locate
+from bertkit.model import Model, load
+from bertkit.search.prompts import prompts_of
+from bertkit.search.store import Identity
+
+
+class Encoder(NamedTuple):
+    """A model, and how it embeds for a store."""
+
+    model: Model
+    identity: Identity
+
+    @classmethod
+    def of(
+        cls,
+        name: str | Path,
+        *,
+        precision: str = "float32",
+        device: str = "auto",
+        query_prompt: str | None = None,
+        document_prompt: str | None = None,
+        no_prompt: bool = False,
+    ) -> "Encoder":
+        """Open a model for a new store.
+
+        Raises:
+            CheckpointError: no such model.
+            UsageError: prompts that are contradictory, or missing for a model of a known family.
+        """
+        model = load(name, precision=precision, device=device)
+        settings = model.sentence_settings
+        prompts = prompts_of(str(name), settings, query_prompt, document_prompt, no_prompt=no_prompt)
+        identity = Identity(
+            content_hash(locate(name)),
+            model.config.hidden_size,
+            "cosine",
+            prompts.query,
+            prompts.document,
+            settings.pooling,
+            model.precision,
+            str(name),
+        )
+        return cls(model, identity)
+
+    @classmethod
+    def of_identity(cls, identity: Identity, device: str = "auto") -> "Encoder":
+        """Open the model that a store was made with.
+
+        Raises:
+            CheckpointError: no such model.
+            UsageError: the model of that name is another one now.
+        """
+        encoder = cls.of(
+            identity.model_name,
+            precision=identity.precision,
+            device=device,
+            query_prompt=identity.query_prompt,
+            document_prompt=identity.document_prompt,
+        )
+        identity.check(encoder.identity)
+        return encoder
+
+    def embed_query(self, texts: list[str]) -> np.ndarray:
+        """(num_texts, dimensions) float32 of length 1, with the prompt of queries."""
+        return self._embed(texts, self.identity.query_prompt)
+
+    def embed_document(self, texts: list[str], report: EmbedReport | None = None) -> np.ndarray:
+        """(num_texts, dimensions) float32 of length 1, with the prompt of documents."""
+        return self._embed(texts, self.identity.document_prompt, report)
+
+    def _embed(self, texts: list[str], prompt: str, report: EmbedReport | None = None) -> np.ndarray:
+        # Texts that are too long are cut, and counted.
+        return self.model.embed(texts, normalize=True, prompt=prompt, report=report or EmbedReport(), progress=False)

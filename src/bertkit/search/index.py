@@ -1,0 +1,277 @@
+"""An index of documents: files in, passages out that answer a query in words, in meaning or in both."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, NamedTuple, Self
+
+import numpy as np
+
+from bertkit.errors import StoreError, UsageError
+from bertkit.model import Model
+from bertkit.search.documents import Document
+from bertkit.search.embedded.database import NAME
+from bertkit.search.embedded.snapshot import Snapshot
+from bertkit.search.embedded.store import EmbeddedStore
+from bertkit.search.encoder import Encoder
+from bertkit.search.filters import Filter, Scalar
+from bertkit.search.fusion import fuse
+from bertkit.search.passages import PassageOptions
+from bertkit.search.snippets import Snippet, snippet_of
+from bertkit.search.store import Record
+from bertkit.search.updating import IndexReport, Tables, add_documents, update
+from bertkit.tasks import Question
+
+Mode = Literal["hybrid", "dense", "lexical"]
+_DEPTH = 100
+"""Of each list that is fused."""
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """A passage that a search returned."""
+
+    rank: int  # from 1
+    score: float  # fused, or the cosine, or BM25
+    id: str
+    document_id: str
+    text: str  # of the passage: characters ``start`` to ``end`` of the document
+    start: int
+    end: int
+    context: str  # the title and headings above it
+    snippet: Snippet  # its sentences that share the most with the query
+    metadata: Mapping[str, Scalar] = field(default_factory=dict)
+
+
+class FoundAnswer(NamedTuple):
+    """A span of a document that answers a question."""
+
+    text: str
+    start: int  # characters of the document
+    end: int
+    document_id: str
+    probability: float  # among the spans of its passage
+    result: Result  # the passage
+
+
+class Index:
+    """Documents that can be searched, in a folder.
+
+    Args:
+        store: where passages are kept.
+        tables: the text index that the store was opened with.
+        encoder: for queries and documents; None: the model of the store, opened when first needed.
+        device: of that model.
+    """
+
+    def __init__(
+        self, store: EmbeddedStore, tables: Tables, encoder: Encoder | None = None, device: str = "auto"
+    ) -> None:
+        self.store, self._tables, self._encoder, self._device = store, tables, encoder, device
+
+    @classmethod
+    def open(
+        cls,
+        folder: str | Path,
+        model: str | Path | None = None,
+        *,
+        precision: str = "float32",
+        device: str = "auto",
+        query_prompt: str | None = None,
+        document_prompt: str | None = None,
+        no_prompt: bool = False,
+    ) -> Self:
+        """Open the index in a folder, or with ``model`` make one there.
+
+        Args:
+            folder: of the index.
+            model: a folder, a hub name, or the import name of a model package. An index keeps to its model: another
+                one is refused.
+            precision: of the encoder: "float32", "bfloat16", "int8" or "auto".
+            query_prompt: put before queries; None: as the model stores it.
+            document_prompt: put before passages; None: as the model stores it.
+            no_prompt: use no prompts, whatever the model stores.
+
+        Raises:
+            StoreError: there is no index in the folder, and no model is given.
+            UsageError: another model or other prompts than those of the index, or a model of a family that uses
+                prompts and stores none.
+        """
+        folder = Path(folder)
+        tables = Tables(folder)
+        encoder = None
+        if model is not None:
+            encoder = Encoder.of(
+                model,
+                precision=precision,
+                device=device,
+                query_prompt=query_prompt,
+                document_prompt=document_prompt,
+                no_prompt=no_prompt,
+            )
+        if not (folder / NAME).is_file():
+            if encoder is None:
+                raise StoreError(f"{folder} holds no index: make one with bertkit index, or Index.open(folder, model)")
+            return cls(EmbeddedStore.create(folder, encoder.identity, tables), tables, encoder, device)
+        store = EmbeddedStore.open(folder, tables)
+        try:
+            if encoder is not None:
+                store.identity.check(encoder.identity)
+        except BaseException:
+            store.close()
+            raise
+        return cls(store, tables, encoder, device)
+
+    @property
+    def encoder(self) -> Encoder:
+        """The model of the index with its prompts: `embed_query`, `embed_document`."""
+        if self._encoder is None:
+            self._encoder = Encoder.of_identity(self.store.identity, self._device)
+        return self._encoder
+
+    def add(
+        self,
+        sources: str | Path | Document | Iterable[str | Path | Document],
+        *,
+        passages: PassageOptions | None = None,
+        column: str | None = None,
+        dry_run: bool = False,
+        progress: bool | None = None,
+    ) -> IndexReport:
+        """Add files, folders or `Document` objects, or bring the index up to date with them.
+
+        Only what changed is embedded; files that are no longer in a folder leave the index, and renamed ones are
+        recognized by their content. Each thousand passages are a commit: what an interrupted call finished is kept.
+
+        Args:
+            sources: paths of txt, md, html, jsonl, csv, tsv, parquet and pdf files or of folders; or documents, each
+                of which takes the place of the one with its id.
+            passages: how documents are cut; None: as `PassageOptions` has it.
+            column: which key or column holds the text of rows; None: "text", or the only one.
+            dry_run: report what would change, and change nothing. Not for documents.
+            progress: show a bar after two seconds; None: on a terminal.
+
+        Raises:
+            DataError: no such file or folder.
+            StoreError: another process writes to the index, or the disk is full.
+        """
+        given = [sources] if isinstance(sources, str | Path | Document) else list(sources)
+        documents = [one for one in given if isinstance(one, Document)]
+        paths = [one for one in given if not isinstance(one, Document)]
+        if dry_run and documents:
+            raise UsageError("dry_run compares files with the index: give paths, not documents")
+        options = passages or PassageOptions()
+        report = IndexReport()
+        if paths:
+            update(
+                self.store, self.encoder, paths, options, column, report, dry_run=dry_run, progress=progress
+            )  # fmt: skip
+        if documents:
+            add_documents(self.store, self.encoder, documents, options, report)
+        if not dry_run:
+            with self.store.snapshot() as snapshot:
+                self._tables.write_postings(snapshot)
+        return report
+
+    def search(
+        self,
+        query: str,
+        k: int = 10,
+        *,
+        mode: Mode = "hybrid",
+        where: Filter | None = None,
+        reranker: Model | None = None,
+    ) -> list[Result]:
+        """The ``k`` passages that fit a query best.
+
+        Args:
+            mode: "dense" compares meaning, by the cosine of vectors, exactly; "lexical" compares words, by BM25;
+                "hybrid" joins both rankings by reciprocal rank fusion.
+            where: only passages whose metadata it matches.
+            reranker: a cross-encoder that orders the first hundred again.
+
+        Raises:
+            UsageError: an empty query, ``k`` below 1, or an unknown mode.
+        """
+        if mode not in ("hybrid", "dense", "lexical"):
+            raise UsageError(f"mode={mode!r}: expected 'hybrid', 'dense' or 'lexical'")
+        if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+            raise UsageError(f"k={k!r}: expected an int of at least 1")
+        if not query.strip():
+            raise UsageError("the query is empty: give a few words, or a question")
+        vector = None if mode == "lexical" else self.encoder.embed_query([query])
+        depth = max(k, _DEPTH)
+        with self.store.snapshot() as snapshot:
+            rankings = []
+            if vector is not None:
+                ((numbers, scores),) = snapshot.search(vector, self.encoder.identity, depth, where)
+                rankings.append((numbers, scores))
+            if mode != "dense":
+                rankings.append(self._tables.search(snapshot, query, depth, where))
+            numbers, scores = rankings[0] if mode != "hybrid" else fuse([numbers for numbers, _ in rankings])
+            if reranker is not None:
+                records = snapshot.records(numbers[:_DEPTH])
+                scores = reranker.score_pairs(query, [record.text for record in records])
+                order = np.argsort(-scores, kind="stable")
+                numbers, scores = numbers[:_DEPTH][order], scores[order]
+            return self._results(snapshot, query, numbers[:k], scores[:k])
+
+    def answer(self, question: str, answerer: Model, k: int = 5, *, where: Filter | None = None) -> list[FoundAnswer]:
+        """Extractive answers: the spans of the ``k`` best passages that answer a question, the most probable first.
+
+        Args:
+            answerer: a model of question answering. One that may say "no answer" leaves passages without any out.
+
+        Raises:
+            MissingHeadError: the model answers no questions.
+        """
+        results = self.search(question, k, where=where)
+        if not results:
+            return []
+        predictions = answerer.predict([Question(question, result.text) for result in results])
+        answers = [
+            FoundAnswer(
+                found.text,
+                result.start + found.start,
+                result.start + found.end,
+                result.document_id,
+                found.probability,
+                result,
+            )
+            for result, prediction in zip(results, predictions, strict=True)
+            if (found := prediction.answer) is not None
+        ]
+        return sorted(answers, key=lambda one: -one.probability)
+
+    def __len__(self) -> int:
+        """Number of passages."""
+        return self.store.count()
+
+    def close(self) -> None:
+        """Release files; another process may write then."""
+        self.store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _results(
+        self, snapshot: Snapshot, query: str, numbers: Sequence[int] | np.ndarray, scores: np.ndarray
+    ) -> list[Result]:
+        weights = self._tables.weights(snapshot, query)
+        return [
+            _result(rank, float(score), record, weights)
+            for rank, (score, record) in enumerate(zip(scores, snapshot.records(numbers), strict=True), start=1)
+        ]
+
+
+def _result(rank: int, score: float, record: Record, weights: dict[str, float]) -> Result:
+    text = record.text[len(record.text) - (record.end - record.start) :]  # without the context
+    metadata = dict(record.metadata)
+    context = str(metadata.pop("context", ""))
+    snippet = snippet_of(text, record.start, weights)
+    return Result(
+        rank, score, record.id, record.document_id, text, record.start, record.end, context, snippet, metadata
+    )

@@ -1,0 +1,74 @@
+"""Prompts of queries and documents: those a model stores, and those of known families that store none."""
+
+import re
+from typing import NamedTuple
+
+from bertkit.checkpoint import SentenceSettings
+from bertkit.errors import UsageError
+
+
+class Prompts(NamedTuple):
+    """Texts put before queries and before documents."""
+
+    query: str
+    document: str
+
+
+_RETRIEVAL = "Represent this sentence for searching relevant passages: "
+# As the model cards of the publishers have them.
+_FAMILIES = {
+    r"(^|[-_/])(multilingual-)?e5[-_]": ("e5", Prompts("query: ", "passage: ")),
+    r"(^|[-_/])bge[-_].*en": ("bge", Prompts(_RETRIEVAL, "")),
+    r"(^|[-_/])gte[-_]": ("gte", Prompts("", "")),
+    r"arctic[-_]embed": ("arctic-embed", Prompts(_RETRIEVAL, "")),
+    r"nomic[-_]embed": ("nomic-embed", Prompts("search_query: ", "search_document: ")),
+}
+
+
+def prompts_of(
+    name: str,
+    settings: SentenceSettings,
+    query_prompt: str | None = None,
+    document_prompt: str | None = None,
+    *,
+    no_prompt: bool = False,
+) -> Prompts:
+    """The prompts of a model: as asked, else as it stores them, else none.
+
+    Args:
+        name: of the model, by which families are known.
+        no_prompt: use none, whatever is stored.
+
+    Raises:
+        UsageError: a prompt and ``no_prompt``, or nothing is asked for or stored though the publisher uses prompts.
+    """
+    asked = query_prompt is not None or document_prompt is not None
+    if asked and no_prompt:
+        raise UsageError("--query-prompt and --document-prompt do not go with --no-prompt: leave one of them out")
+    if no_prompt:
+        return Prompts("", "")
+    stored = settings.prompts
+    document_name = next((one for one in ("document", "passage", "corpus") if one in stored), "")
+    default = stored.get(settings.default_prompt_name or "", "")
+    found = Prompts(stored.get("query", default), stored.get(document_name, default))
+    if asked:
+        return Prompts(
+            found.query if query_prompt is None else query_prompt,
+            found.document if document_prompt is None else document_prompt,
+        )
+    if not stored:
+        for pattern, (family, prompts) in _FAMILIES.items():
+            if re.search(pattern, name, re.IGNORECASE):
+                raise UsageError(_question(name, family, prompts))
+    return found
+
+
+def _question(name: str, family: str, prompts: Prompts) -> str:
+    if prompts == Prompts("", ""):
+        return f"{name} stores no prompts, and the publisher of {family} uses none: confirm with --no-prompt"
+    document = f" and --document-prompt {prompts.document!r}" if prompts.document else ""
+    return (
+        f"{name} stores no prompts, but the publisher of {family} puts {prompts.query!r} before queries"
+        f"{f' and {prompts.document!r} before documents' if prompts.document else ''}: pass --query-prompt "
+        f"{prompts.query!r}{document}, or --no-prompt to search without"
+    )

@@ -1,0 +1,43 @@
+"""Snippets: the sentences of a passage that share the most with a query, at their offsets in the document."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from bertkit.search.passages import sentence_spans
+from bertkit.search.words import words
+
+_LENGTH = 240
+
+
+class Snippet(NamedTuple):
+    """A part of a document."""
+
+    text: str
+    start: int  # characters of the document
+    end: int
+
+
+def snippet_of(text: str, start: int, weights: Mapping[str, float]) -> Snippet:
+    """The consecutive sentences of at most 240 characters whose words weigh most; of equals the first.
+
+    Args:
+        text: of the passage.
+        start: its first character in the document.
+        weights: of the words of the query.
+    """
+    spans = sentence_spans(text) or [(0, len(text))]
+    shared = [set(words(text[first:last])) & weights.keys() for first, last in spans]
+    best, best_weight = spans[0], 0.0
+    for index, (first, last) in enumerate(spans):
+        if not shared[index]:
+            continue
+        seen: set[str] = set()
+        for further in range(index, len(spans)):
+            if further > index and spans[further][1] - first > _LENGTH:
+                break
+            seen |= shared[further]
+            last = spans[further][1]
+            weight = sum(weights[word] for word in seen)
+            if weight > best_weight + 1e-12:
+                best, best_weight = (first, last), weight
+    return Snippet(text[slice(*best)], start + best[0], start + best[1])

@@ -1,0 +1,311 @@
+"""Incremental indexing: which files are new, changed, renamed or gone, and only what changed is embedded."""
+
+import hashlib
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+from bertkit.inference import EmbedReport
+from bertkit.search.documents import Document, SkippedFile, SourceFile, content_of, find_sources, read_documents
+from bertkit.search.embedded.store import EmbeddedStore
+from bertkit.search.encoder import Encoder
+from bertkit.search.filters import InDocument
+from bertkit.search.lexical import LexicalIndex
+from bertkit.search.passages import PassageOptions, cut_passages
+from bertkit.search.store import Record
+
+_PASSAGES_AT_ONCE = 1024
+"""Embedded together, and written in one commit: what an interruption loses at most."""
+_SOURCES_AT_ONCE = 1024
+
+
+class Tables(LexicalIndex):
+    """The lexical index, and the files that a store was made from."""
+
+    def create(self, connection: sqlite3.Connection) -> None:
+        """As `TextIndex.create`."""
+        super().create(connection)
+        connection.execute(
+            "CREATE TABLE IF NOT EXISTS source (name TEXT PRIMARY KEY, size INTEGER NOT NULL, "
+            "modified INTEGER NOT NULL, content TEXT NOT NULL, options TEXT NOT NULL)"
+        )
+
+
+@dataclass
+class IndexReport:
+    """What indexing did, or would do."""
+
+    new: list[str] = field(default_factory=list)  # files
+    changed: list[str] = field(default_factory=list)
+    renamed: list[tuple[str, str]] = field(default_factory=list)  # from, to
+    removed: list[str] = field(default_factory=list)
+    num_unchanged: int = 0
+    skipped: list[SkippedFile] = field(default_factory=list)  # files, and rows of files, that were not read
+    num_passages: int = 0  # of new, changed and renamed files, and of documents
+    num_embedded: int = 0  # of them, those embedded now
+    num_cut: int = 0  # passages that are longer than the model reads
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A file as the store knows it."""
+
+    size: int
+    modified: int
+    content: str
+    options: str
+
+
+@dataclass
+class _Job:
+    """A file to be read."""
+
+    source: SourceFile
+    content: str
+    was: str  # the name under which the store has its passages; "" if it has none
+
+
+def plan(
+    store: EmbeddedStore, paths: Iterable[str | Path], options: str, report: IndexReport
+) -> tuple[list[_Job], list[SourceFile]]:
+    """Compare files with the store, and fill the report.
+
+    Returns:
+        The files to read, and those whose time changed and whose content did not.
+    """
+    paths = list(paths)
+    sources = find_sources(paths, report.skipped)
+    known, begun = _known(store)
+    present = {source.name for source in sources}
+    folders = [Path(path).as_posix().rstrip("/") + "/" for path in paths if Path(path).is_dir()]
+    everywhere = {"./"} & set(folders)
+    gone = {
+        name: one
+        for name, one in known.items()
+        if name not in present and (any(name.startswith(folder) for folder in folders) or bool(everywhere))
+    }
+    by_content = {one.content: name for name, one in sorted(gone.items())}
+    jobs, touched = [], []
+    for source in sources:
+        before = known.get(source.name)
+        same_options = before is not None and before.options == options
+        if before and same_options and (before.size, before.modified) == (source.size, source.modified):
+            report.num_unchanged += 1
+            continue
+        try:
+            content = content_of(source.path)
+        except OSError as error:
+            report.skipped.append(SkippedFile(source.name, error.strerror or str(error)))
+            continue
+        if before and same_options and before.content == content:
+            report.num_unchanged += 1
+            touched.append(source)
+        elif before or source.name in begun:
+            (report.changed if before else report.new).append(source.name)
+            jobs.append(_Job(source, content, source.name))
+        elif (old := by_content.pop(content, None)) is not None:
+            report.renamed.append((old, source.name))
+            del gone[old]
+            jobs.append(_Job(source, content, old))
+        else:
+            report.new.append(source.name)
+            jobs.append(_Job(source, content, ""))
+    report.removed += gone
+    return jobs, touched
+
+
+def update(
+    store: EmbeddedStore,
+    encoder: Encoder,
+    paths: Iterable[str | Path],
+    options: PassageOptions,
+    column: str | None,
+    report: IndexReport,
+    *,
+    dry_run: bool,
+    progress: bool | None,
+) -> None:
+    """Bring the store up to date with files. What is finished when it is interrupted is kept, and not done again."""
+    signature = f"{options.length} {options.overlap} {column or ''}"
+    jobs, touched = plan(store, paths, signature, report)
+    if dry_run:
+        return
+    with store.transaction() as connection:
+        for source in touched:
+            connection.execute(
+                "UPDATE source SET size = ?, modified = ? WHERE name = ?", (source.size, source.modified, source.name)
+            )
+        for name in report.removed:
+            _forget(store, connection, name)
+    writer = _Writer(store, encoder, options, report)
+    total = sum(job.source.size for job in jobs)
+    hidden = None if progress is None else not progress
+    with tqdm(total=total, desc="indexing", unit="B", unit_scale=True, delay=2, disable=hidden, leave=False) as bar:
+        for job in jobs:
+            before = bar.n
+            seen: set[str] = set()
+            read, num_skipped, is_read = 0, len(report.skipped), False  # characters, at most the bytes
+            for document in read_documents(job.source, column, report.skipped):
+                writer.add(job.source.name, document, job.was, seen if job.was else None)
+                is_read = True
+                read = min(read + len(document.text), job.source.size)
+                bar.update(before + read - bar.n)
+            is_whole = is_read or len(report.skipped) == num_skipped
+            if not is_whole and job.source.name in report.new:
+                report.new.remove(job.source.name)
+            writer.finish(_finisher(store, job, seen, signature if is_whole else None))
+            bar.update(before + job.source.size - bar.n)
+        writer.flush()
+
+
+def add_documents(
+    store: EmbeddedStore,
+    encoder: Encoder,
+    documents: Iterable[Document],
+    options: PassageOptions,
+    report: IndexReport,
+) -> None:
+    """Add documents, each in the place of the one with its id. Passages that the store has are not embedded again."""
+    writer = _Writer(store, encoder, options, report)
+    iterator = iter(documents)
+    while batch := list(islice(iterator, _PASSAGES_AT_ONCE)):
+        ids = tuple(document.id for document in batch)
+        with store.snapshot() as snapshot:
+            old = [record.id for record in snapshot.records(snapshot.numbers(InDocument(ids)))]
+        seen: set[str] = set()
+        for document in batch:
+            writer.add(document.id, document, document.id, seen)
+        writer.finish(lambda connection, old=old, seen=seen: _delete(store, [one for one in old if one not in seen]))
+    writer.flush()
+
+
+class _Writer:
+    """Collects passages; embeds and commits them in batches, with what follows them."""
+
+    def __init__(self, store: EmbeddedStore, encoder: Encoder, options: PassageOptions, report: IndexReport) -> None:
+        self._store, self._encoder, self._options, self._report = store, encoder, options, report
+        self._pending: list[tuple[Record, str]] = []  # without vector, and the id that the store may have it under
+        self._finishers: list[Callable[[sqlite3.Connection], None]] = []
+        self._of, self._counts = "", Counter[bytes]()
+
+    def add(self, of: str, document: Document, was: str, seen: set[str] | None) -> None:
+        """Add the passages of a document, or of a part of one.
+
+        Args:
+            of: what its passages are named by; the same for all parts of a document, which follow each other.
+            was: the name in the ids that the store may have the same passages under.
+            seen: is given the ids.
+        """
+        if of != self._of:
+            self._of, self._counts = of, Counter()
+        for passage in cut_passages(document, self._options):
+            text = passage.context + passage.text
+            digest = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=12).digest()
+            self._counts[digest] += 1
+            suffix = f"#{digest.hex()}" + (f".{self._counts[digest]}" if self._counts[digest] > 1 else "")
+            metadata = {key: value for key, value in document.metadata.items() if value is not None}
+            if passage.context:
+                metadata["context"] = passage.context.removesuffix(": ")
+            record = Record(of + suffix, text, _NO_VECTOR, document.id, passage.start, passage.end, metadata)
+            self._pending.append((record, was + suffix))
+            if seen is not None:
+                seen.add(record.id)
+            self._report.num_passages += 1
+            if len(self._pending) >= _PASSAGES_AT_ONCE:
+                self.flush()
+
+    def finish(self, finisher: Callable[[sqlite3.Connection], None]) -> None:
+        """Call a function in the commit that completes what was added so far."""
+        self._finishers.append(finisher)
+        if len(self._finishers) >= _SOURCES_AT_ONCE:
+            self.flush()
+
+    def flush(self) -> None:
+        """Embed what the store lacks, and commit."""
+        pending, finishers = self._pending, self._finishers
+        self._pending, self._finishers = [], []
+        if not pending and not finishers:
+            return
+        same = {record.id: record for record in self._store.get([old for _, old in pending])}
+        reused = {new.id: same[old] for new, old in pending if old in same and same[old].text == new.text}
+        texts = [record.text for record, _ in pending if record.id not in reused]
+        counts = EmbedReport()
+        vectors = iter(self._encoder.embed_document(texts, counts) if texts else ())
+        self._report.num_embedded += len(texts)
+        self._report.num_cut += counts.num_texts_cut
+        changed = []
+        for record, _ in pending:
+            old = reused.get(record.id)
+            vector = next(vectors) if old is None else old.vector
+            if old is None or not _is_same(old, record):
+                changed.append(
+                    Record(
+                        record.id, record.text, np.asarray(vector), record.document_id, record.start, record.end,
+                        record.metadata,
+                    )
+                )  # fmt: skip
+        with self._store.transaction() as connection:
+            if changed:
+                self._store.upsert(changed)
+            for finisher in finishers:
+                finisher(connection)
+
+
+_NO_VECTOR = np.empty(0, np.float32)
+
+
+def _is_same(one: Record, other: Record) -> bool:
+    return (one.id, one.document_id, one.start, one.end, dict(one.metadata)) == (
+        other.id, other.document_id, other.start, other.end, dict(other.metadata),
+    )  # fmt: skip
+
+
+def _known(store: EmbeddedStore) -> tuple[dict[str, _Known], set[str]]:
+    """The files that the store has whole, and those that it has passages of without having them whole."""
+    with store.snapshot() as snapshot:
+        rows = snapshot.connection.execute("SELECT name, size, modified, content, options FROM source")
+        known = {name: _Known(*values) for name, *values in rows}
+        rows = snapshot.connection.execute("SELECT DISTINCT value FROM value WHERE key = 'source' AND kind = 'text'")
+        return known, {name for (name,) in rows} - known.keys()
+
+
+def _finisher(
+    store: EmbeddedStore, job: _Job, seen: set[str], options: str | None
+) -> Callable[[sqlite3.Connection], None]:
+    """What completes a file: its other passages leave, and it is known with these options; None: it was not read."""
+
+    def finish(connection: sqlite3.Connection) -> None:
+        if job.was:
+            _delete(store, [id for id in _ids(connection, job.was) if id not in seen])
+            connection.execute("DELETE FROM source WHERE name = ?", (job.was,))
+        if options is None:
+            return
+        row = (job.source.name, job.source.size, job.source.modified, job.content, options)
+        connection.execute("REPLACE INTO source (name, size, modified, content, options) VALUES (?, ?, ?, ?, ?)", row)
+
+    return finish
+
+
+def _forget(store: EmbeddedStore, connection: sqlite3.Connection, name: str) -> None:
+    _delete(store, list(_ids(connection, name)))
+    connection.execute("DELETE FROM source WHERE name = ?", (name,))
+
+
+def _ids(connection: sqlite3.Connection, source: str) -> Iterator[str]:
+    rows = connection.execute(
+        "SELECT id FROM record WHERE number IN "
+        "(SELECT number FROM value WHERE key = 'source' AND kind = 'text' AND value = ?)",
+        (source,),
+    )
+    return (id for (id,) in rows.fetchall())
+
+
+def _delete(store: EmbeddedStore, ids: Sequence[str]) -> None:
+    if ids:
+        store.delete(ids)

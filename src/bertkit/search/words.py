@@ -1,0 +1,35 @@
+"""Words of a text for lexical search: lowercase stems without stop words, and where they stand."""
+
+import re
+from functools import lru_cache
+
+import snowballstemmer
+
+# Each Chinese or Japanese character is a word; other words are letters, digits and underscores in a row.
+_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]+")
+STOP_WORDS = frozenset(  # of Lucene's EnglishAnalyzer
+    "a an and are as at be but by for if in into is it no not of on or such that the their then there these they this "
+    "to was will with".split()
+)
+_english = snowballstemmer.stemmer("english")
+
+
+def words(text: str) -> list[str]:
+    """The stems of a text in order, by the English Snowball stemmer.
+
+    >>> words("The engines of Searching")
+    ['engin', 'search']
+    """
+    return [word for match in _WORD.finditer(text) if (word := stem(match.group()))]
+
+
+def words_with_offsets(text: str) -> list[tuple[str, int]]:
+    """As `words`, each with the index of its first character."""
+    return [(word, match.start()) for match in _WORD.finditer(text) if (word := stem(match.group()))]
+
+
+@lru_cache(1 << 18)
+def stem(word: str) -> str:
+    """The stem of a word in lowercase; "" for a stop word."""
+    word = word.lower()
+    return "" if word in STOP_WORDS else _english.stemWord(word)

@@ -1,0 +1,252 @@
+"""Index: what is embedded when files change, search in three modes, prompts, answers, commands, and what is refused."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from random_models import our_model
+
+import bertkit
+from bertkit.checkpoint import SentenceSettings
+from bertkit.checkpoint.trained_task import TrainedTask
+from bertkit.cli import run
+from bertkit.errors import StoreError, UsageError
+from bertkit.search import InDocument
+from bertkit.search.encoder import Encoder
+from bertkit.search.index import Index
+from bertkit.search.passages import PassageOptions
+from bertkit.search.prompts import Prompts, prompts_of
+from bertkit.tasks import QuestionAnswering
+from bertkit.tokenizer.layout import Layout
+
+SHORT = PassageOptions(60, 0)
+
+
+@pytest.fixture
+def docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    folder = Path("docs")
+    folder.mkdir()
+    (folder / "cats.txt").write_text("The cat sat on the mat. It was a warm day.\n\nA zebra came by later.\n")
+    (folder / "fish.md").write_text("# Fish\n\nFish swim in the sea. They are quiet.\n")
+    (folder / "rows.jsonl").write_text('{"text": "Rain fell."}\n{"text": "Snow fell."}\n')
+    return folder
+
+
+@pytest.fixture
+def embedded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The texts that are embedded as documents, from now on."""
+    texts: list[str] = []
+    original = Encoder.embed_document
+
+    def recorded(self: Encoder, given: list[str], report=None) -> np.ndarray:
+        texts.extend(given)
+        return original(self, given, report)
+
+    monkeypatch.setattr(Encoder, "embed_document", recorded)
+    return texts
+
+
+def passages(index: Index) -> set[tuple[str, int, int, str]]:
+    return {(one.document_id, one.start, one.end, one.text) for one in index.store.records()}
+
+
+def test_only_what_changed_is_embedded(docs: Path, encoder: Path, embedded: list[str], tmp_path: Path) -> None:
+    with Index.open("store", encoder) as index:
+        report = index.add(docs, passages=SHORT)
+        assert report.new == ["docs/cats.txt", "docs/fish.md", "docs/rows.jsonl"]
+        assert report.num_embedded == len(embedded) == len(index) == 5
+        embedded.clear()
+        assert index.add(docs, passages=SHORT).num_unchanged == 3 and not embedded
+
+        (docs / "cats.txt").write_text("A new start. " + (docs / "cats.txt").read_text())
+        (docs / "fish.md").rename(docs / "sea.md")
+        (docs / "rows.jsonl").unlink()
+        (docs / "new.txt").write_text("Bread is baked at night.")
+        before = passages(index)
+        planned = index.add(docs, passages=SHORT, dry_run=True)
+        assert passages(index) == before and not embedded
+        report = index.add(docs, passages=SHORT)
+        for one in (planned, report):
+            assert (one.new, one.changed, one.removed) == (["docs/new.txt"], ["docs/cats.txt"], ["docs/rows.jsonl"])
+            assert one.renamed == [("docs/fish.md", "docs/sea.md")]
+        assert "Fish swim" not in " ".join(embedded) and "A zebra came by later." not in embedded
+        embedded.clear()
+        (docs / "new.txt").touch()
+        assert index.add(docs, passages=SHORT).num_unchanged == 3 and not embedded
+        assert index.add(docs, passages=PassageOptions(61, 0)).changed and not embedded
+        updated = passages(index)
+        for document, start, end, text in updated:
+            assert text.endswith(Path(document).read_text()[start:end])
+    with Index.open("fresh", encoder) as fresh:
+        fresh.add(docs, passages=SHORT)
+        assert passages(fresh) == updated
+
+
+def test_an_interrupted_run_resumes(
+    docs: Path, encoder: Path, embedded: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bertkit.search.updating._PASSAGES_AT_ONCE", 2)
+    original, calls = Encoder.embed_document, []
+
+    def interrupted(self: Encoder, given: list[str], report=None) -> np.ndarray:
+        calls.append(given)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return original(self, given, report)
+
+    with Index.open("store", encoder) as index:
+        with monkeypatch.context() as patch:
+            patch.setattr(Encoder, "embed_document", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                index.add(docs, passages=SHORT)
+        assert len(index) == 2 and len(embedded) == 2
+        done = set(embedded)
+        index.add(docs, passages=SHORT)
+        assert len(index) == 5 and len(embedded) == 5 and len(set(embedded)) == 5 and done < set(embedded)
+
+
+def test_unreadable_files_are_tried_again_and_lose_their_passages(docs: Path, encoder: Path) -> None:
+    with Index.open("store", encoder) as index:
+        (docs / "bad.txt").write_bytes(b"\0")
+        index.add(docs, passages=SHORT)
+        (docs / "cats.txt").write_bytes(b"\0")
+        report = index.add(docs, passages=SHORT)
+        assert sorted(one.path for one in report.skipped) == ["docs/bad.txt", "docs/cats.txt"]
+        assert report.new == [] and len(index) == 3
+        (docs / "bad.txt").write_text("Good now.")
+        assert index.add(docs, passages=SHORT).new == ["docs/bad.txt"] and len(index) == 4
+
+
+def test_documents_replace_those_of_their_id(encoder: Path, embedded: list[str], tmp_path: Path) -> None:
+    def document(id: str, text: str) -> bertkit.Document:
+        return bertkit.Document(id, text, "T", metadata={"kind": id[0]})
+
+    with Index.open(tmp_path / "store", encoder) as index:
+        index.add([document("a", "One is here. Two is here."), document("b", "Three.")], passages=PassageOptions(14, 0))
+        assert embedded == ["T: One is here.", "T: Two is here.", "T: Three."]
+        embedded.clear()
+        index.add(document("a", "Two is here. Four is here."), passages=PassageOptions(14, 0))
+        assert embedded == ["T: Four is here."]
+        assert passages(index) == {
+            ("a", 0, 12, "T: Two is here."), ("a", 13, 26, "T: Four is here."), ("b", 0, 6, "T: Three."),
+        }  # fmt: skip
+
+
+def test_modes_filters_and_offsets(docs: Path, encoder: Path) -> None:
+    with Index.open("store", encoder) as index:
+        index.add(docs, passages=SHORT)
+        lexical = index.search("zebras", mode="lexical")
+        assert [one.text for one in lexical] == ["A zebra came by later."]
+        assert len(index.search("zebras", mode="dense")) == 5
+        hybrid = index.search("zebras")
+        assert hybrid[0].text == "A zebra came by later." and len(hybrid) == 5
+        assert [one.rank for one in hybrid] == [1, 2, 3, 4, 5]
+        for one in hybrid:
+            if one.document_id.endswith(("txt", "md")):
+                text = Path(one.document_id).read_text()
+                assert text[one.start : one.end] == one.text
+                assert text[one.snippet.start : one.snippet.end] == one.snippet.text
+        fish = index.search("zebras", where=InDocument(("docs/fish.md",)))
+        assert [one.document_id for one in fish] == ["docs/fish.md"]
+        assert len(index.search("zebra", 2)) == 2 and len(index.search("zebra", 99)) == 5
+        for wrong in ({"query": " "}, {"query": "a", "k": 0}, {"query": "a", "mode": "magic"}):
+            with pytest.raises(UsageError):
+                index.search(**wrong)
+
+
+def test_a_cross_encoder_orders_again(docs: Path, encoder: Path) -> None:
+    reranker = our_model("sequence_classification", 3, num_labels=1)
+    with Index.open("store", encoder) as index:
+        index.add(docs, passages=SHORT)
+        results = index.search("zebras", 3, reranker=reranker)
+        texts = [one.text for one in index.store.records()]
+        expected = sorted(reranker.score_pairs("zebras", texts).tolist(), reverse=True)[:3]
+        assert [one.score for one in results] == pytest.approx(expected, abs=1e-6)
+
+
+def test_an_index_keeps_to_its_model(docs: Path, encoder: Path, tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="holds no index"):
+        Index.open("store")
+    with Index.open("store", encoder) as index:
+        assert index.search("anything") == []
+        index.add(docs)
+    with Index.open("store") as index:
+        assert len(index.search("cat", 2)) == 2
+    our_model("pretraining", 3).save(tmp_path / "other")
+    with pytest.raises(UsageError, match="model_hash"):
+        Index.open("store", tmp_path / "other")
+    with pytest.raises(UsageError, match="query_prompt"):
+        Index.open("store", encoder, query_prompt="query: ")
+
+
+def test_prompts_are_put_before_queries_and_passages(docs: Path, encoder: Path) -> None:
+    with Index.open("store", encoder, query_prompt="dull ", document_prompt="warm ") as index:
+        model = index.encoder.model
+        np.testing.assert_array_equal(
+            index.encoder.embed_query(["a"])[0], model.embed("dull a", normalize=True, prompt="")
+        )
+        np.testing.assert_array_equal(
+            index.encoder.embed_document(["a"])[0], model.embed("warm a", normalize=True, prompt="")
+        )
+        index.add(docs)
+    with Index.open("store") as index:
+        assert index.encoder.identity.query_prompt == "dull "
+
+
+def test_known_families_ask_for_a_prompt() -> None:
+    plain = SentenceSettings()
+    assert prompts_of("all-MiniLM-L6-v2", plain) == Prompts("", "")
+    for name, words in {
+        "intfloat/e5-small-v2": "--query-prompt 'query: ' and --document-prompt 'passage: '",
+        "BAAI/bge-small-en-v1.5": "Represent this sentence",
+        "thenlper/gte-small": "uses none: confirm with --no-prompt",
+        "Snowflake/snowflake-arctic-embed-xs": "Represent this sentence",
+        "nomic-ai/nomic-embed-text-v1": "search_query: ",
+    }.items():
+        with pytest.raises(UsageError, match=words):
+            prompts_of(name, plain)
+        assert prompts_of(name, plain, no_prompt=True) == Prompts("", "")
+        assert prompts_of(name, plain, "q: ") == Prompts("q: ", "")
+        stored = SentenceSettings(prompts={"query": "a ", "passage": "b "})
+        assert prompts_of(name, stored) == Prompts("a ", "b ")
+    with pytest.raises(UsageError, match="do not go with --no-prompt"):
+        prompts_of("e5-small", plain, "q", no_prompt=True)
+
+
+def test_answers_are_spans_of_documents(docs: Path, encoder: Path) -> None:
+    answerer = our_model("question_answering", 3)
+    answerer.checkpoint.trained = TrainedTask(QuestionAnswering(), Layout(24, "window"))
+    with Index.open("store", encoder) as index:
+        assert index.answer("who?", answerer) == []
+        index.add(docs, passages=SHORT)
+        answers = index.answer("Who sat on the mat?", answerer, 5)
+        assert answers and [one.probability for one in answers] == sorted(
+            (a.probability for a in answers), reverse=True
+        )
+        for one in answers:
+            if not one.document_id.startswith("docs/rows"):
+                assert Path(one.document_id).read_text()[one.start : one.end] == one.text
+
+
+def test_commands(docs: Path, encoder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["index", "docs", "--store", "store", "--model", str(encoder)]
+    assert run([*arguments, "--dry-run"]) == 2
+    assert run(arguments) == 0
+    assert "3 new, 0 changed" in capsys.readouterr().err
+    (docs / "fish.md").unlink()
+    (docs / "notes.xyz").write_text("?")
+    assert run(["index", "docs", "--store", "store", "--dry-run"]) == 0
+    output = capsys.readouterr()
+    assert json.loads(output.out) == {"change": "removed", "file": "docs/fish.md"}
+    assert "skipped docs/notes.xyz: unknown extension '.xyz'" in output.err
+    assert run(["index", "docs", "--store", "store"]) == 0
+    capsys.readouterr()
+    assert run(["search", "zebra", "--store", "store", "-k", "2"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert len(rows) == 2 and "zebra" in rows[0]["snippet"]
+    assert (docs / "cats.txt").read_text()[rows[0]["start"] : rows[0]["end"]] == rows[0]["snippet"]
+    for wrong in (["index"], ["index", "absent", "--store", "store"], ["search", "a", "--store", "absent"]):
+        assert run(wrong) == 2
+        assert len(capsys.readouterr().err.splitlines()) == 1

@@ -1,0 +1,164 @@
+"""Adapters: LangChain's standard suites, LlamaIndex, Haystack, and an MCP server over standard input and output."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from random_models import our_model
+
+import bertkit
+from bertkit.search import EmbeddedStore
+from bertkit.search.index import Index
+
+pytest.importorskip("langchain_tests", reason="langchain-tests is not installed")
+from langchain_core.documents import Document
+from langchain_tests.integration_tests import EmbeddingsIntegrationTests, VectorStoreIntegrationTests
+from langchain_tests.unit_tests import EmbeddingsUnitTests
+
+from bertkit.integrations import langchain
+
+os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"  # read when haystack is imported
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(scope="module")
+def index(encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Index]:
+    with Index.open(tmp_path_factory.mktemp("store") / "index", encoder) as index:
+        texts = {"a": "The cat sat.", "b": "A zebra came by.", "c": "Rain fell."}
+        index.add([bertkit.Document(id, text, metadata={"kind": id}) for id, text in texts.items()])
+        yield index
+
+
+class _OfEncoder:
+    @pytest.fixture(autouse=True)
+    def _with_encoder(self, encoder: Path) -> None:
+        type(self).folder = str(encoder)
+
+    @property
+    def embeddings_class(self) -> type:
+        return langchain.BertkitEmbeddings
+
+    @property
+    def embedding_model_params(self) -> dict[str, Any]:
+        return {"model": self.folder}
+
+
+class TestLangChainEmbeddings(_OfEncoder, EmbeddingsUnitTests):
+    pass
+
+
+@pytest.mark.asyncio
+class TestLangChainEmbeddingsInUse(_OfEncoder, EmbeddingsIntegrationTests):
+    pass
+
+
+@pytest.mark.asyncio
+class TestLangChainStore(VectorStoreIntegrationTests):
+    @pytest.fixture
+    def vectorstore(self, tmp_path: Path) -> Iterator[langchain.BertkitStore]:
+        store = langchain.BertkitStore.open(tmp_path / "store", self.get_embeddings())
+        yield store
+        store.store.close()
+
+
+def test_langchain_store_of_texts_with_filter_and_scores(encoder: Path, tmp_path: Path) -> None:
+    embeddings = langchain.BertkitEmbeddings(str(encoder))
+    texts, metadata = ["a joy", "dull", "a joy!"], [{"n": 1}, {"n": 2}, {"n": 2}]
+    store = langchain.BertkitStore.from_texts(texts, embeddings, metadata, folder=tmp_path / "store")
+    assert isinstance(store.store, EmbeddedStore)
+    (document, score), *_ = store.similarity_search_with_score("a joy", k=2)
+    assert document.page_content == "a joy" and score == pytest.approx(1)
+    assert {one.page_content for one in store.similarity_search("a joy", filter={"n": 2})} == {"dull", "a joy!"}
+    with pytest.raises(bertkit.BertkitError, match="model_hash"):
+        langchain.BertkitStore.open(tmp_path / "store", VectorStoreIntegrationTests.get_embeddings())
+    store.delete()
+    assert store.similarity_search("a joy") == []
+    store.store.close()
+
+
+def test_langchain_retriever_and_reranker(index: Index) -> None:
+    found = langchain.BertkitRetriever(index=index, k=2).invoke("zebra")
+    assert found[0].page_content == "A zebra came by."
+    assert found[0].metadata == {"kind": "b", "document": "b", "start": 0, "end": 16}
+    model = our_model("sequence_classification", 3, num_labels=1)
+    documents = [Document(text, metadata={"n": number}) for number, text in enumerate(["a joy", "dull", "warm"])]
+    ranked = langchain.BertkitReranker(model=model, top_n=2).compress_documents(documents, "joy")
+    scores = model.score_pairs("joy", ["a joy", "dull", "warm"])
+    assert [one.metadata["n"] for one in ranked] == (-scores).argsort()[:2].tolist()
+    assert ranked[0].metadata["relevance_score"] == pytest.approx(float(scores.max()))
+    assert langchain.BertkitReranker(model=model).compress_documents([], "joy") == []
+
+
+def test_llama_index(index: Index, encoder: Path) -> None:
+    pytest.importorskip("llama_index.core", reason="llama-index-core is not installed")
+    from bertkit.integrations import llama_index
+
+    embedding = llama_index.BertkitEmbedding(str(encoder))
+    expected = bertkit.load(encoder).embed(["a joy", "dull"], normalize=True)
+    assert embedding.get_text_embedding_batch(["a joy", "dull"]) == expected.tolist()
+    assert embedding.get_query_embedding("a joy") == expected[0].tolist()
+    assert asyncio.run(embedding.aget_query_embedding("a joy")) == expected[0].tolist()
+    first, *_ = llama_index.BertkitRetriever(index, 2).retrieve("zebra")
+    assert first.node.text == "A zebra came by." and (first.node.start_char_idx, first.node.end_char_idx) == (0, 16)
+
+
+def test_haystack(index: Index, encoder: Path) -> None:
+    haystack = pytest.importorskip("haystack", reason="haystack-ai is not installed")
+    from bertkit.integrations import haystack as components
+
+    pipeline = haystack.Pipeline()
+    pipeline.add_component("retriever", components.BertkitRetriever(index))
+    model = our_model("sequence_classification", 3, num_labels=1)
+    pipeline.add_component("ranker", components.BertkitRanker(model, top_k=2))
+    pipeline.connect("retriever.documents", "ranker.documents")
+    documents = pipeline.run({"retriever": {"query": "zebra"}, "ranker": {"query": "zebra"}})["ranker"]["documents"]
+    assert len(documents) == 2 and documents[0].score >= documents[1].score
+    assert components.BertkitRetriever(index).run("zebra", 1)["documents"][0].content == "A zebra came by."
+    expected = bertkit.load(encoder).embed("a joy", normalize=True).tolist()
+    assert components.BertkitTextEmbedder(str(encoder)).run("a joy")["embedding"] == expected
+    embedded = components.BertkitDocumentEmbedder(str(encoder)).run([haystack.Document(content="a joy")])
+    assert embedded["documents"][0].embedding == expected
+
+
+def test_mcp_tools(index: Index) -> None:
+    mcp = pytest.importorskip("mcp", reason="mcp is not installed")
+    from bertkit.integrations.mcp import mcp_server
+
+    async def use() -> None:
+        async with mcp.Client(mcp_server(index)) as client:
+            assert {tool.name for tool in (await client.list_tools()).tools} == {"search", "get"}
+            await check_tools(client)
+
+    asyncio.run(use())
+
+
+def test_mcp_command_over_standard_input_and_output(index: Index) -> None:
+    mcp = pytest.importorskip("mcp", reason="mcp is not installed")
+    server = mcp.StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "bertkit.cli", "mcp", "--store", str(index.store.folder)],
+        env={**os.environ},
+    )
+
+    async def use() -> None:
+        async with mcp.Client(server) as client:
+            await check_tools(client)
+
+    asyncio.run(use())
+
+
+async def check_tools(client: Any) -> None:
+    found = rows_of(await client.call_tool("search", {"query": "zebra", "k": 2}))
+    assert len(found) == 2 and found[0]["text"] == "A zebra came by." and found[0]["document"] == "b"
+    (same,) = rows_of(await client.call_tool("get", {"ids": [found[0]["id"]]}))
+    assert same["text"] == found[0]["text"]
+
+
+def rows_of(result: Any) -> list[dict[str, Any]]:
+    assert not result.is_error
+    return [json.loads(content.text) for content in result.content]

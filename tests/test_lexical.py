@@ -1,0 +1,173 @@
+"""The lexical index: BM25 equal to bm25s, kept in the commits of the store."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bertkit.search import EmbeddedStore, Identity, InDocument, Record
+from bertkit.search import lexical as lexical_module
+from bertkit.search.lexical import LexicalIndex
+from bertkit.search.postings import K1, B
+from bertkit.search.words import words
+
+IDENTITY = Identity("0" * 64, 3)
+
+
+def texts_of(rng: np.random.Generator, number: int) -> list[str]:
+    """Texts of words with a long tail, some without any."""
+    return [
+        " ".join(f"w{word}" for word in rng.zipf(1.4, int(rng.integers(0, 40))) if word < 200) for _ in range(number)
+    ]
+
+
+def records(texts: list[str], first: int = 0) -> list[Record]:
+    return [Record(str(first + row), text, np.ones(3), f"d{row % 3}") for row, text in enumerate(texts)]
+
+
+def scores_of(index: LexicalIndex, store: EmbeddedStore, query: str, where=None) -> dict[str, float]:
+    with store.snapshot() as snapshot:
+        numbers, scores = index.search(snapshot, query, 10_000, where)
+        assert (np.diff(scores) <= 0).all() and (scores > 0).all()
+        ids = [record.id for record in snapshot.records(numbers)]
+    return dict(zip(ids, scores.tolist(), strict=True))
+
+
+def expected(texts: dict[str, str], query: str) -> dict[str, float]:
+    bm25s = pytest.importorskip("bm25s", reason="bm25s is not installed")
+    model = bm25s.BM25(method="lucene", k1=K1, b=B)
+    model.index([text.split() or ["(none)"] for text in texts.values()], show_progress=False)
+    scores = np.zeros(len(texts))
+    for word in query.split():
+        if word in model.vocab_dict:
+            scores += model.get_scores([word])
+    return {id: score for id, score in zip(texts, scores.tolist(), strict=True) if score > 0}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_scores_equal_bm25s_through_changes(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts are added, removed and replaced; postings are written at some time and those that follow are in memory."""
+    monkeypatch.setattr(lexical_module, "_MOST_LATER", 30)
+    rng = np.random.default_rng(seed)
+    folder = tmp_path / "store"
+    index = LexicalIndex(folder, str.split)
+    texts: dict[str, str] = {}
+    with EmbeddedStore.create(folder, IDENTITY, index) as store:
+        for step in range(4):
+            new = records(texts_of(rng, int(rng.integers(5, 60))), 1000 * step)
+            replaced = [Record(id, *texts_of(rng, 1), np.ones(3)) for id in list(texts)[:: 1 + int(rng.integers(3, 9))]]
+            gone = [id for id in list(texts)[1::7] if id not in {record.id for record in replaced}]
+            store.add(new)
+            store.upsert(replaced)
+            store.delete(gone)
+            texts |= {record.id: record.text for record in [*new, *replaced]}
+            for id in gone:
+                del texts[id]
+            if step % 2:
+                with store.snapshot() as snapshot:
+                    index.write_postings(snapshot)
+            full = {id: text for id, text in texts.items() if text}
+            padded = full | {f"empty {n}": "" for n in range(len(texts) - len(full))}
+            for query in ("w1 w2 w3", "w1 w1 w150", "w7", "absent", ""):
+                results, reference = scores_of(index, store, query), expected_with_lengths(padded, query)
+                assert results.keys() == reference.keys()
+                for id, score in results.items():
+                    assert score == pytest.approx(reference[id], abs=1e-5)
+    with EmbeddedStore.open(folder, LexicalIndex(folder, str.split)) as store:
+        assert scores_of(LexicalIndex(folder, str.split), store, "w1 w2") == pytest.approx(
+            expected_with_lengths(padded, "w1 w2"), abs=1e-5
+        )
+
+
+def expected_with_lengths(texts: dict[str, str], query: str) -> dict[str, float]:
+    """bm25s takes no empty text: it is compared without them where there are none, else by the formula."""
+    if all(texts.values()):
+        return expected(texts, query)
+    split = {id: text.split() for id, text in texts.items()}
+    mean = np.mean([len(tokens) for tokens in split.values()])
+    scores = dict.fromkeys(texts, 0.0)
+    for word in query.split():
+        number = sum(word in tokens for tokens in split.values())
+        weight = np.log(1 + (len(texts) - number + 0.5) / (number + 0.5))
+        for id, tokens in split.items():
+            count = tokens.count(word)
+            scores[id] += weight * count / (count + K1 * (1 - B + B * len(tokens) / mean))
+    return {id: score for id, score in scores.items() if score > 0}
+
+
+def test_bm25s_without_empty_texts(tmp_path: Path) -> None:
+    rng = np.random.default_rng(9)
+    texts = {str(row): text for row, text in enumerate(text for text in texts_of(rng, 300) if text)}
+    index = LexicalIndex(tmp_path / "store", str.split)
+    with EmbeddedStore.create(tmp_path / "store", IDENTITY, index) as store:
+        store.add(Record(id, text, np.ones(3)) for id, text in texts.items())
+        for query in ("w1 w2 w3", "w1 w1 w150", "w40 w2 w90 absent"):
+            assert scores_of(index, store, query) == pytest.approx(expected(texts, query), abs=1e-5)
+
+
+def test_filters_keep_scores_and_ties_keep_the_order(tmp_path: Path) -> None:
+    index = LexicalIndex(tmp_path / "store")
+    with EmbeddedStore.create(tmp_path / "store", IDENTITY, index) as store:
+        store.add(records(["a cat", "a dog", "the cats", "cat", "a bird", "cat"]))
+        every = scores_of(index, store, "Cats!")
+        assert list(every) == ["0", "2", "3", "5"] and len(set(every.values())) == 1
+        filtered = scores_of(index, store, "cats", InDocument(("d0", "d1")))
+        assert filtered == {"0": every["0"], "3": every["3"]}
+        assert scores_of(index, store, "the") == {} and scores_of(index, store, "zebra") == {}
+
+
+def test_a_failed_change_leaves_no_words(tmp_path: Path) -> None:
+    index = LexicalIndex(tmp_path / "store")
+    with EmbeddedStore.create(tmp_path / "store", IDENTITY, index) as store:
+        store.add(records(["a cat"]))
+        with pytest.raises(KeyError), store.transaction():
+            store.add(records(["a zebra"], 5))
+            raise KeyError
+        store.add(records(["a horse"], 5))
+        assert list(scores_of(index, store, "horse zebra")) == ["5"]
+
+
+def test_damaged_postings_are_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lexical_module, "_MOST_LATER", 0)
+    index = LexicalIndex(tmp_path / "store")
+    with EmbeddedStore.create(tmp_path / "store", IDENTITY, index) as store:
+        store.add(records(["a cat", "a dog"]))
+        with store.snapshot() as snapshot:
+            index.write_postings(snapshot)
+        (folder,) = (tmp_path / "store").glob("lexical.*")
+        before = scores_of(index, store, "cat")
+        (folder / "rows.npy").write_bytes(b"")
+        assert scores_of(LexicalIndex(tmp_path / "store"), store, "cat") == before
+
+
+def test_damage_is_found_and_repaired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lexical_module, "_MOST_LATER", 0)
+    index = LexicalIndex(tmp_path / "store")
+    with EmbeddedStore.create(tmp_path / "store", IDENTITY, index) as store:
+        store.add(records(["a cat", "a dog and a cat", "rain"]))
+        before = scores_of(index, store, "cat dog")
+
+        def embed(texts: list[str]) -> np.ndarray:
+            return np.ones((len(texts), 3), np.float32)
+
+        for damage in ("UPDATE bag SET counts = ids WHERE number = 2", "DELETE FROM bag WHERE number = 1", "arrays"):
+            with store.snapshot() as snapshot:
+                index.write_postings(snapshot)
+            assert store.verify() == []
+            if damage == "arrays":
+                (folder,) = (tmp_path / "store").glob("lexical.*")
+                data = bytearray((folder / "rows.npy").read_bytes())
+                data[-1] ^= 1
+                (folder / "rows.npy").write_bytes(data)
+            else:
+                with store.transaction() as connection:
+                    connection.execute(damage)
+            assert len(store.verify()) == 1
+            store.repair(embed)
+            assert store.verify() == []
+            assert scores_of(index, store, "cat dog") == before
+
+
+def test_words() -> None:
+    assert words("The os.path.join() of 東京, naïve CAFÉS") == ["os", "path", "join", "東", "京", "naïv", "café"]
+    assert words("") == [] and words("to be or not to be") == []

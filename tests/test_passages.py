@@ -1,0 +1,167 @@
+"""Files to documents to passages: formats, offsets, headings, and files that cannot be read."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from bertkit.errors import DataError, UsageError
+from bertkit.search import documents
+from bertkit.search.documents import Document, SkippedFile, find_sources, markdown_headings, read_documents
+from bertkit.search.html_text import html_text
+from bertkit.search.passages import PassageOptions, cut_passages, sentence_spans
+from bertkit.search.snippets import snippet_of
+
+TEXT = (
+    "Mr. Smith went to Washington. He arrived on Jan. 3, late. \u201cWhere is it?\u201d he asked.\n\n"
+    "Ünïcode wörds \U0001f600 count as characters. 東京は大きい。とても大きい。 " + "supercalifragilistic " * 9 + "\n"
+)
+
+
+@pytest.mark.parametrize("length, overlap", [(5, 0), (40, 10), (60, 59), (100, 0), (800, 150), (5000, 0)])
+@pytest.mark.parametrize("text", [TEXT, TEXT * 7, "", " \n ", "x" * 300, "a\r\nb\r\n\r\nc"])
+def test_passages_cover_the_text_at_exact_offsets(text: str, length: int, overlap: int) -> None:
+    covered = [False] * len(text)
+    previous = -1
+    for passage in cut_passages(Document("d", text, offset=1000), PassageOptions(length, overlap)):
+        start, end = passage.start - 1000, passage.end - 1000
+        assert text[start:end] == passage.text == passage.text.strip()
+        assert 0 < len(passage.text) <= length
+        assert start > previous
+        previous = start
+        covered[start:end] = [True] * (end - start)
+    assert all(is_covered or character.isspace() for is_covered, character in zip(covered, text, strict=True))
+
+
+def test_passages_overlap_by_whole_sentences() -> None:
+    text = "One is here. Two is here. Three is here. Four is here."
+    passages = [one.text for one in cut_passages(Document("d", text), PassageOptions(30, 14))]
+    assert passages == ["One is here. Two is here.", "Two is here. Three is here.", "Four is here."] or passages == [
+        "One is here. Two is here.", "Two is here. Three is here.", "Three is here. Four is here.",
+    ]  # fmt: skip
+
+
+def test_passages_end_at_headings_and_name_them() -> None:
+    text = "Before.\n\n# Fruit\n\nApples.\n\n## Stone fruit\n\nPlums.\n\n# Nuts\n\nAlmonds.\n"
+    document = Document("d", text, "Food", markdown_headings(text))
+    passages = [(one.text, one.context) for one in cut_passages(document, PassageOptions())]
+    assert [text.split("\n")[0] for text, _ in passages] == ["Before.", "# Fruit", "## Stone fruit", "# Nuts"]
+    assert [context for _, context in passages] == ["Food: ", "Food: ", "Food: Fruit: ", "Food: "]
+    long = Document("d", "# Fruit\n\n" + "Apples are good. " * 40, "", ((0, 1, "Fruit"),))
+    assert {one.context for one in cut_passages(long, PassageOptions(200, 0))} == {"", "Fruit: "}
+
+
+def test_bad_lengths_are_refused() -> None:
+    with pytest.raises(UsageError, match="passage length 0"):
+        PassageOptions(0)
+    with pytest.raises(UsageError, match="overlap 9: expected 0 or more, and less than the length 9"):
+        PassageOptions(9, 9)
+
+
+def test_html() -> None:
+    page = html_text(
+        "<html><head><title> A  page </title><style>x{}</style></head><body><nav>menu</nav><h1>On &lt;off&gt;</h1>"
+        "<p>One <b>two</b>\n three.<br>Four</p><script>no</script><ul><li>a<li>b</ul><h2>Last</h2><pre>x\n  y</pre>"
+    )
+    assert page.title == "A page"
+    assert page.text == "On <off>\n\nOne two three.\n\nFour\n\na\n\nb\n\nLast\n\nx\n  y"
+    assert [(page.text[start : start + len(name)], level) for start, level, name in page.headings] == [
+        ("On <off>", 1), ("Last", 2),
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(documents, "_PART_BYTES", 64)
+    root = Path("docs")
+    (root / "sub").mkdir(parents=True)
+    (root / "a.txt").write_text("\ufeff" + TEXT * 3, encoding="utf-8")
+    (root / "sub" / "b.md").write_text("# Title\n\nBody.\n")
+    (root / "c.HTML").write_text("<h1>Hi</h1><p>there")
+    (root / "d.jsonl").write_text('{"text": "row one"}\nnot json\n{"text": "row three"}\n')
+    (root / "e.csv").write_text("text,label\nhello,x\n")
+    (root / "f.bin").write_bytes(b"\0\1")
+    (root / ".hidden.txt").write_text("never")
+    (root / "g.txt").write_bytes(b"PK\0\0" * 9)
+    (root / "h.txt").write_bytes("caf\xe9 ".encode("latin-1") * 40)
+    (root / "i.pdf").write_bytes(b"%PDF-1.4 broken")
+    (root / "j.parquet").write_bytes(b"none")
+    (root / "empty.txt").write_text("")
+    return root
+
+
+def test_every_format_is_read_and_the_rest_is_listed(folder: Path) -> None:
+    skipped: list[SkippedFile] = []
+    texts: dict[str, str] = {}
+    for source in find_sources([folder], skipped):
+        for document in read_documents(source, None, skipped):
+            before = texts.get(document.id, "")
+            assert document.offset == len(before)
+            texts[document.id] = before + document.text
+    assert texts == {
+        "docs/a.txt": TEXT * 3,
+        "docs/sub/b.md": "# Title\n\nBody.\n",
+        "docs/c.HTML": "Hi\n\nthere",
+        "docs/d.jsonl#1": "row one",
+        "docs/d.jsonl#3": "row three",
+        "docs/e.csv#2": "hello",
+    }
+    reasons = {one.path: one.why for one in skipped}
+    assert reasons["docs/f.bin"] == "unknown extension '.bin'"
+    assert "is not JSON" in reasons["docs/d.jsonl"]
+    assert reasons["docs/g.txt"] == "binary, not text" and reasons["docs/h.txt"] == "not UTF-8 text"
+    assert "pdf" in reasons["docs/i.pdf"] and "parquet" in reasons["docs/j.parquet"]
+    assert len(reasons) == 6
+    with pytest.raises(DataError, match="absent: no such file or folder"):
+        find_sources(["absent"], skipped)
+
+
+def test_pdf_pages(tmp_path: Path) -> None:
+    pypdf = pytest.importorskip("pypdf", reason="pypdf is not installed")
+    stream = "BT /F1 12 Tf 10 100 Td (The tide is low.) Tj ET"
+    writer = pypdf.PdfWriter()
+    page = writer.add_blank_page(200, 200)
+    generic = pypdf.generic
+    content = generic.DecodedStreamObject()
+    content.set_data(stream.encode())
+    font = generic.DictionaryObject({
+        generic.NameObject("/Type"): generic.NameObject("/Font"),
+        generic.NameObject("/Subtype"): generic.NameObject("/Type1"),
+        generic.NameObject("/BaseFont"): generic.NameObject("/Helvetica"),
+    })  # fmt: skip
+    fonts = generic.DictionaryObject({generic.NameObject("/F1"): font})
+    page[generic.NameObject("/Resources")] = generic.DictionaryObject({generic.NameObject("/Font"): fonts})
+    page[generic.NameObject("/Contents")] = content
+    writer.write(tmp_path / "a.pdf")
+    skipped: list[SkippedFile] = []
+    (source,) = find_sources([tmp_path / "a.pdf"], skipped)
+    (document,) = read_documents(source, None, skipped)
+    assert document.text.strip() == "The tide is low." and document.metadata["page"] == 1 and not skipped
+
+
+def test_a_file_without_line_ends_comes_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "_PART_BYTES", 50)
+    text = "é" * 333 + " word" * 77 + "\n" + "東" * 100
+    (tmp_path / "a.txt").write_text(text, encoding="utf-8")
+    (source,) = find_sources([tmp_path], [])
+    parts = list(read_documents(source, None, []))
+    assert "".join(part.text for part in parts) == text and len(parts) > 10
+    assert max(len(part.text) for part in parts) <= 100
+
+
+def test_snippets_have_the_sentences_that_share_words() -> None:
+    text = "Nothing here. " * 20 + "The quick fox jumps. It rests. " + "Nothing again. " * 20
+    snippet = snippet_of(text, 500, {"fox": 2.0, "rest": 1.5, "absent": 9.0})
+    assert snippet.text == "The quick fox jumps. It rests."
+    assert text[snippet.start - 500 : snippet.end - 500] == snippet.text
+    assert snippet_of("Only one", 7, {}) == ("Only one", 7, 15)
+    assert snippet_of("", 7, {}) == ("", 7, 7)
+
+
+def test_sentence_spans_are_characters() -> None:
+    spans = [TEXT[start:end] for start, end in sentence_spans(TEXT)]
+    assert re.sub(r"\s", "", "".join(spans)) == re.sub(r"\s", "", TEXT)
+    assert spans[0] == "Mr. Smith went to Washington." and "とても大きい。" in spans
+    assert json.dumps(spans)
