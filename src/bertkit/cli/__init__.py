@@ -18,6 +18,7 @@ COMMANDS = {  # name -> (file, summary)
     "describe": ("describe", "Show a model's architecture and every parameter's name and shape."),
     "pretrain": ("pretrain", "Pre-train a model from raw text."),
     "verify-resume": ("verify_resume", "Kill a short run, resume it, and compare the weights bit by bit."),
+    "check": ("check", "Check training data before training: imbalance, repeated texts, likely label errors."),
     "finetune": ("finetune", "Fine-tune a model for a task on labeled examples."),
     "predict": ("predict", "Run a fine-tuned model on a file."),
     "fill": ("fill", "Predict the token at each [MASK] of a text."),
