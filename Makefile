@@ -8,7 +8,12 @@ export QUESTION
 TEXT ?= Return [MASK] if the object is a string.
 export TEXT
 
-.PHONY: install demo demo-pretrain demo-inspect test test-slow check format bench bench-quality bench-finetune clean
+# Serving needs FastAPI, uvicorn and orjson.
+$(VENV)/.serve: $(VENV)/.minilm
+	$(PIP) --editable '.[serve]'
+	@touch $@
+
+.PHONY: install demo demo-pretrain demo-inspect demo-serve test test-slow check format bench bench-quality bench-finetune clean
 
 install: $(VENV)/.core
 
@@ -39,6 +44,9 @@ demo-pretrain: $(VENV)/.core
 # One text through the model that demo-pretrain makes, step by step: open .demo/inspect/index.html
 demo-inspect: demo-pretrain
 	$(BIN)/bertkit inspect all "$$TEXT" --model .demo/pretrain/model --out .demo/inspect
+
+demo-serve: $(VENV)/.serve
+	$(BIN)/python examples/serve_and_ask.py
 
 # Two files at a time: most tests use one core.
 test: $(VENV)/.dev
