@@ -53,6 +53,7 @@ format: $(VENV)/.dev
 bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/embed.py
 	$(BIN)/python benchmarks/query.py
+	$(BIN)/python benchmarks/pairs.py
 	$(BIN)/python benchmarks/tokenization.py
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/features.py

@@ -7,6 +7,7 @@ import pytest
 
 from bertkit.search import EmbeddedStore, Identity, InDocument, Record
 from bertkit.search import lexical as lexical_module
+from bertkit.search.fusion import fuse
 from bertkit.search.lexical import LexicalIndex
 from bertkit.search.postings import K1, B
 from bertkit.search.words import words
@@ -166,6 +167,19 @@ def test_damage_is_found_and_repaired(tmp_path: Path, monkeypatch: pytest.Monkey
             store.repair(embed)
             assert store.verify() == []
             assert scores_of(index, store, "cat dog") == before
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_fusion_equals_the_formula_over_the_lists_that_hold_a_row(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rankings = [rng.permutation(30)[: rng.integers(0, 25)] for _ in range(rng.integers(1, 4))]
+    rows, scores = fuse(rankings)
+    naive = {
+        row: sum(1 / (60 + ranking.tolist().index(row) + 1) for ranking in rankings if row in ranking)
+        for row in {row for ranking in rankings for row in ranking.tolist()}
+    }
+    assert dict(zip(rows.tolist(), scores.tolist(), strict=True)) == pytest.approx(naive)
+    assert (np.diff(scores) <= 0).all()
 
 
 def test_words() -> None:
