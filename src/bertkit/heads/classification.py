@@ -55,12 +55,13 @@ class DenseClassificationHead(nn.Module):
         self.classifier = nn.Linear(config.hidden_size, num_labels)
 
     def features(self, vectors: Tensor) -> Tensor:
-        """(B, D) what the last layer takes, before its dropout."""
-        return activate(project(dropout(vectors, self.input_dropout), self.dense), self.activation)
+        """(B, D) what the last layer takes, without dropout."""
+        return activate(project(vectors, self.dense), self.activation)
 
     def forward(self, vectors: Tensor) -> Tensor:
         """(B, D) to (B, num_labels) logits."""
-        return project(dropout(self.features(vectors), self.dropout), self.classifier)
+        transformed = self.features(dropout(vectors, self.input_dropout))
+        return project(dropout(transformed, self.dropout), self.classifier)
 
 
 class VectorClassificationHead(nn.Module):
