@@ -5,7 +5,12 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 export QUESTION
 
-.PHONY: install demo demo-pretrain test test-slow check format bench bench-quality bench-finetune clean
+# Serving needs FastAPI, uvicorn and orjson.
+$(VENV)/.serve: $(VENV)/.minilm
+	$(PIP) --editable '.[serve]'
+	@touch $@
+
+.PHONY: install demo demo-pretrain demo-serve test test-slow check format bench bench-quality bench-finetune clean
 
 install: $(VENV)/.core
 
@@ -32,6 +37,9 @@ demo: $(VENV)/.minilm
 
 demo-pretrain: $(VENV)/.core
 	$(BIN)/python examples/pretrain_on_python_docs.py
+
+demo-serve: $(VENV)/.serve
+	$(BIN)/python examples/serve_and_ask.py
 
 # Two files at a time: most tests use one core.
 test: $(VENV)/.dev

@@ -46,10 +46,7 @@ class Family:
     positions_skip_padding: bool = False  # positions are counted by the ids that are not padding
     exact_code: Callable[[], AbstractContextManager[None]] = nullcontext  # runs transformers' code without roundings
     num_configurations: int = 30  # of each kind, both ways
-    num_quick: int = 3  # those of them that every run of the tests takes; the others are slow tests
-    tolerance: float = 1e-10  # of float64
-    least_spread: float = 0.5  # standard deviation of outputs below which an error could hide
-    classes: tuple[str, ...] = ()  # prefixes of further published classes with the same code
+    num_quick: int = 2  # those of them that every run of the tests takes; the others are slow tests
 
     @property
     def record(self) -> Architecture:
@@ -63,7 +60,7 @@ class Family:
 
     def pad_id(self, config: Any) -> int | None:
         """The id that must not occur in a text, as positions count others; None: any may."""
-        return config.pad_token_id if self.positions_skip_padding else None
+        return getattr(config, "pad_token_id", 1) if self.positions_skip_padding else None
 
     def published_model(self, kind: str, number: int, num_labels: int = 2, **changes: Any) -> Any:
         """Transformers' model of a kind, configuration ``number``, every parameter random."""
@@ -218,18 +215,16 @@ def assert_same(family: Family, ours: list[Model], published: Any, kind: str, nu
     for index, padded in enumerate(padded_batches(family, kind, number)):
         reference = published_outputs(family, published, kind, padded, choices)
         for turn, (model, dtype) in enumerate(zip(ours, TOLERANCE, strict=True)):
-            tolerance = max(TOLERANCE[dtype], family.tolerance)
             keep_all = (number // 4 + turn) % 2 == 0
             results = our_outputs(model, padded, choices, keep_all=keep_all)
             assert results.keys() == {name for name in reference if keep_all or not name.startswith(KEPT_ON_REQUEST)}
             for name, value in results.items():
                 where = f"{kind} {number}, batch {index}, {dtype}: {name}"
                 assert value.dtype == dtype, where
-                assert error(value, reference[name]) <= tolerance, where
+                assert error(value, reference[name]) <= TOLERANCE[dtype], where
         for name, value in reference.items():
             if index == 0 and not name.startswith("attention"):
-                spread = value.std() if len(value) > 1 or value.numel() > 1 else value.abs()
-                assert spread > family.least_spread, f"{kind} {number}: {name} varies too little to show an error"
+                assert value.std() > 0.5, f"{kind} {number}: {name} varies too little to show an error"
 
 
 def check_opened(family: Family, kind: str, number: int) -> None:

@@ -91,18 +91,27 @@ def randomize(module: nn.Module, seed: int) -> None:
             parameter.copy_(torch.randn(parameter.shape, generator=generator) * _spread(name, parameter.shape))
 
 
+_ADDING_LITTLE = "|".join(
+    (
+        r"(attention|layer\.\d+)\.output\.", r"\.project\.", r"\.Wo\.", r"\.out_lin\.", r"\.lin2\.", r"\.attn\.o\.",
+        r"\.ffn_output\.", r"attention\.dense\.", r"\.(out_proj|o_proj|fc2|down_proj)\.",
+    )
+)  # fmt: skip
+"""Linear layers whose output is added to the residual stream."""
+
+
 def _spread(name: str, shape: torch.Size) -> float:
     """Standard deviation of the values of a bias, an embedding or a matrix."""
     if len(shape) == 1:
         return 0.3
-    if "embeddings" in name:
+    if "embeddings" in name or "relative" in name or "rel_" in name:
         return 1.0
     gain = 1.5
     if shape[0] <= 7:  # logits of few labels
         gain = 12.0
-    elif re.search(r"\.(query|key|q_lin|k_lin)\.", name):
+    elif re.search(r"\.(query|key|q|k|q_lin|k_lin|query_proj|key_proj)\.", name):
         gain = 2.0
-    elif re.search(r"(attention|layer\.\d+)\.output\.|\.project\.|\.Wo\.|\.out_lin\.|\.lin2\.", name):
+    elif re.search(_ADDING_LITTLE, name):
         gain = 0.7
     return gain / shape[1] ** 0.5
 

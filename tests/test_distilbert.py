@@ -66,4 +66,4 @@ def test_recipes_of_pretraining() -> None:
     with pytest.raises(UsageError, match="distilbert has no next_sentence head"):
         check_shape(read_recipe("bert-2018", [*changes, "data.sentence_pairs=balanced"]), None)
     with pytest.raises(UsageError, match="expected one of bert, modernbert, distilbert"):
-        read_recipe("bert-2018", ["model.architecture=albert"])
+        read_recipe("bert-2018", ["model.architecture=t5"])

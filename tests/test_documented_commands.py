@@ -89,7 +89,7 @@ def test_commands(block: str, folder: Path, capsys: pytest.CaptureFixture[str]) 
             assert words[0] in targets, documented
             continue
         assert program == "bertkit", documented
-        if words[0] in ("verify-resume", "doctor"):  # executed by test_pretraining.py and test_doctor.py
+        if words[0] in ("verify-resume", "doctor", "serve"):  # executed by test_pretraining, test_doctor, test_serving
             app().parse_args(words, exit_on_error=False, print_error=False)
             continue
         with contextlib.suppress(ValueError):

@@ -129,7 +129,7 @@ def test_bfloat16_is_rounded_as_torch_rounds() -> None:
 def attend(together: torch.Tensor, lengths: list[int], num_heads: int) -> torch.Tensor:
     context = together.new_empty(len(together), together.shape[1] // 3)
     cu_seqlens = np.cumsum([0, *lengths], dtype=np.int32)
-    attend_tiles(array(together), cu_seqlens, num_heads, array(context), None, None, None, None)
+    attend_tiles(array(together), cu_seqlens, num_heads, array(context), None, None, None, None, None)
     return context
 
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 TEXT = "cat dog,  walked\n\n   naïve\u00a0café 日本 \U0001f600\tunable "
 
 
-@pytest.fixture(scope="module", params=["byte-level", "unigram", "xlm-r"])
+@pytest.fixture(scope="module", params=["byte-level", "trimmed", "unigram", "xlm-r"])
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return saved(request.param, tmp_path_factory)
 

@@ -77,6 +77,14 @@ def byte_level() -> tokenizers.Tokenizer:
     return library
 
 
+def trimmed() -> tokenizers.Tokenizer:
+    """The same with RoBERTa's post-processor: two separators, type 0 alone, offsets without the space before a word."""
+    library = byte_level()
+    ends = [(name, library.token_to_id(name)) for name in ("[SEP]", "[CLS]")]
+    library.post_processor = processors.RobertaProcessing(*ends, trim_offsets=True, add_prefix_space=False)
+    return library
+
+
 def unigram() -> tokenizers.Tokenizer:
     """Names of its own, the second text of type 0, offsets trimmed."""
     library = tokenizers.Tokenizer(models.Unigram())
@@ -125,6 +133,7 @@ def other_wordpiece() -> tokenizers.Tokenizer:
 
 KINDS: dict[str, tuple[Callable[[], tokenizers.Tokenizer], dict]] = {
     "byte-level": (byte_level, MODERN_SETTINGS),
+    "trimmed": (trimmed, MODERN_SETTINGS),
     "unigram": (
         unigram,
         {"pad_token": "<pad>", "unk_token": "<unk>", "cls_token": "<s>", "sep_token": "</s>", "mask_token": "<mask>"},
@@ -420,31 +429,6 @@ def test_pairs_without_room_for_a_token(ours: Tokenizer, theirs) -> None:
     if room > 3:
         with pytest.raises(UsageError, match="a pair has 4 special tokens"):
             ours.encode("the cat", "walked", max_length=3, on_long="truncate")
-
-
-@pytest.mark.parametrize("form", ["tokenizer_class", "roberta", "template"])
-def test_tokenizers_of_mpnet_are_refused(form: str, tmp_path: Path) -> None:
-    """WordPiece as BERT's, with pairs of two separators."""
-    names = dict(zip(("cls", "pad", "sep", "unk", "mask"), ("<s>", "<pad>", "</s>", "[UNK]", "<mask>"), strict=True))
-    Tokenizer.from_vocab(["<s>", "<pad>", "</s>", "<unk>", "[PAD]", "[UNK]", "cat", "<mask>"]).engine.vocabulary.save(
-        tmp_path / "vocab.txt"
-    )
-    roles = {f"{role}_token": spelling for role, spelling in names.items()}
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(roles))
-    opened = Tokenizer.load(tmp_path)
-    if form == "tokenizer_class":
-        (tmp_path / "tokenizer_config.json").write_text(json.dumps(roles | {"tokenizer_class": "MPNetTokenizer"}))
-    else:
-        opened.save(tmp_path)
-        content = json.loads((tmp_path / "tokenizer.json").read_text())
-        pair = content["post_processor"]["pair"]
-        if form == "roberta":
-            content["post_processor"] = {"type": "RobertaProcessing", "sep": ["</s>", 2], "cls": ["<s>", 0]}
-        else:
-            content["post_processor"]["pair"] = [*pair[:3], pair[2], *pair[3:]]
-        (tmp_path / "tokenizer.json").write_text(json.dumps(content))
-    with pytest.raises(CheckpointError, match="MPNet"):
-        Tokenizer.load(tmp_path)
 
 
 @pytest.mark.parametrize(

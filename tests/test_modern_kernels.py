@@ -30,7 +30,7 @@ def positions(lengths: list[int], first: int = 0) -> Tensor:
 def attend(together: Tensor, lengths: list[int], num_heads: int, rotary: Rotary, window: int | None) -> Tensor:
     context = together.new_empty(len(together), together.shape[1] // 3)
     cu_seqlens, turns = np.cumsum([0, *lengths], dtype=np.int32), turns_and_reach(rotary, window, max(lengths))
-    attend_tiles(array(together), cu_seqlens, num_heads, array(context), None, None, *turns)
+    attend_tiles(array(together), cu_seqlens, num_heads, array(context), None, None, *turns, None)
     return context
 
 
@@ -134,6 +134,8 @@ def test_gate(width: int, dtype: torch.dtype) -> None:
     results, expected = torch.autograd.grad(out, x, grad)[0], torch.autograd.grad(plain, exact, grad.double())[0]
     torch.testing.assert_close(results.double(), expected, **close)
     assert torch.equal(compiled_gate(x.detach(), "gelu"), out)
+    by_silu = nn.functional.silu(left) * right
+    torch.testing.assert_close(compiled_gate(x.detach(), "silu").double(), by_silu, **close)
 
 
 @pytest.mark.parametrize("width", [1, 15, 16, 37, 96])

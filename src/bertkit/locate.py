@@ -34,7 +34,7 @@ KNOWN_MODELS = {
 }
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
-_FILES = ["*.json", "*.safetensors", "*vocab.txt"]
+_FILES = ["*.json", "*.safetensors", "*vocab.txt", "*merges.txt", "*.model"]
 
 
 def locate(name: str | Path) -> Path:

@@ -23,6 +23,7 @@ _CLASS_NAMES = {  # model kind -> how the name of its published class ends
     "token_classification": "ForTokenClassification",
     "question_answering": "ForQuestionAnswering",
     "multiple_choice": "ForMultipleChoice",
+    "replaced_tokens": "ForPreTraining",
     "vector_classification": "ForVectorClassification",  # our own: no published class computes it
 }
 
@@ -63,10 +64,12 @@ class Architecture:
     # the values that the encoder computes; the first is written
     ignored_keys: frozenset[str] = frozenset()  # keys that do not change the numbers
     read_config: Callable[[Content, Path], Content] = lambda content, path: content  # to the fields of `config`
+    write_config: Callable[[Content], Content] = lambda content: content  # the other way
     token_id_keys: Mapping[str, str] = field(default_factory=dict)  # keys of special tokens besides pad_token_id, by
     # role: {"cls_token_id": "cls"}
     initial_cutoff: Callable[[Any], float] = lambda config: 2.0  # of a config: standard deviations beyond which initial
     # weights are drawn again
+    num_stored_layers: Callable[[Any], int] = lambda config: config.num_hidden_layers  # of a config: with weights
     scaled_layers: tuple[str, ...] = ()  # linear layers whose initial standard deviation is divided by the root of
     # twice the number of layers
 

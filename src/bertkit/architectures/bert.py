@@ -1,7 +1,7 @@
 """BERT (Devlin et al. 2018)."""
 
 from bertkit.architectures.architecture import VECTOR_CLASSIFICATION, Architecture, Head, HeadOptions, pooler, tokens
-from bertkit.architectures.tensor_names import TensorNames
+from bertkit.architectures.tensor_names import TensorNames, bert_rules
 from bertkit.heads.classification import ClassificationHead
 from bertkit.heads.masked_lm import MaskedLMHead
 from bertkit.heads.next_sentence import NextSentenceHead
@@ -33,15 +33,7 @@ BERT = Architecture(
         encoder_parts=("embeddings.", "encoder.", "pooler."),
         head_parts=("cls.", "classifier.", "qa_outputs.", "vector_classifier."),
         rules=[
-            (r"encoder\.embeddings\.norm\.", "bert.embeddings.LayerNorm."),
-            (r"encoder\.embeddings\.(word|position|token_type)\.", r"bert.embeddings.\1_embeddings."),
-            (r"encoder\.layers\.(\d+)\.attention\.(query|key|value)\.", r"bert.encoder.layer.\1.attention.self.\2."),
-            (r"encoder\.layers\.(\d+)\.attention\.output\.", r"bert.encoder.layer.\1.attention.output.dense."),
-            (r"encoder\.layers\.(\d+)\.attention_norm\.", r"bert.encoder.layer.\1.attention.output.LayerNorm."),
-            (r"encoder\.layers\.(\d+)\.feed_forward\.expand\.", r"bert.encoder.layer.\1.intermediate.dense."),
-            (r"encoder\.layers\.(\d+)\.feed_forward\.project\.", r"bert.encoder.layer.\1.output.dense."),
-            (r"encoder\.layers\.(\d+)\.feed_forward_norm\.", r"bert.encoder.layer.\1.output.LayerNorm."),
-            (r"encoder\.pooler\.", "bert.pooler."),
+            *bert_rules("bert."),
             (r"heads\.masked_lm\.dense\.", "cls.predictions.transform.dense."),
             (r"heads\.masked_lm\.norm\.", "cls.predictions.transform.LayerNorm."),
             (r"heads\.masked_lm\.bias$", "cls.predictions.bias"),

@@ -3,15 +3,12 @@
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from torch import Tensor, nn
-
 from bertkit.architectures.architecture import VECTOR_CLASSIFICATION, Architecture, Head, HeadOptions, tokens
 from bertkit.architectures.tensor_names import TensorNames
-from bertkit.heads.classification import ClassificationHead
+from bertkit.heads.classification import ClassificationHead, DenseClassificationHead
 from bertkit.heads.masked_lm import MaskedLMHead
 from bertkit.transformer import BertConfig, BertEncoder, PreparedBertEncoder
 from bertkit.transformer.config import check_probabilities
-from bertkit.transformer.kernels import activate, dropout, project
 
 
 @dataclass(frozen=True)
@@ -39,27 +36,13 @@ class DistilBertConfig(BertConfig):
         return 0.0
 
 
-class FirstTokenClassificationHead(nn.Module):
-    """``classifier(dropout(relu(dense(h))))`` over the first token of each sequence."""
-
-    def __init__(self, config: DistilBertConfig, num_labels: int, dropout_prob: float) -> None:
-        super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.dropout = nn.Dropout(dropout_prob)
-        self.classifier = nn.Linear(config.hidden_size, num_labels)
-
-    def forward(self, first_tokens: Tensor) -> Tensor:
-        """(B, D) to (B, num_labels) logits."""
-        return project(dropout(activate(project(first_tokens, self.dense), "relu"), self.dropout), self.classifier)
-
-
 def _probability(options: HeadOptions, default: float) -> float:
     return default if options.dropout_prob is None else options.dropout_prob
 
 
-def _sequences(config: DistilBertConfig, options: HeadOptions) -> FirstTokenClassificationHead:
+def _sequences(config: DistilBertConfig, options: HeadOptions) -> DenseClassificationHead:
     dropout_prob = _probability(options, config.seq_classif_dropout)
-    return FirstTokenClassificationHead(config, options.num_labels, dropout_prob)
+    return DenseClassificationHead(config, options.num_labels, dropout_prob, "relu")
 
 
 def _tokens(config: DistilBertConfig, options: HeadOptions) -> ClassificationHead:

@@ -1,9 +1,15 @@
 """The supported architectures. A new one is a file in this folder and a line here."""
 
+from bertkit.architectures.albert import ALBERT
 from bertkit.architectures.architecture import Architecture
 from bertkit.architectures.bert import BERT
+from bertkit.architectures.deberta import DEBERTA
 from bertkit.architectures.distilbert import DISTILBERT
+from bertkit.architectures.electra import ELECTRA
 from bertkit.architectures.modernbert import MODERNBERT
+from bertkit.architectures.mpnet import MPNET
+from bertkit.architectures.nomic_bert import GTE, NOMIC_BERT
+from bertkit.architectures.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 from bertkit.errors import UsageError
 from bertkit.transformer import Encoder, EncoderConfig, PreparedEncoder
 
@@ -13,9 +19,30 @@ ARCHITECTURES: dict[str, Architecture] = {
         BERT,
         MODERNBERT,
         DISTILBERT,
+        ROBERTA,
+        XLM_ROBERTA,
+        CAMEMBERT,
+        MPNET,
+        ELECTRA,
+        ALBERT,
+        DEBERTA,
+        NOMIC_BERT,
+        GTE,
     )
 }
 """Records by their ``model_type`` in config.json."""
+
+OTHER_MODEL_TYPES = {"new": "gte"}
+"""Names that a model's own code gave it -> the ``model_type`` of its record."""
+
+NOT_SUPPORTED = {  # model_type -> what to use instead
+    "deberta": "DeBERTa v3 (model_type deberta-v2), such as microsoft/deberta-v3-base",
+    "jina_embeddings_v3": "a multilingual encoder of another family, such as intfloat/multilingual-e5-base",
+    "neobert": "ModernBERT, such as answerdotai/ModernBERT-base",
+    "mosaic_bert": "ModernBERT, such as answerdotai/ModernBERT-base",
+    "eurobert": "ModernBERT, or FacebookAI/xlm-roberta-base for other languages than English",
+}
+"""Encoders that are asked for and not supported."""
 
 _BY_CONFIG = {record.config: record for record in ARCHITECTURES.values()}
 

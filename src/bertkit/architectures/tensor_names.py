@@ -21,6 +21,8 @@ class TensorNames:
     # the first tensor that is stored applies
     tied: Mapping[str, str] = field(default_factory=dict)  # published copies of other tensors; ours hold one
     buffers: frozenset[str] = frozenset()  # constants that old versions stored among the weights
+    old_names: tuple[tuple[str, str], ...] = ()  # pattern of another published spelling -> the one used here
+    unused_parts: tuple[str, ...] = ()  # how names of tensors begin that some folders hold and no head uses
     shared_parts: tuple[str, ...] = ()  # prefix of the layers that all heads share; a new head copies them from a
     # stored one
 
@@ -55,9 +57,26 @@ class TensorNames:
         """
         name = re.sub(r"\.LayerNorm\.gamma$", ".LayerNorm.weight", stored)
         name = re.sub(r"\.LayerNorm\.beta$", ".LayerNorm.bias", name)
+        for pattern, replacement in self.old_names:
+            name = re.sub(pattern, replacement, name)
         return self.prefix + name if not has_prefix and name.startswith(self.encoder_parts) else name
 
 
 def module_of(part: str) -> str:
     """The path in `Network` of a head, or of "pooler"."""
     return "encoder.pooler" if part == "pooler" else f"heads.{part}"
+
+
+def bert_rules(prefix: str) -> list[tuple[str, str]]:
+    """The names of BERT's encoder under another prefix."""
+    return [
+        (r"encoder\.embeddings\.norm\.", rf"{prefix}embeddings.LayerNorm."),
+        (r"encoder\.embeddings\.(word|position|token_type)\.", rf"{prefix}embeddings.\1_embeddings."),
+        (r"encoder\.layers\.(\d+)\.attention\.(query|key|value)\.", rf"{prefix}encoder.layer.\1.attention.self.\2."),
+        (r"encoder\.layers\.(\d+)\.attention\.output\.", rf"{prefix}encoder.layer.\1.attention.output.dense."),
+        (r"encoder\.layers\.(\d+)\.attention_norm\.", rf"{prefix}encoder.layer.\1.attention.output.LayerNorm."),
+        (r"encoder\.layers\.(\d+)\.feed_forward\.expand\.", rf"{prefix}encoder.layer.\1.intermediate.dense."),
+        (r"encoder\.layers\.(\d+)\.feed_forward\.project\.", rf"{prefix}encoder.layer.\1.output.dense."),
+        (r"encoder\.layers\.(\d+)\.feed_forward_norm\.", rf"{prefix}encoder.layer.\1.output.LayerNorm."),
+        (r"encoder\.pooler\.", rf"{prefix}pooler."),
+    ]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.architectures import ARCHITECTURES, Architecture, architecture_of
+from bertkit.architectures.registry import NOT_SUPPORTED, OTHER_MODEL_TYPES
 from bertkit.checkpoint.sentence import activation_path, read_activation
 from bertkit.errors import CheckpointError, UsageError
 from bertkit.files.json_files import member, read_json
@@ -68,8 +69,13 @@ def read_config(directory: Path, ignore_keys: Collection[str] = ()) -> Published
     if content is None:
         raise CheckpointError(f"{directory} is not a model folder: it holds no config.json")
     model_type = content.get("model_type", "bert")
-    if model_type not in list(ARCHITECTURES):  # a list, as an entry of the file may be of any type
-        raise CheckpointError(f"{path} has model_type={model_type!r}; supported: {', '.join(map(repr, ARCHITECTURES))}")
+    if model_type in list(OTHER_MODEL_TYPES):  # a list, as an entry of the file may be of any type
+        model_type = OTHER_MODEL_TYPES[model_type]
+    if model_type not in list(ARCHITECTURES):
+        instead = f"; use {NOT_SUPPORTED[model_type]}" if model_type in list(NOT_SUPPORTED) else ""
+        raise CheckpointError(
+            f"{path} has model_type={model_type!r}; supported: {', '.join(map(repr, ARCHITECTURES))}{instead}"
+        )
     record = ARCHITECTURES[model_type]
     content = record.read_config(content, path)
     required = {**_REQUIRED_VALUES, **record.required_values}
@@ -129,7 +135,7 @@ def config_json(config: PublishedConfig, special_ids: dict[str, int | None]) -> 
         content["classifier_dropout"] = config.classifier_dropout
     if config.score_activation is not None:
         content["sentence_transformers"] = {"activation_fn": activation_path(config.score_activation)}
-    return content
+    return record.write_config(content)
 
 
 def _score_activation(content: dict[str, Any], path: Path) -> str | None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from bertkit.errors import CheckpointError
 
-_READ = {".json", ".txt", ".safetensors"}  # of these alone weights, config, tokenizer and settings are read
+_READ = {".json", ".txt", ".model", ".safetensors"}  # of these alone weights, config, tokenizer and settings are read
 
 
 def content_hash(directory: Path) -> str:

@@ -86,10 +86,10 @@ def open_checkpoint(
         label_names = _label_names(stored, stored_heads, names, config, folder)
     elif label_names is None:
         label_names = ("LABEL_0", "LABEL_1")
-    if config.transformer.num_hidden_layers > len(stored):  # before building layers that cannot be there
+    num_layers = record.num_stored_layers(config.transformer)
+    if num_layers > len(stored):  # before building layers that cannot be there
         raise CheckpointError(
-            f"{folder}: its config announces {config.transformer.num_hidden_layers} layers, the weights are only "
-            f"{len(stored)} tensors"
+            f"{folder}: its config announces {num_layers} layers, the weights are only {len(stored)} tensors"
         )
     with torch.device("meta"):
         network = Network(
@@ -104,6 +104,7 @@ def open_checkpoint(
     provenance |= _load(network, stored, names, new, set(new) - set(stored_heads), dtype, folder)
     provenance |= _load_projection(network, directory, dtype)
     unexpected = stored.keys() - provenance.keys() - names.buffers - names.tied.keys() - set(ignore_tensors)
+    unexpected = {name for name in unexpected if not (names.unused_parts and name.startswith(names.unused_parts))}
     if set(stored_heads) - set(heads) or set(stored_heads) & set(new):  # the caller said which heads to leave out
         unexpected = {name for name in unexpected if not name.startswith(names.head_parts)}
     if unexpected:

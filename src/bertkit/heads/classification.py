@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from bertkit.batch import Batch
 from bertkit.heads.pooling import poolings_of, sequence_vectors
 from bertkit.transformer import EncoderConfig, EncoderOutput
-from bertkit.transformer.kernels import dropout, project
+from bertkit.transformer.kernels import activate, dropout, project
 
 
 class ClassificationHead(nn.Module):
@@ -24,6 +24,35 @@ class ClassificationHead(nn.Module):
     def forward(self, vectors: Tensor) -> Tensor:
         """(N, D) to (N, num_labels) logits; N sequences or tokens."""
         return project(dropout(vectors, self.dropout), self.classifier)
+
+
+class DenseClassificationHead(nn.Module):
+    """``classifier(dropout(activation(dense(dropout(h)))))`` over one vector for each sequence.
+
+    Args:
+        activation: a key of ACTIVATIONS.
+        input_dropout_prob: dropout before the first layer; ``dropout_prob`` is before the second.
+    """
+
+    def __init__(
+        self,
+        config: EncoderConfig,
+        num_labels: int,
+        dropout_prob: float,
+        activation: str,
+        input_dropout_prob: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.input_dropout = nn.Dropout(input_dropout_prob)
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.activation = activation
+        self.dropout = nn.Dropout(dropout_prob)
+        self.classifier = nn.Linear(config.hidden_size, num_labels)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """(B, D) to (B, num_labels) logits."""
+        transformed = activate(project(dropout(vectors, self.input_dropout), self.dense), self.activation)
+        return project(dropout(transformed, self.dropout), self.classifier)
 
 
 class VectorClassificationHead(nn.Module):

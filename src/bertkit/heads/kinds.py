@@ -7,6 +7,7 @@ HEADS = {  # head -> True: one row of logits for each sequence; False: for each 
     "token_classification": False,
     "question_answering": False,
     "multiple_choice": True,
+    "replaced_tokens": False,
     "vector_classification": True,
 }
 

@@ -12,16 +12,19 @@ class MaskedLMHead(nn.Module):
 
     The output projection is the word embedding itself (weight tying; Devlin et al. 2018, appendix A.1, and
     google-research/bert ``run_pretraining.py``), so the head holds only the bias of it.
+
+    Args:
+        activation: a key of ACTIVATIONS; None: that of the encoder.
     """
 
-    def __init__(self, config: BertConfig) -> None:
+    def __init__(self, config: BertConfig, activation: str | None = None) -> None:
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.activation = config.hidden_act
-        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dense = nn.Linear(config.hidden_size, config.embedding_width)
+        self.activation = activation or config.hidden_act
+        self.norm = nn.LayerNorm(config.embedding_width, eps=config.layer_norm_eps)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
 
     def forward(self, hidden_states: Tensor, word_embedding: Tensor) -> Tensor:
-        """(P, D) hidden states of the positions wanted and (V, D) word embedding to (P, V) logits."""
+        """(P, D) hidden states of the positions wanted and (V, E) word embedding to (P, V) logits; E is D in most."""
         transformed = activate(apply_linear(hidden_states, self.dense), self.activation)
         return linear(self.norm(transformed.to(hidden_states.dtype)), word_embedding, self.bias).to(hidden_states.dtype)

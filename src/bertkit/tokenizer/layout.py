@@ -47,6 +47,9 @@ class PairTemplate:
     second_type: int = 1  # token type of B and of the separator after it
 
 
+BERT_PAIRS, TWO_SEPARATORS = PairTemplate(), PairTemplate(num_separators=2, second_type=0)
+
+
 @dataclass(frozen=True, eq=False)
 class _Sequences:
     """Which pieces go into which sequence; S sequences of P = 1 text or 2 texts each."""

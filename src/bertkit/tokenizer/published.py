@@ -2,10 +2,11 @@
 
 ``tokenizer.json`` is preferred, being what the fast published tokenizer runs: BERT's WordPiece is run by ours, another
 kind by the ``tokenizers`` library. Else ``vocab.txt`` with ``tokenizer_config.json``; else ``vocab.txt`` alone, taken
-as uncased.
+as uncased; else the older files of other kinds.
 """
 
-from dataclasses import asdict, fields
+import json
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from bertkit.errors import CheckpointError
 from bertkit.files.json_files import member, read_json, write_json
 from bertkit.files.whole_files import whole_file
 from bertkit.tokenizer.added_tokens import AddedToken
+from bertkit.tokenizer.layout import BERT_PAIRS, TWO_SEPARATORS, PairTemplate
 from bertkit.tokenizer.library import Engine, read_library_tokenizer
+from bertkit.tokenizer.older_files import ANGLED, older_tokenizer
 from bertkit.tokenizer.vocabulary import CONTINUATION, SpecialTokens, Vocabulary, from_ids
 from bertkit.tokenizer.wordpiece import MAX_CHARACTERS_PER_WORD, Normalization, WordPiece
 
@@ -32,11 +35,10 @@ def read_engine(directory: Path) -> tuple[Engine, int | None]:
     """
     path = directory / "tokenizer_config.json"
     config = read_json(path) or {}
-    if str(config.get("tokenizer_class")).startswith("MPNet"):
-        raise CheckpointError(f"{path} names the tokenizer of MPNet, which is not supported: choose another model")
-    special = _special_tokens((read_json(directory / "special_tokens_map.json") or {}) | config, path)
+    roles = (read_json(directory / "special_tokens_map.json") or {}) | config
     file = directory / "tokenizer.json"
     published = read_json(file)
+    special = _special_tokens(roles, path, _named_by(published, file))
     if published is not None and _is_ours(published, file):
         engine = _from_tokenizer_json(published, special, file)
     elif published is not None:
@@ -47,25 +49,60 @@ def read_engine(directory: Path) -> tuple[Engine, int | None]:
             strip_accents=member(config, "strip_accents", bool, path),
             split_cjk=member(config, "tokenize_chinese_chars", bool, path, True),
         )
-        engine = WordPiece(Vocabulary.load(directory / "vocab.txt", special), normalization)
+        if _is_mpnet(directory, config) and ANGLED.cls in Vocabulary.load(directory / "vocab.txt"):
+            special = _special_tokens(roles, path, replace(ANGLED, unk="[UNK]"))
+            engine = WordPiece(
+                Vocabulary.load(directory / "vocab.txt", special), normalization, template=TWO_SEPARATORS
+            )
+        else:
+            engine = WordPiece(Vocabulary.load(directory / "vocab.txt", special), normalization)
+    elif (older := older_tokenizer(directory, config)) is not None:
+        content, names, file = older
+        special = _special_tokens(roles, path, names)
+        engine = read_library_tokenizer(json.dumps(content, ensure_ascii=False), special, config, file)
     else:
-        raise CheckpointError(f"{directory} holds no tokenizer: expected tokenizer.json or vocab.txt in it")
+        raise CheckpointError(
+            f"{directory} holds no tokenizer: expected tokenizer.json, vocab.txt, vocab.json with merges.txt, or a "
+            "SentencePiece model in it"
+        )
     limit = member(config, "model_max_length", float, path, _NO_LIMIT)
     if not limit >= 1:  # also of NaN
         raise CheckpointError(f"{path}: model_max_length is {limit!r:.60}, expected a number of tokens, at least 1")
     return engine, int(limit) if limit < _NO_LIMIT else None
 
 
-def _special_tokens(config: dict[str, Any], path: Path) -> SpecialTokens:
+def _special_tokens(config: dict[str, Any], path: Path, defaults: SpecialTokens) -> SpecialTokens:
     """Spellings by role; a spelling is a string, or an object with its ``content``."""
     spellings = {}
     for role in fields(SpecialTokens):
-        value = config.get(f"{role.name}_token") or role.default
+        value = config.get(f"{role.name}_token") or getattr(defaults, role.name)
         spelling = value.get("content") if isinstance(value, dict) else value
         if not isinstance(spelling, str):
             raise CheckpointError(f"{path}: {role.name}_token is {value!r:.60}, expected a string")
         spellings[role.name] = spelling
     return SpecialTokens(**spellings)
+
+
+def _named_by(published: dict[str, Any] | None, path: Path) -> SpecialTokens:
+    """The spellings of a ``tokenizer.json`` whose config names none: BERT's, or RoBERTa's where those are special."""
+    if published is None:
+        return SpecialTokens()
+    added = member(published, "added_tokens", list, path, [])
+    special = {token.get("content") for token in added if isinstance(token, dict) and token.get("special")}
+    ours, angled = SpecialTokens(), ANGLED
+    names = {
+        role.name: getattr(angled if getattr(ours, role.name) not in special else ours, role.name)
+        if getattr(angled, role.name) in special
+        else getattr(ours, role.name)
+        for role in fields(SpecialTokens)
+    }
+    model = member(published, "model", dict, path, {})
+    return SpecialTokens(**names | {"unk": member(model, "unk_token", str, path, names["unk"])})
+
+
+def _is_mpnet(directory: Path, config: dict[str, Any]) -> bool:
+    model_type = (read_json(directory / "config.json") or {}).get("model_type")
+    return model_type == "mpnet" or str(config.get("tokenizer_class")).startswith("MPNet")
 
 
 def _is_ours(published: dict[str, Any], path: Path) -> bool:
@@ -88,12 +125,16 @@ def _from_tokenizer_json(published: dict[str, Any], special: SpecialTokens, path
     longest_word = member(model, "max_input_chars_per_word", int, path, MAX_CHARACTERS_PER_WORD)
     if not 1 <= longest_word <= _LONGEST_WORD:
         raise CheckpointError(f"{path}: max_input_chars_per_word is {longest_word}, expected 1 to {_LONGEST_WORD}")
-    _check_template(member(published, "post_processor", dict, path, {}), special, path)
+    post_processor = member(published, "post_processor", dict, path, {})
+    template = _template(post_processor, special, path)
     vocab = member(model, "vocab", dict, path, {})
     for token, token_id in vocab.items():
         if type(token_id) is not int:
             raise CheckpointError(f"{path}: the id of {token!r:.60} is {token_id!r:.60}, expected an integer")
     added = [_added_token(token, path) for token in member(published, "added_tokens", list, path, [])]
+    if post_processor.get("type") == "RobertaProcessing" and post_processor.get("trim_offsets", True):
+        # White space beside a token is no part of its offsets then, and WordPiece drops it in any case.
+        added = [(replace(token, lstrip=False, rstrip=False), token_id) for token, token_id in added]
     ids = vocab | {token.content: token_id for token, token_id in added}
     return WordPiece(
         from_ids(ids.items(), special),
@@ -102,29 +143,46 @@ def _from_tokenizer_json(published: dict[str, Any], special: SpecialTokens, path
             strip_accents=member(normalizer, "strip_accents", bool, path),
             split_cjk=member(normalizer, "handle_chinese_chars", bool, path, True),
         ),
-        added_tokens=tuple(token for token, _ in added if token.content not in special.spellings()),
+        added_tokens=tuple(token for token, _ in added if not _is_plain(token, special)),
         max_characters_per_word=longest_word,
+        template=template,
     )
 
 
-def _check_template(post_processor: dict[str, Any], special: SpecialTokens, path: Path) -> None:
-    """Check that texts and pairs are [CLS] A [SEP] and [CLS] A [SEP] B [SEP], as they are without a template.
+def _is_plain(token: AddedToken, special: SpecialTokens) -> bool:
+    """True for a special token of the vocabulary that stands for its spelling alone, as the engine has them."""
+    return token.content in special.spellings() and not (token.single_word or token.lstrip or token.rstrip)
 
-    MPNet's are not: its WordPiece is BERT's, its pairs have two separators between the texts.
-    """
+
+def _template(post_processor: dict[str, Any], special: SpecialTokens, path: Path) -> PairTemplate:
+    """The template of a pair: [CLS] A [SEP] B [SEP], as it is without one, or two separators between, as MPNet's."""
     if post_processor.get("type") == "RobertaProcessing":
-        raise CheckpointError(f"{path}: WordPiece with the pairs of MPNet, two {special.sep} between, is not supported")
+        if post_processor.get("cls", [None])[0] != special.cls or post_processor.get("sep", [None])[0] != special.sep:
+            raise CheckpointError(f"{path}: its template is of other tokens than {special.cls} and {special.sep}")
+        return TWO_SEPARATORS
     if post_processor.get("type") != "TemplateProcessing":
-        return
+        return BERT_PAIRS
     cls, sep = {"SpecialToken": special.cls}, {"SpecialToken": special.sep}
     a, b = {"Sequence": "A"}, {"Sequence": "B"}
-    for key, expected in (("single", [cls, a, sep]), ("pair", [cls, a, sep, b, sep])):
-        parts = post_processor.get(key)
-        if not isinstance(parts, list) or list(map(_without_type, parts)) != expected:
-            raise CheckpointError(
-                f"{path}: its template of a {key} is not that of BERT, {special.cls} A {special.sep} and "
-                f"{special.cls} A {special.sep} B {special.sep}; MPNet and other models that differ are not supported"
-            )
+    single, pair = (post_processor.get(key) for key in ("single", "pair"))
+    pair = pair if isinstance(pair, list) else []
+    for number in (1, 2):
+        if (
+            isinstance(pair, list)
+            and _parts(single) == [cls, a, sep]
+            and _parts(pair) == [cls, a, *[sep] * number, b, sep]
+        ):
+            types = [next(iter(part.values())).get("type_id") for part in pair]
+            if types[: number + 2] == [0] * (number + 2) and types[-1] == types[-2] in (0, 1):
+                return PairTemplate(number, types[-1])
+    raise CheckpointError(
+        f"{path}: its template is not that of BERT, {special.cls} A {special.sep} and {special.cls} A {special.sep} B "
+        f"{special.sep} with type 0 or 1 from B on, or that with two {special.sep} after A"
+    )
+
+
+def _parts(template: Any) -> list[Any] | None:
+    return list(map(_without_type, template)) if isinstance(template, list) else None
 
 
 def _without_type(part: Any) -> Any:
@@ -153,8 +211,11 @@ def write_engine(engine: Engine, model_max_length: int | None, directory: Path) 
     if isinstance(engine, WordPiece):
         engine.vocabulary.save(directory / "vocab.txt")
         write_json(directory / "tokenizer.json", tokenizer_json(engine))
+        plain = engine.template == BERT_PAIRS and not any(
+            token.content in names.spellings() for token in engine.added_tokens
+        )
         settings = {
-            "tokenizer_class": "BertTokenizer",
+            "tokenizer_class": "BertTokenizer" if plain else "PreTrainedTokenizerFast",
             "do_lower_case": engine.normalization.lowercase,
             "strip_accents": engine.normalization.strip_accents,
             "tokenize_chinese_chars": engine.normalization.split_cjk,
@@ -172,14 +233,15 @@ def write_engine(engine: Engine, model_max_length: int | None, directory: Path) 
 def tokenizer_json(engine: WordPiece) -> dict[str, Any]:
     """The content of a published ``tokenizer.json`` for an engine, as ``tokenizers`` writes and reads it."""
     vocabulary, names, normalization = engine.vocabulary, engine.vocabulary.special, engine.normalization
-    present = [token for token in names.spellings() if token in vocabulary]
+    stated = {token.content for token in engine.added_tokens}
+    present = [token for token in names.spellings() if token in vocabulary and token not in stated]
     added = [AddedToken(token, normalized=False, special=True) for token in present] + list(engine.added_tokens)
     by_id = sorted(((vocabulary.id(token.content), token) for token in added), key=lambda pair: pair[0])
     cls, sep, a, b = (
         {"SpecialToken": {"id": names.cls, "type_id": 0}},
         {"SpecialToken": {"id": names.sep, "type_id": 0}},
         {"Sequence": {"id": "A", "type_id": 0}},
-        {"Sequence": {"id": "B", "type_id": 1}},
+        {"Sequence": {"id": "B", "type_id": engine.template.second_type}},
     )
     return {
         "version": "1.0",
@@ -197,7 +259,10 @@ def tokenizer_json(engine: WordPiece) -> dict[str, Any]:
         "post_processor": {
             "type": "TemplateProcessing",
             "single": [cls, a, sep],
-            "pair": [cls, a, sep, b, {"SpecialToken": {"id": names.sep, "type_id": 1}}],
+            "pair": [
+                *(cls, a, *[sep] * engine.template.num_separators, b),
+                {"SpecialToken": {"id": names.sep, "type_id": engine.template.second_type}},
+            ],
             "special_tokens": {
                 token: {"id": token, "ids": [vocabulary.id(token)], "tokens": [token]}
                 for token in (names.cls, names.sep)

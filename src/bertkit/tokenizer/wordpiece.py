@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from bertkit.tokenizer.added_tokens import NO_MARKS, AddedToken, Finder
 from bertkit.tokenizer.characters import Characters, load_characters
 from bertkit.tokenizer.encoding import Pieces
 from bertkit.tokenizer.engine import tokenize
-from bertkit.tokenizer.layout import PairTemplate
+from bertkit.tokenizer.layout import BERT_PAIRS, PairTemplate
 from bertkit.tokenizer.matching import build_trie
 from bertkit.tokenizer.normal_text import normalize_texts
 from bertkit.tokenizer.parts import Joined, Room, borders, in_order
@@ -60,11 +60,11 @@ class WordPiece:
     ``added_tokens`` are matched as whole words before anything else.
     """
 
-    template: ClassVar[PairTemplate] = PairTemplate()
     vocabulary: Vocabulary
     normalization: Normalization = Normalization()
     added_tokens: tuple[AddedToken, ...] = ()
     max_characters_per_word: int = MAX_CHARACTERS_PER_WORD
+    template: PairTemplate = BERT_PAIRS
 
     def tokenize(
         self,
@@ -249,7 +249,8 @@ class WordPiece:
     @cached_property
     def _special_finders(self) -> tuple[Finder, Finder]:
         """The same with special tokens."""
-        present = [token for token in self.vocabulary.special.spellings() if token in self.vocabulary]
+        stated = {token.content for token in self.added_tokens}  # with flags
+        present = [t for t in self.vocabulary.special.spellings() if t in self.vocabulary and t not in stated]
         named = [AddedToken(token, normalized=False, special=True) for token in present]
         return self._make_finders([*named, *self.added_tokens])
 

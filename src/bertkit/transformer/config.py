@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
-from typing import Self
+from typing import ClassVar, Self
 
 from bertkit.errors import UsageError
 from bertkit.transformer.activations import ACTIVATIONS
@@ -21,6 +21,8 @@ SIZES = {  # (layers, hidden, heads): Turc et al. 2019, table 1; Devlin et al. 2
 class BertConfig:
     """Defaults are BERT base, uncased (Devlin et al. 2018, and its published ``config.json``)."""
 
+    may_be_zero: ClassVar[tuple[str, ...]] = ("num_hidden_layers",)  # of the integers
+
     vocab_size: int = 30_522  # rows of the word embedding
     hidden_size: int = 768  # width of every hidden state
     num_hidden_layers: int = 12  # encoder layers
@@ -36,9 +38,11 @@ class BertConfig:
 
     def __post_init__(self) -> None:
         counts = [field.name for field in fields(self) if field.type is int and field.init]
-        check_integers(self, *(name for name in counts if name != "num_hidden_layers"))
-        if type(self.num_hidden_layers) is not int or self.num_hidden_layers < 0:
-            raise UsageError(f"num_hidden_layers={self.num_hidden_layers!r}: expected an integer of at least 0")
+        check_integers(self, *(name for name in counts if name not in self.may_be_zero))
+        for name in self.may_be_zero:
+            value = getattr(self, name)
+            if type(value) is not int or value < 0:
+                raise UsageError(f"{name}={value!r}: expected an integer of at least 0")
         if self.hidden_size % self.num_attention_heads:
             raise UsageError(
                 f"hidden_size={self.hidden_size} is not a multiple of num_attention_heads={self.num_attention_heads}"
@@ -61,6 +65,26 @@ class BertConfig:
     @property
     def head_dim(self) -> int:
         return self.hidden_size // self.num_attention_heads
+
+    @property
+    def embedding_width(self) -> int:
+        """Width of the rows of the embeddings."""
+        return self.hidden_size
+
+    @property
+    def has_positions(self) -> bool:
+        """True if embeddings hold the position of a token."""
+        return True
+
+    @property
+    def projects_embeddings(self) -> bool:
+        """True if a linear layer brings the embeddings to ``hidden_size``."""
+        return False
+
+    @property
+    def first_position(self) -> int:
+        """Row of the position table that the first token of a sequence takes; none takes those before it."""
+        return 0
 
     @property
     def attention_output_dropout_prob(self) -> float:

@@ -6,19 +6,27 @@ from torch import Tensor, nn
 from bertkit.batch import Batch
 from bertkit.errors import UsageError
 from bertkit.transformer.config import BertConfig
-from bertkit.transformer.kernels import dropout, look_up
+from bertkit.transformer.kernels import apply_linear, dropout, look_up
 
 
 class Embeddings(nn.Module):
-    """``norm(word + token_type + position)``, all three learned; with a ``type_vocab_size`` of 0 there are no types."""
+    """``norm(word + token_type + position)``, all three learned.
+
+    Encoders that hold positions elsewhere have none here. With a ``type_vocab_size`` of 0 there are no types, and with
+    1 every token has type 0, for any types in the batch.
+    """
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
-        self.word = table(config.vocab_size, config.hidden_size)
-        self.position = table(config.max_position_embeddings, config.hidden_size)
-        self.token_type = table(config.type_vocab_size, config.hidden_size) if config.type_vocab_size else None
-        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        width = config.embedding_width
+        self.word = table(config.vocab_size, width)
+        self.first_position = config.first_position
+        self.max_positions = config.max_position_embeddings
+        self.position = table(self.first_position + self.max_positions, width) if config.has_positions else None
+        self.token_type = table(config.type_vocab_size, width) if config.type_vocab_size else None
+        self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.project = nn.Linear(width, config.hidden_size) if config.projects_embeddings else None
 
     def forward(self, batch: Batch) -> Tensor:
         """Returns (total_tokens, hidden_size).
@@ -26,11 +34,17 @@ class Embeddings(nn.Module):
         Raises:
             UsageError: as `check`.
         """
+        embedded = self.look_up(batch)
+        return embedded if self.project is None else apply_linear(embedded, self.project)
+
+    def look_up(self, batch: Batch) -> Tensor:
+        """The same in the width of the tables: (total_tokens, embedding_width)."""
         self.check(batch)
         summed = look_up(self.word, batch.input_ids)
         if self.token_type is not None:
-            summed = summed + look_up(self.token_type, batch.token_type_ids)
-        summed = summed + look_up(self.position, batch.position_ids)
+            summed = summed + look_up(self.token_type, self.types(batch))
+        if self.position is not None:
+            summed = summed + look_up(self.position, batch.position_ids + self.first_position)
         return dropout(self.norm(summed), self.dropout)
 
     def check(self, batch: Batch) -> None:
@@ -39,10 +53,15 @@ class Embeddings(nn.Module):
         Raises:
             UsageError: a sequence is longer than the position table, or an id is outside its table.
         """
-        check_positions(batch, self.position.num_embeddings)
+        check_positions(batch, self.max_positions)
         check_rows("input_ids", batch.input_ids, self.word)
         if self.token_type is not None:
-            check_rows("token_type_ids", batch.token_type_ids, self.token_type)
+            check_rows("token_type_ids", self.types(batch), self.token_type)
+
+    def types(self, batch: Batch) -> Tensor:
+        """(T,) token types as the table has them."""
+        has_types = self.token_type is not None and self.token_type.num_embeddings > 1
+        return batch.token_type_ids if has_types else torch.zeros_like(batch.token_type_ids)
 
 
 def check_positions(batch: Batch, max_positions: int) -> None:

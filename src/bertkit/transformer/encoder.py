@@ -1,9 +1,12 @@
 """The BERT encoder: embeddings, layers, and the pooler over [CLS]."""
 
+from typing import Any, ClassVar, cast
+
 import torch
 from torch import Tensor, nn
 
 from bertkit.batch import Batch
+from bertkit.transformer.attention import SelfAttention
 from bertkit.transformer.config import BertConfig
 from bertkit.transformer.embeddings import Embeddings
 from bertkit.transformer.interface import Encoder, EncoderOutput
@@ -27,12 +30,14 @@ class Pooler(nn.Module):
 class BertEncoder(Encoder):
     """Post-norm Transformer with learned positions (Devlin et al. 2018, section 3)."""
 
+    attention: ClassVar[type[SelfAttention]] = SelfAttention
+
     def __init__(self, config: BertConfig, *, with_pooler: bool = True) -> None:
         super().__init__()
         self.config = config
         self.gradient_checkpointing = False
         self.embeddings = Embeddings(config)
-        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_hidden_layers))
+        self.layers = nn.ModuleList(EncoderLayer(config, self.attention) for _ in range(self.num_stored_layers(config)))
         self.pooler = Pooler(config) if with_pooler else None
 
     def forward(
@@ -44,14 +49,14 @@ class BertEncoder(Encoder):
         recorder: Recorder | None = None,
     ) -> EncoderOutput:
         """Run a Batch through all layers; hidden states are kept only when asked for, all else in ``recorder``."""
-        hidden = self.embeddings(batch)
+        hidden, bias = self.embeddings(batch), self.distance_bias(batch.max_seqlen)
         hidden_states = [hidden] if with_hidden_states else []
-        for layer in self.layers:
+        for layer in self.in_order():
             record = None if recorder is None else recorder.next_layer()
             if self.gradient_checkpointing and torch.is_grad_enabled() and record is None:
-                hidden = recomputed(layer, hidden, batch.seqlens)
+                hidden = recomputed(layer, hidden, batch.seqlens, None, bias)
             else:
-                hidden = layer(hidden, batch.seqlens, record)
+                hidden = layer(hidden, batch.seqlens, record, bias)
             if with_hidden_states:
                 hidden_states.append(hidden)
         return EncoderOutput(
@@ -59,3 +64,20 @@ class BertEncoder(Encoder):
             pooled=None if self.pooler is None or not with_pooled else self.pooler(hidden[batch.first_tokens]),
             hidden_states=hidden_states if with_hidden_states else None,
         )
+
+    @staticmethod
+    def num_stored_layers(config: BertConfig) -> int:
+        """Number of layers that have weights."""
+        return config.num_hidden_layers
+
+    def in_order(self) -> list[EncoderLayer]:
+        """The layers as they are applied, one for each of ``num_hidden_layers``."""
+        return [cast(EncoderLayer, layer) for layer in self.layers]
+
+    def distance_bias(self, longest: int) -> Any:
+        """What the attention of sequences of up to ``longest`` tokens adds to its scores by distance.
+
+        Numbers (H, 2 L - 1), in column L - 1 + d for a key d tokens after its query, or what
+        `SelfAttention.for_layer` takes; None: nothing.
+        """
+        return None

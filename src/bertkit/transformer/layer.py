@@ -1,6 +1,7 @@
 """One encoder layer: attention and feed-forward, each with residual and layer normalization after it (post-norm)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -14,18 +15,24 @@ from bertkit.transformer.recorder import LayerRecord
 class EncoderLayer(nn.Module):
     """``x = norm(x + attention(x)); x = norm(x + feed_forward(x))`` (Vaswani et al. 2017, section 3.1)."""
 
-    def __init__(self, config: BertConfig) -> None:
+    def __init__(self, config: BertConfig, attention: Callable[[Any], SelfAttention] = SelfAttention) -> None:
         super().__init__()
-        self.attention = SelfAttention(config)
+        self.attention = attention(config)
         self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.feed_forward = FeedForward(config)
         self.feed_forward_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.attention_dropout = nn.Dropout(config.attention_output_dropout_prob)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
-    def forward(self, hidden_states: Tensor, seqlens: Sequence[int], record: LayerRecord | None = None) -> Tensor:
-        """(total_tokens, hidden_size) to the same."""
-        attended = self.attention(hidden_states, seqlens, record)
+    def forward(
+        self,
+        hidden_states: Tensor,
+        seqlens: Sequence[int],
+        record: LayerRecord | None = None,
+        bias: Any = None,
+    ) -> Tensor:
+        """(total_tokens, hidden_size) to the same; ``bias`` as of `SelfAttention`."""
+        attended = self.attention(hidden_states, seqlens, record, bias)
         hidden_states = add_norm(attended, hidden_states, self.attention_norm, self.attention_dropout)
         expanded = self.feed_forward(hidden_states)
         if record is not None:

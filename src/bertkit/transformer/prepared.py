@@ -3,7 +3,8 @@
 Shape letters: T total_tokens, D hidden_size.
 """
 
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,7 @@ from bertkit.batch import Batch
 from bertkit.transformer.encoder import BertEncoder
 from bertkit.transformer.interface import EncoderOutput
 from bertkit.transformer.kernels import inference_kernels
+from bertkit.transformer.kernels.attention import bias_of_length
 from bertkit.transformer.kernels.dispatch import Kernels, kernels_for
 from bertkit.transformer.kernels.row_invariance import row_count
 from bertkit.transformer.layer import EncoderLayer
@@ -21,20 +23,35 @@ from bertkit.transformer.prepared_int8 import HiddenStates, Int8Embeddings, Int8
 class PreparedLayer:
     """`EncoderLayer` with query, key and value as one product, and activation and residuals fused into theirs."""
 
-    def __init__(self, layer: EncoderLayer, activation: str, kernels: Kernels, dtype: torch.dtype) -> None:
+    def __init__(
+        self, layer: EncoderLayer, activation: str, kernels: Kernels, dtype: torch.dtype, bias: Any = None
+    ) -> None:
         self.query_key_value, self.output, self.expand, self.project = (
             kernels.linear(weight.to(dtype), bias.to(dtype)) for weight, bias in layer.linears()
         )
         self.attention_norm = kernels.norm(layer.attention_norm, dtype)
         self.feed_forward_norm = kernels.norm(layer.feed_forward_norm, dtype)
         self.attention, self.num_heads, self.activation = kernels.attention, layer.attention.num_heads, activation
+        self.bias = layer.attention.for_layer(bias)
 
     def __call__(self, hidden_states: Tensor, batch: Batch) -> Tensor:
         """(T, D) to (T, D)."""
-        context = self.attention(self.query_key_value(hidden_states), batch, self.num_heads)
+        bias = bias_of_length(self.bias, batch.max_seqlen)
+        context = self.attention(self.query_key_value(hidden_states), batch, self.num_heads, bias=bias)
         attended = self.attention_norm(self.output(context, residual=hidden_states))
         expanded = self.expand(attended, activation=self.activation)
         return self.feed_forward_norm(self.project(expanded, residual=attended))
+
+
+class Projected:
+    """Embeddings and the linear layer after them."""
+
+    def __init__(self, embeddings: Callable[[Batch], Tensor], linear: Callable[[Tensor], Tensor]) -> None:
+        self.embeddings, self.linear = embeddings, linear
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """Returns (T, D)."""
+        return self.linear(self.embeddings(batch))
 
 
 class PreparedBertEncoder:
@@ -56,16 +73,27 @@ class PreparedBertEncoder:
         if weight.dtype == torch.float64:
             precision = "float64"
         kernels = kernels or kernels_for(precision, weight.device)
-        activation, layers = encoder.config.hidden_act, [cast(EncoderLayer, layer) for layer in encoder.layers]
+        activation, layers = encoder.config.hidden_act, encoder.in_order()
+        distinct = {id(layer): layer for layer in layers}
+        project = encoder.embeddings.project
         self.encoder, self._weights = encoder, WeightsAsTheyAre(encoder)
         with torch.inference_mode():
+            bias = encoder.distance_bias(encoder.config.max_position_embeddings)
             if precision == "int8":
                 self.embeddings = Int8Embeddings(encoder.embeddings)
-                self.layers = [Int8Layer(layer, activation, kernels.linear) for layer in layers]
+                prepared: dict[int, Any] = {
+                    key: Int8Layer(layer, activation, kernels.linear, bias) for key, layer in distinct.items()
+                }
             else:
                 dtype = torch.bfloat16 if precision == "bfloat16" else weight.dtype
                 self.embeddings = kernels.embeddings(encoder.embeddings, dtype)
-                self.layers = [PreparedLayer(layer, activation, kernels, dtype) for layer in layers]
+                if project is not None:
+                    linear = kernels.linear(project.weight.to(dtype), project.bias.to(dtype))
+                    self.embeddings = Projected(self.embeddings, linear)
+                prepared = {
+                    key: PreparedLayer(layer, activation, kernels, dtype, bias) for key, layer in distinct.items()
+                }
+            self.layers = [prepared[id(layer)] for layer in layers]
 
     def fits(self, encoder: nn.Module) -> bool:
         """Whether this was prepared from these very weights, unchanged since."""

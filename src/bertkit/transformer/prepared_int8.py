@@ -3,7 +3,7 @@
 Shape letters: T total_tokens, D hidden_size, F intermediate_size.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,11 +12,16 @@ from torch import Tensor
 from bertkit.batch import Batch
 from bertkit.transformer.embeddings import Embeddings
 from bertkit.transformer.kernels.activation import apply_activation
+from bertkit.transformer.kernels.arrays import bias_array, position_arrays
+from bertkit.transformer.kernels.attention import bias_of_length
+from bertkit.transformer.kernels.disentangled_attention import attend_disentangled
+from bertkit.transformer.kernels.dispatch import linear_for
 from bertkit.transformer.kernels.inference_steps import CompiledEmbeddings, norm_arrays
 from bertkit.transformer.kernels.linear import PlainInt8Linear
 from bertkit.transformer.kernels.rows import Norm, Product, Quantized, gelu_rows, norm_rows, quantize_rows, read_rows
 from bertkit.transformer.kernels.tile_attention import attend_tiles
 from bertkit.transformer.layer import EncoderLayer
+from bertkit.transformer.relative import PositionRows
 
 
 class HiddenStates(NamedTuple):
@@ -34,22 +39,30 @@ class Int8Embeddings:
 
     def __init__(self, embeddings: Embeddings) -> None:
         self.embed = CompiledEmbeddings(embeddings, torch.float32)
+        project = embeddings.project
+        self.project = None if project is None else linear_for("float32").linear(project.weight, project.bias)
 
     def __call__(self, batch: Batch) -> HiddenStates:
-        quantized = _room_for(len(batch.input_ids), self.embed.tables[0].shape[1])
-        return HiddenStates(self.embed(batch, quantized), quantized)
+        if self.project is None:
+            quantized = _room_for(len(batch.input_ids), self.embed.tables[0].shape[1])
+            return HiddenStates(self.embed(batch, quantized), quantized)
+        hidden = self.project(self.embed(batch))
+        quantized = _room_for(*hidden.shape)
+        quantize_rows(hidden.numpy(), 0, len(hidden), quantized)
+        return HiddenStates(hidden, quantized)
 
 
 class Int8Layer:
     """`EncoderLayer`; a product is scaled by the kernel that reads it."""
 
-    def __init__(self, layer: EncoderLayer, activation: str, linear: type[PlainInt8Linear]) -> None:
+    def __init__(self, layer: EncoderLayer, activation: str, linear: type[PlainInt8Linear], bias: Any = None) -> None:
         self.query_key_value, self.output, self.expand, self.project = (
             linear(weight, bias) for weight, bias in layer.linears()
         )
         self.attention_norm = norm_arrays(layer.attention_norm)
         self.feed_forward_norm = norm_arrays(layer.feed_forward_norm)
         self.num_heads, self.activation = layer.attention.num_heads, activation
+        self.bias = layer.attention.for_layer(bias)
 
     def __call__(self, hidden_states: HiddenStates, batch: Batch) -> HiddenStates:
         """(T, D) to (T, D)."""
@@ -65,7 +78,13 @@ class Int8Layer:
         context, cu_seqlens = np.empty(quantized.values.shape, np.float32), batch.cu_seqlens.numpy()
         for rows in quantized:
             rows[cu_seqlens[-1] :] = 0  # behind the last sequence
-        attend_tiles(query_key_value, cu_seqlens, self.num_heads, context, quantized, None, None, None)
+        bias = bias_of_length(self.bias, batch.max_seqlen)
+        if isinstance(bias, PositionRows):
+            positions = position_arrays(bias)
+            attend_disentangled(query_key_value, cu_seqlens, self.num_heads, context, quantized, *positions)
+            return quantized
+        added = bias_array(bias, width // 3 // self.num_heads)
+        attend_tiles(query_key_value, cu_seqlens, self.num_heads, context, quantized, None, None, None, added)
         return quantized
 
     def _activate(self, product: Product) -> Quantized:

@@ -21,7 +21,7 @@ class Rotary(NamedTuple):
         return Rotary(self.cos[rows], self.sin[rows])
 
 
-def rotary_of(position_ids: Tensor, theta: float, head_dim: int) -> Rotary:
+def rotary_of(position_ids: Tensor, theta: float, head_dim: int, factor: float = 1.0) -> Rotary:
     """The angles ``position * theta ** (-2 i / K)`` of pair i.
 
     In float32 for any precision of the weights, as the published model computes them: at position 8,000 the
@@ -29,9 +29,10 @@ def rotary_of(position_ids: Tensor, theta: float, head_dim: int) -> Rotary:
 
     Args:
         position_ids: (T,).
+        factor: what the frequencies are divided by.
     """
     exponents = torch.arange(0, head_dim, 2, dtype=torch.float32, device=position_ids.device) / head_dim
-    angles = position_ids[:, None].float() * (1.0 / theta**exponents)
+    angles = position_ids[:, None].float() * (1.0 / theta**exponents / factor)
     return Rotary(angles.cos(), angles.sin())
 
 

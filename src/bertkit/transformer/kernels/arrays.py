@@ -1,10 +1,14 @@
 """torch's tensors as the compiled kernels take them."""
 
+import math
+
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertkit.transformer.kernels.rows import Norm, padded
+from bertkit.transformer.relative import PositionRows
 from bertkit.transformer.rotary import Rotary
 
 
@@ -19,6 +23,28 @@ def norm_arrays(norm: nn.LayerNorm) -> Norm:
     weight = padded(array(norm.weight))
     bias = np.zeros_like(weight) if norm.bias is None else padded(array(norm.bias))
     return Norm(weight, bias, np.float32(norm.eps))
+
+
+_BEYOND = 32
+"""Columns beyond the largest distance to each side, for whole vectors."""
+
+
+def bias_array(bias: Tensor | None, head_dim: int) -> np.ndarray | None:
+    """A bias by distance, (H, 2 L - 1), as tile attention takes it: before the products are scaled."""
+    if bias is None:
+        return None
+    return F.pad(bias.detach().float() * math.sqrt(head_dim), (_BEYOND, _BEYOND)).numpy()
+
+
+def position_arrays(positions: PositionRows) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.float32]:
+    """Keys and queries of relative positions as disentangled tile attention takes them."""
+    keys, queries = (part.float().contiguous().numpy() for part in (positions.keys, positions.queries))
+    return keys, queries, positions.row_of_distance.numpy(), np.float32(positions.scale)
+
+
+def bias_gradient(grad: np.ndarray | None, head_dim: int) -> Tensor | None:
+    """The gradient of a bias from that of its array."""
+    return None if grad is None else torch.from_numpy(grad[:, _BEYOND:-_BEYOND] * np.float32(math.sqrt(head_dim)))
 
 
 def turns_and_reach(

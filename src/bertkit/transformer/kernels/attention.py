@@ -3,7 +3,8 @@
 Shape letters: T total_tokens, H num_heads, K head_dim, N sequences of one length, L their length.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import groupby
 
 import torch
@@ -11,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bertkit.transformer.recorder import LayerRecord
+from bertkit.transformer.relative import PositionRows, position_scores
 from bertkit.transformer.rotary import Rotary, rotate
 
 
@@ -21,6 +23,7 @@ def packed_attention(
     seqlens: Sequence[int],
     dropout_prob: float = 0.0,
     window: int | None = None,
+    bias: Tensor | PositionRows | None = None,
 ) -> Tensor:
     """``softmax(Q K^T / sqrt(K)) V`` within each sequence (Vaswani et al. 2017, equation 1).
 
@@ -32,6 +35,8 @@ def packed_attention(
         seqlens: tokens of each sequence, summing to T.
         dropout_prob: dropout on the attention probabilities.
         window: how many tokens to each side a token sees; None: its whole sequence.
+        bias: (H, 2 M - 1) added to the scores, in column M - 1 + d for a key d tokens after its query; not
+            with a window. Or the keys and queries of relative positions.
 
     Returns:
         (T, H, K).
@@ -41,7 +46,12 @@ def packed_attention(
         # (N * L, H, K) -> (N, H, L, K), a view
         q, k, v = (x[rows].unflatten(0, shape).transpose(1, 2) for x in (query, key, value))
         mask = None if window is None else _near(shape[1], window, query.device)
-        attended = F.scaled_dot_product_attention(q, k, v, mask, dropout_prob)
+        scale = None
+        if isinstance(bias, PositionRows):
+            mask, scale = position_scores(q, k, bias) / bias.scale, 1 / bias.scale
+        elif bias is not None:
+            mask = by_distance(bias, shape[1])
+        attended = F.scaled_dot_product_attention(q, k, v, mask, dropout_prob, scale=scale)
         parts.append(attended.transpose(1, 2).flatten(0, 1))  # back to (N * L, H, K)
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
@@ -53,6 +63,7 @@ def packed_self_attention(
     dropout_prob: float = 0.0,
     rotary: Rotary | None = None,
     window: int | None = None,
+    bias: Tensor | PositionRows | None = None,
 ) -> Tensor:
     """The same of (T, 3 D), for each token the queries of all heads, the keys and the values, to the context (T, D).
 
@@ -62,7 +73,7 @@ def packed_self_attention(
     query, key, value = query_key_value.unflatten(-1, (3, num_heads, -1)).unbind(1)  # (T, H, K) each
     if rotary is not None:
         query, key = rotate(query, rotary), rotate(key, rotary)
-    return packed_attention(query, key, value, seqlens, dropout_prob, window).flatten(-2)
+    return packed_attention(query, key, value, seqlens, dropout_prob, window, bias).flatten(-2)
 
 
 def recorded_attention(
@@ -73,23 +84,60 @@ def recorded_attention(
     dropout_prob: float = 0.0,
     rotary: Rotary | None = None,
     window: int | None = None,
+    bias: Tensor | PositionRows | None = None,
 ) -> Tensor:
     """As `packed_self_attention`, written out, and recorded: also the reference of the other kernels."""
+    return written_out_attention(
+        record, query_key_value, seqlens, num_heads, partial(F.dropout, p=dropout_prob), rotary, window, bias
+    )
+
+
+def written_out_attention(
+    record: LayerRecord | None,
+    query_key_value: Tensor,
+    seqlens: Sequence[int],
+    num_heads: int,
+    drop: Callable[[Tensor], Tensor],
+    rotary: Rotary | None = None,
+    window: int | None = None,
+    bias: Tensor | PositionRows | None = None,
+) -> Tensor:
+    """The same with any dropout of the (H, L, L) probabilities, recorded where there is a record."""
     query, key, value = query_key_value.unflatten(-1, (3, num_heads, -1)).unbind(1)  # (T, H, K) each
     if rotary is not None:
         query, key = rotate(query, rotary), rotate(key, rotary)
     contexts, all_scores, all_probs = [], [], []
     for q, k, v in zip(*(x.transpose(0, 1).split(list(seqlens), dim=1) for x in (query, key, value)), strict=True):
-        scores = q @ k.transpose(1, 2) * q.shape[-1] ** -0.5  # (H, L, L)
+        if isinstance(bias, PositionRows):
+            scores = (q @ k.transpose(1, 2) + position_scores(q[None], k[None], bias)[0]) / bias.scale
+        else:
+            scores = q @ k.transpose(1, 2) * q.shape[-1] ** -0.5  # (H, L, L)
+        if isinstance(bias, Tensor):
+            scores = scores + by_distance(bias, q.shape[1])
         if window is not None:
             scores = scores.masked_fill(~_near(q.shape[1], window, q.device), -torch.inf)
         probs = scores.softmax(dim=-1)
-        contexts.append(F.dropout(probs, dropout_prob) @ v)  # (H, L, K)
+        contexts.append(drop(probs) @ v)  # (H, L, K)
         all_scores.append(scores)
         all_probs.append(probs)
-    record.query, record.key, record.value = query, key, value
-    record.attention_scores, record.attention_probs = all_scores, all_probs
+    if record is not None:
+        record.query, record.key, record.value = query, key, value
+        record.attention_scores, record.attention_probs = all_scores, all_probs
     return torch.cat(contexts, dim=1).transpose(0, 1).flatten(-2)  # (H, T, K) -> (T, D)
+
+
+def bias_of_length(bias: Tensor | PositionRows | None, length: int) -> Tensor | PositionRows | None:
+    """The part of a bias that sequences of up to ``length`` tokens need: (H, 2 M - 1) to (H, 2 L - 1)."""
+    if not isinstance(bias, Tensor):
+        return bias
+    first = bias.shape[1] // 2 - length + 1
+    return bias[:, first : first + 2 * length - 1]
+
+
+def by_distance(bias: Tensor, length: int) -> Tensor:
+    """(H, 2 M - 1) numbers by distance to (H, L, L), row = query, column = key."""
+    positions = torch.arange(length, device=bias.device)
+    return bias[:, bias.shape[1] // 2 + positions - positions[:, None]]
 
 
 def _near(length: int, window: int, device: torch.device) -> Tensor:

@@ -1,4 +1,4 @@
-"""Attention masks for tiled attention, compiled: full or sliding window."""
+"""Attention masks for tiled attention, compiled: full, sliding window, or full with a bias by distance."""
 
 from typing import NamedTuple
 
@@ -7,7 +7,7 @@ from numba import types
 from numba.extending import overload
 
 from bertkit.compiled import compiled
-from bertkit.transformer.kernels.tiles import times_tile
+from bertkit.transformer.kernels.tiles import add_tile, times_tile
 from bertkit.transformer.kernels.vectors import WIDTH, broadcast, load, where_positive
 
 
@@ -25,29 +25,60 @@ class SlidingWindow(NamedTuple):
     near: np.ndarray  # 1 where a key is near, else 0; a key d tokens after its query stands at MARGIN + half_window + d
 
 
+class DistanceBias(NamedTuple):
+    """Queries attend to every key of their sequence; a number that depends on the distance is added to the score."""
+
+    beyond_end: np.ndarray  # as above
+    by_distance: np.ndarray  # of one head: for a key d tokens after its query it stands at len // 2 + d
+
+
 MARGIN = 2 * WIDTH
 """How far beyond its window, to each side, the keys of a tile may lie."""
 
 
-def mask_of(room, window):
-    """A SlidingWindow, or FullAttention where ``window`` is None, for sequences of up to ``room`` tokens; the caller
-    fills ``beyond_end`` (compiled only)."""
+def mask_of(room, window, bias):
+    """A SlidingWindow, FullAttention where ``window`` is None, or DistanceBias where there is a bias, for sequences of
+    up to ``room`` tokens; the caller fills ``beyond_end`` (compiled only)."""
     raise NotImplementedError
 
 
 @overload(mask_of)
-def _mask_of(room, window):
+def _mask_of(room, window, bias):
+    if not isinstance(bias, types.NoneType):
+        return _biased
     return _whole if isinstance(window, types.NoneType) else _window
 
 
-def _whole(room, window):
+def _whole(room, window, bias):
     return FullAttention(np.empty(room, np.float32))
 
 
-def _window(room, window):
+def _biased(room, window, bias):
+    return DistanceBias(np.empty(room, np.float32), np.empty(bias.shape[1], np.float32))
+
+
+def _window(room, window, bias):
     near = np.zeros(2 * (MARGIN + window), np.float32)
     near[MARGIN : MARGIN + 2 * window + 1] = 1
     return SlidingWindow(np.empty(room, np.float32), window, near)
+
+
+def choose_head(mask, bias, head):
+    """Take the bias of a head into a DistanceBias (compiled only)."""
+    raise NotImplementedError
+
+
+@overload(choose_head)
+def _choose_head(mask, bias, head):
+    return _same_for_all if isinstance(bias, types.NoneType) else _take_bias
+
+
+def _same_for_all(mask, bias, head):
+    pass
+
+
+def _take_bias(mask, bias, head):
+    mask.by_distance[:] = bias[head]
 
 
 def keys_seen(mask, query, num_queries, length):
@@ -57,7 +88,7 @@ def keys_seen(mask, query, num_queries, length):
 
 @overload(keys_seen)
 def _keys_seen(mask, query, num_queries, length):
-    return _every_key if mask.instance_class is FullAttention else _keys_near
+    return _keys_near if mask.instance_class is SlidingWindow else _every_key
 
 
 def _every_key(mask, query, num_queries, length):
@@ -69,17 +100,35 @@ def _keys_near(mask, query, num_queries, length):
 
 
 def hide_far(tile, mask, query, num_queries, key):
-    """The scores of eight queries and the keys from ``key`` on, -inf for those not seen (compiled only)."""
+    """The scores of eight queries and the keys from ``key`` on, -inf for those not seen, with their bias (compiled
+    only)."""
     raise NotImplementedError
 
 
 @overload(hide_far)
 def _hide_far(tile, mask, query, num_queries, key):
+    if mask.instance_class is DistanceBias:
+        return _with_bias
     return _as_it_is if mask.instance_class is FullAttention else _hidden
 
 
 def _as_it_is(tile, mask, query, num_queries, key):
     return tile
+
+
+def _with_bias(tile, mask, query, num_queries, key):
+    at = len(mask.by_distance) // 2 + key - query
+    bias = (
+        load(mask.by_distance, at),
+        load(mask.by_distance, at - 1),
+        load(mask.by_distance, at - 2),
+        load(mask.by_distance, at - 3),
+        load(mask.by_distance, at - 4),
+        load(mask.by_distance, at - 5),
+        load(mask.by_distance, at - 6),
+        load(mask.by_distance, at - 7),
+    )
+    return add_tile(tile, bias)
 
 
 def _hidden(tile, mask, query, num_queries, key):
@@ -103,7 +152,7 @@ def zero_far(tile, mask, query, num_queries, key):
 
 @overload(zero_far)
 def _zero_far(tile, mask, query, num_queries, key):
-    return _as_it_is if mask.instance_class is FullAttention else _zeroed
+    return _zeroed if mask.instance_class is SlidingWindow else _as_it_is
 
 
 def _zeroed(tile, mask, query, num_queries, key):

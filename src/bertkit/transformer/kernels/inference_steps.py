@@ -13,11 +13,13 @@ from torch import Tensor, nn
 from bertkit.batch import Batch
 from bertkit.transformer.embeddings import Embeddings
 from bertkit.transformer.kernels.activation import apply_activation
-from bertkit.transformer.kernels.arrays import array, norm_arrays, turns_and_reach
+from bertkit.transformer.kernels.arrays import array, bias_array, norm_arrays, position_arrays, turns_and_reach
 from bertkit.transformer.kernels.attention import packed_self_attention
-from bertkit.transformer.kernels.modern_rows import add_then_norm_forward, gate_forward
+from bertkit.transformer.kernels.disentangled_attention import attend_disentangled
+from bertkit.transformer.kernels.modern_rows import add_then_norm_forward, gate_forward, silu_gate_forward
 from bertkit.transformer.kernels.rows import Quantized, embed_rows, norm_rows
 from bertkit.transformer.kernels.tile_attention import attend_tiles
+from bertkit.transformer.relative import PositionRows
 from bertkit.transformer.rotary import Rotary
 
 
@@ -28,8 +30,8 @@ class PlainEmbeddings:
         self.embeddings, self.dtype = embeddings, dtype
 
     def __call__(self, batch: Batch) -> Tensor:
-        """Returns (T, D)."""
-        return self.embeddings(batch).to(self.dtype)
+        """Returns (T, D), in the width of the tables."""
+        return self.embeddings.look_up(batch).to(self.dtype)
 
 
 class CompiledEmbeddings:
@@ -37,25 +39,30 @@ class CompiledEmbeddings:
 
     def __init__(self, embeddings: Embeddings, dtype: torch.dtype) -> None:
         self.embeddings, self.dtype = embeddings, dtype
-        self.tables = [array(embeddings.word.weight), array(embeddings.position.weight)]
-        types = embeddings.token_type
-        self.tables.append(np.zeros_like(self.tables[0][:1]) if types is None else array(types.weight))
+        self.tables = [array(embeddings.word.weight)]
+        none = np.zeros_like(self.tables[0][:1])
+        position, types = embeddings.position, embeddings.token_type
+        self.tables.append(none if position is None else array(position.weight)[embeddings.first_position :])
+        self.tables.append(none if types is None else array(types.weight))
         self.norm = norm_arrays(embeddings.norm)
 
     def __call__(self, batch: Batch, quantized: Quantized | None = None) -> Tensor:
         """Returns (T, D); when asked, also in 8 bits."""
         self.embeddings.check(batch)
         hidden = torch.empty(len(batch.input_ids), self.tables[0].shape[1], dtype=self.dtype)
-        types = (
-            batch.token_type_ids if self.embeddings.token_type is not None else torch.zeros_like(batch.token_type_ids)
-        )
-        ids = (batch.input_ids.numpy(), batch.position_ids.numpy(), types.numpy())
+        positions = batch.position_ids if self.embeddings.position is not None else torch.zeros_like(batch.position_ids)
+        ids = (batch.input_ids.numpy(), positions.numpy(), self.embeddings.types(batch).numpy())
         embed_rows(*self.tables, *ids, self.norm, array(hidden), quantized)  # pyrefly: ignore
         return hidden
 
 
 def plain_attention(
-    query_key_value: Tensor, batch: Batch, num_heads: int, rotary: Rotary | None = None, window: int | None = None
+    query_key_value: Tensor,
+    batch: Batch,
+    num_heads: int,
+    rotary: Rotary | None = None,
+    window: int | None = None,
+    bias: Tensor | PositionRows | None = None,
 ) -> Tensor:
     """(T, 3 D), of each token the queries of all heads, the keys and the values, to the context (T, D).
 
@@ -64,28 +71,40 @@ def plain_attention(
     Args:
         rotary: angles by which queries and keys are turned first; None: they stay as they are.
         window: how many tokens to each side a token sees; None: its whole sequence.
+        bias: as of `packed_attention`.
     """
+    bias = bias.to(query_key_value.dtype) if isinstance(bias, Tensor) else bias
     if query_key_value.device.type != "cpu":
-        return packed_self_attention(query_key_value, batch.seqlens, num_heads, rotary=rotary, window=window)
+        return packed_self_attention(query_key_value, batch.seqlens, num_heads, 0.0, rotary, window, bias)
     contexts, start = [], 0  # one by one and copied: the last bits depend on their number, and on where one begins
     for length in batch.seqlens:
         own = slice(start, start + length)
         angles = None if rotary is None else rotary.at(own)
         copied = query_key_value[own].clone()
-        contexts.append(packed_self_attention(copied, [length], num_heads, rotary=angles, window=window))
+        contexts.append(packed_self_attention(copied, [length], num_heads, 0.0, angles, window, bias))
         start += length
     return F.pad(torch.cat(contexts), (0, 0, 0, len(query_key_value) - start))
 
 
 def compiled_attention(
-    query_key_value: Tensor, batch: Batch, num_heads: int, rotary: Rotary | None = None, window: int | None = None
+    query_key_value: Tensor,
+    batch: Batch,
+    num_heads: int,
+    rotary: Rotary | None = None,
+    window: int | None = None,
+    bias: Tensor | PositionRows | None = None,
 ) -> Tensor:
     """The same, compiled."""
     context = query_key_value.new_empty(len(query_key_value), query_key_value.shape[1] // 3)
     cu_seqlens = batch.cu_seqlens.numpy()
     context[cu_seqlens[-1] :] = 0
+    if isinstance(bias, PositionRows):
+        positions = position_arrays(bias)
+        attend_disentangled(array(query_key_value), cu_seqlens, num_heads, array(context), None, *positions)
+        return context
     turns = turns_and_reach(rotary, window, batch.max_seqlen)
-    attend_tiles(array(query_key_value), cu_seqlens, num_heads, array(context), None, None, *turns)
+    added = bias_array(bias, context.shape[1] // num_heads)
+    attend_tiles(array(query_key_value), cu_seqlens, num_heads, array(context), None, None, *turns, added)
     return context
 
 
@@ -96,12 +115,16 @@ def plain_gate(x: Tensor, activation: str) -> Tensor:
 
 
 def compiled_gate(x: Tensor, activation: str) -> Tensor:
-    """The same, with GELU compiled."""
-    if activation != "gelu":
+    """The same, with GELU and SiLU compiled."""
+    compiled_forward = _GATES.get(activation)
+    if compiled_forward is None:
         return plain_gate(x, activation)
     out = x.new_empty(len(x), x.shape[1] // 2)
-    gate_forward(array(x), array(out))
+    compiled_forward(array(x), array(out))
     return out
+
+
+_GATES = {"gelu": gate_forward, "silu": silu_gate_forward, "swish": silu_gate_forward}
 
 
 class PlainAddThenNorm:

@@ -8,8 +8,19 @@ import numpy as np
 from bertkit.compiled import compiled
 from bertkit.transformer.kernels.rows import read, whole_vectors, write
 from bertkit.transformer.kernels.training_rows import apply_dropout
-from bertkit.transformer.kernels.vector_functions import normal
-from bertkit.transformer.kernels.vectors import WIDTH, broadcast, fma, load, store, store_first, total
+from bertkit.transformer.kernels.vector_functions import exp2, normal
+from bertkit.transformer.kernels.vectors import (
+    WIDTH,
+    broadcast,
+    fma,
+    inverse,
+    larger,
+    load,
+    store,
+    store_first,
+    total,
+    where_positive,
+)
 
 
 @compiled
@@ -89,6 +100,19 @@ def gate_forward(x, out):
             left, right = read(x, row, c), read(x, row, width + c)
             cdf, _ = normal(left)
             write(out, row, c, left * cdf * right)
+
+
+@compiled
+def silu_gate_forward(x, out):
+    """As `gate_forward`, by SiLU: ``left * right / (1 + exp(-left))``."""
+    num_rows, width = out.shape
+    zero, one = broadcast(np.float32(0)), broadcast(np.float32(1))
+    for row in range(num_rows):
+        for c in range(0, width, WIDTH):
+            left, right = read(x, row, c), read(x, row, width + c)
+            power = exp2(larger(left, zero - left) * broadcast(np.float32(-1 / np.log(2))))
+            sigmoid = inverse(one + power)
+            write(out, row, c, left * where_positive(left, sigmoid, power * sigmoid) * right)
 
 
 @compiled

@@ -8,7 +8,7 @@ sequence.
 import numpy as np
 
 from bertkit.compiled import compiled
-from bertkit.transformer.kernels.attention_mask import hide_far, keys_seen, mask_of, zero_far
+from bertkit.transformer.kernels.attention_mask import choose_head, hide_far, keys_seen, mask_of, zero_far
 from bertkit.transformer.kernels.rows import quantize_rows, read, whole_vectors
 from bertkit.transformer.kernels.tiles import (
     QUERIES,
@@ -36,7 +36,7 @@ from bertkit.transformer.kernels.vectors import (
 
 
 @compiled
-def attend_tiles(query_key_value, cu_seqlens, num_heads, context, quantized, dropout, rotary, window):
+def attend_tiles(query_key_value, cu_seqlens, num_heads, context, quantized, dropout, rotary, window, bias):
     """``context = softmax(Q K^T / sqrt(K)) V`` in each sequence and head (Vaswani et al. 2017, equation 1).
 
     Args:
@@ -48,6 +48,8 @@ def attend_tiles(query_key_value, cu_seqlens, num_heads, context, quantized, dro
             (i * H + h) * (longest L) + j.
         rotary: (T, K / 2) float32 cosines and sines by which queries and keys are turned first, or None.
         window: how many tokens to each side a query sees, or None: its whole sequence.
+        bias: (H, N) float32 added to the products before they are scaled, at N // 2 + d for a key d tokens after its
+            query, with a vector or more beyond the largest distance to each side; or None. Without a window.
     """
     hidden_size = context.shape[1]
     head_dim = hidden_size // num_heads
@@ -56,7 +58,7 @@ def attend_tiles(query_key_value, cu_seqlens, num_heads, context, quantized, dro
     queries = np.zeros((QUERIES, width), np.float32)
     keys, values = np.zeros((stride, width), np.float32), np.zeros((stride, width), np.float32)
     keys_across = np.empty((width, stride), np.float32)  # keys, transposed
-    mask = mask_of(stride, window)
+    mask = mask_of(stride, window, bias)
     scores = np.empty((QUERIES, stride), np.float32)
     mixed = np.empty((QUERIES, width), np.float32)
     for sequence in range(len(cu_seqlens) - 1):
@@ -67,6 +69,7 @@ def attend_tiles(query_key_value, cu_seqlens, num_heads, context, quantized, dro
         mask.beyond_end[length : whole_vectors(length)] = -np.inf
         for head in range(num_heads):
             column = head * head_dim
+            choose_head(mask, bias, head)
             take_turned(query_key_value, start, hidden_size + column, length, head_dim, rotary, keys)
             take(query_key_value, start, 2 * hidden_size + column, length, head_dim, values)
             transpose_block(keys, length, head_dim, keys_across)

@@ -7,7 +7,7 @@ dV = (M * P)^T dC;  dP = M * (dC V^T);  dS = P * (dP - sum(P * dP)) / sqrt(K);  
 import numpy as np
 
 from bertkit.compiled import compiled
-from bertkit.transformer.kernels.attention_mask import keys_seen, mask_of
+from bertkit.transformer.kernels.attention_mask import choose_head, keys_seen, mask_of
 from bertkit.transformer.kernels.rows import read, whole_vectors
 from bertkit.transformer.kernels.tile_attention import (
     drop_tile,
@@ -36,9 +36,10 @@ from bertkit.transformer.kernels.vectors import WIDTH, broadcast, load, store, s
 
 @compiled
 def attend_tiles_backward(
-    grad_context, grad_query_key_value, query_key_value, cu_seqlens, num_heads, dropout, rotary, window
+    grad_context, grad_query_key_value, query_key_value, cu_seqlens, num_heads, dropout, rotary, window, bias, grad_bias
 ):
-    """Fill ``grad_query_key_value`` (T, 3 D) from ``grad_context`` (T, D); the others as `attend_tiles` had them."""
+    """Fill ``grad_query_key_value`` (T, 3 D) from ``grad_context`` (T, D), and add to ``grad_bias``; the others as
+    `attend_tiles` had them."""
     hidden_size = grad_context.shape[1]
     head_dim = hidden_size // num_heads
     longest = longest_of(cu_seqlens)
@@ -51,7 +52,7 @@ def attend_tiles_backward(
     keys, values = np.zeros((stride, width), np.float32), np.zeros((stride, width), np.float32)
     keys_across, values_across = np.empty((width, stride), np.float32), np.empty((width, stride), np.float32)
     grad_keys, grad_values = np.empty((stride, width), np.float32), np.empty((stride, width), np.float32)
-    mask = mask_of(stride, window)
+    mask = mask_of(stride, window, bias)
     probs, dropped, grad_scores = (
         np.empty((QUERIES, stride), np.float32),
         np.empty((QUERIES, stride), np.float32),
@@ -64,6 +65,7 @@ def attend_tiles_backward(
         mask.beyond_end[length : whole_vectors(length)] = -np.inf
         for head in range(num_heads):
             column = head * head_dim
+            choose_head(mask, bias, head)
             take_turned(query_key_value, start, hidden_size + column, length, head_dim, rotary, keys)
             take(query_key_value, start, 2 * hidden_size + column, length, head_dim, values)
             keys[length : whole_vectors(length)] = 0
@@ -92,6 +94,8 @@ def attend_tiles_backward(
                     drop_tile(dropped, first, last, dropout, number, num_heads * longest)
                     drop_tile(grad_scores, first, last, dropout, number, num_heads * longest)
                 _through_softmax(probs, grad_scores, first, last, head_dim)
+                if grad_bias is not None:
+                    _add_by_distance(grad_scores, query, num_queries, length, grad_bias[head])
                 mix_tile(grad_scores, keys, first, last, head_dim, in_tile(broadcast(np.float32(1))), mixed)
                 _put_turned_back(mixed, num_queries, head_dim, rotary, grad_query_key_value, start + query, column)
                 _add_across(dropped, grads, first, last, head_dim, grad_values)
@@ -119,6 +123,15 @@ def _through_softmax(probs, grads, first, last, head_dim):
     for key in range(first, last, WIDTH):
         tile = times_tile(load_tile(probs, key, stride), add_tile(load_tile(grads, key, stride), shifts))
         store_tile(grads, key, stride, times_tile(tile, scale))
+
+
+@compiled
+def _add_by_distance(grads, query, num_queries, length, sums):
+    """Add the gradients of (8, L) scores to those of the bias, which stands where `attend_tiles` has it."""
+    for row in range(num_queries):
+        at = len(sums) // 2 - query - row
+        for key in range(length):
+            sums[at + key] += grads[row, key]
 
 
 @compiled

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from torch.utils.checkpoint import checkpoint
 from bertkit.transformer.activations import ACTIVATIONS, gated
 from bertkit.transformer.kernels.activation import apply_activation
 from bertkit.transformer.kernels.arrays import array, norm_arrays, turns_and_reach
-from bertkit.transformer.kernels.attention import packed_self_attention
+from bertkit.transformer.kernels.attention import packed_self_attention, written_out_attention
 from bertkit.transformer.kernels.inference import invariant_linear, is_inference
 from bertkit.transformer.kernels.linear import multiply_in_place
 from bertkit.transformer.kernels.modern_rows import (
@@ -33,8 +34,7 @@ from bertkit.transformer.kernels.modern_rows import (
     gate_forward,
 )
 from bertkit.transformer.kernels.rows import padded
-from bertkit.transformer.kernels.tile_attention import attend_tiles
-from bertkit.transformer.kernels.tile_attention_backward import attend_tiles_backward
+from bertkit.transformer.kernels.tiled_attention import TiledAttention
 from bertkit.transformer.kernels.training_rows import (
     Dropout,
     add_norm_backward,
@@ -44,6 +44,7 @@ from bertkit.transformer.kernels.training_rows import (
     gelu_backward,
     gelu_forward,
 )
+from bertkit.transformer.relative import PositionRows
 from bertkit.transformer.rotary import Rotary
 
 once_differentiable: Any = function.once_differentiable  # its annotation loses the arguments' names
@@ -115,7 +116,8 @@ def joined(layers: Sequence[nn.Linear]) -> tuple[Tensor, Any]:
     """Weight (N, D) and bias, (N,) or None, of linear layers as one product."""
     if len(layers) == 1:
         return layers[0].weight, layers[0].bias
-    return torch.cat([layer.weight for layer in layers]), torch.cat([layer.bias for layer in layers])
+    bias = None if layers[0].bias is None else torch.cat([layer.bias for layer in layers])
+    return torch.cat([layer.weight for layer in layers]), bias
 
 
 def project(x: Tensor, layer: nn.Linear) -> Tensor:
@@ -178,19 +180,31 @@ def self_attention(
     dropout_prob: float,
     rotary: Rotary | None = None,
     window: int | None = None,
+    bias: Tensor | PositionRows | None = None,
 ) -> Tensor:
     """(T, 3 D), of each token the queries of all heads, the keys and the values, to the context (T, D).
 
     Args:
         rotary: angles by which queries and keys are turned first; None: they stay as they are.
         window: how many tokens to each side a token sees; None: its whole sequence.
+        bias: as of `packed_attention`.
     """
     active = _active()
     if active is None:
-        return packed_self_attention(query_key_value, seqlens, num_heads, dropout_prob, rotary, window)
+        return packed_self_attention(query_key_value, seqlens, num_heads, dropout_prob, rotary, window, bias)
     mask = active.dropout(dropout_prob) if dropout_prob else None
+    if isinstance(bias, PositionRows):
+        drop = partial(_drop_probs, active, dropout_prob)
+        return written_out_attention(None, query_key_value, seqlens, num_heads, drop, bias=bias)
     cu_seqlens, turns = np.cumsum([0, *seqlens], dtype=np.int32), turns_and_reach(rotary, window, max(seqlens))
-    return _Attention.apply(query_key_value, cu_seqlens, num_heads, mask, *turns)
+    return TiledAttention.apply(query_key_value, bias, cu_seqlens, num_heads, mask, *turns)
+
+
+def _drop_probs(active: _Active, dropout_prob: float, probs: Tensor) -> Tensor:
+    """Dropout of (H, L, L) probabilities."""
+    if not dropout_prob:
+        return probs
+    return _Dropout.apply(probs.flatten(0, 1), active.dropout(dropout_prob)).view_as(probs)
 
 
 def recomputed(layer: nn.Module, hidden_states: Tensor, *others: Any) -> Any:
@@ -360,29 +374,3 @@ class _AddThenNorm(torch.autograd.Function):
             means.numpy(), factors.numpy(), array(grad_x), array(grad_residual), grad_weight,
         )  # fmt: skip
         return grad_x, grad_residual, torch.from_numpy(grad_weight[:width]), None, None, None
-
-
-class _Attention(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        query_key_value: Tensor,
-        cu_seqlens: np.ndarray,
-        num_heads: int,
-        mask: Dropout | None,
-        turns: tuple[np.ndarray, np.ndarray] | None,
-        reach: int | None,
-    ) -> Tensor:
-        context = query_key_value.new_empty(len(query_key_value), query_key_value.shape[1] // 3)
-        attend_tiles(array(query_key_value), cu_seqlens, num_heads, array(context), None, mask, turns, reach)
-        ctx.save_for_backward(query_key_value)
-        ctx.arguments = cu_seqlens, num_heads, mask, turns, reach
-        return context
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        (query_key_value,) = ctx.saved_tensors
-        grad_together = torch.empty_like(query_key_value)
-        attend_tiles_backward(array(grad.contiguous()), array(grad_together), array(query_key_value), *ctx.arguments)
-        return grad_together, None, None, None, None, None

@@ -1,0 +1,21 @@
+"""Replaced token detection: is a token the original one?"""
+
+from torch import Tensor, nn
+
+from bertkit.transformer import BertConfig
+from bertkit.transformer.kernels import activate, apply_linear, project
+
+
+class ReplacedTokensHead(nn.Module):
+    """One logit for each token, above 0 where it is likely replaced (Clark et al. 2020, section 2)."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.activation = config.hidden_act
+        self.classifier = nn.Linear(config.hidden_size, 1)
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        """(T, D) to (T,) logits."""
+        transformed = activate(apply_linear(hidden_states, self.dense), self.activation)
+        return project(transformed.to(hidden_states.dtype), self.classifier).squeeze(-1)

@@ -1,0 +1,296 @@
+"""The ``tokenizer.json`` of folders that were published without one: from vocab.json and merges.txt, or SentencePiece.
+
+The files are read as data, and what transformers' converters make of them is written in the one form that the
+``tokenizers`` library runs (transformers ``convert_slow_tokenizer.py``: RobertaConverter, XLMRobertaConverter,
+CamembertConverter, AlbertConverter, DebertaV2Converter).
+"""
+
+import base64
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bertkit.errors import CheckpointError
+from bertkit.files.json_files import member, read_json
+from bertkit.tokenizer.vocabulary import SpecialTokens
+
+ANGLED = SpecialTokens("<pad>", "<unk>", "<s>", "</s>", "<mask>")
+"""The special tokens of RoBERTa and of what follows it."""
+
+_CONTROL, _USER_DEFINED = 3, 4  # types of a piece (sentencepiece_model.proto)
+_UNIGRAM = 1
+
+
+@dataclass(frozen=True)
+class _SentencePiece:
+    """What a SentencePiece model file says."""
+
+    pieces: list[tuple[str, float, int]]  # spelling, score, type
+    charsmap: bytes  # of its normalizer
+
+
+def older_tokenizer(directory: Path, settings: dict[str, Any]) -> tuple[dict[str, Any], SpecialTokens, Path] | None:
+    """The content of a ``tokenizer.json``, its special tokens, and the file it was made of; None without such a file.
+
+    Args:
+        settings: the content of ``tokenizer_config.json``.
+
+    Raises:
+        CheckpointError: a file that cannot be read, or lacks what its kind needs.
+    """
+    vocabulary, merges = directory / "vocab.json", directory / "merges.txt"
+    if vocabulary.is_file() and merges.is_file():
+        return _byte_level(vocabulary, merges, settings), ANGLED, vocabulary
+    for name, (build, special) in _BUILDERS.items():
+        path = directory / name
+        if path.is_file():
+            build = _camembert if build is _xlm_roberta and _is_camembert(directory, settings) else build
+            return build(_read(path), settings), special, path
+    return None
+
+
+def _byte_level(vocabulary: Path, merges: Path, settings: dict[str, Any]) -> dict[str, Any]:
+    """RoBERTa's byte-level BPE (Radford et al. 2019, section 2.2)."""
+    ids = read_json(vocabulary) or {}
+    if lacking := [token for token in ANGLED.spellings() if type(ids.get(token)) is not int]:
+        raise CheckpointError(
+            f"{vocabulary} lacks {', '.join(lacking)}: supported is RoBERTa's vocabulary; for another model, save its "
+            "tokenizer.json with transformers"
+        )
+    try:
+        lines = merges.read_text(encoding="utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise CheckpointError(f"{merges} is not UTF-8 (byte {error.start}): fetch it again") from None
+    prefix_space = member(settings, "add_prefix_space", bool, vocabulary, False)
+    return _content(
+        model={
+            "type": "BPE",
+            "vocab": ids,
+            "merges": [line for line in lines if line and not line.startswith("#version")],
+            "continuing_subword_prefix": "",
+            "end_of_word_suffix": "",
+        },
+        normalizers=[],
+        pre_tokenizer={"type": "ByteLevel", "add_prefix_space": prefix_space, "trim_offsets": True, "use_regex": True},
+        decoder={"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+        post_processor={
+            "type": "RobertaProcessing",
+            "sep": ["</s>", ids["</s>"]],
+            "cls": ["<s>", ids["<s>"]],
+            "trim_offsets": True,
+            "add_prefix_space": prefix_space,
+        },
+        added={ids[token]: _added(token) for token in ANGLED.spellings()},
+    )
+
+
+def _xlm_roberta(read: _SentencePiece, settings: dict[str, Any]) -> dict[str, Any]:
+    """XLM-R's ids are those of SentencePiece and one more, but for the first."""
+    vocabulary = [(token, 0.0) for token in ("<s>", "<pad>", "</s>", "<unk>")]
+    vocabulary += [*((piece, score) for piece, score, _ in read.pieces[3:]), ("<mask>", 0.0)]
+    return _unigram(vocabulary, 3, [_charsmap(read), *_ONE_SIGN], ANGLED.spellings(), second_type=None)
+
+
+def _camembert(read: _SentencePiece, settings: dict[str, Any]) -> dict[str, Any]:
+    unused = ("<s>NOTUSED", "</s>NOTUSED", "<unk>NOTUSED")
+    vocabulary = [("<s>NOTUSED", 0.0), ("<pad>", 0.0), ("</s>NOTUSED", 0.0), ("<unk>", 0.0), ("<unk>NOTUSED", -100.0)]
+    vocabulary += [*((piece, score) for piece, score, _ in read.pieces[1:]), ("<mask>", 0.0)]
+    special = (*ANGLED.spellings(), *unused)
+    return _unigram(vocabulary, 3, [_charsmap(read), *_ONE_SIGN], special, second_type=None)
+
+
+def _albert(read: _SentencePiece, settings: dict[str, Any]) -> dict[str, Any]:
+    """ALBERT's; pieces such as "1," are scored so low that they are not chosen."""
+    normalizers: list[dict[str, Any] | None] = [_replace("``", '"'), _replace("''", '"')]
+    if not settings.get("keep_accents"):
+        normalizers += [{"type": "NFKD"}, {"type": "StripAccents"}]
+    if settings.get("do_lower_case", True):
+        normalizers.append({"type": "Lowercase"})
+    pieces = [
+        (piece, score - 100 * (len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()))
+        for piece, score, _ in read.pieces
+    ]
+    return _with_own_special_tokens(read, pieces, [*normalizers, _charsmap(read), _ONE_SPACE], "<unk>", [])
+
+
+def _deberta(read: _SentencePiece, settings: dict[str, Any]) -> dict[str, Any]:
+    lowercase = [{"type": "Lowercase"}] if settings.get("do_lower_case") else []
+    strip = {"type": "Strip", "strip_left": True, "strip_right": True}
+    pieces = [(piece, score) for piece, score, _ in read.pieces]
+    punctuation = [{"type": "Punctuation", "behavior": "Isolated"}] if settings.get("split_by_punct") else []
+    normalizers = [*lowercase, strip, _charsmap(read), _ONE_SPACE]
+    return _with_own_special_tokens(read, pieces, normalizers, "[UNK]", punctuation)
+
+
+_BUILDERS: dict[str, tuple[Callable[[_SentencePiece, dict[str, Any]], dict[str, Any]], SpecialTokens]] = {
+    "sentencepiece.bpe.model": (_xlm_roberta, ANGLED),
+    "spm.model": (_deberta, SpecialTokens()),
+    "spiece.model": (_albert, SpecialTokens(pad="<pad>", unk="<unk>")),
+}
+
+
+def _is_camembert(directory: Path, settings: dict[str, Any]) -> bool:
+    model_type = (read_json(directory / "config.json") or {}).get("model_type")
+    return model_type == "camembert" or str(settings.get("tokenizer_class")).startswith("Camembert")
+
+
+def _with_own_special_tokens(
+    read: _SentencePiece,
+    vocabulary: list[tuple[str, float]],
+    normalizers: list[dict[str, Any] | None],
+    unknown: str,
+    splitters: list[dict[str, Any]],
+) -> dict[str, Any]:
+    """A model whose pieces hold the special tokens, all but perhaps [MASK], which comes after them."""
+    ids = {piece: token_id for token_id, (piece, _) in enumerate(vocabulary)}
+    ids.setdefault("[MASK]", len(vocabulary))
+    if lacking := [token for token in (unknown, "[CLS]", "[SEP]") if token not in ids]:
+        raise CheckpointError(f"the SentencePiece model lacks {', '.join(lacking)}: it is of another kind of model")
+    special = {piece for piece, _, kind in read.pieces if kind == _CONTROL} | {"[MASK]", unknown, "[CLS]", "[SEP]"}
+    added = {ids[token]: _added(token, lstrip=token == "[MASK]" and unknown == "<unk>") for token in special}
+    defined = [piece for piece, _, kind in read.pieces if kind == _USER_DEFINED]
+    added |= {ids[piece]: _added(piece, special=False) for piece in defined if piece not in special}
+    return _unigram(vocabulary, ids[unknown], normalizers, added, second_type=1, splitters=splitters)
+
+
+def _unigram(
+    vocabulary: list[tuple[str, float]],
+    unknown_id: int,
+    normalizers: list[dict[str, Any] | None],
+    special: Any,
+    *,
+    second_type: int | None,
+    splitters: list[dict[str, Any]] | None = None,
+) -> dict[str, Any]:
+    """A Unigram model.
+
+    Args:
+        special: spellings of special tokens, or id -> added token.
+        second_type: token type of text B in BERT's template; None: XLM-R's template, with two separators.
+    """
+    ids = {piece: token_id for token_id, (piece, _) in enumerate(vocabulary)}
+    added = special if isinstance(special, dict) else {ids[token]: _added(token) for token in special}
+    cls, sep = ("<s>", "</s>") if second_type is None else ("[CLS]", "[SEP]")
+    if lacking := [token for token in (cls, sep) if token not in ids]:
+        raise CheckpointError(f"the SentencePiece model lacks {', '.join(lacking)}: it is of another kind of model")
+    metaspace = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
+    first, last = _token(cls, 0), _token(sep, 0)
+    a, b = ({"Sequence": {"id": name, "type_id": kind}} for name, kind in (("A", 0), ("B", second_type or 0)))
+    between = [last, last] if second_type is None else [last]
+    return _content(
+        model={"type": "Unigram", "unk_id": unknown_id, "vocab": vocabulary},
+        normalizers=normalizers,
+        pre_tokenizer={"type": "Sequence", "pretokenizers": [*(splitters or []), metaspace]},
+        decoder=metaspace,
+        post_processor={
+            "type": "TemplateProcessing",
+            "single": [first, a, last],
+            "pair": [first, a, *between, b, _token(sep, second_type or 0)],
+            "special_tokens": {token: {"id": token, "ids": [ids[token]], "tokens": [token]} for token in (cls, sep)},
+        },
+        added=added,
+    )
+
+
+def _content(
+    *,
+    model: dict[str, Any],
+    normalizers: list[dict[str, Any] | None],
+    pre_tokenizer: dict[str, Any],
+    decoder: dict[str, Any],
+    post_processor: dict[str, Any],
+    added: dict[int, dict[str, Any]],
+) -> dict[str, Any]:
+    steps = [step for step in normalizers if step is not None]
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [{"id": token_id} | added[token_id] for token_id in sorted(added)],
+        "normalizer": {"type": "Sequence", "normalizers": steps} if steps else None,
+        "pre_tokenizer": pre_tokenizer,
+        "post_processor": post_processor,
+        "decoder": decoder,
+        "model": model,
+    }
+
+
+def _added(token: str, *, lstrip: bool | None = None, special: bool = True) -> dict[str, Any]:
+    lstrip = token == "<mask>" if lstrip is None else lstrip
+    flags = {"single_word": False, "lstrip": lstrip, "rstrip": False, "normalized": False, "special": special}
+    return {"content": token} | flags
+
+
+def _token(name: str, type_id: int) -> dict[str, Any]:
+    return {"SpecialToken": {"id": name, "type_id": type_id}}
+
+
+def _replace(what: str, by: str, *, is_pattern: bool = False) -> dict[str, Any]:
+    return {"type": "Replace", "pattern": {"Regex" if is_pattern else "String": what}, "content": by}
+
+
+_ONE_SPACE = _replace(" {2,}", " ", is_pattern=True)
+_ONE_SIGN: list[dict[str, Any]] = [
+    {"type": "Strip", "strip_left": False, "strip_right": True},
+    _replace(" {2,}", "▁", is_pattern=True),
+]
+
+
+def _charsmap(read: _SentencePiece) -> dict[str, Any] | None:
+    if not read.charsmap:
+        return None
+    return {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(read.charsmap).decode()}
+
+
+def _read(path: Path) -> _SentencePiece:
+    """Read a SentencePiece model: a protocol buffer message (sentencepiece_model.proto).
+
+    Raises:
+        CheckpointError: no such message, or not of a Unigram model.
+    """
+    pieces, charsmap, model_type = [], b"", _UNIGRAM
+    try:
+        for number, value in _fields(path.read_bytes()):
+            if number == 1:
+                piece = dict(_fields(value))
+                pieces.append((piece[1].decode(), struct.unpack("<f", piece.get(2, bytes(4)))[0], piece.get(3, 1)))
+            elif number == 2:
+                model_type = dict(_fields(value)).get(3, _UNIGRAM)
+            elif number == 3:
+                charsmap = dict(_fields(value)).get(2, b"")
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, struct.error):
+        raise CheckpointError(f"{path} is not a SentencePiece model, or is cut off: fetch it again") from None
+    if model_type != _UNIGRAM or len(pieces) < 4:
+        raise CheckpointError(f"{path} is not a Unigram model with pieces: save its tokenizer.json with transformers")
+    return _SentencePiece(pieces, charsmap)
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
+    """The fields of a protocol buffer message: number, and an integer or bytes."""
+    position = 0
+
+    def varint() -> int:
+        nonlocal position
+        value = shift = 0
+        while True:
+            byte = data[position]
+            position += 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+            if shift > 63:
+                raise ValueError("an integer of more than 64 bits")
+
+    while position < len(data):
+        number, kind = divmod(varint(), 8)
+        if kind == 0:
+            yield number, varint()
+            continue
+        length = {1: 8, 5: 4}.get(kind) or (varint() if kind == 2 else 0)
+        if not 0 <= length <= len(data) - position or kind not in (1, 2, 5):
+            raise ValueError("a field beyond the end, or of an unknown kind")
+        yield number, data[position : position + length]
+        position += length

@@ -1,0 +1,38 @@
+"""Attention scores with a learned number for the distance of key and query (Raffel et al. 2020, section 2.1)."""
+
+import torch
+from torch import Tensor, nn
+
+from bertkit.transformer.config import BertConfig
+from bertkit.transformer.embeddings import table
+from bertkit.transformer.encoder import BertEncoder
+
+NUM_BUCKETS = 32
+
+_FIRST_DISTANCES = (0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 23, 32, 46, 64, 91)
+"""The shortest distance in each of the 16 buckets of a side: exact to 7, then on a logarithmic scale up to 128
+(transformers ``MPNetEncoder.relative_position_bucket``, with the logarithms in float32)."""
+
+
+def bucket(distances: Tensor) -> Tensor:
+    """Bucket of each distance, key minus query: 0 to 15 for keys before the query and at it, 16 to 31 after it.
+
+    >>> bucket(torch.tensor([-200, -8, -1, 0, 1, 12])).tolist()
+    [15, 8, 1, 0, 17, 25]
+    """
+    firsts = torch.tensor(_FIRST_DISTANCES, device=distances.device)
+    return torch.searchsorted(firsts, distances.abs(), right=True) - 1 + NUM_BUCKETS // 2 * (distances > 0)
+
+
+class RelativeBiasEncoder(BertEncoder):
+    """BERT's encoder with one table of biases, for the distance of key and query, that all layers share."""
+
+    def __init__(self, config: BertConfig, *, with_pooler: bool = True) -> None:
+        super().__init__(config, with_pooler=with_pooler)
+        self.relative_attention_bias: nn.Embedding = table(NUM_BUCKETS, config.num_attention_heads)
+
+    def distance_bias(self, longest: int) -> Tensor:
+        """As `BertEncoder.distance_bias`."""
+        weight = self.relative_attention_bias.weight
+        distances = torch.arange(1 - longest, longest, device=weight.device)
+        return weight[bucket(distances)].T
