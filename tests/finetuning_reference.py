@@ -22,7 +22,7 @@ from bertkit.tasks.feed import LabeledFeed
 def with_every_loss() -> Iterator[None]:
     """Runs of fine-tuning log every step."""
     original = FinetuningSettings.training
-    FinetuningSettings.training = lambda self, steps: replace(original(self, steps), log_every=1)
+    FinetuningSettings.training = lambda self, steps_per_epoch: replace(original(self, steps_per_epoch), log_every=1)
     try:
         yield
     finally:

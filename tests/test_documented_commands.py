@@ -60,6 +60,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     pairs = [{"anchor": text, "positive": f"{text}, {number}"} for number, text in enumerate(TEXTS)]
     for name in ("pairs.jsonl", "dev-pairs.jsonl"):
         Path(name).write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
+    sentence = ("cat\tNOUN\t2\tnsubj", "sat\tVERB\t0\troot", ".\tPUNCT\t2\tpunct")
+    rows = [line.split("\t") for line in sentence]
+    conllu = [f"{n}\t{word}\t_\t{tag}\t_\t_\t{head}\t{name}\t_\t_" for n, (word, tag, head, name) in enumerate(rows, 1)]
+    for name in ("train.conllu", "dev.conllu"):
+        Path(name).write_text("\n".join([*conllu, "", ""]) * 3)
     question = {"id": "1", "question": "Who sat?", "context": "The cat sat on the mat."}
     Path("questions.jsonl").write_text(json.dumps(question) + "\n")
     answers = {"answers": [{"text": "The cat", "answer_start": 0}]}
@@ -100,7 +105,7 @@ def test_commands(block: str, folder: Path, capsys: pytest.CaptureFixture[str]) 
             assert words[0] in targets, documented
             continue
         assert program == "bertkit", documented
-        if words[0] in ("verify-resume", "doctor"):  # executed by test_pretraining.py and test_doctor.py
+        if words[0] in ("verify-resume", "doctor", "serve"):  # executed by test_pretraining, test_doctor, test_serving
             app().parse_args(words, exit_on_error=False, print_error=False)
             continue
         with contextlib.suppress(ValueError):

@@ -53,7 +53,7 @@ def test_search_validation_and_pipelines(encoder: Path) -> None:
     scores = cross_val_score(SequenceClassifier(encoder, **FAST), texts, has, cv=3)
     assert scores.shape == (3,) and scores.mean() > 0.7
     lower = FunctionTransformer(lambda texts: [text.lower() for text in texts])
-    pipeline = Pipeline([("lower", lower), ("classifier", SequenceClassifier(encoder, **FAST))])
+    pipeline = Pipeline([("lower", lower), ("classifier", SequenceClassifier(encoder, head="drawn", **FAST))])
     grid = {"classifier__learning_rate": [1e-6, 1e-2], "classifier__class_weights": [None, "balanced"]}
     search = GridSearchCV(pipeline, grid, cv=2).fit(np.array(texts), has)
     assert search.best_params_["classifier__learning_rate"] == 1e-2

@@ -476,7 +476,7 @@ def test_without_scikit_learn_the_rest_is_there(monkeypatch):
     def absent(*_):
         raise DependencyError("scikit-learn is not installed")
 
-    monkeypatch.setattr(baselines, "_vectors", absent)
+    monkeypatch.setattr(baselines, "tf_idf_vectors", absent)
     results = gather_evidence(model_of("one"), examples_of("one", 9), examples_of("one", 9, seed=2))
     assert results.baseline is None and "not installed" in results.missing["baseline"] and results.leakage is not None
 

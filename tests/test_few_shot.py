@@ -24,7 +24,7 @@ from bertkit.errors import CheckpointError, DataError, UsageError
 from bertkit.finetuning import Finetuning, FinetuningSettings
 from bertkit.tasks import FewShotClassification
 from bertkit.tasks.few_shot import ROUNDS, TEMPERATURE, ContrastFeed
-from bertkit.tasks.logistic_regression import INVERSE_PENALTY, logistic_regression
+from bertkit.tasks.linear_fit import FEW_SHOT_PENALTY, minimize
 from bertkit.training import outputs_of
 
 WORDS = "the of and sat un run walk talk blue red green one two three four".split()
@@ -147,12 +147,19 @@ def test_the_loss_is_that_of_a_plain_loop() -> None:
 # ---- the linear layer
 
 
+def logistic_regression(vectors: torch.Tensor, labels: torch.Tensor, num_labels: int) -> tuple:
+    def loss(logits: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(logits, labels, reduction="sum")
+
+    return minimize(loss, vectors.double(), num_labels, FEW_SHOT_PENALTY)
+
+
 def test_the_linear_layer_is_scikit_learns() -> None:
     draw = np.random.default_rng(4)
     labels = np.repeat([0, 1, 2, 3], [9, 2, 7, 4])
     vectors = draw.normal(size=(22, 5)) + np.eye(5)[labels]
     weight, bias = logistic_regression(torch.from_numpy(vectors), torch.from_numpy(labels), 4)
-    theirs = LogisticRegression(C=INVERSE_PENALTY, tol=1e-8, max_iter=1_000).fit(vectors, labels)
+    theirs = LogisticRegression(C=FEW_SHOT_PENALTY, tol=1e-8, max_iter=1_000).fit(vectors, labels)
     assert np.abs(weight.numpy() - theirs.coef_).max() < 1e-4
     assert np.abs((bias - bias.mean()).numpy() - (theirs.intercept_ - theirs.intercept_.mean())).max() < 1e-4
 

@@ -31,7 +31,7 @@ SHAPE = {
     "initializer_range": 0.1,
 }  # fmt: skip
 WORDS = "the of and cat dog sat mat un run walk talk blue red green one two three four".split()
-SETTINGS = FinetuningSettings(num_epochs=4, batch_size=8, learning_rate=3e-3, tokens_per_part=150, seed=5)
+SETTINGS = FinetuningSettings(head="drawn", num_epochs=4, batch_size=8, learning_rate=3e-3, tokens_per_part=150, seed=5)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

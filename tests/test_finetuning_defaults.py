@@ -1,38 +1,37 @@
 """Defaults by width and number of steps, and what is reached without fine-tuning: against scikit-learn's own."""
 
 import json
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from examples_of_tasks import TASKS, WORDS, call, examples, write
-from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.metrics import accuracy_score, f1_score
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.metrics import accuracy_score
+from sklearn.svm import LinearSVC
 
 from bertkit import SequenceClassifier, load
-from bertkit.batch import collate
+from bertkit.checkpoint.checkpoint import TrainedTask
 from bertkit.errors import UsageError
 from bertkit.finetuning import (
     PAPER,
     Finetuning,
     FinetuningSettings,
-    baselines_of,
     comparison,
     default_settings,
+    simple_baselines,
     sweep,
 )
 from bertkit.finetuning.baselines import FROZEN
-from bertkit.finetuning.settings import FEWEST_STEPS, LEARNING_RATES, MOST_EPOCHS
+from bertkit.finetuning.network import model_to_train
+from bertkit.finetuning.settings import FEWEST_STEPS, FROM_DRAWN, FROM_FITTED, MOST_EPOCHS
 from bertkit.tasks import (
-    MultiLabelClassification,
     Question,
     QuestionAnswering,
     Regression,
     SequenceClassification,
-    TaggedText,
     TextExample,
     TokenClassification,
     read_examples,
@@ -40,8 +39,7 @@ from bertkit.tasks import (
 )
 from bertkit.tokenizer.layout import Layout
 
-THEIRS = LogisticRegression(C=20, max_iter=1_000)  # of two labels, a row of weights each at C=10
-NARROW, WIDE = LEARNING_RATES[0][1], LEARNING_RATES[-1][1]
+NARROW, WIDE = FROM_DRAWN["learning_rate"], PAPER["learning_rate"]
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -55,11 +53,12 @@ def labeled(number: int, seed: int = 1) -> list[TextExample]:
     return [TextExample(text, label="cat" if "cat" in text else "other") for text in texts(number, seed)]
 
 
-def baselines(encoder: Path, task: Any, train: list, dev: list, metric: str = "", layout: Layout | None = None) -> dict:
-    return baselines_of(
-        task, layout or Layout(24, task.on_long), train, dev, metric or task.best_by,
-        frozen=partial(load, encoder, heads=()), tokenizer=load(encoder).tokenizer,
-    )  # fmt: skip
+def baselines(encoder: Path, task: Any, train: list, dev: list, metric: str = "") -> dict:
+    settings = FinetuningSettings(best_by=metric or None)
+    options = {"levels": list(task.levels)} if task.name == "ordinal-regression" else {}
+    run = Finetuning(Path("nowhere"), encoder, task.name, settings, options, log_line=lambda line: None)
+    model = model_to_train(str(encoder), task, settings, print, train[0])
+    return run.baselines(model, run.frozen(train, dev), train, dev)
 
 
 # ---- learning rate and epochs
@@ -73,7 +72,10 @@ def baselines(encoder: Path, task: Any, train: list, dev: list, metric: str = ""
     ],
 )  # fmt: skip
 def test_rate_goes_by_width_and_epochs_by_steps(width: int, num_batches: int, rate: float, num_epochs: int) -> None:
-    assert default_settings(width, num_batches) == {"learning_rate": rate, "num_epochs": num_epochs}
+    expected = {"learning_rate": rate, "num_epochs": num_epochs}
+    assert default_settings(width, num_batches, "drawn") == expected
+    for head in ("fitted", "published"):
+        assert default_settings(width, num_batches, head) == dict(FROM_FITTED if rate == NARROW else PAPER)
 
 
 def test_what_is_asked_for_stays() -> None:
@@ -88,8 +90,9 @@ def test_what_is_asked_for_stays() -> None:
 @pytest.mark.parametrize(
     ("task", "given", "expected"),
     [
-        ("sequence-classification", {}, (NARROW, MOST_EPOCHS)),
-        ("sequence-classification", {"num_epochs": 1}, (NARROW, 1)),
+        ("sequence-classification", {}, tuple(FROM_FITTED.values())),
+        ("sequence-classification", {"head": "drawn"}, (NARROW, MOST_EPOCHS)),
+        ("sequence-classification", {"num_epochs": 1}, (FROM_FITTED["learning_rate"], 1)),
         ("sequence-classification", {"learning_rate": 1e-3, "num_epochs": 1}, (1e-3, 1)),
         ("few-shot-classification", {}, (2e-5, 3)),
     ],
@@ -126,84 +129,36 @@ def test_the_papers_values_by_name(encoder: Path, tmp_path: Path, capsys) -> Non
 # ---- without fine-tuning
 
 
-def test_frozen_features_of_texts_are_those_of_scikit_learn(encoder: Path) -> None:
-    train, dev = labeled(200), labeled(150, seed=2)
-    task, model = SequenceClassification.of_examples(train, {}), load(encoder)
-    results = baselines(encoder, task, train, dev)
-    vectors, others = (model.embed([one.text for one in part], normalize=True) for part in (train, dev))
+def test_words_alone_are_a_support_vector_machine_and_numbers_have_a_mean(encoder: Path) -> None:
+    train, dev = labeled(90), labeled(70, seed=2)
+    results = baselines(encoder, SequenceClassification.of_examples(train, {}), train, dev)
+    vectors = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True).fit([one.text for one in train])
+    theirs = LinearSVC().fit(vectors.transform([one.text for one in train]), [one.label for one in train])
     true = [one.label for one in dev]
-    theirs = THEIRS.fit(vectors, [one.label for one in train]).predict(others)
-    assert results[FROZEN] == pytest.approx(accuracy_score(true, theirs), abs=2 / len(dev))
-    assert results["most frequent label"] == true.count("other") / len(dev) < results[FROZEN]
-
-
-def test_pairs_are_read_apart(encoder: Path) -> None:
-    pairs = list(zip(texts(90, 3), texts(90, 4), strict=True))
-    train = [TextExample(a, b, len(set(a.split()) & set(b.split())) / 10) for a, b in pairs]
-    results = baselines(encoder, Regression(), train, train, "mean_squared_error")
-    model = load(encoder)
-    first, second = (model.embed(list(part), normalize=True) for part in zip(*pairs, strict=True))
-    features, targets = np.hstack([np.abs(first - second), first * second]), np.array([one.label for one in train])
-    theirs = Ridge().fit(features, targets).predict(features)
-    assert results[FROZEN] == pytest.approx(((theirs - targets) ** 2).mean(), rel=1e-4)
+    assert results["most frequent label"] == true.count("other") / len(dev)
+    assert results["TF-IDF"] == accuracy_score(true, theirs.predict(vectors.transform([one.text for one in dev])))
+    pairs = zip(texts(90, 3), texts(90, 4), strict=True)
+    scored = [TextExample(a, b, len(set(a.split()) & set(b.split())) / 10) for a, b in pairs]
+    targets = np.array([one.label for one in scored])
+    task = Regression()
+    results = baselines(encoder, task, scored, scored, "mean_squared_error")
     assert results["mean"] == pytest.approx(targets.var(), rel=1e-4) and results[FROZEN] < results["mean"]
-    assert baselines(encoder, Regression(), train, train, "spearman")["mean"] == 0.0  # of a constant
-
-
-@pytest.mark.parametrize("layout", [Layout(24, "window"), Layout(8, "window", 3)])
-def test_frozen_features_of_words_are_those_of_first_pieces(encoder: Path, layout: Layout) -> None:
-    def tagged(number: int, seed: int) -> list[TaggedText]:
-        results = []
-        for text in texts(number, seed):
-            words = text.split()
-            results.append(TokenClassification.example(words, ["LONG" if len(word) > 3 else "SHORT" for word in words]))
-        return results
-
-    train, dev = tagged(60, 5), tagged(50, 6)
-    task = TokenClassification.of_examples(train, {})
-    results = baselines(encoder, task, train, dev, layout=layout)
-    model = load(encoder)
-
-    def of_words(part: list[TaggedText]) -> tuple[np.ndarray, np.ndarray]:
-        data = task.labeled(part, task.encode(model.tokenizer, part, layout))
-        with torch.no_grad():
-            vectors = model.encoder(collate(data.encodings)).last_hidden_state.numpy()
-        vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-        return vectors[data.labels >= 0], data.labels[data.labels >= 0]
-
-    vectors, targets = of_words(train)
-    others, true = of_words(dev)
-    theirs = THEIRS.fit(vectors, targets).predict(others)
-    assert len(true) == sum(len(one.tags) for one in dev)
-    assert results[FROZEN] == pytest.approx(accuracy_score(true, theirs), abs=2 / len(true))
-    assert results["most frequent label"] == np.bincount(true).max() / len(true)
-
-
-def test_several_labels_have_their_thresholds_set(encoder: Path) -> None:
-    names = ("blue", "cat", "red")
-
-    def of_names(number: int, seed: int) -> list[TextExample]:
-        return [TextExample(text, label=tuple(name for name in names if name in text)) for text in texts(number, seed)]
-
-    train, dev = of_names(200, 7), of_names(100, 8)
-    task, model = MultiLabelClassification.of_examples(train, {}), load(encoder)
-    results = baselines(encoder, task, train, dev)
-    vectors, others = (model.embed([one.text for one in part], normalize=True) for part in (train, dev))
-    theirs = [THEIRS.fit(vectors, targets).predict(others) for targets in task.targets(train).T]
-    plain = f1_score(task.targets(dev), np.stack(theirs, axis=1), average="micro")
-    assert plain < results[FROZEN] <= 1  # by thresholds of 0.5
-    everything = np.ones((len(dev), 3))
-    assert results["most frequent label"] == pytest.approx(f1_score(task.targets(dev), everything, average="micro"))
+    assert baselines(encoder, task, scored, scored, "spearman")["mean"] == 0.0  # of a constant
 
 
 @pytest.mark.parametrize("name", TASKS)
 def test_every_task_has_a_baseline(encoder: Path, tmp_path: Path, name: str) -> None:
     results = list(read_examples(name, Path(write(tmp_path / "examples.jsonl", examples(name)))))
+    if name == "multiple-choice":
+        results = [replace(one, choices=one.choices[:3]) for one in results]
     task = TASKS[name] if name.endswith("regression") else task_kind(name).of_examples(results, {})
-    named = {"question-answering": ["whole context"], "multiple-choice": ["most frequent place"]}
-    constant = "mean" if name.endswith("regression") else "most frequent label"
+    named = {
+        "question-answering": ["whole context"], "multiple-choice": ["most frequent place"],
+        "token-classification": ["most frequent label", "most frequent tag of each word"],
+    }  # fmt: skip
+    constant = ["mean" if name.endswith("regression") else "most frequent label", "TF-IDF"]
     result = baselines(encoder, task, results, results)
-    assert list(result) == named.get(name, [constant, FROZEN]) and all(0 <= value <= 1 for value in result.values())
+    assert list(result) == [*named.get(name, constant), FROZEN] and all(0 <= value <= 1 for value in result.values())
     if name == "multiple-choice":
         counts = np.bincount([one.label for one in results])
         assert result["most frequent place"] == counts.max() / len(results)
@@ -211,10 +166,16 @@ def test_every_task_has_a_baseline(encoder: Path, tmp_path: Path, name: str) -> 
 
 def test_answers_are_compared_with_the_whole_context_or_none(encoder: Path) -> None:
     answered = Question("who", "one two three four", ((0, 7),))
-    assert baselines(encoder, QuestionAnswering(), [answered], [answered]) == {"whole context": pytest.approx(2 / 3)}
+    model = load(encoder, heads=["question_answering"], new=["question_answering"])
+
+    def whole_context(task: QuestionAnswering, dev: list[Question]) -> dict[str, float]:
+        model.checkpoint.trained = TrainedTask(task, Layout(24, "window"))
+        return simple_baselines(model, [answered], dev, task.best_by)
+
+    assert whole_context(QuestionAnswering(), [answered]) == {"whole context": pytest.approx(2 / 3)}
     silent = Question("who", "one two", ())
-    task = QuestionAnswering(no_answer=True)
-    assert baselines(encoder, task, [answered], [answered, silent, silent])["whole context"] == pytest.approx(2 / 3)
+    results = whole_context(QuestionAnswering(no_answer=True), [answered, silent, silent])
+    assert results == {"whole context": pytest.approx(2 / 3)}
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def test_twenty_losses_of_transformers_on_real_sentences(
     load(MODEL).save(tmp_path / "still")
     edit_json(tmp_path / "still" / "config.json", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     train = list(islice(read_examples(task, shared_data / file), number))
-    settings = FinetuningSettings(num_epochs=1, batch_size=batch_size, learning_rate=5e-5, max_length=64)
+    settings = FinetuningSettings(head="drawn", num_epochs=1, batch_size=batch_size, learning_rate=5e-5, max_length=64)
     run = Finetuning(tmp_path / "out", tmp_path / "still", task, settings, log_line=print)
     with with_every_loss():
         run.start(train)

@@ -89,7 +89,7 @@ def test_search_validation_and_pipelines(encoder: Path, kind) -> None:
     X, y = data(kind, number=32)
     scores = cross_val_score(kind(encoder, **FAST), X, y, cv=2)
     assert scores.shape == (2,) and np.isfinite(scores).all()
-    pipeline = Pipeline([("same", FunctionTransformer()), ("last", kind(encoder, **FAST))])
+    pipeline = Pipeline([("same", FunctionTransformer()), ("last", kind(encoder, head="drawn", **FAST))])
     search = GridSearchCV(pipeline, {"last__learning_rate": [1e-7, 1e-2]}, cv=2).fit(X, y)
     assert search.best_params_ == {"last__learning_rate": 1e-2}
     assert len(search.predict(X[:3])) == 3

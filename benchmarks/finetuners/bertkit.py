@@ -30,7 +30,7 @@ class Finetuner(ByName):
             out = Path(folder, "out")
             events = _run(out, model, train, settings)
             predictions = bertkit.load(out, device="cpu").predict(test)
-        return {"seconds": events[-1]["seconds"], "predictions": [_plain(one) for one in predictions]}
+        return {"seconds": events[-1]["seconds"], "predictions": [plain(one) for one in predictions]}
 
     def losses(self, model: Path, train: Sequence[Any], settings: Settings) -> list[float]:
         with tempfile.TemporaryDirectory() as folder:
@@ -62,7 +62,7 @@ def _run(
     return [json.loads(line) for line in (out / "run" / "metrics.jsonl").read_text().splitlines()]
 
 
-def _plain(prediction: Any) -> Any:
+def plain(prediction: Any) -> Any:
     """A typed prediction as the value that is scored."""
     match type(prediction).__name__:
         case "LabelPrediction":

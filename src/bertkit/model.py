@@ -24,6 +24,7 @@ from bertkit.inference import (
     PredictReport,
     RankedText,
     Runner,
+    Trace,
     embed,
     embed_stream,
     evaluate,
@@ -35,6 +36,7 @@ from bertkit.inference import (
     rank,
     score_pairs,
     token_log_probs,
+    trace,
 )
 from bertkit.inference.auto_precision import choose_precision
 from bertkit.inference.predict import Decode
@@ -373,6 +375,10 @@ class Model:
         """
         trained = self._trained_for_use()
         return evaluate(self._runner, trained.task, examples, trained.layout, report)
+
+    def trace(self, text: str, pair: str | None = None, *, layers: Iterable[int] | None = None) -> Trace:
+        """Hidden states, attention and logits of one text: `inference.trace`, with the trained heads."""
+        return trace(self._runner, text, pair, layers=layers, heads=self.checkpoint.trained_heads())
 
     def _trained_for_use(self) -> TrainedTask:
         trained = self.trained

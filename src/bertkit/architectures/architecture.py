@@ -34,6 +34,7 @@ class HeadOptions(NamedTuple):
     num_labels: int = 2  # outputs of a head of HEADS_WITH_LABELS
     dropout_prob: float | None = None  # before a classifier in training; None: the default of the architecture
     pooling: str = "mean"  # how the vectors are made that vector_classification takes
+    num_vectors: int = 1  # sentence vectors that it takes: 2 for pairs of texts
 
 
 class Head(NamedTuple):
@@ -101,6 +102,7 @@ def pooler(config: Any) -> str:
 
 
 VECTOR_CLASSIFICATION = Head(
-    lambda config, options: VectorClassificationHead(config, options.num_labels, options.pooling), tokens
+    lambda config, options: VectorClassificationHead(config, options.num_labels, options.pooling, options.num_vectors),
+    tokens,
 )
 """The head that every architecture can have."""

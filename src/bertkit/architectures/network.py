@@ -23,7 +23,7 @@ class NetworkOutput:
     logits: dict[str, Tensor] = field(default_factory=dict)
     # masked_lm (P, vocab_size), next_sentence (B, 2), sequence_classification (B, num_labels),
     # token_classification (T, num_labels), question_answering (T, 2), multiple_choice (B / num_choices, num_choices),
-    # vector_classification (B, num_labels)
+    # vector_classification (B, num_labels), for pairs (B / 2, num_labels)
     vectors: Tensor | None = None  # (B, D) of length 1, which the vector classification head takes; or with
     # ``with_vectors`` the sentence vectors
 
@@ -40,6 +40,7 @@ class Network(nn.Module):
         pooling: how sentence vectors are made, and those that the vector_classification head takes.
         projection: the layers from pooled hidden states to sentence vectors.
         normalize: True if sentence vectors are scaled to length 1.
+        num_vectors: how many of them that head takes: 1 for texts, 2 for pairs.
 
     Raises:
         UsageError: an unknown head, one that the architecture lacks, or one that needs the pooler without one; a
@@ -57,6 +58,7 @@ class Network(nn.Module):
         pooling: str = "mean",
         projection: Sequence[ProjectionLayer] = (),
         normalize: bool = False,
+        num_vectors: int = 1,
     ) -> None:
         super().__init__()
         heads, record = tuple(heads), architecture_of(config)
@@ -68,7 +70,7 @@ class Network(nn.Module):
         self.config = config
         self.classifier_dropout = classifier_dropout
         self.encoder: Encoder = record.encoder(config, with_pooler=_has_pooler(record, config, heads, with_pooler))
-        options = HeadOptions(num_labels, classifier_dropout, pooling)
+        options = HeadOptions(num_labels, classifier_dropout, pooling, num_vectors)
         self.heads = nn.ModuleDict({head: record.heads[head].build(config, options) for head in heads})
         if projection and "vector_classification" in heads:
             raise UsageError(
@@ -129,10 +131,7 @@ class Network(nn.Module):
         masked_positions: Tensor | None = None,
     ) -> Tensor:
         """The logits of one head, from the encoder's output for a Batch; as `forward`."""
-        head, taken = self.heads[name], self.architecture.heads[name].input(self.config)
-        states = encoded.last_hidden_state if taken == "tokens" else sequence_vectors(taken, encoded, batch)
-        if isinstance(head, VectorClassificationHead):
-            return head(head.vectors(encoded, batch))
+        head, states = self.heads[name], self.head_input(name, encoded, batch)
         if name == "masked_lm":
             chosen = states if masked_positions is None else states[masked_positions]
             return head(chosen, self.encoder.embeddings.word.weight)
@@ -141,6 +140,13 @@ class Network(nn.Module):
                 raise UsageError(f"{len(states)} sequences do not divide into questions of num_choices={num_choices}")
             return head(states).view(-1, num_choices)
         return head(states)
+
+    def head_input(self, name: str, encoded: EncoderOutput, batch: Batch) -> Tensor:
+        """What a head takes of the encoder's output for a Batch: a row for each token or each sequence."""
+        head, taken = self.heads[name], self.architecture.heads[name].input(self.config)
+        if isinstance(head, VectorClassificationHead):
+            return head.vectors(encoded, batch)
+        return encoded.last_hidden_state if taken == "tokens" else sequence_vectors(taken, encoded, batch)
 
     def require_head(self, name: str) -> nn.Module:
         """A head by name.

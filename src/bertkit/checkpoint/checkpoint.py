@@ -1,6 +1,7 @@
 """What a model directory holds, as objects."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
 
@@ -81,6 +82,17 @@ class Checkpoint:
                     f"the {what} was never trained ({published(f'{prefix}.{name}')} still has its initial values): "
                     "train it before asking it for predictions"
                 )
+
+    def trained_heads(self) -> list[str]:
+        """The heads that `require_trained` accepts, with the pooler where they take its output."""
+        trained = []
+        for name in self.network.heads:
+            with suppress(MissingHeadError):
+                self.require_trained(name)
+                if self.network.architecture.reads_pooler(name, self.network.config):
+                    self.require_trained("pooler")
+                trained.append(name)
+        return trained
 
 
 def new_checkpoint(

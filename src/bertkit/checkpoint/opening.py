@@ -36,6 +36,7 @@ def open_checkpoint(
     ignore_config_keys: Collection[str] = (),
     dtype: torch.dtype = torch.float32,
     seed: int = 0,
+    num_vectors: int = 1,
 ) -> Checkpoint:
     """Open a published model directory.
 
@@ -49,6 +50,7 @@ def open_checkpoint(
         ignore_config_keys: unknown config keys the caller has looked at.
         dtype: of all parameters; stored values are converted.
         seed: of initial weights.
+        num_vectors: sentence vectors that a new vector_classification head takes: 2 for pairs of texts.
 
     Raises:
         CheckpointError: anything missing, unexpected, inconsistent or unsafe.
@@ -99,6 +101,7 @@ def open_checkpoint(
             num_labels=len(label_names) if label_names else 2,
             classifier_dropout=config.classifier_dropout,
             **_sentence_arguments(settings or SentenceSettings(), directory, config.transformer.hidden_size),
+            num_vectors=num_vectors if "vector_classification" in new else _num_vectors(stored, names, config),
         )
     provenance = _initialize_new(network, names, new, seed)
     provenance |= _load(network, stored, names, new, set(new) - set(stored_heads), dtype, folder)
@@ -190,6 +193,12 @@ def _label_names(
             f"{folder}: the config names {len(config.label_names)} labels, the classifier has {num_labels}"
         )
     return config.label_names
+
+
+def _num_vectors(stored: dict[str, StoredTensor], names: TensorNames, config: PublishedConfig) -> int:
+    """Sentence vectors that the stored head over them takes, by its width: that of pairs is odd."""
+    weight = stored.get(names.signature_tensors["vector_classification"])
+    return 1 if weight is None or not sum(weight.shape[-1:]) % config.transformer.hidden_size else 2
 
 
 def _initialize_new(network: Network, names: TensorNames, new: Collection[str], seed: int) -> dict[str, Provenance]:

@@ -49,10 +49,11 @@ def command(
 ) -> None:
     """Fine-tune a model for a task on labeled examples.
 
-    Settings that are not given are those of the BERT paper, for example batches of 32, except for learning rate and
-    epochs, which depend on the encoder's width and the number of examples. The last line compares the result on dev
-    with simpler methods. Ctrl-C or SIGTERM finishes the step, saves and exits; --resume continues. Under torchrun every
-    process computes its share of each batch.
+    The head starts fitted to the frozen encoder; the first line of a run is the quality of these frozen features, and
+    with dev examples nothing worse is kept. Settings that are not given are those of the BERT paper, for example
+    batches of 32, except for learning rate and epochs, which depend on the encoder's width and the number of examples.
+    The last line compares the result on dev with simpler methods. Ctrl-C or SIGTERM finishes the step, saves and exits;
+    --resume continues. Under torchrun every process computes its share of each batch.
 
     Parameters
     ----------
@@ -78,7 +79,7 @@ def command(
         auto, cpu, cuda.
     """
     from bertkit.cli.labeled_files import columns_of, read_both, tell_of
-    from bertkit.finetuning import SWEEPS, Finetuning
+    from bertkit.finetuning import SWEEPS, Finetuning, start_run
     from bertkit.finetuning import sweep as run_sweep
     from bertkit.training import Ranks, stop_signals
 
@@ -106,7 +107,7 @@ def command(
     )
     with stop_signals(note) as should_stop:
         if sweep is None:
-            outcome = run.start(*examples, resume=resume, should_stop=should_stop)
+            outcome = start_run(run, *examples, resume=resume, should_stop=should_stop)
         else:
             outcome = run_sweep(run, SWEEPS[sweep], *examples, resume=resume, should_stop=should_stop)
         ranks.shutdown()

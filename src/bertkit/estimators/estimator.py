@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from bertkit.errors import CheckpointError, UsageError
 from bertkit.files.json_files import member, read_json, write_json
 from bertkit.files.whole_files import whole_folder
-from bertkit.finetuning import Finetuning, FinetuningSettings
+from bertkit.finetuning import Finetuning, FinetuningSettings, start_run
 from bertkit.model import Model, load
 from bertkit.tasks import TextTask
 
@@ -86,7 +86,7 @@ class TextEstimator(BaseEstimator):
                 Path(folder) / "model", self.model, task, settings, options,
                 device=self.device, log_line=lambda line: None, resumable=False,
             )  # fmt: skip
-            self.outcome_ = run.start(train, dev)
+            self.outcome_ = start_run(run, train, dev)
             self.model_ = load(run.out, device=self.device)
 
     def _task_options(self) -> dict[str, Any]:

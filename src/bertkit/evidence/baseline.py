@@ -76,7 +76,7 @@ def predict_plainly(task: JudgedTask, train: Sequence[Any], examples: Sequence[A
     targets = task.truth(train)
     if task.of_words:
         return _most_frequent_tags(task, train, targets, examples)
-    vectors, train_vectors = _vectors(train, examples)
+    vectors, train_vectors = tf_idf_vectors(train, examples)
     if targets.dtype.kind == "f":
         from sklearn.linear_model import Ridge
 
@@ -86,7 +86,12 @@ def predict_plainly(task: JudgedTask, train: Sequence[Any], examples: Sequence[A
     return _classes(train_vectors, targets, vectors)
 
 
-def _vectors(train: Sequence[Any], examples: Sequence[Any]) -> tuple[Any, Any]:
+def tf_idf_vectors(train: Sequence[Any], examples: Sequence[Any]) -> tuple[Any, Any]:
+    """Sparse rows of TF-IDF of words and pairs of words, of ``examples`` and of ``train``, from which the words are.
+
+    Raises:
+        DependencyError: no scikit-learn.
+    """
     try:
         from sklearn.feature_extraction.text import TfidfVectorizer
     except ImportError:

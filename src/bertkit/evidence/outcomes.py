@@ -94,13 +94,13 @@ def outcomes_of(model: Model, examples: Sequence[Any], *, progress: bool | None 
     if not examples:
         raise DataError("there are no examples to judge the model by")
     targets = task.truth(examples)
-    taken = _Taken(task)
+    taken = OutcomeArrays(task)
     for _ in model.predict_stream(examples, report=PredictReport(), decode=taken.decode, progress=progress):
         pass
     return Outcomes(task, examples, targets, *taken.arrays())
 
 
-class _Taken:
+class OutcomeArrays:
     """Takes the place of a task's ``decode``, and keeps of each chunk the arrays alone."""
 
     def __init__(self, task: JudgedTask) -> None:
@@ -115,6 +115,7 @@ class _Taken:
             for of_sequence in (owned, encodings.num_tokens_cut, np.ones_like(owned))
         )
         probabilities, was_read = self.task.probabilities(examples, predictions, encodings, logits)
+        windows //= getattr(self.task, "num_vectors", 0) or 1  # the texts of a pair are no windows
         predicted = self.task.predicted(predictions)
         losses = self.task.losses(self.task.truth(examples), predictions)
         self._parts.append((predicted, probabilities, lengths + cut, cut, windows, was_read, losses))

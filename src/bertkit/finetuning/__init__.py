@@ -2,14 +2,16 @@
 
 Takes: a published model, the name of a task, training and dev examples, settings.
 Gives: a model directory with its task, labels, metrics and card; a stopped run resumes with the same bits.
-May import: errors, files, locate, device, tokenizer, batch, tasks, checkpoint, training, inference, model, evidence,
-reports.
+May import: errors, files, locate, device, tokenizer, batch, transformer, architectures, tasks, checkpoint, training,
+inference, model, evidence, reports.
 """
 
-from bertkit.finetuning.baselines import baselines_of, comparison, higher_is_better
-from bertkit.finetuning.run import Finetuning, Outcome
+from bertkit.finetuning.baselines import comparison, higher_is_better, simple_baselines
+from bertkit.finetuning.outcome import Outcome
+from bertkit.finetuning.run import Finetuning
 from bertkit.finetuning.settings import PAPER, FinetuningSettings, default_settings
 from bertkit.finetuning.sweep import SWEEPS, sweep
+from bertkit.finetuning.within import start_run
 
 __all__ = [
     "PAPER",
@@ -17,9 +19,10 @@ __all__ = [
     "Finetuning",
     "FinetuningSettings",
     "Outcome",
-    "baselines_of",
     "comparison",
     "default_settings",
     "higher_is_better",
+    "simple_baselines",
+    "start_run",
     "sweep",
 ]

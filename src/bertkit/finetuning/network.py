@@ -3,36 +3,47 @@
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
-import numpy as np
-from torch import Tensor
-
-from bertkit.batch import Batch, LabeledEncodings
+from bertkit.checkpoint import open_checkpoint
 from bertkit.checkpoint.checkpoint import TrainedTask
 from bertkit.errors import MissingHeadError, UsageError
 from bertkit.finetuning.settings import FinetuningSettings
-from bertkit.inference import Runner
-from bertkit.model import Model, load
+from bertkit.locate import locate
+from bertkit.model import Model
 from bertkit.tasks import TextTask
+from bertkit.tasks.sentence_vectors import VECTOR_HEAD
 from bertkit.tokenizer.layout import Layout
-from bertkit.training import without_dropout
 
 
-def model_to_train(name: str, task: TextTask, settings: FinetuningSettings, log_line: Callable[[str], None]) -> Model:
-    """The encoder of a published model with a new head for the task, on the CPU.
+def model_to_train(
+    name: str, task: TextTask, settings: FinetuningSettings, log_line: Callable[[str], None], example: Any = None
+) -> Model:
+    """The encoder of a published model with a new head for the task, on the CPU; the head is drawn at random.
+
+    With ``settings.head`` "fitted" it is the head that reads what the encoder was trained with: the pooling of a
+    sentence encoder; the pooler and the published class where there is a pooler that was trained; else the mean.
+
+    Args:
+        example: a training example, which says whether texts come in pairs.
 
     Raises:
         CheckpointError: no such model.
         UsageError: a length that the model does not take.
     """
-    new = [task.head] if task.head else []
+    if settings.head == "fitted" and task.head:
+        task = _with_trained_pooling(name, task, settings, example)
+    options: dict[str, Any] = {"label_names": task.label_names, "seed": settings.seed}
+    options["num_vectors"] = 2 if getattr(task, "num_vectors", 0) == 2 else 1
+    directory, new = locate(name), [task.head] if task.head else []
     try:
-        model = load(name, heads=new, new=new, label_names=task.label_names, device="cpu", seed=settings.seed)
+        checkpoint = open_checkpoint(directory, heads=new[:1], new=new, **options)
     except MissingHeadError:  # without a pooler
         new.append("pooler")
-        model = load(name, heads=new[:1], new=new, label_names=task.label_names, device="cpu", seed=settings.seed)
+        checkpoint = open_checkpoint(directory, heads=new[:1], new=new, **options)
         log_line(f"{name} has no pooler: a new one is trained")
-    vectors = model.sentence_settings if task.of_vectors else None
+    model = Model(checkpoint)
+    vectors = model.sentence_settings if task.of_vectors or task.head == VECTOR_HEAD else None
     if vectors is not None:
         normalize = vectors.normalize or task.unit_vectors
         max_seq_length = settings.max_length or vectors.max_seq_length
@@ -51,6 +62,41 @@ def model_to_train(name: str, task: TextTask, settings: FinetuningSettings, log_
     return model
 
 
+def what_head_reads(model: Model) -> str:
+    """What the head of a model takes, in words."""
+    task, network = model.trained.task, model.network
+    if task.head == VECTOR_HEAD:
+        pooling = model.sentence_settings.pooling
+        return _POOLING_NAMES.get(pooling, pooling)
+    taken = network.architecture.heads[task.head].input(network.config)
+    return _POOLING_NAMES.get(taken, taken)
+
+
+_POOLING_NAMES = {
+    "mean": "mean of the tokens", "cls": "[CLS]", "pooler": "[CLS] and pooler", "tokens": "each token",
+    "max": "maximum of the tokens",
+}  # fmt: skip
+
+
+def _with_trained_pooling(name: str, task: TextTask, settings: FinetuningSettings, example: Any) -> TextTask:
+    """The task with a head over sentence vectors, unless the published head reads a pooler that was trained."""
+    over_vectors: Any = task.over_vectors(example)
+    if over_vectors is None:
+        return task
+    if over_vectors.num_vectors == 2 and (settings.on_long or task.on_long) == "window":
+        return task  # a window holds a part of both texts
+    encoder = open_checkpoint(locate(name), heads=())
+    is_trained = encoder.network.encoder.pooler is not None
+    if is_trained:
+        try:
+            encoder.require_trained("pooler")
+        except MissingHeadError:
+            is_trained = False
+    if encoder.sentence is not None:
+        return over_vectors if not encoder.sentence.layers else task  # which that head does not apply
+    return task if is_trained else over_vectors
+
+
 def freeze(model: Model, num_layers: int | None) -> None:
     """Freeze the embeddings and the lowest ``num_layers`` layers; None freezes nothing.
 
@@ -66,11 +112,13 @@ def freeze(model: Model, num_layers: int | None) -> None:
             parameter.requires_grad = False
 
 
-def rate_factor(num_layers: int, layer_decay: float) -> Callable[[str], float]:
-    """The share of the learning rate that a parameter has by its name: 1 above the layers, ``layer_decay`` to the
-    power of its depth below."""
+def rate_factor(num_layers: int, layer_decay: float, of_head: float = 1.0) -> Callable[[str], float]:
+    """The share of the learning rate that a parameter has by its name: ``of_head`` in the head, 1 above the layers,
+    ``layer_decay`` to the power of its depth below."""
 
     def factor(name: str) -> float:
+        if name.startswith("heads."):
+            return of_head
         if name.startswith("encoder.embeddings."):
             return layer_decay ** (num_layers + 1)
         return layer_decay ** (num_layers - _layer_of(name, num_layers))
@@ -81,18 +129,3 @@ def rate_factor(num_layers: int, layer_decay: float) -> Callable[[str], float]:
 def _layer_of(name: str, default: int) -> int:
     match = re.search(r"\blayers\.(\d+)\.", name)
     return default if match is None else int(match.group(1))
-
-
-def fit_head(model: Model, data: LabeledEncodings) -> None:
-    """Fit the weights of the head that are not trained by gradients to the encoder as it is now."""
-
-    def encode(read: Callable[..., Tensor]) -> Tensor:
-        runner = Runner(model.network, model.tokenizer, model.encoder)
-
-        def forward(batch: Batch, indices: np.ndarray) -> Tensor:
-            return read(runner.encoder(batch, with_pooled=False), batch).float().cpu()
-
-        return runner.run(data.encodings, forward)
-
-    with without_dropout(model.network):
-        model.trained.task.fit_head(model.network, encode, data.labels)

@@ -3,13 +3,13 @@
 The directory is the model: ``run`` in it holds settings and metrics, and until the model is there its checkpoints.
 """
 
-import hashlib
 import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from torch import Tensor
@@ -19,13 +19,16 @@ from bertkit.batch import LabeledEncodings
 from bertkit.checkpoint import save_checkpoint
 from bertkit.checkpoint.config_file import read_config
 from bertkit.device import resolve_device
-from bertkit.errors import CheckpointError, DataError, UsageError
-from bertkit.evidence import Measured, measured_scores
-from bertkit.files.json_files import member, read_json, write_json
+from bertkit.errors import DataError, UsageError
+from bertkit.evidence import measured_scores
 from bertkit.files.whole_files import whole_folder
 from bertkit.finetuning.adapters import add_adapters, read_adapter, without_adapters, write_adapter
-from bertkit.finetuning.baselines import baselines_of, comparison, higher_is_better
-from bertkit.finetuning.network import fit_head, freeze, model_to_train, rate_factor
+from bertkit.finetuning.advice import advice_on, check_dev, on_rows
+from bertkit.finetuning.baselines import FROZEN, comparison, higher_is_better, simple_baselines
+from bertkit.finetuning.fitted_head import fit_new_head, refit_head
+from bertkit.finetuning.judging import Judged, frozen_line, gain_of, gain_sentence, judge
+from bertkit.finetuning.network import freeze, model_to_train, rate_factor, what_head_reads
+from bertkit.finetuning.outcome import Outcome, began_before_fitted_heads, digest_of, read_outcome, write_outcome
 from bertkit.finetuning.settings import PAPER, FinetuningSettings, default_settings
 from bertkit.inference import PredictReport
 from bertkit.inference.truncation import warn_of_truncation
@@ -37,27 +40,15 @@ from bertkit.training import (
     Ranks,
     Run,
     Trainer,
+    TrainingState,
     checkpoint_folder,
     checkpoints,
     claim_run_folder,
     without_dropout,
 )
 
-GRID = "grid.json"
-"""In ``run`` of a sweep's folder, by which it is known."""
-_OUTCOME = "outcome.json"
-"""In ``run`` of a run that ended."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a run ended."""
-
-    reason: str  # "finished", "stopped early" without improvement, "stopped" on request
-    step: int  # optimizer steps done
-    best_step: int | None  # the step whose weights were kept; None: the last
-    metrics: dict[str, float]  # of the model on the dev examples; none without them
-    baselines: dict[str, float] = field(default_factory=dict)  # on them, without fine-tuning: see `baselines_of`
+GRID, MINUTES = "grid.json", "minutes.json"
+"""In ``run`` of the folder of a sweep, and of runs within a time, by which they are known."""
 
 
 @dataclass
@@ -76,6 +67,9 @@ class Finetuning:
     resumable: bool = True  # keep a checkpoint for each epoch; else only of the best
     compare: bool = True  # with what is reached without fine-tuning, on the dev examples
     ranks: Ranks = field(default_factory=Ranks)  # the processes that train together; the first one writes
+    frozen_only: bool = False  # fit the head, and leave the encoder as it is
+    clock_minutes: float | None = None  # train for that time instead of the epochs of the settings
+    kept: dict[str, Any] = field(default_factory=dict)  # the fitted head, for other runs on the same examples
 
     def start(
         self,
@@ -93,19 +87,21 @@ class Finetuning:
                 the metric that decides is not a number.
             TrainingError: a loss that is not a number.
         """
-        run = replace(self, settings=self._complete_settings(len(train)))
+        older = replace(self, settings=replace(self.settings, head="drawn"))
+        run = older if began_before_fitted_heads(self.out) else replace(self)
+        run.settings = run.complete_settings(len(train))
         if not self.ranks.is_first:
             run.log_line = lambda line: None
         return run._start(train, dev, resume=resume, should_stop=should_stop)
 
-    def _complete_settings(self, num_examples: int) -> FinetuningSettings:
-        """With a learning rate and a number of epochs."""
+    def complete_settings(self, num_examples: int) -> FinetuningSettings:
+        """The settings with a learning rate and a number of epochs."""
         settings = self.settings.completed(task_kind(self.task).training_defaults)
         if settings.completed(PAPER) is settings:
             return settings
         config = read_config(transformer_folder(locate(self.model))).transformer
         num_batches = -(-num_examples // settings.batch_size)
-        return settings.completed(default_settings(config.hidden_size, num_batches))
+        return settings.completed(default_settings(config.hidden_size, num_batches, settings.head))
 
     def _start(
         self, train: Sequence[Any], dev: Sequence[Any], *, resume: bool, should_stop: Callable[[], bool]
@@ -115,65 +111,137 @@ class Finetuning:
             raise UsageError(f"patience={self.settings.patience} needs dev examples, to measure improvement")
         if self.settings.batch_size < self.ranks.num_ranks:
             raise UsageError(f"batch_size={self.settings.batch_size} is less than the {self.ranks.num_ranks} ranks")
-        if (self._run / GRID).is_file():
-            raise UsageError(
-                f"{self.out} contains a sweep: pass --sweep and --resume to continue it, or choose another folder"
-            )
-        claim = partial(claim_run_folder, self.out, self._run / "settings.json", self.facts(train, dev), resume=resume)
+        for record, option in ((GRID, "--sweep"), (MINUTES, "--minutes")):
+            if (self._run / record).is_file():
+                raise UsageError(
+                    f"{self.out} contains a sweep: pass {option} and --resume to continue it, or choose another folder"
+                )
+        claim = partial(
+            claim_run_folder, self.out, self._run / "settings.json", self.facts(train, dev), resume=resume,
+            ignored=("settings.head",) if began_before_fitted_heads(self.out) else (),
+        )  # fmt: skip
         is_there = self.out.is_dir() and any(self.out.iterdir())
         self.ranks.wait()
         if is_there and self.ranks.is_first:
             claim()
         if (self.out / "config.json").is_file():
-            return self._outcome_of_before()
-        model = self._model(train)
+            self.log_line(f"{self.out} has ended before")
+            return read_outcome(self.out)
+        model, is_new = self._model(train)
         data = self._encoded(model, train)
         if dev:
             self._encoded(model, dev)  # errors in them are raised before hours of training
+            check_dev(model.trained.task, dev)
         self._best_by(model.trained.task)
+        model.network.to(resolve_device(self.device))
+        frozen = self._fitted_start(model if is_new else None, train, dev)
         if not is_there and self.ranks.is_first:
             claim()  # only now, after all checks of the examples
-        model.network.to(resolve_device(self.device))
-        self._choose_what_learns(model)
         run = Run(self._run, self.ranks, self.log_line)
-        trainer = self._trainer(run, model, data, dev, should_stop)
-        run.log_start(
-            trainer, settings=asdict(self.settings), model=str(self.model), task=self.task,
-            best_by=self._best_by(model.trained.task),
-        )  # fmt: skip
+        if self.frozen_only:
+            outcome = self._end_frozen(run, model)
+        else:
+            self._choose_what_learns(model)
+            outcome = self._trained(run, model, data, dev, should_stop, frozen)
+        if outcome.reason == "stopped" or not self.ranks.is_first:
+            return outcome
+        self._finish(model, data, outcome)
+        judged = judge(model, dev) if dev else None
+        best_by = self._best_by(model.trained.task)
+        if judged is not None:
+            outcome = replace(outcome, metrics=judged.metrics)
+            if self.compare:
+                outcome = self._compared(model, judged, frozen, train, dev, outcome)
+        self._write_card(model, train, data, dev, judged, outcome)
+        self._save(model, outcome)
+        if self.compare:
+            for sentence in advice_on(outcome, best_by, self._run / "metrics.jsonl"):
+                self.log_line(f"note: {sentence}")
+            self.log_line(comparison(best_by, outcome.metrics, outcome.baselines))
+        return outcome
+
+    def _trained(
+        self, run: Run, model: Model, data: LabeledEncodings, dev: Sequence[Any], should_stop: Callable[[], bool],
+        frozen: Judged | None,
+    ) -> Outcome:  # fmt: skip
+        """Train the model."""
+        trainer = self._trainer(run, model, data, dev, should_stop, frozen)
+        run.log_start(trainer, **self._start_facts(model))
         try:
             reason = trainer.train()
         except DataError:
             if not trainer.state.step and self.ranks.is_first:  # the first evaluation refused the dev examples
                 shutil.rmtree(self._run)
             raise
-        outcome = Outcome(reason, trainer.state.step, trainer.state.best_step, {})
-        if reason == "stopped" or not self.ranks.is_first:
-            return outcome
-        self._finish(model, data, outcome)
-        facts, intervals = {"training": self._data_facts("training", train, data)}, {}
-        if dev:
-            if self.compare:
-                outcome = replace(outcome, baselines=self.baselines(model, train, dev))
-            outcome, facts["dev"], intervals = self._judge(model, dev, outcome)
-        self._write_card(model, facts, intervals, outcome, train[0])
-        self._save(model, outcome)
-        if self.compare:
-            self.log_line(comparison(self._best_by(model.trained.task), outcome.metrics, outcome.baselines))
-        return outcome
+        return Outcome(reason, trainer.state.step, trainer.state.best_step, {})
 
-    def baselines(self, model: Model, train: Sequence[Any], dev: Sequence[Any]) -> dict[str, float]:
+    def _end_frozen(self, run: Run, model: Model) -> Outcome:
+        """The record of a run without training."""
+        start: Any = SimpleNamespace(state=TrainingState(), network=model.network)
+        run.log_start(start, **self._start_facts(model))
+        return Outcome("finished", 0, None, {})
+
+    def _start_facts(self, model: Model) -> dict[str, Any]:
+        return {"settings": asdict(self.settings), "model": str(self.model), "task": self.task,
+                "best_by": self._best_by(model.trained.task)}  # fmt: skip
+
+    def _fitted_start(self, new_model: Model | None, train: Sequence[Any], dev: Sequence[Any]) -> Judged | None:
+        """Fit the head of a new model, unless it stays drawn, and log how good that is; what it predicts for dev
+        examples, None without those or with another head than the one that fits the encoder."""
+        if self.settings.head == "drawn":
+            return None
+        if self.kept and new_model is not None:
+            new_model.network.heads.load_state_dict(self.kept["weights"])
+            new_model.checkpoint.provenance |= self.kept["provenance"]
+            return self.kept["judged"]
+        model = new_model or self._new_model(train)  # of a resumed run the frozen model is made again
+        fitted, trained = fit_new_head(model, train, self.settings.precision), model.trained
+        if fitted is None:
+            return None
+        judged = judge(model, dev) if dev else None
+        model.checkpoint.trained = trained  # thresholds are set again at the end
+        weights = {name: value.clone() for name, value in model.network.heads.state_dict().items()}
+        self.kept |= {"weights": weights, "provenance": dict(model.checkpoint.provenance), "judged": judged}
+        if new_model is not None:
+            self._share_head(model)
+            self.log_line(frozen_line(model, fitted, judged, len(dev), self._best_by(model.trained.task)))
+            for sentence in on_rows(model.trained.task, train):
+                self.log_line(f"note: {sentence}")
+        return judged if self.settings.head == "fitted" else None
+
+    def _share_head(self, model: Model) -> None:
+        """Give every rank the head of the first one: others' may differ in the last bit."""
+        for parameter in model.network.heads.parameters():
+            first = parameter.data if self.ranks.is_first else parameter.data * 0
+            parameter.data.copy_(self.ranks.add(first))
+
+    def _compared(
+        self, model: Model, judged: Judged, frozen: Judged | None, train: Sequence[Any], dev: Sequence[Any],
+        outcome: Outcome,
+    ) -> Outcome:  # fmt: skip
+        """The outcome with what is reached without fine-tuning, which is logged."""
+        best_by, frozen = self._best_by(judged.task), frozen or self.frozen(train, dev)
+        gain = gain_of(judged, frozen, dev, best_by)
+        if gain is not None:
+            self.log_line(gain_sentence(best_by, gain, len(dev)))
+        return replace(outcome, baselines=self.baselines(model, frozen, train, dev))
+
+    def frozen(self, train: Sequence[Any], dev: Sequence[Any]) -> Judged:
+        """What frozen features predict for dev examples: a head that fits the encoder, fitted to it."""
+        run = replace(self, settings=replace(self.settings, head="fitted", lora_rank=None), log_line=lambda line: None)
+        model = run._new_model(train)
+        model.network.to(resolve_device(self.device))
+        fit_new_head(model, train, self.settings.precision)
+        return judge(model, dev)
+
+    def baselines(self, model: Model, frozen: Judged, train: Sequence[Any], dev: Sequence[Any]) -> dict[str, float]:
         """The metric that selects the weights, on the dev examples without fine-tuning, by method.
 
         Args:
             model: a trained one of this run, whose task and layout count.
         """
-        task, precision = model.trained.task, self.settings.precision
-        return baselines_of(
-            task, model.trained.layout, train, dev, self._best_by(task),
-            tokenizer=model.tokenizer,
-            frozen=partial(load, self.model, heads=(), precision=precision, device=self.device),
-        )  # fmt: skip
+        best_by = self._best_by(model.trained.task)
+        return {**simple_baselines(model, train, dev, best_by), FROZEN: frozen.metrics[best_by]}
 
     @property
     def _run(self) -> Path:
@@ -187,16 +255,19 @@ class Finetuning:
             "settings": asdict(self.settings),
             "options": dict(self.options),
             "num_examples": {"training": len(train), "dev": len(dev)},
-            "digests": {"training": _digest(train), "dev": _digest(dev)},
+            "digests": {"training": digest_of(train), "dev": digest_of(dev)},
         }
 
-    def _model(self, train: Sequence[Any]) -> Model:
-        """The initial model, or that of the last checkpoint."""
+    def _model(self, train: Sequence[Any]) -> tuple[Model, bool]:
+        """The initial model and True, or that of the last checkpoint and False."""
         saved = checkpoints(self._run)
         if saved and self.settings.lora_rank is None:
-            return load(saved[-1] / "model", device="cpu")
+            return load(saved[-1] / "model", device="cpu"), False
+        return self._new_model(train), not saved
+
+    def _new_model(self, train: Sequence[Any]) -> Model:
         task = task_kind(self.task).of_examples(train, self.options)
-        return model_to_train(str(self.model), task, self.settings, self.log_line)
+        return model_to_train(str(self.model), task, self.settings, self.log_line, train[0])
 
     def _choose_what_learns(self, model: Model) -> None:
         settings, saved = self.settings, checkpoints(self._run)
@@ -230,17 +301,21 @@ class Finetuning:
         return task.labeled(examples, encodings)
 
     def _trainer(
-        self, run: Run, model: Model, data: LabeledEncodings, dev: Sequence[Any], should_stop: Callable[[], bool]
-    ) -> Trainer:
+        self, run: Run, model: Model, data: LabeledEncodings, dev: Sequence[Any], should_stop: Callable[[], bool],
+        frozen: Judged | None,
+    ) -> Trainer:  # fmt: skip
         task = model.trained.task
         feed = task.feed(data, self.settings.batch_size, self.settings.seed, self.ranks.rank, self.ranks.num_ranks)
         settings = self.settings.training(feed.batches_per_epoch)
         if not self.resumable:
             settings = replace(settings, save_every=settings.num_steps)
+        if self.clock_minutes is not None:
+            settings = replace(settings, num_steps=None, minutes=self.clock_minutes)
         best_by = self._best_by(task)
 
         def evaluate() -> dict[str, float]:
-            metrics = _evaluate(model, data, dev)
+            known = frozen if frozen is not None and frozen.task == task and not trainer.state.step else None
+            metrics = _evaluate(model, data, dev) if known is None else known.metrics
             if not trainer.state.step and math.isnan(metrics[best_by]):
                 raise DataError(
                     f"{best_by} of the {len(dev)} dev examples is not a number, so that it cannot choose the weights: "
@@ -250,10 +325,12 @@ class Finetuning:
 
         trainer = run.trainer(
             model.network, task, feed, settings,
-            rate_factor=rate_factor(model.config.num_hidden_layers, self.settings.layer_decay),
+            rate_factor=rate_factor(
+                model.config.num_hidden_layers, self.settings.layer_decay, self.settings.head_rate_factor
+            ),
             save_model=lambda folder, parameters: self._write(model, folder), best_by=best_by,
             evaluate=evaluate if dev else None, higher_is_better=higher_is_better(best_by),
-            patience=self.settings.patience, should_stop=should_stop,
+            patience=self.settings.patience, should_stop=should_stop, keep_first=self.settings.head != "drawn",
         )  # fmt: skip
         return trainer
 
@@ -272,29 +349,11 @@ class Finetuning:
                 model.network.load_state_dict(load(best, device="cpu").network.state_dict())
             else:
                 read_adapter(model, best / "adapter")
-        fit_head(model, data)
+        refit_head(model, data)
         model.network.eval()
         if model.trained.task.head:
             task = model.trained.task.fold_target_scaling(model.network.heads[model.trained.task.head])
             model.checkpoint.trained = replace(model.trained, task=task)
-
-    def _judge(
-        self, model: Model, dev: Sequence[Any], outcome: Outcome
-    ) -> tuple[Outcome, DataFacts, dict[str, Measured]]:
-        """Give the model its thresholds and its metrics on dev examples: the outcome with them, how the examples were
-        read, and the metrics' intervals."""
-        report, trained = PredictReport(), model.trained
-        predictions = model.predict(dev, report=report)
-        task = trained.task.with_calibrated_thresholds(dev, predictions)
-        if task != trained.task:
-            model.checkpoint.trained = trained = replace(trained, task=task)
-            predictions = model.predict(dev, report=PredictReport())  # by its new thresholds
-        scorer = task.scorer()
-        scorer.add(dev, predictions)
-        metrics = scorer.results()
-        model.checkpoint.trained = replace(trained, metrics=metrics)
-        facts = DataFacts(len(dev), report.num_cut, report.num_tokens_cut, self.files.get("dev"))
-        return replace(outcome, metrics=metrics), facts, measured_scores(task, dev, predictions)
 
     def _data_facts(self, name: str, examples: Sequence[Any], data: LabeledEncodings) -> DataFacts:
         encodings = data.encodings
@@ -302,18 +361,22 @@ class Finetuning:
         return DataFacts(len(examples), encodings.num_texts_cut, num_tokens_cut, self.files.get(name))
 
     def _write_card(
-        self,
-        model: Model,
-        facts: Mapping[str, DataFacts],
-        intervals: Mapping[str, Measured],
+        self, model: Model, train: Sequence[Any], data: LabeledEncodings, dev: Sequence[Any], judged: Judged | None,
         outcome: Outcome,
-        example: Any,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Give the model its card."""
-        steps = {"end": outcome.reason, "steps": outcome.step, "step of the weights kept": outcome.best_step}
+        facts, intervals = {"training": self._data_facts("training", train, data)}, {}
+        if judged is not None:
+            report = judged.report
+            facts["dev"] = DataFacts(len(dev), report.num_cut, report.num_tokens_cut, self.files.get("dev"))
+            intervals = measured_scores(judged.task, dev, judged.predictions)
+        steps = {"end": outcome.reason, "steps": outcome.step, "step of the weights kept": outcome.best_step,
+                 "the head reads": what_head_reads(model)}  # fmt: skip
+        best_by = self._best_by(model.trained.task)
+        steps |= {f"{best_by} on dev, {name}": value for name, value in outcome.baselines.items()}
         card = model_card(
             str(self.model), model.trained, facts, settings=asdict(self.settings) | dict(self.options), steps=steps,
-            intervals=intervals, num_set_aside=self.num_set_aside, example=example,
+            intervals=intervals, num_set_aside=self.num_set_aside, example=train[0],
         )  # fmt: skip
         model.checkpoint.trained = replace(model.trained, card=card)
 
@@ -324,34 +387,12 @@ class Finetuning:
             (folder / "run").mkdir()
             for name in ("settings.json", "metrics.jsonl"):
                 shutil.copy(self._run / name, folder / "run" / name)
-            content = {"reason": outcome.reason, "step": outcome.step, "best_step": outcome.best_step,
-                       "baselines": outcome.baselines}  # fmt: skip
-            write_json(folder / "run" / _OUTCOME, content)
 
-    def _outcome_of_before(self) -> Outcome:
-        path = self._run / _OUTCOME
-        content = read_json(path)
-        if content is None:
-            raise CheckpointError(
-                f"{path} is missing, the record of how this run ended: load its model, or train it again"
-            )
-        self.log_line(f"{self.out} has ended before")
-        reason, step = member(content, "reason", str, path), member(content, "step", int, path)
-        best_step = member(content, "best_step", int, path)
-        metrics, baselines = load(self.out, device="cpu").trained.metrics, member(content, "baselines", dict, path, {})
-        return Outcome(reason, step, best_step, metrics, baselines)
+            write_outcome(outcome, folder)
 
 
 def _evaluate(model: Model, data: LabeledEncodings, dev: Sequence[Any]) -> dict[str, float]:
     """The metrics on dev examples during training, without dropout."""
-    fit_head(model, data)
+    refit_head(model, data)
     with without_dropout(model.network):
         return model.evaluate(dev, report=PredictReport())
-
-
-def _digest(examples: Sequence[Any]) -> str:
-    """Digest of examples, independent of where they were read from."""
-    digest = hashlib.sha256()
-    for example in examples:
-        digest.update(repr(replace(example, place="")).encode())
-    return digest.hexdigest()[:16]

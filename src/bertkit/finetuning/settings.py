@@ -11,31 +11,40 @@ from bertkit.training import TrainingSettings
 PAPER: Mapping[str, Any] = {"learning_rate": 2e-5, "num_epochs": 3}
 """Devlin et al. 2018, appendix A.3, for encoders 768 and 1,024 wide."""
 
-LEARNING_RATES = ((512, 5e-4), (1_024, PAPER["learning_rate"]))
-"""By the encoder's width: the largest hidden_size, and the peak for encoders up to it; a wider one has the last.
+NARROW = 512
+"""Hidden sizes up to this one have the measured rates, larger ones the paper's. Measured was 384 (docs/finetuning.md).
+"""
 
-384 was measured (docs/finetuning.md); of 768 and 1,024 it is the paper's, which was not measured here."""
+FROM_FITTED: Mapping[str, Any] = {"learning_rate": 1e-4, "num_epochs": 3}
+"""Of a narrow encoder whose head starts fitted."""
+
+FROM_DRAWN: Mapping[str, Any] = {"learning_rate": 5e-4, "num_epochs": 3}
+"""Of a narrow encoder whose head is drawn at random, with more epochs where there are few rows."""
 
 FEWEST_STEPS = 500
-"""Optimizer steps that a run takes at least, as far as MOST_EPOCHS allows: measured as above."""
+"""Optimizer steps that a run from a drawn head takes at least, as far as MOST_EPOCHS allows."""
 MOST_EPOCHS = 20
 """What a small data set gets at most: Mosbach et al. 2021, section 5."""
 
 
-def default_settings(hidden_size: int, num_batches: int) -> dict[str, Any]:
+def default_settings(hidden_size: int, num_batches: int, head: str = "fitted") -> dict[str, Any]:
     """Learning rate and number of epochs, where neither is asked for.
 
     Args:
         hidden_size: width of the encoder.
         num_batches: optimizer steps of an epoch.
+        head: as of `FinetuningSettings`.
 
     >>> default_settings(hidden_size=384, num_batches=47)
+    {'learning_rate': 0.0001, 'num_epochs': 3}
+    >>> default_settings(hidden_size=384, num_batches=47, head="drawn")
     {'learning_rate': 0.0005, 'num_epochs': 11}
     """
-    rates = [rate for width, rate in LEARNING_RATES if hidden_size <= width]
+    if head != "drawn":
+        return dict(FROM_FITTED if hidden_size <= NARROW else PAPER)
     num_epochs = -(-FEWEST_STEPS // max(num_batches, 1))
     return {
-        "learning_rate": rates[0] if rates else LEARNING_RATES[-1][1],
+        "learning_rate": (FROM_DRAWN if hidden_size <= NARROW else PAPER)["learning_rate"],
         "num_epochs": max(PAPER["num_epochs"], min(num_epochs, MOST_EPOCHS)),
     }
 
@@ -50,12 +59,19 @@ class FinetuningSettings:
 
     Parameters
     ----------
+    head
+        fitted, a head over the pooling that the encoder was trained with, fitted to the frozen encoder before training;
+        published, that of the published class, fitted likewise; drawn, the same with random initial weights.
+    minutes
+        Find the best model within this time: frozen features, contrast for few rows, fine-tuning at several rates.
     num_epochs
-        Passes over the examples; by default 3, or more where examples are few.
+        Passes over the examples; by default 3, from a drawn head more where examples are few.
     batch_size
         Examples of an optimizer step.
     learning_rate
-        Peak learning rate; by default 5e-4 for encoders up to 512 wide, 2e-5 for wider ones.
+        Peak learning rate; by default 1e-4 for encoders up to 512 wide, from a drawn head 5e-4; 2e-5 for wider ones.
+    head_learning_rate
+        Peak learning rate of the head; by default that of the encoder.
     warmup
         Share of the run in which the learning rate rises linearly to its peak; then it falls linearly to 0.
     weight_decay
@@ -90,9 +106,12 @@ class FinetuningSettings:
         Seed of the new head, the order of examples and dropout.
     """
 
+    head: Literal["fitted", "published", "drawn"] = "fitted"
+    minutes: float | None = None
     num_epochs: int | None = None
     batch_size: int = 32
     learning_rate: float | None = None
+    head_learning_rate: float | None = None
     warmup: float = 0.1
     weight_decay: float = 0.01
     clip_norm: float | None = 1.0
@@ -115,6 +134,12 @@ class FinetuningSettings:
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 1):
                 raise UsageError(f"{name}={value!r}: expected an integer of at least 1")
+        if self.minutes is not None and not 0 < self.minutes < float("inf"):
+            raise UsageError(f"minutes={self.minutes!r}: expected a number above 0")
+        if self.head not in ("fitted", "published", "drawn"):
+            raise UsageError(f"head={self.head!r}: expected fitted, published or drawn")
+        if self.head_learning_rate is not None and not 0 <= self.head_learning_rate < float("inf"):
+            raise UsageError(f"head_learning_rate={self.head_learning_rate!r}: expected a number, 0 or above")
         if not 0 < self.layer_decay <= 1:
             raise UsageError(f"layer_decay={self.layer_decay!r}: expected a share above 0, at most 1")
         if self.frozen_layers is not None and self.frozen_layers < 0:
@@ -130,6 +155,11 @@ class FinetuningSettings:
         """With these in place of those that are None."""
         missing = {name: value for name, value in values.items() if getattr(self, name) is None}
         return replace(self, **missing) if missing else self
+
+    @property
+    def head_rate_factor(self) -> float:
+        """Learning rate of the head as a share of that of the encoder."""
+        return 1.0 if self.head_learning_rate is None else self.head_learning_rate / (self.learning_rate or 1.0)
 
     def training(self, steps_per_epoch: int) -> TrainingSettings:
         """The settings of the training loop; learning rate and epochs must be set."""

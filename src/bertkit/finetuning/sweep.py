@@ -11,7 +11,8 @@ from bertkit.errors import UsageError
 from bertkit.files.json_files import read_json, write_json
 from bertkit.files.whole_files import whole_folder
 from bertkit.finetuning.baselines import comparison, higher_is_better
-from bertkit.finetuning.run import GRID, Finetuning, Outcome
+from bertkit.finetuning.outcome import Outcome
+from bertkit.finetuning.run import GRID, Finetuning
 from bertkit.model import load
 from bertkit.tasks import task_kind
 from bertkit.training import claim_run_folder
@@ -67,7 +68,8 @@ def sweep(
         for other in results.keys() - {best_of(results, best_by)}:
             shutil.rmtree(folder / "runs" / other, ignore_errors=True)
     best = best_of(results, best_by)
-    results[best]["baselines"] = run.baselines(load(folder / "runs" / best, device="cpu"), train, dev)
+    model = load(folder / "runs" / best, device="cpu")
+    results[best]["baselines"] = run.baselines(model, run.frozen(train, dev), train, dev)
     write_json(record, results)
     with whole_folder(run.out, overwrite=True) as whole:
         shutil.copytree(folder / "runs" / best, whole, dirs_exist_ok=True)

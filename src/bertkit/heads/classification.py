@@ -1,5 +1,6 @@
 """Classification of sequences, tokens and sentence vectors by one linear layer."""
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -21,9 +22,13 @@ class ClassificationHead(nn.Module):
         self.dropout = nn.Dropout(dropout_prob)
         self.classifier = nn.Linear(config.hidden_size, num_labels)
 
+    def features(self, vectors: Tensor) -> Tensor:
+        """(N, D) what the linear layer takes, without dropout: the same."""
+        return vectors
+
     def forward(self, vectors: Tensor) -> Tensor:
         """(N, D) to (N, num_labels) logits; N sequences or tokens."""
-        return project(dropout(vectors, self.dropout), self.classifier)
+        return project(dropout(self.features(vectors), self.dropout), self.classifier)
 
 
 class DenseClassificationHead(nn.Module):
@@ -49,30 +54,45 @@ class DenseClassificationHead(nn.Module):
         self.dropout = nn.Dropout(dropout_prob)
         self.classifier = nn.Linear(config.hidden_size, num_labels)
 
+    def features(self, vectors: Tensor) -> Tensor:
+        """(B, D) what the last layer takes, without dropout."""
+        return activate(project(vectors, self.dense), self.activation)
+
     def forward(self, vectors: Tensor) -> Tensor:
         """(B, D) to (B, num_labels) logits."""
-        transformed = activate(project(dropout(vectors, self.input_dropout), self.dense), self.activation)
+        transformed = self.features(dropout(vectors, self.input_dropout))
         return project(dropout(transformed, self.dropout), self.classifier)
 
 
 class VectorClassificationHead(nn.Module):
     """One linear layer over the vectors of a sentence encoder, which are scaled to length 1.
 
-    Tunstall et al. 2022, "Efficient few-shot learning without prompts".
+    For one text the layer takes its vector (Tunstall et al. 2022, "Efficient few-shot learning without prompts"). For
+    a pair, whose texts u and v are neighboring sequences, it takes |u - v|, u * v and their cosine (Conneau et al.
+    2017, section 3.1; Reimers & Gurevych 2019, section 3).
 
     Args:
         pooling: how tokens become a vector, names from POOLINGS other than "pooler".
+        num_vectors: 1 for texts, 2 for pairs.
     """
 
-    def __init__(self, config: EncoderConfig, num_labels: int, pooling: str) -> None:
+    def __init__(self, config: EncoderConfig, num_labels: int, pooling: str, num_vectors: int = 1) -> None:
         super().__init__()
-        self.pooling = pooling
-        self.classifier = nn.Linear(config.hidden_size * len(poolings_of(pooling)), num_labels)
+        self.pooling, self.num_vectors = pooling, num_vectors
+        width = config.hidden_size * len(poolings_of(pooling))
+        self.classifier = nn.Linear(width if num_vectors == 1 else 2 * width + 1, num_labels)
 
     def vectors(self, encoded: EncoderOutput, batch: Batch) -> Tensor:
-        """(B, D): the vector of length 1 of each sequence, which the layer takes."""
+        """(B, D): the vector of length 1 of each sequence."""
         return F.normalize(sequence_vectors(self.pooling, encoded, batch), dim=-1)
 
+    def features(self, vectors: Tensor) -> Tensor:
+        """(B, D) vectors to what the linear layer takes: the same, or (B / 2, 2 D + 1) for pairs."""
+        if self.num_vectors == 1:
+            return vectors
+        product = vectors[::2] * vectors[1::2]
+        return torch.cat([(vectors[::2] - vectors[1::2]).abs(), product, product.sum(-1, keepdim=True)], dim=-1)
+
     def forward(self, vectors: Tensor) -> Tensor:
-        """(B, D) to (B, num_labels) logits."""
-        return project(vectors, self.classifier)
+        """(B, D) to (B, num_labels) logits, or (B / 2, num_labels) for pairs."""
+        return project(self.features(vectors), self.classifier)

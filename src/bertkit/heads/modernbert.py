@@ -45,6 +45,10 @@ class ModernBertClassificationHead(PredictionHead):
         self.dropout = nn.Dropout(dropout_prob)
         self.classifier = nn.Linear(config.hidden_size, num_labels)
 
+    def features(self, vectors: Tensor) -> Tensor:
+        """(N, D) what the last layer takes, without dropout."""
+        return self.transform(vectors)
+
     def forward(self, vectors: Tensor) -> Tensor:
         """(N, D) to (N, num_labels)."""
-        return project(dropout(self.transform(vectors), self.dropout), self.classifier)
+        return project(dropout(self.features(vectors), self.dropout), self.classifier)

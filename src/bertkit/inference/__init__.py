@@ -2,7 +2,7 @@
 
 Takes: a network, its tokenizer, and texts.
 Gives: vectors, filled masks, next sentence probabilities, likelihoods, predictions of a task, in the order of the
-texts; the metrics of predictions.
+texts; the metrics of predictions; the trace of a text.
 May import: version, errors, files, device, executor, tokenizer, batch, transformer, heads, architectures, tasks,
 checkpoint.
 """
@@ -14,15 +14,18 @@ from bertkit.inference.predict import PredictReport, evaluate, predict, predict_
 from bertkit.inference.pseudo_likelihood import pseudo_log_likelihood, token_log_probs
 from bertkit.inference.runner import Runner
 from bertkit.inference.score_pairs import RankedText, rank, score_pairs
+from bertkit.inference.trace import LayerTrace, Trace, trace
 
 __all__ = [
     "Candidate",
     "EmbedOptions",
     "EmbedReport",
     "FilledMask",
+    "LayerTrace",
     "PredictReport",
     "RankedText",
     "Runner",
+    "Trace",
     "embed",
     "embed_stream",
     "evaluate",
@@ -34,4 +37,5 @@ __all__ = [
     "rank",
     "score_pairs",
     "token_log_probs",
+    "trace",
 ]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 from tqdm import tqdm
 
@@ -118,4 +119,6 @@ def head_logits(runner: Runner, task: TextTask, encodings: Encodings, bar: tqdm)
         bar.update(int(is_first[indices].sum()))
 
     rows_per_sequence = encodings.seqlens if task.of_tokens else None
-    return runner.run(encodings, forward, rows_per_sequence=rows_per_sequence, on_batch=on_batch).numpy()
+    rows = runner.run(encodings, forward, rows_per_sequence=rows_per_sequence, on_batch=on_batch)
+    with torch.inference_mode():
+        return task.logits_of(runner.network, rows).numpy()

@@ -18,6 +18,7 @@ from bertkit.pages.lines import Line, OtherScale, Reference, line_chart
 from bertkit.pages.markup import Markup, data, element, join, text
 from bertkit.pages.matrix import confusion_matrix, heat_map
 from bertkit.pages.page import (
+    Program,
     details,
     figure,
     findings,
@@ -31,12 +32,14 @@ from bertkit.pages.page import (
     write_page,
 )
 from bertkit.pages.series import running_mean
+from bertkit.pages.shaded_text import shaded_text
 from bertkit.pages.ticks import format_number, format_seconds, format_short
 
 __all__ = [
     "Line",
     "Markup",
     "OtherScale",
+    "Program",
     "Reference",
     "Score",
     "confusion_matrix",
@@ -59,6 +62,7 @@ __all__ = [
     "running_mean",
     "scrolling",
     "section",
+    "shaded_text",
     "share_bar",
     "table",
     "text",

@@ -8,7 +8,6 @@ from bertkit.pages.markup import Markup, element
 from bertkit.pages.page import details, figure, paragraph, scrolling
 
 _MOST_CONFUSED = 20  # labels of a confusion matrix that are drawn without being asked for
-_DARK = 65  # shades above it have light numbers
 _MOST_LETTERS, _LONG = 60, 12  # letters of all column labels, and of one; longer ones are set upright
 
 
@@ -47,7 +46,7 @@ def heat_map(
             "tr",
             element("th", label, scope="row", title=label),
             [
-                element("td", cell, class_=f"s{shade} over-dark" if shade > _DARK else f"s{shade}",
+                element("td", cell, class_=f"s{shade}",
                         title=f"{row_name} {label}, {column_name} {column}: {cell}") if shade else element("td", cell)
                 for shade, column, cell in zip(shade_row, column_labels, cells, strict=True)
             ],

@@ -2,34 +2,49 @@
 
 import base64
 import hashlib
+import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
 
+from bertkit.files.json_files import json_value
 from bertkit.files.whole_files import whole_file
 from bertkit.pages.markup import Markup, data, element, join
 from bertkit.pages.ticks import format_number
 
 
-def write_page(path: str | Path, title: str, parts: Sequence[Markup]) -> None:
+@dataclass(frozen=True)
+class Program:
+    """What an interactive page has in addition to its parts."""
+
+    style: str  # CSS, after that of every page
+    script: str  # JavaScript, run at the end of the page; it reads its data from the element "program-data"
+    data: object  # a JSON value
+
+
+def write_page(path: str | Path, title: str, parts: Sequence[Markup], program: Program | None = None) -> None:
     """Write a page, whole or not at all.
 
     Raises:
         UsageError: the folder does not exist, or ``path`` is a folder.
     """
     with whole_file(path) as temporary:
-        temporary.write_text(page(title, parts), encoding="utf-8", newline="\n")
+        temporary.write_text(page(title, parts, program), encoding="utf-8", newline="\n")
 
 
-def page(title: str, parts: Sequence[Markup]) -> str:
-    """A whole HTML document. Nothing is fetched: the one style sheet and the one script are in the page, and its
-    policy (https://www.w3.org/TR/CSP3/) names their hashes and forbids everything else."""
-    shades = "".join(f".s{shade}{{--shade:{shade}%}}" for shade in range(1, 101))  # a policy allows no style attributes
-    style, script = _own_file("page.css") + shades, _own_file("hover.js")
+def page(title: str, parts: Sequence[Markup], program: Program | None = None) -> str:
+    """A whole HTML document. Nothing is fetched: style sheet and scripts are in the page, and its policy
+    (https://www.w3.org/TR/CSP3/) names their hashes and forbids everything else."""
+    styles, scripts = [_own_file("page.css") + _shades()], [_own_file("hover.js")]
+    if program is not None:
+        styles.append(program.style)
+        scripts.append(program.script)
     policy = (
-        f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; style-src {' '.join(map(_hash, styles))}; script-src {' '.join(map(_hash, scripts))}; "
+        "base-uri 'none'; form-action 'none'"
     )
     head = element(
         "head",
@@ -39,10 +54,15 @@ def page(title: str, parts: Sequence[Markup]) -> str:
         element("meta", name="color-scheme", content="light dark"),
         element("meta", name="referrer", content="no-referrer"),
         element("title", title),
-        element("style", Markup(style)),
+        [element("style", Markup(style)) for style in styles],
     )
+    content = None if program is None else _json(program.data)
     body = element(
-        "body", element("main", element("h1", title), *parts), element("script", Markup(script)), class_="page"
+        "body",
+        element("main", element("h1", title), *parts),
+        content and element("script", content, type="application/json", id="program-data"),
+        [element("script", Markup(script)) for script in scripts],
+        class_="page",
     )
     return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"
 
@@ -139,6 +159,26 @@ def _cell(cell: object) -> object:
     if cell is None or isinstance(cell, Markup):
         return cell
     return format_number(float(cell)) if isinstance(cell, int | float | np.number) else data(cell)
+
+
+def _shades() -> str:
+    """Classes s1 to s100 of shaded cells, as a policy allows no style attributes: the share of color, and for the text
+    over it black or white, whichever has a contrast above 4.5 (WCAG 2.2, 1.4.3)."""
+
+    def text_over(last_below: int, below: str, above: str) -> str:
+        return "".join(f".s{n}{{--over:{below if n <= last_below else above}}}" for n in range(1, 101))
+
+    shares = "".join(f".s{shade}{{--shade:{shade}%}}" for shade in range(1, 101))
+    dark = text_over(58, "#fff", "#000")
+    return f"{shares}{text_over(84, '#000', '#fff')}@media screen and (prefers-color-scheme: dark){{{dark}}}"
+
+
+def _json(value: object) -> Markup:
+    """JSON within a script element: no character of it can end the element, and all of it is ASCII."""
+    written = json.dumps(json_value(value), ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+    for character in "<>&":
+        written = written.replace(character, f"\\u{ord(character):04x}")
+    return Markup(written)
 
 
 def _own_file(name: str) -> str:

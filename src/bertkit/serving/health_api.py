@@ -1,5 +1,6 @@
 """Routes about the server itself: whether it lives and is ready, what it serves, what it counted."""
 
+from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, Response
@@ -8,6 +9,12 @@ from bertkit.serving.refusals import Refusal
 from bertkit.serving.served_models import CLASSIFICATION, FEATURES, RERANKING, ServedModel
 from bertkit.serving.service import Service
 from bertkit.version import __version__
+
+_PAGE_HEADERS = {
+    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+    "connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+}
 
 
 class _NotReady(Refusal):
@@ -18,6 +25,12 @@ class _NotReady(Refusal):
 def health_routes(service: Service) -> APIRouter:
     """The routes, for an app."""
     router = APIRouter(tags=["server"])
+    page = (Path(__file__).parent / "playground.html").read_bytes()
+
+    @router.get("/")
+    async def playground() -> Response:
+        """A page on which the served models can be tried; it requests nothing from elsewhere."""
+        return Response(page, media_type="text/html; charset=utf-8", headers=_PAGE_HEADERS)
 
     @router.get("/health")
     async def health() -> Response:

@@ -184,13 +184,13 @@ def _answers(call: _Call) -> Answer:
     question, context, top_k = call.field("question"), call.field("context"), call.integer("top_k", 1)
 
     def work(ticket: Ticket) -> Any:
-        found = as_json(predict(call.served, [(question, context)], ticket)[0])
+        prediction = as_json(predict(call.served, [(question, context)], ticket)[0])
         rows = [
             {"answer": each["text"], "score": each["probability"], "start": each["start"], "end": each["end"]}
-            for each in found["candidates"]
+            for each in prediction["candidates"]
         ]
         if call.options.get("handle_impossible_answer") or not rows:
-            rows.append({"answer": "", "score": found["no_answer_probability"], "start": 0, "end": 0})
+            rows.append({"answer": "", "score": prediction["no_answer_probability"], "start": 0, "end": 0})
             rows.sort(key=lambda row: -row["score"])
         return rows[0] if top_k == 1 else rows[:top_k]
 

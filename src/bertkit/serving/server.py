@@ -28,6 +28,9 @@ from bertkit.serving.shared_batches import SharedBatches, SharedModel
 
 _LOCAL = {"127.0.0.1", "::1", "localhost"}
 _LOG = logging.getLogger("bertkit.serving")
+_KEEP_ALIVE_SECONDS = 75
+"""How long an idle connection is kept: longer than clients keep theirs, who would else meet closed ones."""
+
 _SWITCH_SECONDS = 0.001
 """How long a thread may run Python before another one does: the event loop has to answer soon."""
 
@@ -91,7 +94,8 @@ async def _serve(
     TimedProtocol.header_timeout_seconds = settings.receive_timeout_seconds
     config = uvicorn.Config(
         guarded, http=TimedProtocol, loop="asyncio", lifespan="off", log_config=None, access_log=False,
-        log_level="error", server_header=False, timeout_graceful_shutdown=int(settings.drain_timeout_seconds),
+        log_level="error", server_header=False, timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=int(settings.drain_timeout_seconds),
     )  # fmt: skip
     server = _Server(config)
 

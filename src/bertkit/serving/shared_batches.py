@@ -1,14 +1,16 @@
 """Batches that several requests share: whatever waits when a core becomes free is computed in one run of the encoder.
 
 The threads that answer requests call the verbs of a `SharedModel` as of any Model. Where a verb would run the encoder,
-its sequences join the queue; a batch of them runs on one core of the executor, or, if nothing else is waiting or
-computing, on all cores. There is no timer. A vector has the bits that the text has alone, as always.
+its sequences join the queue; a batch of them runs on one core of the executor, as soon as one is free, without a timer.
+A vector has the bits that the text has alone, as always.
+
+One text on all cores would take about three quarters of the time, but its slowest answers twice as long: threads that
+share a product wait for each other, and for the thread that reads the next request.
 """
 
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar, cast
@@ -48,7 +50,6 @@ class SharedBatches:
     def __init__(self, settings: ServerSettings, on_batch: Callable[[int, int], object] = lambda *_: None) -> None:
         self.settings, self._on_batch = settings, on_batch
         self.cores = executor()
-        self._all_cores = ThreadPoolExecutor(1, "bertkit-all-cores")
         self._extra = Executor(1)  # shares the cores with long batches, which the operating system interrupts for it
         self._queue, self._lock = Queue(), threading.Lock()
         self._num_running, self._num_long, self._is_extra_running = 0, 0, False
@@ -112,8 +113,6 @@ class SharedBatches:
             batch = collate(runner.tokenizer.encode_batch(texts, max_length=most, on_long="truncate"))
             run = partial(inferred, partial(runner.encoder, batch.to(runner.device)))
             self.cores.submit(run).result()
-            if num_tokens <= _LONG_TOKENS:  # more are shared by the cores as several batches
-                self._all_cores.submit(run).result()
 
     def _start_batches(self) -> None:
         """Take batches from the queue for the cores that are free."""
@@ -122,27 +121,23 @@ class SharedBatches:
                 if not len(self._queue):
                     return
                 if self._num_running < self.cores.num_threads:
-                    batch = self._queue.take(self._budget)
-                    is_alone = not self._num_running and not len(self._queue)
-                    num_cores = self.cores.num_threads if is_alone else 1
-                    submit = self._all_cores.submit if is_alone else self.cores.submit
-                    self._num_running += num_cores
+                    batch, submit, is_extra = self._queue.take(self._budget), self.cores.submit, False
+                    self._num_running += 1
                     self._num_long += batch.num_tokens > _LONG_TOKENS
                 elif self._num_long == self._num_running and not self._is_extra_running:
                     batch = self._queue.take(lambda _: _LONG_TOKENS, short_only=True)
-                    num_cores, submit = 0, self._extra.submit
-                    if batch.sequences:
-                        self._is_extra_running = True
+                    submit, is_extra = self._extra.submit, True
+                    if not batch.sequences:
+                        return
+                    self._is_extra_running = True
                 else:
                     return
-            if not batch.sequences:
-                return
-            submit(self._compute, batch, num_cores)
+            submit(self._compute, batch, is_extra)
 
     def _budget(self, job: Job) -> int:
         return job.runner.tokens_per_batch(self._queue.num_tokens)
 
-    def _compute(self, batch: TakenBatch, num_cores: int) -> None:
+    def _compute(self, batch: TakenBatch, is_extra: bool) -> None:
         started = time.perf_counter()
         for job in batch.waiting:
             if job.started is None:
@@ -154,13 +149,13 @@ class SharedBatches:
                 job.fail(error)
         seconds = time.perf_counter() - started
         with self._lock:
-            if num_cores:
-                self._num_running -= num_cores
-                self._num_long -= batch.num_tokens > _LONG_TOKENS
-                share = num_cores / self.cores.num_threads
-                self._seconds_per_token += 0.1 * (seconds * share / batch.num_tokens - self._seconds_per_token)
-            else:
+            if is_extra:
                 self._is_extra_running = False
+            else:
+                self._num_running -= 1
+                self._num_long -= batch.num_tokens > _LONG_TOKENS
+                per_token = seconds / batch.num_tokens / self.cores.num_threads
+                self._seconds_per_token += 0.1 * (per_token - self._seconds_per_token)
         self._on_batch(len(batch.sequences), batch.num_tokens)
         self._start_batches()
 

@@ -96,8 +96,8 @@ def task_routes(service: Service) -> APIRouter:
         served, _ = service.models.choose(body.model, [ANSWERING], "a question answering")
 
         def work(ticket: Ticket) -> Any:
-            found = as_json(predict(served, [(body.question, body.context)], ticket)[0])
-            return found | {"candidates": found["candidates"][: body.top_k]}
+            prediction = as_json(predict(served, [(body.question, body.context)], ticket)[0])
+            return prediction | {"candidates": prediction["candidates"][: body.top_k]}
 
         return await service.answer(request, [body.question, body.context], work, verb="predict")
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from bertkit.architectures import NetworkOutput
 from bertkit.batch import IGNORED, LabeledBatch
 from bertkit.errors import UsageError
-from bertkit.tasks.task import Loss, Option, TextTask
+from bertkit.tasks.task import Loss, Option, TextTask, exact
 
 WEIGHT_OPTIONS: Mapping[str, Option] = {
     "class_weights": Option(str, "balanced, or label=weight,label=weight."),
@@ -56,7 +56,7 @@ class OneOfClasses(Weighted):
 
     def loss(self, outputs: NetworkOutput, part: LabeledBatch, totals: Tensor) -> Loss:
         """Cross-entropy in nats, the mean by weight."""
-        logits, labels = outputs.logits[self.head].float(), part.labels
+        logits, labels = exact(outputs.logits[self.head]), part.labels
         weights, smoothing = self._weights(logits), self.label_smoothing
         loss = F.cross_entropy(
             logits, labels, weights, reduction="sum", ignore_index=IGNORED, label_smoothing=smoothing

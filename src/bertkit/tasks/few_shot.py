@@ -14,15 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bertkit.architectures import Network
 from bertkit.batch import LabeledBatch
 from bertkit.compiled import compiled
 from bertkit.errors import UsageError
 from bertkit.randomness import below, in_random_order, key_of
 from bertkit.tasks.feed import LabeledFeed
-from bertkit.tasks.logistic_regression import logistic_regression
 from bertkit.tasks.sequence_classification import SequenceClassification
-from bertkit.tasks.task import Encode, Loss, Option
+from bertkit.tasks.task import Loss, Option
 
 TEMPERATURE = 0.05
 """What cosines are divided by in the loss: that of SimCSE (Gao et al. 2021, section 3)."""
@@ -95,13 +93,9 @@ class FewShotClassification(SequenceClassification):
         """As `TextTask.of_published`: no published model has this head."""
         return None
 
-    def fit_head(self, network: Network, encode: Encode, labels: np.ndarray) -> None:
-        """As `TextTask.fit_head`: logistic regression over the vectors that the encoder computes now."""
-        head: Any = network.heads[self.head]
-        weight, bias = logistic_regression(encode(head.vectors), torch.from_numpy(labels), len(self.label_names))
-        with torch.no_grad():
-            head.classifier.weight.copy_(weight)
-            head.classifier.bias.copy_(bias)
+    def fitted_by(self) -> SequenceClassification:
+        """As `TextTask.fitted_by`: logistic regression."""
+        return SequenceClassification(self.label_names, num_vectors=1)
 
     def totals(self, batch: LabeledBatch) -> Tensor:
         """(1,) texts that have another of their label in the batch."""

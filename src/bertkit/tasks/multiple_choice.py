@@ -20,7 +20,8 @@ from bertkit.batch import LabeledBatch, LabeledEncodings
 from bertkit.errors import DataError, UsageError
 from bertkit.tasks.examples import ChoiceQuestion, error_in, naming_long_ones
 from bertkit.tasks.reading.choices import read_choices
-from bertkit.tasks.task import ExampleFile, Loss, TextTask
+from bertkit.tasks.sentence_vectors import OnSentenceVectors
+from bertkit.tasks.task import ExampleFile, Loss, exact
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.layout import Layout
 
@@ -38,7 +39,7 @@ class ChoicePrediction:
 
 
 @dataclass(frozen=True)
-class MultipleChoice(TextTask):
+class MultipleChoice(OnSentenceVectors):
     """One of C choices."""
 
     name: ClassVar[str] = "multiple-choice"
@@ -110,10 +111,17 @@ class MultipleChoice(TextTask):
         if layout.on_long == "window":
             raise UsageError("a choice is read as a whole: use on_long='truncate' or 'error'")
         example_of = [number for number, example in enumerate(examples) for _ in example.choices]
+        texts, choices = (
+            [examples[number].context for number in example_of],
+            [choice for example in examples for choice in example.choices],
+        )
+        if self.num_vectors == 2:  # a context and a choice after each other, each encoded alone
+            texts, choices = [text for pair in zip(texts, choices, strict=True) for text in pair], None
+            example_of = [number for number in example_of for _ in range(2)]
         with naming_long_ones(examples, first_index, example_of):
             encodings = tokenizer.encode_batch(
-                [examples[number].context for number in example_of],
-                [choice for example in examples for choice in example.choices],
+                texts,
+                choices,
                 max_length=layout.max_length,
                 on_long=layout.on_long,
                 first_index=first_index,
@@ -132,11 +140,20 @@ class MultipleChoice(TextTask):
             if len(example.choices) != num_choices:
                 problem = f"has {len(example.choices)} choices, the first question {num_choices}"
                 raise error_in(example.place, example.context, f"{problem}: give it as many, or take it out")
-        return LabeledEncodings(encodings, _labels(examples), group_size=num_choices)
+        return LabeledEncodings(encodings, _labels(examples), group_size=num_choices * max(self.num_vectors, 1))
+
+    @property
+    def known_labels(self) -> None:
+        """Choices have no names."""
+        return None
+
+    def over_vectors(self, example: ChoiceQuestion) -> Self:
+        """As `TextTask.over_vectors`: the score of a choice by its vector and that of the context."""
+        return replace(self, num_vectors=2, label_names=("score",))
 
     def loss(self, outputs: NetworkOutput, part: LabeledBatch, totals: Tensor) -> Loss:
         """Cross-entropy in nats over the choices, the mean over questions."""
-        logits = outputs.logits[self.head].float()  # (N, C)
+        logits = exact(outputs.logits[self.head]).view(len(part.labels), -1)  # (N, C)
         loss = F.cross_entropy(logits, part.labels, reduction="sum")
         correct = (logits.detach().argmax(dim=-1) == part.labels).sum()
         sums = torch.stack([loss.detach().double(), correct.double(), correct.new_tensor(len(logits)).double()])

@@ -22,7 +22,7 @@ from bertkit.tasks.answers import AnswerScores
 from bertkit.tasks.examples import Question, error_in, naming_long_ones
 from bertkit.tasks.reading.questions import read_questions
 from bertkit.tasks.spans import BestSpans, Windows, best_spans, windows_of
-from bertkit.tasks.task import ExampleFile, Loss, Option, TextTask
+from bertkit.tasks.task import ExampleFile, Loss, Option, TextTask, exact
 from bertkit.tasks.words import words_of
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.encoding import Span
@@ -200,7 +200,7 @@ class QuestionAnswering(TextTask):
 
     def loss(self, outputs: NetworkOutput, part: LabeledBatch, totals: Tensor) -> Loss:
         """Cross-entropy in nats over the tokens of a sequence, the mean of start and end and over sequences."""
-        logits = outputs.logits[self.head].float()  # (T, 2)
+        logits = exact(outputs.logits[self.head])  # (T, 2)
         logits, labels = part.batch.pad(logits, float("-inf")).transpose(1, 2), part.labels  # (S, 2, L)
         loss = F.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1), reduction="sum") / 2
         correct = (logits.detach().argmax(dim=-1) == labels).all(dim=-1).sum()

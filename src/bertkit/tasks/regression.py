@@ -18,7 +18,7 @@ from bertkit.errors import DataError, UsageError
 from bertkit.tasks.examples import TextExample
 from bertkit.tasks.reading.texts import LabelKind
 from bertkit.tasks.scoring import Numbers
-from bertkit.tasks.task import Loss, Option
+from bertkit.tasks.task import Loss, Option, exact
 from bertkit.tasks.texts import OfTexts, index_of_name, mean_over_windows, names_of
 from bertkit.tokenizer import Encodings
 
@@ -60,7 +60,7 @@ class _OneNumber(OfTexts):
 
     def loss(self, outputs: NetworkOutput, part: LabeledBatch, totals: Tensor) -> Loss:
         """Mean squared error in units of ``scale``."""
-        scores = outputs.logits[self.head].float().squeeze(-1)
+        scores = exact(outputs.logits[self.head]).squeeze(-1)
         loss = (scores - (part.labels - self.center) / self.scale).square().sum()
         return Loss(loss / float(totals[0]), torch.stack([loss.detach().double().cpu(), self.totals(part)[0]]))
 

@@ -20,7 +20,7 @@ from bertkit.tasks.cross_entropy import OneOfClasses, Weighted, balanced_weights
 from bertkit.tasks.examples import TextExample
 from bertkit.tasks.reading.texts import LabelKind
 from bertkit.tasks.scoring import OneLabel, SeveralLabels
-from bertkit.tasks.task import Loss
+from bertkit.tasks.task import Loss, exact
 from bertkit.tasks.texts import OfTexts, index_of_name, mean_over_windows, names_of
 from bertkit.tokenizer import Encodings
 
@@ -61,6 +61,11 @@ class _Classification(OfTexts, Weighted):
         """
         cls.check_options(options)
         examples_of = names_of(examples)
+        if len(examples_of) > 2 and all(len(having) == 1 for having in examples_of.values()):
+            raise DataError(
+                f"{len(examples)} examples have {len(examples_of)} different labels: expected several examples of each "
+                "label; for numbers choose regression, or name another column as the label"
+            )
         for example, why in cls.unusable_examples(examples):
             raise example.error(why)
         cls._check_names(examples_of)
@@ -218,7 +223,7 @@ class MultiLabelClassification(_Classification):
 
     def loss(self, outputs: NetworkOutput, part: LabeledBatch, totals: Tensor) -> Loss:
         """Binary cross-entropy in nats, the mean over sequences and labels."""
-        logits = outputs.logits[self.head].float()
+        logits = exact(outputs.logits[self.head])
         targets = part.labels * (1 - self.label_smoothing) + self.label_smoothing / 2
         weights = self._weights(logits)
         loss = F.binary_cross_entropy_with_logits(logits, targets, pos_weight=weights, reduction="sum")

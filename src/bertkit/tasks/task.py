@@ -1,7 +1,7 @@
 """What the training loop knows of a task, and what evaluation and prediction know of one over texts."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
@@ -20,15 +20,17 @@ from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.layout import Layout, OnLong
 from bertkit.transformer import EncoderOutput
 
-Encode = Callable[[Callable[[EncoderOutput, Batch], Tensor]], Tensor]
-"""Applies a function of the encoder's output for a batch to all sequences: its rows, float32."""
-
 
 class Loss(NamedTuple):
     """The loss of one part of a batch, and what its metrics are made of."""
 
     value: Tensor  # scalar; added over the parts it is the loss of the batch
     sums: Tensor  # (n,) float64 without gradient; added over parts, ranks and batches
+
+
+def exact(logits: Tensor) -> Tensor:
+    """Logits in the precision of losses: float32, or float64 where they have it."""
+    return logits if logits.dtype == torch.float64 else logits.float()
 
 
 class Task(Protocol):
@@ -116,8 +118,9 @@ class TextTask(ABC):
     options: ClassVar[Mapping[str, Option]] = {}  # of `of_examples`, by name
     training_defaults: ClassVar[Mapping[str, Any]] = {}  # fine-tuning settings that differ from the usual ones
 
-    of_vectors: ClassVar[bool] = False  # as `Task.of_vectors`; the model is then saved as a sentence encoder
-    unit_vectors: ClassVar[bool] = True  # whether that sentence encoder is to scale vectors to length 1
+    of_vectors: ClassVar[bool] = False  # as `Task.of_vectors`; the last layer of the head is then not trained by
+    # gradients but fitted again for every evaluation
+    unit_vectors: ClassVar[bool] = True  # whether a model saved as a sentence encoder is to scale vectors to length 1
     problem_type: ClassVar[str | None] = None  # what config.json calls the kind of labels, where published models do
     pipeline: ClassVar[str]  # what the Hugging Face hub calls the task
     peft_type: ClassVar[str | None] = None  # what the PEFT library calls it
@@ -273,6 +276,10 @@ class TextTask(ABC):
         predicts from vectors gives vectors instead."""
         return network.head_logits(self.head, encoded, batch)
 
+    def logits_of(self, network: Network, rows: Tensor) -> Tensor:
+        """The logits that `decode` reads, from the rows of `read_out` of all sequences in order."""
+        return rows
+
     @abstractmethod
     def decode(self, examples: Sequence[Any], encodings: Encodings, logits: np.ndarray) -> list[Any]:
         """A typed prediction for each example, a frozen dataclass of JSON values; labels are not looked at.
@@ -295,13 +302,14 @@ class TextTask(ABC):
         """The task with the thresholds that are best on these held-out examples."""
         return self
 
-    def fit_head(self, network: Network, encode: Encode, labels: np.ndarray) -> None:  # noqa: B027 optional
-        """Set the weights of the head that are not trained by gradients; before every evaluation, and at the end.
+    def over_vectors(self, example: Any) -> Self | None:
+        """The task with a head over sentence vectors, for examples like this one; None: it has no such head."""
+        return None
 
-        Args:
-            encode: applies a function of the encoder's output to all training sequences.
-            labels: of the training sequences.
-        """
+    def fitted_by(self) -> "TextTask | None":
+        """The task whose loss, a convex function of the weights of the last layer, fits the head to a frozen encoder;
+        None: the head is not fitted."""
+        return None if self.of_vectors else self
 
     def fold_target_scaling(self, head: nn.Module) -> Self:
         """The task after training, when its head is changed to compute targets in their own unit."""

@@ -1,9 +1,9 @@
 """Base class of tasks whose examples are texts or pairs of texts."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -12,13 +12,14 @@ from bertkit.errors import DataError, UsageError
 from bertkit.tasks.examples import TextExample, naming_long_ones
 from bertkit.tasks.judged import JudgedTask
 from bertkit.tasks.reading.texts import LabelKind, read_labeled_texts
+from bertkit.tasks.sentence_vectors import OnSentenceVectors
 from bertkit.tasks.task import ExampleFile
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.layout import Layout
 
 
 @dataclass(frozen=True)
-class OfTexts(JudgedTask):
+class OfTexts(JudgedTask, OnSentenceVectors):
     """A task over texts and pairs."""
 
     label_kind: ClassVar[LabelKind]  # of its files
@@ -67,6 +68,8 @@ class OfTexts(JudgedTask):
         if pairs and len(pairs) < len(examples):
             alone = next(example for example in examples if example.pair is None)
             raise alone.error("has no second text, where other examples have one")
+        if self.num_vectors:
+            return self._encode_apart(tokenizer, examples, layout, first_index)
         with naming_long_ones(examples, first_index):
             return tokenizer.encode_batch(
                 [example.text for example in examples],
@@ -78,8 +81,42 @@ class OfTexts(JudgedTask):
                 with_offsets=False,
             )
 
+    def _encode_apart(
+        self, tokenizer: Tokenizer, examples: Sequence[TextExample], layout: Layout, first_index: int
+    ) -> Encodings:
+        """A sequence for each text of each example.
+
+        Raises:
+            UsageError: pairs in windows.
+            DataError: an example with a text more or less than the model was trained with.
+        """
+        for example in examples:
+            if (example.pair is not None) != (self.num_vectors == 2):
+                has, wanted = (
+                    ("has a second text", "single texts") if self.num_vectors == 1 else ("has one text", "pairs")
+                )
+                raise example.error(f"{has}, and this model was trained with {wanted}")
+        if self.num_vectors == 2 and layout.on_long == "window":
+            raise UsageError("each text of a pair has one vector: use on_long='truncate' or 'error'")
+        texts = [text for example in examples for text in (example.text, example.pair) if text is not None]
+        example_of = np.arange(len(texts)) // self.num_vectors
+        with naming_long_ones(examples, first_index, example_of.tolist()):
+            encodings = tokenizer.encode_batch(
+                texts, max_length=layout.max_length, on_long=layout.on_long, stride=layout.stride,
+                first_index=first_index, with_offsets=False,
+            )  # fmt: skip
+        if self.num_vectors == 1:
+            return encodings
+        return replace(encodings, text_index=example_of.astype(encodings.text_index.dtype))
+
+    def over_vectors(self, example: TextExample) -> Self | None:
+        """As `TextTask.over_vectors`: over the vector of a text, or those of both texts of a pair."""
+        return None if self.of_vectors else replace(self, num_vectors=1 if example.pair is None else 2)
+
     def labeled(self, examples: Sequence[TextExample], encodings: Encodings) -> LabeledEncodings:
         """As `TextTask.labeled`; every window of a text has the text's label."""
+        if self.num_vectors == 2:
+            return LabeledEncodings(encodings, self.targets(examples), group_size=2)
         return LabeledEncodings(encodings, self.targets(examples)[encodings.text_index])
 
 

@@ -68,7 +68,8 @@ class Trainer:
     ``run`` is its folder; ``save_model(folder, parameters=...)`` writes a model directory of them; ``evaluate`` gives
     the metrics on held-out data; ``best_by`` selects the best checkpoint, the lowest value or, if
     ``higher_is_better``, the highest, and never one that is not a number; after ``patience`` evaluations without a
-    better one the run stops, where the settings name the steps between evaluations; ``sample`` gives what to log beside
+    better one the run stops, where the settings name the steps between evaluations; ``keep_first`` makes the initial
+    weights a candidate for the best; ``sample`` gives what to log beside
     them; ``log_line`` is called with lines of text for the user.
     """
 
@@ -84,6 +85,7 @@ class Trainer:
     best_by: str = "loss"
     higher_is_better: bool = False
     patience: int | None = None
+    keep_first: bool = False
     sample: Callable[[], dict[str, Any]] | None = None
     log_line: Callable[[str], None] = tqdm.write
     ranks: Ranks = field(default_factory=Ranks)
@@ -112,9 +114,12 @@ class Trainer:
 
     def _loop(self, ahead: ThreadPoolExecutor, bar: tqdm) -> str:
         state, coming = self.state, None
-        if not state.step:  # what the initial weights know; they are not kept
-            self._evaluate()
-            state.best = state.best_step = None
+        if not state.step:  # what the initial weights know
+            improved = self._evaluate()
+            if not self.keep_first:
+                state.best = state.best_step = None
+            elif improved:
+                self._save()
         stops, progress = self._sync_stop_and_progress()
         while not (stops or progress >= 1 or self._is_out_of_patience()):
             batch = coming.result() if coming is not None else self.feed.batch(state.position, progress)

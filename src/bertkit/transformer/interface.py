@@ -45,6 +45,10 @@ class Encoder(nn.Module):
     pooler: nn.Module | None  # reads the first token of each sequence; None: the encoder has no pooler
     gradient_checkpointing: bool  # in training, recompute activations in the backward pass instead of storing them
 
+    def as_last(self, hidden_states: Tensor) -> Tensor:
+        """Hidden states of an inner layer in the form of the last one, which heads take; (T, D) to the same."""
+        return hidden_states
+
 
 class PreparedEncoder(Protocol):
     """An encoder prepared for inference at a precision."""

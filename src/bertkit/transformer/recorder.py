@@ -3,6 +3,7 @@
 Shape letters: T total_tokens, D hidden_size, H num_heads, K head_dim, L tokens of a sequence.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -26,13 +27,21 @@ class Recorder:
     """Pass one to an encoder: ``encoder(batch, recorder=recorder)``, then read ``recorder.layers``.
 
     Recorded attention is written out in torch's own operations and takes memory for all probabilities; hidden states
-    are the same to rounding.
+    are the same to rounding. Layers that are not chosen are computed as without a recorder.
+
+    Args:
+        chosen: numbers of the layers to record, 1 for the first; None: all.
     """
 
-    def __init__(self) -> None:
-        self.layers: list[LayerRecord] = []  # of the last call, in order
+    def __init__(self, chosen: Collection[int] | None = None) -> None:
+        self.layers: list[LayerRecord] = []  # recorded in the last call, in order
+        self._chosen = chosen
+        self._num_seen = 0
 
-    def next_layer(self) -> LayerRecord:
-        """The empty record of the next layer."""
+    def next_layer(self) -> LayerRecord | None:
+        """The empty record of the next layer; None if it is not to be recorded."""
+        self._num_seen += 1
+        if self._chosen is not None and self._num_seen not in self._chosen:
+            return None
         self.layers.append(LayerRecord())
         return self.layers[-1]

@@ -82,6 +82,10 @@ class ModernBertEncoder(Encoder):
             hidden_states=[*hidden_states[:-1], last] if with_hidden_states else None,
         )
 
+    def as_last(self, hidden_states: Tensor) -> Tensor:
+        """The final norm of (T, D) states of the residual stream."""
+        return self.final_norm(hidden_states)
+
     def rotary(self, position_ids: Tensor) -> dict[float, Rotary]:
         """The angles at (T,) positions, for each rotary base in use."""
         thetas = {layer.attention.theta for layer in self.in_order()}

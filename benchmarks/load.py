@@ -1,0 +1,86 @@
+"""An open-loop generator of requests: they are sent when they are due, whether earlier ones were answered or not."""
+
+import asyncio
+import json
+import random
+import time
+from collections import Counter
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a server made of requests at one rate."""
+
+    rate: float  # requests a second, offered
+    num_requests: int
+    num_answered: int  # with status 200
+    answered_per_second: float
+    p50_ms: float
+    p99_ms: float
+
+
+class Client:
+    """Connections to one address, reused."""
+
+    def __init__(self, port: int) -> None:
+        self._port, self._free = port, []
+
+    async def send(self, method: str, path: str, body: bytes) -> int:
+        """The status of an answer, which is read to its end; a connection that was closed meanwhile is replaced."""
+        while self._free:
+            reader, writer = self._free.pop()
+            if not reader.at_eof():
+                break
+            writer.close()
+        else:
+            reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+        writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        lines = (await reader.readuntil(b"\r\n\r\n")).lower().split(b"\r\n")
+        length = next(int(line.partition(b":")[2]) for line in lines if line.startswith(b"content-length"))
+        await reader.readexactly(length)
+        self._free.append((reader, writer))
+        return int(lines[0].split()[1])
+
+
+async def offer(
+    client: Client, bodies: list[bytes], rate: float, seconds: float, statuses: Counter[int] | None = None
+) -> Load:
+    """Send requests at random times, at this rate on average; a late answer counts from when its request was due.
+
+    Args:
+        statuses: filled with the number of answers of each status, 0 for a connection that failed.
+    """
+    draw, due, times, counts = random.Random(0), time.perf_counter(), [], Counter() if statuses is None else statuses
+    tasks, end, number = [], due + seconds, 0
+
+    async def one(scheduled: float, body: bytes) -> None:
+        try:
+            counts[await client.send("POST", "/embed", body)] += 1
+        except (OSError, asyncio.IncompleteReadError):
+            counts[0] += 1
+        times.append(time.perf_counter() - scheduled)
+
+    while due < end:
+        if (wait := due - time.perf_counter()) > 0:
+            await asyncio.sleep(wait)
+        tasks.append(asyncio.ensure_future(one(due, bodies[number % len(bodies)])))
+        number += 1
+        due += draw.expovariate(rate)
+    await asyncio.wait(tasks, timeout=30)
+    for task in tasks:
+        task.cancel()
+    took = time.perf_counter() - (end - seconds)
+    times.sort()
+    if len(times) < number:
+        times += [30.0] * (number - len(times))
+    num_answered = counts[200]
+    return Load(
+        rate, number, num_answered, num_answered / took, 1e3 * times[number // 2], 1e3 * times[int(0.99 * number)]
+    )
+
+
+def body_of(texts: list[str]) -> bytes:
+    """A request for the vectors of texts."""
+    return json.dumps({"inputs": texts}).encode()

@@ -1,0 +1,187 @@
+"""How many requests a second does a server answer, and how long does each wait?
+
+    python benchmarks/serve.py [--servers NAME ...] [--most-p99-ms 250] [--threads 2] [--out benchmarks/results]
+
+Short passages of Python's documentation, one in each request, are sent to all-MiniLM-L6-v2 behind HTTP at rising rates
+(open loop: a request is sent when it is due) until the 99th percentile of the time to an answer exceeds a limit. The
+generator shares the machine with the server.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+import report
+import texts
+from load import Client, Load, body_of, offer
+from models import MINILM, converted_folder, published_folder
+from peers import SYSTEMS
+from turns import say
+
+EXPLANATION = (
+    "rate: the highest offered rate at which the 99th percentile stayed under the limit and all were answered. "
+    "p50, p99: there. unloaded: the same at 5 requests a second."
+)
+Command = Callable[[Path, int, int], list[str]]
+"""From the model's folder, a port and a number of threads to a command line."""
+
+_STEP, _SECONDS, _FIRST_RATE, _START_SECONDS = 1.25, 3.0, 20.0, 60.0
+_COLUMNS = ("server", "rate", "p50 ms", "p99 ms", "unloaded p50 ms", "unloaded p99 ms", "resident MiB")
+
+
+def _system_folder(name: str, published: Path) -> Path:
+    system = next(system for system in SYSTEMS if system.name == name)
+    system.require()
+    return converted_folder(system, published)
+
+
+def _bertkit(precision: str) -> Command:
+    def command(published: Path, port: int, threads: int) -> list[str]:
+        words = ["-m", "bertkit.cli", "serve", "--model", str(published), "--port", str(port), "--precision", precision]
+        return [sys.executable, *words, "--device", "cpu"]
+
+    return command
+
+
+def _server(module: str, precision: str = "float32", system: str | None = None, *more: str) -> Command:
+    def command(published: Path, port: int, threads: int) -> list[str]:
+        folder = published if system is None else _system_folder(system, published)
+        return [sys.executable, "-m", f"servers.{module}", str(folder), str(port), precision, str(threads), *more]
+
+    return command
+
+
+SERVERS: dict[str, Command] = {
+    "bertkit fp32": _bertkit("float32"),
+    "bertkit bf16": _bertkit("bfloat16"),
+    "bertkit int8": _bertkit("int8"),
+    "sentence-transformers, FastAPI": _server("sentence_transformers_fastapi"),
+    "sentence-transformers, LitServe": _server("sentence_transformers_litserve"),
+    "OpenVINO fp32, Starlette": _server("engine_starlette", "float32", "OpenVINO fp32", "openvino"),
+    "CTranslate2 fp32, Starlette": _server("engine_starlette", "float32", "CTranslate2 fp32", "ctranslate2"),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--servers", nargs="+", default=list(SERVERS), choices=list(SERVERS))
+    parser.add_argument("--most-p99-ms", type=float, default=250.0)
+    results, options = report.begin("serve", parser)
+    published = published_folder(MINILM)
+    passages = texts.shuffled(texts.documentation())[:2_000]
+    results |= {"model": MINILM, "texts": texts.description(passages, published), "most_p99_ms": options.most_p99_ms}
+    results |= {"servers": [], "skipped": {}}
+    bodies, running = [body_of([text]) for text in passages], {}
+    try:
+        for name in options.servers:
+            try:
+                running[name] = Server(SERVERS[name], published, options.threads)
+            except (RuntimeError, ImportError) as error:
+                results["skipped"][name] = str(error)
+        for name in list(running):
+            if not asyncio.run(running[name].is_ready(bodies[0])):
+                results["skipped"][name] = "it did not start"
+                running.pop(name).close()
+        for name, server in running.items():
+            results["servers"].append({"server": name} | server.measure(bodies, options.most_p99_ms))
+            say(f"{name}: {results['servers'][-1]['best']}")
+    finally:
+        for server in running.values():
+            server.close()
+    report.finish(results, describe(results), options.out)
+
+
+class Server:
+    """A server in a process of its own; all are started first, and asked one after the other."""
+
+    def __init__(self, command: Command, published: Path, threads: int) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.process = subprocess.Popen(
+            command(published, self.port, threads), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            cwd=Path(__file__).parent, process_group=0,
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """Stop it, and the processes it started."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    async def is_ready(self, body: bytes) -> bool:
+        """Wait until it answers; False if it does not within some minutes."""
+        client, deadline = Client(self.port), time.monotonic() + _START_SECONDS
+        while self.process.poll() is None and time.monotonic() < deadline:
+            with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+                is_warm = await client.send("GET", "/ready", b"") != 503  # others have no such route
+                if is_warm and await client.send("POST", "/embed", body) == 200:
+                    return True
+            await asyncio.sleep(0.5)
+        return False
+
+    @property
+    def resident_bytes(self) -> int:
+        """Memory of its first process."""
+        return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def measure(self, bodies: list[bytes], most_p99_ms: float) -> dict:
+        """Its loads at rising rates, the best of them, and the memory of its first process afterwards."""
+        loads = asyncio.run(_loads(self.port, bodies, most_p99_ms))
+        held = [load for load in loads[1:] if _holds(load, most_p99_ms)]
+        return {
+            "unloaded": asdict(loads[0]),
+            "best": asdict(held[-1]) if held else None,
+            "loads": [asdict(load) for load in loads],
+            "resident_bytes": self.resident_bytes,
+        }
+
+
+async def _loads(port: int, bodies: list[bytes], most_p99_ms: float) -> list[Load]:
+    client = Client(port)
+    await offer(client, bodies, 20, _SECONDS)  # warm
+    loads, rate = [await offer(client, bodies, 5, _SECONDS)], _FIRST_RATE
+    while _holds(load := await offer(client, bodies, rate, _SECONDS), most_p99_ms):
+        loads.append(load)
+        rate *= _STEP if load.p99_ms > most_p99_ms / 5 else _STEP**2
+    return [*loads, load]
+
+
+def _holds(load: Load, most_p99_ms: float) -> bool:
+    return load.p99_ms <= most_p99_ms and load.num_answered == load.num_requests
+
+
+def describe(results: dict) -> str:
+    rows = [
+        [
+            row["server"],
+            *([f"{row['best'][key]:.0f}" for key in ("rate", "p50_ms", "p99_ms")] if row["best"] else "---"),
+            *(f"{row['unloaded'][key]:.1f}" for key in ("p50_ms", "p99_ms")),
+            f"{row['resident_bytes'] / 2**20:.0f}",
+        ]
+        for row in results["servers"]
+    ]
+    lines = [
+        f"# Serving {results['model']} over HTTP, {results['date']}",
+        "",
+        report.machine(results),
+        "",
+        report.markdown_table(list(_COLUMNS), *rows),
+        "",
+        f"{EXPLANATION} Limit of the 99th percentile: {results['most_p99_ms']:.0f} ms.",
+        "",
+        *report.skipped_lines(results),
+    ]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""What does a server do with ten times the requests that it can answer?
+
+    python benchmarks/serve_overload.py [--rate 600] [--seconds 30] [--threads 2] [--out benchmarks/results]
+
+Short passages of Python's documentation, one in each request, are sent to `bertkit serve` in an open loop, while
+/health is asked five times a second; then a little load again.
+"""
+
+import argparse
+import asyncio
+import time
+from collections import Counter
+from dataclasses import asdict
+
+import report
+import texts
+from load import Client, body_of, offer
+from models import MINILM, published_folder
+from serve import SERVERS, Server
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rate", type=float, default=600.0, help="requests a second")
+    parser.add_argument("--seconds", type=float, default=30.0)
+    results, options = report.begin("serve-overload", parser)
+    published = published_folder(MINILM)
+    bodies = [body_of([text]) for text in texts.shuffled(texts.documentation())[:2_000]]
+    server = Server(SERVERS["bertkit fp32"], published, options.threads)
+    try:
+        if not asyncio.run(server.is_ready(bodies[0])):
+            raise RuntimeError("it did not start")
+        results |= asyncio.run(overload(server, bodies, options.rate, options.seconds))
+    finally:
+        server.close()
+    report.finish(results, describe(results), options.out)
+
+
+async def overload(server: Server, bodies: list[bytes], rate: float, seconds: float) -> dict:
+    """Statuses, times and memory before, during and after."""
+    client, statuses, health = Client(server.port), Counter(), []
+    before = await offer(client, bodies, 10, 5)
+    memory = [server.resident_bytes]
+
+    async def ask_health() -> None:
+        probe = Client(server.port)
+        while True:
+            start = time.perf_counter()
+            await probe.send("GET", "/health", b"")
+            health.append(1e3 * (time.perf_counter() - start))
+            memory.append(server.resident_bytes)
+            await asyncio.sleep(0.2)
+
+    probing = asyncio.ensure_future(ask_health())
+    during = await offer(client, bodies, rate, seconds, statuses=statuses)
+    probing.cancel()
+    await asyncio.sleep(10)
+    after = await offer(client, bodies, 10, 5)
+    health.sort()
+    return {
+        "before": asdict(before),
+        "during": asdict(during),
+        "after": asdict(after),
+        "statuses": {str(status): count for status, count in sorted(statuses.items())},
+        "health_p50_ms": health[len(health) // 2],
+        "health_worst_ms": health[-1],
+        "resident_bytes": [memory[0], max(memory), memory[-1]],
+    }
+
+
+def describe(results: dict) -> str:
+    during, (first, most, last) = results["during"], [size / 2**20 for size in results["resident_bytes"]]
+    statuses = ", ".join(f"{count} with status {status}" for status, count in results["statuses"].items())
+    rows = [
+        [name, *(f"{results[name][key]:.1f}" for key in ("rate", "answered_per_second", "p50_ms", "p99_ms"))]
+        for name in ("before", "during", "after")
+    ]
+    lines = [
+        f"# Overload of a server of all-MiniLM-L6-v2, {results['date']}",
+        "",
+        report.machine(results),
+        "",
+        report.markdown_table(["", "offered/s", "answered/s", "p50 ms", "p99 ms"], *rows),
+        "",
+        f"During the overload {during['num_requests']} requests: {statuses}. /health: median "
+        f"{results['health_p50_ms']:.1f} ms, worst {results['health_worst_ms']:.1f} ms. Resident memory "
+        f"{first:.0f} MiB before, at most {most:.0f}, {last:.0f} at the end. "
+        "Times include refusals; after: ten seconds later.",
+    ]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""bertkit check"""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from bertkit.cli.models import EMBEDDING_MODEL
+from bertkit.cli.output import emit, note
+from bertkit.files.whole_files import check_writable
+from bertkit.tasks import TASKS, ExampleFile, task_kind
+
+
+def command(
+    task: Annotated[str, Parameter(help=f"{', '.join(TASKS)}.")],
+    /,
+    *,
+    train: Path,
+    model: str = EMBEDDING_MODEL,
+    columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    skip_bad: bool = False,
+    report: Path | None = None,
+    precision: Literal["float32", "bfloat16"] = "float32",
+    device: str = "auto",
+) -> None:
+    """Check training data of classifiers and taggers before training: imbalance, repeated texts, likely label errors.
+
+    Labels are compared with predictions of heads that were fitted to other rows, on the features of a frozen encoder.
+
+    Parameters
+    ----------
+    train
+        Examples with labels: csv, tsv, jsonl or parquet; for tags CoNLL.
+    model
+        The encoder: a folder, a hub name, or the import name of an installed model package.
+    columns
+        Columns by role, such as text=sentence label=polarity, where their names are not recognized.
+    skip_bad
+        Skip rows that cannot be used, and count them.
+    report
+        An HTML file for the findings, with JSON beside it.
+    precision
+        Precision of the encoder.
+    device
+        auto, cpu, cuda.
+    """
+    from bertkit.cli.labeled_files import columns_of, tell_of
+    from bertkit.files import BadRows
+    from bertkit.finetuning.cross_validation import check_training_data
+    from bertkit.reports.training_data import write_training_data_report
+
+    if report is not None:
+        check_writable(report)
+    bad_rows = BadRows(skip=skip_bad)
+    examples = list(task_kind(task).read(ExampleFile(train, True, columns_of(columns), None, bad_rows)))
+    tell_of(bad_rows.rows)
+    checked = check_training_data(model, task, examples, precision=precision, device=device)
+    for _, sentence in checked.findings():
+        note(sentence)
+    if report is not None:
+        write_training_data_report(checked, report, title=f"{train.name} before training")
+    row: dict[str, Any] = {
+        "task": checked.task, "num_examples": checked.num_examples, "num_labels": checked.num_labels,
+        "rows_set_aside": len(bad_rows.rows), "num_repeated": checked.num_repeated,
+        "num_contradicting": checked.num_contradicting, "num_likely_label_errors": checked.label_errors.num_likely,
+        f"frozen_{checked.metric}": checked.scores[checked.metric].value,
+    }  # fmt: skip
+    emit([row] if not sys.stdout.isatty() else ({"fact": name, "value": value} for name, value in row.items()))

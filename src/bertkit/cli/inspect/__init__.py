@@ -1,0 +1,53 @@
+"""bertkit inspect attention | ...: one file a command, imported when it runs."""
+
+import re
+from html import unescape
+from pathlib import Path
+
+from cyclopts import App
+
+from bertkit.cli.output import emit
+from bertkit.errors import UsageError
+
+VIEWS = {  # name -> summary; the file has the name of the command
+    "all": "A text followed through the whole model, step by step, as a folder of pages.",
+    "input": "The summed embeddings of a text shown apart.",
+    "attention": "Attention of a text: all heads, lines between tokens, query times key.",
+    "fill": "Bars for each [MASK] of a text, or the surprise of each token.",
+    "lens": "What each layer would predict at each position.",
+    "words": "A word in its contexts: nearest occurrences, a map by layer.",
+    "heads": "Where each head attends, which syntactic relations it follows.",
+    "probe": "What a linear classifier finds in each layer.",
+    "structure": "Structural probe: syntax trees in distances between vectors.",
+    "why": "Which tokens speak for a prediction, or make two texts similar.",
+    "map": "A map of texts by their embeddings.",
+    "next": "Which sentence follows which.",
+    "compare": "Two models side by side.",
+}
+
+command = App(name="inspect")
+for name, summary in VIEWS.items():
+    command.command(f"bertkit.cli.inspect.{name}:command", name=name, help=summary)
+
+
+@command.default
+def index(folder: Path, /) -> None:
+    """Write an index page that links the pages of a folder; or choose a view.
+
+    Parameters
+    ----------
+    folder
+        A folder of pages that other commands wrote.
+    """
+    from bertkit.inspection import write_index
+
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is neither a view ({', '.join(VIEWS)}) nor a folder of pages")
+    files = sorted(path for path in folder.glob("*.html") if path.name != "index.html")
+    path = write_index(folder, [(file, _title_of(file)) for file in files])
+    emit([{"page": str(path), "pages": len(files)}])
+
+
+def _title_of(path: Path) -> str:
+    match = re.search(r"<title>(.*?)</title>", path.read_text(encoding="utf-8", errors="replace"), re.DOTALL)
+    return unescape(match[1]) if match else path.name

@@ -1,0 +1,26 @@
+"""bertkit inspect all"""
+
+from pathlib import Path
+
+from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, open_model
+from bertkit.cli.output import emit
+
+
+def command(text: str, /, *, out: Path, model: str = EMBEDDING_MODEL, compute: Compute = EXACT) -> None:
+    """A text followed through the whole model, step by step, as a folder of pages.
+
+    Parameters
+    ----------
+    text
+        The text; a literal [MASK] is read as that token.
+    out
+        The folder to write; made if needed.
+    model
+        A folder, a hub name, or the import name of an installed model package.
+    """
+    from bertkit.inspection import write_folder
+
+    emit(
+        {"page": str(path), "bytes": path.stat().st_size}
+        for path in write_folder(open_model(model, compute), text, out)
+    )

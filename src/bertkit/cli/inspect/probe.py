@@ -1,0 +1,41 @@
+"""bertkit inspect probe"""
+
+from pathlib import Path
+from typing import Literal
+
+from bertkit.cli.inspect.shown import NOWHERE, Shown, show
+from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, open_model
+
+Label = Literal["tags", "relations"]
+
+
+def command(
+    train: Path,
+    test: Path,
+    /,
+    *,
+    label: Label = "tags",
+    limit: int = 1_000,
+    shown: Shown = NOWHERE,
+    model: str = EMBEDDING_MODEL,
+    compute: Compute = EXACT,
+) -> None:
+    """What a linear classifier finds in each layer, with control task, layer 0 and random encoder.
+
+    Parameters
+    ----------
+    train
+        A CoNLL-U file to learn from.
+    test
+        Another one to test on.
+    label
+        tags, parts of speech, or relations, of a word to its head.
+    limit
+        How many sentences of each file to read.
+    model
+        A folder, a hub name, or the import name of an installed model package.
+    """
+    from bertkit.inspection import inspect_probes, read_trees
+
+    parts = [read_trees(path, limit) for path in (train, test)]
+    show(shown, lambda: inspect_probes(open_model(model, compute), *parts, label=label))

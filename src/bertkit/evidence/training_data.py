@@ -1,0 +1,116 @@
+"""Training data before it is trained on: rare labels, duplicates, contradictions, and labels that are likely wrong.
+
+The predictions are those of a head that was fitted to other rows, on the features of a frozen encoder: what such a head
+contradicts most surely is worth a look before hours of training.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from bertkit.evidence.intervals import Measured, bootstrap_scores
+from bertkit.evidence.label_errors import LabelErrors, label_errors_of
+from bertkit.evidence.leakage import normalized_words, whole_text
+from bertkit.evidence.outcomes import Outcomes, excerpt
+from bertkit.files.json_files import json_value
+
+FEWEST_OF_A_LABEL = 5
+_IMBALANCE = 10  # times as many rows of the most frequent label as of the rarest
+_MANY_DUPLICATES = 0.01  # share of the rows
+_NUM_SHOWN = 25
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """A text that several rows have, once case, white space and punctuation are left out."""
+
+    text: str
+    labels: tuple[str, ...]  # of its rows, each once
+    places: tuple[str, ...]  # files and lines
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """What is known of training data before training."""
+
+    task: str
+    metric: str
+    num_examples: int
+    num_labels: int | None  # None: numbers
+    counts: dict[str, int]  # rows of each label, the most frequent first; none of numbers and words
+    num_repeated: int  # rows whose text an earlier row has
+    num_contradicting: int  # rows whose text another row has with another label
+    repeated: list[Repeated]  # contradictions first
+    label_errors: LabelErrors
+    scores: dict[str, Measured]  # of frozen features in cross-validation
+
+    def as_json(self) -> dict[str, Any]:
+        """JSON values: what is not a finite number is null."""
+        return json_value(asdict(self))
+
+    def findings(self) -> Iterator[tuple[str, str]]:
+        """The main results in sentences, each "good", "note" or "warning"."""
+        rare = [name for name, number in self.counts.items() if number < FEWEST_OF_A_LABEL]
+        if rare:
+            yield "warning", f"{len(rare)} of {len(self.counts)} labels have fewer than {FEWEST_OF_A_LABEL} rows."
+        names = list(self.counts)
+        if names and self.counts[names[0]] > _IMBALANCE * self.counts[names[-1]]:
+            shown = " and ".join(f"{name} {self.counts[name]:,}" for name in (names[0], names[-1]))
+            advice = "compare macro F1, and try class weights (balanced)"
+            yield "warning", f"The numbers of rows of the labels differ much, such as {shown}: {advice}."
+        if self.num_contradicting:
+            yield "warning", f"{self.num_contradicting:,} rows have the text of another row, and another label."
+        if self.num_repeated > _MANY_DUPLICATES * self.num_examples:
+            yield "warning", f"{self.num_repeated:,} of {self.num_examples:,} rows repeat the text of an earlier row."
+        elif not self.num_repeated:
+            yield "good", "No text is in two rows."
+        if number := self.label_errors.num_likely:
+            yield "note", f"{number:,} of {self.label_errors.num_judged:,} labels may be wrong: look at the first."
+
+
+def training_data_of(outcomes: Outcomes, examples: Sequence[Any]) -> TrainingData:
+    """Look at training rows.
+
+    Args:
+        outcomes: of all rows, or of a random part, by heads that were fitted to other rows.
+        examples: all rows.
+    """
+    task = outcomes.task
+    counts: Counter[str] = Counter()
+    if outcomes.names is not None and not task.of_words:
+        for example in examples:
+            counts.update(_labels(task, example))
+    repeated, num_repeated, num_contradicting = _repeated(task, examples)
+    return TrainingData(
+        task=task.name,
+        metric=task.best_by,
+        num_examples=len(examples),
+        num_labels=None if outcomes.names is None else len(outcomes.names),
+        counts=dict(counts.most_common()),
+        num_repeated=num_repeated,
+        num_contradicting=num_contradicting,
+        repeated=repeated[:_NUM_SHOWN],
+        label_errors=label_errors_of(outcomes),
+        scores=bootstrap_scores(task.scoring, outcomes.rows),
+    )
+
+
+def _repeated(task: Any, examples: Sequence[Any]) -> tuple[list[Repeated], int, int]:
+    """Texts of several rows, the number of rows that repeat one, and of those with different labels."""
+    groups: dict[tuple[str, ...], list[Any]] = {}
+    for example in examples:
+        groups.setdefault(tuple(normalized_words(whole_text(example))), []).append(example)
+    several = [rows for rows in groups.values() if len(rows) > 1]
+    results, num_contradicting = [], 0
+    for rows in several:
+        labels = tuple(dict.fromkeys(", ".join(_labels(task, row)) for row in rows))
+        num_contradicting += len(rows) if len(labels) > 1 else 0
+        results.append(Repeated(excerpt(whole_text(rows[0])), labels, tuple(row.place for row in rows)))
+    results.sort(key=lambda one: len(one.labels) == 1)
+    return results, sum(len(rows) - 1 for rows in several), num_contradicting
+
+
+def _labels(task: Any, example: Any) -> list[str]:
+    label = task.label_of(example)
+    return sorted(label) if isinstance(label, set) else list(label) if isinstance(label, tuple) else [str(label)]

@@ -1,0 +1,261 @@
+"""The head that training starts from, fitted to the features of the frozen encoder.
+
+A head drawn at random bends good features before it is of use (Kumar et al. 2022, "Fine-tuning can distort pretrained
+features and underperform out-of-distribution"). Here its last layer starts where the loss of the task, with a penalty
+of its weights, is lowest: for classes that is logistic regression, for numbers ridge regression. The loss is convex in
+that layer, and the features are computed once. Shape letters: R rows of features, E their width, C outputs.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bertkit.architectures import NetworkOutput, prepare
+from bertkit.architectures.tensor_names import module_of
+from bertkit.batch import IGNORED, Batch, LabeledBatch, LabeledEncodings
+from bertkit.checkpoint.checkpoint import Provenance
+from bertkit.errors import DataError
+from bertkit.inference import Runner
+from bertkit.model import Model
+from bertkit.tasks import TextTask
+from bertkit.tasks.linear_fit import FEW_SHOT_PENALTY, INVERSE_PENALTIES, minimize
+from bertkit.tokenizer import Encodings
+from bertkit.tokenizer.ragged import ranges
+from bertkit.transformer import EncoderOutput
+
+MOST_ROWS = 20_000
+"""Rows of features that a head is fitted to; of more a random part."""
+
+_NUM_FOLDS, _MOST_FOLDED = 5, 2_000  # parts of cross-validation; with more examples a single fifth is held out
+_FEWEST_FOLDED = 10  # examples; with fewer the penalty is that of few-shot classification
+_FIRST_ITERATIONS, _ITERATIONS = 100, 1_000
+
+
+@dataclass(frozen=True)
+class FittedHead:
+    """How a head was fitted."""
+
+    num_examples: int  # that it was fitted to
+    inverse_penalty: float  # what scikit-learn calls C
+    num_held_out: int  # examples that were predicted by a head fitted to others: cross-validation
+    metrics: dict[str, float]  # on those; none with fewer than ten examples
+
+
+def fit_new_head(model: Model, examples: Sequence[Any], precision: str) -> FittedHead | None:
+    """Fit the last layer of the head to the encoder as it is, with the penalty that is best in cross-validation; None
+    for a task whose head is not fitted.
+
+    Args:
+        precision: of the encoder, "float32" or "bfloat16".
+
+    Raises:
+        DataError: all examples have the same features.
+    """
+    if model.trained.task.fitted_by() is None:
+        return None
+    features = FrozenFeatures.of(model, examples, precision)
+    penalty, num_held_out, metrics = best_penalty(features)
+    _set_last_layer(model, *features.fit(np.arange(len(features.examples)), penalty, _ITERATIONS))
+    return FittedHead(len(features.examples), penalty, num_held_out, metrics)
+
+
+def refit_head(model: Model, data: LabeledEncodings) -> None:
+    """Fit the last layer again to the encoder as it is now, of a task whose gradients leave it out; else do nothing."""
+    task = model.trained.task
+    if task.of_vectors and task.fitted_by() is not None:
+        rows = head_features(model, data, "float32")
+        part = LabeledBatch(_NO_BATCH, torch.from_numpy(data.labels))
+        _set_last_layer(model, *_fit(task, rows, part, _last_layer(model).out_features, FEW_SHOT_PENALTY, _ITERATIONS))
+
+
+def head_features(model: Model, data: LabeledEncodings, precision: str) -> Tensor:
+    """(R, E) float32: what the last layer of the head takes, for each sequence, pair or token, without dropout."""
+    network, task = model.network, model.trained.task
+    was_training = network.training
+    network.eval()
+    runner = Runner(network, model.tokenizer, prepare(network.encoder, precision))
+    reads_pooler = network.architecture.reads_pooler(task.head, network.config)
+    head: Any = network.heads[task.head]
+    apart = getattr(head, "num_vectors", 1) == 2  # the texts of a pair may be in different batches
+
+    def forward(batch: Batch, indices: np.ndarray) -> Tensor:
+        taken = network.head_input(task.head, runner.encoder(batch, with_pooled=reads_pooler), batch)
+        return (taken if apart else head.features(taken)).float().cpu()
+
+    rows = runner.run(data.encodings, forward, rows_per_sequence=data.encodings.seqlens if task.of_tokens else None)
+    network.train(was_training)
+    with torch.inference_mode():
+        return head.features(rows) if apart else rows
+
+
+@dataclass(frozen=True)
+class FrozenFeatures:
+    """Features of examples, and which rows are whose."""
+
+    task: TextTask
+    model: Model
+    examples: Sequence[Any]
+    data: LabeledEncodings
+    rows: Tensor  # (R, E)
+    num_outputs: int  # C
+
+    @classmethod
+    def of(cls, model: Model, examples: Sequence[Any], precision: str) -> "FrozenFeatures":
+        task, layout = model.trained.task, model.trained.layout
+        some = _some(examples, task.encode(model.tokenizer, examples, layout), task)
+        data = task.labeled(some, task.encode(model.tokenizer, some, layout))
+        rows = head_features(model, data, precision)
+        if not torch.isfinite(rows).all():
+            raise DataError("the encoder gives features that are not finite numbers: its weights are damaged")
+        if len(rows) > 1 and bool((rows == rows[:1]).all()):
+            raise DataError(
+                f"the encoder gives all {len(some)} training examples the same features: expected texts that differ; "
+                "look at the text column"
+            )
+        return cls(task, model, some, data, rows, _last_layer(model).out_features)
+
+    def fit(
+        self, indices: np.ndarray, inverse_penalty: float, max_iter: int, start: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The (C, E) weights and (C,) biases fitted to the examples of these numbers."""
+        rows, part = self._part(indices)
+        return _fit(self.task, rows, part, self.num_outputs, inverse_penalty, max_iter, start)
+
+    def loss(self, indices: np.ndarray, layer: tuple[Tensor, Tensor]) -> float:
+        """The loss of other examples, a sum."""
+        rows, part = self._part(indices)
+        return float(_loss_of(self.task, part)(F.linear(rows.double(), *layer)))
+
+    def logits(self, indices: np.ndarray, layer: tuple[Tensor, Tensor]) -> tuple[list[Any], Encodings, np.ndarray]:
+        """Examples of these numbers, their sequences and logits, as `TextTask.decode` takes them."""
+        some = [self.examples[index] for index in indices.tolist()]
+        encodings = self.task.encode(self.model.tokenizer, some, self.model.trained.layout)
+        rows = self.rows[self._row_indices(self._groups(indices))]
+        return some, encodings, F.linear(rows.double(), *layer).float().numpy()
+
+    def _groups(self, indices: np.ndarray) -> np.ndarray:
+        """The groups of sequences that belong to these examples."""
+        example_of = self.data.encodings.text_index[:: self.data.group_size]
+        starts, ends = (np.searchsorted(example_of, indices, side) for side in ("left", "right"))
+        return ranges(starts, ends - starts)
+
+    def _row_indices(self, groups: np.ndarray) -> np.ndarray:
+        if self.task.of_tokens:
+            seqlens, starts = self.data.encodings.seqlens, self.data.encodings.cu_seqlens[:-1]
+            return ranges(starts[groups], seqlens[groups])
+        rows_per_group = len(self.rows) // len(self.data)
+        return (groups[:, None] * rows_per_group + np.arange(rows_per_group)).ravel()
+
+    def _part(self, indices: np.ndarray) -> tuple[Tensor, LabeledBatch]:
+        groups = self._groups(indices)
+        part, rows = self.data.take(groups), self.rows[self._row_indices(groups)]
+        if self.data.of_tokens:  # a token without a label has no part in the loss
+            has_label = part.labels != IGNORED
+            rows, part = rows[has_label], replace(part, labels=part.labels[has_label])
+        return rows, part
+
+
+def best_penalty(features: FrozenFeatures) -> tuple[float, int, dict[str, float]]:
+    """The inverse penalty with the lowest loss of examples that were held out, their number and their metrics."""
+    number = len(features.examples)
+    if number < _FEWEST_FOLDED:
+        return FEW_SHOT_PENALTY, 0, {}
+    folds = list(folds_of(features))
+    losses, layers = {}, {}
+    for penalty in (FEW_SHOT_PENALTY,) if features.task.of_vectors else INVERSE_PENALTIES:
+        before = layers
+        layers = {
+            index: features.fit(kept, penalty, _FIRST_ITERATIONS, before.get(index))
+            for index, (kept, _) in enumerate(folds)
+        }
+        losses[penalty] = sum(features.loss(held_out, layers[index]) for index, (_, held_out) in enumerate(folds))
+        if losses[penalty] > min(losses.values()):  # convex in the penalty but for noise
+            layers = before
+            break
+    scorer, num_held_out = features.task.scorer(), 0
+    for index, (_, held_out) in enumerate(folds):
+        given = features.logits(held_out, layers[index])
+        scorer.add(given[0], features.task.decode(*given))
+        num_held_out += len(held_out)
+    return min(losses, key=losses.__getitem__), num_held_out, scorer.results()
+
+
+def folds_of(features: FrozenFeatures, *, all_rows: bool = False) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Numbers of the examples kept and held out, with as many of each label as may be.
+
+    Args:
+        all_rows: hold out every example once, also where there are many.
+    """
+    number, labels = len(features.examples), features.data.labels
+    order = np.random.default_rng(0).permutation(number)
+    if labels.ndim == 1 and labels.dtype.kind == "i" and not features.data.of_tokens:
+        first_group = np.searchsorted(features.data.encodings.text_index[:: features.data.group_size], order)
+        order = order[np.argsort(labels[first_group], kind="stable")]
+    fold_of = np.empty(number, np.int64)
+    fold_of[order] = np.arange(number) % _NUM_FOLDS
+    for fold in range(_NUM_FOLDS if all_rows or number <= _MOST_FOLDED else 1):
+        yield np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)
+
+
+def _fit(
+    task: TextTask,
+    rows: Tensor,
+    part: LabeledBatch,
+    num_outputs: int,
+    inverse_penalty: float,
+    max_iter: int,
+    start: tuple[Tensor, Tensor] | None = None,
+) -> tuple[Tensor, Tensor]:
+    length = rows.double().square().sum(dim=-1).mean().sqrt()  # 1 for vectors of length 1
+    scaled = None if start is None else (start[0] * length, start[1])
+    features = rows.double() / length
+    weight, bias = minimize(_loss_of(task, part), features, num_outputs, inverse_penalty, max_iter, scaled)
+    return weight / length, bias
+
+
+def _loss_of(task: TextTask, part: LabeledBatch) -> Callable[[Tensor], Tensor]:
+    """The loss of logits, a sum."""
+    task = task.fitted_by() or task
+    labels = part.labels.double() if part.labels.is_floating_point() else part.labels
+    part, totals = replace(part, labels=labels), task.totals(part)
+
+    def loss(logits: Tensor) -> Tensor:
+        return task.loss(NetworkOutput(_NO_OUTPUT, {task.head: logits}), part, totals).value * float(totals[0])
+
+    return loss
+
+
+def _last_layer(model: Model) -> Any:
+    head: Any = model.network.heads[model.trained.task.head]
+    return head.classifier
+
+
+def _set_last_layer(model: Model, weight: Tensor, bias: Tensor) -> None:
+    task, network, layer = model.trained.task, model.network, _last_layer(model)
+    with torch.no_grad():
+        layer.weight.copy_(weight)
+        layer.bias.copy_(bias)
+    parts = [task.head, *(["pooler"] if network.architecture.reads_pooler(task.head, network.config) else [])]
+    for part in parts:
+        prefix = module_of(part)
+        for name, _ in network.get_submodule(prefix).named_parameters():
+            model.checkpoint.provenance[network.architecture.names.published(f"{prefix}.{name}")] = Provenance(
+                "trained"
+            )
+
+
+def _some(examples: Sequence[Any], encodings: Encodings, task: TextTask) -> list[Any]:
+    """Examples that have at most MOST_ROWS rows, drawn at random; in order."""
+    counts = np.bincount(encodings.text_index, encodings.seqlens if task.of_tokens else None, minlength=len(examples))
+    order = np.random.default_rng(0).permutation(len(examples))
+    before = np.cumsum(counts[order]) - counts[order]
+    return [examples[number] for number in np.sort(order[before < MOST_ROWS]).tolist()]
+
+
+_NO_OUTPUT = EncoderOutput(torch.empty(0, 0), None)
+_NO_BATCH: Any = None

@@ -1,0 +1,93 @@
+"""A trained model on dev examples: thresholds, predictions, metrics, and what it gains over another."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from bertkit.evidence import Measured
+from bertkit.evidence.intervals import bootstrap_difference
+from bertkit.finetuning.baselines import FROZEN, higher_is_better
+from bertkit.finetuning.fitted_head import FittedHead
+from bertkit.finetuning.network import what_head_reads
+from bertkit.inference import PredictReport
+from bertkit.model import Model
+from bertkit.tasks import JudgedTask, TextTask
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a model predicts for dev examples, by thresholds that were set on them."""
+
+    task: TextTask
+    predictions: list[Any]
+    metrics: dict[str, float]
+    report: PredictReport
+
+
+def judge(model: Model, dev: Sequence[Any]) -> Judged:
+    """Give a model its thresholds and its metrics on dev examples."""
+    report, trained = PredictReport(), model.trained
+    predictions = model.predict(dev, report=report)
+    task = trained.task.with_calibrated_thresholds(dev, predictions)
+    if task != trained.task:
+        model.checkpoint.trained = trained = replace(trained, task=task)
+        predictions = model.predict(dev, report=PredictReport())  # by its new thresholds
+    scorer = task.scorer()
+    scorer.add(dev, predictions)
+    metrics = scorer.results()
+    model.checkpoint.trained = replace(trained, metrics=metrics)
+    return Judged(task, predictions, metrics, report)
+
+
+def gain_of(judged: Judged, other: Judged, dev: Sequence[Any], metric: str) -> Measured | None:
+    """By how much a model is better than another on the same examples, by one metric, with its 95 % interval; None for
+    a task or a metric without intervals."""
+    task = judged.task
+    if not isinstance(task, JudgedTask):
+        return None
+    truth, example_of = task.truth(dev), task.example_of(dev)
+    rows, other_rows = (
+        task.scoring.rows(truth, task.predicted(one.predictions), example_of, len(dev)) for one in (judged, other)
+    )
+    measured = bootstrap_difference(task.scoring, rows, other_rows).get(metric)
+    if measured is None or higher_is_better(metric):
+        return measured
+    return Measured(-measured.value, -measured.high, -measured.low)
+
+
+def gain_sentence(metric: str, gain: Measured, num_dev: int) -> str:
+    """What fine-tuning bought over frozen features, and whether it is worth having.
+
+    >>> gain_sentence("accuracy", Measured(0.021, 0.004, 0.039), 500)
+    'over frozen features, fine-tuning bought 0.021 of accuracy (95 % interval 0.004 to 0.039, 500 dev examples)'
+    """
+    interval = f"95 % interval {gain.low:.3f} to {gain.high:.3f}, {num_dev} dev examples"
+    if gain.low > 0:
+        return f"over frozen features, fine-tuning bought {gain.value:.3f} of {metric} ({interval})"
+    verdict = "fine-tuning is worse" if gain.high < 0 else "no gain that these examples can show"
+    return (
+        f"over frozen features, fine-tuning bought {gain.value:.3f} of {metric} ({interval}): {verdict}; the frozen "
+        "model is the better buy"
+    )
+
+
+def shown(metric: str, metrics: Mapping[str, float]) -> str:
+    """A metric as it is logged: shares in percent.
+
+    >>> shown("accuracy", {"accuracy": 0.933}), shown("spearman", {"spearman": 0.8164})
+    ('93.3 % accuracy', '0.816 spearman')
+    """
+    value = metrics[metric]
+    is_share = higher_is_better(metric) and metric not in ("spearman", "pearson")
+    return f"{100 * value:.1f} % {metric}" if is_share else f"{value:.3f} {metric}"
+
+
+def frozen_line(model: Model, fitted: FittedHead, judged: Judged | None, num_dev: int, metric: str) -> str:
+    """The first line of a run: how good a model is whose head alone was fitted."""
+    if judged is not None:
+        score = f"{shown(metric, judged.metrics)} on {num_dev} dev examples"
+    elif fitted.metrics:
+        score = f"{shown(metric, fitted.metrics)} in cross-validation on {fitted.num_held_out} training examples"
+    else:
+        score = "quality unknown without dev examples"
+    return f"{FROZEN}: {score}; the head reads: {what_head_reads(model)} (C={fitted.inverse_penalty:g})"

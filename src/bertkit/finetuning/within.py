@@ -1,0 +1,334 @@
+"""The best model that can be trained within a number of minutes.
+
+Frozen features first, which take seconds; contrast where rows are few; then fine-tuning from the fitted head, at one to
+a few learning rates, as the measured speed of this machine allows. The best on dev examples is kept; without those,
+the best on a part of the training rows, and it is then trained again on all of them where there is time.
+"""
+
+import math
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertkit.errors import UsageError
+from bertkit.evidence import measured_scores
+from bertkit.files.json_files import read_json, write_json
+from bertkit.files.whole_files import whole_folder
+from bertkit.finetuning.baselines import FROZEN, higher_is_better
+from bertkit.finetuning.judging import Judged, gain_of, gain_sentence, judge
+from bertkit.finetuning.outcome import Outcome, read_outcome, write_outcome
+from bertkit.finetuning.run import MINUTES, Finetuning
+from bertkit.model import load
+from bertkit.tasks import FewShotClassification, SequenceClassification, task_kind
+from bertkit.training import claim_run_folder
+
+_USABLE = 0.95  # share of the time that is planned; the rest is for files and other programs
+_HELD_OUT, _MOST_HELD_OUT, _FEWEST_HELD_OUT = 0.2, 2_000, 20  # share and number of training rows
+_FEW_OF_A_CLASS = 16  # rows up to which contrast is tried
+_CONTRAST = "contrast"
+_RATES = (1.0, 3.0, 1 / 3)  # of the default rate, in the order in which they are tried
+_FEWEST_EPOCHS = 0.3  # less of an epoch is not worth a run
+_PROBE_STEPS = 5
+_SECONDS_OF_A_RUN = 3.0  # of opening and writing models
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A run that fits in the time."""
+
+    name: str
+    task: str
+    settings: dict[str, Any]  # that differ from those of the user
+    seconds: float  # that it may take, evaluations included
+
+
+def start_run(
+    run: Finetuning,
+    train: Sequence[Any],
+    dev: Sequence[Any] = (),
+    *,
+    resume: bool = False,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Outcome:
+    """Start a run, or with ``settings.minutes`` the best of several that fit in that time; as `Finetuning.start`."""
+    if run.settings.minutes is None:
+        return run.start(train, dev, resume=resume, should_stop=should_stop)
+    if run.ranks.num_ranks > 1:
+        raise UsageError("minutes chooses among runs in one process: start it without torchrun")
+    return _Within(run, train, dev, should_stop).start(resume)
+
+
+class _Within:
+    """The runs within a time; ``run.out`` becomes the model of the best, with the record of all in ``run``."""
+
+    def __init__(
+        self, run: Finetuning, train: Sequence[Any], dev: Sequence[Any], should_stop: Callable[[], bool]
+    ) -> None:
+        assert run.settings.minutes is not None
+        self.started, self.minutes, self.should_stop = time.monotonic(), run.settings.minutes, should_stop
+        self.run, self.all_rows, self.dev = run, train, dev
+        self.folder, self.record = run.out / "run", run.out / "run" / MINUTES
+        self.best_by = run.settings.best_by or task_kind(run.task).of_examples(train, run.options).best_by
+        self.kept: dict[str, Any] = {}
+        self.train, self.chosen_by = train, dev
+        if not dev:
+            self.train, self.chosen_by = held_out(run.task, train)
+
+    def start(self, resume: bool) -> Outcome:
+        """As `start_run`."""
+        facts = {"minutes": self.minutes, **self.run.facts(self.all_rows, self.dev)}
+        claim_run_folder(self.run.out, self.folder / "minutes-settings.json", facts, resume=resume)
+        if (self.run.out / "config.json").is_file():
+            self.run.log_line(f"{self.run.out} has ended before")
+            return read_outcome(self.run.out)
+        self.state: dict[str, Any] = read_json(self.record) or {"seconds": 0.0, "plan": None, "tried": []}
+        self.started -= self.state["seconds"]
+        if not self.dev:
+            self.run.log_line(self._how_chosen())
+        if not self.state["tried"] and self._try(Candidate(FROZEN, self.run.task, {}, math.inf)) == "stopped":
+            return self._stopped()
+        if self.chosen_by:
+            self._look_at_frozen()
+            if self.state["plan"] is None:
+                self.state["plan"] = [asdict(one) for one in self._plan()]
+                self._save()
+            for one in self.state["plan"][len(self.state["tried"]) - 1 :]:
+                if self._gains_nothing():
+                    self.run.log_line("stopped early: two runs in a row were not better than the best before")
+                    break
+                candidate = Candidate(one["name"], one["task"], one["settings"], one["seconds"])
+                if self._left() < candidate.seconds * 0.5:
+                    break
+                if self._try(candidate) == "stopped":
+                    return self._stopped()
+        return self._keep_best()
+
+    def _try(self, candidate: Candidate, train: Sequence[Any] | None = None) -> str:
+        """Carry a run out, and record it."""
+        began, is_frozen = time.monotonic(), candidate.name == FROZEN
+        out = self.folder / "runs" / candidate.name.replace(" ", "-")
+        settings = replace(self.run.settings, minutes=None, **candidate.settings)
+        one = replace(
+            self.run, out=out, task=candidate.task, settings=settings, compare=False, resumable=self.run.resumable,
+            options=self.run.options if candidate.task == self.run.task else {}, frozen_only=is_frozen,
+            clock_minutes=None if is_frozen else max(1.0, min(candidate.seconds, self._left())) / 60,
+            kept=self.kept if candidate.task == self.run.task and train is None else {},
+        )  # fmt: skip
+        rows = self.train if train is None else train
+        outcome = one.start(rows, self.chosen_by if train is None else (), resume=out.exists(),
+                            should_stop=self.should_stop)  # fmt: skip
+        if outcome.reason == "stopped" or train is not None:
+            return outcome.reason
+        score = self._score(out) if self.chosen_by else None
+        self.state["tried"].append(
+            {"name": candidate.name, "settings": candidate.settings, "steps": outcome.step, **(score or {}),
+             "seconds": round(time.monotonic() - began, 1)}
+        )  # fmt: skip
+        self._save()
+        best = self._best()["name"]
+        for row in self.state["tried"]:
+            if row["name"] not in (best, FROZEN):
+                shutil.rmtree(self._folder_of(row), ignore_errors=True)
+        return outcome.reason
+
+    def _score(self, out: Path) -> dict[str, float]:
+        """The metric of a run, with its interval."""
+        judged = self._judged(out)
+        intervals = measured_scores(judged.task, self.chosen_by, judged.predictions)
+        value = judged.metrics[self.best_by]
+        measured = intervals.get(self.best_by)
+        return {"score": value} | ({} if measured is None else {"low": measured.low, "high": measured.high})
+
+    def _judged(self, out: Path) -> Judged:
+        return judge(load(out, device=self.run.device), self.chosen_by)
+
+    def _look_at_frozen(self) -> None:
+        """Predict with the frozen model, for the last sentence and to know how long an evaluation takes."""
+        began = time.monotonic()
+        self.frozen = self._judged(self._folder_of(self.state["tried"][0]))
+        self.seconds_to_evaluate = time.monotonic() - began
+
+    def _plan(self) -> list[Candidate]:
+        """The runs that fit in the time that is left, the most promising first."""
+        if len(self.train) < 2 * self.run.settings.batch_size and self._left() <= 0:
+            return []
+        step = self._seconds_per_step()
+        usual = self.run.complete_settings(len(self.train))
+        assert usual.num_epochs is not None and usual.learning_rate is not None
+        steps = -(-len(self.train) // usual.batch_size)
+        evaluations = self.seconds_to_evaluate * usual.evaluations_per_epoch
+
+        def cost(num_epochs: float) -> float:
+            return num_epochs * (steps * step + evaluations)
+
+        ending = 2 * self.seconds_to_evaluate + _SECONDS_OF_A_RUN
+        left = self._left() - ending
+        if not self.dev and left > 2 * cost(usual.num_epochs):
+            left -= 1.25 * cost(usual.num_epochs)  # to train the best on all rows afterwards
+        if left < cost(_FEWEST_EPOCHS):
+            self.run.log_line(
+                f"an epoch takes {cost(1) / 60:.1f} minutes here: only {FROZEN} fit in {self.minutes:g} minutes"
+            )
+            return []
+        plan, kind = [], task_kind(self.run.task)
+        if kind is SequenceClassification and self._is_few() and left >= cost(usual.num_epochs):
+            plan.append(Candidate(_CONTRAST, FewShotClassification.name, {"num_epochs": 1}, cost(8)))
+        rates = [usual.learning_rate] if self.run.settings.learning_rate else [
+            usual.learning_rate * factor for factor in _RATES
+        ]  # fmt: skip
+        for number, rate in enumerate(rates):
+            epochs = usual.num_epochs if number else min(usual.num_epochs, left / cost(1))
+            settings = {"learning_rate": rate, "num_epochs": max(1, round(epochs))}
+            plan.append(Candidate(f"fine-tuning at {rate:.1e}", self.run.task, settings, cost(epochs)))
+        longer = {"learning_rate": rates[0], "num_epochs": 3 * usual.num_epochs}
+        plan.append(
+            Candidate(f"{longer['num_epochs']} epochs at {rates[0]:.1e}", self.run.task, longer,
+                      cost(longer["num_epochs"]))
+        )  # fmt: skip
+        fitting, total = [], 0.0
+        around = 2 * self.seconds_to_evaluate + _SECONDS_OF_A_RUN  # of a run, besides its training
+        for candidate in plan:
+            if total + candidate.seconds + (around if fitting else 0) <= left:
+                fitting.append(candidate)
+                total += candidate.seconds + around
+        return fitting
+
+    def _seconds_per_step(self) -> float:
+        """Of fine-tuning on this machine, measured over a few steps that are thrown away."""
+        moments: list[float] = []
+
+        def should_stop() -> bool:
+            moments.append(time.monotonic())
+            return len(moments) > _PROBE_STEPS
+
+        with tempfile.TemporaryDirectory(prefix="bertkit-") as folder:
+            settings = replace(self.run.settings, minutes=None, learning_rate=1e-6, num_epochs=_PROBE_STEPS)
+            probe = replace(
+                self.run, out=Path(folder) / "probe", settings=settings, compare=False, log_line=lambda line: None,
+                kept=self.kept,
+            )  # fmt: skip
+            probe.start(self.train, should_stop=should_stop)
+        return float(np.median(np.diff(moments)[1:])) if len(moments) > 2 else 0.0
+
+    def _is_few(self) -> bool:
+        labels = {example.label for example in self.train}
+        has_pairs = any(example.pair is not None for example in self.train)
+        return not has_pairs and len(self.train) <= _FEW_OF_A_CLASS * len(labels)
+
+    def _gains_nothing(self) -> bool:
+        """True if the last two runs were not better than the best of those before."""
+        scores = [self._sign() * row["score"] for row in self.state["tried"]]
+        return len(scores) > 3 and max(scores[-2:]) <= max(scores[:-2])
+
+    def _best(self) -> dict[str, Any]:
+        """The row with the best score; of equal ones the first, so that frozen features win a tie."""
+        tried = self.state["tried"]
+        return max(tried, key=lambda row: self._sign() * row["score"]) if self.chosen_by else tried[0]
+
+    def _keep_best(self) -> Outcome:
+        best = self._best()
+        folder = self._folder_of(best)
+        if not self.dev and self.chosen_by:
+            folder = self._trained_on_all_rows(best, folder)
+        self._log_table()
+        outcome = replace(read_outcome(folder), tried=self.state["tried"])
+        if self.chosen_by and best["name"] != FROZEN:
+            gain = gain_of(self._judged(self._folder_of(best)), self.frozen, self.chosen_by, self.best_by)
+            if gain is not None:
+                self.run.log_line(gain_sentence(self.best_by, gain, len(self.chosen_by)))
+        elif self.chosen_by and len(self.state["tried"]) > 1:
+            self.run.log_line(f"fine-tuning bought nothing over {FROZEN}: the frozen model is the better buy, and kept")
+        self._save()
+        with whole_folder(self.run.out, overwrite=True) as whole:
+            shutil.copytree(folder, whole, dirs_exist_ok=True)
+            for name in (MINUTES, "minutes-settings.json"):
+                shutil.copy(self.folder / name, whole / "run" / name)
+            write_outcome(outcome, whole)
+        return outcome
+
+    def _trained_on_all_rows(self, best: Mapping[str, Any], folder: Path) -> Path:
+        """The folder of the best run repeated with the rows that chose it, or without time for that its own."""
+        is_frozen, seconds = best["name"] == FROZEN, best["seconds"] * len(self.all_rows) / len(self.train)
+        if not is_frozen and self._left() < 0.8 * seconds:
+            self.run.log_line(f"no time to train again with the {len(self.chosen_by)} rows that chose: left out")
+            return folder
+        task = FewShotClassification.name if best["name"] == _CONTRAST else self.run.task
+        name = FROZEN if is_frozen else "all rows"
+        if is_frozen:
+            shutil.rmtree(folder)
+        self._try(Candidate(name, task, best["settings"], seconds), self.all_rows)
+        return self._folder_of({"name": name})
+
+    def _log_table(self) -> None:
+        width = max(len(row["name"]) for row in self.state["tried"])
+        on = f"{self.best_by} on {len(self.chosen_by)} examples" if self.chosen_by else "nothing to choose by"
+        self.run.log_line(f"{'tried':{width}}  {on}, 95 % interval, seconds")
+        for row in self.state["tried"]:
+            score = f"{row['score']:.3f}" if "score" in row else ""
+            score += f"  {row['low']:.3f} to {row['high']:.3f}" if "low" in row else ""
+            self.run.log_line(f"{row['name']:{width}}  {score}  {row['seconds']:.0f}")
+
+    def _how_chosen(self) -> str:
+        if not self.chosen_by:
+            return f"no dev examples, and {len(self.all_rows)} rows are too few to hold some out: {FROZEN} alone"
+        return (
+            f"no dev examples: {len(self.chosen_by)} of the {len(self.all_rows)} training rows, drawn at random, "
+            "choose among the runs"
+        )
+
+    def _stopped(self) -> Outcome:
+        self._save()
+        return Outcome("stopped", 0, None, {}, tried=self.state["tried"])
+
+    def _save(self) -> None:
+        self.state["seconds"] = time.monotonic() - self.started
+        write_json(self.record, self.state)
+
+    def _left(self) -> float:
+        """Seconds."""
+        return 60 * self.minutes * _USABLE - (time.monotonic() - self.started)
+
+    def _folder_of(self, row: Mapping[str, Any]) -> Path:
+        return self.folder / "runs" / str(row["name"]).replace(" ", "-")
+
+    def _sign(self) -> int:
+        return 1 if higher_is_better(self.best_by) else -1
+
+
+def held_out(task: str, train: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Training rows that are kept, and those that choose among runs; of each label at least two are kept.
+
+    No row is held out where these would be fewer than 20.
+    """
+    number = min(_MOST_HELD_OUT, round(_HELD_OUT * len(train)))
+    if number < _FEWEST_HELD_OUT:
+        return list(train), []
+    order = np.random.default_rng(0).permutation(len(train)).tolist()
+    chosen = set(order[:number])
+    kind = task_kind(task)
+    while True:  # a label of which one row is left would be refused
+        kept = [one for index, one in enumerate(train) if index not in chosen]
+        alone = {_names(one) for one, _ in kind.unusable_examples(kept)}
+        known = {name for one in kept for name in _names(one)}
+        back = {
+            index
+            for index in chosen
+            if _names(train[index]) in alone or any(name not in known for name in _names(train[index]))
+        }
+        if not back:
+            return kept, [train[index] for index in sorted(chosen)]
+        chosen -= back
+
+
+def _names(example: Any) -> tuple[Any, ...]:
+    """The labels of an example that are names."""
+    label = getattr(example, "label", None)
+    if isinstance(label, str):
+        return (label,)
+    return label if isinstance(label, tuple) else ()

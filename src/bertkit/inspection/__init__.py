@@ -1,0 +1,66 @@
+"""Looks inside a model: attention, predictions of each layer, words in context, heads, probes.
+
+Takes: a Model and texts.
+Gives: views: their numbers first, then one self-contained page of them.
+May import: errors, files, tokenizer, batch, transformer, heads, architectures, inference, clusters, pages,
+model.
+"""
+
+from bertkit.inspection.attention import AttentionView, inspect_attention
+from bertkit.inspection.compare import CompareView, inspect_difference
+from bertkit.inspection.contextual import Tree, read_trees
+from bertkit.inspection.heads import HeadsView, inspect_heads
+from bertkit.inspection.inputs import InputView, inspect_input
+from bertkit.inspection.predictions import (
+    FillView,
+    LensView,
+    SurpriseView,
+    inspect_fill,
+    inspect_lens,
+    inspect_surprise,
+)
+from bertkit.inspection.probes import ProbeView, inspect_probes
+from bertkit.inspection.sentences import MapView, NextSentenceView, inspect_map, inspect_next_sentence
+from bertkit.inspection.structure import StructureView, inspect_structure
+from bertkit.inspection.teaching import TeachingView, inspect_all, write_folder, write_index
+from bertkit.inspection.view import View
+from bertkit.inspection.why import SimilarityView, WhyView, inspect_similarity, inspect_why
+from bertkit.inspection.words import WordsView, inspect_words
+
+__all__ = [
+    "AttentionView",
+    "CompareView",
+    "FillView",
+    "HeadsView",
+    "InputView",
+    "LensView",
+    "MapView",
+    "NextSentenceView",
+    "ProbeView",
+    "SimilarityView",
+    "StructureView",
+    "SurpriseView",
+    "TeachingView",
+    "Tree",
+    "View",
+    "WhyView",
+    "WordsView",
+    "inspect_all",
+    "inspect_attention",
+    "inspect_difference",
+    "inspect_fill",
+    "inspect_heads",
+    "inspect_input",
+    "inspect_lens",
+    "inspect_map",
+    "inspect_next_sentence",
+    "inspect_probes",
+    "inspect_similarity",
+    "inspect_structure",
+    "inspect_surprise",
+    "inspect_why",
+    "inspect_words",
+    "read_trees",
+    "write_folder",
+    "write_index",
+]

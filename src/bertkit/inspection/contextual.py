@@ -1,0 +1,150 @@
+"""Vectors of words in their sentences at every layer, and sentences with syntax trees.
+
+Shape letters: W words of all sentences, S layers, D hidden_size.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bertkit.batch import Batch
+from bertkit.errors import DataError, UsageError
+from bertkit.inference import Runner
+from bertkit.model import Model
+from bertkit.tokenizer.encoding import Span
+
+_SENTENCES_AT_A_TIME = 256
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A sentence of words with their heads and relations."""
+
+    words: tuple[str, ...]
+    heads: tuple[int, ...]  # index of the head of each word, -1 for the root
+    relations: tuple[str, ...]  # to the head, without subtype
+    tags: tuple[str, ...]  # parts of speech
+
+    @property
+    def text(self) -> str:
+        """The words with a space between them."""
+        return " ".join(self.words)
+
+    @property
+    def spans(self) -> list[Span]:
+        """Where the words stand in `text`."""
+        starts = np.cumsum([0, *(len(word) + 1 for word in self.words)])[:-1].tolist()
+        return [(start, start + len(word)) for start, word in zip(starts, self.words, strict=True)]
+
+    def distances(self) -> np.ndarray:
+        """(n, n) int64 number of edges between two words."""
+        number = len(self.words)
+        distances = np.where(np.eye(number, dtype=np.bool_), 0, number + 1)
+        for word, head in enumerate(self.heads):
+            if head >= 0:
+                distances[word, head] = distances[head, word] = 1
+        for middle in range(number):
+            np.minimum(distances, distances[:, middle, None] + distances[middle], out=distances)
+        return distances
+
+
+def read_trees(path: str | Path, limit: int | None = None) -> list[Tree]:
+    """The sentences of a CoNLL-U file, without multiword tokens and empty nodes; at most ``limit``.
+
+    Raises:
+        DataError: a line without ten columns, a head that is no number or beyond its sentence, or no sentences.
+    """
+    trees: list[Tree] = []
+    rows: list[list[str]] = []
+    with Path(path).open(encoding="utf-8") as lines:
+        for number, line in enumerate((*lines, "\n"), 1):
+            if limit is not None and len(trees) >= limit:
+                break
+            cells = line.rstrip("\n").split("\t")
+            if not line.strip():
+                if rows:
+                    trees.append(_tree(rows, path, number))
+                rows = []
+            elif not line.startswith("#"):
+                if len(cells) != 10:
+                    raise DataError(f"{path}, line {number}: {len(cells)} columns, expected the ten of CoNLL-U")
+                if cells[0].isdecimal():
+                    rows.append(cells)
+    if not trees:
+        raise DataError(f"{path} holds no sentences: expected CoNLL-U with heads and relations")
+    return trees
+
+
+def _tree(rows: list[list[str]], path: str | Path, line: int) -> Tree:
+    heads = [int(row[6]) - 1 if row[6].isdecimal() else len(rows) for row in rows]
+    if max(heads) >= len(rows):
+        raise DataError(f"{path}, sentence before line {line}: a head that is no word of the sentence")
+    return Tree(
+        tuple(row[1].replace(" ", "_") for row in rows),
+        tuple(heads),
+        tuple(row[7].split(":")[0] for row in rows),
+        tuple(row[3] for row in rows),
+    )
+
+
+def word_vectors(
+    model: Model, texts: Sequence[str], spans: Sequence[Sequence[Span]], layers: Sequence[int] | None = None
+) -> np.ndarray:
+    """Each word as the mean of its pieces, at each layer.
+
+    Args:
+        spans: for each text the characters of its words.
+        layers: numbers of the layers, 0 for the embeddings; None: all.
+
+    Returns:
+        (S, W, D) float32, the words of the first text, of the second, and so on.
+
+    Raises:
+        OverLengthError: a text has more tokens than the model accepts.
+        UsageError: a word of which no token is left, or no texts.
+    """
+    if not texts:
+        raise UsageError("no texts: give at least one")
+    chosen = range(model.config.num_hidden_layers + 1) if layers is None else layers
+    runner = Runner(model.network, model.tokenizer, model.encoder)
+    parts = []
+    for first in range(0, len(texts), _SENTENCES_AT_A_TIME):
+        own = slice(first, first + _SENTENCES_AT_A_TIME)
+        parts.append(_word_vectors(runner, texts[own], spans[own], chosen))
+    return np.concatenate(parts, axis=1)
+
+
+def _word_vectors(
+    runner: Runner, texts: Sequence[str], spans: Sequence[Sequence[Span]], layers: Sequence[int]
+) -> np.ndarray:
+    encodings = runner.tokenizer.encode_batch(list(texts), max_length=runner.max_positions)
+
+    def forward(batch: Batch, indices: np.ndarray) -> Tensor:
+        states = runner.encoder(batch, with_hidden_states=True, with_pooled=False).hidden_states
+        assert states is not None
+        return torch.stack([states[layer] for layer in layers], dim=1).float()  # (T, S, D)
+
+    states = runner.run(encodings, forward, rows_per_sequence=encodings.seqlens).cpu().numpy()
+    vectors = []
+    for number, (encoding, words) in enumerate(zip(encodings, spans, strict=True)):
+        own = states[encodings.cu_seqlens[number] : encodings.cu_seqlens[number + 1]]
+        starts, ends = encoding.offsets.T
+        for start, end in words:
+            pieces = (starts < end) & (ends > start)
+            if not pieces.any():
+                raise UsageError(f"text {number}: no token is left of {texts[number][start:end]!r}; leave the word out")
+            vectors.append(own[pieces].mean(axis=0))
+    return np.stack(vectors, axis=1) if vectors else np.empty((len(layers), 0, states.shape[-1]), np.float32)
+
+
+def cosines(rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """(n, m) cosine similarities of (n, D) and (m, D) vectors."""
+    return _normalized(rows) @ _normalized(columns).T
+
+
+def _normalized(vectors: np.ndarray) -> np.ndarray:
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)

@@ -1,0 +1,262 @@
+"""Heads over a corpus: where they attend, which syntactic relations they follow, what is lost without them.
+
+Shape letters: S layers, H num_heads, L tokens.
+"""
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from bertkit.batch import collate
+from bertkit.errors import UsageError
+from bertkit.inference import Trace
+from bertkit.inspection.attention import AttentionView
+from bertkit.inspection.contextual import Tree
+from bertkit.inspection.view import View, own_file
+from bertkit.model import Model
+from bertkit.pages import Markup, Program, heat_map, paragraph, section, table
+
+STATISTICS = {
+    "self": "attention to the token itself",
+    "previous": "attention to the token before",
+    "next": "attention to the token after",
+    "cls": "attention to the first token, [CLS]",
+    "sep": "attention to the separators, [SEP]",
+    "punctuation": "attention to punctuation",
+    "entropy": "entropy of the attention of a token, in nats",
+    "distance": "mean distance between attending and attended token, in tokens",
+}
+"""Each is a mean over the tokens of all texts (Clark et al. 2019, section 3; distance: Vig & Belinkov 2019)."""
+
+_TITLES = {"cls": "[CLS]", "sep": "[SEP]"}
+
+OFFSETS = (-3, -2, -1, 1, 2, 3)
+"""The fixed offsets, in words, against which heads are compared."""
+
+
+@dataclass(frozen=True)
+class Relation:
+    """How well the best head follows one syntactic relation."""
+
+    name: str
+    count: int
+    layer: int  # from 1
+    head: int  # from 1
+    from_head: bool  # the head attends to the dependent; else the dependent attends to its head
+    accuracy: float  # share of words whose most attended other word is right
+    baseline: float  # the same for the best fixed offset
+    offset: int  # of that baseline, from the dependent
+
+
+@dataclass(frozen=True, eq=False)
+class HeadsView(View):
+    """Statistics of every head; a cell of a map opens the attention view of the first text."""
+
+    title: ClassVar[str] = "Heads"
+    smaller: ClassVar[str] = "give a shorter first text"
+    num_texts: int
+    num_tokens: int
+    statistics: dict[str, np.ndarray]  # (S, H) each
+    uniform_entropy: float  # nats: that of attention spread evenly
+    importance: np.ndarray  # (S, H): mean cosine distance of the last hidden states without the head
+    relations: list[Relation]  # of a corpus with trees
+    example: Trace
+
+    def numbers(self) -> dict[str, Any]:
+        return {
+            "num_texts": self.num_texts,
+            "num_tokens": self.num_tokens,
+            "statistics": self.statistics,
+            "uniform_entropy": self.uniform_entropy,
+            "importance": self.importance,
+            "relations": [vars(relation) for relation in self.relations],
+        }
+
+    def parts(self) -> list[Markup]:
+        maps = [
+            self._map(_TITLES.get(name, name.capitalize()), self.statistics[name], note)
+            for name, note in STATISTICS.items()
+        ]  # fmt: skip
+        rows = [
+            [one.name, one.count, f"{one.layer}-{one.head}", one.accuracy, one.baseline, f"{one.offset:+d}",
+             "head to dependent" if one.from_head else "dependent to head"]
+            for one in self.relations
+        ]  # fmt: skip
+        names = ["relation", "words", "head", "accuracy", "best offset", "offset", "direction"]
+        return [
+            paragraph(
+                f"{self.num_texts} texts, {self.num_tokens} tokens. Choose a cell to see that head on the first text, "
+                f"below. Attention spread evenly would have an entropy of {self.uniform_entropy:.2f} nats."
+            ),
+            *([section("Syntactic relations", table(names, rows))] if rows else []),
+            section("What heads attend to", *maps),
+            section(
+                "What is lost without a head",
+                self._map("Ablation", self.importance, "mean cosine distance of the last hidden states without it", 4),
+            ),
+            *AttentionView(self.example).parts(),
+        ]
+
+    def program(self) -> Program:
+        view = AttentionView(self.example).program()
+        return Program(view.style + own_file("heads.css"), view.script + own_file("heads.js"), view.data)
+
+    def _map(self, title: str, values: np.ndarray, note: str, digits: int = 2) -> Markup:
+        layers = [str(layer + 1) for layer in range(len(values))]
+        heads = [str(head + 1) for head in range(values.shape[1])]
+        written = [[f"{value:.{digits}f}" for value in row] for row in values.tolist()]
+        return heat_map(title, values, layers, heads, row_name="layer", column_name="head", written=written, note=note)
+
+
+def inspect_heads(model: Model, texts: Sequence[str] | Sequence[Tree]) -> HeadsView:
+    """Statistics of every head over texts, or over sentences with trees, which add syntactic relations.
+
+    Raises:
+        OverLengthError: a text has more tokens than the model accepts.
+        UsageError: no texts, or an empty one.
+    """
+    if not texts:
+        raise UsageError("no texts: give at least one")
+    trees = [text for text in texts if isinstance(text, Tree)]
+    plain = [text.text if isinstance(text, Tree) else text for text in texts]
+    sums: dict[str, np.ndarray] = {}
+    num_tokens, uniform = 0, 0.0
+    matrices, example = [], None
+    for number, text in enumerate(plain):
+        trace = model.trace(text)
+        example = trace if example is None else example
+        probs = np.stack([layer.attention_probs for layer in trace.layers.values()]).astype(np.float64)
+        for name, values in head_statistics(trace, probs).items():
+            sums[name] = sums.get(name, 0) + values * len(trace)
+        num_tokens += len(trace)
+        uniform += len(trace) * float(np.log(len(trace)))
+        if trees:
+            matrices.append(word_attention(trace, probs, trees[number]))
+    assert example is not None
+    return HeadsView(
+        num_texts=len(plain),
+        num_tokens=num_tokens,
+        statistics={name: values / num_tokens for name, values in sums.items()},
+        uniform_entropy=uniform / num_tokens,
+        importance=ablation(model, plain),
+        relations=relation_scores(matrices, trees),
+        example=example,
+    )
+
+
+def head_statistics(trace: Trace, probs: np.ndarray) -> dict[str, np.ndarray]:
+    """STATISTICS of one trace.
+
+    Args:
+        probs: (S, H, L, L) float64.
+
+    Returns:
+        (S, H) means over the L attending tokens, by name.
+    """
+    length = len(trace)
+    is_special = trace.special_tokens_mask
+    separators = is_special & (np.arange(length) > 0)
+    marks = np.array([_is_punctuation(trace.text_of(index)) for index in range(length)]) & ~is_special
+    indices = np.arange(length)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        entropy = -np.where(probs > 0, probs * np.log(probs), 0.0).sum(-1).mean(-1)
+    return {
+        "self": probs[..., indices, indices].sum(-1) / length,
+        "previous": probs[..., indices[1:], indices[:-1]].sum(-1) / length,
+        "next": probs[..., indices[:-1], indices[1:]].sum(-1) / length,
+        "cls": probs[..., 0].mean(-1),
+        "sep": probs[..., separators].sum(-1).mean(-1),
+        "punctuation": probs[..., marks].sum(-1).mean(-1),
+        "entropy": entropy,
+        "distance": (probs * np.abs(indices[:, None] - indices)).sum(-1).mean(-1),
+    }
+
+
+def word_attention(trace: Trace, probs: np.ndarray, tree: Tree) -> np.ndarray:
+    """Attention between the words of a tree: to a word the sum over its pieces, from it the mean.
+
+    Returns:
+        (S, H, n, n), zero on the diagonal.
+    """
+    starts, ends = trace.offsets.T
+    pieces = [np.flatnonzero((starts < ends) & (starts < end) & (ends > start)) for start, end in tree.spans]
+    onto = np.zeros((len(trace), len(tree.words)))
+    for word, own in enumerate(pieces):
+        onto[own, word] = 1
+    matrix = (onto / np.maximum(onto.sum(axis=0), 1)).T @ (probs @ onto)
+    indices = np.arange(len(tree.words))
+    matrix[..., indices, indices] = 0
+    return matrix
+
+
+def relation_scores(matrices: Sequence[np.ndarray], trees: Sequence[Tree], least: int = 20) -> list[Relation]:
+    """For each relation with ``least`` words or more the head whose strongest attention follows it most often, against
+    the fixed offset that does (Clark et al. 2019, section 4.2), most frequent relation first. Roots and punctuation
+    are left out.
+
+    Args:
+        matrices: (S, H, n, n) of each tree.
+    """
+    hits: dict[str, list[np.ndarray]] = {}
+    offsets: dict[str, list[int]] = {}
+    for matrix, tree in zip(matrices, trees, strict=True):
+        to_head, from_head = matrix.argmax(axis=-1), matrix.argmax(axis=-2)  # (S, H, n)
+        for word, (head, name) in enumerate(zip(tree.heads, tree.relations, strict=True)):
+            if head < 0 or name == "punct":
+                continue
+            hits.setdefault(name, []).append(np.stack([to_head[..., word] == head, from_head[..., word] == head]))
+            offsets.setdefault(name, []).append(head - word)
+    scores = []
+    for name, found in sorted(hits.items(), key=lambda item: -len(item[1])):
+        if len(found) < least:
+            continue
+        accuracy = np.mean(found, axis=0)  # (2, S, H)
+        way, layer, head = np.unravel_index(accuracy.argmax(), accuracy.shape)
+        shares = {offset: float(np.mean(np.array(offsets[name]) == offset)) for offset in OFFSETS}
+        best = max(shares, key=lambda offset: shares[offset])
+        scores.append(
+            Relation(name, len(found), int(layer) + 1, int(head) + 1, bool(way), float(accuracy.max()),
+                     shares[best], best)
+        )  # fmt: skip
+    return scores
+
+
+def ablation(model: Model, texts: Sequence[str], most: int = 8) -> np.ndarray:
+    """(S, H) mean cosine distance between the last hidden states with and without each head, over the tokens of the
+    first ``most`` texts. Without a head means that its part of the input of the output matrix is zero."""
+    batch = collate(model.tokenizer.encode_batch(list(texts[:most]), special_tokens_in_text=True))
+    batch = batch.to(model.encoder.embeddings.word.weight.device)
+    config = model.config
+    lost = np.zeros((config.num_hidden_layers, config.num_attention_heads))
+    with torch.no_grad():
+        whole = model.encoder(batch, with_pooled=False).last_hidden_state.double()
+        for layer in range(config.num_hidden_layers):
+            for head in range(config.num_attention_heads):
+                without = _without(model, layer, head, batch)
+                lost[layer, head] = float((1 - nn.functional.cosine_similarity(whole, without, dim=-1)).mean())
+    return np.maximum(lost, 0.0)
+
+
+def _without(model: Model, layer: int, head: int, batch: Any) -> Tensor:
+    output: nn.Module = getattr(model.encoder.layers[layer].attention, "output")  # noqa: B009
+
+    def hide(module: nn.Module, arguments: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        width = arguments[0].shape[-1] // model.config.num_attention_heads
+        hidden = arguments[0].clone()
+        hidden[:, head * width : (head + 1) * width] = 0
+        return (hidden, *arguments[1:])
+
+    handle = output.register_forward_pre_hook(hide)
+    try:
+        return model.encoder(batch, with_pooled=False).last_hidden_state.double()
+    finally:
+        handle.remove()
+
+
+def _is_punctuation(text: str) -> bool:
+    return bool(text.strip()) and all(unicodedata.category(character)[0] == "P" for character in text.strip())

@@ -1,0 +1,216 @@
+"""Linear probes of each layer, with the baselines without which their scores mean nothing.
+
+Shape letters: W words, S layers (embeddings and every layer), D hidden_size, C labels.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from bertkit.architectures import initialize
+from bertkit.errors import UsageError
+from bertkit.inspection.contextual import Tree, word_vectors
+from bertkit.inspection.view import View
+from bertkit.model import Model
+from bertkit.pages import Line, Markup, Reference, line_chart, paragraph, section, table
+
+_EPOCHS, _LEAST_STEPS, _BATCH_SIZE = 10, 300, 256
+_LEARNING_RATE, _MIXING_RATE = 3e-3, 3e-2
+
+
+@dataclass(frozen=True, eq=False)
+class ProbeView(View):
+    """Accuracy of a linear classifier on each layer, for words it was not trained on."""
+
+    title: ClassVar[str] = "Probes"
+    label: str  # what is predicted
+    num_train: int
+    num_test: int
+    num_labels: int
+    accuracy: np.ndarray  # (S,)
+    control: np.ndarray  # (S,) with a fixed random label for each word type (Hewitt & Liang 2019)
+    random_encoder: np.ndarray  # (S,) the same architecture with initial weights
+    majority: float  # share of the most frequent label
+    cumulative: np.ndarray  # (S,) with a trained mix of layers 0 to l (Tenney et al. 2019)
+    mix: np.ndarray  # (S,) the weights of the mix of all layers
+
+    @property
+    def selectivity(self) -> np.ndarray:
+        """(S,) accuracy minus control accuracy: how much is the layer's and not the probe's own memory."""
+        return self.accuracy - self.control
+
+    @property
+    def center_of_gravity(self) -> float:
+        """The mean layer under the mixing weights."""
+        return float((np.arange(len(self.mix)) * self.mix).sum())
+
+    @property
+    def expected_layer(self) -> float:
+        """The mean layer at which cumulative scores rise; layer 0 is left out and falls count (Tenney et al. 2019)."""
+        gains = np.diff(self.cumulative)
+        total = float(gains.sum())
+        return float((np.arange(1, len(self.mix)) * gains).sum() / total) if abs(total) > 1e-12 else float("nan")
+
+    def numbers(self) -> dict[str, Any]:
+        return vars(self) | {
+            "selectivity": self.selectivity,
+            "center_of_gravity": self.center_of_gravity,
+            "expected_layer": self.expected_layer,
+        }
+
+    def parts(self) -> list[Markup]:
+        layers = np.arange(len(self.accuracy), dtype=np.float64)
+        curves = [
+            Line("this model", layers, self.accuracy),
+            Line("random encoder", layers, self.random_encoder, color=2),
+            Line("control task", layers, self.control, color=3, look="dashed"),
+            Line("layers 0 to here, mixed", layers, self.cumulative, color=4),
+        ]
+        rows = [[int(layer), *(float(column[int(layer)]) for column in
+                 (self.accuracy, self.selectivity, self.random_encoder, self.cumulative, self.mix))]
+                for layer in layers]  # fmt: skip
+        names = ["layer", "accuracy", "selectivity", "random encoder", "cumulative", "mixing weight"]
+        return [
+            paragraph(
+                f"A linear classifier learns {self.label} ({self.num_labels} labels) from the vectors of "
+                f"{self.num_train:,} words and is tested on {self.num_test:,} words of other sentences. Layer 0 is the "
+                "embeddings. A layer knows more than its words only where it is above layer 0 and the random encoder."
+            ),
+            line_chart(f"Accuracy of {self.label}", curves, x_name="layer", x_kind="integer", y_name="share correct",
+                       references=[Reference("most frequent label", self.majority)]),
+            paragraph(
+                f"Center of gravity {self.center_of_gravity:.2f}, expected layer {self.expected_layer:.2f}: how far up "
+                "the layers the information lies. They describe where a probe finds it, not where the model uses it."
+            ),
+            section("Numbers", table(names, rows)),
+        ]  # fmt: skip
+
+
+def inspect_probes(
+    model: Model, train: Sequence[Tree], test: Sequence[Tree], *, label: str = "tags", seed: int = 0
+) -> ProbeView:
+    """Probes of a label of words.
+
+    Args:
+        label: "tags", parts of speech, or "relations", to the head of the word.
+        seed: of the probes, the control labels and the random encoder.
+
+    Raises:
+        OverLengthError: a sentence has more tokens than the model accepts.
+        UsageError: an unknown label, or no sentences.
+    """
+    if label not in ("tags", "relations"):
+        raise UsageError(f"label={label!r}: expected 'tags' or 'relations'")
+    if not train or not test:
+        raise UsageError("no sentences: give some for training and others for testing")
+    names = [[name for tree in trees for name in getattr(tree, label)] for trees in (train, test)]
+    words = [[word.lower() for tree in trees for word in tree.words] for trees in (train, test)]
+    vectors = [word_vectors(model, [tree.text for tree in trees], [tree.spans for tree in trees])
+               for trees in (train, test)]  # fmt: skip
+    labels, number_of = _numbered(*names)
+    controls = _control_labels(words, labels[0], seed)
+    random = _with_initial_weights(model, seed)
+    accuracy, control, cumulative = [], [], []
+    for layer in range(len(vectors[0])):
+        own = [each[layer] for each in vectors]
+        accuracy.append(probe(own[0], labels[0], own[1], labels[1], len(number_of), seed))
+        control.append(probe(own[0], controls[0], own[1], controls[1], len(number_of), seed))
+        score, mix = mixed_probe([each[: layer + 1] for each in vectors], labels, len(number_of), seed)
+        cumulative.append(score)
+    del vectors
+    others = []
+    for layer in range(len(accuracy)):
+        own = [word_vectors(random, [tree.text for tree in trees], [tree.spans for tree in trees], [layer])[0]
+               for trees in (train, test)]  # fmt: skip
+        others.append(probe(own[0], labels[0], own[1], labels[1], len(number_of), seed))
+    return ProbeView(
+        label={"tags": "parts of speech", "relations": "dependency relations"}[label],
+        num_train=len(labels[0]),
+        num_test=len(labels[1]),
+        num_labels=len(number_of),
+        accuracy=np.array(accuracy),
+        control=np.array(control),
+        random_encoder=np.array(others),
+        majority=float((labels[1] == np.bincount(labels[0]).argmax()).mean()),
+        cumulative=np.array(cumulative),
+        mix=mix,
+    )
+
+
+def probe(
+    train: np.ndarray, labels: np.ndarray, test: np.ndarray, test_labels: np.ndarray, num_labels: int, seed: int = 0
+) -> float:
+    """Share of test words that a linear classifier, trained by Adam on standardized vectors, labels correctly.
+
+    Args:
+        train, test: (W, D).
+        labels, test_labels: (W,) int64; -1 in the test is never correct.
+    """
+    score, _ = mixed_probe([train[None], test[None]], [labels, test_labels], num_labels, seed)
+    return score
+
+
+def mixed_probe(
+    vectors: Sequence[np.ndarray], labels: Sequence[np.ndarray], num_labels: int, seed: int = 0
+) -> tuple[float, np.ndarray]:
+    """The same on a mix of layers whose weights are trained with the classifier (Peters et al. 2018, equation 1).
+
+    Args:
+        vectors: (S, W, D) for training and for testing.
+
+    Returns:
+        The share of test words that are correct, and the (S,) weights.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    mean = vectors[0].mean(axis=1, keepdims=True)
+    spread = vectors[0].std(axis=1, keepdims=True) + 1e-6
+    train, test = (torch.from_numpy((each - mean) / spread) for each in vectors)  # (S, W, D)
+    targets, expected = (torch.from_numpy(each) for each in labels)
+    scales = torch.zeros(len(train), requires_grad=True)
+    classifier = nn.Linear(train.shape[-1], num_labels)
+    with torch.no_grad():
+        classifier.weight.copy_(torch.randn(classifier.weight.shape, generator=generator) * 0.01)
+        classifier.bias.zero_()
+    parameters = [{"params": [scales], "lr": _MIXING_RATE}, {"params": list(classifier.parameters())}]
+    optimizer = torch.optim.Adam(parameters, lr=_LEARNING_RATE)
+    num_batches = -(-len(targets) // _BATCH_SIZE)
+    epochs = max(_EPOCHS, -(-_LEAST_STEPS // num_batches))
+    steps = epochs * num_batches
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / steps)
+
+    def mixed(rows: Tensor) -> Tensor:
+        return rows[0] if len(rows) == 1 else torch.einsum("s,swd->wd", scales.softmax(0), rows)
+
+    for _ in range(epochs):
+        for rows in torch.randperm(len(targets), generator=generator).split(_BATCH_SIZE):
+            loss = nn.functional.cross_entropy(classifier(mixed(train[:, rows])), targets[rows])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+    with torch.no_grad():
+        correct = (classifier(mixed(test)).argmax(-1) == expected).double().mean()
+    return float(correct), scales.detach().softmax(0).double().numpy()
+
+
+def _numbered(train: Sequence[str], test: Sequence[str]) -> tuple[list[np.ndarray], dict[str, int]]:
+    number_of = {name: number for number, name in enumerate(sorted(set(train)))}
+    return [np.array([number_of.get(name, -1) for name in names]) for names in (train, test)], number_of
+
+
+def _control_labels(words: Sequence[Sequence[str]], labels: np.ndarray, seed: int) -> list[np.ndarray]:
+    """A label for each word type, drawn from the distribution of the real ones."""
+    types = sorted({word for part in words for word in part})
+    drawn = np.random.default_rng(seed).choice(labels, size=len(types))
+    label_of = dict(zip(types, drawn.tolist(), strict=True))
+    return [np.array([label_of[word] for word in part]) for part in words]
+
+
+def _with_initial_weights(model: Model, seed: int) -> Model:
+    random = Model.create(model.config, model.tokenizer, seed=seed)
+    initialize(random.network, model.config, seed=seed)
+    return random

@@ -1,0 +1,141 @@
+"""Sentences: a map of their vectors with clusters named by their words, and next-sentence probabilities.
+
+Shape letters: n texts, C clusters, E embedding_dim.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from bertkit.clusters import ClusterOptions, find_clusters
+from bertkit.errors import DependencyError, UsageError
+from bertkit.inspection.scatter import Cloud, projections, scatter_parts, scatter_program
+from bertkit.inspection.view import View
+from bertkit.model import Model
+from bertkit.pages import Markup, Program, heat_map, paragraph, section, table
+
+Projection = Literal["pca", "tsne"]
+
+
+@dataclass(frozen=True, eq=False)
+class MapView(View):
+    """A map of texts by their embeddings."""
+
+    title: ClassVar[str] = "Map of texts"
+    smaller: ClassVar[str] = "give fewer or shorter texts"
+    texts: list[str]  # n
+    projection: Projection
+    points: np.ndarray  # (n, 2)
+    explained: float | None  # share of the variance that the map shows; None for t-SNE, which has none
+    clusters: np.ndarray  # (n,) int64
+    names: list[str]  # C, the words that set each cluster apart
+
+    def numbers(self) -> dict[str, Any]:
+        return vars(self)
+
+    def parts(self) -> list[Markup]:
+        sizes = np.bincount(self.clusters, minlength=len(self.names))
+        rows = [[name, int(size)] for name, size in zip(self.names, sizes, strict=True)]
+        way = (
+            "Two principal components of the vectors." if self.projection == "pca"
+            else "t-SNE of the vectors: near points are alike, far distances and sizes of groups mean nothing."
+        )  # fmt: skip
+        return [
+            paragraph(f"{len(self.texts):,} texts in {len(self.names)} clusters."),
+            *scatter_parts("Map", way),
+            section("Clusters", table(["words", "texts"], rows)),
+        ]
+
+    def program(self) -> Program:
+        groups = [self.names[cluster] for cluster in self.clusters]
+        return scatter_program([Cloud("All texts", self.points, self.explained)], self.texts, groups)
+
+
+@dataclass(frozen=True, eq=False)
+class NextSentenceView(View):
+    """Which sentence follows which, as next sentence prediction sees it."""
+
+    title: ClassVar[str] = "Next sentence"
+    sentences: list[str]  # n
+    probabilities: np.ndarray  # (n, n): row = text A, column = text B
+
+    def numbers(self) -> dict[str, Any]:
+        swapped = self.probabilities.T
+        return vars(self) | {"swapped_difference": self.probabilities - swapped}
+
+    def parts(self) -> list[Markup]:
+        labels = [f"{number} {sentence[:40]}" for number, sentence in enumerate(self.sentences, 1)]
+        following = [float(self.probabilities[n, n + 1]) for n in range(len(labels) - 1)]
+        others = self.probabilities[~np.eye(len(labels), k=1, dtype=np.bool_)]
+        return [
+            paragraph(
+                f"Probability that the sentence of a column follows that of a row. True neighbors have "
+                f"{np.mean(following):.3f} on average, all other pairs {others.mean():.3f}."
+            ),
+            heat_map("Sentence by sentence", self.probabilities, labels, labels, row_name="first",
+                     column_name="second", full=1.0),
+        ]  # fmt: skip
+
+
+def inspect_map(
+    model: Model, texts: Sequence[str], *, projection: Projection = "pca", num_clusters: int = 8, seed: int = 0
+) -> MapView:
+    """A map of texts.
+
+    Args:
+        projection: "pca" or "tsne".
+        num_clusters: of k-means, at most the number of texts.
+        seed: of k-means and t-SNE.
+
+    Raises:
+        DependencyError: scikit-learn is not installed.
+        UsageError: fewer than three texts, or an unknown projection.
+    """
+    if len(texts) < 3:
+        raise UsageError(f"{len(texts)} texts: expected at least 3 for a map")
+    if projection not in ("pca", "tsne"):
+        raise UsageError(f"projection={projection!r}: expected 'pca' or 'tsne'")
+    if num_clusters < 1:
+        raise UsageError(f"num_clusters={num_clusters}: expected at least 1")
+    embedded = model.embed(list(texts), on_long="window")
+    unit = embedded / np.maximum(np.linalg.norm(embedded, axis=1, keepdims=True), 1e-12)
+    vectors = embedded.astype(np.float64)
+    points, shares = projections(vectors[None])
+    explained: float | None = float(shares[0, :2].sum())
+    planar = points[0]
+    if projection == "tsne":
+        planar, explained = _tsne(vectors, seed), None
+    groups = find_clusters(texts, unit, ClusterOptions("kmeans", num_clusters=min(num_clusters, len(texts)), seed=seed))
+    clusters, names = np.zeros(len(texts), np.int64), []
+    for number, group in enumerate(groups):
+        clusters[group.rows] = number
+        names.append(group.name if group.name not in names else f"{group.name} ({number + 1})")
+    return MapView(list(texts), projection, planar, explained, clusters, names)
+
+
+def inspect_next_sentence(model: Model, sentences: Sequence[str]) -> NextSentenceView:
+    """The next-sentence probability of each pair of sentences.
+
+    Raises:
+        MissingHeadError: no trained next sentence head.
+        OverLengthError: a pair has more tokens than the model accepts.
+        UsageError: fewer than two sentences.
+    """
+    if len(sentences) < 2:
+        raise UsageError(f"{len(sentences)} sentences: expected at least 2")
+    pairs = [(first, second) for first in sentences for second in sentences]
+    firsts, seconds = zip(*pairs, strict=True)
+    probabilities = model.next_sentence_probability(list(firsts), list(seconds))
+    return NextSentenceView(list(sentences), np.asarray(probabilities).reshape(len(sentences), -1))
+
+
+def _tsne(vectors: np.ndarray, seed: int) -> np.ndarray:
+    try:
+        from sklearn.manifold import TSNE
+    except ImportError:
+        raise DependencyError("t-SNE needs scikit-learn: pip install 'bertkit[sklearn]'") from None
+    perplexity = min(30.0, (len(vectors) - 1) / 3)
+    fitted = TSNE(perplexity=perplexity, init="pca", random_state=seed).fit_transform(vectors.astype(np.float32))
+    return np.asarray(fitted, np.float64)

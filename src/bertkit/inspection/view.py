@@ -1,0 +1,84 @@
+"""A view: numbers first, then one self-contained page of them."""
+
+from abc import ABC, abstractmethod
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from bertkit.errors import UsageError
+from bertkit.files.json_files import json_value
+from bertkit.files.whole_files import whole_file
+from bertkit.pages import Markup, Program, page
+
+MAX_PAGE_BYTES = 5_000_000
+"""Largest page that is written, in bytes."""
+
+
+class View(ABC):
+    """Numbers of one look inside, and the page that shows them; in a notebook it shows itself."""
+
+    title: ClassVar[str]
+    smaller: ClassVar[str] = "give a shorter text"  # how to get a smaller page
+
+    @abstractmethod
+    def numbers(self) -> dict[str, Any]:
+        """The numbers by name: arrays, numbers, texts, and lists and dicts of these."""
+
+    @abstractmethod
+    def parts(self) -> list[Markup]:
+        """The parts of the page."""
+
+    def program(self) -> Program | None:
+        """What makes the page interactive; None if nothing does."""
+        return None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The numbers as JSON can hold them; what is not finite is None."""
+        return json_value(_plain(self.numbers()))
+
+    def page(self) -> str:
+        """The whole HTML document.
+
+        Raises:
+            UsageError: it is larger than the budget of 5 MB.
+        """
+        content = page(self.title, self.parts(), self.program())
+        if (size := len(content.encode())) > MAX_PAGE_BYTES:
+            raise UsageError(
+                f"the page would have {size / 1e6:.1f} MB, the budget is {MAX_PAGE_BYTES / 1e6:.0f} MB: {self.smaller}"
+            )
+        return content
+
+    def html(self, path: str | Path) -> None:
+        """Write one self-contained HTML file, whole or not at all.
+
+        Raises:
+            UsageError: the page is larger than 5 MB, or ``path`` is in a folder that does not exist.
+        """
+        content = self.page()
+        with whole_file(path) as temporary:
+            temporary.write_text(content, encoding="utf-8", newline="\n")
+
+    def _repr_html_(self) -> str:
+        return (
+            f'<iframe title="{escape(self.title)}" srcdoc="{escape(self.page())}" sandbox="allow-scripts" '
+            'width="100%" height="720" frameborder="0"></iframe>'
+        )
+
+
+def own_file(name: str) -> str:
+    """The text of a style sheet or script of this room."""
+    return files("bertkit.inspection").joinpath(name).read_text(encoding="utf-8")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, dict):
+        return {key if isinstance(key, str) else str(key): _plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    return value

@@ -1,0 +1,206 @@
+"""Why this prediction: integrated gradients of a logit over tokens, and the tokens that make two texts similar.
+
+Shape letters: L tokens, D hidden_size, M steps.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.func import functional_call
+
+from bertkit.batch import Batch, collate
+from bertkit.errors import UsageError
+from bertkit.inspection.view import View
+from bertkit.model import Model
+from bertkit.pages import Markup, details, heat_map, paragraph, shaded_text, table
+
+_STEPS_AT_A_TIME = 10
+
+
+@dataclass(frozen=True, eq=False)
+class WhyView(View):
+    """Which tokens speak for a label, and which against it."""
+
+    title: ClassVar[str] = "Why this prediction"
+    text: str
+    pair: str | None
+    tokens: list[str]
+    label: str
+    attributions: np.ndarray  # (L,) shares of the logit; 0 for [CLS] and [SEP]
+    logit: float
+    baseline_logit: float  # with every token replaced by [MASK]
+    probability: float
+
+    @property
+    def completeness_error(self) -> float:
+        """How far the attributions are from adding up to the difference of the logits."""
+        return abs(float(self.attributions.sum()) - (self.logit - self.baseline_logit))
+
+    def numbers(self) -> dict[str, Any]:
+        return vars(self) | {"completeness_error": self.completeness_error}
+
+    def parts(self) -> list[Markup]:
+        order = np.argsort(-np.abs(self.attributions), kind="stable")
+        rows = [[self.tokens[index], float(self.attributions[index])] for index in order]
+        return [
+            paragraph(
+                f"Label {self.label}, probability {self.probability:.3f}. Its logit is {self.logit:.3f}, and "
+                f"{self.baseline_logit:.3f} when every token is [MASK]; the tokens share the difference "
+                "(integrated gradients; Sundararajan et al. 2017). Their sum misses it by "
+                f"{self.completeness_error:.4f}."
+            ),
+            shaded_text(
+                f"For and against {self.label}",
+                [token.removeprefix("##") for token in self.tokens],
+                self.attributions,
+                glued=[token.startswith("##") for token in self.tokens],
+                value_name="attribution",
+                note="Blue speaks for the label, orange and underlined against it.",
+                numbers=details("Numbers", table(["token", "attribution"], rows)),
+            ),
+        ]
+
+
+@dataclass(frozen=True, eq=False)
+class SimilarityView(View):
+    """What each pair of tokens contributes to the cosine of two texts."""
+
+    title: ClassVar[str] = "Why these are similar"
+    texts: tuple[str, str]
+    tokens: tuple[list[str], list[str]]
+    contributions: np.ndarray  # (L of the first, L of the second); they add up to the similarity
+    similarity: float
+
+    def numbers(self) -> dict[str, Any]:
+        return vars(self)
+
+    def parts(self) -> list[Markup]:
+        pairs = np.argsort(-self.contributions, axis=None, kind="stable")[:12]
+        rows = []
+        for flat in pairs.tolist():
+            first, second = divmod(flat, self.contributions.shape[1])
+            rows.append([self.tokens[0][first], self.tokens[1][second], float(self.contributions[first, second])])
+        return [
+            paragraph(
+                f"The cosine of the two texts is {self.similarity:.4f}. Each text is the mean of its tokens, so the "
+                "cosine is a sum over pairs of tokens: the cells below, which add up to it."
+            ),
+            heat_map(
+                "Contributions of pairs of tokens",
+                self.contributions,
+                self.tokens[0],
+                self.tokens[1],
+                row_name="first text",
+                column_name="second text",
+                written=[[f"{100 * value:.1f}" for value in row] for row in self.contributions.tolist()],
+                note="In hundredths of the cosine.",
+                below=table(["first text", "second text", "contribution"], rows),
+            ),
+        ]
+
+
+def inspect_why(
+    model: Model, text: str, pair: str | None = None, *, label: str | None = None, steps: int = 50
+) -> WhyView:
+    """Integrated gradients of a label's logit with respect to the word embeddings; positions and segments stay.
+
+    The path goes from [MASK] in place of every token, [CLS] and [SEP] excepted, to the text, with Gauss-Legendre
+    quadrature.
+
+    Args:
+        label: None: the most probable one.
+        steps: points on the path.
+
+    Raises:
+        MissingHeadError: no trained head that classifies texts.
+        OverLengthError: more tokens than the model accepts.
+        UsageError: an unknown label, or an empty text.
+    """
+    trained = model.trained
+    head = trained.task.head
+    if head not in ("sequence_classification", "vector_classification"):
+        raise UsageError(f"this model was trained with a {head} head: expected one that classifies texts")
+    model.require_trained(head)
+    names = list(getattr(trained.task, "label_names", ()))
+    traced = model.trace(text, pair, layers=[])
+    batch = collate([model.tokenizer.encode(text, pair, special_tokens_in_text=True)])
+    word = cast(Tensor, model.encoder.embeddings.word.weight.detach())
+    batch = batch.to(word.device)
+    ids = batch.input_ids
+    special = torch.from_numpy(traced.special_tokens_mask).to(word.device)
+    start = word[torch.where(special, ids, model.tokenizer.mask_id)].double().to(word.dtype)
+    end = word[ids]
+    with torch.no_grad():
+        logits, base = (_logits(model, head, batch, rows[None])[0] for rows in (end, start))
+    names = names if len(names) == len(logits) else [str(number) for number in range(len(logits))]
+    if label is not None and label not in names:
+        raise UsageError(f"label {label!r}: expected one of {', '.join(names)}")
+    target = int(logits.argmax()) if label is None else names.index(label)
+    points, weights = np.polynomial.legendre.leggauss(steps)
+    shares = torch.from_numpy((points + 1) / 2).to(word)
+    total = torch.zeros_like(end)
+    for chosen, weight in zip(shares.split(_STEPS_AT_A_TIME), torch.from_numpy(weights / 2).split(_STEPS_AT_A_TIME),
+                              strict=True):  # fmt: skip
+        rows = (start + chosen[:, None, None] * (end - start)).requires_grad_()  # (m, L, D)
+        output = _logits(model, head, batch, rows)[:, target].sum()
+        (gradient,) = torch.autograd.grad(output, rows)
+        total += torch.einsum("m,mld->ld", weight.to(gradient), gradient)
+    return WhyView(
+        text=text,
+        pair=pair,
+        tokens=list(traced.tokens),
+        label=names[target],
+        attributions=((end - start) * total).sum(-1).double().cpu().numpy(),
+        logit=float(logits[target]),
+        baseline_logit=float(base[target]),
+        probability=float(logits.double().softmax(-1)[target]),
+    )
+
+
+def inspect_similarity(model: Model, text: str, other: str) -> SimilarityView:
+    """The contribution of each pair of tokens to the cosine of two texts, for models that pool by the mean.
+
+    Raises:
+        OverLengthError: more tokens than the model accepts.
+        UsageError: a model with another pooling, or an empty text.
+    """
+    settings = model.sentence_settings
+    if settings.pooling != "mean":
+        raise UsageError(f"this model pools by {settings.pooling!r}: only a mean is a sum over tokens")
+    traces = [model.trace(each, layers=[]) for each in (text, other)]
+    states = [trace.hidden_states[-1].astype(np.float64) for trace in traces]
+    pooled = [each.mean(axis=0) for each in states]
+    norm = float(np.linalg.norm(pooled[0]) * np.linalg.norm(pooled[1]))
+    contributions = states[0] @ states[1].T / (norm * len(states[0]) * len(states[1]))
+    return SimilarityView(
+        (text, other),
+        (list(traces[0].tokens), list(traces[1].tokens)),
+        contributions,
+        float(pooled[0] @ pooled[1] / norm),
+    )
+
+
+def _logits(model: Model, head: str, batch: Batch, rows: Tensor) -> Tensor:
+    """(m, C) logits of m copies of a sequence whose word embeddings are (m, L, D): the table is replaced by them, and
+    each token is its own row of it."""
+    number, length, _ = rows.shape
+    copies = Batch(
+        input_ids=torch.arange(number * length, device=rows.device),
+        token_type_ids=batch.token_type_ids.repeat(number),
+        position_ids=batch.position_ids.repeat(number),
+        cu_seqlens=torch.arange(number + 1, dtype=torch.int32, device=rows.device) * length,
+        max_seqlen=length,
+        num_positions=batch.num_positions,
+    )
+    table = rows.reshape(number * length, -1)
+    encoder = model.encoder
+    saved = encoder.embeddings.word.num_embeddings
+    encoder.embeddings.word.num_embeddings = len(table)
+    try:
+        encoded = functional_call(encoder, {"embeddings.word.weight": table}, (copies,))
+    finally:
+        encoder.embeddings.word.num_embeddings = saved
+    return model.network.head_logits(head, encoded, copies)

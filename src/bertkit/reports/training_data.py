@@ -1,0 +1,59 @@
+"""The page on training data before training, and the same figures as JSON."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bertkit.errors import UsageError
+from bertkit.evidence.training_data import TrainingData
+from bertkit.files import check_writable, write_json
+from bertkit.pages import Markup, data, findings, section, write_page
+from bertkit.reports.evidence import score_table
+from bertkit.reports.parts import Label, Table, html_of
+
+
+def write_training_data_report(checked: TrainingData, path: Path, *, title: str) -> None:
+    """Write a page, and the same figures as JSON to a file of the same name that ends in .json.
+
+    Raises:
+        UsageError: another ending than .html, or a file that cannot be written.
+    """
+    if path.suffix != ".html":
+        raise UsageError(f"cannot write the report {path}: expected a name that ends in .html")
+    check_writable(path)
+    write_json(path.with_suffix(".json"), {"title": title, **checked.as_json()})
+    write_page(path, title, list(_page(checked)))
+
+
+def _page(checked: TrainingData) -> Iterator[Markup]:
+    yield findings([(kind, data(sentence)) for kind, sentence in checked.findings()])
+    for title, parts in (
+        ("Labels", _labels(checked)),
+        ("Repeated texts", _repeated(checked)),
+        ("Likely label errors", _label_errors(checked)),
+        ("Frozen features in cross-validation", [score_table(checked.scores)]),
+    ):
+        if made := [html for part in parts if (html := html_of(part)) is not None]:
+            yield section(title, *made)
+
+
+def _labels(checked: TrainingData) -> Iterator[Any]:
+    if checked.counts:
+        rows = [(Label(name), number, number / checked.num_examples) for name, number in checked.counts.items()]
+        yield Table(("label", "rows", "share"), rows, weights=[row[1] for row in rows])
+
+
+def _repeated(checked: TrainingData) -> Iterator[Any]:
+    if checked.repeated:
+        rows = [(one.text, " / ".join(one.labels), ", ".join(one.places)) for one in checked.repeated]
+        yield Table(("text", "labels", "rows"), rows, "Contradictions first")
+
+
+def _label_errors(checked: TrainingData) -> Iterator[Any]:
+    if checked.label_errors.shown:
+        yield "By heads that were fitted to other rows, the surest first (Northcutt, Jiang & Chuang 2021)."
+        rows = [
+            (one.place, one.text if one.pair is None else f"{one.text} / {one.pair}", one.word, one.given, one.likely)
+            for one in checked.label_errors.shown
+        ]
+        yield Table(("row", "text", "word", "given", "likely"), rows)

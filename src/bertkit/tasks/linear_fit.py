@@ -1,0 +1,64 @@
+"""A linear layer over features that minimizes a convex loss with a penalty.
+
+Shape letters: N rows, E width, C outputs.
+"""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+INVERSE_PENALTIES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+"""What scikit-learn calls C, from the strongest penalty to the weakest, for features of length 1.
+
+Which is best depends on the data: with all-MiniLM-L6-v2, 1,000 training and 1,000 test texts, 1 for tweets (63.5 %
+right, with 10 57.9 %), 3 for SST-2 (81.2 %, with 10 79.3 %), 30 for Banking77 (84.5 %, with 1 70.3 %)."""
+
+FEW_SHOT_PENALTY = 10.0
+"""Where there are too few rows to choose by. With 1, scikit-learn's default, vectors of length 1 are fitted too
+loosely: of 2,000 texts of Banking77's training file, after eight others of each class, 81.4 % are right instead of
+83.5 %."""
+
+_TOLERANCE = 1e-6  # of the gradient of the mean loss
+
+
+def minimize(
+    loss: Callable[[Tensor], Tensor],
+    features: Tensor,
+    num_outputs: int,
+    inverse_penalty: float,
+    max_iter: int = 1_000,
+    start: tuple[Tensor, Tensor] | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The (C, E) weights and (C,) biases that minimize inverse_penalty times the loss of the logits of (N, E) float64
+    features, a sum over rows, plus half the squared weights.
+
+    With cross-entropy as the loss that is scikit-learn's LogisticRegression, with half the squared error Ridge. The
+    method is L-BFGS (Liu & Nocedal 1989).
+
+    Args:
+        loss: of (N, C) float64 logits; convex.
+        start: weights and biases to start from; None: zeros.
+    """
+    middle = features.mean(dim=0)  # the biases are not penalized: the same minimum, reached sooner
+    centered = features - middle
+    solution = torch.zeros(num_outputs, features.shape[1] + 1, dtype=torch.float64)
+    if start is not None:
+        solution[:, :-1], solution[:, -1] = start[0], start[1] + start[0] @ middle
+    solution.requires_grad = True
+    share = 1 / (inverse_penalty * len(features))
+    optimizer = torch.optim.LBFGS(
+        [solution], max_iter=max_iter, max_eval=2 * max_iter, tolerance_grad=_TOLERANCE, tolerance_change=0.0,
+        line_search_fn="strong_wolfe",
+    )  # fmt: skip
+
+    def objective() -> Tensor:
+        weight, bias = solution[:, :-1], solution[:, -1]
+        value = loss(F.linear(centered, weight, bias)) / len(features) + share * weight.square().sum() / 2
+        solution.grad = torch.autograd.grad(value, solution)[0]
+        return value
+
+    optimizer.step(objective)
+    weight, bias = solution.detach()[:, :-1], solution.detach()[:, -1]
+    return weight, bias - weight @ middle

@@ -1,0 +1,66 @@
+"""Training data before training: rare labels, repeated texts, labels that are likely wrong."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from examples_of_tasks import call
+from test_fitted_head import labeled, sentence_encoder, texts
+
+from bertkit.errors import DataError, UsageError
+from bertkit.finetuning.cross_validation import check_training_data
+from bertkit.tasks import ChoiceQuestion, TextExample, TokenClassification
+
+assert sentence_encoder  # a fixture
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def test_swapped_labels_and_copies_are_reported(sentence_encoder: Path) -> None:
+    words = {"cat": "cat cat cat", "dog": "dog dog dog"}
+    rows = [
+        TextExample(f"{words[label]} {text}", label=label, place=f"line {2 * number + index}")
+        for number, text in enumerate(texts(40, seed=8))
+        for index, label in enumerate(words)
+    ]
+    wrong = {4, 33, 61}
+    rows = [
+        replace(row, label="dog" if row.label == "cat" else "cat") if index in wrong else row
+        for index, row in enumerate(rows)
+    ]
+    copies = [replace(rows[10], place="line 80"), replace(rows[11], label="cat", place="line 81")]
+    found = check_training_data(str(sentence_encoder), "sequence-classification", [*rows, *copies])
+    assert found.num_examples == 82 and sum(found.counts.values()) == 82
+    assert found.num_repeated >= 2 and found.num_contradicting >= 2
+    assert {"line 11", "line 81"} <= {place for one in found.repeated[:1] for place in one.places}
+    shown = {one.place for one in found.label_errors.shown[:5]}
+    assert {f"line {index}" for index in wrong} <= shown | {"line 81"}
+    assert found.scores["accuracy"].value > 0.9
+    assert any("another label" in sentence for _, sentence in found.findings())
+
+
+def test_tags_and_refusals(sentence_encoder: Path) -> None:
+    tagged = [TokenClassification.example(text.split(), ["X" if len(word) > 3 else "Y" for word in text.split()])
+              for text in texts(40)]  # fmt: skip
+    found = check_training_data(str(sentence_encoder), "token-classification", tagged)
+    assert found.counts == {} and found.label_errors.num_judged == sum(len(one.tags or ()) for one in tagged)
+    with pytest.raises(DataError, match="there are 9 rows: expected 10"):
+        check_training_data(str(sentence_encoder), "sequence-classification", labeled(9))
+    with pytest.raises(UsageError, match="for classifiers and taggers"):
+        check_training_data(str(sentence_encoder), "multiple-choice", [ChoiceQuestion("a", ("b", "c"), 0)] * 12)
+
+
+def test_the_command(sentence_encoder: Path, tmp_path: Path, capsys) -> None:
+    rare = [TextExample(text, label="rare") for text in ("a dog", "one dog")]
+    rows = "".join(f"{one.text},{one.label}\n" for one in [*labeled(60), *rare])
+    (tmp_path / "train.csv").write_text("text,label\n" + rows)
+    page = tmp_path / "check.html"
+    arguments = ["check", "sequence-classification", "--train", str(tmp_path / "train.csv"), "--model",
+                 str(sentence_encoder)]  # fmt: skip
+    code, (result,), error = call(capsys, *arguments, "--report", str(page))
+    assert code == 0 and result["num_examples"] == 62 and result["num_labels"] == 4, error
+    assert "1 of 4 labels have fewer than 5 rows" in error
+    assert json.loads(page.with_suffix(".json").read_text())["num_examples"] == 62
+    assert "Likely label errors" in page.read_text() or not result["num_likely_label_errors"]
+    assert call(capsys, *arguments, "--report", str(tmp_path / "check.pdf"))[0] == 2

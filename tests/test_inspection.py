@@ -1,0 +1,360 @@
+"""Words, heads, probes, structure, attributions, input, maps and comparisons against independent computations."""
+
+import networkx
+import numpy as np
+import pytest
+import scipy.spatial.distance
+import scipy.stats
+import torch
+from captum.attr import LayerIntegratedGradients
+from examples_of_tasks import model_of
+from random_models import our_model, published_model, save_published
+from sklearn.decomposition import PCA
+from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import NearestCentroid
+from test_trace import tiny
+
+import bertkit
+from bertkit.architectures import ARCHITECTURES
+from bertkit.checkpoint.checkpoint import TrainedTask
+from bertkit.errors import BertkitError, DataError, UsageError
+from bertkit.inspection import (
+    Tree,
+    inspect_difference,
+    inspect_heads,
+    inspect_input,
+    inspect_map,
+    inspect_next_sentence,
+    inspect_probes,
+    inspect_similarity,
+    inspect_structure,
+    inspect_why,
+    inspect_words,
+    read_trees,
+)
+from bertkit.inspection.compare import jensen_shannon, linear_cka
+from bertkit.inspection.contextual import word_vectors
+from bertkit.inspection.heads import relation_scores, word_attention
+from bertkit.inspection.inputs import sinusoidal
+from bertkit.inspection.probes import mixed_probe, probe
+from bertkit.inspection.scatter import projections
+from bertkit.inspection.structure import gold_edges, spanning_tree, structural_probe, tree_scores
+from bertkit.inspection.words import nearest_senses
+from bertkit.tasks import SequenceClassification
+from bertkit.tokenizer.layout import Layout
+
+TEXTS = ["the cat sat on the mat", "a red cat walked", "one blue dog and a cat", "the dog talked , unable"]
+CONLLU = """# text = It's red
+1-2\tIt's\t_\t_\t_\t_\t_\t_\t_\t_
+1\tIt\tit\tPRON\t_\t_\t3\tnsubj:pass\t_\t_
+2\t's\tbe\tAUX\t_\t_\t3\tcop\t_\t_
+3\tred\tred\tADJ\t_\t_\t0\troot\t_\t_
+3.1\tx\tx\tX\t_\t_\t_\t_\t_\t_
+4\t.\t.\tPUNCT\t_\t_\t3\tpunct\t_\t_
+
+1\tcat\tcat\tNOUN\t_\t_\t0\troot\t_\t_
+"""
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture(scope="module")
+def model() -> bertkit.Model:
+    return our_model("pretraining", 3, max_position_embeddings=60)
+
+
+@pytest.fixture
+def trees(tmp_path) -> list[Tree]:
+    (tmp_path / "x.conllu").write_text(CONLLU)
+    return read_trees(tmp_path / "x.conllu")
+
+
+def random_trees(number: int, seed: int = 0) -> list[Tree]:
+    draw, words = np.random.default_rng(seed), "the cat sat on a red mat and dog walked".split()
+    trees = []
+    for _ in range(number):
+        size = int(draw.integers(6, 10))
+        heads = (-1, *(int(draw.integers(0, word)) for word in range(1, size)))
+        chosen = draw.choice(len(words), size)
+        tags = tuple("NOUN" if words[index] in ("cat", "mat", "dog") else "X" for index in chosen)
+        trees.append(Tree(tuple(words[index] for index in chosen), heads, ("root", *["obj"] * (size - 1)), tags))
+    return trees
+
+
+def test_conllu_without_multiword_tokens_and_empty_nodes(trees) -> None:
+    assert [tree.words for tree in trees] == [("It", "'s", "red", "."), ("cat",)]
+    assert trees[0].heads == (2, 2, -1, 2) and trees[0].relations == ("nsubj", "cop", "root", "punct")
+    assert [trees[0].text[start:end] for start, end in trees[0].spans] == list(trees[0].words)
+    assert gold_edges(trees[0]) == {(0, 2), (1, 2)}
+
+
+@pytest.mark.parametrize("content", ["1\tx\n", "1\tx\tx\tX\t_\t_\t9\troot\t_\t_\n\n", "# nothing\n"])
+def test_bad_conllu_is_refused(content: str, tmp_path) -> None:
+    (tmp_path / "x.conllu").write_text(content)
+    with pytest.raises(DataError):
+        read_trees(tmp_path / "x.conllu")
+
+
+def test_word_vectors_are_the_mean_of_the_pieces(model) -> None:
+    spans = [[(4, 7), (0, 3)], [(10, 16)]]
+    vectors = word_vectors(model, TEXTS[:2], spans)
+    for index, (text, start, end) in enumerate([(0, 4, 7), (0, 0, 3), (1, 10, 16)]):
+        trace = model.trace(TEXTS[text], layers=[])
+        pieces = [n for n, (first, last) in enumerate(trace.offsets) if first >= start and first < last <= end]
+        np.testing.assert_allclose(vectors[:, index], trace.hidden_states[:, pieces].mean(axis=1), atol=3e-5)
+
+
+def test_words_against_loops(model) -> None:
+    view = inspect_words(model, "CAT", [*TEXTS, TEXTS[0]], senses=["a", "b", "a", "b", "a"], top_k=2)
+    assert len(view.texts) == 4 and view.senses == ["a", "b", "a", "a"]
+    vectors = word_vectors(model, view.texts, [[span] for span in view.spans])
+    for layer, own in enumerate(vectors):
+        similar = 1 - scipy.spatial.distance.cdist(own, own, "cosine")
+        pairs = [similar[i, j] for i in range(4) for j in range(4) if i != j]
+        assert view.self_similarity[layer] == pytest.approx(np.mean(pairs), abs=1e-5)
+        for i in range(4):
+            order = sorted((j for j in range(4) if j != i), key=lambda j: -similar[i, j])
+            np.testing.assert_allclose(view.similarities[layer, i], similar[i, order[:2]], atol=1e-5)
+    assert view.neighbors[-1, 0, 0] == 3 and view.similarities[-1, 0, 0] == pytest.approx(1)  # the same text twice
+    with pytest.raises(UsageError, match="0 of 4 texts have the word 'horse'"):
+        inspect_words(model, "horse", TEXTS)
+
+
+def test_nearest_senses_against_scikit_learn() -> None:
+    draw = np.random.default_rng(0)
+    train, test, senses = draw.normal(size=(50, 7)), draw.normal(size=(30, 7)), draw.choice(["a", "b", "c"], 50)
+    centroids = NearestCentroid().fit(train, senses).centroids_
+    distances = scipy.spatial.distance.cdist(test, centroids, "cosine")
+    assert nearest_senses(train, senses, test).tolist() == np.unique(senses)[distances.argmin(axis=1)].tolist()
+
+
+def test_projections_against_scikit_learn() -> None:
+    vectors = np.random.default_rng(0).normal(size=(3, 20, 6))
+    points, shares = projections(vectors)
+    fitted = PCA(6).fit(vectors[2])
+    np.testing.assert_allclose(np.abs(points[2]), np.abs(fitted.transform(vectors[2])[:, :2]), atol=1e-9)
+    np.testing.assert_allclose(shares[2], fitted.explained_variance_ratio_, atol=1e-9)
+    for own, cloud in zip(points, vectors, strict=True):  # turned, not distorted
+        plain = PCA(2).fit_transform(cloud)
+        np.testing.assert_allclose(scipy.spatial.distance.pdist(own), scipy.spatial.distance.pdist(plain), atol=1e-9)
+
+
+def test_head_statistics_against_loops(model) -> None:
+    view = inspect_heads(model, TEXTS[2:])
+    sums = dict.fromkeys(view.statistics, 0.0)
+    layer, head, number = 1, 2, 0
+    for text in TEXTS[2:]:
+        trace = model.trace(text)
+        probs = trace.layers[layer + 1].attention_probs[head].astype(np.float64)
+        last = len(trace) - 1
+        for i, row in enumerate(probs):
+            number += 1
+            sums["self"] += row[i]
+            sums["previous"] += row[i - 1] if i else 0
+            sums["next"] += row[i + 1] if i < last else 0
+            sums["cls"] += row[0]
+            sums["sep"] += row[last]
+            sums["punctuation"] += sum(row[j] for j in range(len(trace)) if trace.text_of(j) == ",")
+            sums["entropy"] += scipy.stats.entropy(row)
+            sums["distance"] += sum(weight * abs(i - j) for j, weight in enumerate(row))
+    for name, total in sums.items():
+        assert view.statistics[name][layer, head] == pytest.approx(total / number, abs=1e-5), name
+
+
+@pytest.mark.parametrize("model_type", ARCHITECTURES)
+def test_ablation_against_zero_weights(model_type: str) -> None:
+    model = tiny(model_type)
+    view = inspect_heads(model, TEXTS[:2])
+    before = [model.trace(text, layers=[]).hidden_states[-1] for text in TEXTS[:2]]
+    with torch.no_grad():
+        model.encoder.layers[1].attention.output.weight[:, 6:12] = 0  # head 2 of four, of six numbers each
+    after = [model.trace(text, layers=[]).hidden_states[-1] for text in TEXTS[:2]]
+    states = zip(np.concatenate(before), np.concatenate(after), strict=True)
+    rows = [scipy.spatial.distance.cosine(a, b) for a, b in states]
+    assert view.importance[1, 1] == pytest.approx(np.mean(rows), abs=1e-4)
+    assert view.importance.shape == (3, 4) and view.importance.min() >= 0
+
+
+def test_relations_against_loops(model) -> None:
+    trees = random_trees(12)
+    matrices = [np.random.default_rng(n).random((2, 3, len(t.words), len(t.words))) for n, t in enumerate(trees)]
+    (score,) = relation_scores(matrices, trees, least=5)
+    best = 0.0
+    for layer in range(2):
+        for head in range(3):
+            for way in (False, True):
+                hits = [
+                    (matrix[layer, head].argmax(0) if way else matrix[layer, head].argmax(1))[word] == tree.heads[word]
+                    for matrix, tree in zip(matrices, trees, strict=True)
+                    for word in range(1, len(tree.words))
+                ]
+                best = max(best, float(np.mean(hits)))
+    assert score.name == "obj" and score.accuracy == best and score.count == len(hits)
+    offsets = [tree.heads[word] - word for tree in trees for word in range(1, len(tree.words))]
+    assert score.baseline == max(float(np.mean(np.array(offsets) == o)) for o in (-3, -2, -1, 1, 2, 3))
+    trace, tree = model.trace(trees[0].text), trees[0]
+    probs = np.stack([layer.attention_probs for layer in trace.layers.values()])
+    words = word_attention(trace, probs, tree)
+    groups = [group for group in trace.word_groups() if not trace.special_tokens_mask[group[0]]]
+    expected = probs[1, 2][np.ix_(groups[1], groups[2])].sum(1).mean()
+    assert words[1, 2, 1, 2] == pytest.approx(expected, rel=1e-5) and words[0, 0, 3, 3] == 0
+
+
+def test_probe_against_scikit_learn() -> None:
+    draw = np.random.default_rng(0)
+    labels = draw.integers(0, 4, 1_500)
+    vectors = (draw.normal(size=(4, 12))[labels] * 1.2 + draw.normal(size=(1_500, 12))).astype(np.float32)
+    ours = probe(vectors[:1_000], labels[:1_000], vectors[1_000:], labels[1_000:], 4)
+    theirs = LogisticRegression().fit(vectors[:1_000], labels[:1_000]).score(vectors[1_000:], labels[1_000:])
+    assert ours == pytest.approx(theirs, abs=0.03) and 0.5 < ours < 1
+    noise = draw.normal(size=vectors.shape).astype(np.float32)
+    score, mix = mixed_probe([np.stack([noise[:1_000], vectors[:1_000]]), np.stack([noise[1_000:], vectors[1_000:]])],
+                             [labels[:1_000], labels[1_000:]], 4)  # fmt: skip
+    assert mix.sum() == pytest.approx(1, abs=1e-6) and mix[1] > 0.6 and score > 0.5
+
+
+def test_probes_of_words(model) -> None:
+    view = inspect_probes(model, random_trees(40), random_trees(20, seed=1))
+    assert view.num_labels == 2 and view.accuracy[0] > view.majority  # the tag of a word follows from its embedding
+    assert view.selectivity.shape == (len(view.mix),) and view.mix.sum() == pytest.approx(1)
+    assert 0 <= view.center_of_gravity <= len(view.mix) - 1 and view.majority > 0.5
+    with pytest.raises(UsageError, match="expected 'tags' or 'relations'"):
+        inspect_probes(model, random_trees(1), random_trees(1), label="senses")
+
+
+def test_trees_against_networkx_and_scipy() -> None:
+    trees = random_trees(8)
+    draw = np.random.default_rng(0)
+    predicted = [(matrix := draw.random((len(t.words),) * 2)) + matrix.T for t in trees]
+    right = total = 0
+    rows: dict[int, list[float]] = {}
+    for tree, guess in zip(trees, predicted, strict=True):
+        graph = networkx.Graph([(word, head) for word, head in enumerate(tree.heads) if head >= 0])
+        lengths = dict(networkx.all_pairs_shortest_path_length(graph))
+        size = len(tree.words)
+        distances = np.array([[lengths[i][j] for j in range(size)] for i in range(size)])
+        assert np.array_equal(tree.distances(), distances)
+        whole = networkx.Graph()
+        whole.add_weighted_edges_from((i, j, guess[i, j]) for i in range(size) for j in range(i))
+        expected = {tuple(sorted(edge)) for edge in networkx.minimum_spanning_edges(whole, data=False)}
+        assert set(spanning_tree(guess, range(size))) == expected
+        right += len(expected & {tuple(sorted(edge)) for edge in graph.edges})
+        total += size - 1
+        rows.setdefault(size, []).extend(scipy.stats.spearmanr(distances[i], guess[i])[0] for i in range(size))
+    score = tree_scores(trees, [tree.distances() for tree in trees], predicted)
+    assert score.uuas == pytest.approx(right / total)
+    assert score.spearman == pytest.approx(np.mean([np.mean(row) for row in rows.values()]))
+
+
+def test_structural_probe_finds_a_tree_that_is_there() -> None:
+    trees = random_trees(40)
+    states = []
+    for tree in trees:  # one coordinate for each edge on the way to the root: squared distances are tree distances
+        rows = np.zeros((len(tree.words), 12), np.float32)
+        for word, head in enumerate(tree.heads):
+            rows[word] = rows[head] if head >= 0 else 0
+            rows[word, word] = 1 if head >= 0 else 0
+        states.append(rows)
+    weight = structural_probe(states, [tree.distances() for tree in trees], 12, 150, seed=0).numpy()
+    projected = [rows @ weight.T for rows in states]
+    predicted = [scipy.spatial.distance.cdist(rows, rows, "sqeuclidean") for rows in projected]
+    assert tree_scores(trees, [tree.distances() for tree in trees], predicted).uuas > 0.95
+
+
+def test_structure_of_a_model(model) -> None:
+    view = inspect_structure(model, random_trees(20), random_trees(10, seed=1), layers=[1, 2], epochs=1, rank=500)
+    assert view.rank == model.config.hidden_size and view.best_layer in (1, 2)
+    assert np.isnan(view.scores[0].uuas) and 0 < view.linear.uuas < 1 and view.examples
+
+
+@pytest.mark.parametrize("label", [None, "label 0"])
+def test_integrated_gradients_against_captum(label: str | None, tmp_path) -> None:
+    published = published_model("sequence_classification", 2, num_labels=3)
+    model = bertkit.load(save_published(published, tmp_path / "model"))
+    names = tuple(f"label {number}" for number in range(3))
+    model.checkpoint.trained = TrainedTask(SequenceClassification(names), Layout(None, "error"))
+    view = inspect_why(model, "the red cat walked", label=label)
+    ids = torch.from_numpy(model.trace("the red cat walked").input_ids)[None].long()
+    baseline = torch.full_like(ids, model.tokenizer.mask_id)
+    baseline[0, 0], baseline[0, -1] = ids[0, 0], ids[0, -1]
+    target = names.index(view.label)
+    assert label in (None, view.label)
+    word = published.bert.embeddings.word_embeddings
+    attribution, delta = LayerIntegratedGradients(lambda chosen: published(chosen).logits, word).attribute(
+        ids, baseline, target=target, n_steps=50, method="gausslegendre", return_convergence_delta=True
+    )
+    np.testing.assert_allclose(view.attributions, attribution[0].sum(-1).detach(), atol=2e-3)
+    assert view.completeness_error == pytest.approx(abs(float(delta)), abs=2e-3)
+    fine = inspect_why(model, "the red cat walked", label=label, steps=300)
+    assert fine.completeness_error < 0.02 * max(1.0, abs(fine.logit - fine.baseline_logit))
+    with pytest.raises(UsageError, match="label 'joy': expected one of label 0"):
+        inspect_why(model, "the cat", label="joy")
+
+
+def test_a_model_without_a_classifier_says_so(model) -> None:
+    with pytest.raises(BertkitError, match="not trained for a task"):
+        inspect_why(model, "the cat")
+
+
+def test_similarity_adds_up(model) -> None:
+    view = inspect_similarity(model, *TEXTS[:2])
+    first, second = model.embed(TEXTS[:2])
+    assert view.similarity == pytest.approx(1 - scipy.spatial.distance.cosine(first, second), abs=1e-5)
+    assert view.contributions.sum() == pytest.approx(view.similarity)
+
+
+@pytest.mark.parametrize("model_type", ARCHITECTURES)
+def test_input_adds_up(model_type: str) -> None:
+    model = tiny(model_type)
+    view = inspect_input(model, *TEXTS[:2])
+    norm = model.encoder.embeddings.norm
+    summed = torch.from_numpy(np.sum(list(view.parts_of_sum.values()), axis=0))
+    with torch.no_grad():
+        np.testing.assert_allclose(norm(summed), view.normalized, atol=1e-5)
+    np.testing.assert_allclose(np.sum(list(view.shares.values()), axis=0), 1, rtol=1e-4)
+    expected = {"bert": ["token", "segment", "position"], "distilbert": ["token", "position"], "modernbert": ["token"]}
+    if model_type in expected:
+        assert list(view.parts_of_sum) == expected[model_type]
+    angles = sinusoidal(5, 6)
+    assert angles[3, 2] == pytest.approx(np.sin(3 / 10_000 ** (2 / 6))) and angles[0, 1] == 1
+
+
+def test_map_and_clusters() -> None:
+    model = our_model("pretraining", 3, max_position_embeddings=60)
+    view = inspect_map(model, TEXTS, num_clusters=2)
+    np.testing.assert_allclose(np.abs(view.points), np.abs(PCA(2).fit_transform(model.embed(TEXTS))), atol=1e-4)
+    assert sorted(set(view.clusters.tolist())) == [0, 1] and len(view.names) == 2
+    assert inspect_map(model, TEXTS * 3, projection="tsne").explained is None
+    with pytest.raises(UsageError, match="at least 3"):
+        inspect_map(model, TEXTS[:2])
+
+
+def test_next_sentence_matrix(model) -> None:
+    view = inspect_next_sentence(model, TEXTS[:3])
+    assert view.probabilities[0, 2] == pytest.approx(model.next_sentence_probability(TEXTS[0], TEXTS[2]), abs=1e-5)
+
+
+def test_comparison_against_definitions(model) -> None:
+    draw = np.random.default_rng(0)
+    a, b = draw.normal(size=(40, 6)), draw.normal(size=(40, 9))
+    center = np.eye(40) - 1 / 40
+    grams = [center @ x @ x.T @ center for x in (a, b)]
+    hsic = np.trace(grams[0] @ grams[1]) / np.sqrt(np.trace(grams[0] @ grams[0]) * np.trace(grams[1] @ grams[1]))
+    assert linear_cka(a, b) == pytest.approx(hsic)
+    turned = a @ np.linalg.qr(draw.normal(size=(6, 6)))[0] * 3
+    assert linear_cka(a, turned) == pytest.approx(1)
+    first, second = draw.dirichlet(np.ones(5), 2)
+    expected = scipy.spatial.distance.jensenshannon(first, second) ** 2
+    assert jensen_shannon(first, second) == pytest.approx(expected)
+    same = inspect_difference(model, model, TEXTS)
+    np.testing.assert_allclose(np.diag(same.cka), 1)
+    np.testing.assert_allclose(same.cosine, 1, atol=1e-6)
+    assert same.attention_divergence.max() == 0 and max(same.weight_change.values()) == 0
+    other = our_model("encoder", 3, num_hidden_layers=2, vocab_size=model.config.vocab_size)
+    shallow = inspect_difference(model, other, TEXTS)
+    assert shallow.cosine is None and shallow.cka.shape == (len(same.cka), 3)
+
+
+def test_classifier_trained_here_is_explained() -> None:
+    view = inspect_why(model_of(SequenceClassification(("blame", "praise"))), "the cat")
+    assert view.label in ("blame", "praise") and view.attributions[0] == view.attributions[-1] == 0

@@ -1,0 +1,137 @@
+"""Every view of `bertkit inspect` as a page in a real browser, and as a command."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from browser import serious_faults
+from examples_of_tasks import model_of
+from random_models import our_model
+from test_inspection import CONLLU, TEXTS, random_trees
+from test_trace import tiny
+
+from bertkit import Model
+from bertkit.architectures import ARCHITECTURES
+from bertkit.cli import run
+from bertkit.cli.inspect import VIEWS
+from bertkit.inspection import (
+    View,
+    inspect_all,
+    inspect_difference,
+    inspect_heads,
+    inspect_input,
+    inspect_map,
+    inspect_next_sentence,
+    inspect_probes,
+    inspect_similarity,
+    inspect_structure,
+    inspect_why,
+    inspect_words,
+)
+from bertkit.tasks import SequenceClassification
+
+HOSTILE = "</script><script>alert(1)</script> <img src=x onerror=alert(1)> cat שלום 🙂 \u2028 &lt;"
+SIX = [*TEXTS, HOSTILE, "a cat"]
+MAKERS: dict[str, Callable[[Model], View]] = {
+    "words": lambda model: inspect_words(model, "cat", SIX, senses=list("ababab")),
+    "heads": lambda model: inspect_heads(model, random_trees(8)),
+    "probe": lambda model: inspect_probes(model, random_trees(4), random_trees(3)),
+    "structure": lambda model: inspect_structure(model, random_trees(4), random_trees(3), epochs=1),
+    "why": lambda model: inspect_why(model_of(SequenceClassification(("<b>", "praise"))), "the cat"),
+    "similar": lambda model: inspect_similarity(model, TEXTS[0], HOSTILE),
+    "input": lambda model: inspect_input(model, HOSTILE, "a dog"),
+    "map": lambda model: inspect_map(model, SIX, num_clusters=2),
+    "next": lambda model: inspect_next_sentence(model, SIX[2:5]),
+    "compare": lambda model: inspect_difference(model, model, SIX),
+    "all": lambda model: inspect_all(model, "the [MASK] sat"),
+}
+INTERACTIVE = {"words", "heads", "map"}
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return our_model("pretraining", 3, max_position_embeddings=300)
+
+
+@pytest.fixture(scope="module")
+def views(model: Model) -> dict[str, View]:
+    return {name: make(model) for name, make in MAKERS.items()}
+
+
+@pytest.mark.parametrize("width", [320, 1440])
+@pytest.mark.parametrize("name", MAKERS)
+def test_pages_have_no_faults(name: str, width: int, views, opened) -> None:
+    scheme = "dark" if width == 320 else "light"
+    with opened(views[name].page(), width=width, color_scheme=scheme, is_interactive=name in INTERACTIVE) as page:
+        assert serious_faults(page) == []
+    json.dumps(views[name].to_dict(), allow_nan=False)
+
+
+def test_map_by_keyboard(views, opened) -> None:
+    view = views["words"]
+    with opened(view.page(), is_interactive=True) as page:
+        page.focus("#map input[type=range]")
+        page.keyboard.press("Home")
+        assert page.evaluate("scatter.shown()") == "layer 0"
+        page.focus("#map path[tabindex='0']")
+        page.keyboard.press("ArrowRight")
+        assert page.evaluate("scatter.chosen()") == 1 and "[cat]" in page.inner_text("#map .says")
+        page.fill("#map input[type=search]", "onerror")
+        assert page.locator("#map svg.cloud .dim").count() == len(view.texts) - 1
+
+
+def test_a_cell_opens_its_head(views, opened) -> None:
+    with opened(views["heads"].page(), is_interactive=True) as page:
+        page.focus(".matrix td[tabindex='0']")
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("Enter")
+        assert page.evaluate("[attention.state.layer, attention.state.head]") == [0, 1]
+
+
+@pytest.mark.parametrize("model_type", ARCHITECTURES)
+def test_every_architecture_has_every_page(model_type: str) -> None:
+    small = tiny(model_type, "masked_lm", max_position_embeddings=100)
+    for name in ("words", "heads", "input", "map", "compare", "all", "similar"):
+        assert MAKERS[name](small).page().startswith("<!DOCTYPE html>")
+
+
+def test_commands(model: Model, tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    model.save("model")
+    model_of(SequenceClassification(("blame", "praise"))).save("praise")
+    Path("texts.txt").write_text("\n".join(TEXTS))
+    Path("x.conllu").write_text(CONLLU)
+    arguments = {
+        "all": ["the [MASK] sat"], "input": ["the cat"], "attention": ["the cat"], "fill": ["the [MASK]"],
+        "lens": ["the cat"], "words": ["cat", "texts.txt"], "heads": ["texts.txt"],
+        "probe": ["x.conllu", "x.conllu"], "structure": ["x.conllu", "x.conllu"], "why": ["a cat"],
+        "map": ["texts.txt"], "next": ["texts.txt"], "compare": ["model", "texts.txt"],
+    }  # fmt: skip
+    assert arguments.keys() == VIEWS.keys()
+    Path("pages").mkdir()
+    for name, given in arguments.items():
+        out = "everything" if name == "all" else f"pages/{name}.html"
+        chosen = "praise" if name == "why" else "model"
+        assert run(["inspect", name, *given, "--model", chosen, "--out", out]) == 0, capsys.readouterr().err
+        if name != "all":
+            assert run(["inspect", name, *given, "--model", chosen, "--json"]) == 0
+    assert run(["inspect", "why", "a cat", "--similar", "the dog", "--model", "model", "--json"]) == 0
+    capsys.readouterr()
+    assert run(["inspect", "pages"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"page": "pages/index.html", "pages": len(arguments) - 1}
+    assert "Two models" in Path("pages/index.html").read_text()
+    assert {path.name for path in Path("everything").iterdir()} == {
+        "index.html", "steps.html", "input.html", "attention.html", "lens.html",
+    }  # fmt: skip
+    for wrong in (
+        ["nothing"],
+        ["words", "horse", "texts.txt", "--json", "--model", "model"],
+        ["heads", "no.txt", "--json"],
+        ["next", "texts.txt", "--json", "--model", "praise"],
+        ["why", "a cat", "--json", "--model", "model"],
+    ):
+        assert run(["inspect", *wrong]) == 2
+        assert len(capsys.readouterr().err.splitlines()) == 1

@@ -1,0 +1,136 @@
+"""The best model within a number of minutes: what is tried, what chooses, what is kept, and the time."""
+
+import json
+import math
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from test_fitted_head import SETTINGS, labeled, pairs, sentence_encoder
+
+from bertkit import SequenceClassifier, load
+from bertkit.errors import UsageError
+from bertkit.finetuning import Finetuning, FinetuningSettings, start_run
+from bertkit.finetuning.advice import not_above_baselines, on_rows, rare_labels, still_falling
+from bertkit.finetuning.within import held_out
+from bertkit.tasks import SequenceClassification, TextExample
+from bertkit.training import Ranks
+
+assert sentence_encoder  # a fixture
+
+WITHIN = replace(SETTINGS, num_epochs=None, learning_rate=None, minutes=0.5)
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models of these tests are written in less time than real ones."""
+    monkeypatch.setattr("bertkit.finetuning.within._SECONDS_OF_A_RUN", 0.05)
+
+
+def run_of(out: Path, encoder: Path, lines: list[str], settings: FinetuningSettings = WITHIN) -> Finetuning:
+    return Finetuning(out, encoder, "sequence-classification", settings, log_line=lines.append)
+
+
+def test_several_runs_are_tried_and_the_best_is_kept(sentence_encoder: Path, tmp_path: Path) -> None:
+    lines: list[str] = []
+    train, dev, began = labeled(60), labeled(40, seed=2), time.monotonic()
+    outcome = start_run(run_of(tmp_path / "out", sentence_encoder, lines), train, dev)
+    assert time.monotonic() - began < 1.1 * 60 * 0.5
+    assert lines[0].startswith("frozen features: ") and outcome.reason in ("finished", "stopped early")
+    names = [row["name"] for row in outcome.tried]
+    assert names[0] == "frozen features" and len(names) >= 2, names
+    best = max(row["score"] for row in outcome.tried)
+    assert outcome.metrics["accuracy"] == best == load(tmp_path / "out").evaluate(dev)["accuracy"]
+    assert all(row["low"] <= row["score"] <= row["high"] for row in outcome.tried)
+    assert any(line.startswith("tried") for line in lines) and "frozen" in lines[-1]
+    record = json.loads((tmp_path / "out" / "run" / "minutes.json").read_text())
+    assert record["tried"] == outcome.tried and not (tmp_path / "out" / "run" / "runs").exists()
+    again = start_run(run_of(tmp_path / "out", sentence_encoder, lines), train, dev, resume=True)
+    assert again == outcome
+    with pytest.raises(UsageError, match="--minutes and --resume"):
+        Finetuning(tmp_path / "out", sentence_encoder, "sequence-classification", SETTINGS).start(train, dev)
+
+
+def test_without_dev_examples_training_rows_choose(sentence_encoder: Path, tmp_path: Path) -> None:
+    lines: list[str] = []
+    settings = replace(WITHIN, minutes=0.1)
+    start_run(run_of(tmp_path / "out", sentence_encoder, lines, settings), labeled(150))
+    assert lines[0] == ("no dev examples: 30 of the 150 training rows, drawn at random, choose among the runs")
+    assert len(load(tmp_path / "out").predict(["the cat"])) == 1
+    lines.clear()
+    outcome = start_run(run_of(tmp_path / "few", sentence_encoder, lines), labeled(40))
+    assert "too few to hold some out" in lines[0] and [row["name"] for row in outcome.tried] == ["frozen features"]
+
+
+def test_a_stopped_search_continues(sentence_encoder: Path, tmp_path: Path) -> None:
+    train, dev, steps = labeled(60), labeled(40, seed=2), []
+
+    def should_stop() -> bool:
+        steps.append(1)
+        return len(steps) > 3
+
+    lines: list[str] = []
+    run = run_of(tmp_path / "out", sentence_encoder, lines)
+    stopped = start_run(run, train, dev, should_stop=should_stop)
+    assert stopped.reason == "stopped" and [row["name"] for row in stopped.tried] == ["frozen features"]
+    with pytest.raises(UsageError, match="--resume"):
+        start_run(run, train, dev)
+    outcome = start_run(run, train, dev, resume=True)
+    assert outcome.tried[0] == stopped.tried[0] and outcome.metrics["accuracy"] > 0.5
+
+
+def test_too_little_time_leaves_frozen_features(sentence_encoder: Path, tmp_path: Path) -> None:
+    lines: list[str] = []
+    run = run_of(tmp_path / "out", sentence_encoder, lines, replace(WITHIN, minutes=0.001))
+    outcome = start_run(run, labeled(60), labeled(40, seed=2))
+    assert [row["name"] for row in outcome.tried] == ["frozen features"]
+    assert any("only frozen features fit in 0.001 minutes" in line for line in lines)
+    parameters, before = (
+        dict(load(folder).network.encoder.named_parameters()) for folder in (run.out, sentence_encoder)
+    )
+    assert all(torch.equal(parameters[name], before[name]) for name in parameters)
+
+
+def test_rows_that_choose_leave_two_of_each_label() -> None:
+    rows = [TextExample(f"text {index}", label=f"label {index % 45}") for index in range(200)]
+    kept, chosen = held_out("sequence-classification", rows)
+    assert len(chosen) > 20 and len(kept) + len(chosen) == 200 and not set(kept) & set(chosen)
+    assert min(Counter(one.label for one in kept).values()) >= 2
+    assert held_out("regression", pairs(90)) == (pairs(90), [])
+    kept, chosen = held_out("regression", pairs(110))
+    assert (len(kept), len(chosen)) == (88, 22)
+
+
+def test_estimators_have_minutes(sentence_encoder: Path) -> None:
+    X, y = [one.text for one in labeled(60)], [one.label for one in labeled(60)]
+    estimator = SequenceClassifier(sentence_encoder, minutes=0.02).fit(X, y)
+    assert estimator.outcome_.tried[0]["name"] == "frozen features" and estimator.score(X, y) > 0.5
+
+
+def test_bad_input(sentence_encoder: Path, tmp_path: Path) -> None:
+    for minutes in (0, -1.0, math.inf):
+        with pytest.raises(UsageError, match="minutes="):
+            replace(WITHIN, minutes=minutes)
+    run = replace(run_of(tmp_path / "out", sentence_encoder, []), ranks=Ranks(0, 2))
+    with pytest.raises(UsageError, match="without torchrun"):
+        start_run(run, labeled(40))
+
+
+def test_advice() -> None:
+    task = SequenceClassification(("cat", "dog", "other"))
+    rows = [TextExample("a", label=name) for name in ["cat"] * 4 + ["dog"] * 5 + ["other"] * 2]
+    sentence = rare_labels(task, rows)
+    assert sentence is not None and sentence.startswith("2 of 3 labels have fewer than 5 rows (other 2, cat 4)")
+    assert rare_labels(task, rows * 3) is None and list(on_rows(task, rows * 10)) == []
+    assert ["100 is the smallest" in sentence for sentence in on_rows(task, rows * 3)] == [True]
+    assert still_falling([1.0] * 9) is None and still_falling([2.0, 1.0]) is None
+    sentences = list(
+        not_above_baselines("accuracy", 0.5, {"most frequent label": 0.5, "TF-IDF": 0.4, "frozen features": 1})
+    )
+    assert len(sentences) == 1 and "nothing was learned" in sentences[0]
+    assert len(list(not_above_baselines("mean_squared_error", 0.5, {"mean": 0.4}))) == 1
