@@ -360,8 +360,7 @@ class Model:
         """The same in bounded memory: yields some thousand examples and their predictions, in order; ``decode`` makes
         predictions of logits in place of the task, and ``on_long`` is another policy than the model was trained with.
         """
-        trained = self._trained_for_use()
-        layout = trained.layout
+        trained, layout = self._trained_for_use(), self.trained.layout
         if on_long is not None and on_long != layout.on_long:
             layout = Layout(layout.max_length, on_long)
         return predict_stream(self._runner, trained.task, examples, layout, report, decode=decode, progress=progress)
@@ -381,11 +380,10 @@ class Model:
         return trace(self._runner, text, pair, layers=layers, heads=self.checkpoint.trained_heads())
 
     def _trained_for_use(self) -> TrainedTask:
-        trained = self.trained
-        if not trained.task.head:
-            return trained
-        self.require_trained(trained.task.head)
-        if self.network.architecture.reads_pooler(trained.task.head, self.config):
+        trained, head = self.trained, self.trained.task.head
+        if head:
+            self.require_trained(head)
+        if self.network.architecture.reads_pooler(head, self.config):
             self.require_trained("pooler")
         return trained
 

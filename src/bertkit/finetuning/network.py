@@ -65,7 +65,7 @@ def model_to_train(
 def what_head_reads(model: Model) -> str:
     """What the head of a model takes, in words."""
     task, network = model.trained.task, model.network
-    if task.head == VECTOR_HEAD:
+    if task.head in ("", VECTOR_HEAD):
         pooling = model.sentence_settings.pooling
         return _POOLING_NAMES.get(pooling, pooling)
     taken = network.architecture.heads[task.head].input(network.config)
