@@ -1,5 +1,6 @@
 """The lexical index: BM25 equal to bm25s, kept in the commits of the store."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from bertkit.search import lexical as lexical_module
 from bertkit.search.fusion import fuse
 from bertkit.search.lexical import LexicalIndex
 from bertkit.search.postings import K1, B
-from bertkit.search.words import words
+from bertkit.search.words import stem, words
 
 IDENTITY = Identity("0" * 64, 3)
 
@@ -180,6 +181,16 @@ def test_fusion_equals_the_formula_over_the_lists_that_hold_a_row(seed: int) -> 
     }
     assert dict(zip(rows.tolist(), scores.tolist(), strict=True)) == pytest.approx(naive)
     assert (np.diff(scores) <= 0).all()
+
+
+def test_words_are_the_same_from_many_threads() -> None:
+    texts = [
+        " ".join(f"running{number}s houses{number + row} flying{number}ed" for number in range(40)) for row in range(64)
+    ]
+    expected = [words(text) for text in texts]
+    stem.cache_clear()
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(words, texts)) == expected
 
 
 def test_words() -> None:

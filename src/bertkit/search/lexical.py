@@ -116,10 +116,10 @@ class LexicalIndex:
 
     def write_postings(self, snapshot: Snapshot) -> None:
         """Write the arrays again, if enough texts came since they were written."""
-        view = self._view_of(snapshot)
-        written = self._written()
-        num_later = len(view.numbers) - (len(written.numbers) if written else 0)
-        if num_later <= max(_MOST_LATER, len(view.numbers) // 4):
+        numbers, written = snapshot.numbers(), self._written()
+        last = int(written.numbers[-1]) if written and len(written.numbers) else 0
+        num_later = len(numbers) - int(np.searchsorted(numbers, last, "right"))
+        if num_later <= max(_MOST_LATER, len(numbers) // 4):
             return
         postings = Postings.of_bags(_bags(snapshot.connection, 0))
         postings.save(self._folder / f"lexical.{postings.numbers[-1]}")

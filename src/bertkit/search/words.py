@@ -1,6 +1,7 @@
 """Words of a text for lexical search: lowercase stems without stop words, and where they stand."""
 
 import re
+import threading
 from functools import lru_cache
 
 import snowballstemmer
@@ -11,7 +12,7 @@ STOP_WORDS = frozenset(  # of Lucene's EnglishAnalyzer
     "a an and are as at be but by for if in into is it no not of on or such that the their then there these they this "
     "to was will with".split()
 )
-_english = snowballstemmer.stemmer("english")
+_english, _lock = snowballstemmer.stemmer("english"), threading.Lock()  # a stemmer holds the word that it works on
 
 
 def words(text: str) -> list[str]:
@@ -32,4 +33,7 @@ def words_with_offsets(text: str) -> list[tuple[str, int]]:
 def stem(word: str) -> str:
     """The stem of a word in lowercase; "" for a stop word."""
     word = word.lower()
-    return "" if word in STOP_WORDS else _english.stemWord(word)
+    if word in STOP_WORDS:
+        return ""
+    with _lock:
+        return _english.stemWord(word)
