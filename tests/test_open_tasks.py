@@ -115,7 +115,7 @@ def test_commands_work_with_a_new_task(registered: None, encoder: Path, tmp_path
     code, (result,), told = call(capsys, *arguments)
     assert code == 0 and result["accuracy"] > 0.6, told
     assert "most frequent label" in told and "frozen features" in told and "fine-tuning is" in told
-    assert load(out).trained.task == ShortOrLong(limit=7)
+    assert load(out).trained.task == ShortOrLong(limit=7, num_vectors=1)  # over sentence vectors
     assert "fine-tuned for short-or-long" in (tmp_path / "out" / "README.md").read_text()
 
     code, predictions, _ = call(capsys, "predict", "--model", out, "--input", dev)

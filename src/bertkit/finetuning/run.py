@@ -87,8 +87,9 @@ class Finetuning:
                 the metric that decides is not a number.
             TrainingError: a loss that is not a number.
         """
-        older = replace(self, settings=replace(self.settings, head="drawn"))
-        run = older if began_before_fitted_heads(self.out) else replace(self)
+        run = replace(self)
+        if began_before_fitted_heads(self.out):
+            run.settings = replace(self.settings, head="drawn")
         run.settings = run.complete_settings(len(train))
         if not self.ranks.is_first:
             run.log_line = lambda line: None
