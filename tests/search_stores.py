@@ -1,9 +1,13 @@
 """Stores that the tests of the interface run on, and records for them."""
 
+import tempfile
 from collections.abc import Callable, Sequence
+from functools import cache
+from itertools import count
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from bertkit.search import EmbeddedStore, Identity, Record, VectorStore
 
@@ -30,12 +34,44 @@ def record(number: int, text: str | None = None, **metadata: object) -> Record:
     )
 
 
-def records(count: int, first: int = 0) -> list[Record]:
-    return [record(number) for number in range(first, first + count)]
+def records(number: int, first: int = 0) -> list[Record]:
+    return [record(one) for one in range(first, first + number)]
 
 
 Make = Callable[[Path, Identity], VectorStore]
-STORES: dict[str, Make] = {"embedded": EmbeddedStore.create}
+
+
+def on_qdrant(folder: Path, identity: Identity) -> VectorStore:
+    pytest.importorskip("qdrant_client")
+    from qdrant_client import QdrantClient
+
+    from bertkit.search.qdrant import QdrantStore
+
+    return QdrantStore.create(QdrantClient(":memory:"), "store", identity)
+
+
+def on_postgres(folder: Path, identity: Identity) -> VectorStore:
+    for module in ("psycopg", "pgvector", "pgserver"):
+        pytest.importorskip(module)
+    from bertkit.search.pgvector import PgVectorStore
+
+    return PgVectorStore.create(postgres_address(), f"store_{next(_numbers)}", identity)
+
+
+_numbers = count()
+
+
+@cache
+def postgres_address() -> str:
+    """Start a PostgreSQL server for the tests of this process; it ends with the process."""
+    import pgserver
+
+    folder = tempfile.mkdtemp()
+    server = pgserver.get_server(folder, cleanup_mode="delete")
+    return server.get_uri()
+
+
+STORES: dict[str, Make] = {"embedded": EmbeddedStore.create, "qdrant": on_qdrant, "pgvector": on_postgres}
 
 
 def expected_ids(rows: Sequence[Record], query: np.ndarray, k: int, similarity: str = "cosine") -> list[str]:

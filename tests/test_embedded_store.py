@@ -1,13 +1,19 @@
 """The store of a folder: transactions, snapshots, durability."""
 
 import sqlite3
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from search_stores import IDENTITY, record, records, vector_of
 
 from bertkit.errors import StoreError, UsageError
+from bertkit.neighbors import Nearest, nearest
 from bertkit.search import EmbeddedStore, Equal
+from bertkit.search.embedded import shared_pass
 
 
 class WordIndex:
@@ -113,3 +119,35 @@ def test_a_second_writer_is_refused(folder: Path) -> None:
         assert other.search(vector_of("q"), IDENTITY) != []
     with EmbeddedStore.open(folder) as other:
         other.add([record(7)])
+
+
+def test_searches_from_many_threads_are_those_of_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = records(700)
+    with EmbeddedStore.create(folder, IDENTITY) as store:
+        store.add(rows)
+        wheres = [None, Equal("even", True), Equal("even", 1)]
+        asked = [(rows[index].vector, 1 + index % 7, wheres[index % 3]) for index in range(48)]
+        alone = [[hit.id for hit in store.search(query, IDENTITY, k, where)] for query, k, where in asked]
+        served: list[int] = []
+
+        def counted(queries: np.ndarray, *rest: Any) -> list[Nearest]:
+            served.append(len(queries))
+            time.sleep(0.01)
+            return nearest(queries, *rest)
+
+        monkeypatch.setattr(shared_pass, "nearest", counted)
+        with ThreadPoolExecutor(16) as threads:
+            found = threads.map(lambda each: store.search(each[0], IDENTITY, each[1], each[2]), asked)
+            assert [[hit.id for hit in hits] for hits in found] == alone
+        assert sum(served) == 48 and max(served) > 2
+
+        def broken(*arguments: Any) -> list[Nearest]:
+            time.sleep(0.01)
+            raise MemoryError
+
+        monkeypatch.setattr(shared_pass, "nearest", broken)
+        with ThreadPoolExecutor(8) as threads:
+            futures = [threads.submit(store.search, row.vector, IDENTITY) for row in rows[:8]]
+            assert all(isinstance(future.exception(), MemoryError) for future in futures)
+        monkeypatch.undo()
+        assert store.search(rows[5].vector, IDENTITY, k=1)[0].id == "r5"

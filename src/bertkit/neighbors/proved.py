@@ -24,6 +24,10 @@ class Nearest:
     scores: np.ndarray  # (n,) float64
     num_scored_again: int  # rows that int8 could not decide on
 
+    def first(self, k: int) -> "Nearest":
+        """The first ``k`` of them."""
+        return Nearest(self.positions[:k], self.scores[:k], self.num_scored_again)
+
 
 class RowMask(NamedTuple):
     """Which rows are compared."""

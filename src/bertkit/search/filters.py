@@ -107,3 +107,10 @@ def check_scalar(key: str, value: object) -> None:
         raise UsageError(f"metadata {key!r} is {value}: expected a finite number")
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise UsageError(f"metadata {key!r} is {value:.3e}: expected an int of at most 64 bits")
+
+
+def not_a_filter(where: object) -> UsageError:
+    """The error for something else in the place of a filter."""
+    return UsageError(
+        f"where={where!r:.60}: expected a filter: Equal, OneOf, Between, InDocument, And, Or or Not of bertkit.search"
+    )

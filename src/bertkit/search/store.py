@@ -279,3 +279,15 @@ def checked_vector(vector: np.ndarray, identity: Identity, what: str) -> np.ndar
     if identity.similarity == "cosine" and not vector.any():
         raise UsageError(f"{what} is zero: the cosine needs a direction; leave it out, or use similarity='dot'")
     return vector
+
+
+def embedded(texts: Sequence[str], identity: Identity, embed: Embed) -> np.ndarray:
+    """(num_texts, dimensions) float32 vectors of texts, checked.
+
+    Raises:
+        UsageError: ``embed`` returned another number of vectors, or some that cannot be stored.
+    """
+    vectors = np.asarray(embed(list(texts)))
+    if len(vectors) != len(texts):
+        raise UsageError(f"embed returned {len(vectors)} vectors for {len(texts)} texts: expected one for each")
+    return np.stack([checked_vector(vector, identity, "the vector of a text") for vector in vectors])

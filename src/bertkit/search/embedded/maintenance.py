@@ -9,11 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bertkit.errors import StoreError, UsageError
+from bertkit.errors import StoreError
+from bertkit.search.checksums import record_checksum
 from bertkit.search.embedded.generation import Generation
 from bertkit.search.embedded.row_files import BLOCK_ROWS
-from bertkit.search.embedded.schema import TextIndex, kind_and_value, record_checksum
-from bertkit.search.store import Embed, Identity, checked_vector
+from bertkit.search.embedded.schema import TextIndex, kind_and_value
+from bertkit.search.store import Embed, Identity, embedded
 
 ROWS_AT_ONCE = 1024
 _RECORD = "SELECT number, id, document_id, start, end, text, metadata, checksum FROM record ORDER BY number"
@@ -154,7 +155,7 @@ def new_vectors(
     """Numbers of the records and vectors of their texts, embedded again."""
     numbers = [number for (number,) in connection.execute("SELECT number FROM record ORDER BY number")]
     for batch in _batches(np.array(numbers, np.int64), batch_size):
-        yield batch, _embedded(_texts(connection, batch), identity, embed)
+        yield batch, embedded(list(_texts(connection, batch).values()), identity, embed)
 
 
 def mended_vectors(
@@ -189,16 +190,9 @@ def mended_vectors(
             vectors[good] = readable[live.positions[batch][good]]
         if not good.all():
             texts = _texts(connection, numbers[~good])
-            vectors[~good] = _embedded(texts, identity, embed)
+            vectors[~good] = embedded(list(texts.values()), identity, embed)
             changed += _ids(connection, numbers[~good])
         yield numbers, vectors
-
-
-def _embedded(texts: dict[int, str], identity: Identity, embed: Embed) -> np.ndarray:
-    vectors = np.asarray(embed(list(texts.values())))
-    if len(vectors) != len(texts):
-        raise UsageError(f"embed returned {len(vectors)} vectors for {len(texts)} texts: expected one for each")
-    return np.stack([checked_vector(vector, identity, "the vector of a text") for vector in vectors])
 
 
 def _texts(connection: sqlite3.Connection, numbers: np.ndarray) -> dict[int, str]:

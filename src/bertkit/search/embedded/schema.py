@@ -2,12 +2,10 @@
 
 import json
 import sqlite3
-import zlib
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-from bertkit.errors import UsageError
-from bertkit.search.filters import And, Between, Equal, Filter, InDocument, Not, OneOf, Or, Scalar
+from bertkit.search.filters import And, Between, Equal, Filter, InDocument, Not, OneOf, Or, Scalar, not_a_filter
 
 FORMAT = 1
 """Version of the tables and files, kept as SQLite's user_version."""
@@ -73,13 +71,6 @@ class TextIndex(Protocol):
         ...
 
 
-def record_checksum(id: str, document_id: str, start: int, end: int, text: str, metadata: str) -> int:
-    """Checksum of a row of ``record``."""
-    return zlib.crc32(
-        "\0".join((id, document_id, str(start), str(end), metadata, text)).encode("utf-8", "surrogatepass")
-    )
-
-
 def kind_and_value(value: Scalar) -> tuple[str, str | int | float]:
     """A value of metadata as it is compared: True and 1 differ, 1 and 1.0 do not."""
     if value is None:
@@ -117,9 +108,7 @@ def as_sql(where: Filter) -> tuple[str, list[Any]]:
     if isinstance(where, Not):
         condition, values = as_sql(where.part)
         return f"NOT {condition}", values
-    raise UsageError(
-        f"where={where!r:.60}: expected a filter: Equal, OneOf, Between, InDocument, And, Or or Not of bertkit.search"
-    )
+    raise not_a_filter(where)
 
 
 def _has(condition: str) -> str:

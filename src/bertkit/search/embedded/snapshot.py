@@ -2,101 +2,27 @@
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from bertkit.errors import StoreError
-from bertkit.neighbors import RowMask, nearest
-from bertkit.search.embedded.generation import Generation
 from bertkit.search.embedded.schema import as_sql
+from bertkit.search.embedded.shared_pass import SharedPasses
+from bertkit.search.embedded.view import View
 from bertkit.search.filters import Filter
 from bertkit.search.store import Identity, Record, SearchReport, checked_queries
 
 RECORDS_AT_ONCE = 1000
-MASKS_KEPT = 16
 COLUMNS = "number, id, document_id, start, end, text, metadata"
-
-
-@dataclass(frozen=True)
-class State:
-    """The row of ``state``."""
-
-    commit_number: int
-    generation: int  # of the files that hold the vectors
-    num_positions: int  # rows of those files, removed ones included
-    scan: str
-    identity: Identity
-
-    @classmethod
-    def read(cls, connection: sqlite3.Connection) -> "State":
-        """The state that a connection sees.
-
-        Raises:
-            StoreError: it is damaged.
-        """
-        rows = connection.execute("SELECT commit_number, generation, num_positions, scan, identity FROM state")
-        try:
-            ((commit_number, generation, num_positions, scan, identity),) = rows.fetchall()
-            return cls(commit_number, generation, num_positions, scan, Identity(**json.loads(identity)))
-        except (sqlite3.DatabaseError, ValueError, TypeError) as error:
-            raise StoreError(f"the database is damaged: {error}") from None
-
-    def write(self, connection: sqlite3.Connection) -> None:
-        values = (self.commit_number, self.generation, self.num_positions, self.scan, json.dumps(asdict(self.identity)))
-        connection.execute(
-            "REPLACE INTO state (one, commit_number, generation, num_positions, scan, identity) "
-            "VALUES (1, ?, ?, ?, ?, ?)",
-            values,
-        )
-
-
-class View:
-    """The vectors of one commit, mapped into memory. Threads may share it."""
-
-    def __init__(self, folder: Path, state: State, connection: sqlite3.Connection) -> None:
-        """Raises FileNotFoundError or ValueError if the files are not those of the commit."""
-        generation = Generation.of(folder, state.generation, state.identity)
-        self.state = state
-        self.vectors = generation.vectors.rows(state.num_positions)  # (num_positions, dimensions) float32
-        self.numbers = generation.numbers.rows(state.num_positions)[:, 0]  # (num_positions,) int64, ascending
-        self.blocks = generation.encoded(state.num_positions)
-        self.is_live = np.ones(state.num_positions, bool)
-        self.is_live[[position for (position,) in connection.execute("SELECT position FROM removed")]] = False
-        self._masks: dict[str, RowMask] = {}  # by the text of the filter: as values True and 1 would be equal
-
-    def positions(self, numbers: np.ndarray) -> np.ndarray:
-        """Positions of live records by number."""
-        return np.searchsorted(self.numbers, numbers)
-
-    def mask(self, where: Filter | None, numbers: Callable[[], np.ndarray]) -> RowMask:
-        """The rows that a filter matches; kept for the filters that were used last.
-
-        Args:
-            numbers: returns the numbers of the records that it matches.
-        """
-        mask = self._masks.get(repr(where))
-        if mask is None:
-            if where is None:
-                is_counted = self.is_live
-            else:
-                is_counted = np.zeros(len(self.numbers), bool)
-                is_counted[self.positions(numbers())] = True
-            mask = RowMask.of(len(self.numbers), is_counted)
-            if len(self._masks) >= MASKS_KEPT:
-                self._masks.clear()
-            self._masks[repr(where)] = mask
-        return mask
 
 
 class Snapshot:
     """The records of one commit. Everything that is read through one snapshot belongs together."""
 
-    def __init__(self, connection: sqlite3.Connection, view: View) -> None:
-        self.connection, self._view = connection, view
+    def __init__(self, connection: sqlite3.Connection, view: View, passes: SharedPasses) -> None:
+        self.connection, self._view, self._passes = connection, view, passes
 
     @property
     def identity(self) -> Identity:
@@ -132,7 +58,7 @@ class Snapshot:
         view = self._view
         queries = checked_queries(queries, view.state.identity, identity, k)
         mask = view.mask(where, lambda: self.numbers(where))
-        results = nearest(queries, view.vectors, view.blocks, k, identity.similarity, mask)
+        results = self._passes.search(view, mask, queries, k)
         if report is not None:
             report.num_queries += len(queries)
             report.num_searched += len(queries) * mask.num_rows

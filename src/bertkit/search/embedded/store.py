@@ -13,6 +13,7 @@ from typing import Self, TypeVar, cast
 import numpy as np
 
 from bertkit.errors import StoreError, UsageError
+from bertkit.search.checksums import record_checksum
 from bertkit.search.embedded.database import NAME, Database, create_database
 from bertkit.search.embedded.generation import Generation, delete_other_generations, write_generation
 from bertkit.search.embedded.maintenance import (
@@ -28,8 +29,10 @@ from bertkit.search.embedded.maintenance import (
     value_rows,
     values_differ,
 )
-from bertkit.search.embedded.schema import TABLES, TextIndex, record_checksum
-from bertkit.search.embedded.snapshot import Snapshot, State, View
+from bertkit.search.embedded.schema import TABLES, TextIndex
+from bertkit.search.embedded.shared_pass import SharedPasses
+from bertkit.search.embedded.snapshot import Snapshot
+from bertkit.search.embedded.view import State, View
 from bertkit.search.embedded.writer_lock import WriterLock
 from bertkit.search.filters import Filter
 from bertkit.search.store import Embed, Hit, Identity, Record, RepairReport, SearchReport, check_records
@@ -53,6 +56,7 @@ class EmbeddedStore:
         self._change = threading.RLock()  # held while a thread changes the store
         self._state: State | None = None  # of the transaction in progress
         self._view: View | None = None
+        self._passes = SharedPasses()
         self._is_writer = False
 
     @classmethod
@@ -117,7 +121,7 @@ class EmbeddedStore:
                         if self._is_current(state):
                             raise StoreError(f"{self.folder} lacks vectors that it had: repair it") from None
                         continue
-                yield Snapshot(connection, view)
+                yield Snapshot(connection, view, self._passes)
                 return
 
     def _is_current(self, state: State) -> bool:

@@ -1,0 +1,222 @@
+"""Exact search: how long until the ten nearest of a million vectors are there?
+
+    python benchmarks/search.py arrays [--num-rows 1000000] [--rows FILE.npy] [--out benchmarks/results]
+    python benchmarks/search.py store [--num-rows 1000000]
+
+``arrays`` compares with the exact searches of numpy, faiss, usearch and numkong on the same rows, one query at a time
+and 1,000 at once; choosing the ten is part of every time. ``store`` times the store of a folder: adding, opening, the
+first search, one search and sixteen from as many threads. Rows are those of a file (embeddings), or points around
+2,000 centers drawn at random.
+"""
+
+import argparse
+import json
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import report
+from turns import say
+
+K, DIMENSIONS, NUM_QUERIES = 10, 384, 1000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("part", choices=("arrays", "store"))
+    parser.add_argument("--num-rows", type=int, default=1_000_000)
+    parser.add_argument("--rows", type=Path, help="(n, dimensions) float32 embeddings, a npy file")
+    part = parser.parse_known_args()[0].part
+    results, options = report.begin(f"search-{part}", parser)
+    rows, queries, source = _vectors(options.rows, options.num_rows)
+    results |= {"num_rows": len(rows), "dimensions": rows.shape[1], "rows": source, "k": K, "skipped": {}}
+    results |= _arrays(rows, queries, options.rounds, results["skipped"]) if part == "arrays" else _store(rows, queries)
+    report.finish(results, _described(results), options.out)
+
+
+def _vectors(file: Path | None, number: int) -> tuple[np.ndarray, np.ndarray, str]:
+    draw = np.random.default_rng(0)
+    if file is not None:
+        rows = np.load(file)[: number + NUM_QUERIES]
+        rows, queries = rows[:-NUM_QUERIES], rows[-NUM_QUERIES:]
+        return np.ascontiguousarray(rows), np.ascontiguousarray(queries), "embeddings"
+    centers = draw.standard_normal((2000, DIMENSIONS), dtype=np.float32)
+
+    def around(count: int) -> np.ndarray:
+        points = draw.standard_normal((count, DIMENSIONS), dtype=np.float32)
+        points += 1.2 * centers[draw.integers(0, len(centers), count)]
+        return points / np.linalg.norm(points, axis=1, keepdims=True)
+
+    return around(number), around(NUM_QUERIES), "unit vectors around 2,000 random centers"
+
+
+def _arrays(rows: np.ndarray, queries: np.ndarray, rounds: int, skipped: dict[str, str]) -> dict:
+    systems: dict[str, Callable[[np.ndarray], np.ndarray]] = {}
+    for make in (_bertkit, _numpy, _faiss, _usearch_float, _usearch_int8, _numkong):
+        try:
+            systems[make.__name__.strip("_").replace("_", " ")] = make(rows)
+        except ImportError as error:
+            skipped[make.__name__.strip("_").replace("_", " ")] = str(error)
+    exact = _in_float64(rows, queries[:50])
+    one: dict[str, list[float]] = {name: [] for name in systems}
+    many: dict[str, list[float]] = {name: [] for name in systems}
+    recall = {}
+    for number in range(5 * rounds + 1):
+        for name, search in systems.items():
+            one[name].append(_seconds(search, queries[number : number + 1]))
+    for name, search in systems.items():
+        recall[name] = float(
+            np.mean([len(set(a) & set(b)) / K for a, b in zip(search(queries[:50]), exact, strict=True)])
+        )
+    for name, search in systems.items():
+        many[name].append(_seconds(search, queries))
+        say(f"{name}: {1e3 * np.median(one[name][1:]):.1f} ms a query, {many[name][0]:.2f} s for {len(queries):,}")
+    from bertkit.neighbors import encode_rows, nearest
+
+    found = nearest(queries, rows, encode_rows(rows, "cosine"), K, "cosine")
+    same_order = all(result.positions.tolist() == list(best) for result, best in zip(found[:50], exact, strict=True))
+    return {
+        "one_query_ms": {name: 1e3 * float(np.median(times[1:])) for name, times in one.items()},
+        "thousand_queries_s": {name: times[0] for name, times in many.items()},
+        "recall_at_10": recall,
+        "same_ids_in_the_same_order_as_float64": same_order,
+        "rows_scored_again_per_query": float(np.mean([result.num_scored_again for result in found])),
+    }
+
+
+def _bertkit(rows: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    from bertkit.neighbors import RowMask, encode_rows, nearest
+
+    blocks, mask = encode_rows(rows, "cosine"), RowMask.of(len(rows))
+    return lambda queries: [each.positions for each in nearest(queries, rows, blocks, K, "cosine", mask)]
+
+
+def _numpy(rows: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    def search(queries: np.ndarray) -> np.ndarray:
+        best = []
+        for start in range(0, len(queries), 50):
+            scores = queries[start : start + 50] @ rows.T if len(queries) > 1 else (rows @ queries[0])[None]
+            ids = np.argpartition(scores, -K, axis=1)[:, -K:]
+            best.append(np.take_along_axis(ids, np.argsort(-np.take_along_axis(scores, ids, 1), axis=1), 1))
+        return np.concatenate(best)
+
+    return search
+
+
+def _faiss(rows: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    import faiss
+
+    faiss.omp_set_num_threads(2)
+    index = faiss.IndexFlatIP(rows.shape[1])
+    index.add(rows)
+    return lambda queries: index.search(queries, K)[1]
+
+
+def _usearch_float(rows: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    from usearch.index import MetricKind, search
+
+    return lambda queries: np.atleast_2d(
+        search(rows, queries, K, MetricKind.IP, exact=True, threads=2).keys.astype(np.int64)
+    )
+
+
+def _usearch_int8(rows: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    from usearch.index import MetricKind, search
+
+    codes = np.rint(rows * 127).astype(np.int8)
+    return lambda queries: np.atleast_2d(
+        search(codes, np.rint(queries * 127).astype(np.int8), K, MetricKind.Cos, exact=True, threads=2).keys.astype(
+            np.int64
+        )
+    )
+
+
+def _numkong(rows: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    import numkong
+
+    codes = np.rint(rows * 127).astype(np.int8)
+    packed = numkong.dots_pack(codes, dtype="int8")
+
+    def part(queries: np.ndarray) -> np.ndarray:
+        scores = np.asarray(numkong.dots_packed(np.rint(queries * 127).astype(np.int8), packed))
+        return np.argpartition(scores, -K, axis=1)[:, -K:]
+
+    threads = ThreadPoolExecutor(2)  # numkong itself computes on one
+    return lambda queries: np.concatenate(
+        list(threads.map(part, [queries[start : start + 25] for start in range(0, len(queries), 25)]))
+    )
+
+
+def _in_float64(rows: np.ndarray, queries: np.ndarray) -> list[np.ndarray]:
+    best = []
+    for query, rough in zip(queries, queries @ rows.T, strict=True):
+        near = np.sort(np.argpartition(rough, -200)[-200:])
+        exact = rows[near].astype(np.float64)
+        scores = exact @ query.astype(np.float64) / np.linalg.norm(exact, axis=1)
+        best.append(near[np.argsort(-scores, kind="stable")[:K]])
+    return best
+
+
+def _store(rows: np.ndarray, queries: np.ndarray) -> dict:
+    from bertkit.search import EmbeddedStore, Identity, Record
+
+    identity = Identity("none", rows.shape[1])
+    figures = {}
+    with tempfile.TemporaryDirectory() as folder:
+        with EmbeddedStore.create(Path(folder) / "store", identity) as store:
+            records = (Record(f"r{index}", f"text {index}", row) for index, row in enumerate(rows))
+            figures["add_s"] = _seconds(store.add, records)
+        start = time.perf_counter()
+        with EmbeddedStore.open(Path(folder) / "store") as store:
+            figures["open_s"] = time.perf_counter() - start
+            figures["first_search_s"] = _seconds(store.search, queries[0], identity, K)
+            times = [_seconds(store.search, query, identity, K) for query in queries[:20]]
+            figures["one_search_s"] = float(np.median(times))
+            together = []
+            for _ in range(5):
+                threads = [threading.Thread(target=store.search, args=(query, identity, K)) for query in queries[:16]]
+                together.append(_seconds(_run, threads))
+            figures["sixteen_searches_s"] = float(np.median(together))
+        files = (Path(folder) / "store").iterdir()
+        figures["bytes"] = {file.name: file.stat().st_size for file in files}
+    return {"figures": figures}
+
+
+def _run(threads: list[threading.Thread]) -> None:
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def _seconds(work: Callable[..., object], *arguments: object) -> float:
+    start = time.perf_counter()
+    work(*arguments)
+    return time.perf_counter() - start
+
+
+def _described(results: dict) -> str:
+    lines = [
+        f"# Exact search, {results['num_rows']:,} x {results['dimensions']}, top {results['k']}: {results['rows']}",
+        "",
+    ]
+    if "figures" in results:
+        return "\n".join([*lines, "```", json.dumps(results["figures"], indent=2), "```"])
+    one, many = results["one_query_ms"], results["thousand_queries_s"]
+    lines += ["| system | one query, ms | 1,000 queries, s | recall@10 |", "|---|---|---|---|"]
+    lines += [f"| {name} | {one[name]:.1f} | {many[name]:.2f} | {results['recall_at_10'][name]:.3f} |" for name in one]
+    lines += [
+        "",
+        f"bertkit compares {results['rows_scored_again_per_query']:.0f} rows a query again in full precision. Its ids "
+        f"are those of float64, in order: {results['same_ids_in_the_same_order_as_float64']}.",
+        *[f"- {name}: skipped, {reason}" for name, reason in results["skipped"].items()],
+    ]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""The state of a store after a commit, and its vectors mapped into memory."""
+
+import json
+import sqlite3
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from bertkit.errors import StoreError
+from bertkit.neighbors import RowMask
+from bertkit.search.embedded.generation import Generation
+from bertkit.search.filters import Filter
+from bertkit.search.store import Identity
+
+MASKS_KEPT = 16
+"""Filters whose rows a view remembers."""
+
+
+@dataclass(frozen=True)
+class State:
+    """The row of ``state``."""
+
+    commit_number: int
+    generation: int  # of the files that hold the vectors
+    num_positions: int  # rows of those files, removed ones included
+    scan: str
+    identity: Identity
+
+    @classmethod
+    def read(cls, connection: sqlite3.Connection) -> "State":
+        """The state that a connection sees.
+
+        Raises:
+            StoreError: it is damaged.
+        """
+        rows = connection.execute("SELECT commit_number, generation, num_positions, scan, identity FROM state")
+        try:
+            ((commit_number, generation, num_positions, scan, identity),) = rows.fetchall()
+            return cls(commit_number, generation, num_positions, scan, Identity(**json.loads(identity)))
+        except (sqlite3.DatabaseError, ValueError, TypeError) as error:
+            raise StoreError(f"the database is damaged: {error}") from None
+
+    def write(self, connection: sqlite3.Connection) -> None:
+        values = (self.commit_number, self.generation, self.num_positions, self.scan, json.dumps(asdict(self.identity)))
+        connection.execute(
+            "REPLACE INTO state (one, commit_number, generation, num_positions, scan, identity) "
+            "VALUES (1, ?, ?, ?, ?, ?)",
+            values,
+        )
+
+
+class View:
+    """The vectors of one commit, mapped into memory. Threads may share it."""
+
+    def __init__(self, folder: Path, state: State, connection: sqlite3.Connection) -> None:
+        """Raises FileNotFoundError or ValueError if the files are not those of the commit."""
+        generation = Generation.of(folder, state.generation, state.identity)
+        self.state = state
+        self.vectors = generation.vectors.rows(state.num_positions)  # (num_positions, dimensions) float32
+        self.numbers = generation.numbers.rows(state.num_positions)[:, 0]  # (num_positions,) int64, ascending
+        self.blocks = generation.encoded(state.num_positions)
+        self.is_live = np.ones(state.num_positions, bool)
+        self.is_live[[position for (position,) in connection.execute("SELECT position FROM removed")]] = False
+        self._masks: dict[str, RowMask] = {}  # by the text of the filter: as values True and 1 would be equal
+
+    def positions(self, numbers: np.ndarray) -> np.ndarray:
+        """Positions of live records by number."""
+        return np.searchsorted(self.numbers, numbers)
+
+    def mask(self, where: Filter | None, numbers: Callable[[], np.ndarray]) -> RowMask:
+        """The rows that a filter matches; kept for the filters that were used last.
+
+        Args:
+            numbers: returns the numbers of the records that it matches.
+        """
+        mask = self._masks.get(repr(where))
+        if mask is None:
+            if where is None:
+                is_counted = self.is_live
+            else:
+                is_counted = np.zeros(len(self.numbers), bool)
+                is_counted[self.positions(numbers())] = True
+            mask = RowMask.of(len(self.numbers), is_counted)
+            if len(self._masks) >= MASKS_KEPT:
+                self._masks.clear()
+            self._masks[repr(where)] = mask
+        return mask

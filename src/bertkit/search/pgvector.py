@@ -1,0 +1,317 @@
+"""A store in PostgreSQL with pgvector, for data that is there already: the `VectorStore` interface by psycopg.
+
+The tables of a store called NAME: NAME_state (the identity, the table of vectors that counts), NAME_record, and
+NAME_vector_1, 2, ... for each model. A change is a transaction. Another model fills another table, which counts from
+one commit on. Text with NUL characters cannot be stored in PostgreSQL.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from itertools import islice
+from typing import Any, LiteralString, Self, cast
+
+import numpy as np
+
+from bertkit.errors import DependencyError, StoreError, UsageError
+from bertkit.search.checksums import record_checksum
+from bertkit.search.filters import And, Between, Equal, Filter, InDocument, Not, OneOf, Or, not_a_filter
+from bertkit.search.store import (
+    Embed,
+    Hit,
+    Identity,
+    Record,
+    RepairReport,
+    SearchReport,
+    check_records,
+    checked_queries,
+    embedded,
+)
+
+try:
+    import psycopg
+    from pgvector.psycopg import register_vector
+except ImportError as error:
+    raise DependencyError(
+        "a store in PostgreSQL needs psycopg and pgvector: pip install 'bertkit[pgvector]'"
+    ) from error
+
+ROWS_AT_ONCE = 1000
+_COLUMNS = "r.id, r.text, v.vector, r.document_id, r.start_, r.end_, r.metadata"
+
+
+class PgVectorStore:
+    """A `VectorStore` in a PostgreSQL database.
+
+    Args:
+        address: how psycopg connects, "postgresql://user@host/database".
+        name: of the store: letters, digits and _; made by `create`.
+    """
+
+    def __init__(self, address: str, name: str) -> None:
+        self._name = _checked_name(name)
+        self._connection = psycopg.connect(address, autocommit=True)
+        register_vector(self._connection)
+        if self._connection.execute("SELECT to_regclass(%s)", [f"{name}_state"]).fetchone() == (None,):
+            self.close()
+            raise StoreError(f"the database has no store {name!r}: create it")
+
+    @classmethod
+    def create(cls, address: str, name: str, identity: Identity) -> Self:
+        """Make a store, and the extension ``vector`` if the database lacks it.
+
+        Raises:
+            UsageError: there is one of that name.
+        """
+        _checked_name(name)
+        with psycopg.connect(address) as connection:
+            connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+            if connection.execute("SELECT to_regclass(%s)", [f"{name}_state"]).fetchone() != (None,):
+                raise UsageError(f"the database has a store {name!r} already: choose another name, or open it")
+            connection.execute(_sql(f"CREATE TABLE {name}_state (identity text NOT NULL, generation integer NOT NULL)"))
+            connection.execute(
+                _sql(
+                    f"CREATE TABLE {name}_record (number bigserial PRIMARY KEY, id text UNIQUE NOT NULL, "
+                    "document_id text NOT NULL, start_ bigint NOT NULL, end_ bigint NOT NULL, text text NOT NULL, "
+                    "metadata jsonb NOT NULL, checksum bigint NOT NULL)"
+                )
+            )
+            connection.execute(_sql(f"CREATE INDEX ON {name}_record (document_id)"))
+            connection.execute(_sql(f"CREATE INDEX ON {name}_record USING gin (metadata)"))
+            _create_vectors(connection, name, 1, identity)
+            connection.execute(_sql(f"INSERT INTO {name}_state VALUES (%s, 1)"), [json.dumps(asdict(identity))])
+        return cls(address, name)
+
+    @property
+    def identity(self) -> Identity:
+        """How the vectors were made."""
+        return self._state()[1]
+
+    def add(self, records: Iterable[Record]) -> None:
+        """As `VectorStore.add`."""
+        with self._connection.transaction():
+            vectors, identity = self._state()
+            for record in check_records(records, identity):
+                self._insert(vectors, record)
+
+    def upsert(self, records: Iterable[Record]) -> None:
+        """As `VectorStore.upsert`."""
+        with self._connection.transaction():
+            vectors, identity = self._state()
+            for record in check_records(records, identity):
+                self._execute(f"DELETE FROM {self._name}_record WHERE id = %s", [record.id])
+                self._insert(vectors, record)
+
+    def delete(self, ids: Iterable[str]) -> int:
+        """As `VectorStore.delete`."""
+        return self._execute(f"DELETE FROM {self._name}_record WHERE id = ANY(%s)", [list(ids)]).rowcount
+
+    def get(self, ids: Sequence[str]) -> list[Record]:
+        """As `VectorStore.get`."""
+        by_id = {record.id: record for record in map(_record, self._select("r.id = ANY(%s)", [list(ids)]))}
+        return [by_id[id] for id in ids if id in by_id]
+
+    def records(self, where: Filter | None = None) -> Iterator[Record]:
+        """As `VectorStore.records`: of one state of the store."""
+        condition, values = _condition(where)
+        with self._connection.transaction(), self._connection.cursor(f"{self._name}_records") as cursor:
+            vectors, _ = self._state()
+            cursor.itersize = ROWS_AT_ONCE
+            cursor.execute(_sql(self._query(vectors, condition, "r.number")), values)
+            for row in cursor:
+                yield _record(row)
+
+    def search(
+        self,
+        query: np.ndarray,
+        identity: Identity,
+        k: int = 10,
+        where: Filter | None = None,
+        report: SearchReport | None = None,
+    ) -> list[Hit]:
+        """As `VectorStore.search`: every record is compared, in PostgreSQL's float32."""
+        return self.search_many(np.asarray(query)[None], identity, k, where, report)[0]
+
+    def search_many(
+        self,
+        queries: np.ndarray,
+        identity: Identity,
+        k: int = 10,
+        where: Filter | None = None,
+        report: SearchReport | None = None,
+    ) -> list[list[Hit]]:
+        """As `VectorStore.search_many`."""
+        vectors, own = self._state()
+        queries = checked_queries(queries, own, identity, k)
+        condition, values = _condition(where)
+        if report is not None:
+            report.num_queries += len(queries)
+            report.num_searched += len(queries) * self.count(where)
+        score = "1 - (v.vector <=> %s)" if own.similarity == "cosine" else "-(v.vector <#> %s)"
+        results = []
+        for query in queries:
+            rows = self._execute(
+                f"SELECT {score} AS score, {_COLUMNS} FROM {vectors} v JOIN {self._name}_record r USING (number) "
+                f"WHERE {condition} ORDER BY score DESC, number LIMIT %s",
+                [query, *values, min(k, 2**62)],
+            ).fetchall()
+            found = [(_record(row), score) for score, *row in rows]
+            results.append([Hit(record.id, score, rank, record) for rank, (record, score) in enumerate(found, 1)])
+        return results
+
+    def count(self, where: Filter | None = None) -> int:
+        """As `VectorStore.count`."""
+        condition, values = _condition(where)
+        (count,) = self._execute(f"SELECT count(*) FROM {self._name}_record r WHERE {condition}", values).fetchone()
+        return count
+
+    def verify(self) -> list[str]:
+        """As `VectorStore.verify`: records against their checksums. PostgreSQL watches over its own files."""
+        missing = [f"record {id!r} has no vector" for _, id, _ in self._without_vectors()]
+        return missing + [f"the text or metadata of record {id!r} is damaged" for id in self._damaged()]
+
+    def repair(self, embed: Embed) -> RepairReport:
+        """As `VectorStore.repair`: damaged records are removed, missing vectors embedded again."""
+        report = RepairReport(removed=self._damaged())
+        with self._connection.transaction():
+            self.delete(report.removed)
+            vectors, identity = self._state()
+            for number, id, text in self._without_vectors():
+                (vector,) = embedded([text], identity, embed)
+                self._execute(f"INSERT INTO {vectors} (number, vector) VALUES (%s, %s)", [number, vector])
+                report.embedded_again.append(id)
+        return report
+
+    def switch(self, identity: Identity, embed: Embed, batch_size: int = 1024) -> None:
+        """As `VectorStore.switch`: fills another table, which counts from the commit on."""
+        with self._connection.transaction():
+            old, _ = self._state()
+            generation = int(old.rsplit("_", 1)[1]) + 1
+            new = _create_vectors(self._connection, self._name, generation, identity)
+            rows = iter(self._execute(f"SELECT number, text FROM {self._name}_record ORDER BY number").fetchall())
+            while batch := list(islice(rows, batch_size)):
+                vectors = embedded([text for _, text in batch], identity, embed)
+                with self._connection.cursor() as cursor:
+                    cursor.executemany(
+                        _sql(f"INSERT INTO {new} (number, vector) VALUES (%s, %s)"),
+                        [(number, vector) for (number, _), vector in zip(batch, vectors, strict=True)],
+                    )
+            state = [json.dumps(asdict(identity)), generation]
+            self._execute(f"UPDATE {self._name}_state SET identity = %s, generation = %s", state)
+            self._execute(f"DROP TABLE {old}")
+
+    def compact(self) -> None:
+        """As `VectorStore.compact`."""
+        self._execute(f"VACUUM {self._name}_record")
+        self._execute(f"VACUUM {self._state()[0]}")
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _execute(self, statement: str, values: Sequence[Any] = ()) -> Any:
+        return self._connection.execute(_sql(statement), values)
+
+    def _state(self) -> tuple[str, Identity]:
+        """The table of vectors that counts, and its identity."""
+        identity, generation = self._execute(f"SELECT identity, generation FROM {self._name}_state").fetchone()
+        return f"{self._name}_vector_{generation}", Identity(**json.loads(identity))
+
+    def _query(self, vectors: str, condition: str, order: str) -> str:
+        tables = f"{vectors} v JOIN {self._name}_record r USING (number)"
+        return f"SELECT {_COLUMNS} FROM {tables} WHERE {condition} ORDER BY {order}"
+
+    def _select(self, condition: str, values: Sequence[Any]) -> list[Any]:
+        return self._execute(self._query(self._state()[0], condition, "number"), values).fetchall()
+
+    def _insert(self, vectors: str, record: Record) -> None:
+        metadata = json.dumps(dict(record.metadata), sort_keys=True)
+        row = (record.id, record.document_id, record.start, record.end, record.text)
+        try:
+            (number,) = self._execute(
+                f"INSERT INTO {self._name}_record (id, document_id, start_, end_, text, metadata, checksum) "
+                "VALUES (%s, %s, %s, %s, %s, %s, %s) RETURNING number",
+                [*row, metadata, record_checksum(*row, metadata)],
+            ).fetchone()
+        except psycopg.errors.UniqueViolation:
+            raise UsageError(f"record {record.id!r} is in the store already: upsert it to replace it") from None
+        except psycopg.DataError as error:
+            raise UsageError(f"record {record.id!r} cannot be stored in PostgreSQL: {error}") from None
+        self._execute(f"INSERT INTO {vectors} (number, vector) VALUES (%s, %s)", [number, record.vector])
+
+    def _without_vectors(self) -> list[tuple[int, str, str]]:
+        condition = f"number NOT IN (SELECT number FROM {self._state()[0]})"
+        return self._execute(f"SELECT number, id, text FROM {self._name}_record WHERE {condition}").fetchall()
+
+    def _damaged(self) -> list[str]:
+        rows = self._execute(
+            f"SELECT id, document_id, start_, end_, text, metadata, checksum FROM {self._name}_record ORDER BY number"
+        )
+        return [
+            id
+            for id, document_id, start, end, text, metadata, checksum in rows
+            if record_checksum(id, document_id, start, end, text, json.dumps(metadata, sort_keys=True)) != checksum
+        ]
+
+
+def _create_vectors(connection: Any, name: str, generation: int, identity: Identity) -> str:
+    table = f"{name}_vector_{generation}"
+    connection.execute(
+        f"CREATE TABLE {table} (number bigint PRIMARY KEY REFERENCES {name}_record ON DELETE CASCADE, "
+        f"vector vector({identity.dimensions}) NOT NULL)"
+    )
+    return table
+
+
+def _record(row: Sequence[Any]) -> Record:
+    id, text, vector, *rest = row
+    return Record(id, text, np.asarray(vector.to_numpy(), np.float32), *rest)
+
+
+def _condition(where: Filter | None) -> tuple[str, list[Any]]:
+    """A filter as a condition on the record ``r``, and its values.
+
+    Raises:
+        UsageError: it is no filter.
+    """
+    if where is None:
+        return "true", []
+    if isinstance(where, Equal):
+        return "coalesce(r.metadata -> %s = %s::jsonb, false)", [where.key, json.dumps(where.value)]
+    if isinstance(where, OneOf):
+        values = json.dumps(where.values)
+        return "coalesce(r.metadata -> %s IN (SELECT jsonb_array_elements(%s::jsonb)), false)", [where.key, values]
+    if isinstance(where, Between):
+        ends = [(sign, end) for sign, end in ((">=", where.low), ("<=", where.high)) if end is not None]
+        compared = " AND ".join(f"(r.metadata ->> %s)::numeric {sign} %s" for sign, _ in ends) or "true"
+        condition = f"CASE WHEN jsonb_typeof(r.metadata -> %s) = 'number' THEN {compared} ELSE false END"
+        return condition, [where.key, *(value for _, end in ends for value in (where.key, end))]
+    if isinstance(where, InDocument):
+        return "r.document_id = ANY(%s)", [list(where.document_ids)]
+    if isinstance(where, Not):
+        condition, values = _condition(where.part)
+        return f"NOT {condition}", values
+    if isinstance(where, And | Or):
+        parts = [_condition(part) for part in where.parts]
+        joined = (" AND " if isinstance(where, And) else " OR ").join(condition for condition, _ in parts)
+        empty = "true" if isinstance(where, And) else "false"
+        return f"({joined or empty})", [value for _, values in parts for value in values]
+    raise not_a_filter(where)
+
+
+def _checked_name(name: str) -> str:
+    if not re.fullmatch(r"[a-z][a-z0-9_]{0,40}", name):
+        raise UsageError(f"name={name!r}: expected a lowercase letter, then letters, digits and _, at most 41")
+    return name
+
+
+def _sql(statement: str) -> LiteralString:
+    """A statement built from checked names: values go apart."""
+    return cast(LiteralString, statement)

@@ -1,0 +1,337 @@
+"""A store on Qdrant, for collections that one machine does not hold: the `VectorStore` interface by qdrant-client.
+
+A store called NAME is the alias NAME of a collection; NAME.state holds the identities. Another model fills another
+collection, and the alias moves in one operation. Qdrant has no transactions over several requests: all records are
+checked before the first is sent, but a server that fails in the middle of a change keeps the part that it has.
+Whole numbers beyond 2**53 are compared as floats.
+"""
+
+import json
+import re
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from itertools import islice
+from typing import Any, Self
+
+import numpy as np
+
+from bertkit.errors import DependencyError, StoreError, UsageError
+from bertkit.search.checksums import record_checksum
+from bertkit.search.filters import (
+    And,
+    Between,
+    Equal,
+    Filter,
+    InDocument,
+    Not,
+    OneOf,
+    Or,
+    Scalar,
+    not_a_filter,
+)
+from bertkit.search.store import (
+    Embed,
+    Hit,
+    Identity,
+    Record,
+    RepairReport,
+    SearchReport,
+    check_records,
+    checked_queries,
+    embedded,
+)
+
+try:
+    from qdrant_client import QdrantClient, models
+except ImportError as error:
+    raise DependencyError("a store on Qdrant needs qdrant-client: pip install 'bertkit[qdrant]'") from error
+
+POINTS_AT_ONCE = 500
+
+
+class QdrantStore:
+    """A `VectorStore` on a Qdrant server.
+
+    Args:
+        client: connected to the server, ``QdrantClient(url=...)``.
+        name: of the store; made by `create`.
+        exact: compare every record. False: use the index of the server, which is faster and may miss some.
+    """
+
+    def __init__(self, client: QdrantClient, name: str, *, exact: bool = True) -> None:
+        self._client, self._name, self._exact = client, name, exact
+        aliases = {one.alias_name: one.collection_name for one in client.get_aliases().aliases}
+        if name not in aliases:
+            raise StoreError(f"Qdrant has no store {name!r}: create it")
+
+    @classmethod
+    def create(cls, client: QdrantClient, name: str, identity: Identity, *, exact: bool = True) -> Self:
+        """Make a store.
+
+        Raises:
+            UsageError: there is one of that name.
+        """
+        if client.collection_exists(name) or any(one.alias_name == name for one in client.get_aliases().aliases):
+            raise UsageError(f"Qdrant has a store or collection {name!r} already: choose another name, or open it")
+        _create_collection(client, name, 1, identity)
+        _point_alias(client, name, 1)
+        return cls(client, name, exact=exact)
+
+    @property
+    def identity(self) -> Identity:
+        """How the vectors were made."""
+        return self._state()[1]
+
+    def add(self, records: Iterable[Record]) -> None:
+        """As `VectorStore.add`."""
+        collection, identity = self._state()
+        rows = list(check_records(records, identity))
+        if there := self._points([row.id for row in rows]):
+            raise UsageError(f"record {there[0].payload['id']!r} is in the store already: upsert it to replace it")
+        self._send(collection, rows)
+
+    def upsert(self, records: Iterable[Record]) -> None:
+        """As `VectorStore.upsert`."""
+        collection, identity = self._state()
+        self._send(collection, list(check_records(records, identity)))
+
+    def delete(self, ids: Iterable[str]) -> int:
+        """As `VectorStore.delete`."""
+        points = [point.id for point in self._points(list(ids))]
+        if points:
+            self._client.delete(self._state()[0], models.PointIdsList(points=points), wait=True)
+        return len(points)
+
+    def get(self, ids: Sequence[str]) -> list[Record]:
+        """As `VectorStore.get`."""
+        by_id = {point.payload["id"]: _record(point) for point in self._points(ids, with_vectors=True)}
+        return [by_id[id] for id in ids if id in by_id]
+
+    def records(self, where: Filter | None = None) -> Iterator[Record]:
+        """As `VectorStore.records`."""
+        for point in self._all_points(where):
+            yield _record(point)
+
+    def search(
+        self,
+        query: np.ndarray,
+        identity: Identity,
+        k: int = 10,
+        where: Filter | None = None,
+        report: SearchReport | None = None,
+    ) -> list[Hit]:
+        """As `VectorStore.search`."""
+        return self.search_many(np.asarray(query)[None], identity, k, where, report)[0]
+
+    def search_many(
+        self,
+        queries: np.ndarray,
+        identity: Identity,
+        k: int = 10,
+        where: Filter | None = None,
+        report: SearchReport | None = None,
+    ) -> list[list[Hit]]:
+        """As `VectorStore.search_many`."""
+        collection, own = self._state()
+        queries = checked_queries(queries, own, identity, k)
+        condition = _condition(where)
+        num_searched = self.count(where)
+        if report is not None:
+            report.num_queries += len(queries)
+            report.num_searched += len(queries) * num_searched
+        if num_searched == 0:
+            return [[] for _ in queries]
+        results = []
+        for query in queries:
+            response = self._client.query_points(
+                collection,
+                query=query.tolist(),
+                query_filter=condition,
+                limit=min(k, num_searched),
+                with_payload=True,
+                with_vectors=True,
+                search_params=models.SearchParams(exact=self._exact),
+            )
+            found = [(_record(point), point.score) for point in response.points]
+            results.append([Hit(record.id, score, rank, record) for rank, (record, score) in enumerate(found, 1)])
+        return results
+
+    def count(self, where: Filter | None = None) -> int:
+        """As `VectorStore.count`."""
+        return self._client.count(self._state()[0], count_filter=_condition(where), exact=True).count
+
+    def verify(self) -> list[str]:
+        """As `VectorStore.verify`: records against their checksums. Qdrant watches over its own files."""
+        return [f"the text or metadata of record {record.id!r} is damaged" for record in self._damaged()]
+
+    def repair(self, embed: Embed) -> RepairReport:
+        """As `VectorStore.repair`: damaged records are removed."""
+        report = RepairReport(removed=[record.id for record in self._damaged()])
+        self.delete(report.removed)
+        return report
+
+    def switch(self, identity: Identity, embed: Embed, batch_size: int = 1024) -> None:
+        """As `VectorStore.switch`: fills another collection, then moves the alias."""
+        old, _ = self._state()
+        generation = int(old.rsplit(".", 1)[1]) + 1
+        new = _create_collection(self._client, self._name, generation, identity)
+        try:
+            points = self._all_points(None)
+            while batch := list(islice(points, batch_size)):
+                vectors = embedded([point.payload["text"] for point in batch], identity, embed)
+                self._upload(new, [(point.id, point.payload) for point in batch], vectors)
+        except BaseException:
+            self._client.delete_collection(new)
+            raise
+        _point_alias(self._client, self._name, generation)
+        self._client.delete_collection(old)
+
+    def compact(self) -> None:
+        """Do nothing: Qdrant frees the space of removed records by itself."""
+
+    def close(self) -> None:
+        """Close the client."""
+        self._client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _state(self) -> tuple[str, Identity]:
+        """The collection behind the alias, and its identity."""
+        aliases = {one.alias_name: one.collection_name for one in self._client.get_aliases().aliases}
+        collection = aliases[self._name]
+        (point,) = self._client.retrieve(f"{self._name}.state", [int(collection.rsplit(".", 1)[1])])
+        return collection, Identity(**json.loads((point.payload or {})["identity"]))
+
+    def _points(self, ids: Sequence[str], with_vectors: bool = False) -> list[Any]:
+        points = list(dict.fromkeys(_point_id(id) for id in ids))
+        return self._client.retrieve(self._state()[0], points, with_payload=True, with_vectors=with_vectors)
+
+    def _all_points(self, where: Filter | None) -> Iterator[Any]:
+        collection, _ = self._state()
+        start: int | None = None
+        while True:
+            points, _ = self._client.scroll(
+                collection,
+                scroll_filter=_condition(where),
+                limit=POINTS_AT_ONCE,
+                order_by=models.OrderBy(key="number", start_from=start),
+                with_payload=True,
+                with_vectors=True,
+            )
+            yield from points
+            if len(points) < POINTS_AT_ONCE:
+                return
+            start = (points[-1].payload or {})["number"] + 1
+
+    def _damaged(self) -> list[Record]:
+        damaged = []
+        for point in self._all_points(None):
+            if _payload(record := _record(point), 0)["checksum"] != point.payload.get("checksum"):
+                damaged.append(record)
+        return damaged
+
+    def _send(self, collection: str, rows: Sequence[Record]) -> None:
+        first = time.time_ns()  # later than every number before it
+        points = [(_point_id(row.id), _payload(row, first + index)) for index, row in enumerate(rows)]
+        for start in range(0, len(rows), POINTS_AT_ONCE):
+            part = slice(start, start + POINTS_AT_ONCE)
+            self._upload(collection, points[part], np.stack([row.vector for row in rows[part]]))
+
+    def _upload(self, collection: str, points: Sequence[tuple[Any, dict]], vectors: np.ndarray) -> None:
+        structs = [
+            models.PointStruct(id=id, vector=vector.tolist(), payload=payload)
+            for (id, payload), vector in zip(points, vectors, strict=True)
+        ]
+        self._client.upsert(collection, structs, wait=True)
+
+
+def _create_collection(client: QdrantClient, name: str, generation: int, identity: Identity) -> str:
+    state, collection = f"{name}.state", f"{name}.{generation}"
+    if not client.collection_exists(state):
+        client.create_collection(state, vectors_config=models.VectorParams(size=1, distance=models.Distance.DOT))
+    client.upsert(
+        state,
+        [models.PointStruct(id=generation, vector=[1.0], payload={"identity": json.dumps(asdict(identity))})],
+        wait=True,
+    )
+    distance = models.Distance.COSINE if identity.similarity == "cosine" else models.Distance.DOT
+    client.delete_collection(collection)  # what an interrupted switch left
+    client.create_collection(
+        collection, vectors_config=models.VectorParams(size=identity.dimensions, distance=distance)
+    )
+    for field, kind in (
+        ("number", models.PayloadSchemaType.INTEGER),
+        ("document_id", models.PayloadSchemaType.KEYWORD),
+    ):
+        client.create_payload_index(collection, field, field_schema=kind, wait=True)
+    return collection
+
+
+def _point_alias(client: QdrantClient, name: str, generation: int) -> None:
+    alias = models.CreateAlias(collection_name=f"{name}.{generation}", alias_name=name)
+    client.update_collection_aliases([models.CreateAliasOperation(create_alias=alias)])
+
+
+def _point_id(id: str) -> str:
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"bertkit:{id}"))
+
+
+def _payload(record: Record, number: int) -> dict[str, Any]:
+    metadata = dict(record.metadata)
+    row = (record.id, record.document_id, record.start, record.end, record.text)
+    checksum = record_checksum(*row, json.dumps(metadata, sort_keys=True))
+    names = ("id", "document_id", "start", "end", "text")
+    return dict(zip(names, row, strict=True)) | {"metadata": metadata, "number": number, "checksum": checksum}
+
+
+def _record(point: Any) -> Record:
+    payload = point.payload
+    parts = (payload[name] for name in ("document_id", "start", "end", "metadata"))
+    return Record(payload["id"], payload["text"], np.array(point.vector, np.float32), *parts)
+
+
+def _condition(where: Filter | None) -> Any:
+    """A filter as Qdrant's.
+
+    Raises:
+        UsageError: it is no filter.
+    """
+    if where is None:
+        return models.Filter()
+    if isinstance(where, And):
+        return models.Filter(must=[_condition(part) for part in where.parts])
+    if isinstance(where, Or):
+        nothing = models.Filter(must=[models.HasIdCondition(has_id=[])])
+        return models.Filter(should=[_condition(part) for part in where.parts]) if where.parts else nothing
+    if isinstance(where, Not):
+        return models.Filter(must_not=[_condition(where.part)])
+    if isinstance(where, Equal):
+        return models.Filter(must=[_equal(where.key, where.value)])
+    if isinstance(where, OneOf):
+        return _condition(Or(tuple(Equal(where.key, value) for value in where.values)))
+    if isinstance(where, Between):
+        return models.Filter(
+            must=[models.FieldCondition(key=_path(where.key), range=models.Range(gte=where.low, lte=where.high))]
+        )
+    if isinstance(where, InDocument):
+        match = models.MatchAny(any=list(where.document_ids))
+        return models.Filter(must=[models.FieldCondition(key="document_id", match=match)])
+    raise not_a_filter(where)
+
+
+def _equal(key: str, value: Scalar) -> Any:
+    if value is None:
+        return models.IsNullCondition(is_null=models.PayloadField(key=_path(key)))
+    if isinstance(value, bool | str):
+        return models.FieldCondition(key=_path(key), match=models.MatchValue(value=value))
+    return models.FieldCondition(key=_path(key), range=models.Range(gte=value, lte=value))
+
+
+def _path(key: str) -> str:
+    return f"metadata.{key}" if re.fullmatch(r"[A-Za-z0-9_-]+", key) else f'metadata."{key}"'
