@@ -45,7 +45,7 @@ def test_is_equal_to_the_fast_path(model_type: str, pair: str | None) -> None:
     for number, layer in recorded.layers.items():
         assert layer.query.shape == layer.key.shape == layer.value.shape == (4, length, 6)
         np.testing.assert_allclose(layer.attention_probs.sum(-1), 1, atol=1e-5)
-        norms = per_head_norms(model.encoder.layers[number - 1].attention.output.weight, layer.value)
+        norms = per_head_norms(model.encoder.in_order()[number - 1].attention.output.weight, layer.value)
         np.testing.assert_allclose(layer.value_norms, norms, rtol=1e-4)
     second = [i for i in range(length) if recorded.second_text[i]]
     assert second == ([] if pair is None else list(range(len(model.tokenizer.encode(TEXT)), length)))

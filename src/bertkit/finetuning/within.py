@@ -98,11 +98,12 @@ class _Within:
             if self.state["plan"] is None:
                 self.state["plan"] = [asdict(one) for one in self._plan()]
                 self._save()
-            for one in self.state["plan"][len(self.state["tried"]) - 1 :]:
+            plan: list[dict[str, Any]] = self.state["plan"]
+            for one in plan[len(self.state["tried"]) - 1 :]:
                 if self._gains_nothing():
                     self.run.log_line("stopped early: two runs in a row were not better than the best before")
                     break
-                candidate = Candidate(one["name"], one["task"], one["settings"], one["seconds"])
+                candidate = Candidate(**one)
                 if self._left() < candidate.seconds * 0.5:
                     break
                 if self._try(candidate) == "stopped":

@@ -139,7 +139,7 @@ def trace(
         offsets=encoding.offsets,
         hidden_states=array(torch.stack(encoded.hidden_states)),
         layers={
-            number: _layer(record, cast(Any, encoder.layers[number - 1]).attention.output.weight)
+            number: _layer(record, cast(Any, encoder.in_order()[number - 1]).attention.output.weight)
             for number, record in zip(chosen, recorder.layers, strict=True)
         },
         pooled=None if encoded.pooled is None else array(encoded.pooled[0]),

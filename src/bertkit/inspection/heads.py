@@ -6,7 +6,8 @@ Shape letters: S layers, H num_heads, L tokens.
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from itertools import count
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -243,15 +244,18 @@ def ablation(model: Model, texts: Sequence[str], most: int = 8) -> np.ndarray:
 
 
 def _without(model: Model, layer: int, head: int, batch: Any) -> Tensor:
-    output: nn.Module = getattr(model.encoder.layers[layer].attention, "output")  # noqa: B009
+    order = [cast(Any, module).attention.output for module in model.encoder.in_order()]
+    call, calls = sum(module is order[layer] for module in order[:layer]), count()  # layers may share weights
 
     def hide(module: nn.Module, arguments: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        if next(calls) != call:
+            return arguments
         width = arguments[0].shape[-1] // model.config.num_attention_heads
         hidden = arguments[0].clone()
         hidden[:, head * width : (head + 1) * width] = 0
         return (hidden, *arguments[1:])
 
-    handle = output.register_forward_pre_hook(hide)
+    handle = order[layer].register_forward_pre_hook(hide)
     try:
         return model.encoder(batch, with_pooled=False).last_hidden_state.double()
     finally:

@@ -31,7 +31,7 @@ class InputView(View):
     parts_of_sum: dict[
         str, np.ndarray
     ]  # (L, D) each: "token", and where the architecture has them "segment", "position"
-    normalized: np.ndarray  # (L, D), the input of the first layer
+    normalized: np.ndarray  # (L, D), the input of the first layer, projected where the architecture does so
     position_cosines: np.ndarray | None  # (P, P) of the learned positions
     sinusoidal_cosines: np.ndarray  # (P, P) of the fixed ones (Vaswani et al. 2017)
 
@@ -99,11 +99,14 @@ def inspect_input(model: Model, text: str, pair: str | None = None) -> InputView
     traced = model.trace(text, pair, layers=[])
     embeddings = model.encoder.embeddings
     ids = torch.from_numpy(traced.input_ids.astype(np.int64))
-    kinds = torch.from_numpy(traced.token_type_ids.astype(np.int64))
+    first, kinds = getattr(embeddings, "first_position", 0), getattr(embeddings, "token_type", None)
+    types = torch.from_numpy(traced.token_type_ids.astype(np.int64))
+    if kinds is not None and kinds.num_embeddings == 1:
+        types = torch.zeros_like(types)  # every token has the one type
     tables = {
         "token": (embeddings.word, ids),
-        "segment": (getattr(embeddings, "token_type", None), kinds),
-        "position": (getattr(embeddings, "position", None), torch.arange(len(ids))),
+        "segment": (kinds, types),
+        "position": (getattr(embeddings, "position", None), first + torch.arange(len(ids))),
     }
     parts = {
         name: array(rows.weight[chosen.to(rows.weight.device)])
@@ -112,7 +115,7 @@ def inspect_input(model: Model, text: str, pair: str | None = None) -> InputView
     }
     positions = tables["position"][0]
     width = model.config.hidden_size
-    learned = None if positions is None else array(positions.weight[:_POSITIONS])
+    learned = None if positions is None else array(positions.weight[first : first + _POSITIONS])
     return InputView(
         text=text if pair is None else f"{text} / {pair}",
         tokens=list(traced.tokens),

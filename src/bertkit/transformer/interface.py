@@ -1,5 +1,6 @@
 """What every encoder offers: its config, its modules, its output, and the same prepared for inference."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -44,6 +45,10 @@ class Encoder(nn.Module):
     layers: nn.ModuleList
     pooler: nn.Module | None  # reads the first token of each sequence; None: the encoder has no pooler
     gradient_checkpointing: bool  # in training, recompute activations in the backward pass instead of storing them
+
+    def in_order(self) -> Sequence[nn.Module]:
+        """The layers as they are applied, one for each of ``num_hidden_layers``; some may be the same module."""
+        raise NotImplementedError
 
     def as_last(self, hidden_states: Tensor) -> Tensor:
         """Hidden states of an inner layer in the form of the last one, which heads take; (T, D) to the same."""
