@@ -24,6 +24,17 @@ def network_of(model_type: str, *heads: str) -> Network:
     return network.double()
 
 
+def check_scores(model_type: str, scores: torch.Tensor, content: torch.Tensor) -> None:
+    """Scores are products of query and key; MPNet adds a bias for each distance, DeBERTa two terms of positions."""
+    if model_type == "mpnet":
+        biases = scores - content
+        for distance in range(1 - scores.shape[-1], scores.shape[-1]):
+            same = biases.diagonal(distance, 1, 2)
+            torch.testing.assert_close(same, same[:, :1].expand_as(same))
+    elif model_type != "deberta-v2":
+        torch.testing.assert_close(scores, content)
+
+
 @pytest.mark.parametrize("model_type", ARCHITECTURES)
 @torch.no_grad()
 def test_records_add_up_to_the_output(model_type: str) -> None:
@@ -33,13 +44,13 @@ def test_records_add_up_to_the_output(model_type: str) -> None:
     torch.testing.assert_close(recorded.last_hidden_state, plain.last_hidden_state)
     assert len(recorder.layers) == 3
     num_tokens = len(batch.input_ids)
-    for number, (layer, record) in enumerate(zip(network.encoder.layers, recorder.layers, strict=True)):
+    for number, (layer, record) in enumerate(zip(network.encoder.in_order(), recorder.layers, strict=True)):
         assert record.query.shape == record.key.shape == record.value.shape == (num_tokens, 4, 6)
         heads = []
         per_sequence = zip(record.attention_scores, record.attention_probs, strict=True)
         for (first, last), (scores, probs) in zip(pairwise(batch.cu_seqlens.tolist()), per_sequence, strict=True):
             query, key, value = (x[first:last].transpose(0, 1) for x in (record.query, record.key, record.value))
-            torch.testing.assert_close(scores, query @ key.transpose(1, 2) / 6**0.5)
+            check_scores(model_type, scores, query @ key.transpose(1, 2) / 6**0.5)
             torch.testing.assert_close(probs, scores.softmax(-1))
             heads.append((probs @ value).transpose(0, 1).flatten(1))
         output = layer.attention.output(torch.cat(heads))
@@ -68,7 +79,7 @@ def test_forward_hooks_of_linear_layers_run(model_type: str) -> None:
     assert seen.keys() == linears.keys() - read_elsewhere
     for name, (given, result) in seen.items():
         assert result.shape == (*given.shape[:-1], linears[name].out_features), name
-    hook = network.encoder.layers[1].feed_forward.project.register_forward_hook(
+    hook = network.encoder.in_order()[1].feed_forward.project.register_forward_hook(
         lambda module, args, output: torch.zeros_like(output)
     )
     changed = network(batch)
