@@ -84,7 +84,7 @@ def test_fine_tuning(family: Family, tmp_path: Path, adapters: bool) -> None:
     family.our_model("encoder", 4).save(tmp_path / "base")
     texts = ["the red cat", "a blue dog", "red and red", "blue and green"] * 6
     labels = ["red" if "red" in text else "blue" for text in texts]
-    options = {"lora_rank": 2} if adapters else {}
+    options = {"head": "published", **({"lora_rank": 2} if adapters else {})}
     classifier = bertkit.SequenceClassifier(str(tmp_path / "base"), num_epochs=2, **options).fit(texts, labels)
     assert set(classifier.predict(texts)) <= {"red", "blue"}
     classifier.save(tmp_path / "saved")

@@ -97,7 +97,7 @@ def test_a_folder_without_weights_config_or_tokenizer(folder: Path, originals: F
     for name, message in {
         "model.safetensors": "holds no weights: expected model.safetensors",
         "config.json": "holds no config.json",
-        "vocab.txt": "holds no tokenizer: expected tokenizer.json or vocab.txt",
+        "vocab.txt": "holds no tokenizer: expected tokenizer.json, vocab.txt, vocab.json",
     }.items():
         (folder / name).unlink()
         refused(folder, message)
@@ -331,7 +331,7 @@ def test_a_vocabulary_larger_than_the_embedding(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"model_type": "roberta"}, "model_type='roberta'; supported: 'bert'"),
+        ({"model_type": "xlnet"}, "model_type='xlnet'; supported: 'bert'"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type='relative_key'; supported: 'absolute'"),
         ({"position_embedding_type": "relative_key_query"}, "position_embedding_type"),
         ({"is_decoder": True}, "is_decoder=True"),

@@ -238,7 +238,7 @@ def test_every_hostile_value_gives_a_working_model_or_a_clear_error(attack: Atta
         ("regression", {"scale": [1.0]}, r"scale=\(1.0,\): expected a finite number"),
         ("regression", {"scale": True}, "scale=True: expected a finite number"),
         ("regression", {"scale": 0}, "scale=0: expected a number above 0"),
-        ("regression", {"slope": 2}, "has 'slope': regression has center, scale"),
+        ("regression", {"slope": 2}, "has 'slope': regression has center, num_vectors, scale"),
         ("multi-label-classification", {"thresholds": "0.5"}, "thresholds='0.5': expected a list, each item a finite"),
         ("multi-label-classification", {"thresholds": {}}, "thresholds={}: expected a list"),
         ("multi-label-classification", {"thresholds": [0.5, 0.5, 1.5]}, "expected probabilities from 0 to 1"),

@@ -88,7 +88,7 @@ def _named_by(published: dict[str, Any] | None, path: Path) -> SpecialTokens:
     if published is None:
         return SpecialTokens()
     added = member(published, "added_tokens", list, path, [])
-    special = {token.get("content") for token in added if isinstance(token, dict) and token.get("special")}
+    special = {str(token.get("content")) for token in added if isinstance(token, dict) and token.get("special")}
     ours, angled = SpecialTokens(), ANGLED
     names = {
         role.name: getattr(angled if getattr(ours, role.name) not in special else ours, role.name)
