@@ -106,7 +106,9 @@ def test_the_libraries_believe_the_pretence() -> None:
     assert second.startswith("False ") and "PlainLinear" in second
 
 
-@pytest.mark.parametrize("name", SHORT)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if "AVX2" in name else pytest.mark.slow) for name in SHORT]
+)
 def test_promises(name: str) -> None:
     run_again(SHORT[name], MARKED - KERNELS, "every_processor")
 
