@@ -24,6 +24,7 @@ from bertkit.search.store import (
     Record,
     RepairReport,
     SearchReport,
+    VectorStore,
     check_records,
     checked_queries,
     embedded,
@@ -41,7 +42,7 @@ ROWS_AT_ONCE = 1000
 _COLUMNS = "r.id, r.text, v.vector, r.document_id, r.start_, r.end_, r.metadata"
 
 
-class PgVectorStore:
+class PgVectorStore(VectorStore):
     """A `VectorStore` in a PostgreSQL database.
 
     Args:
@@ -122,17 +123,6 @@ class PgVectorStore:
             for row in cursor:
                 yield _record(row)
 
-    def search(
-        self,
-        query: np.ndarray,
-        identity: Identity,
-        k: int = 10,
-        where: Filter | None = None,
-        report: SearchReport | None = None,
-    ) -> list[Hit]:
-        """As `VectorStore.search`: every record is compared, in PostgreSQL's float32."""
-        return self.search_many(np.asarray(query)[None], identity, k, where, report)[0]
-
     def search_many(
         self,
         queries: np.ndarray,
@@ -141,7 +131,7 @@ class PgVectorStore:
         where: Filter | None = None,
         report: SearchReport | None = None,
     ) -> list[list[Hit]]:
-        """As `VectorStore.search_many`."""
+        """As `VectorStore.search_many`: every record is compared, in PostgreSQL's float32."""
         vectors, own = self._state()
         queries = checked_queries(queries, own, identity, k)
         condition, values = _condition(where)

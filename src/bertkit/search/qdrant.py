@@ -38,6 +38,7 @@ from bertkit.search.store import (
     Record,
     RepairReport,
     SearchReport,
+    VectorStore,
     check_records,
     checked_queries,
     embedded,
@@ -51,7 +52,7 @@ except ImportError as error:
 POINTS_AT_ONCE = 500
 
 
-class QdrantStore:
+class QdrantStore(VectorStore):
     """A `VectorStore` on a Qdrant server.
 
     Args:
@@ -113,17 +114,6 @@ class QdrantStore:
         """As `VectorStore.records`."""
         for point in self._all_points(where):
             yield _record(point)
-
-    def search(
-        self,
-        query: np.ndarray,
-        identity: Identity,
-        k: int = 10,
-        where: Filter | None = None,
-        report: SearchReport | None = None,
-    ) -> list[Hit]:
-        """As `VectorStore.search`."""
-        return self.search_many(np.asarray(query)[None], identity, k, where, report)[0]
 
     def search_many(
         self,

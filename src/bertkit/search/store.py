@@ -150,7 +150,7 @@ class VectorStore(Protocol):
         Raises:
             UsageError: a query of another identity or shape, not finite or, for the cosine, zero; or ``k`` below 1.
         """
-        ...
+        return self.search_many(np.asarray(query)[None], identity, k, where, report)[0]
 
     def search_many(
         self,

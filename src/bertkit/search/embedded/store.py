@@ -35,14 +35,14 @@ from bertkit.search.embedded.snapshot import Snapshot
 from bertkit.search.embedded.view import State, View
 from bertkit.search.embedded.writer_lock import WriterLock
 from bertkit.search.filters import Filter
-from bertkit.search.store import Embed, Hit, Identity, Record, RepairReport, SearchReport, check_records
+from bertkit.search.store import Embed, Hit, Identity, Record, RepairReport, SearchReport, VectorStore, check_records
 
 RECORDS_AT_ONCE = 1024
 
 Item = TypeVar("Item")
 
 
-class EmbeddedStore:
+class EmbeddedStore(VectorStore):
     """A `VectorStore` in a folder: SQLite for records, append-only files for vectors.
 
     Any number of processes and threads may search; one at a time may write, from its first change until `close`. A
@@ -138,17 +138,6 @@ class EmbeddedStore:
         with self.snapshot() as snapshot:
             yield from snapshot.all_records(where)
 
-    def search(
-        self,
-        query: np.ndarray,
-        identity: Identity,
-        k: int = 10,
-        where: Filter | None = None,
-        report: SearchReport | None = None,
-    ) -> list[Hit]:
-        """As `VectorStore.search`. Of equal scores the record written first comes first, and is the one kept."""
-        return self.search_many(np.asarray(query)[None], identity, k, where, report)[0]
-
     def search_many(
         self,
         queries: np.ndarray,
@@ -157,7 +146,7 @@ class EmbeddedStore:
         where: Filter | None = None,
         report: SearchReport | None = None,
     ) -> list[list[Hit]]:
-        """As `VectorStore.search_many`."""
+        """As `VectorStore.search_many`. Of equal scores the record written first comes first, and is the one kept."""
         with self.snapshot() as snapshot:
             results = snapshot.search(queries, identity, k, where, report)
             return [
