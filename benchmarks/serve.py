@@ -114,7 +114,8 @@ class Server:
 
     def close(self) -> None:
         """Stop it, and the processes it started."""
-        os.killpg(self.process.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
     async def is_ready(self, body: bytes) -> bool:
