@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from bertkit.architectures.tensor_names import TensorNames
-from bertkit.heads import KINDS, VectorClassificationHead
+from bertkit.heads import KINDS, SiameseClassificationHead, VectorClassificationHead
 from bertkit.transformer import Encoder, PreparedEncoder
 
 Content = dict[str, Any]
@@ -35,6 +35,7 @@ class HeadOptions(NamedTuple):
     dropout_prob: float | None = None  # before a classifier in training; None: the default of the architecture
     pooling: str = "mean"  # how the vectors are made that vector_classification takes
     num_vectors: int = 1  # sentence vectors that it takes: 2 for pairs of texts
+    siamese_width: int | None = None  # of the sentence vectors of pairs, for the siamese form of that head
 
 
 class Head(NamedTuple):
@@ -103,8 +104,11 @@ def pooler(config: Any) -> str:
     return "pooler"
 
 
-VECTOR_CLASSIFICATION = Head(
-    lambda config, options: VectorClassificationHead(config, options.num_labels, options.pooling, options.num_vectors),
-    tokens,
-)
+def _over_vectors(config: Any, options: HeadOptions) -> nn.Module:
+    if options.siamese_width is not None:
+        return SiameseClassificationHead(options.siamese_width, options.num_labels)
+    return VectorClassificationHead(config, options.num_labels, options.pooling, options.num_vectors)
+
+
+VECTOR_CLASSIFICATION = Head(_over_vectors, tokens)
 """The head that every architecture can have."""
