@@ -47,6 +47,7 @@ ROOMS = [  # each imports only rooms above it
     "reports",
     "pretraining",
     "finetuning",
+    "sequence_training",
     "estimators",
     "serving",
     "cli",

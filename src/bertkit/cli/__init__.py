@@ -22,6 +22,7 @@ COMMANDS = {  # name -> (file, summary)
     "finetune": ("finetune", "Fine-tune a model for a task on labeled examples."),
     "predict": ("predict", "Run a fine-tuned model on a file."),
     "fill": ("fill", "Predict the token at each [MASK] of a text."),
+    "generate": ("generate", "Continue prompts, or rewrite texts, with a model that writes."),
     "next-sentence": ("next_sentence", "Probability that text B follows text A."),
     "embed": ("embed", "Embed the texts of a file as vectors."),
     "similarity": ("similarity", "Cosine similarity of texts."),

@@ -27,16 +27,18 @@ TaskOptions: Any = Parameter(name="*")(
 """The options of all tasks, each an argument of the command line."""
 
 NO_OPTIONS = TaskOptions()
+WRITING = ("seq2seq", "causal-language-model")
+"""Tasks whose models write text: they have their own training."""
 DEFAULTS = FinetuningSettings()
 
 
 def command(
-    task: Annotated[str, Parameter(help=f"{', '.join(TASKS)}.")],
+    task: Annotated[str, Parameter(help=f"{', '.join((*TASKS, *WRITING))}.")],
     /,
     *,
     train: Path,
     out: Path,
-    model: str = EMBEDDING_MODEL,
+    model: str | None = None,
     dev: Path | None = None,
     columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     skip_bad: bool = False,
@@ -62,7 +64,8 @@ def command(
     out
         The folder of the model to write.
     model
-        The model to start from: a folder, a hub name, or the import name of an installed model package.
+        The model to start from: a folder, a hub name, or the import name of an installed model package; by default
+        all-MiniLM-L6-v2, and for seq2seq a new model (new-tiny, new, new-base).
     dev
         Examples that select the best weights; without them the last weights are kept.
     columns
@@ -79,6 +82,12 @@ def command(
         auto, cpu, cuda.
     """
     from bertkit.cli.labeled_files import columns_of, read_both, tell_of
+
+    if task in WRITING:
+        from bertkit.cli.finetune_sequences import finetune_sequences
+
+        finetune_sequences(task, model, train, dev, out, settings, columns_of(columns), resume=resume, device=device)
+        return
     from bertkit.finetuning import SWEEPS, Finetuning, start_run
     from bertkit.finetuning import sweep as run_sweep
     from bertkit.training import Ranks, stop_signals
@@ -95,7 +104,7 @@ def command(
     files = {"training": train} | ({} if dev is None else {"dev": dev})
     run = Finetuning(
         out,
-        model,
+        model or EMBEDDING_MODEL,
         task,
         settings,
         asked,

@@ -4,10 +4,11 @@ Shape letters: R rows, N new tokens, S source tokens, D hidden_size, V vocab_siz
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from bertkit.transformer.decoding_cache import DecodingCache
 from bertkit.transformer.kernels import inference_kernels
@@ -19,11 +20,11 @@ class PreparedOutput:
     """A language model head prepared for inference: hidden states (R, D) to logits (R, V) float32.
 
     Args:
-        head: with ``transform`` and the ``bias`` of its output, which may be None.
+        head: a `MaskedLMHead` or a `VocabularyHead`.
         word_embedding: (V, D).
     """
 
-    def __init__(self, head: nn.Module, word_embedding: Tensor, precision: str) -> None:
+    def __init__(self, head: Any, word_embedding: Tensor, precision: str) -> None:
         self.head, self.weight_dtype = head, word_embedding.dtype
         self.dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
         with torch.inference_mode():

@@ -43,7 +43,7 @@ class Generated:
     has_ended: bool = False  # False: cut off at max_new_tokens
     candidates: list[list[tuple[int, float]]] = field(
         default_factory=list
-    )  # of each step (id, probability), best first
+    )  # (id, probability) of each step, best first
 
 
 def generate_ids(
@@ -61,13 +61,15 @@ def generate_ids(
         first_index: the index of the first prompt, by which random numbers are drawn.
     """
     results = [Generated() for _ in prompts]
-    rows = np.arange(len(prompts))  # the prompt of each row
+    rows = list(range(len(prompts)))  # the prompt of each row
     logits = decoding.start(prompts)
-    while len(rows):
+    while rows:
         steps = [len(results[row].ids) for row in rows]
         forces_end = np.array([limits[row] == step + 1 for row, step in zip(rows, steps, strict=True)])
         log_probs = next_log_probs(logits, ending, forces_end)
-        chosen = _choose(log_probs, settings, [(first_index + int(row), s) for row, s in zip(rows, steps, strict=True)])
+        chosen = _choose(
+            log_probs, settings, [(first_index + row, step) for row, step in zip(rows, steps, strict=True)]
+        )
         number = min(settings.num_candidates, log_probs.shape[1])
         likeliest = log_probs.topk(number) if number else None
         stays = []
@@ -82,14 +84,15 @@ def generate_ids(
             if not result.has_ended and len(result.ids) < limits[row]:
                 stays.append(number)
         parents = np.array(stays, np.int64)
-        rows = rows[parents]
-        if len(rows):
+        rows = [rows[number] for number in stays]
+        if rows:
             logits = decoding.step(chosen[parents], parents)
     return results
 
 
 def next_log_probs(logits: Tensor, ending: Ending, is_last: np.ndarray) -> Tensor:
-    """(R, V) log probabilities; forbidden ids have none, which the others do not gain, and on the last step only the end has, if it is forced."""
+    """(R, V) log probabilities. Forbidden ids have none, which the others do not gain; on the last step only the end
+    has, if it is forced."""
     log_probs = logits.float().log_softmax(dim=-1)
     if ending.forbidden_ids:
         log_probs = log_probs.index_fill(1, torch.tensor(ending.forbidden_ids, device=logits.device), -torch.inf)

@@ -74,8 +74,9 @@ class TiledCrossAttention(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         query, key_value = ctx.saved_tensors
         grad_query, grad_key_value = torch.empty_like(query), torch.empty_like(key_value)
+        cu_seqlens, cu_keys, num_heads, key_column = ctx.arguments
         attend_two_rows_backward(
             array(grad.contiguous()), array(grad_query), array(grad_key_value), array(query), array(key_value),
-            *ctx.arguments, ctx.mask, None, None, None, None,
+            cu_seqlens, cu_keys, num_heads, key_column, ctx.mask, None, None, None, None,
         )  # fmt: skip
         return grad_query, grad_key_value, None, None, None, None

@@ -1,0 +1,44 @@
+"""bertkit generate"""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from bertkit.cli.output import emit
+from bertkit.errors import UsageError
+from bertkit.generation.settings import GenerationSettings
+
+DEFAULTS = GenerationSettings()
+
+
+def command(
+    *texts: str,
+    model: str,
+    input: Path | None = None,
+    settings: Annotated[GenerationSettings, Parameter(name="*")] = DEFAULTS,
+) -> None:
+    """Generate text: continue prompts, or rewrite sources.
+
+    Parameters
+    ----------
+    texts
+        Prompts, or sources.
+    model
+        A left-to-right language model, or an encoder with a decoder: a folder or a hub name.
+    input
+        A file of texts, one on each line, or a table with a column of texts; - is standard input.
+    """
+    from bertkit.generation import load_generator
+    from bertkit.tasks.reading.texts import read_labeled_texts
+
+    if bool(texts) == (input is not None):
+        raise UsageError("give texts, or a file of them with --input")
+    sources = list(texts) if input is None else [example.text for example in read_labeled_texts(input, None)]
+    generator = load_generator(model)
+    for source, made in zip(sources, generator.generate(sources, settings), strict=True):
+        row = {"text": source, "generated": made.text, "score": made.score, "tokens": made.num_tokens,
+               "ended": made.has_ended}  # fmt: skip
+        if settings.num_candidates:
+            row["candidates"] = made.candidates
+        emit([row])
