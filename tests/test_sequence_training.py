@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 def reversed_digits(number: int, seed: int) -> list[SequenceExample]:
     draw = random.Random(seed)
-    sources = ["".join(draw.choice("0123") for _ in range(draw.randint(1, 4))) for _ in range(number)]
+    sources = ["".join(draw.choice("012") for _ in range(draw.randint(1, 4))) for _ in range(number)]
     return [SequenceExample(source[::-1], source) for source in sources]
 
 
@@ -51,7 +51,7 @@ def small_model(folder: Path) -> Path:
     return folder
 
 
-FAST = SequenceSettings(num_steps=330, batch_size=48, learning_rate=4e-3, label_smoothing=0.0, weight_decay=0.0)
+FAST = SequenceSettings(num_steps=220, batch_size=48, learning_rate=5e-3, label_smoothing=0.0, schedule="linear")
 
 
 def test_learns_to_reverse_and_is_opened_by_transformers(tmp_path: Path) -> None:
@@ -59,13 +59,13 @@ def test_learns_to_reverse_and_is_opened_by_transformers(tmp_path: Path) -> None
     training = SequenceTraining(tmp_path / "out", "seq2seq", str(model), FAST, "cpu", lambda line: None)
     outcome = training.start(reversed_digits(2_000, 1), reversed_digits(200, 2))
     assert outcome["reason"] == "finished" and outcome["exact_match"] > 0.97
-    assert outcome["loss"] < 0.05 and outcome["bleu"] > 90
+    assert outcome["loss"] < 0.05 and outcome["chrf"] > 90
     generator = load_generator(tmp_path / "out")
-    assert [one.text for one in generator.generate(["0123", "331"])] == ["3210", "133"]
+    assert [one.text for one in generator.generate(["0121", "221"])] == ["1210", "122"]
     theirs = transformers.MarianMTModel.from_pretrained(tmp_path / "out").eval()
-    (ids,) = generator.encode(["0123"])
+    (ids,) = generator.encode(["0121"])
     made = theirs.generate(torch.from_numpy(ids)[None], do_sample=False, max_new_tokens=9, num_beams=1)[0].tolist()
-    assert generator.tokenizer.decode(made) == "3210"
+    assert generator.tokenizer.decode(made) == "1210"
     record = json.loads((tmp_path / "out" / "run" / "outcome.json").read_text())
     assert record["exact_match"] == outcome["exact_match"]
 

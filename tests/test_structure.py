@@ -46,6 +46,7 @@ ROOMS = [  # each imports only rooms above it
     "integrations",
     "reports",
     "pretraining",
+    "comparison",
     "finetuning",
     "sequence_training",
     "estimators",

@@ -1,7 +1,7 @@
 """bertkit generate"""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -37,7 +37,7 @@ def command(
     sources = list(texts) if input is None else [example.text for example in read_labeled_texts(input, None)]
     generator = load_generator(model)
     for source, made in zip(sources, generator.generate(sources, settings), strict=True):
-        row = {"text": source, "generated": made.text, "score": made.score, "tokens": made.num_tokens,
+        row: dict[str, Any] = {"text": source, "generated": made.text, "score": made.score, "tokens": made.num_tokens,
                "ended": made.has_ended}  # fmt: skip
         if settings.num_candidates:
             row["candidates"] = made.candidates

@@ -43,20 +43,13 @@ def read_pairs(
     check_roles(columns, _ROLES)
     examples = []
     known = {name for names in _KNOWN.values() for name in names}
-    with open_table(path, list(columns.values()), known, {2: None}) as table:
+    with open_table(path, list(columns.values()), known) as table:
         if 0 < len(table.names) < 2:
             raise DataError(f"{path} has one column ({table.names[0]}): expected a source and a target on each row")
         names = {role: table.require(role, columns.get(role), _KNOWN[role]) for role in _ROLES}
         for row in table.rows:
             values = {role: row.values.get(names[role]) for role in _ROLES}
-            problem = row.problem or next(
-                (
-                    f"its {role} is empty"
-                    for role in _ROLES
-                    if not isinstance(values[role], str) or not values[role].strip()
-                ),
-                "",
-            )
+            problem = row.problem or next((f"its {role} is empty" for role in _ROLES if not _is_text(values[role])), "")
             if problem:
                 bad_rows.add(path, row.line, problem, dict(row.values))
                 continue
@@ -64,6 +57,10 @@ def read_pairs(
     if not examples:
         raise bad_rows.none_left(path)
     return examples
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
 
 
 def read_texts(
