@@ -15,6 +15,7 @@ from bertkit.checkpoint.sentence import (
     projection_tensors,
     read_activation,
     read_sentence_settings,
+    read_sparse_settings,
 )
 from bertkit.checkpoint.trained_task import read_task
 from bertkit.checkpoint.weights import StoredTensor, read_tensors, stored_tensors
@@ -132,6 +133,7 @@ def open_checkpoint(
         network=network.to(dtype),
         tokenizer=tokenizer,
         sentence=settings,
+        sparse=read_sparse_settings(directory),
         label_names=tuple(label_names) if label_names else None,
         problem_type=config.problem_type,
         score_activation=_score_activation(directory, config),

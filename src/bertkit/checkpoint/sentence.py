@@ -39,6 +39,14 @@ Similarity = Literal["cosine", "dot", "euclidean", "manhattan"]
 
 
 @dataclass(frozen=True)
+class SparseSettings:
+    """How a published sparse encoder (SPLADE) turns masked LM logits into a vector."""
+
+    pooling: Literal["max", "sum"] = "max"  # over the tokens of a text
+    log_twice: bool = False  # log(1 + log(1 + relu)) instead of log(1 + relu)
+
+
+@dataclass(frozen=True)
 class SentenceSettings:
     """How a published sentence encoder turns hidden states into a vector."""
 
@@ -55,7 +63,34 @@ class SentenceSettings:
 def is_sentence_encoder(directory: Path) -> bool:
     """True if the folder is published as one: a cross-encoder of version 6 has a modules.json too, of one module."""
     kinds = [module["kind"] for module in sentence_modules(directory)]
-    return bool(kinds) and kinds != ["Transformer"]
+    return bool(kinds) and kinds != ["Transformer"] and "SpladePooling" not in kinds
+
+
+def read_sparse_settings(directory: Path) -> SparseSettings:
+    """The settings of the SpladePooling that ``modules.json`` lists, or the usual ones.
+
+    Raises:
+        CheckpointError: other modules beside it, or settings that are not supported.
+    """
+    modules = sentence_modules(directory)
+    kinds = [module["kind"] for module in modules]
+    if "SpladePooling" not in kinds:
+        return SparseSettings()
+    if kinds not in (["MLMTransformer", "SpladePooling"], ["Transformer", "SpladePooling"]):
+        raise CheckpointError(
+            f"{directory / 'modules.json'} lists the modules {', '.join(kinds)}; supported: MLMTransformer, "
+            "SpladePooling"
+        )
+    file = directory / modules[1]["path"] / "config.json"
+    content = read_json(file) or {}
+    pooling: Any = member(content, "pooling_strategy", str, file, "max")
+    activation = member(content, "activation_function", str, file, "relu")
+    if pooling not in ("max", "sum") or activation not in ("relu", "log1p_relu"):
+        raise CheckpointError(
+            f"{file} has pooling_strategy={pooling!r:.40}, activation_function={activation!r:.40}; supported: max or "
+            "sum, relu or log1p_relu"
+        )
+    return SparseSettings(pooling, activation == "log1p_relu")
 
 
 def read_sentence_settings(directory: Path) -> SentenceSettings | None:

@@ -8,6 +8,7 @@ checkpoint.
 """
 
 from bertkit.inference.embed import EmbedOptions, EmbedReport, embed, embed_stream
+from bertkit.inference.embed_sparse import SparseVectors, embed_sparse
 from bertkit.inference.fill_mask import Candidate, FilledMask, fill_mask
 from bertkit.inference.next_sentence import next_sentence_probability
 from bertkit.inference.predict import PredictReport, evaluate, predict, predict_stream
@@ -25,8 +26,10 @@ __all__ = [
     "PredictReport",
     "RankedText",
     "Runner",
+    "SparseVectors",
     "Trace",
     "embed",
+    "embed_sparse",
     "embed_stream",
     "evaluate",
     "fill_mask",

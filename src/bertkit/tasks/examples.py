@@ -94,6 +94,8 @@ class TextSet:
     negatives: tuple[str, ...] = ()
     score: float | None = None
     place: str = ""
+    scores: tuple[float, ...] = ()  # of each of the other texts, as a teacher or a judge gives them; (): none
+    dataset: int = 0  # the number of the data set it is from
 
     @property
     def texts(self) -> tuple[str, ...]:
