@@ -22,7 +22,7 @@ from bertkit.tasks import SequenceClassification, TokenClassification
 from bertkit.tasks.examples import TextExample
 from bertkit.tokenizer.layout import Layout
 from bertkit.training import compute_gradients, outputs_of
-from bertkit.training.distillation import DistillationSettings, distilled
+from bertkit.training.distillation import DistillationSettings, distilled, teach
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -169,11 +169,15 @@ def test_distill_a_masked_lm(tmp_path: Path, capsys: pytest.CaptureFixture) -> N
     shape = SHAPE | {"max_position_embeddings": 128}
     our_model("masked_lm", 3, **shape).save(tmp_path / "teacher")
     (tmp_path / "corpus.txt").write_text("".join(f"{' '.join(texts(30, seed))}.\n\n" for seed in range(40)))
-    code, (result,), told = call(
+    (tmp_path / "dev.txt").write_text("".join(f"{' '.join(texts(30, seed))}.\n\n" for seed in range(40, 45)))
+    code, results, told = call(
         capsys, "distill", "--teacher", str(tmp_path / "teacher"), "--layers", "2", "--train",
-        str(tmp_path / "corpus.txt"), "--out", str(tmp_path / "out"), "--steps", "4",
+        str(tmp_path / "corpus.txt"), "--out", str(tmp_path / "out"), "--steps", "4", "--dev",
+        str(tmp_path / "dev.txt"),
     )  # fmt: skip
-    assert code == 0 and result["step"] == 4 and 0 < result["hidden_cosine"] <= 1, told
+    assert code == 0, told
+    (result,) = results
+    assert result["step"] == 4 and 0 < result["hidden_cosine"] <= 1
     logged = [json.loads(line) for line in (tmp_path / "out/metrics.jsonl").read_text().splitlines()]
     assert all("soft_loss" in line for line in logged if line["event"] == "step")
     assert bertkit.load(tmp_path / "out/model").config.num_hidden_layers == 2
@@ -192,3 +196,9 @@ def test_a_teacher_scores_the_texts_of_rows(tmp_path: Path) -> None:
             ((first, second), ()) = taught({"teacher": str(tmp_path / name)}, ([row, scored], []), tmp_path / "kept")
             np.testing.assert_allclose(first.scores, expected[name], atol=1e-5)
             assert second == scored
+
+
+def test_refuses_a_teacher_of_another_width() -> None:
+    student, teacher = classifier(), our_model("sequence_classification", 3, 3, **(SHAPE | {"hidden_size": 28}))
+    with pytest.raises(UsageError, match="a student has the teacher's width, vocabulary and heads"):
+        teach(student.network, teacher.network)

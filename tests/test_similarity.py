@@ -461,3 +461,66 @@ def test_several_files(encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     assert bertkit.load(tmp_path / "out").trained.task.objectives == ("in-batch", "cosine")
     code, _, told = call(capsys, *arguments, "--out", str(tmp_path / "other"), "--objectives", "in-batch")
     assert code == 2 and "1 objectives for 2 files: give one for each" in told
+
+
+def test_refuses_a_batch_of_one(encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    train = write(tmp_path / "train.jsonl", rows("pairs"))
+    arguments = ["finetune", "similarity", "--model", str(encoder), "--train", train, "--out", str(tmp_path / "out")]
+    code, _, told = call(capsys, *arguments, "--batch-size", "1")
+    assert code == 2 and told.strip().endswith("batch_size=1: a batch needs 2 rows or more, to compare their texts")
+
+
+def test_refuses_a_query_without_positives(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"query": "A", "positives": [], "negatives": ["B"]}\n')
+    with pytest.raises(DataError, match="line 1 has no positive in 'positives': add one, or take the row out"):
+        list(read_text_sets(tmp_path / "rows.jsonl"))
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "message"),
+    [
+        (rows("pairs"), {"objective": "margin"}, "has 0 scores of texts: objective=margin needs two or more"),
+        ([TextSet("a", ("b",), ("c",), scores=(1.0,))] * 2, {}, "has 1 scores for 2 texts: give each text one"),
+        ([TextSet("a", ("b",), ("c",), scores=(1.0, float("inf")))] * 2, {}, "expected a finite number"),
+    ],
+)
+def test_bad_scores_of_a_teacher(data: list[TextSet], options: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        Similarity.of_examples(data, options)
+
+
+# --- a guide model ----------------------------------------------------------------------------------------------------
+
+
+def test_texts_that_a_guide_has_nearer_are_no_negatives() -> None:
+    """Against loops over the texts of each instance."""
+    data, draw = rows("tuples"), np.random.default_rng(8)
+    guides = [draw.normal(size=(4, 5)).astype(np.float32) for _ in data]
+    guided = [replace(row, guide=guide) for row, guide in zip(data, guides, strict=True)]
+    roles, vectors, _ = roles_and_vectors(guided)
+    loss = in_batch(vectors, roles, LossOptions(0.3))
+    unit = vectors / vectors.norm(dim=1, keepdim=True)
+    near = np.concatenate(guides) / np.linalg.norm(np.concatenate(guides), axis=1, keepdims=True)
+    documents, losses, masked = [index for index in range(24) if index % 4], [], 0
+    for query in range(0, 24, 4):
+        kept = [
+            each for each in documents if each == query + 1 or near[each] @ near[query] <= near[query + 1] @ near[query]
+        ]
+        masked += len(documents) - len(kept)
+        scores = unit[kept] @ unit[query] / 0.3
+        losses.append(float(scores.logsumexp(0) - unit[query + 1] @ unit[query] / 0.3))
+    assert float(loss.value) == pytest.approx(np.mean(losses), abs=1e-9)
+    assert loss.num_masked == masked > 10
+    for directions in ("both", "all"):
+        assert torch.isfinite(in_batch(vectors, roles, LossOptions(0.3, directions=directions)).value)
+
+
+def test_finetune_with_a_guide(encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    train = write(tmp_path / "train.jsonl", topics(30, 1))
+    code, _, told = call(
+        capsys, "finetune", "similarity", "--model", str(encoder), "--train", train, "--out", str(tmp_path / "out"),
+        "--guide", str(encoder),
+    )  # fmt: skip
+    assert code == 0, told
+    logged = [json.loads(line) for line in (tmp_path / "out/run/metrics.jsonl").read_text().splitlines()]
+    assert all(line["masked_per_row"] > 0 for line in logged if line["event"] == "step")

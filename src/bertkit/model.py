@@ -274,7 +274,7 @@ class Model:
     def rank(
         self, query: str, texts: Sequence[str], *, top_k: int | None = None, on_long: OnLong = "truncate"
     ) -> list[RankedText]:
-        """The texts by their `score_pairs` with a query, best first; of equal scores the one given first.
+        """The texts by their `score_pairs` with a query, or by late interaction, best first; of equal scores the first.
 
         Args:
             top_k: how many; None: all.
@@ -283,6 +283,8 @@ class Model:
             OverLengthError: a pair is too long under ``on_long="error"``.
             UsageError: a model with several labels.
         """
+        if self.checkpoint.late is not None:
+            return inference.rank_tokens(self._runner, self.checkpoint.late, query, texts, top_k=top_k)
         self._require_classifier()
         return inference.rank(
             self._runner, self.checkpoint.score_activation, query, texts, top_k=top_k, on_long=on_long

@@ -10,6 +10,7 @@ from bertkit.architectures import Architecture, Network, architecture_of, initia
 from bertkit.architectures.tensor_names import PROJECTION, TensorNames, module_of
 from bertkit.checkpoint.checkpoint import Checkpoint, Provenance
 from bertkit.checkpoint.config_file import PublishedConfig, read_config
+from bertkit.checkpoint.late_interaction import read_late_interaction
 from bertkit.checkpoint.sentence import (
     SentenceSettings,
     projection_tensors,
@@ -96,7 +97,9 @@ def open_checkpoint(
         raise CheckpointError(
             f"{folder}: its config announces {num_layers} layers, the weights are only {len(stored)} tensors"
         )
-    sentence = _sentence_arguments(settings or SentenceSettings(), directory, config.transformer.hidden_size)
+    late = read_late_interaction(directory)
+    read = settings or SentenceSettings(layers=late.layers if late is not None else ())
+    sentence = _sentence_arguments(read, directory, config.transformer.hidden_size)
     if "vector_classification" in new:
         sentence |= {"num_vectors": num_vectors, "siamese": siamese}
     elif "vector_classification" in heads:
@@ -134,6 +137,7 @@ def open_checkpoint(
         tokenizer=tokenizer,
         sentence=settings,
         sparse=read_sparse_settings(directory),
+        late=late,
         label_names=tuple(label_names) if label_names else None,
         problem_type=config.problem_type,
         score_activation=_score_activation(directory, config),

@@ -23,22 +23,23 @@ def taught(
     """Lists of examples with what the teacher among the options says of them; without a teacher the same.
 
     Args:
-        options: "teacher", a sentence encoder or a cross-encoder.
+        options: "teacher", a sentence encoder or a cross-encoder; "guide", a sentence encoder.
         kept: folder of the vectors and scores of teachers, for later runs; made if it does not exist.
 
     Raises:
         UsageError: a teacher of vectors that is no sentence encoder.
     """
-    if not options.get("teacher") or not any(parts):
-        return [list(part) for part in parts]
-    teacher = load(options["teacher"], device=device)
-    if isinstance(next(example for part in parts for example in part), TaughtText):
-        return [_with_vectors(teacher, part, kept / _folder(options)) for part in parts]
-    return [_with_scores(teacher, part, kept / _folder(options)) for part in parts]
+    parts = [list(part) for part in parts]
+    for option, add in (("teacher", _with_scores), ("guide", _with_guide)):
+        if options.get(option) and any(parts):
+            model, folder = load(options[option], device=device), kept / _folder(options[option])
+            is_aligned = isinstance(next(example for part in parts for example in part), TaughtText)
+            parts = [(_with_vectors if is_aligned else add)(model, part, folder) for part in parts]
+    return parts
 
 
-def _folder(options: Mapping[str, Any]) -> str:
-    return "".join(character if character.isalnum() else "-" for character in str(options["teacher"])).strip("-")
+def _folder(name: str) -> str:
+    return "".join(character if character.isalnum() else "-" for character in str(name)).strip("-")
 
 
 def _with_vectors(teacher: Model, examples: Sequence[TaughtText], kept: Path) -> list[Any]:
@@ -73,6 +74,16 @@ def _with_scores(teacher: Model, examples: Sequence[TextSet], kept: Path) -> lis
         results.append(replace(row, scores=tuple(scores[start:end])))
         start = end
     return results
+
+
+def _with_guide(guide: Model, examples: Sequence[TextSet], kept: Path) -> list[TextSet]:
+    """Rows with the vectors of their texts by a guide model."""
+    if not examples:
+        return []
+    texts = [text for row in examples for text in row.texts]
+    vectors = kept_vectors(kept, texts, lambda missing: _embedded(guide, missing))
+    ends = np.cumsum([len(row.texts) for row in examples])
+    return [replace(row, guide=part) for row, part in zip(examples, np.split(vectors, ends[:-1]), strict=True)]
 
 
 def _scores(teacher: Model, keys: list[str]) -> np.ndarray:

@@ -10,6 +10,7 @@ checkpoint.
 from bertkit.inference.embed import EmbedOptions, EmbedReport, embed, embed_stream
 from bertkit.inference.embed_sparse import SparseVectors, embed_sparse
 from bertkit.inference.fill_mask import Candidate, FilledMask, fill_mask
+from bertkit.inference.late_interaction import TokenVectors, embed_tokens, max_sim, rank_tokens
 from bertkit.inference.next_sentence import next_sentence_probability
 from bertkit.inference.predict import PredictReport, evaluate, predict, predict_stream
 from bertkit.inference.pseudo_likelihood import pseudo_log_likelihood, token_log_probs
@@ -27,17 +28,21 @@ __all__ = [
     "RankedText",
     "Runner",
     "SparseVectors",
+    "TokenVectors",
     "Trace",
     "embed",
     "embed_sparse",
     "embed_stream",
+    "embed_tokens",
     "evaluate",
     "fill_mask",
+    "max_sim",
     "next_sentence_probability",
     "predict",
     "predict_stream",
     "pseudo_log_likelihood",
     "rank",
+    "rank_tokens",
     "score_pairs",
     "token_log_probs",
     "trace",

@@ -6,6 +6,7 @@ from functools import cached_property
 import numpy as np
 
 from bertkit.batch import LabeledBatch
+from bertkit.errors import UsageError
 from bertkit.randomness import in_random_order
 from bertkit.tasks.feed import LabeledFeed
 from bertkit.tokenizer.ragged import ranges
@@ -14,6 +15,10 @@ from bertkit.tokenizer.ragged import ranges
 @dataclass(frozen=True)
 class RowFeed(LabeledFeed):
     """Every row once in an epoch, as `LabeledFeed`; ``batch_size`` counts rows, whose number is column 0 of labels."""
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 2:
+            raise UsageError(f"batch_size={self.batch_size}: a batch needs 2 rows or more, to compare their texts")
 
     @cached_property
     def _bounds(self) -> np.ndarray:

@@ -12,18 +12,19 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+import torch.nn.functional as F
 from torch import Tensor
 
 from bertkit.batch import LabeledEncodings
 from bertkit.tasks.examples import NEGATIVE, POSITIVE, QUERY, TextSet
 from bertkit.tokenizer import Encodings
 
-_ROW, _ROLE, _TEXT, _SCORE, DATASET, _KNOWN = range(6)  # columns of labels; the last one begins the known positives
+_ROW, _ROLE, _TEXT, _SCORE, DATASET, _WIDTH = range(6)  # columns of labels; then come G of a guide and known positives
 _NONE = -1  # no further known positive
 
 
 def labeled_rows(rows: Sequence[TextSet], encodings: Encodings) -> LabeledEncodings:
-    """The encodings of all texts of the rows with (S, 5 + K) float64 labels."""
+    """The encodings of all texts of the rows with (S, 6 + G + K) float64 labels."""
     roles = np.concatenate([row.roles for row in rows])
     row_of = encodings.text_index
     text_ids = _text_ids(encodings)
@@ -35,8 +36,15 @@ def labeled_rows(rows: Sequence[TextSet], encodings: Encodings) -> LabeledEncodi
     known[pairs[:, 0], np.arange(len(pairs)) - starts[pairs[:, 0]]] = pairs[:, 1]
     scores = np.concatenate([_scores(row) for row in rows])
     datasets = np.array([row.dataset for row in rows])[row_of]
+    guides = [np.empty((len(row.texts), 0)) if row.guide is None else row.guide for row in rows]
+    width = np.full(len(roles), guides[0].shape[1])
     labels = np.concatenate(
-        [np.stack([row_of, roles, text_ids, scores, datasets], axis=1), known[text_ids[queries][row_of]]], axis=1
+        [
+            np.stack([row_of, roles, text_ids, scores, datasets, width], axis=1),
+            np.concatenate(guides),
+            known[text_ids[queries][row_of]],
+        ],
+        axis=1,
     )
     return LabeledEncodings(encodings, labels, with_vectors=True)
 
@@ -73,19 +81,22 @@ class Roles:
     document_queries: Tensor  # (D,) and of their queries
     document_scores: Tensor  # (D,) float32
     dataset: int  # of the batch
+    guide: Tensor | None  # (S, G) float32 vectors of length 1 of a guide model
 
     @classmethod
     def of(cls, labels: Tensor) -> "Roles":
-        """Of (S, 5 + K) labels, rows in any order, the sequences of a row next to each other."""
+        """Of (S, 6 + G + K) labels, rows in any order, the sequences of a row next to each other."""
         numbers = labels.nan_to_num().long()
         rows, roles = numbers[:, _ROW], numbers[:, _ROLE]
         starts = (roles == QUERY).nonzero().squeeze(1)
         query_of = starts[(roles == QUERY).cumsum(0) - 1]  # (S,)
         positives, documents = ((chosen).nonzero().squeeze(1) for chosen in (roles == POSITIVE, roles != QUERY))
-        scores = labels[:, _SCORE].float()
+        scores, width = labels[:, _SCORE].float(), int(numbers[0, _WIDTH])
+        known = _WIDTH + 1 + width
+        guide = F.normalize(labels[:, _WIDTH + 1 : known].float(), dim=-1) if width else None
         return cls(
-            rows, roles, numbers[:, _TEXT], numbers[:, _KNOWN:], scores[positives], query_of[positives], positives,
-            documents, query_of[documents], scores[documents], int(numbers[0, DATASET]),
+            rows, roles, numbers[:, _TEXT], numbers[:, known:], scores[positives], query_of[positives], positives,
+            documents, query_of[documents], scores[documents], int(numbers[0, DATASET]), guide,
         )  # fmt: skip
 
     def triplets(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -121,6 +132,23 @@ class Masked:
             (same_query | asks | asks.T) & ~is_self,
             (same_query | asks.T) & ~_diagonal(same_query),
             belongs | (positive_texts[:, None] == document_texts),
+        )._guided(roles, own)
+
+    def _guided(self, roles: Roles, own: Tensor) -> "Masked":
+        """With every comparison of texts that a guide model has nearer than the query and the positive of the instance
+        (Solatorio 2024, "GISTEmbed")."""
+        if roles.guide is None:
+            return self
+        queries, positives, documents = (
+            roles.guide[each] for each in (roles.queries, roles.positives, roles.documents)
+        )
+        nearest = (queries * positives).sum(dim=-1, keepdim=True)  # (B, 1)
+        is_self = roles.queries[:, None] == roles.queries
+        return Masked(
+            self.documents | ((queries @ documents.T > nearest) & ~own),
+            self.queries | ((queries @ queries.T > nearest) & ~is_self),
+            self.positives_to_queries | ((positives @ queries.T > nearest) & ~is_self),
+            self.positives_to_documents | (positives @ documents.T > nearest),
         )
 
 

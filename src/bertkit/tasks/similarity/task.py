@@ -52,6 +52,7 @@ class Similarity(OfTextSets):
     document_prompt: str = ""
     turns: bool = False  # whether data sets take turns; else batches are drawn by their size
     teacher: str = ""  # name of the model that scored the texts
+    guide: str = ""  # name of the model that says which negatives are none
 
     name: ClassVar[str] = "similarity"
     head: ClassVar[str] = ""
@@ -75,6 +76,9 @@ class Similarity(OfTextSets):
         "document_prompt": Option(str, "Of similarity: text put before every positive and negative."),
         "turns": Option(bool, "Of similarity with several files: take batches of each in turn, not by size."),
         "teacher": TEACHER,
+        "guide": Option(
+            str, "Of similarity with in-batch: a sentence encoder; what it has nearer than a positive is no negative."
+        ),
     }  # fmt: skip
 
     def __post_init__(self) -> None:
