@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 from examples_of_tasks import WORDS
-from random_models import our_model
+from random_models import edit_json, edit_tensors, our_model
 from sentence_transformers import MultiVectorEncoder
 from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
 
 import bertkit
-from bertkit.errors import CheckpointError
+from bertkit.errors import CheckpointError, UsageError
 from bertkit.inference import TokenVectors, embed_tokens, max_sim
 
 SHAPE = {"hidden_size": 20, "num_attention_heads": 4, "num_hidden_layers": 2, "max_position_embeddings": 41}
@@ -116,8 +116,33 @@ def test_refuses_to_save_and_other_modules(tmp_path: Path) -> None:
     folder = published(tmp_path, None, ("", ""), [])
     with pytest.raises(CheckpointError, match="opened and used, not saved"):
         bertkit.load(folder).save(tmp_path / "copy")
+    with pytest.raises(UsageError, match="a vector for each token and none of a text"):
+        bertkit.load(folder).embed(["the cat"])
     modules = json.loads((folder / "modules.json").read_text())
     modules[2]["type"] = "sentence_transformers.models.LSTM"
     (folder / "modules.json").write_text(json.dumps(modules))
     with pytest.raises(CheckpointError, match="Transformer, Dense, LSTM, Normalize; supported after Transformer"):
         bertkit.load(folder)
+
+
+def test_folders_of_colbert(tmp_path: Path) -> None:
+    """As the original code writes them: one file of weights, markers and lengths in artifact.metadata."""
+    our_model("encoder", 4, **SHAPE).save(tmp_path)
+    edit_tensors(tmp_path, _as_colbert)
+    edit_json(tmp_path / "config.json", architectures=["HF_ColBERT"])
+    metadata = {"query_token_id": "[unused0]", "doc_token_id": "[unused1]", "doc_maxlen": 12, "query_maxlen": 9}
+    (tmp_path / "artifact.metadata").write_text(json.dumps(metadata))
+    model, reference = bertkit.load(tmp_path), MultiVectorEncoder(str(tmp_path), device="cpu")
+    late = model.checkpoint.late
+    assert late is not None and late.expansion == 9 and late.document_length == 12
+    given = texts(6)
+    for as_queries, encode in ((True, reference.encode_query), (False, reference.encode_document)):
+        found = embed_tokens(model._runner, late, given, as_queries=as_queries)
+        for number, vectors in enumerate(encode(given, convert_to_numpy=True)):
+            np.testing.assert_allclose(found.of_text(number), vectors, atol=1e-5)
+
+
+def _as_colbert(tensors: dict[str, torch.Tensor]) -> None:
+    for name in list(tensors):
+        tensors[f"bert.{name}"] = tensors.pop(name)
+    tensors["linear.weight"] = torch.randn(7, 20, generator=torch.Generator().manual_seed(2))

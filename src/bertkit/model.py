@@ -17,7 +17,7 @@ from bertkit.architectures import Network, prepare
 from bertkit.checkpoint import Checkpoint, SentenceSettings, new_checkpoint, open_checkpoint, save_checkpoint
 from bertkit.checkpoint.checkpoint import TrainedTask
 from bertkit.device import resolve_device, weights_dtype
-from bertkit.errors import MissingHeadError
+from bertkit.errors import MissingHeadError, UsageError
 from bertkit.inference import EmbedOptions, EmbedReport, FilledMask, PredictReport, RankedText, Runner
 from bertkit.inference.auto_precision import choose_precision
 from bertkit.inference.predict import Decode
@@ -144,6 +144,8 @@ class Model:
     @property
     def sentence_settings(self) -> SentenceSettings:
         """Pooling and normalization as published; the mean, not normalized, for a model that is no sentence encoder."""
+        if self.checkpoint.late is not None:
+            raise UsageError("a late interaction model has a vector for each token and none of a text: use rank")
         return self.checkpoint.sentence or SentenceSettings()
 
     @property

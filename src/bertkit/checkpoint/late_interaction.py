@@ -1,4 +1,4 @@
-"""The settings of a late interaction model (ColBERT): folders of PyLate and of sentence-transformers 6.
+"""The settings of a late interaction model (ColBERT): folders of ColBERT, PyLate and sentence-transformers.
 
 Its modules are Transformer and layers over the hidden state of every token; ``MultiVectorMask`` says which count.
 """
@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertkit.checkpoint.sentence import projection_layers
+from bertkit.checkpoint.sentence import COLBERT_LAYER, projection_layers
+from bertkit.checkpoint.weights import stored_tensors
 from bertkit.errors import CheckpointError
 from bertkit.files.json_files import member, read_json
-from bertkit.heads import ProjectionLayer
+from bertkit.heads import DenseLayer, ProjectionLayer
 from bertkit.locate import sentence_modules
 
 _USUAL_EXPANSION = 32  # tokens of a query (Khattab & Zaharia 2020, section 3.2)
@@ -39,6 +40,8 @@ def read_late_interaction(directory: Path) -> LateInteraction | None:
     Raises:
         CheckpointError: a module that is not supported.
     """
+    if "HF_ColBERT" in member(read_json(directory / "config.json") or {}, "architectures", list, directory, []):
+        return _of_colbert(directory)
     modules = sentence_modules(directory)
     kinds = [module["kind"] for module in modules]
     if kinds[:2] != ["Transformer", "Dense"]:
@@ -72,6 +75,26 @@ def read_late_interaction(directory: Path) -> LateInteraction | None:
         document_length=member(limits, "document_length", int, path),
         skipped=tuple(member(mask, "skiplist_words", list, path, [])),
         **_expansion(limits, path, is_pylate=is_pylate),
+    )
+
+
+def _of_colbert(directory: Path) -> LateInteraction:
+    """The settings of a folder of the original ColBERT code, in ``artifact.metadata``; its one layer lies beside the
+    weights of the encoder."""
+    path = directory / "artifact.metadata"
+    content, weight = read_json(path) or {}, stored_tensors(directory).get(COLBERT_LAYER)
+    if weight is None or len(weight.shape) != 2:
+        raise CheckpointError(f"{directory} is an HF_ColBERT: expected {COLBERT_LAYER}, the layer over its tokens")
+    width, hidden_size = weight.shape
+    skips = member(content, "mask_punctuation", bool, path, True)
+    return LateInteraction(
+        layers=(DenseLayer(hidden_size, width, bias=False, activation="Identity"),),
+        query_marker=member(content, "query_token_id", str, path, "[unused0]"),
+        document_marker=member(content, "doc_token_id", str, path, "[unused1]"),
+        document_length=member(content, "doc_maxlen", int, path),
+        expansion=member(content, "query_maxlen", int, path, _USUAL_EXPANSION),
+        attends=member(content, "attend_to_mask_tokens", bool, path, False),
+        skipped=tuple(string.punctuation) if skips else (),
     )
 
 

@@ -12,6 +12,7 @@ from bertkit.checkpoint.checkpoint import Checkpoint, Provenance
 from bertkit.checkpoint.config_file import PublishedConfig, read_config
 from bertkit.checkpoint.late_interaction import read_late_interaction
 from bertkit.checkpoint.sentence import (
+    COLBERT_LAYER,
     SentenceSettings,
     projection_tensors,
     read_activation,
@@ -60,12 +61,14 @@ def open_checkpoint(
         CheckpointError: anything missing, unexpected, inconsistent or unsafe.
         MissingHeadError: a head is wanted that is neither stored nor in ``new``.
     """
-    settings = read_sentence_settings(directory)
+    settings, late = read_sentence_settings(directory), read_late_interaction(directory)
     folder = transformer_folder(directory)
     config = read_config(folder, ignore_config_keys)
     record = architecture_of(config.transformer)
     names = record.names
     stored = _by_canonical_name(stored_tensors(folder), names, folder)
+    if late is not None:
+        stored.pop(COLBERT_LAYER, None)
     stored_heads = _stored_heads(stored, record, config, folder, heads)
     if heads is None:
         heads = list(dict.fromkeys([*stored_heads, *(part for part in new if part != "pooler")]))
@@ -97,7 +100,6 @@ def open_checkpoint(
         raise CheckpointError(
             f"{folder}: its config announces {num_layers} layers, the weights are only {len(stored)} tensors"
         )
-    late = read_late_interaction(directory)
     read = settings or SentenceSettings(layers=late.layers if late is not None else ())
     sentence = _sentence_arguments(read, directory, config.transformer.hidden_size)
     if "vector_classification" in new:

@@ -35,6 +35,8 @@ _LIMITS = ("sentence_bert_config.json", "sentence_distilbert_config.json")
 _MODULE_NAMES = {DenseLayer: "Dense", NormLayer: "LayerNorm", UnitLength: "Normalize"}
 _VECTOR = "sentence_embedding"  # what every module after Pooling takes and gives
 _TOKENS = "token_embeddings"  # what they take and give in late interaction models
+COLBERT_LAYER = "linear.weight"
+"""The layer over tokens in folders of the original ColBERT code, which list no modules."""
 _NO_LAYERS = ("Transformer", "Pooling", "MultiVectorMask")  # modules that `Projection` has no layer for
 
 Similarity = Literal["cosine", "dot", "euclidean", "manhattan"]
@@ -155,8 +157,11 @@ def projection_tensors(directory: Path) -> dict[str, StoredTensor]:
     Raises:
         CheckpointError: a layer without safetensors weights.
     """
+    modules = sentence_modules(directory)
+    if not modules:
+        return {f"0.{COLBERT_LAYER}": stored_tensors(directory)[COLBERT_LAYER]}
     tensors = {}
-    modules = [each for each in sentence_modules(directory) if each["kind"] not in _NO_LAYERS]
+    modules = [each for each in modules if each["kind"] not in _NO_LAYERS]
     for number, module in enumerate(modules):
         if module["kind"] in ("Dense", "LayerNorm"):
             for name, tensor in stored_tensors(directory / module["path"]).items():

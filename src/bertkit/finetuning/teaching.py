@@ -1,6 +1,6 @@
 """What a teacher says of examples: vectors of texts, or scores of the texts of a query. Computed once and kept."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,13 +29,15 @@ def taught(
     Raises:
         UsageError: a teacher of vectors that is no sentence encoder.
     """
-    parts = [list(part) for part in parts]
-    for option, add in (("teacher", _with_scores), ("guide", _with_guide)):
-        if options.get(option) and any(parts):
+    results = [list(part) for part in parts]
+    adding: dict[str, Callable[[Model, list[Any], Path], list[Any]]] = {"teacher": _with_scores, "guide": _with_guide}
+    for option, add in adding.items():
+        if options.get(option) and any(results):
             model, folder = load(options[option], device=device), kept / _folder(options[option])
-            is_aligned = isinstance(next(example for part in parts for example in part), TaughtText)
-            parts = [(_with_vectors if is_aligned else add)(model, part, folder) for part in parts]
-    return parts
+            if isinstance(next(example for part in results for example in part), TaughtText):
+                add = _with_vectors
+            results = [add(model, part, folder) for part in results]
+    return results
 
 
 def _folder(name: str) -> str:

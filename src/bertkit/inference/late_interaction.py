@@ -180,6 +180,8 @@ def _with_unattended(runner: Runner, encodings: Encodings, is_filled: np.ndarray
     batch = collate(one).to(runner.device)
     given = _first_tokens(batch, int((~filled).sum()))
     output = encoder(given, with_hidden_states=True, with_pooled=False)
+    if not filled.any():
+        return _projected(runner, output.last_hidden_state)
     states = encoder.embeddings(batch)[filled]
     for layer, others in zip(encoder.in_order(), output.hidden_states, strict=False):
         attention = layer.attention

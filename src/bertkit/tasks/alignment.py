@@ -159,10 +159,10 @@ class AlignmentScorer:
 
     def add(self, examples: Sequence[TaughtText], predictions: Sequence[VectorPrediction]) -> None:
         """As `Scorer.add`."""
-        truth, found = _vectors(examples), np.array([one.vector for one in predictions], np.float32)
-        self._errors.append(np.square(found - truth).sum(axis=1))
-        lengths = np.linalg.norm(found, axis=1) * np.linalg.norm(truth, axis=1)
-        self._cosines.append(np.divide((found * truth).sum(axis=1), lengths, out=lengths * 0, where=lengths > 0))
+        truth, predicted = _vectors(examples), np.array([one.vector for one in predictions], np.float32)
+        self._errors.append(np.square(predicted - truth).sum(axis=1))
+        lengths = np.linalg.norm(predicted, axis=1) * np.linalg.norm(truth, axis=1)
+        self._cosines.append(np.divide((predicted * truth).sum(axis=1), lengths, out=lengths * 0, where=lengths > 0))
 
     def results(self) -> dict[str, float]:
         """As `Scorer.results`."""
