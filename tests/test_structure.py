@@ -39,6 +39,7 @@ ROOMS = [  # each imports only rooms above it
     "pages",
     "model",
     "generation",
+    "words",
     "mining",
     "inspection",
     "evidence",
