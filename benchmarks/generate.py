@@ -4,8 +4,8 @@
 
 Greedy, 64 new tokens for each text, at batch 1 and 16: an encoder-decoder of 6 + 6 layers, 512 wide (Marian's layout,
 32 source tokens), and a decoder of BERT base's size (GPT-2's layout, 32 prompt tokens). transformers runs in float32
-with its default cache; ours in float32 and bfloat16. The best of three turns, one after the other. In float32 the tokens are
-compared too. ``--quick`` takes smaller models and one turn.
+with its default cache; ours in float32 and bfloat16. The best of three turns, one after the other. In float32 the
+tokens are compared too. ``--quick`` takes smaller models and one turn.
 """
 
 import json

@@ -17,10 +17,12 @@ from torch import Tensor
 
 import bertkit
 from bertkit.checkpoint.encoder_decoder import open_encoder_decoder, save_encoder_decoder, warm_started
+from bertkit.cli import run
 from bertkit.errors import BertkitError, CheckpointError, UsageError
 from bertkit.generation import Causal, Ending, GenerationSettings, SequenceToSequence, generate_ids, load_generator
 from bertkit.generation.beam import beam_search
 from bertkit.generation.engine import kept_probs
+from bertkit.generation.page import write_generation_page
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -341,3 +343,22 @@ def test_a_causal_model_knows_the_probability_of_a_text(tmp_path: Path) -> None:
     loss = theirs(torch.from_numpy(own)[None], labels=torch.from_numpy(own)[None]).loss.detach()
     assert -ours.log_probs([own])[0].mean() == pytest.approx(float(loss), rel=1e-5)
     assert bertkit.load(tmp_path / "model").config.is_decoder
+
+
+def test_a_page_shows_candidates_and_attention(tmp_path: Path) -> None:
+    theirs = marian(tmp_path / "model")
+    arguments = ["generate", "the cat <b>", "a", "--model", str(tmp_path / "model"), "--max-new-tokens", "5"]
+    assert run([*arguments, "--page", str(tmp_path / "page.html")]) == 0
+    page = (tmp_path / "page.html").read_text()
+    assert page.count("Cross-attention of layer 3") == 2 and page.count("likeliest 5") == 2
+    assert "the cat &lt;b&gt;" in page and "<b>" not in page
+    ours = load_generator(tmp_path / "model")
+    assert isinstance(ours, SequenceToSequence)
+    source, target = ours.encode(["the cat"])[0], [9, 11, 8]
+    before = torch.tensor([[0, *target[:-1]]])
+    theirs.set_attn_implementation("eager")
+    expected = theirs(torch.from_numpy(source)[None], decoder_input_ids=before, output_attentions=True)
+    for layer, probs in zip(ours.cross_attention(source, target), expected.cross_attentions, strict=True):
+        torch.testing.assert_close(layer, probs[0], rtol=1e-4, atol=1e-5)
+    with pytest.raises(UsageError, match="21 texts: a page shows up to 20"):
+        write_generation_page(tmp_path / "p.html", ours, ["a"] * 21, GenerationSettings())

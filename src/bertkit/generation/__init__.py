@@ -3,7 +3,7 @@
 Takes: a model that reads left to right, or an encoder with a decoder; prompts or sources.
 Gives: generated texts with their log probabilities, and the likeliest tokens of each step.
 May import: errors, files, locate, compiled, randomness, tokenizer, batch, transformer, heads, architectures,
-checkpoint, model.
+checkpoint, pages, model.
 """
 
 from bertkit.generation.engine import Decoding, Generated, generate_ids

@@ -26,7 +26,7 @@ from bertkit.generation.settings import Ending, GenerationSettings
 from bertkit.locate import locate, transformer_folder
 from bertkit.model import Model, load
 from bertkit.tokenizer import Tokenizer
-from bertkit.transformer import PreparedBertEncoder, PreparedDecoder
+from bertkit.transformer import PreparedBertEncoder, PreparedDecoder, Recorder
 from bertkit.transformer.kernels import inference_kernels
 from bertkit.transformer.prepared import WeightsAsTheyAre
 
@@ -265,6 +265,19 @@ class SequenceToSequence(_Generator):
                 raise UsageError(f"a source has {len(own)} tokens: expected from 1 to the model's {longest} positions")
         prompts = [np.array([config.start_id]) for _ in inputs]
         return prompts, self._limits([1] * len(inputs), config.decoder.max_position_embeddings, settings)
+
+    @torch.inference_mode()
+    def cross_attention(self, source: np.ndarray, target: Sequence[int]) -> list[Tensor]:
+        """What each target token attends to in the source when it is written: for each layer (H, T, S).
+
+        Args:
+            source: (S,) int64, as `encode` gives it.
+            target: T ids, as they were generated.
+        """
+        network, recorder = self.checkpoint.network, Recorder()
+        before = batch_of_ids([np.array([network.config.start_id, *target[:-1]], np.int64)])
+        network(batch_of_ids([source]), target=before, recorder=recorder)
+        return [layer.cross_attention_probs[0] for layer in recorder.layers]
 
     def decoding(self, inputs: Sequence[np.ndarray], precision: str, *, cached: bool = True) -> Decoding:
         """As `_Generator.decoding`."""
