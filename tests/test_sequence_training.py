@@ -177,6 +177,7 @@ def test_rejects_long_targets_and_unfitting_models(tmp_path: Path, capsys: pytes
     arguments = ["finetune", "seq2seq", "--train", str(tmp_path / "pairs.csv"), "--out", str(tmp_path / "y")]
     for further, message in (
         (["--lora-rank", "4"], "seq2seq has no lora_rank"),
+        (["--skip-bad"], "seq2seq has no --skip-bad"),
         (["--model", str(tmp_path / "none")], "none"),
     ):
         assert run([*arguments, *further]) == 2

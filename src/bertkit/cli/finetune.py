@@ -87,6 +87,8 @@ def command(
     if task in WRITING:
         from bertkit.cli.finetune_sequences import finetune_sequences
 
+        if skip_bad or sweep is not None or defaults == "paper" or options != NO_OPTIONS:
+            raise UsageError(f"{task} has no --skip-bad, --sweep, --defaults and no options of other tasks")
         finetune_sequences(task, model, train, dev, out, settings, columns_of(columns), resume=resume, device=device)
         return
     from bertkit.finetuning import SWEEPS, Finetuning, start_run

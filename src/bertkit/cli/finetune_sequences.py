@@ -1,6 +1,6 @@
 """bertkit finetune seq2seq and causal-language-model: tasks whose models write text."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 
@@ -16,7 +16,7 @@ _TAKEN = ("num_epochs", "batch_size", "learning_rate", "warmup", "weight_decay",
 def finetune_sequences(
     task: str,
     model: str | None,
-    train: Path,
+    train: Sequence[Path],
     dev: Path | None,
     out: Path,
     asked: FinetuningSettings,
@@ -39,7 +39,7 @@ def finetune_sequences(
             raise UsageError(f"{task} has no {field.name}: expected some of {', '.join(_TAKEN)}")
         changes[field.name] = value
     read = SEQUENCE_TASKS[task]
-    examples = [read(path, columns) if path is not None else [] for path in (train, dev)]
+    examples = [[one for path in paths for one in read(path, columns)] for paths in (train, [dev] if dev else [])]
     run = SequenceTraining(out, task, model or "new", SequenceSettings(**changes), device, note)
     with stop_signals(note) as should_stop:
         outcome = run.start(*examples, resume=resume, should_stop=should_stop)

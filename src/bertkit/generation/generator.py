@@ -106,10 +106,19 @@ class _Generator(ABC):
         return results
 
     def _as_text(self, one: Generated) -> GeneratedText:
-        ids = [token for token in one.ids if token not in self.ending.end_ids]
+        candidates = [[(self.spelled(token), prob) for token, prob in step] for step in one.candidates]
+        return GeneratedText(self.decode(one.ids), one.score, len(one.ids), one.has_ended, candidates)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of generated ids: without those that end it, and those beyond the vocabulary, which some models have
+        rows for."""
+        size, ends = len(self.tokenizer.vocabulary), self.ending.end_ids
+        return self.tokenizer.decode([token for token in ids if token < size and token not in ends])
+
+    def spelled(self, token: int) -> str:
+        """The spelling of a token; empty for an id beyond the vocabulary."""
         tokens = self.tokenizer.vocabulary.tokens
-        candidates = [[(tokens[token], prob) for token, prob in step] for step in one.candidates]
-        return GeneratedText(self.tokenizer.decode(ids), one.score, len(one.ids), one.has_ended, candidates)
+        return tokens[token] if token < len(tokens) else ""
 
     def _limits(self, lengths: Sequence[int], num_positions: int, settings: GenerationSettings) -> list[int]:
         """Most new tokens of each prompt: the last one takes no position."""

@@ -32,8 +32,7 @@ def write_generation_page(
     parts = []
     for text, own, one in zip(texts, inputs, made, strict=True):
         tokens = [_spelled(generator, token) for token in one.ids]
-        ids = [token for token in one.ids if token not in generator.ending.end_ids]
-        content = [paragraph(generator.tokenizer.decode(ids) or "nothing"), *_steps(generator, tokens, one)]
+        content = [paragraph(generator.decode(one.ids) or "nothing"), *_steps(generator, tokens, one)]
         if isinstance(generator, SequenceToSequence):
             content += _attention(generator, own.tolist(), one, tokens)
         parts.append(section(text, content))
@@ -42,7 +41,7 @@ def write_generation_page(
 
 def _spelled(generator: Causal | SequenceToSequence, token: int) -> str:
     """A token as a reader knows it: with a space, not with the sign that stands for one."""
-    return generator.tokenizer.vocabulary.tokens[token].replace("\u0120", "\u00b7")
+    return generator.spelled(token).replace("\u0120", "\u00b7")
 
 
 def _steps(generator: Causal | SequenceToSequence, tokens: Sequence[str], made: Generated) -> list[Markup]:
