@@ -161,7 +161,7 @@ def test_sentence_transformers_opens_what_we_save(tmp_path: Path, pooling: str) 
 def test_a_pooling_that_the_sentence_layout_cannot_say_is_not_saved(tmp_path: Path) -> None:
     ours = our_model("encoder", 7)
     ours.checkpoint.sentence = SentenceSettings(pooling="pooler")
-    with pytest.raises(CheckpointError, match="no word for pooling='pooler'"):
+    with pytest.raises(CheckpointError, match="no name for pooling='pooler'"):
         ours.save(tmp_path / "saved")
     assert not list(tmp_path.iterdir())
 

@@ -56,7 +56,7 @@ def test_few_texts(method: str) -> None:
     [
         ({"method": "magic"}, "expected one of communities"),
         ({"method": "kmeans"}, "needs num_clusters"),
-        ({"num_clusters": 3}, "leave num_clusters out"),
+        ({"num_clusters": 3}, "omit num_clusters"),
         ({"method": "density", "threshold": 0.5}, "has no threshold"),
     ],
 )

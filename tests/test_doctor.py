@@ -125,7 +125,7 @@ def test_caches_that_cannot_be_written_are_warnings(capsys, monkeypatch, equal, 
     assert results["caches", "precision='auto'"]["value"].endswith("precision cannot be written")
     assert "set NUMBA_CACHE_DIR" in results["caches", "machine code"]["value"]
     assert results["caches", "models of the hub"] == {
-        "part": "caches", "name": "models of the hub", "status": "ok", "value": f"{tmp_path / 'hub'} (not there yet)",
+        "part": "caches", "name": "models of the hub", "status": "ok", "value": f"{tmp_path / 'hub'} (not created yet)",
     }  # fmt: skip
 
 

@@ -74,7 +74,7 @@ def test_every_task_is_predicted_and_scored(models: Path, tmp_path: Path, capsys
     assert all(list(one) == KEYS[task] for one in results)
     code, (result,), error = call(capsys, "evaluate", "--model", model, "--data", data)
     assert code == 0 and not error
-    assert (result.pop("task"), result["num_examples"], result["rows_set_aside"]) == (task, NUM_ROWS, 0)
+    assert (result.pop("task"), result["num_examples"], result["rows_skipped"]) == (task, NUM_ROWS, 0)
     for name, value in scores(task, rows, results).items():
         assert result[name] == pytest.approx(value) and result[name] == result[name]
     turned = write(tmp_path / "turned.jsonl", rows[::-1])
@@ -119,9 +119,9 @@ def test_labels_that_the_model_does_not_know(
     for part in ("data.jsonl, line 6", "pink", names):
         assert part in error
     code, (result,), error = call(capsys, *arguments, "--data", data, "--skip-bad")
-    assert code == 0 and result["rows_set_aside"] == 1 and "line 6" in error
+    assert code == 0 and result["rows_skipped"] == 1 and "line 6" in error
     _, (expected,), _ = call(capsys, *arguments, "--data", good)
-    assert result == pytest.approx(expected | {"rows_set_aside": 1})
+    assert result == pytest.approx(expected | {"rows_skipped": 1})
 
 
 def test_heads_that_were_never_trained_refuse(tmp_path: Path, capsys) -> None:
@@ -142,7 +142,7 @@ def test_arguments_that_do_not_go_together(models: Path, tmp_path: Path, capsys)
     long = write(tmp_path / "long.jsonl", [{"text": "cat " * 40, "score": 1}] * 3)
     for arguments, message in (
         ([], "one of --data"), (["--data", data, "--suite", data], "one of --data"),
-        (["--data", data], "needs --model"), (["--data", data, "--model", model, "--limit", "3"], "go with --suite"),
+        (["--data", data], "requires --model"), (["--data", data, "--model", model, "--limit", "3"], "require --suite"),
         (["--suite", data, "--model", model, "--skip-bad"], "go with --data"),
         (["--data", other, "--model", model], "line 1 has the target 'b'"),
         (["--data", data, "--model", model, "--columns", "label=stars"], "no column 'stars'"),
@@ -150,7 +150,7 @@ def test_arguments_that_do_not_go_together(models: Path, tmp_path: Path, capsys)
         code, results, error = call(capsys, "evaluate", *arguments)
         assert code == 2 and not results and message in error, (arguments, error)
     code, _, error = call(capsys, "evaluate", "--data", long, "--model", model)
-    assert code == 0 and "3 rows were longer than the model reads and lost 54 tokens" in error
+    assert code == 0 and "3 rows exceeded the model's maximum length and lost 54 tokens" in error
 
 
 def test_no_answer_threshold_can_be_set_on_a_published_model(models: Path, tmp_path: Path, capsys) -> None:
@@ -200,7 +200,7 @@ def test_the_report_has_the_same_metrics_with_their_intervals(models: Path, tmp_
         assert value == pytest.approx(expected[name], rel=1e-4)
         low, high = intervals.get(name, (value, value))
         assert low <= value <= high
-    assert set(intervals) >= set(expected) - {"loss", "num_examples", "rows_set_aside"}
+    assert set(intervals) >= set(expected) - {"loss", "num_examples", "rows_skipped"}
     assert f"{task} on data.jsonl" in page.read_text()
     assert json.loads(page.with_suffix(".json").read_text())["leakage"]["num_exact"] == NUM_ROWS
 
@@ -264,10 +264,10 @@ def test_skipped_training_rows_are_not_counted_for_the_test_file(models: Path, t
         capsys, "evaluate", "--model", str(tmp_path / "model"), "--data", data, "--train", train, "--skip-bad",
         "--report", str(tmp_path / "report.html"), "--card",
     )  # fmt: skip
-    assert code == 0 and (results["num_examples"], results["rows_set_aside"]) == (NUM_ROWS, 1), error
+    assert code == 0 and (results["num_examples"], results["rows_skipped"]) == (NUM_ROWS, 1), error
     assert "| rows not used | 1 |" in (tmp_path / "model" / "README.md").read_text()
-    assert "1 rows were set aside" in error and "data.jsonl, line 32" in error
-    assert "2 rows were set aside" in error and "train.jsonl, line 2" in error
+    assert "1 rows were skipped" in error and "data.jsonl, line 32" in error
+    assert "2 rows were skipped" in error and "train.jsonl, line 2" in error
 
 
 def test_reports_that_cannot_be(models: Path, tmp_path: Path, capsys) -> None:

@@ -197,7 +197,7 @@ def test_vectors_computed_before_an_interruption_are_kept(
     encoder: Path, tmp_path: Path, num_read: Callable[[], int], monkeypatch
 ) -> None:
     monkeypatch.setattr("bertkit.inference.runner._ITEMS_AT_A_TIME", 2)
-    with pytest.raises(OverLengthError, match="not kept yet, text 4 has 92 tokens"):
+    with pytest.raises(OverLengthError, match="not yet in the cache, text 4 has 92 tokens"):
         Features(encoder, cache=tmp_path, on_long="error").fit_transform([*TEXTS[:4], LONG])
     assert len(files(tmp_path)) == 2 and num_read() == 4
     results = Features(encoder, cache=tmp_path, on_long="error").fit_transform(TEXTS)

@@ -55,7 +55,7 @@ def test_from_files_to_predictions(tmp_path: Path, encoder: str, capsys) -> None
                  "--out", out, *FAST]  # fmt: skip
     code, (result,), error = call(capsys, *arguments)
     assert code == 0, error
-    assert result["reason"] == "finished" and result["accuracy"] > 0.8 and result["rows_set_aside"] == 0
+    assert result["reason"] == "finished" and result["accuracy"] > 0.8 and result["rows_skipped"] == 0
     assert call(capsys, *arguments)[0] == 2
     assert call(capsys, *arguments, "--resume")[1][0]["accuracy"] == result["accuracy"]
     texts = tmp_path / "texts.txt"
@@ -119,8 +119,8 @@ def test_rows_are_skipped_on_request(tmp_path: Path, encoder: str, capsys) -> No
     assert "train.csv, line 82" in call(capsys, *base)[2]
     dev = write(tmp_path / "dev.csv", [*rows(10), ("a cat", "cast")])
     code, (result,), error = call(capsys, *base, "--dev", str(dev), "--skip-bad")
-    assert code == 0 and result["rows_set_aside"] == 4, error
-    assert "4 rows were set aside" in error and "train.csv, line 82" in error
+    assert code == 0 and result["rows_skipped"] == 4, error
+    assert "4 rows were skipped" in error and "train.csv, line 82" in error
 
 
 def lines(*rows: dict) -> str:

@@ -233,7 +233,7 @@ def test_bad_rows_are_errors_or_skipped(write, name, content, kind, message):
         results = list(read_labeled_texts(path, kind, label_names=names, bad_rows=bad))
     except DataError as none_left:
         results = []
-        assert re.search(rf"holds no row that can be used; {len(bad.rows)} set aside, the first: ", str(none_left))
+        assert re.search(rf"holds no row that can be used; {len(bad.rows)} skipped, the first: ", str(none_left))
     assert bad.rows and str(bad.rows[0]) == str(error.value)
     assert not {row.line for row in bad.rows} & {int(example.place.rsplit(" ", 1)[1]) for example in results}
 
@@ -288,7 +288,7 @@ def test_a_jsonl_file_whose_first_lines_are_bad(write, read, row, first, message
         path = write("b.jsonl", f"{first}\n{first}\n")
         with pytest.raises(DataError, match=f"b.jsonl, {message}"):
             list(read(path))
-        with pytest.raises(DataError, match=f"holds no row that can be used; 2 set aside, the first: .*{message}"):
+        with pytest.raises(DataError, match=f"holds no row that can be used; 2 skipped, the first: .*{message}"):
             list(read(path, bad_rows=BadRows(skip=True)))
 
 
@@ -532,7 +532,7 @@ def test_bad_tags_are_errors_or_skipped(write, name, content, options, message):
     try:
         list(read_tagged(path, **options, bad_rows=bad))
     except DataError as none_left:
-        assert "set aside" in str(none_left) or "holds no examples" in str(none_left)
+        assert "skipped" in str(none_left) or "holds no examples" in str(none_left)
     assert "holds no examples" in message or str(bad.rows[0]) == str(error.value)
 
 

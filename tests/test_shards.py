@@ -416,7 +416,7 @@ def test_other_sources_vocabulary_or_settings_are_refused(
             stop_after(monkeypatch, None)
         assert write_shard(sources, folder, TOKENIZER).manifest["finished"]
     for other in (cased, Tokenizer.from_vocab((*TOKENS, "fox"))):
-        with pytest.raises(DataError, match=f"made with another vocabulary than this of {len(other.vocabulary)}"):
+        with pytest.raises(DataError, match=f"made with another vocabulary than this one of {len(other.vocabulary)}"):
             open_shard(folder, other)
 
 
@@ -428,7 +428,7 @@ def test_a_source_that_changes_while_it_is_read_is_refused(tmp_path: Path, monke
         return tokenize_part(part, *args, **kwargs)
 
     monkeypatch.setattr("bertkit.corpus.shard_writing.tokenize_part", work)
-    with pytest.raises(DataError, match=r"a.txt was changed while it was read"):
+    with pytest.raises(DataError, match=r"a.txt changed while it was read"):
         write_shard(tmp_path / "a.txt", tmp_path / "shard", TOKENIZER)
 
 
@@ -442,7 +442,7 @@ def test_a_source_that_changes_while_it_is_read_is_refused(tmp_path: Path, monke
         (
             "the cat\nsat",
             ShardSettings("lines", held_out_share=0.5),
-            "one document, which cannot be split: give separate held-out",
+            "one document, which cannot be split: pass separate held-out",
         ),
     ],
 )
@@ -504,11 +504,11 @@ def test_damaged_shards_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
                 for wrong in (1 << 62, -(1 << 63), (1 << 63) - 1):
                     bounds = np.frombuffer(content, np.int64).copy()
                     bounds[index] = wrong
-                    refused(f"damaged: the bounds in .*{name} do not rise from 0 to", name, bounds.tobytes())
-            refused(f"damaged: the bounds in .*{name} do not rise from 0 to", name, content[:-8] + bytes(8))
-            refused(f"damaged: the bounds in .*{name} do not rise from 0 to", name, b"\1" + content[1:])
+                    refused(f"damaged: the bounds in .*{name} do not increase from 0 to", name, bounds.tobytes())
+            refused(f"damaged: the bounds in .*{name} do not increase from 0 to", name, content[:-8] + bytes(8))
+            refused(f"damaged: the bounds in .*{name} do not increase from 0 to", name, b"\1" + content[1:])
     manifest = json.loads((folder / "manifest.json").read_text())
-    refused("is of format 2, this bertkit reads 1", "manifest.json", json.dumps(manifest | {"format": 2}).encode())
+    refused("has format 2; expected 1", "manifest.json", json.dumps(manifest | {"format": 2}).encode())
     for wrong in (b"", b"[]", b"{}", b'{"format": 1}', b"\xff"):
         refused("is not the manifest of a token shard", "manifest.json", wrong)
     (folder / "tokens.bin").unlink()

@@ -5,16 +5,17 @@ from pathlib import Path
 
 from bertkit.errors import CheckpointError
 
-_READ = {".json", ".txt", ".model", ".safetensors"}  # of these alone weights, config, tokenizer and settings are read
+_READ = {".json", ".txt", ".model", ".safetensors"}  # suffixes of the files that hold weights, config, tokenizer and
+# settings
 
 
 def content_hash(directory: Path) -> str:
-    """Hash of every file that opening the directory may read: 32 hexadecimal digits.
+    """Hash of every file that may be read when the directory is opened: 32 hexadecimal digits.
 
-    It changes with any weight, vocabulary entry or setting, and takes as long as reading the files.
+    It changes with any weight, vocabulary entry or setting. The files are read in full.
 
     Raises:
-        CheckpointError: nothing in it is part of a model.
+        CheckpointError: no file in it is part of a model.
     """
     total = hashlib.sha256()
     files = sorted(path for path in directory.rglob("*") if path.suffix in _READ and path.is_file())

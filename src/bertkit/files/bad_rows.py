@@ -52,5 +52,5 @@ class BadRows:
         """The error for a file without a single usable row."""
         of_path = [row for row in self.rows if row.path == str(path)]
         if of_path:
-            return DataError(f"{path} holds no row that can be used; {len(of_path)} set aside, the first: {of_path[0]}")
+            return DataError(f"{path} holds no row that can be used; {len(of_path)} skipped, the first: {of_path[0]}")
         return DataError(f"{path} holds no examples")
