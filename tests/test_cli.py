@@ -242,7 +242,7 @@ def test_bad_files_give_one_line_and_leave_nothing_behind(complaint, tiny_model,
         "twice.csv": "names a column twice",
         "gap.jsonl": "line 2 is not JSON",
         "no_column.csv": "has no column 'text', it has a, b",
-        "ragged.csv": "line 3 has 1 fields, the header 2",
+        "ragged.csv": "line 3 has 1 fields, but the header has 2",
         "broken.jsonl": "line 2 is not JSON",
         "null.jsonl": "line 2: 'text' is NoneType",
         "bad.parquet": "cannot be read as parquet",
@@ -349,7 +349,7 @@ def test_similarity_says_what_it_cut(tiny_model):
     )  # fmt: skip
     assert result.returncode == 0
     (line,) = result.stderr.splitlines()
-    assert line.startswith("bertkit: 1 of 2 texts were longer than the model reads and lost 16 tokens")
+    assert line.startswith("bertkit: 1 of 2 texts exceeded the model's maximum length and lost 16 tokens")
 
 
 def test_wrong_kind_of_model(complaint, tiny_model, tmp_path):

@@ -420,7 +420,7 @@ def test_a_prompt_longer_than_the_sequence_leaves_something_to_pool(tiny: Model)
     [
         ({"pooling": "median"}, "pooling='median': expected one of mean, cls"),
         ({"layers": "third"}, "layers='third': expected one of last"),
-        ({"pooling": "pooler", "layers": "embedding"}, "reads the last layer only"),
+        ({"pooling": "pooler", "layers": "embedding"}, "uses only the last layer"),
         ({"dimensions": 0}, "dimensions=0"),
         ({"dimensions": 19}, "dimensions=19: this model's vectors have 18"),
         ({"prompt": "a", "prompt_name": "b"}, "not both"),

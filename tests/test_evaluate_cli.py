@@ -245,14 +245,14 @@ def test_models_that_were_trained_again(models: Path, tmp_path: Path, capsys) ->
         (["--card", "--smaller", f"7={again}", f"7={model}"], f"'7={model}': expected NUM=MODEL, each number once"),
         (["--card", "--smaller", "0=a"], "expected NUM=MODEL"), (["--card", "--smaller", "7="], "expected NUM=MODEL"),
         (["--card", "--seeds", str(tmp_path / "none")], "no model"),
-        (["--card", "--seeds", str(models / "regression")], "give models of one task"),
+        (["--card", "--seeds", str(models / "regression")], "pass models of one task"),
     ):  # fmt: skip
         code, results, error = call(capsys, *base, *arguments)
         assert code == 2 and not results and message in error and len(error.splitlines()) == 1, error
     assert "go with --data" in call(capsys, "evaluate", "--suite", data, "--seeds", model)[2]
     answers = ["evaluate", "--model", str(models / "question-answering"), "--data",
                write(tmp_path / "questions.jsonl", examples("question-answering"))]  # fmt: skip
-    assert "evidence is for classifiers and taggers" in call(capsys, *answers, "--card", "--seeds", model)[2]
+    assert "evidence requires a classifier or tagger" in call(capsys, *answers, "--card", "--seeds", model)[2]
 
 
 def test_skipped_training_rows_are_not_counted_for_the_test_file(models: Path, tmp_path: Path, capsys) -> None:
@@ -274,7 +274,7 @@ def test_reports_that_cannot_be(models: Path, tmp_path: Path, capsys) -> None:
     data = write(tmp_path / "data.jsonl", examples("question-answering"))
     base = ["evaluate", "--model", str(models / "question-answering"), "--data", data]
     for arguments, message in (
-        (["--report", str(tmp_path / "out.html")], "evidence is for classifiers and taggers"),
+        (["--report", str(tmp_path / "out.html")], "evidence requires a classifier or tagger"),
         (["--report", str(tmp_path / "no" / "out.html")], "does not exist"), (["--train", data], "require --report"),
     ):  # fmt: skip
         code, results, error = call(capsys, *base, *arguments)

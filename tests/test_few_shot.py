@@ -293,7 +293,7 @@ def test_bad_input(tmp_path: Path, encoder: Path) -> None:
         classifier.fit(["one", "two", "three"], ["a", "a", "b"])
     with pytest.raises(DataError, match="every example has the label 'a'"):
         classifier.fit(["one", "two"], ["a", "a"])
-    with pytest.raises(UsageError, match="one class for each text"):
+    with pytest.raises(UsageError, match="one class per text"):
         classifier.fit(["one", "two"], [[0, 1], [1, 0]])
     with pytest.raises(UsageError, match="batch_size=1"):
         classifier.set_params(batch_size=1).fit(*data())

@@ -146,7 +146,7 @@ def choices(*numbers: int) -> str:
             {"levels": ["bad", "good"]},
             lines(*({"text": "a", "label": name} for name in ("bad", "goood", "good"))),
             lines({"text": "a", "label": "good"}),
-            ["train.jsonl, line 2 has the label 'goood', which is none of the 2 known"],
+            ["train.jsonl, line 2 has the label 'goood', which is not among the 2 known"],
         ),
         (
             MultipleChoice,

@@ -251,7 +251,7 @@ def test_early_stopping_keeps_the_best(tmp_path: Path, encoder: Path) -> None:
     assert outcome.metrics["loss"] == pytest.approx(losses[outcome.best_step], rel=1e-5)
     assert run_of(tmp_path / "out", encoder, settings).start(examples(), examples(20, seed=2), resume=True) == outcome
     (tmp_path / "out" / "run" / "outcome.json").unlink()
-    with pytest.raises(CheckpointError, match="is missing, the record of how this run ended"):
+    with pytest.raises(CheckpointError, match="is missing: expected the record of a finished run"):
         run_of(tmp_path / "out", encoder, settings).start(examples(), examples(20, seed=2), resume=True)
     with pytest.raises(UsageError, match="patience=3 needs dev"):
         run_of(tmp_path / "other", encoder, settings).start(examples())
@@ -363,7 +363,7 @@ def test_adapters_alone_learn_and_are_merged(tmp_path: Path, encoder: Path) -> N
     add_adapters(wider, 3, 6.0, seed=9)
     with pytest.raises(CheckpointError, match=r"expected base_model\.model"):
         read_adapter(wider, out / "adapter")
-    with pytest.raises(UsageError, match="leave frozen_layers out"):
+    with pytest.raises(UsageError, match="omit frozen_layers"):
         replace(settings, frozen_layers=1)
 
 

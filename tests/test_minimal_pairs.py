@@ -249,7 +249,7 @@ def test_zorro_as_published(shared_data: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.txt", "bad\ngood\nbad\n", "a.txt, line 3 is without a partner"),
+        ("a.txt", "bad\ngood\nbad\n", "a.txt, line 3 has no partner"),
         ("a.txt", "bad\n\nbad\ngood\n", "a.txt, line 2 is blank"),
         ("a.txt", "", "a.txt holds no texts"),
         ("a.txt", b"bad\n\xff\n", "a.txt, line 2: byte 0 is not UTF-8"),
@@ -291,4 +291,4 @@ def test_the_command(unigram: Model, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["accuracy"] == 1
     (tmp_path / "suite" / "odd.txt").write_text("a\n")
     assert run(arguments) == 2
-    assert "odd.txt, line 1 is without a partner" in capsys.readouterr().err
+    assert "odd.txt, line 1 has no partner" in capsys.readouterr().err

@@ -151,7 +151,7 @@ def test_long_choices_are_cut_with_counts():
     longest = ChoiceQuestion("cat", ("dog " * 30,) * 4)  # 34 tokens of 24, four times
     model_of().predict([ChoiceQuestion("cat " * 20, ("dog " * 20, "sat")), longest, *questions(3)], report=report)
     assert report.num_examples == 5 and report.num_cut == 2 and report.num_tokens_cut == 19 + 40
-    with pytest.warns(TruncationWarning, match="1 of 4 texts were longer than the model reads and lost 40 tokens"):
+    with pytest.warns(TruncationWarning, match="1 of 4 texts exceeded the model's maximum length and lost 40 tokens"):
         model_of().predict([longest, *questions(3)])
 
 
@@ -165,7 +165,7 @@ def test_the_card_counts_questions(tmp_path):
         FinetuningSettings(num_epochs=1),
         log_line=lambda line: None,
     )
-    with pytest.warns(TruncationWarning, match="1 of 4 texts were longer than the model reads and lost 40 tokens"):
+    with pytest.warns(TruncationWarning, match="1 of 4 texts exceeded the model's maximum length and lost 40 tokens"):
         run.start(train, train)
     card = (tmp_path / "out" / "README.md").read_text()
     assert "| texts cut | 1 | 1 |" in card and "| tokens cut | 40 | 40 |" in card

@@ -163,7 +163,7 @@ def test_standard_input(monkeypatch):
             "a.csv",
             "text,label\na,posit\nb,negative\n",
             "class",
-            r"line 2 has the label 'posit', which is none of the 2 known ones \(.*\); is 'positive' meant\?",
+            r"line 2 has the label 'posit', which is not among the 2 known labels \(.*\); did you mean 'positive'\?",
         ),
         (
             "a.tsv",
@@ -214,10 +214,15 @@ def test_standard_input(monkeypatch):
         ("a.jsonl", '{"text": "a", "label": "positive"}\n{"text"', "class", r"line 2 is not JSON"),
         ("a.jsonl", '{"text": "a", "labels": ["x", "x"]}', "set", r"line 1 has a label twice in 'labels'"),
         ("a.jsonl", '{"text": "a", "labels": ["positive", ""]}', "set", r"line 1 has the labels .* expected names"),
-        ("a.csv", "text,label\na,positive|neutral\n", "set", r"line 2 has the label 'neutral', which is none"),
-        ("a.csv", "text,label\na,x\nb\n", "class", r"line 3 has 1 fields, the header 2"),
-        ("a.tsv", "text\tlabel\na\tb\tx\n", "class", r"line 2 has 3 fields, the first line 2: is there a tab"),
-        ("a.tsv", "text\tlabel\na\tpositive\n\nb\tpositive\n", "class", r"line 3 is empty: take it out"),
+        ("a.csv", "text,label\na,positive|neutral\n", "set", r"line 2 has the label 'neutral', which is not among"),
+        ("a.csv", "text,label\na,x\nb\n", "class", r"line 3 has 1 fields, but the header has 2"),
+        (
+            "a.tsv",
+            "text\tlabel\na\tb\tx\n",
+            "class",
+            r"line 2 has 3 fields, but the first line has 2: check for extra tabs",
+        ),
+        ("a.tsv", "text\tlabel\na\tpositive\n\nb\tpositive\n", "class", r"line 3 is empty: remove it"),
         ("a.csv", 'text,label\n"a"b,x\n', "class", r"line 2: "),
         ("a.csv", b"text,label\n\xff\xfe,x\n", "class", r"line 2: byte 0 is not UTF-8; convert the file"),
         ("a.csv", "sentence1,sentence2,label\na,,positive\n", "class", r"line 2 has an empty text in 'sentence2'"),
@@ -244,10 +249,15 @@ def test_bad_rows_are_errors_or_skipped(write, name, content, kind, message):
         ("a.csv", "", {}, "a.csv is empty"),
         ("a.csv", "text,label\n", {}, "a.csv holds no examples"),
         ("a.jsonl", "\n\n", {}, "a.jsonl holds no examples"),
-        ("a.csv", "phrase,mood\na,b\n", {}, "line 1 names no column that is known; it has phrase, mood: say which"),
-        ("a.csv", "phrase,label\na,b\n", {}, r"no column known to be the text \(text, .*say which it is, text=NAME"),
-        ("a.csv", "text,mood\na,b\n", {}, r"no column known to be the label \(label, "),
-        ("a.csv", "text,sentiment,category\na,b,c\n", {}, "has category and sentiment: say which is the label"),
+        ("a.csv", "phrase,mood\na,b\n", {}, "line 1 has no known column name; it has phrase, mood: choose columns"),
+        (
+            "a.csv",
+            "phrase,label\na,b\n",
+            {},
+            r"no column with a name known for the text \(text, .*choose one with text=NAME",
+        ),
+        ("a.csv", "text,mood\na,b\n", {}, r"no column with a name known for the label \(label, "),
+        ("a.csv", "text,sentiment,category\na,b,c\n", {}, "has category and sentiment: choose one with label=NAME"),
         ("a.csv", "text,label\na,b\n", {"text": "phrase"}, "has no column 'phrase' for the text; it has text, label"),
         ("a.csv", "text,text,label\na,b,c\n", {}, "line 1 names a column twice"),
         ("a.csv", b"text,l\xffbel\n", {}, "line 1: byte 6 is not UTF-8"),
@@ -477,7 +487,7 @@ def test_tagged_files(write, name, content, options, expected):
             "a.conll",
             "a B-P\n\nb B-Q\n",
             {"label_names": ["O", "B-P"]},
-            r"line 3 has the label 'B-Q', which is none of the 2 known",
+            r"line 3 has the label 'B-Q', which is not among the 2 known",
         ),
         ("a.conll", b"a B-P\n\n\xff O\n", {}, r"line 3: byte 0 is not UTF-8"),
         (
@@ -539,7 +549,7 @@ def test_bad_tags_are_errors_or_skipped(write, name, content, options, message):
 def test_rejects_files_that_are_not_tags(write):
     with pytest.raises(UsageError, match="write it as jsonl"):
         list(read_tagged(write("a.csv", "a,O\n")))
-    with pytest.raises(DataError, match=r"b.csv, line 1 names no column that is known"):
+    with pytest.raises(DataError, match=r"b.csv, line 1 has no known column name"):
         list(read_tagged(write("b.csv", "a,O\n"), labeled=False))
     with pytest.raises(DataError, match=r"c.tsv, line 2 has 1 fields"):
         list(read_tagged(write("c.tsv", "text\tid\na\n"), labeled=False))
@@ -722,7 +732,7 @@ def test_what_only_later_objects_have_is_read(write):
             squad(asked(answers=[{"text": " \u200b", "answer_start": 3}]), context="the \u200b cat"),
             r"line 9: nothing can be seen of the answer ' .u200b': correct it, or take the question out",
         ),
-        ("a.csv", "question,context\nwho?,cat\n", r"no column known to be the answer"),
+        ("a.csv", "question,context\nwho?,cat\n", r"no column with a name known for the answer"),
     ],
 )
 def test_bad_questions_are_errors_or_skipped(write, name, content, message):
@@ -801,7 +811,7 @@ def test_files_of_choices(write, name, content, options, expected):
             r"line 2: the right choice is 2, expected one of 2",
         ),
         ("a.csv", "sent1,sent2,ending0,ending1,label\na,b,c,d,\n", r"line 2: the right choice is ''"),
-        ("a.csv", "x,y\n1,2\n", r"line 1 names no column that is known"),
+        ("a.csv", "x,y\n1,2\n", r"line 1 has no known column name"),
         ("a.csv", "sent1,y\n1,2\n", r"has the columns sent1, y: expected sent1, sent2, ending0, ending1 as in SWAG"),
         (
             "a.tsv",

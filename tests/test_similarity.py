@@ -289,7 +289,7 @@ def test_files_of_every_form(tmp_path: Path) -> None:
     [
         ("anchor,positive\nA,\n", "line 2 has an empty text in 'positive'"),
         ("sentence1,sentence2,score\nA,B,high\n", "has the score 'high' in 'score': expected a number"),
-        ("query,negative\nA,B\n", "no column known to be the query"),
+        ("query,negative\nA,B\n", "no column with a name known for the query"),
         ("anchor,positive,score,negative\nA,B,1,C\n", "has a score and 2 other texts: expected a pair"),
     ],
 )

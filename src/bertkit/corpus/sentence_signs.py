@@ -10,9 +10,8 @@ OTHER, SPACE, LOWER, UPPER, LETTER, BESIDE, OPENING, LINE_END, END, END_AT_ONCE 
 # LETTER: a letter without case, a digit, or the first character of a word-like token ("$5", "@name").
 _ENDS = ".!?…‥‼‽⁇⁈⁉؟۔।॥։።។။"
 _ENDS_AT_ONCE = "。！？｡"
-_BESIDES = (
-    "\"'”’»‹›)]}*_-–—―•`´′″」』）】〉》〕］｝"  # may stand between a sentence end and the space, or the space and the
-)
+# _BESIDES: may stand between a sentence end and the space, or the space and the next sentence.
+_BESIDES = "\"'”’»‹›)]}*_-–—―•`´′″」』）】〉》〕］｝"
 _OPENINGS = "“‘„‚«([{¿¡「『（【〈《〔［｛"  # the same before a sentence in Chinese and Japanese
 _STAND_FOR_WORDS = "$£€@#"
 
