@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from bertkit.architectures.tensor_names import TensorNames
-from bertkit.heads import KINDS, VectorClassificationHead
+from bertkit.heads import KINDS, SiameseClassificationHead, VectorClassificationHead
 from bertkit.transformer import Encoder, PreparedEncoder
 
 Content = dict[str, Any]
@@ -35,6 +35,7 @@ class HeadOptions(NamedTuple):
     dropout_prob: float | None = None  # dropout before a classifier, in training; None: the architecture's default
     pooling: str = "mean"  # how hidden states become the input of vector_classification
     num_vectors: int = 1  # number of sentence vectors in that input: 2 for pairs of texts
+    siamese_width: int | None = None  # width of the sentence vectors, for the siamese form of that head
 
 
 class Head(NamedTuple):
@@ -102,8 +103,11 @@ def pooler(config: Any) -> str:
     return "pooler"
 
 
-VECTOR_CLASSIFICATION = Head(
-    lambda config, options: VectorClassificationHead(config, options.num_labels, options.pooling, options.num_vectors),
-    tokens,
-)
+def _over_vectors(config: Any, options: HeadOptions) -> nn.Module:
+    if options.siamese_width is not None:
+        return SiameseClassificationHead(options.siamese_width, options.num_labels)
+    return VectorClassificationHead(config, options.num_labels, options.pooling, options.num_vectors)
+
+
+VECTOR_CLASSIFICATION = Head(_over_vectors, tokens)
 """The head that every architecture can have."""

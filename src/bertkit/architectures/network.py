@@ -10,7 +10,14 @@ from bertkit.architectures.architecture import Architecture, HeadOptions
 from bertkit.architectures.registry import architecture_of
 from bertkit.batch import Batch
 from bertkit.errors import MissingHeadError, UsageError
-from bertkit.heads import HEADS, Projection, ProjectionLayer, VectorClassificationHead, poolings_of
+from bertkit.heads import (
+    HEADS,
+    Projection,
+    ProjectionLayer,
+    SiameseClassificationHead,
+    VectorClassificationHead,
+    poolings_of,
+)
 from bertkit.heads.pooling import sequence_vectors
 from bertkit.transformer import Encoder, EncoderConfig, EncoderOutput, Recorder
 
@@ -41,6 +48,7 @@ class Network(nn.Module):
         projection: the layers from pooled hidden states to sentence vectors.
         normalize: scale sentence vectors to length 1.
         num_vectors: number of sentence vectors in the input of that head: 1 for texts, 2 for pairs.
+        siamese: the input of that head is (u, v, |u - v|), from the sentence vectors of a pair.
 
     Raises:
         UsageError: a head that is unknown, that the architecture lacks, or that needs a pooler that is absent; a
@@ -59,6 +67,7 @@ class Network(nn.Module):
         projection: Sequence[ProjectionLayer] = (),
         normalize: bool = False,
         num_vectors: int = 1,
+        siamese: bool = False,
     ) -> None:
         super().__init__()
         heads, record = tuple(heads), architecture_of(config)
@@ -70,15 +79,16 @@ class Network(nn.Module):
         self.config = config
         self.classifier_dropout = classifier_dropout
         self.encoder: Encoder = record.encoder(config, with_pooler=_has_pooler(record, config, heads, with_pooler))
-        options = HeadOptions(num_labels, classifier_dropout, pooling, num_vectors)
+        self.pooling, self.normalize = pooling, normalize
+        self.projection = Projection(projection, config.hidden_size * len(poolings_of(pooling)))
+        siamese_width = self.projection.width if siamese else None
+        options = HeadOptions(num_labels, classifier_dropout, pooling, num_vectors, siamese_width)
         self.heads = nn.ModuleDict({head: record.heads[head].build(config, options) for head in heads})
-        if projection and "vector_classification" in heads:
+        if projection and "vector_classification" in heads and not siamese:
             raise UsageError(
                 "few-shot classification requires pooled hidden states, and this model has layers after pooling: "
                 "choose a sentence encoder of Transformer, Pooling and Normalize"
             )
-        self.pooling, self.normalize = pooling, normalize
-        self.projection = Projection(projection, config.hidden_size * len(poolings_of(pooling)))
 
     @property
     def architecture(self) -> Architecture:
@@ -145,6 +155,8 @@ class Network(nn.Module):
     def head_input(self, name: str, encoded: EncoderOutput, batch: Batch) -> Tensor:
         """The input of a head, from the encoder's output for a Batch: a row for each token or each sequence."""
         head, taken = self.heads[name], self.architecture.heads[name].input(self.config)
+        if isinstance(head, SiameseClassificationHead):
+            return self.sentence_vectors(encoded, batch)
         if isinstance(head, VectorClassificationHead):
             return head.vectors(encoded, batch)
         return encoded.last_hidden_state if taken == "tokens" else sequence_vectors(taken, encoded, batch)

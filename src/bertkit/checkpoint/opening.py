@@ -37,6 +37,7 @@ def open_checkpoint(
     dtype: torch.dtype = torch.float32,
     seed: int = 0,
     num_vectors: int = 1,
+    siamese: bool = False,
 ) -> Checkpoint:
     """Open a published model directory.
 
@@ -51,6 +52,7 @@ def open_checkpoint(
         dtype: dtype of all parameters; stored values are converted.
         seed: seed of initial weights.
         num_vectors: number of sentence vectors in the input of a new vector_classification head: 2 for pairs of texts.
+        siamese: a new one has the input (u, v, |u - v|), from the sentence vectors of a pair.
 
     Raises:
         CheckpointError: something is missing, unexpected, inconsistent or unsafe.
@@ -93,6 +95,11 @@ def open_checkpoint(
         raise CheckpointError(
             f"{folder}: its config has {num_layers} layers, but only {len(stored)} tensors are stored"
         )
+    sentence = _sentence_arguments(settings or SentenceSettings(), directory, config.transformer.hidden_size)
+    if "vector_classification" in new:
+        sentence |= {"num_vectors": num_vectors, "siamese": siamese}
+    elif "vector_classification" in heads:
+        sentence |= _form_of_head(stored, names, config, sentence)
     with torch.device("meta"):
         network = Network(
             config.transformer,
@@ -100,8 +107,7 @@ def open_checkpoint(
             with_pooler=has_pooler,
             num_labels=len(label_names) if label_names else 2,
             classifier_dropout=config.classifier_dropout,
-            **_sentence_arguments(settings or SentenceSettings(), directory, config.transformer.hidden_size),
-            num_vectors=num_vectors if "vector_classification" in new else _num_vectors(stored, names, config),
+            **sentence,
         )
     provenance = _initialize_new(network, names, new, seed)
     provenance |= _load(network, stored, names, new, set(new) - set(stored_heads), dtype, folder)
@@ -194,10 +200,15 @@ def _label_names(
     return config.label_names
 
 
-def _num_vectors(stored: dict[str, StoredTensor], names: TensorNames, config: PublishedConfig) -> int:
-    """Number of sentence vectors in the input of the stored head, by its width, which is odd for pairs."""
-    weight = stored.get(names.signature_tensors["vector_classification"])
-    return 1 if weight is None or not sum(weight.shape[-1:]) % config.transformer.hidden_size else 2
+def _form_of_head(
+    stored: dict[str, StoredTensor], names: TensorNames, config: PublishedConfig, sentence: dict[str, Any]
+) -> dict[str, Any]:
+    """Form of the stored head over sentence vectors, by its width: W for texts, 2 W + 1 for pairs, and 3 W for pairs in
+    the siamese form, whose vectors may come from further layers."""
+    width = sum(stored[names.signature_tensors["vector_classification"]].shape[-1:])
+    pooled = config.transformer.hidden_size * len(poolings_of(sentence["pooling"]))
+    siamese = width == 3 * output_width(sentence["projection"], pooled)
+    return {"siamese": siamese, "num_vectors": 2 if siamese or width == 2 * pooled + 1 else 1}
 
 
 def _initialize_new(network: Network, names: TensorNames, new: Collection[str], seed: int) -> dict[str, Provenance]:

@@ -35,6 +35,7 @@ def model_to_train(
         task = _with_trained_pooling(name, task, settings, example)
     options: dict[str, Any] = {"label_names": task.label_names, "seed": settings.seed}
     options["num_vectors"] = 2 if getattr(task, "num_vectors", 0) == 2 else 1
+    options["siamese"] = getattr(task, "is_siamese", False)
     directory, new = locate(name), [task.head] if task.head else []
     try:
         checkpoint = open_checkpoint(directory, heads=new[:1], new=new, **options)

@@ -5,7 +5,7 @@ Gives: logits of each head; one vector for each sequence by pooling.
 May import: errors, batch, transformer.
 """
 
-from bertkit.heads.classification import VectorClassificationHead
+from bertkit.heads.classification import SiameseClassificationHead, VectorClassificationHead
 from bertkit.heads.kinds import HEADS, HEADS_WITH_LABELS, KINDS
 from bertkit.heads.layer_selection import NAMED_LAYERS, LayerSelection
 from bertkit.heads.pooling import POOLINGS, poolings_of
@@ -23,6 +23,7 @@ __all__ = [
     "NormLayer",
     "Projection",
     "ProjectionLayer",
+    "SiameseClassificationHead",
     "UnitLength",
     "VectorClassificationHead",
     "poolings_of",

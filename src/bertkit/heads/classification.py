@@ -96,3 +96,27 @@ class VectorClassificationHead(nn.Module):
     def forward(self, vectors: Tensor) -> Tensor:
         """(B, D) to (B, num_labels) logits, or (B / 2, num_labels) for pairs."""
         return project(self.features(vectors), self.classifier)
+
+
+class SiameseClassificationHead(nn.Module):
+    """One linear layer over (u, v, |u - v|), the sentence vectors of the two texts of a pair, which are neighboring
+    sequences (Reimers & Gurevych 2019, section 3).
+
+    Args:
+        width: of a sentence vector.
+    """
+
+    num_vectors = 2
+
+    def __init__(self, width: int, num_labels: int) -> None:
+        super().__init__()
+        self.classifier = nn.Linear(3 * width, num_labels)
+
+    def features(self, vectors: Tensor) -> Tensor:
+        """(B, E) vectors to what the linear layer takes: (B / 2, 3 E)."""
+        u, v = vectors[::2], vectors[1::2]
+        return torch.cat([u, v, (u - v).abs()], dim=-1)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """(B, E) to (B / 2, num_labels) logits."""
+        return project(self.features(vectors), self.classifier)

@@ -18,6 +18,7 @@ from bertkit.tasks.sequence_classification import (
     MultiLabelClassification,
     SequenceClassification,
 )
+from bertkit.tasks.siamese import SiameseClassification
 from bertkit.tasks.similarity import Similarity, SimilarityPrediction
 from bertkit.tasks.task import ExampleFile, Loss, Scorer, Task, TextTask
 from bertkit.tasks.token_classification import EntityFound, TagsPrediction, TokenClassification
@@ -45,6 +46,7 @@ __all__ = [
     "ScorePrediction",
     "Scorer",
     "SequenceClassification",
+    "SiameseClassification",
     "Similarity",
     "SimilarityPrediction",
     "TaggedText",

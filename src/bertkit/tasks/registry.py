@@ -11,6 +11,7 @@ from bertkit.tasks.multiple_choice import MultipleChoice
 from bertkit.tasks.question_answering import QuestionAnswering
 from bertkit.tasks.regression import OrdinalRegression, Regression
 from bertkit.tasks.sequence_classification import MultiLabelClassification, SequenceClassification
+from bertkit.tasks.siamese import SiameseClassification
 from bertkit.tasks.similarity import Similarity
 from bertkit.tasks.task import ExampleFile, TextTask
 from bertkit.tasks.token_classification import TokenClassification
@@ -25,6 +26,7 @@ _KINDS: tuple[type[TextTask], ...] = (
     QuestionAnswering,
     MultipleChoice,
     Similarity,
+    SiameseClassification,
 )
 
 TASKS: dict[str, type[TextTask]] = {task.name: task for task in _KINDS}

@@ -4,11 +4,14 @@ negatives; csv, tsv, jsonl and parquet files."""
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
+from bertkit.errors import DataError
 from bertkit.files import BadRows, location
 from bertkit.files.labeled_tables import Table, check_roles, open_table, text_of
+from bertkit.files.lines import Line, open_lines
 from bertkit.tasks.examples import TextSet
 from bertkit.tasks.reading.texts import HEADERLESS_SHAPES, LABELS, TEXT_PAIRS, TEXTS, headerless_columns
 
@@ -19,6 +22,8 @@ PAIRS = (
 )  # fmt: skip
 """Names by which a text and its positive are known when both are there."""
 SCORES = (*LABELS["number"], "is_duplicate", "Quality", "same")
+NEXT = "next"
+"""In place of the column of positives: the positive of a paragraph is the paragraph after it."""
 _NEGATIVE = re.compile(r"negatives?(_\d+)?")
 _KNOWN = {*TEXTS, *(name for pair in PAIRS for name in pair), *SCORES}
 
@@ -33,7 +38,8 @@ def read_text_sets(
             negative_1, ... hold negatives; in jsonl and parquet a column may hold a list.
         labeled: False: scores are not read.
         columns: names by role, "query", "positive", "negative" and "score", where they are not recognized; several
-            negatives as negative="a,b".
+            negatives as negative="a,b". positive="next" makes pairs of neighboring texts: the paragraphs of a txt
+            file, between which are empty lines, or the rows of a table.
         bad_rows: takes the rows that cannot be used; None: such a row is an error.
 
     Raises:
@@ -42,6 +48,9 @@ def read_text_sets(
     """
     bad_rows = bad_rows or BadRows()
     check_roles(columns, ROLES)
+    if columns.get("positive") == NEXT:
+        yield from _neighbors(path, {role: name for role, name in columns.items() if role != "positive"}, bad_rows)
+        return
     asked = ",".join(columns.values()).split(",") if columns else []
     has_any = False
     with open_table(path, asked, _KNOWN, HEADERLESS_SHAPES) as table:
@@ -58,6 +67,37 @@ def read_text_sets(
             yield TextSet(*result, location(path, row.line))
     if not has_any:
         raise bad_rows.none_left(path)
+
+
+def _neighbors(path: str | Path, columns: Mapping[str, str], bad_rows: BadRows) -> Iterator[TextSet]:
+    """Each text with the text after it."""
+    if str(path).endswith(".txt"):
+        texts = _paragraphs(path, bad_rows)
+    else:
+        texts = ((row.query, row.place) for row in read_text_sets(path, columns=columns, bad_rows=bad_rows))
+    has_any = False
+    for (text, place), (after, _) in pairwise(texts):
+        has_any = True
+        yield TextSet(text, (after,), place=place)
+    if not has_any:
+        raise DataError(
+            f"{path}: positive=next expects two texts or more; between paragraphs of a txt file empty lines"
+        )
+
+
+def _paragraphs(path: str | Path, bad_rows: BadRows) -> Iterator[tuple[str, str]]:
+    """Paragraphs with letters, and the line where each begins."""
+    paragraph: list[Line] = []
+    with open_lines(path) as lines:
+        for line in chain(lines, [Line(0, "")]):
+            if line.invalid:
+                bad_rows.add(path, line.number, line.invalid, {"text": line.content})
+            elif line.text.strip():
+                paragraph.append(line)
+            elif paragraph:
+                text, first, paragraph = " ".join(one.text.strip() for one in paragraph), paragraph[0].number, []
+                if any(character.isalpha() for character in text):
+                    yield text, location(path, first)
 
 
 def _choose_columns(table: Table, columns: Mapping[str, str]) -> tuple[str, str | None, list[str], str | None]:
@@ -122,5 +162,7 @@ def _score(value: Any, name: str) -> tuple[float | None, str]:
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):
-        return None, f" has the score {value!r:.40} in {name!r}: expected a number; fill it in, or take the row out"
+        return None, f" has the score {value!r:.40} in {name!r}: expected a number; fill it in, or take the row " + (
+            "out; pairs with classes are learned by siamese-classification" if name == "label" else "out"
+        )
     return number, ""
