@@ -561,7 +561,7 @@ def test_what_cannot_be_said_is_said(tmp_path: Path):
         assert {"leakage", "baseline", "by_size", "seeds"} <= set(few.missing)
         assert few.leakage is few.baseline is few.seeds is None
         write_evidence_report(few, tmp_path / f"{kind}.html")
-        assert "What is not here" in (tmp_path / f"{kind}.html").read_text()
+        assert "Not included" in (tmp_path / f"{kind}.html").read_text()
     assert few.calibration.scaled is None and "20 examples" in few.missing["temperature"]
     same = [replace(one, label="red") for one in examples_of("one", 30)]
     results = gather_evidence(model_of("one"), same, same[:1])

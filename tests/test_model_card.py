@@ -131,7 +131,7 @@ def test_the_evidence_in_the_card_is_that_of_the_report(tmp_path: Path, capsys, 
         "Labels": "labels", "Thresholds": "thresholds", "Calibration": "calibration", "Baseline": "baseline",
         "Leakage from training": "leakage", "Seeds": "seeds", "Confusions": "confusions",
     }  # fmt: skip
-    assert headings == {"Length", "Learning curve", "What is not here"} | {
+    assert headings == {"Length", "Learning curve", "Not included"} | {
         heading for heading, part in named.items() if told[part]
     }
 

@@ -377,10 +377,10 @@ def test_skipped_text_is_printed_logged_and_reported(corpus: Path, tmp_path: Pat
     assert [start["corpus"][name] for name in names] == [2, 3, 4, 0]
     assert [start["held_out"][name] for name in names] == [1, 1, 0, 0] and start["held_out"]["num_documents"] == 9
     (said,) = [said for kind, said in findings_of(read_run(run)) if "Not all of the text was read" in said]
-    assert "of the corpus 2 rows and sentences were skipped" in said and "of the corpus 4 files were left out" in said
+    assert "of the corpus 2 rows and sentences were skipped" in said and "of the corpus 4 files were skipped" in said
     assert "of the held-out files 1 rows" in said
     page = training_report(read_run(run))
-    assert "held out: rows skipped" in page and "files left out for their extension" in page
+    assert "held out: rows skipped" in page and "files skipped for their extension" in page
 
 
 def test_a_vocabulary_is_learned_in_little_memory_from_bad_text(tmp_path: Path, monkeypatch) -> None:
