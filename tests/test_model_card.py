@@ -154,7 +154,7 @@ def test_the_evidence_in_the_card_is_that_of_the_report(tmp_path: Path, capsys, 
     if (calibration := told["calibration"]) is not None:
         scaled = calibration["scaled"]
         lines += [
-            cells("as it is", "", calibration["expected_calibration_error"], calibration["loss"]),
+            cells("unscaled", "", calibration["expected_calibration_error"], calibration["loss"]),
             cells("scaled", scaled["temperature"], scaled["expected_calibration_error"], scaled["loss"]),
             cells("likely label errors", str(told["label_errors"]["num_likely"])),
         ]
