@@ -358,9 +358,8 @@ class Model:
         on_long: OnLong | None = None,
         progress: bool | None = None,
     ) -> Iterator[tuple[list[Any], list[Any]]]:
-        """As `predict`, in bounded memory: yields up to some thousand examples and their predictions, in order.
-        ``decode`` replaces the task's decoding of logits, and ``on_long`` the policy that the model was trained with.
-        """
+        """As `predict`, in bounded memory: yields up to some thousand examples and their predictions, in order;
+        ``decode`` replaces the task's decoding of logits, and ``on_long`` the policy of the training."""
         trained, layout = self._trained_for_use(), self.trained.layout
         if on_long is not None and on_long != layout.on_long:
             layout = Layout(layout.max_length, on_long)

@@ -62,9 +62,7 @@ class Finetuning:
     options: Mapping[str, Any] = field(default_factory=dict)
     device: str = "auto"
     log_line: Callable[[str], None] = tqdm.write  # called with each line for the user
-    files: Mapping[str, Path] = field(
-        default_factory=dict
-    )  # files of "training" and "dev" examples, for the model card
+    files: Mapping[str, Path] = field(default_factory=dict)  # "training" and "dev" files, for the model card
     num_set_aside: int = 0  # number of skipped rows in these files, also for the card
     resumable: bool = True  # keep a checkpoint for each epoch; else only the best one
     compare: bool = True  # compare with baselines without fine-tuning, on the dev examples
@@ -113,9 +111,7 @@ class Finetuning:
         if self.settings.patience is not None and not dev:
             raise UsageError(f"patience={self.settings.patience} requires dev examples, to measure improvement")
         if self.settings.batch_size < self.ranks.num_ranks:
-            raise UsageError(
-                f"batch_size={self.settings.batch_size} is below the number of ranks, {self.ranks.num_ranks}"
-            )
+            raise UsageError(f"batch_size={self.settings.batch_size} is below the {self.ranks.num_ranks} ranks")
         for record, option in ((GRID, "--sweep"), (MINUTES, "--minutes")):
             if (self._run / record).is_file():
                 raise UsageError(

@@ -1,4 +1,4 @@
-"""Connections that do not wait forever: uvicorn's protocol with a time limit on the headers of a request."""
+"""Time limit for the headers of a request, as a protocol of uvicorn."""
 
 import asyncio
 from typing import Any
@@ -10,19 +10,19 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 class TimedProtocol(H11Protocol):
     """Closes a connection whose client does not finish the headers of a request in time (slow loris).
 
-    Once a request was answered, uvicorn's own limit on idle connections applies until the next one begins.
+    After a response, uvicorn's own limit on idle connections applies until the next request.
     """
 
     header_timeout_seconds = 10.0
     _header_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """Start the time of the first request."""
+        """Start the timer of the first request."""
         super().connection_made(transport)
         self._start()
 
     def data_received(self, data: bytes) -> None:
-        """Start the time of a request with its first byte, and stop it with the last byte of its headers."""
+        """Start the timer at the first byte of a request, and stop it at the last byte of its headers."""
         super().data_received(data)
         if self.conn.their_state is not h11.IDLE:
             self._stop()
