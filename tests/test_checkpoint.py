@@ -326,7 +326,7 @@ def test_regression_stays_regression(tmp_path: Path) -> None:
 def test_a_classifier_of_an_unnamed_kind_asks_what_it_is(tmp_path: Path) -> None:
     published(tmp_path, "token_classification", num_labels=3)
     edit_json(tmp_path / "config.json", architectures=None)
-    with pytest.raises(CheckpointError, match=r"does not say of what.*heads="):
+    with pytest.raises(CheckpointError, match=r"does not name its kind.*heads="):
         bertkit.load(tmp_path)
     model = bertkit.load(tmp_path, heads=["token_classification"])
     assert list(model.network.heads) == ["token_classification"]

@@ -114,7 +114,7 @@ def test_what_cannot_be_learned_or_predicted():
             TASK.labeled(wrong, TASK.encode(model_of().tokenizer, wrong, Layout()))
         with pytest.raises(DataError, match="the right choice is"):
             model_of().evaluate(wrong)
-    with pytest.raises(UsageError, match="a choice is read as a whole"):
+    with pytest.raises(UsageError, match="a choice cannot be split into windows"):
         model_of(on_long="window").predict(examples)
     long = ChoiceQuestion("a", ("b", "c " * 30), place="x.csv, line 9")
     with pytest.raises(OverLengthError, match=r"^x.csv, line 9: has 34 tokens, 10 more than max_length 24"):

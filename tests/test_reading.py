@@ -169,7 +169,7 @@ def test_standard_input(monkeypatch):
             "a.tsv",
             "sentence1\tsentence2\tgold_label\na\tb\tneutral\na\tb\t-\n",
             "class",
-            r"line 3 has '-' in 'gold_label': no label was agreed on; take the row out, or set such rows aside",
+            r"line 3 has '-' in 'gold_label': the annotators did not agree on a label; remove the row, or skip such rows",
         ),
         ("a.csv", "text,label\na,zzz\n", "class", r"none of the 2 known ones \(positive, negative\)$"),
         (
@@ -202,7 +202,7 @@ def test_standard_input(monkeypatch):
             "a.jsonl",
             '{"text": "a", "label": "positive"}\n{"text": "b", "pair": "c", "label": "positive"}',
             "class",
-            r"line 2 has 'text' and 'pair', the first row has no pair: give every row one",
+            r"line 2 has 'text' and 'pair', but the first row has no pair: expected pairs",
         ),
         (
             "a.jsonl",
@@ -453,7 +453,12 @@ def test_tagged_files(write, name, content, options, expected):
 @pytest.mark.parametrize(
     ("name", "content", "options", "message"),
     [
-        ("a.conll", "a B-P\nb\n\nc O\n", {}, r"a.conll, line 2 has 1 fields, the first line 2: each word has one line"),
+        (
+            "a.conll",
+            "a B-P\nb\n\nc O\n",
+            {},
+            r"a.conll, line 2 has 1 fields, the first line has 2: expected the same number",
+        ),
         ("a.conll", "a\nb\n", {}, r"line 1 has no tag: expected a word and its tag"),
         ("a.conll", "a\tO\nb\t \n", {}, r"line 2 has an empty field"),
         (
@@ -482,7 +487,7 @@ def test_tagged_files(write, name, content, options, expected):
             {"scheme": "BIO"},
             r"line 1: the tag 'NOUN' of word 1, 'a', is part of no entity as BIO",
         ),
-        ("a.conll", "a B-P\nb B-P\n", {"scheme": "IO"}, r"line 1: two entities of one type stand side by side"),
+        ("a.conll", "a B-P\nb B-P\n", {"scheme": "IO"}, r"line 1: two entities of one type are adjacent"),
         (
             "a.conll",
             "a B-P\n\nb B-Q\n",
@@ -547,7 +552,7 @@ def test_bad_tags_are_errors_or_skipped(write, name, content, options, message):
 
 
 def test_rejects_files_that_are_not_tags(write):
-    with pytest.raises(UsageError, match="write it as jsonl"):
+    with pytest.raises(UsageError, match="convert it to jsonl"):
         list(read_tagged(write("a.csv", "a,O\n")))
     with pytest.raises(DataError, match=r"b.csv, line 1 has no known column name"):
         list(read_tagged(write("b.csv", "a,O\n"), labeled=False))
@@ -676,7 +681,7 @@ def test_what_only_later_objects_have_is_read(write):
     path = write(
         "b.jsonl", "".join(json.dumps(row) + "\n" for row in [*rows, rows[0] | {"answer": "sat", "answer_start": 0}])
     )
-    with pytest.raises(DataError, match=r"line 4: the answer 'sat' does not stand at 0 of its context but at 8"):
+    with pytest.raises(DataError, match=r"line 4: the answer 'sat' is not at 0 in its context but at 8"):
         list(read_questions(path))
 
 
@@ -686,24 +691,24 @@ def test_what_only_later_objects_have_is_read(write):
         (
             "a.json",
             squad(asked(answers=[{"text": "dog", "answer_start": 4}])),
-            r"a.json, line 9: the answer 'dog' does not stand in its context: correct it, or",
+            r"a.json, line 9: the answer 'dog' is not in its context: correct it, or",
         ),
         (
             "a.json",
             squad(asked(answers=[{"text": "cat", "answer_start": 3}])),
-            r"line 9: the answer 'cat' does not stand at 3 of its context but at 4: correct answer_start",
+            r"line 9: the answer 'cat' is not at 3 in its context but at 4: correct answer_start",
         ),
         (
             "a.json",
             squad(asked(answers=[{"text": "cat", "answer_start": "4"}])),
-            r"answer_start is '4', expected the number of a char",
+            r"answer_start is '4', expected a character index",
         ),
         ("a.json", squad(asked(answers=[{"text": "", "answer_start": 4}])), r"expected answers as in SQuAD"),
-        ("a.json", squad(asked()), r"'answers' is None, expected answers as in SQuAD, \[\] if there are none"),
+        ("a.json", squad(asked()), r"'answers' is None, expected answers as in SQuAD, or \[\] for no answer"),
         (
             "a.json",
             squad(asked(answers=[{"text": "cat", "answer_start": 4}], is_impossible=True)),
-            r"has is_impossible where it has an answer",
+            r"has is_impossible although it has an answer",
         ),
         (
             "a.json",
@@ -718,19 +723,19 @@ def test_what_only_later_objects_have_is_read(write):
         (
             "a.csv",
             "question,context,answer\nwho?,the cat sat,cats\n",
-            r"a.csv, line 2: the answer 'cats' does not stand in its context",
+            r"a.csv, line 2: the answer 'cats' is not in its context",
         ),
-        ("a.csv", "question,context,answer\nwho?,,x\n", r"line 2: the answer 'x' does not stand"),
+        ("a.csv", "question,context,answer\nwho?,,x\n", r"line 2: the answer 'x' is not in"),
         ("a.csv", "question,context,answer,answer_start\nwho?,cat,cat,one\n", r"answer_start is 'one', expected"),
         (
             "a.csv",
             "question,context,answer\nwho?,the cat, \n",
-            r"line 2: nothing can be seen of the answer ' ': correct",
+            r"line 2: the answer ' ' has no visible characters: correct",
         ),
         (
             "a.json",
             squad(asked(answers=[{"text": " \u200b", "answer_start": 3}]), context="the \u200b cat"),
-            r"line 9: nothing can be seen of the answer ' .u200b': correct it, or take the question out",
+            r"line 9: the answer ' .u200b' has no visible characters: correct it, or remove the question",
         ),
         ("a.csv", "question,context\nwho?,cat\n", r"no column with a name known for the answer"),
     ],
@@ -816,7 +821,7 @@ def test_files_of_choices(write, name, content, options, expected):
         (
             "a.tsv",
             "Question Stem\tChoices\tAnswer Key\nWho?\tthe cat\tA\n",
-            r"line 2: the choices the cat do not begin with \(A\)",
+            r"line 2: the choices the cat do not start with \(A\)",
         ),
         ("a.tsv", "Question Stem\tChoices\tAnswer Key\nWho?\t(A) x (B) y\tC\n", r"line 2: the right choice is 2"),
         ("a.tsv", "Question Stem\tChoices\tAnswer Key\nWho?\t(A) x (B)\tA\n", r"line 2 has an empty choice"),

@@ -16,7 +16,7 @@ Label = str | float | tuple[str, ...]
 
 @dataclass(frozen=True)
 class TextExample:
-    """A text, or a pair of texts, and what is to be said of it."""
+    """A text, or a pair of texts, with its label."""
 
     text: str
     pair: str | None = None
@@ -28,16 +28,16 @@ class TextExample:
         return len(self.text) + len(self.pair or "")
 
     def error(self, problem: str) -> DataError:
-        """The error of this example, which names its file and line, or else its text."""
+        """An error that names the example's file and line, or else its text."""
         return DataError(f"{self.place or repr(self.text[:60])}: {problem}")
 
 
 @dataclass(frozen=True, slots=True)
 class TaggedText:
-    """A text, its words as characters of it, and a tag for each word."""
+    """A text, the character spans of its words, and a tag for each word."""
 
     text: str
-    words: tuple[Span, ...] | None = None  # None: as the task finds them
+    words: tuple[Span, ...] | None = None  # None: split by the task
     tags: tuple[str, ...] | None = None
     place: str = ""
 
@@ -48,7 +48,7 @@ class TaggedText:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question about a text, and its true answers as characters of the text, () where it has none."""
+    """A question about a text, and the character spans of its true answers in the text, () if there are none."""
 
     question: str
     context: str
@@ -62,13 +62,13 @@ class Question:
 
     @property
     def answer_texts(self) -> list[str]:
-        """The true answers as they stand in the text."""
+        """The texts of the true answers."""
         return [self.context[start:end] for start, end in self.answers or ()]
 
 
 @dataclass(frozen=True, slots=True)
 class ChoiceQuestion:
-    """A question, or how a text begins, and its choices; ``label`` is the number of the right one."""
+    """A question, or the beginning of a text, and its choices; ``label`` is the index of the right one."""
 
     context: str
     choices: tuple[str, ...]
@@ -82,22 +82,22 @@ class ChoiceQuestion:
 
 
 QUERY, POSITIVE, NEGATIVE = 0, 1, 2
-"""What a text of a `TextSet` is."""
+"""Roles of the texts of a `TextSet`."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextSet:
-    """A text with texts that belong to it and others that do not; of a scored pair, ``score`` says how much."""
+    """A text with positives and negatives, or a scored pair."""
 
     query: str
-    positives: tuple[str, ...] = ()  # (): the text itself, encoded twice with other dropout masks
+    positives: tuple[str, ...] = ()  # (): the text itself, encoded twice with different dropout masks
     negatives: tuple[str, ...] = ()
     score: float | None = None
     place: str = ""
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The texts in the order in which they are encoded."""
+        """The texts in encoding order."""
         return (self.query, *(self.positives or (self.query,)), *self.negatives)
 
     @property
@@ -110,7 +110,7 @@ class TextSet:
         return sum(map(len, self.texts))
 
     def error(self, problem: str) -> DataError:
-        """The error of this row, which names its file and line, or else its query."""
+        """An error that names the row's file and line, or else its query."""
         return error_in(self.place, self.query, problem)
 
 
@@ -126,8 +126,8 @@ def naming_long_ones(
     """Have the error of an example that is too long name its place, or else its number.
 
     Args:
-        first_index: the number of the first example.
-        example_of: for each of the texts to encode its example, from 0; None: they are as many, in order.
+        first_index: index of the first example.
+        example_of: index of the example of each text to encode; None: one text per example, in order.
     """
     try:
         yield
