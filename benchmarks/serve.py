@@ -34,7 +34,7 @@ EXPLANATION = (
 Command = Callable[[Path, int, int], list[str]]
 """From the model's folder, a port and a number of threads to a command line."""
 
-_STEP, _SECONDS, _FIRST_RATE, _START_SECONDS = 1.25, 3.0, 20.0, 60.0
+_STEP, _SECONDS, _FIRST_RATE, _START_SECONDS = 1.25, 8.0, 20.0, 60.0
 _COLUMNS = ("server", "rate", "p50 ms", "p99 ms", "unloaded p50 ms", "unloaded p99 ms", "resident MiB")
 
 
@@ -114,7 +114,8 @@ class Server:
 
     def close(self) -> None:
         """Stop it, and the processes it started."""
-        os.killpg(self.process.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
     async def is_ready(self, body: bytes) -> bool:

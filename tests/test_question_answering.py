@@ -365,7 +365,7 @@ def test_rejects_invalid_examples():
     with pytest.raises(DataError, match="no examples"):
         QuestionAnswering.of_examples([], {})
     lost = Question("who", "a \u200b b", ((2, 3),), place="line 3")
-    with pytest.raises(DataError, match="line 3: the answer .* has no tokens"):
+    with pytest.raises(DataError, match=r"line 3: the answer .* has no tokens"):
         TASK.labeled([lost], TASK.encode(TOKENIZER, [lost], Layout()))
     long = Question("cat " * 30, "dog", place="a.json, line 3")
     with pytest.raises(OverLengthError, match=r"^a.json, line 3: has 30 tokens in text A and leaves no room"):

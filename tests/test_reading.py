@@ -169,7 +169,7 @@ def test_standard_input(monkeypatch):
             "a.tsv",
             "sentence1\tsentence2\tgold_label\na\tb\tneutral\na\tb\t-\n",
             "class",
-            r"line 3 has '-' in 'gold_label': the annotators did not agree on a label; remove the row, or skip such rows",
+            r"line 3 has '-' in 'gold_label': the annotators did not agree on a label; remove the row, or skip",
         ),
         ("a.csv", "text,label\na,zzz\n", "class", r"none of the 2 known ones \(positive, negative\)$"),
         (

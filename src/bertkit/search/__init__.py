@@ -1,10 +1,11 @@
 """Search: an index of documents, split into passages, by words and meaning.
 
-Takes: files or documents, a model, and text queries. For a store alone: records with vectors, the identity of the
-embedding, query vectors, filters on metadata.
-Gives: Index, which searches passages by words and meaning (`bertkit.search.index`); VectorStore, the interface of every
-store; EmbeddedStore, a store in a folder; hits, best first.
-May import: errors, files, locate, executor, compiled, corpus, tasks, checkpoint, inference, neighbors, model.
+Takes: files, or documents, and a model; queries in words. Of a store alone: records with their vectors, the identity
+of the embedding, queries as vectors, filters on metadata.
+Gives: Index, which finds passages by words and meaning (`bertkit.search.index`); VectorStore, the interface of every
+store; EmbeddedStore, the store of a folder; hits, best first.
+May import: errors, files, locate, executor, compiled, corpus, tasks, checkpoint, inference, neighbors, model,
+words.
 """
 
 from bertkit.search.embedded.store import EmbeddedStore

@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 
 from bertkit.errors import BertkitError
 from bertkit.serving.embedding_api import embedding_routes
-from bertkit.serving.guard import refusal_body
+from bertkit.serving.guard import FAILURE, refusal_body
 from bertkit.serving.health_api import health_routes
 from bertkit.serving.hub_api import hub_routes
 from bertkit.serving.openai_api import openai_routes
@@ -55,7 +55,7 @@ def application(service: Service) -> FastAPI:
 
 
 def _answer(request: Request, refusal: Refusal) -> Response:
-    request.scope["bertkit.failure"] = refusal.metric
+    request.scope[FAILURE] = refusal.metric
     status, body = refusal_body(request.url.path, refusal)
     return Response(body, status, headers=refusal.headers, media_type="application/json")
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from bertkit.serving.refusals import Refusal
+from bertkit.serving.refusals import Overloaded, Refusal
 from bertkit.serving.service import TICKET, Service
 from bertkit.serving.ticket import Ticket
 
@@ -21,6 +21,9 @@ Send = Callable[[dict[str, Any]], Any]
 
 PUBLIC = {"/", "/health", "/ready", "/ping", "/metrics"}
 """Paths whose GET needs no key."""
+
+FAILURE = "bertkit.failure"
+"""Key of the kind of a refusal in the ASGI scope of its request."""
 
 _UNLOGGED = {"/health", "/ready", "/ping", "/metrics"}
 _LOCAL_HOSTS = {"localhost", "127.0.0.1", "[::1]"}
@@ -98,6 +101,11 @@ class Guard:
             return _refused(path, 415, "expected a body of content-type application/json", "unsupported_media_type")
         if int(headers.get(b"content-length", b"0") or 0) > self._service.settings.max_body_bytes:
             return self._too_large(path)
+        if not is_read and self._service.is_full:  # refused before its body is parsed: refusals have to be cheap
+            overloaded = Overloaded("Model is overloaded", self._service.batches.seconds_waiting)
+            scope[FAILURE] = overloaded.metric
+            status, body = refusal_body(path, overloaded)
+            return Reply(status, body, {"content-type": "application/json"} | overloaded.headers)
         return None
 
     def _has_key(self, headers: dict[bytes, bytes]) -> bool:
@@ -141,7 +149,7 @@ class Guard:
     def _count(self, scope: Scope, ticket: Ticket, status: int, seconds: float) -> None:
         if scope["path"] in _UNLOGGED:
             return
-        metrics, failure = self._service.metrics, scope.get("bertkit.failure")
+        metrics, failure = self._service.metrics, scope.get(FAILURE)
         if ticket.num_inputs or failure:
             method = 'method="batch"' if ticket.num_inputs > 1 else 'method="single"'
             metrics.count("te_request_count", method)

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
+import uvloop
 
 from bertkit.errors import BertkitError, UsageError
 from bertkit.model import Model
 from bertkit.serving.app import application
-from bertkit.serving.connections import TimedProtocol
+from bertkit.serving.connections import LimitedProtocol
 from bertkit.serving.guard import Guard
 from bertkit.serving.metrics import Metrics
 from bertkit.serving.served_models import ServedModel, ServedModels
@@ -67,7 +68,7 @@ def serve(
     """
     sys.setswitchinterval(_SWITCH_SECONDS)
     with _listening(address) as listener:
-        asyncio.run(_serve(load, settings, address, listener, on_ready))
+        uvloop.run(_serve(load, settings, address, listener, on_ready))
 
 
 class _Server(uvicorn.Server):
@@ -91,9 +92,9 @@ async def _serve(
     metrics.gauges["te_queue_size"] = lambda: batches.num_waiting
     service = Service(_opened(load, batches), batches, metrics)
     guarded = Guard(application(service), service, local_only=address.is_local and not settings.api_keys)
-    TimedProtocol.header_timeout_seconds = settings.receive_timeout_seconds
+    LimitedProtocol.header_timeout_seconds = settings.receive_timeout_seconds
     config = uvicorn.Config(
-        guarded, http=TimedProtocol, loop="asyncio", lifespan="off", log_config=None, access_log=False,
+        guarded, http=LimitedProtocol, lifespan="off", log_config=None, access_log=False,
         log_level="error", server_header=False, timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=int(settings.drain_timeout_seconds),
     )  # fmt: skip

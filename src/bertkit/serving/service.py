@@ -34,6 +34,11 @@ class Service:
         self._threads = Executor(self.settings.max_concurrent_requests)  # they wait, most of the time
         self._num_requests = self._num_inputs = 0  # in progress
 
+    @property
+    def is_full(self) -> bool:
+        """Whether as many requests are in progress as the settings allow."""
+        return self._num_requests >= self.settings.max_concurrent_requests
+
     async def answer(
         self,
         request: Request,
@@ -79,8 +84,8 @@ class Service:
             raise EmptyInput("`inputs` cannot be empty")
         if num_inputs > self.settings.max_inputs:
             raise TooManyInputs(f"batch size {num_inputs} > maximum allowed batch size {self.settings.max_inputs}")
-        is_full = self._num_inputs and self._num_inputs + num_inputs > self.settings.max_queue_inputs
-        if is_full or self._num_requests >= self.settings.max_concurrent_requests:
+        has_no_room = self._num_inputs and self._num_inputs + num_inputs > self.settings.max_queue_inputs
+        if has_no_room or self.is_full:
             raise Overloaded("Model is overloaded", self.batches.seconds_waiting)
 
     def _leave(self, num_inputs: int) -> None:
