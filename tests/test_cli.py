@@ -280,7 +280,7 @@ def test_options_that_would_be_ignored_are_refused(complaint, tiny_model):
     assert "cannot be used with --model" in complaint("describe", "--size", "tiny", "--model", tiny_model)
     assert "require --size" in complaint("describe", "--architecture", "modernbert", "--model", tiny_model)
     assert "requires a vocab.txt" in complaint("tokenize", "a", "--lowercase", "--model", tiny_model)
-    assert "goes with on_long='window'" in complaint("tokenize", "a", "--stride", "2", "--model", tiny_model)
+    assert "requires on_long='window'" in complaint("tokenize", "a", "--stride", "2", "--model", tiny_model)
     assert "has no column" in complaint("embed", "-i", "-", "--column", "a", "--model", tiny_model)
 
 

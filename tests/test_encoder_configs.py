@@ -37,7 +37,7 @@ def saved(name: str, kind: str, folder: Path, number: int = 1) -> Path:
         ("deberta-v2", {"conv_kernel_size": 3}, "conv_kernel_size=3; supported: 0"),
         ("deberta-v2", {"position_biased_input": None}, "position_biased_input=True; supported: False"),
         ("deberta-v2", {"relative_attention": None}, "relative_attention=False; supported: True"),
-        ("deberta-v2", {"embedding_size": 7}, "supported is embedding_size="),
+        ("deberta-v2", {"embedding_size": 7}, "embedding_size must be "),
         ("deberta-v2", {"position_buckets": None}, "position_buckets=-1"),
         ("deberta-v2", {"max_relative_positions": 3}, "expected more than half of position_buckets"),
         ("nomic_bert", {"num_experts": 8}, "num_experts=8; supported: 0"),

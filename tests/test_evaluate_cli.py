@@ -141,9 +141,9 @@ def test_arguments_that_do_not_go_together(models: Path, tmp_path: Path, capsys)
     other = write(tmp_path / "other.jsonl", [{"text": "a", "label": "b"}])
     long = write(tmp_path / "long.jsonl", [{"text": "cat " * 40, "score": 1}] * 3)
     for arguments, message in (
-        ([], "one of --data"), (["--data", data, "--suite", data], "one of --data"),
+        ([], "either --data"), (["--data", data, "--suite", data], "either --data"),
         (["--data", data], "requires --model"), (["--data", data, "--model", model, "--limit", "3"], "require --suite"),
-        (["--suite", data, "--model", model, "--skip-bad"], "go with --data"),
+        (["--suite", data, "--model", model, "--skip-bad"], "require --data"),
         (["--data", other, "--model", model], "line 1 has the target 'b'"),
         (["--data", data, "--model", model, "--columns", "label=stars"], "no column 'stars'"),
     ):  # fmt: skip
@@ -182,7 +182,7 @@ def test_no_answer_threshold_can_be_set_on_a_published_model(models: Path, tmp_p
             model.change_task(**settings)
     for arguments, message in (
         (["evaluate", "--model", str(models / "regression"), "--data", data], "regression has no setting 'no_answer'"),
-        (["evaluate", "--model", "any", "--suite", data], "go with --data"),
+        (["evaluate", "--model", "any", "--suite", data], "require --data"),
     ):
         assert message in call(capsys, *arguments, "--no-answer-threshold", "0")[2]
 
@@ -249,7 +249,7 @@ def test_models_that_were_trained_again(models: Path, tmp_path: Path, capsys) ->
     ):  # fmt: skip
         code, results, error = call(capsys, *base, *arguments)
         assert code == 2 and not results and message in error and len(error.splitlines()) == 1, error
-    assert "go with --data" in call(capsys, "evaluate", "--suite", data, "--seeds", model)[2]
+    assert "require --data" in call(capsys, "evaluate", "--suite", data, "--seeds", model)[2]
     answers = ["evaluate", "--model", str(models / "question-answering"), "--data",
                write(tmp_path / "questions.jsonl", examples("question-answering"))]  # fmt: skip
     assert "evidence requires a classifier or tagger" in call(capsys, *answers, "--card", "--seeds", model)[2]

@@ -253,7 +253,7 @@ def test_bad_input(encoder: Path) -> None:
         Features(encoder, layers="sum:2,6").fit_transform(TEXTS)
     with pytest.raises(UsageError, match="expected str"):
         Features(encoder).fit_transform([("a text", "and its pair")])
-    with pytest.raises(UsageError, match="got one str"):
+    with pytest.raises(UsageError, match="got a str"):
         Features(encoder).fit_transform("a text")
     with pytest.raises(CheckpointError, match="no model"):
         Features(encoder / "nowhere").fit(TEXTS)

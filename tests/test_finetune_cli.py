@@ -104,8 +104,8 @@ def test_bad_input_is_one_line(tmp_path: Path, encoder: str, capsys) -> None:
         ([*base, "--columns", "text"], "role=name"),
         ([*base, "--class-weights", "heavy"], "expected 'balanced'"),
         ([*base, "--levels", "1", "2"], "has no levels"),
-        ([*base, "--patience", "2"], "needs dev"),
-        ([*base, "--sweep", "paper"], "needs dev"),
+        ([*base, "--patience", "2"], "requires dev"),
+        ([*base, "--sweep", "paper"], "requires dev"),
         (["predict", "--model", encoder, "--input", str(train)], "was not trained for a task"),
     ):
         code, results, error = call(capsys, *arguments)

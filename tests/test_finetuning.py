@@ -253,7 +253,7 @@ def test_early_stopping_keeps_the_best(tmp_path: Path, encoder: Path) -> None:
     (tmp_path / "out" / "run" / "outcome.json").unlink()
     with pytest.raises(CheckpointError, match="is missing: expected the record of a finished run"):
         run_of(tmp_path / "out", encoder, settings).start(examples(), examples(20, seed=2), resume=True)
-    with pytest.raises(UsageError, match="patience=3 needs dev"):
+    with pytest.raises(UsageError, match="patience=3 requires dev"):
         run_of(tmp_path / "other", encoder, settings).start(examples())
 
 
@@ -278,7 +278,7 @@ def test_sweep_keeps_the_best_and_resumes(tmp_path: Path, encoder: Path) -> None
     assert outcome.metrics == best["metrics"] == load(out).trained.metrics
     assert not (out / "run" / "runs").exists()
     assert sweep(run_of(out, encoder), grid, train, dev, resume=True) == outcome
-    with pytest.raises(UsageError, match="needs dev"):
+    with pytest.raises(UsageError, match="requires dev"):
         sweep(run_of(tmp_path / "other", encoder), grid, train, [])
     assert [len(values) for values in SWEEPS["paper"].values()] == [2, 3, 3]
 

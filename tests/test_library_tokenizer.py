@@ -304,7 +304,7 @@ def test_threads_share_it(ours: Tokenizer) -> None:
 def test_rejects_invalid_texts(ours: Tokenizer) -> None:
     with pytest.raises(UsageError, match="text 8 is tuple"):
         ours.encode_batch(["a", ("a", "b")], first_index=7)  # pyrefly: ignore
-    with pytest.raises(DataError, match="text 1 is not valid Unicode: an unpaired surrogate stands at character 2"):
+    with pytest.raises(DataError, match="text 1 is not valid Unicode: it has an unpaired surrogate at character 2"):
         ours.encode_batch(["a", "ab\ud800"])
     assert len(ours.encode_batch([])) == 0
 

@@ -152,7 +152,7 @@ def test_settings_name_every_layer(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "changes", "message"),
     [
-        ("2_Dense/config.json", {"in_features": 5}, "takes vectors 5 wide"),
+        ("2_Dense/config.json", {"in_features": 5}, "expects vectors of width 5"),
         ("2_Dense/config.json", {"out_features": 14}, r"has shape \[13, \d+\]; its config requires \[14"),
         ("2_Dense/config.json", {"out_features": "many"}, "out_features is 'many', expected int"),
         ("2_Dense/config.json", {"out_features": None}, "lacks out_features"),

@@ -262,7 +262,7 @@ def test_label_names_are_in_order() -> None:
     ("task", "labels", "options", "message"),
     [
         ("sequence-classification", ["red", "blue", "red"], {}, r"data.csv, line 3: no other example has .*'blue'"),
-        ("sequence-classification", ["red", "red"], {}, "two labels or more"),
+        ("sequence-classification", ["red", "red"], {}, "at least two labels"),
         ("sequence-classification", ["red", None], {}, "data.csv, line 3: its label is None"),
         ("sequence-classification", ["red", ""], {}, "line 3: its label is ''"),
         ("sequence-classification", [], {}, "no examples"),

@@ -402,7 +402,7 @@ def test_other_sources_vocabulary_or_settings_are_refused(
                 write_shard(sources, folder, other)
         with pytest.raises(DataError, match="made with drop_duplicates=False, not True"):
             write_shard(sources, folder, TOKENIZER, ShardSettings(drop_duplicates=True))
-        with pytest.raises(DataError, match="a shard of 6 files, and 5 are given"):
+        with pytest.raises(DataError, match="a shard of 6 files, but 5 are given"):
             write_shard(sources[1:], folder, TOKENIZER)
         with pytest.raises(DataError, match=r"from which .*a.txt differs"):
             write_shard([a, *sources[1:]], folder, TOKENIZER)
