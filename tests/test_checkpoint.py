@@ -41,8 +41,8 @@ def values(model: Model) -> dict[str, torch.Tensor]:
     return {name: parameter.detach() for name, parameter in model.network.named_parameters()}
 
 
-def assert_same_values(found: Model, expected: Model) -> None:
-    torch.testing.assert_close(values(found), values(expected), rtol=0, atol=0)
+def assert_same_values(actual: Model, expected: Model) -> None:
+    torch.testing.assert_close(values(actual), values(expected), rtol=0, atol=0)
 
 
 # --- sentence encoders, in both layouts of sentence-transformers ------------------------------------------------------

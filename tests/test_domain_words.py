@@ -1,4 +1,4 @@
-"""Words of a domain: found by count, added after all others, each starting as the mean of its pieces."""
+"""Words of a domain: selected by count, added after all others, each starting as the mean of its pieces."""
 
 import json
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Texts to vectors: equal to sentence-transformers, to plain numpy, and to themselves in any company."""
+"""Texts to vectors: equal to sentence-transformers, to plain numpy, and to themselves regardless of batch."""
 
 import os
 import subprocess
@@ -62,14 +62,14 @@ def passages() -> list[str]:
     return [passage.text for passage in python_docs()]
 
 
-def assert_same_vectors(found: np.ndarray, expected: np.ndarray, tolerance: float = 3e-6) -> None:
+def assert_same_vectors(vectors: np.ndarray, expected: np.ndarray, tolerance: float = 3e-6) -> None:
     """To a tolerance relative to the largest component where that is above 1.
 
     Random weights amplify rounding; trained ones hold 1e-6.
     """
-    assert found.dtype == np.float32
+    assert vectors.dtype == np.float32
     assert np.std(expected) > 0.04
-    np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * max(1.0, np.abs(expected).max()))
+    np.testing.assert_allclose(vectors, expected, rtol=0, atol=tolerance * max(1.0, np.abs(expected).max()))
 
 
 # --- equal to sentence-transformers ----------------------------------------------------------------------------------

@@ -266,7 +266,7 @@ def test_bad_input(encoder: Path) -> None:
 
 
 def planted(planted_layer: int, number: int = 240, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """(N, 4 * 7) features whose layers are noise but for one, which tells three classes apart, with some noise."""
+    """(N, 4 * 7) features whose layers are noise except one, which separates three classes, with some noise."""
     draw = np.random.default_rng(seed)
     y = draw.integers(0, 3, number)
     layers = draw.normal(size=(number, 4, 7)).astype(np.float32)

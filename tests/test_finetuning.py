@@ -162,7 +162,7 @@ def test_bfloat16_learns_too(tmp_path: Path, encoder: Path) -> None:
     assert run_of(tmp_path / "out", encoder, settings).start(examples(160), examples(40, 2)).metrics["accuracy"] > 0.85
 
 
-# ---- going on
+# ---- resuming
 
 
 def test_a_run_that_stopped_ends_with_the_same_bits(tmp_path: Path, encoder: Path) -> None:
@@ -388,11 +388,11 @@ def test_adapters_that_do_not_fit_on_the_disk(tmp_path: Path, encoder: Path) -> 
 def test_a_model_without_pooler_gets_a_new_one(tmp_path: Path, encoder: Path) -> None:
     model = our_model("masked_lm", 3, **SHAPE)
     model.save(tmp_path / "bare")
-    told: list[str] = []
+    lines_logged: list[str] = []
     run = replace(run_of(tmp_path / "out", encoder, replace(SETTINGS, num_epochs=1)), model=tmp_path / "bare")
-    run.log_line = told.append
+    run.log_line = lines_logged.append
     run.start(examples())
-    assert any("has no pooler" in line for line in told)
+    assert any("has no pooler" in line for line in lines_logged)
     assert len(load(tmp_path / "out").predict(texts(3))) == 3
 
 

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class Files(dict[str, bytes]):
-    """Files by name; told apart from others by no long repr."""
+    """Files by name, with a short repr."""
 
     __repr__ = object.__repr__
 

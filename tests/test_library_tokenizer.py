@@ -86,7 +86,7 @@ def trimmed() -> tokenizers.Tokenizer:
 
 
 def unigram() -> tokenizers.Tokenizer:
-    """Names of its own, the second text of type 0, offsets trimmed."""
+    """Other names of special tokens, the second text of type 0, offsets trimmed."""
     library = tokenizers.Tokenizer(models.Unigram())
     library.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
     library.pre_tokenizer = pre_tokenizers.Metaspace()

@@ -464,9 +464,9 @@ def test_the_loss_that_is_printed_is_that_of_the_model_written(corpus, tmp_path,
                  "training.num_steps=2", "training.evaluate_every=1"]  # fmt: skip
     for loss, more in ((4.0, []), (4.5, ["--resume"])):  # the second time there is nothing left to train
         assert run_command([*arguments, *more]) == 0
-        told = json.loads(capsys.readouterr().out)
-        assert (told["step"], told["masked_lm_loss"]) == (2, loss)
-        assert (told["best_step"], told["best_masked_lm_loss"]) == (1, 3.0)
+        printed = json.loads(capsys.readouterr().out)
+        assert (printed["step"], printed["masked_lm_loss"]) == (2, loss)
+        assert (printed["best_step"], printed["best_masked_lm_loss"]) == (1, 3.0)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -547,7 +547,7 @@ write("step", 10, seconds=0.4)
     [
         ("exact", True, "whole", 1),
         ("different", True, "other", 1),
-        ("inconclusive", False, "whole", 1),  # killed, and started anew
+        ("inconclusive", False, "whole", 1),  # killed, and started again
         ("inconclusive", True, "whole", 0),  # never killed, as it wrote no checkpoint
     ],
 )

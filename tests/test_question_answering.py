@@ -146,7 +146,7 @@ def test_loss_equals_transformers(tmp_path, equal):
 
 
 def plain_spans(start_logits, end_logits, encodings, num_texts, max_length):
-    """Of each text all spans by their tokens' numbers in the text: score, and places of first and last token; from the
+    """Of each text all spans by their tokens' numbers in the text: score, and indices of first and last token; from the
     window with the most context on the poorer side."""
     results = [{} for _ in range(num_texts)]
     texts = [[] for _ in range(num_texts)]

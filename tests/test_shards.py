@@ -286,7 +286,7 @@ class Stopped(Exception):
 
 
 def stop_after(monkeypatch: pytest.MonkeyPatch, number: int | None) -> list[Part]:
-    """Have the work raise after so many parts, all others committed at once; returns the parts that are begun."""
+    """Make writing raise after a number of parts, with the others committed at once; returns the started parts."""
     begun: list[Part] = []
 
     def work(part: Part, *args, **kwargs):
@@ -349,7 +349,7 @@ def test_killed_at_any_moment(tmp_path: Path) -> None:
         """
 
     def run(folder: Path, num_tokens: float) -> int:
-        """Kill it when so many tokens are committed, if it is not done by then."""
+        """Kill it when a number of tokens is committed, unless it has finished."""
         process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(program), str(folder)])
         with process:
             while process.poll() is None and committed(folder) < num_tokens:
@@ -500,7 +500,7 @@ def test_damaged_shards_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         for wrong in (b"", content[:-2], content + content):
             refused(f"damaged: .*{name} has {len(wrong)} bytes", name, wrong)
         if name != "tokens.bin":
-            for index in (0, 1, 2, 3, 4, 5, 6, -2, -1):  # every place of a piece of three, and the last
+            for index in (0, 1, 2, 3, 4, 5, 6, -2, -1):  # every index of a piece of three, and the last
                 for wrong in (1 << 62, -(1 << 63), (1 << 63) - 1):
                     bounds = np.frombuffer(content, np.int64).copy()
                     bounds[index] = wrong
@@ -560,7 +560,7 @@ def test_memory_is_flat(large_files: dict[str, Path], tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_writing_takes_little_longer_than_tokenizing(large_files: dict[str, Path], tmp_path: Path) -> None:
-    """At least 0.8 of the tokenizer's own speed on two threads, whatever the layout; the best of three turns each."""
+    """At least 0.8 of the tokenizer's own speed on two threads, for any layout; the best of three runs each."""
     tokenizer, path = Tokenizer.from_vocab(large_files["vocabulary"]), large_files["1 GB"]
     seconds: dict[str, list[float]] = {}
     for turn in range(3):

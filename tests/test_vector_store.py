@@ -22,8 +22,8 @@ def store(make: Make, tmp_path: Path):
         yield store
 
 
-def ids(found: list) -> list[str]:
-    return [one.id for one in found]
+def ids(hits: list) -> list[str]:
+    return [one.id for one in hits]
 
 
 def test_records_come_back_as_they_were_added(store: VectorStore) -> None:

@@ -1,6 +1,6 @@
 """Examples: texts and pairs with labels, words with tags, questions about a text, questions with choices.
 
-``place`` is the file and line that errors name, such as "train.conll, line 17"; what is not known is None.
+``place`` is the file and line for errors, such as "train.conll, line 17". Unknown values are None.
 """
 
 from collections.abc import Iterator, Sequence
@@ -115,7 +115,7 @@ class TextSet:
 
 
 def error_in(place: str, text: str, problem: str) -> DataError:
-    """The error of an example, which names its place, or else its text."""
+    """An error that names the file and line of an example, or else its text."""
     return DataError(f"{place or repr(text[:60])}: {problem}")
 
 
@@ -123,7 +123,7 @@ def error_in(place: str, text: str, problem: str) -> DataError:
 def naming_long_ones(
     examples: Sequence[Any], first_index: int, example_of: Sequence[int] | None = None
 ) -> Iterator[None]:
-    """Have the error of an example that is too long name its place, or else its number.
+    """Make errors for examples that are too long name their file and line, or else their index.
 
     Args:
         first_index: index of the first example.

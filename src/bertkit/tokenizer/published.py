@@ -72,7 +72,7 @@ def read_engine(directory: Path) -> tuple[Engine, int | None]:
 
 
 def wordpiece_of(published: dict[str, Any], path: Path) -> WordPiece | None:
-    """BERT's WordPiece as a ``tokenizer.json`` has it, whatever its template; None for another kind of tokenizer.
+    """BERT's WordPiece from a ``tokenizer.json`` with any template; None for another kind of tokenizer.
 
     Special tokens that the engine needs and the vocabulary lacks are added after its entries, spelled as no text is.
     The added tokens of the file are read in every text, as the tokenizers library reads them.

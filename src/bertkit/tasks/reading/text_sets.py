@@ -23,7 +23,7 @@ PAIRS = (
 """Known column names of a text and its positive, if both exist."""
 SCORES = (*LABELS["number"], "is_duplicate", "Quality", "same")
 NEXT = "next"
-"""In place of the column of positives: the positive of a paragraph is the paragraph after it."""
+"""Used instead of a column of positives: the positive of a paragraph is the next paragraph."""
 _NEGATIVE = re.compile(r"negatives?(_\d+)?")
 _KNOWN = {*TEXTS, *(name for pair in PAIRS for name in pair), *SCORES}
 
