@@ -125,7 +125,7 @@ def test_the_evidence_in_the_card_is_that_of_the_report(tmp_path: Path, capsys, 
     first = (tmp_path / "model" / "README.md").read_text()
     assert "### Length" in first and "| leakage | needs the examples" in first and "### Baseline" not in first
     assert call(capsys, *base, "--train", train, "--report", str(page))[0] == 0
-    text, saved = (
+    text, kept = (
         (tmp_path / "model" / "README.md").read_text(),
         json.loads(page.with_suffix(".json").read_text()),
     )
@@ -135,7 +135,7 @@ def test_the_evidence_in_the_card_is_that_of_the_report(tmp_path: Path, capsys, 
         "Leakage from training": "leakage", "Seeds": "seeds", "Confusions": "confusions",
     }  # fmt: skip
     assert headings == {"Length", "Learning curve", "Not included"} | {
-        heading for heading, part in named.items() if saved[part]
+        heading for heading, part in named.items() if kept[part]
     }
 
     def cells(*values: Any) -> str:
@@ -144,22 +144,22 @@ def test_the_evidence_in_the_card_is_that_of_the_report(tmp_path: Path, capsys, 
     def cells_of(one: dict[str, float]) -> str:
         return cells(one["value"], f"{one['low']:.4g} to {one['high']:.4g}")
 
-    baseline, metric = saved["baseline"], saved["metric"]
+    baseline, metric = kept["baseline"], kept["metric"]
     lines = [
-        cells("in them word for word", saved["leakage"]["num_exact"]),
-        cells("tokens cut", saved["lengths"]["num_tokens_cut"]),
+        cells("in them word for word", kept["leakage"]["num_exact"]),
+        cells("tokens cut", kept["lengths"]["num_tokens_cut"]),
         cells(metric, cells_of(baseline["scores"][metric]), cells_of(baseline["difference"][metric])),
-        *(cells(one["name"], one["num_examples"], cells_of(one["score"])) for one in saved["lengths"]["slices"]),
+        *(cells(one["name"], one["num_examples"], cells_of(one["score"])) for one in kept["lengths"]["slices"]),
         *(cells("baseline", one["num_train"], cells_of(one["score"])) for one in baseline["by_size"]),
-        *(cells(f"`{one['label']}`", one["precision"], one["recall"], one["f1"]) for one in saved["labels"]),
-        *(cells(f"`{one['label']}`", one["in_use"], one["f1_in_use"], one["best"]) for one in saved["thresholds"] or ()),
+        *(cells(f"`{one['label']}`", one["precision"], one["recall"], one["f1"]) for one in kept["labels"]),
+        *(cells(f"`{one['label']}`", one["in_use"], one["f1_in_use"], one["best"]) for one in kept["thresholds"] or ()),
     ]  # fmt: skip
-    if (calibration := saved["calibration"]) is not None:
+    if (calibration := kept["calibration"]) is not None:
         scaled = calibration["scaled"]
         lines += [
             cells("unscaled", "", calibration["expected_calibration_error"], calibration["loss"]),
             cells("scaled", scaled["temperature"], scaled["expected_calibration_error"], scaled["loss"]),
-            cells("likely label errors", str(saved["label_errors"]["num_likely"])),
+            cells("likely label errors", str(kept["label_errors"]["num_likely"])),
         ]
     for line in lines:
         assert f"| {line} " in text, line
