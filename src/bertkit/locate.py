@@ -89,7 +89,7 @@ def hub_name(name: str | Path) -> str | None:
 def transformer_folder(directory: Path) -> Path:
     """The folder of config, weights and tokenizer: ``directory``, or the subfolder named in its modules.json."""
     for module in sentence_modules(directory):
-        if module["kind"] in ("Transformer", "StaticEmbedding"):
+        if module["kind"] in ("Transformer", "MLMTransformer", "StaticEmbedding"):
             return directory / module["path"]
     return directory
 

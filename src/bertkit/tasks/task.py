@@ -118,10 +118,11 @@ class TextTask(ABC):
     options: ClassVar[Mapping[str, Option]] = {}  # options of `of_examples`, by name
     training_defaults: ClassVar[Mapping[str, Any]] = {}  # fine-tuning settings that differ from the general defaults
 
-    of_vectors: ClassVar[bool] = False  # see `Task.of_vectors`; the last layer of the head is then not trained by
-    # gradients but refitted for every evaluation
+    of_vectors: ClassVar[bool] = False  # as `Task.of_vectors`; the last layer of the head is then not trained by
+    # gradients but fitted again for every evaluation
     unit_vectors: ClassVar[bool] = True  # a model saved as a sentence encoder scales vectors to length 1
     problem_type: ClassVar[str | None] = None  # problem_type in config.json, if published models have one
+    keeps_head: ClassVar[bool] = False  # training continues with a stored head with the same number of labels
     pipeline: ClassVar[str]  # pipeline tag of the Hugging Face hub
     peft_type: ClassVar[str | None] = None  # task type of the PEFT library
 
@@ -147,6 +148,16 @@ class TextTask(ABC):
     def prompts(self) -> dict[str, str]:
         """Prompts by name, which a sentence encoder is saved with."""
         return {}
+
+    @property
+    def vector_width(self) -> int | None:
+        """Width that sentence vectors must have: a Dense layer is added where they have another; None: any."""
+        return None
+
+    @property
+    def score_activation(self) -> str | None:
+        """Activation of the scores of a cross-encoder, a name from OUTPUT_ACTIVATIONS; None: it is none."""
+        return None
 
     @property
     def known_labels(self) -> tuple[str, ...] | None:
@@ -217,6 +228,11 @@ class TextTask(ABC):
     def example(cls, item: Any, label: Any = None, place: str = "") -> Any:
         """Convert a caller's input, such as a str or a tuple of them, to an example; examples are returned as they
         are."""
+
+    @classmethod
+    def in_dataset(cls, example: Any, number: int) -> Any:
+        """An example of one of several files, for tasks that keep these apart."""
+        return example
 
     @classmethod
     def labeled_example(cls, item: Any) -> Any:
@@ -310,7 +326,7 @@ class TextTask(ABC):
     def fitted_by(self) -> "TextTask | None":
         """The task whose loss, a convex function of the weights of the last layer, fits the head to a frozen encoder;
         None: the head is not fitted."""
-        return None if self.of_vectors else self
+        return None if self.of_vectors or not self.head else self
 
     def fold_target_scaling(self, head: nn.Module) -> Self:
         """The task after training; changes the head to predict targets in their own unit."""
