@@ -42,7 +42,7 @@ def saved(name: str, kind: str, folder: Path, number: int = 1) -> Path:
         ("deberta-v2", {"max_relative_positions": 3}, "expected more than half of position_buckets"),
         ("nomic_bert", {"num_experts": 8}, "num_experts=8; supported: 0"),
         ("nomic_bert", {"prenorm": True}, "prenorm=True; supported: False"),
-        ("nomic_bert", {"n_embd": 5}, "hidden_size=.*, and n_embd=5: expected the same"),
+        ("nomic_bert", {"n_embd": 5}, "hidden_size=.*, and n_embd=5: expected equal"),
         ("nomic_bert", {"rope_parameters": {"rope_type": "yarn"}}, "rotary positions are .*yarn"),
         ("gte", {"logn_attention_scale": True}, "logn_attention_scale=True; supported: False"),
         ("gte", {"rope_scaling": {"type": "ntk", "factor": -1.0}}, "rope_factor=-1.0: expected a number above 0"),

@@ -245,7 +245,7 @@ def test_clones_and_pickles(encoder: Path, tmp_path: Path) -> None:
 def test_bad_input(encoder: Path) -> None:
     for options, message in (
         ({"layers": "sum:"}, "layers='sum:'"), ({"layers": "concat:1-3"}, "expected one of last"),
-        ({"pooling": "sum"}, "pooling='sum'"), ({"pooling": "pooler", "layers": "embedding"}, "last layer only"),
+        ({"pooling": "sum"}, "pooling='sum'"), ({"pooling": "pooler", "layers": "embedding"}, "only the last layer"),
     ):  # fmt: skip
         with pytest.raises(UsageError, match=message):
             Features(encoder, **options).fit(TEXTS)

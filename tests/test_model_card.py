@@ -108,7 +108,7 @@ def test_evaluation_adds_a_section_when_asked(encoder: str, tmp_path: Path, caps
         text = path.read_text()
         assert text.startswith(by_hand) and text.count("## Scores on test.jsonl") == 1
         assert f"| accuracy | {result['accuracy']:.6g} |" in text and "| examples | 12 |" in text[len(by_hand) :]
-    assert "is none" in call(capsys, "evaluate", "--model", "all-MiniLM-L6-v2", "--data", data, "--card")[2]
+    assert "is not a folder" in call(capsys, "evaluate", "--model", "all-MiniLM-L6-v2", "--data", data, "--card")[2]
 
 
 JUDGED = [name for name in TASKS if name not in ("question-answering", "multiple-choice")]

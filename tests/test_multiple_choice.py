@@ -103,7 +103,7 @@ def test_the_order_of_choices_does_not_matter():
 
 def test_what_cannot_be_learned_or_predicted():
     examples = questions(3)
-    with pytest.raises(DataError, match="line 0: has 2 choices, the first question 3: give it as many"):
+    with pytest.raises(DataError, match="line 0: has 2 choices, the first question has 3: give it as many"):
         both = [*examples, *questions(1, 2)]
         TASK.labeled(both, TASK.encode(model_of().tokenizer, both, Layout()))
     for label in (None, 3, -1):

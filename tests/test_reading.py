@@ -208,7 +208,7 @@ def test_standard_input(monkeypatch):
             "a.jsonl",
             '{"sentence": "a", "label": "positive"}\n{"sentence": "b", "question": "c", "label": "positive"}',
             "class",
-            r"line 2 has 'question' and 'sentence', the first row has no pair",
+            r"line 2 has 'question' and 'sentence', but the first row has no pair",
         ),
         ("a.jsonl", '{"text": "a", "label": "positive"}\n[1]', "class", r"line 2 is a JSON list: expected an object"),
         ("a.jsonl", '{"text": "a", "label": "positive"}\n{"text"', "class", r"line 2 is not JSON"),
@@ -823,7 +823,7 @@ def test_files_of_choices(write, name, content, options, expected):
         (
             "a.csv",
             "sent1,sent2,ending0,ending1,label\na,b,c,d,2\n",
-            r"line 2: the right choice is 2, expected one of 2",
+            r"line 2: the right choice is 2: expected one of 2",
         ),
         ("a.csv", "sent1,sent2,ending0,ending1,label\na,b,c,d,\n", r"line 2: the right choice is ''"),
         ("a.csv", "x,y\n1,2\n", r"line 1 has no known column name"),

@@ -472,7 +472,7 @@ def test_refuses_a_batch_of_one(encoder: Path, tmp_path: Path, capsys: pytest.Ca
 
 def test_refuses_a_query_without_positives(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text('{"query": "A", "positives": [], "negatives": ["B"]}\n')
-    with pytest.raises(DataError, match="line 1 has no positive in 'positives': add one, or take the row out"):
+    with pytest.raises(DataError, match="line 1 has no positive in 'positives': add one, or remove the row"):
         list(read_text_sets(tmp_path / "rows.jsonl"))
 
 

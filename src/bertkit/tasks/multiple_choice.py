@@ -71,7 +71,7 @@ class MultipleChoice(OnSentenceVectors):
         """See `TextTask.of_examples`."""
         cls.check_options(options)
         if not examples:
-            raise DataError("no training examples: expected at least one")
+            raise DataError("no examples to train on: expected at least one")
         return cls()
 
     @classmethod

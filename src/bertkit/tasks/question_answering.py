@@ -120,7 +120,7 @@ class QuestionAnswering(TextTask):
         """
         cls.check_options(options)
         if not examples:
-            raise DataError("no training examples: expected at least one")
+            raise DataError("no examples to train on: expected at least one")
         no_answer, lengths = False, [0]
         for example in examples:
             no_answer |= not _answers_of(example)

@@ -116,7 +116,7 @@ class Regression(_OneNumber):
         """See `TextTask.of_examples`; there are no options."""
         cls.check_options(options)
         if not examples:
-            raise DataError("no training examples: expected at least one")
+            raise DataError("no examples to train on: expected at least one")
         targets = cls().targets(examples).astype(np.float64)
         if np.ptp(targets) == 0:
             raise DataError(f"every example has the score {targets[0]:g}: expected different scores")

@@ -151,7 +151,7 @@ def names_of(examples: Sequence[TextExample]) -> dict[str, list[TextExample]]:
                 raise example.error(f"its label is {name!r}: expected a name")
             examples_of.setdefault(name, []).append(example)
     if not examples:
-        raise DataError("no training examples: expected at least one")
+        raise DataError("no examples to train on: expected at least one")
     return {name: examples_of[name] for name in ordered_names(set(examples_of))}
 
 

@@ -114,7 +114,7 @@ class TokenClassification(OneOfClasses, JudgedTask):
         """
         cls.check_options(options)
         if not examples:
-            raise DataError("no training examples: expected at least one")
+            raise DataError("no examples to train on: expected at least one")
         counts = Counter(tag for example in examples for tag in _tags_of(example))
         scheme = guess_scheme(counts)
         if scheme == "plain" and len(counts) < 2:
