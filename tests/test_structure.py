@@ -38,6 +38,7 @@ ROOMS = [  # each imports only rooms above it
     "clusters",
     "pages",
     "model",
+    "words",
     "mining",
     "inspection",
     "evidence",

@@ -33,6 +33,7 @@ _HOMES = {
     "SentenceEncoder": "bertkit.estimators",
     "SequenceClassifier": "bertkit.estimators",
     "SequenceRegressor": "bertkit.estimators",
+    "StaticEncoder": "bertkit.words",
     "TaggedText": "bertkit.tasks",
     "TextExample": "bertkit.tasks",
     "TextSet": "bertkit.tasks",
@@ -73,6 +74,7 @@ __all__ = [
     "SentenceEncoder",
     "SequenceClassifier",
     "SequenceRegressor",
+    "StaticEncoder",
     "TaggedText",
     "TextExample",
     "TextSet",
@@ -115,6 +117,7 @@ if TYPE_CHECKING:
     from bertkit.tasks import ChoiceQuestion, Question, TaggedText, TextExample, TextSet
     from bertkit.tokenizer import Encoding, Tokenizer, Vocabulary, train_vocabulary
     from bertkit.transformer import BertConfig, ModernBertConfig, Recorder
+    from bertkit.words import StaticEncoder
 
 
 def __getattr__(name: str) -> object:

@@ -52,6 +52,10 @@ class TruncationWarning(UserWarning):
     """Text was cut to the model's length and the caller did not ask for the counts."""
 
 
+class UnknownWordsWarning(UserWarning):
+    """Words without a vector were left out of averages and the caller did not ask for the counts."""
+
+
 class TrainingError(BertkitError):
     """A run that cannot continue, for example because the disk is full."""
 

@@ -91,7 +91,7 @@ def hub_name(name: str | Path) -> str | None:
 def transformer_folder(directory: Path) -> Path:
     """The folder of config, weights and tokenizer: ``directory``, or the sub-folder that its modules.json names."""
     for module in sentence_modules(directory):
-        if module["kind"] == "Transformer":
+        if module["kind"] in ("Transformer", "StaticEmbedding"):
             return directory / module["path"]
     return directory
 
@@ -113,8 +113,8 @@ def sentence_modules(directory: Path) -> list[dict[str, str]]:
 
 def _module(module: Any, path: Path) -> dict[str, str]:
     match module:
-        case {"type": str(kind), "path": str(folder)} if folder == "" or re.fullmatch(r"\w[\w.-]{,59}", folder):
-            return {"kind": kind.rpartition(".")[2], "path": folder}
+        case {"type": str(kind), "path": str(folder)} if folder in ("", ".") or re.fullmatch(r"\w[\w.-]{,59}", folder):
+            return {"kind": kind.rpartition(".")[2], "path": folder.removeprefix(".")}
     raise CheckpointError(
         f"{path} has the module {module!r:.200}: expected a type, and as path the name of a folder in the same folder, "
         "of at most 60 characters"
@@ -156,6 +156,10 @@ def _from_hub(name: str, *, local_files_only: bool) -> Path | None:
 def _is_model(folder: Path) -> bool:
     """Whether a folder holds a config and weights (or pickled weights, which opening refuses with its reasons)."""
     if (folder / "modules.json").is_file():
+        if "StaticEmbedding" in {module["kind"] for module in sentence_modules(folder)}:  # without a config.json
+            return (transformer_folder(folder) / "model.safetensors").is_file()
         folder = transformer_folder(folder)
+    if any(folder.glob("*/vocab/key2row")):  # the package of a spaCy pipeline with word vectors
+        return True
     has_weights = any(folder.glob("*.safetensors")) or (folder / "pytorch_model.bin").is_file()
     return (folder / "config.json").is_file() and has_weights

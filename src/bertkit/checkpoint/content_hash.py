@@ -1,4 +1,4 @@
-"""Hash of the content of a model folder, to detect changes."""
+"""Hash of the content of a model folder or a file of word vectors, to detect changes."""
 
 import hashlib
 from pathlib import Path
@@ -6,23 +6,30 @@ from pathlib import Path
 from bertkit.errors import CheckpointError
 
 _READ = {".json", ".txt", ".model", ".safetensors"}  # of these alone weights, config, tokenizer and settings are read
+_SPACY = {"vectors", "key2row"}
 
 
 def content_hash(directory: Path) -> str:
-    """Hash of every file that opening the directory may read: 32 hexadecimal digits.
+    """Hash of every file that opening the directory may read, or of the one file: 32 hexadecimal digits.
 
     It changes with any weight, vocabulary entry or setting, and takes as long as reading the files.
 
     Raises:
         CheckpointError: nothing in it is part of a model.
     """
+    if directory.is_file():
+        return file_sha256(directory)[:32]
     total = hashlib.sha256()
-    files = sorted(path for path in directory.rglob("*") if path.suffix in _READ and path.is_file())
+    files = sorted(path for path in directory.rglob("*") if _is_read(path) and path.is_file())
     if not files:
         raise CheckpointError(f"{directory} holds no model")
     for path in files:
         total.update(f"{path.relative_to(directory).as_posix()}\0{file_sha256(path)}\0".encode())
     return total.hexdigest()[:32]
+
+
+def _is_read(path: Path) -> bool:
+    return path.suffix in _READ or path.name in _SPACY
 
 
 def file_sha256(path: Path) -> str:

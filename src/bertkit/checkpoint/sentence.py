@@ -58,6 +58,28 @@ def is_sentence_encoder(directory: Path) -> bool:
     return bool(kinds) and kinds != ["Transformer"]
 
 
+def read_static_settings(directory: Path) -> SentenceSettings | None:
+    """The settings of a folder whose first module is a StaticEmbedding, an average of token vectors; None for others.
+
+    Raises:
+        CheckpointError: a module after it that is not supported.
+    """
+    kinds = [module["kind"] for module in sentence_modules(directory)]
+    if kinds[:1] != ["StaticEmbedding"]:
+        return None
+    if kinds[1:] not in ([], ["Normalize"]):
+        raise CheckpointError(
+            f"{directory / 'modules.json'} lists the modules {', '.join(kinds)}; supported: StaticEmbedding, Normalize"
+        )
+    content = read_json(directory / "config_sentence_transformers.json") or {}
+    return SentenceSettings(
+        normalize=len(kinds) == 2,
+        prompts=_prompts(content, directory),
+        default_prompt_name=member(content, "default_prompt_name", str, directory),
+        similarity=_similarity(content, directory),
+    )
+
+
 def read_sentence_settings(directory: Path) -> SentenceSettings | None:
     """The settings that ``modules.json`` and its neighbors state; None where they state no sentence encoder.
 

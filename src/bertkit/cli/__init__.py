@@ -25,6 +25,8 @@ COMMANDS = {  # name -> (file, summary)
     "next-sentence": ("next_sentence", "Probability that text B follows text A."),
     "embed": ("embed", "Embed the texts of a file as vectors."),
     "similarity": ("similarity", "Cosine similarity of texts."),
+    "contrast": ("contrast", "A word in two texts: static against contextual vectors, by layer."),
+    "words": ("words", "Word vectors: nearest words, analogies, the odd one out, benchmarks."),
     "index": ("index", "Index files and folders for search."),
     "search": ("search", "Search an index by words and meaning, or for answers."),
     "mcp": ("mcp", "Serve an index to assistants by the Model Context Protocol."),

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, open_model
+from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, note_unknown, open_encoder
 from bertkit.cli.output import note
 from bertkit.corpus.texts import read_texts
 from bertkit.tokenizer.layout import OnLong
@@ -66,7 +66,7 @@ def command(
     if output is not None:
         check_vector_file(output)
     report = EmbedReport()
-    embedded = open_model(model, compute).embed_stream(
+    embedded = open_encoder(model, compute).embed_stream(
         read_texts(input, column),
         report=report,
         pooling=pooling,
@@ -86,6 +86,7 @@ def command(
         note(f"{output}: {report.num_texts} vectors")
     if report.num_empty:
         note(f"{report.num_empty} texts were empty")
+    note_unknown(report)
     if report.num_texts_cut:
         note(
             f"{report.num_texts_cut} texts were cut to the model's length and lost {report.num_tokens_cut} tokens; "

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from bertkit.cli.models import Compute, open_model
+from bertkit.cli.models import Compute, open_encoder, open_model
 from bertkit.cli.output import emit, note
 from bertkit.files.whole_files import check_writable, whole_file
 
@@ -29,13 +29,13 @@ def evaluate_collection(
     if run_file is not None:
         check_writable(run_file)
     collection = read_collection(folder)
-    rankings = retrieve(open_model(model, compute), collection)
+    rankings = retrieve(open_encoder(model, compute), collection)
     if cross_encoder is not None:
         rankings = rerank(open_model(cross_encoder, compute), collection, rankings)
     scores = retrieval_scores(collection.judgments, rankings)
     measured, differences = measured_retrieval(scores), {}
     if against is not None:
-        others = retrieval_scores(collection.judgments, retrieve(open_model(against, compute), collection))
+        others = retrieval_scores(collection.judgments, retrieve(open_encoder(against, compute), collection))
         differences = measured_retrieval({name: scores[name] - others[name] for name in scores})
     if run_file is not None:
         with whole_file(run_file) as temporary, temporary.open("w", encoding="utf-8") as file:
@@ -60,6 +60,6 @@ def evaluate_pairs(data: Path, model: str, compute: Compute) -> None:
     from bertkit.tasks import ExampleFile, Similarity
 
     rows = list(Similarity.read(ExampleFile(data)))
-    measured = measured_pairs(open_model(model, compute), rows)
+    measured = measured_pairs(open_encoder(model, compute), rows)
     note(f"{data}: {len(rows)} pairs")
     emit({"metric": name, "value": one.value, "low": one.low, "high": one.high} for name, one in measured.items())

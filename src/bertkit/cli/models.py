@@ -14,6 +14,8 @@ from bertkit.tokenizer import Tokenizer
 if TYPE_CHECKING:
     import numpy as np
 
+    from bertkit.inference import EmbedReport
+    from bertkit.inference.text_encoder import TextEncoder
     from bertkit.model import Model
 
 EMBEDDING_MODEL = "all-MiniLM-L6-v2"
@@ -55,6 +57,22 @@ def open_model(model: str, compute: Compute) -> "Model":
     return opened
 
 
+def open_encoder(model: str, compute: Compute) -> "TextEncoder":
+    """The same for what embeds texts: also files and folders of word vectors."""
+    from bertkit.words import opening
+
+    opened = opening.open_encoder(model, precision=compute.precision, device=compute.device)
+    if opened.precision_reason:
+        note(opened.precision_reason)
+    return opened
+
+
+def note_unknown(report: "EmbedReport") -> None:
+    """Print to stderr how many tokens a static encoder left out, if any."""
+    if report.num_unknown:
+        note(f"{report.num_unknown} of {report.num_tokens} words have no vector and were left out of the averages")
+
+
 def embed_texts(source: str, column: str | None, model: str, compute: Compute) -> "tuple[list[str], np.ndarray]":
     """The texts of a file or folder, and their (num_texts, embedding_dim) float32 vectors of length 1.
 
@@ -63,10 +81,11 @@ def embed_texts(source: str, column: str | None, model: str, compute: Compute) -
     from bertkit.corpus.texts import read_texts
     from bertkit.inference import EmbedReport
 
-    opened, texts, report = open_model(model, compute), list(read_texts(source, column)), EmbedReport()
+    opened, texts, report = open_encoder(model, compute), list(read_texts(source, column)), EmbedReport()
     vectors = opened.embed(texts, normalize=True, report=report)
     if report.num_texts_cut:
         note(f"{report.num_texts_cut} texts were cut to the model's length and lost {report.num_tokens_cut} tokens")
+    note_unknown(report)
     return texts, vectors
 
 

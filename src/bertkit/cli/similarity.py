@@ -2,7 +2,7 @@
 
 from itertools import combinations
 
-from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, open_model
+from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, open_encoder
 from bertkit.cli.output import emit
 from bertkit.errors import UsageError
 from bertkit.tokenizer.layout import OnLong
@@ -27,7 +27,7 @@ def command(
     """
     if len(texts) < 2:
         raise UsageError("similarity compares texts: give at least two")
-    vectors = open_model(model, compute).embed(texts, normalize=True, on_long=on_long)
+    vectors = open_encoder(model, compute).embed(texts, normalize=True, on_long=on_long)
     emit(
         {"text_a": texts[a], "text_b": texts[b], "score": float(vectors[a] @ vectors[b])}
         for a, b in combinations(range(len(texts)), 2)

@@ -14,12 +14,12 @@ from bertkit.checkpoint.content_hash import content_hash
 from bertkit.errors import CheckpointError, OverLengthError, UsageError
 from bertkit.estimators.estimator import items_of
 from bertkit.inference import EmbedOptions, EmbedReport
+from bertkit.inference.text_encoder import TextEncoder
 from bertkit.inference.truncation import warn_of_truncation
 from bertkit.inference.vector_cache import kept_vectors
-from bertkit.locate import locate
-from bertkit.model import Model, load
 from bertkit.tokenizer.layout import OnLong
 from bertkit.version import __version__
+from bertkit.words.opening import encoder_path, open_encoder
 
 
 class Features(TransformerMixin, BaseEstimator):
@@ -30,7 +30,8 @@ class Features(TransformerMixin, BaseEstimator):
     every parameter below; remove the folder when it is no longer needed.
 
     Args:
-        model: a folder, a hub name, or the import name of an installed model package. A pickle holds its name alone.
+        model: a folder, a hub name, the import name of an installed model package, or a file of word vectors. A pickle
+            holds its name alone.
         layers: which hidden states: a name from `NAMED_LAYERS`, as "concat-last-4", or spelled out, as "mean:1,-1".
         pooling: how the tokens of a text become one vector, a name from `POOLINGS`; None: as the model says.
         normalize: scale vectors to length 1; None: as the model says.
@@ -74,8 +75,8 @@ class Features(TransformerMixin, BaseEstimator):
             UsageError: a parameter that cannot be.
         """
         EmbedOptions(**self._options())
-        self._opened: Model | None = None
-        self.model_hash_ = content_hash(locate(self.model))
+        self._opened: TextEncoder | None = None
+        self.model_hash_ = content_hash(encoder_path(self.model))
         return self
 
     def transform(self, X: Any) -> np.ndarray:
@@ -113,12 +114,12 @@ class Features(TransformerMixin, BaseEstimator):
         remedy = "choose on_long='window' to read them whole"
         warn_of_truncation(report.num_texts, report.num_texts_cut, report.num_tokens_cut, remedy, stacklevel=4)
 
-    def _model(self) -> Model:
+    def _model(self) -> TextEncoder:
         """The model, opened when it is first needed: vectors that are kept need none."""
         if self._opened is None:
-            if content_hash(locate(self.model)) != self.model_hash_:
+            if content_hash(encoder_path(self.model)) != self.model_hash_:
                 raise CheckpointError(f"the files of the model {self.model} have changed since fit: fit again")
-            self._opened = load(self.model, precision=self.precision, device=self.device)
+            self._opened = open_encoder(self.model, precision=self.precision, device=self.device)
         return self._opened
 
     def __getstate__(self) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import numpy as np
 
 from bertkit.errors import DataError
 from bertkit.evidence.intervals import Measured, bootstrap_scores
-from bertkit.model import Model
+from bertkit.inference.text_encoder import TextEncoder
 from bertkit.tasks import TextSet
 from bertkit.tasks.scoring import Numbers
 from bertkit.tasks.thresholds import average_precision, best_threshold
@@ -14,7 +14,7 @@ from bertkit.tasks.thresholds import average_precision, best_threshold
 _NUM_DRAWS = 1_000
 
 
-def measured_pairs(model: Model, rows: Sequence[TextSet]) -> dict[str, Measured]:
+def measured_pairs(model: TextEncoder, rows: Sequence[TextSet]) -> dict[str, Measured]:
     """Pearson's and Spearman's correlation of cosines and scores; where all scores are 0 and 1 average precision, the
     best threshold with its F1 and the best accuracy; each with a 95 % bootstrap interval.
 

@@ -13,6 +13,7 @@ from bertkit.errors import DataError
 from bertkit.evidence.intervals import Measured, bootstrap_interval
 from bertkit.files import location
 from bertkit.files.labeled_tables import open_table, text_of
+from bertkit.inference.text_encoder import TextEncoder
 from bertkit.model import Model
 from bertkit.neighbors import top_k
 
@@ -86,7 +87,7 @@ def _texts(path: Path) -> list[tuple[str, str, Mapping[str, object]]]:
     return results
 
 
-def retrieve(model: Model, collection: Collection, depth: int = DEPTH) -> dict[str, Ranking]:
+def retrieve(model: TextEncoder, collection: Collection, depth: int = DEPTH) -> dict[str, Ranking]:
     """The documents nearest to each judged query, by exact search with the model's similarity of vectors: dot product,
     or the cosine for every other. The model's prompts "query" and "document" or "passage" are used where it has them.
     """

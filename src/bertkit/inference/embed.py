@@ -73,6 +73,7 @@ class EmbedReport:
     num_texts_cut: int = 0  # longer than the limit, and cut there
     num_tokens_cut: int = 0
     num_texts_windowed: int = 0  # longer than the limit, and read whole in windows
+    num_unknown: int = 0  # tokens without a vector in a static encoder, left out of the averages
 
 
 def embed(
@@ -120,7 +121,7 @@ def embed_stream(
     total = len(texts) if isinstance(texts, Sized) else None
     hidden = None if options.progress is None else not options.progress
     with tqdm(total=total, desc="embedding", unit=" texts", delay=2, disable=hidden, leave=False) as progress:
-        for chunk in chunks(texts, num_characters=_num_characters):
+        for chunk in chunks(texts, num_characters):
             encodings = plan.encode(runner, chunk, report)
             yield chunk, plan.finish(*_embed_chunk(runner, encodings, len(chunk), plan, progress))
 
@@ -130,7 +131,7 @@ def embed_one(
     runner: Runner, settings: SentenceSettings, text: str, options: EmbedOptions, report: EmbedReport
 ) -> np.ndarray:
     """The (embedding_dim,) vector of one text, the same bits as among others, without the machinery of batches."""
-    _num_characters(text)
+    num_characters(text)
     plan = _Plan.of(runner, settings, options)
     encodings = plan.encode(runner, [text], report)
     if len(encodings) > 1:  # windows
@@ -156,7 +157,7 @@ class _Plan:
 
     @classmethod
     def of(cls, runner: Runner, settings: SentenceSettings, options: EmbedOptions) -> "_Plan":
-        prompt = _prompt(options, settings)
+        prompt = prompt_of(options, settings)
         empty_length = len(runner.tokenizer.encode(prompt)) if prompt else 2  # [CLS] [SEP]
         return cls(
             options,
@@ -299,7 +300,12 @@ def _owned_tokens(encodings: Encodings, prompt_length: int) -> tuple[Tensor, Ten
     return torch.from_numpy(owned), torch.from_numpy(num_before + skipped), torch.from_numpy(skipped)
 
 
-def _prompt(options: EmbedOptions, settings: SentenceSettings) -> str:
+def prompt_of(options: EmbedOptions, settings: SentenceSettings) -> str:
+    """The text to put before every text.
+
+    Raises:
+        UsageError: a name that is not of one of the prompts of the model.
+    """
     if options.prompt is not None:
         return options.prompt
     name = options.prompt_name or settings.default_prompt_name
@@ -310,7 +316,12 @@ def _prompt(options: EmbedOptions, settings: SentenceSettings) -> str:
     return settings.prompts[name]
 
 
-def _num_characters(text: str) -> int:
+def num_characters(text: str) -> int:
+    """Length of a text.
+
+    Raises:
+        UsageError: it is no str.
+    """
     if not isinstance(text, str):
         raise UsageError(f"a text is {type(text).__name__} ({text!r:.40}): expected str")
     return len(text)

@@ -2,13 +2,14 @@
 
 Takes: a Model and texts.
 Gives: views: their numbers first, then one self-contained page of them.
-May import: errors, files, tokenizer, batch, transformer, heads, architectures, inference, clusters, pages,
-model.
+May import: errors, files, tokenizer, batch, transformer, heads, architectures, inference, clusters, pages, model,
+words.
 """
 
 from bertkit.inspection.attention import AttentionView, inspect_attention
 from bertkit.inspection.compare import CompareView, inspect_difference
 from bertkit.inspection.contextual import Tree, read_trees
+from bertkit.inspection.contrast import ContrastView, inspect_contrast
 from bertkit.inspection.heads import HeadsView, inspect_heads
 from bertkit.inspection.inputs import InputView, inspect_input
 from bertkit.inspection.predictions import (
@@ -30,6 +31,7 @@ from bertkit.inspection.words import WordsView, inspect_words
 __all__ = [
     "AttentionView",
     "CompareView",
+    "ContrastView",
     "FillView",
     "HeadsView",
     "InputView",
@@ -47,6 +49,7 @@ __all__ = [
     "WordsView",
     "inspect_all",
     "inspect_attention",
+    "inspect_contrast",
     "inspect_difference",
     "inspect_fill",
     "inspect_heads",

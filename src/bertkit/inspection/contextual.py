@@ -3,7 +3,7 @@
 Shape letters: W words of all sentences, S layers, D hidden_size.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from bertkit.batch import Batch
 from bertkit.errors import DataError, UsageError
 from bertkit.inference import Runner
 from bertkit.model import Model
-from bertkit.tokenizer.encoding import Span
+from bertkit.tokenizer.encoding import Encoding, Span
 
 _SENTENCES_AT_A_TIME = 256
 
@@ -110,35 +110,42 @@ def word_vectors(
     if not texts:
         raise UsageError("no texts: give at least one")
     chosen = range(model.config.num_hidden_layers + 1) if layers is None else layers
+    vectors = []
+    for number, (encoding, states) in enumerate(token_states(model, texts, chosen)):
+        for span in spans[number]:
+            pieces = pieces_of(encoding, span)
+            if not pieces.any():
+                start, end = span
+                raise UsageError(f"text {number}: no token is left of {texts[number][start:end]!r}; leave the word out")
+            vectors.append(states[pieces].mean(axis=0))
+    return np.stack(vectors, axis=1) if vectors else np.empty((len(chosen), 0, model.config.hidden_size), np.float32)
+
+
+def pieces_of(encoding: Encoding, span: Span) -> np.ndarray:
+    """(n,) bool, the tokens that share characters with a span of the text."""
+    starts, ends = encoding.offsets.T
+    return (starts < span[1]) & (ends > span[0])
+
+
+def token_states(model: Model, texts: Sequence[str], layers: Sequence[int]) -> Iterator[tuple[Encoding, np.ndarray]]:
+    """Yield each text as its Encoding and its (n, S, D) float32 hidden states at ``layers``.
+
+    Raises:
+        OverLengthError: a text has more tokens than the model accepts.
+    """
     runner = Runner(model.network, model.tokenizer, model.encoder)
-    parts = []
-    for first in range(0, len(texts), _SENTENCES_AT_A_TIME):
-        own = slice(first, first + _SENTENCES_AT_A_TIME)
-        parts.append(_word_vectors(runner, texts[own], spans[own], chosen))
-    return np.concatenate(parts, axis=1)
-
-
-def _word_vectors(
-    runner: Runner, texts: Sequence[str], spans: Sequence[Sequence[Span]], layers: Sequence[int]
-) -> np.ndarray:
-    encodings = runner.tokenizer.encode_batch(list(texts), max_length=runner.max_positions)
 
     def forward(batch: Batch, indices: np.ndarray) -> Tensor:
         states = runner.encoder(batch, with_hidden_states=True, with_pooled=False).hidden_states
         assert states is not None
         return torch.stack([states[layer] for layer in layers], dim=1).float()  # (T, S, D)
 
-    states = runner.run(encodings, forward, rows_per_sequence=encodings.seqlens).cpu().numpy()
-    vectors = []
-    for number, (encoding, words) in enumerate(zip(encodings, spans, strict=True)):
-        own = states[encodings.cu_seqlens[number] : encodings.cu_seqlens[number + 1]]
-        starts, ends = encoding.offsets.T
-        for start, end in words:
-            pieces = (starts < end) & (ends > start)
-            if not pieces.any():
-                raise UsageError(f"text {number}: no token is left of {texts[number][start:end]!r}; leave the word out")
-            vectors.append(own[pieces].mean(axis=0))
-    return np.stack(vectors, axis=1) if vectors else np.empty((len(layers), 0, states.shape[-1]), np.float32)
+    for first in range(0, len(texts), _SENTENCES_AT_A_TIME):
+        part = list(texts[first : first + _SENTENCES_AT_A_TIME])
+        encodings = runner.tokenizer.encode_batch(part, max_length=runner.max_positions, first_index=first)
+        states = runner.run(encodings, forward, rows_per_sequence=encodings.seqlens).cpu().numpy()
+        for number, encoding in enumerate(encodings):
+            yield encoding, states[encodings.cu_seqlens[number] : encodings.cu_seqlens[number + 1]]
 
 
 def cosines(rows: np.ndarray, columns: np.ndarray) -> np.ndarray:

@@ -4,7 +4,8 @@ Takes: files, or documents, and a model; queries in words. Of a store alone: rec
 of the embedding, queries as vectors, filters on metadata.
 Gives: Index, which finds passages by words and meaning (`bertkit.search.index`); VectorStore, the interface of every
 store; EmbeddedStore, the store of a folder; hits, best first.
-May import: errors, files, locate, executor, compiled, corpus, tasks, checkpoint, inference, neighbors, model.
+May import: errors, files, locate, executor, compiled, corpus, tasks, checkpoint, inference, neighbors, model,
+words.
 """
 
 from bertkit.search.embedded.store import EmbeddedStore

@@ -7,16 +7,16 @@ import numpy as np
 
 from bertkit.checkpoint.content_hash import content_hash
 from bertkit.inference import EmbedReport
-from bertkit.locate import locate
-from bertkit.model import Model, load
+from bertkit.inference.text_encoder import TextEncoder
 from bertkit.search.prompts import prompts_of
 from bertkit.search.store import Identity
+from bertkit.words.opening import encoder_path, open_encoder
 
 
 class Encoder(NamedTuple):
     """A model, and how it embeds for a store."""
 
-    model: Model
+    model: TextEncoder
     identity: Identity
 
     @classmethod
@@ -36,12 +36,12 @@ class Encoder(NamedTuple):
             CheckpointError: no such model.
             UsageError: prompts that are contradictory, or missing for a model of a known family.
         """
-        model = load(name, precision=precision, device=device)
+        model = open_encoder(name, precision=precision, device=device)
         settings = model.sentence_settings
         prompts = prompts_of(str(name), settings, query_prompt, document_prompt, no_prompt=no_prompt)
         identity = Identity(
-            content_hash(locate(name)),
-            model.config.hidden_size,
+            content_hash(encoder_path(name)),
+            model.embed("", report=EmbedReport()).shape[0],
             "cosine",
             prompts.query,
             prompts.document,

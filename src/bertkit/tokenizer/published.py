@@ -71,6 +71,32 @@ def read_engine(directory: Path) -> tuple[Engine, int | None]:
     return engine, int(limit) if limit < _NO_LIMIT else None
 
 
+def wordpiece_of(published: dict[str, Any], path: Path) -> WordPiece | None:
+    """BERT's WordPiece as a ``tokenizer.json`` has it, whatever its template; None for another kind of tokenizer.
+
+    Special tokens that the engine needs and the vocabulary lacks are added after its entries, spelled as no text is.
+    The added tokens of the file are read in every text, as the tokenizers library reads them.
+
+    Raises:
+        CheckpointError: a vocabulary or a setting that cannot be honored.
+    """
+    if not _is_ours(published, path):
+        return None
+    names = _named_by(published, path)
+    engine = _from_tokenizer_json(published | {"post_processor": None}, names, path)
+    declared = [_added_token(token, path)[0] for token in member(published, "added_tokens", list, path, [])]
+    present = set(engine.vocabulary.tokens)
+    spelled = {
+        role: name if (name := getattr(names, role)) in present else f"\uffff{name}" for role in ("unk", "cls", "sep")
+    }
+    added = tuple(name for name in spelled.values() if name not in present)
+    return replace(
+        engine,
+        vocabulary=Vocabulary(engine.vocabulary.tokens + added, replace(names, **spelled)),
+        added_tokens=tuple(replace(token, special=False) for token in declared),
+    )
+
+
 def _special_tokens(config: dict[str, Any], path: Path, defaults: SpecialTokens) -> SpecialTokens:
     """Spellings by role; a spelling is a string, or an object with its ``content``."""
     spellings = {}

@@ -1,0 +1,227 @@
+"""Static against contextual: a word in two texts, each cosine beside the cosines of random pairs in its own space.
+
+Cosines of different spaces do not compare: in upper layers of a Transformer any two tokens are alike (Ethayarajh 2019).
+So each comes with the mean over random pairs of its own space, and the percentage of them that it exceeds.
+Shape letters: S layers (embeddings and every layer), D hidden_size, n texts of the baseline.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from bertkit.errors import UsageError
+from bertkit.inference import EmbedReport
+from bertkit.inspection.contextual import cosines, pieces_of, token_states
+from bertkit.inspection.view import View
+from bertkit.model import Model
+from bertkit.pages import Line, Markup, data, line_chart, paragraph, section, table
+from bertkit.tokenizer.encoding import Span
+from bertkit.words import StaticEncoder
+from bertkit.words.opening import input_embeddings
+
+_MOST_WORDS = 500  # of the baseline: 124,750 pairs
+_EQUAL = 1e-6  # cosines closer than this are ties, of which half count as lower
+_CONTEXTUAL = ("word", "[CLS]", "mean of tokens")
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """A cosine in its own space."""
+
+    space: str  # "static", or "layer 0" for the embeddings with positions, "layer 1", ...
+    compared: str  # what of the two texts
+    cosine: float
+    baseline: float  # mean cosine of random pairs
+    percentile: float  # percentage of the random pairs with a lower cosine, and half of those with an equal one
+    num_pairs: int
+
+
+@dataclass(frozen=True, eq=False)
+class ContrastView(View):
+    """A word in two texts by static and contextual vectors."""
+
+    title: ClassVar[str] = "Static against contextual"
+    smaller: ClassVar[str] = "give shorter texts"
+    word: str
+    texts: list[str]  # 2
+    tokens: list[list[str]]
+    input_ids: list[list[int]]
+    static_name: str  # whose static vectors
+    static_word: np.ndarray  # (E,) of the word
+    static_averages: np.ndarray  # (2, E) of the texts
+    contextual_word: np.ndarray  # (S, 2, D)
+    contextual_cls: np.ndarray  # (S, 2, D)
+    contextual_mean: np.ndarray  # (S, 2, D) over all tokens
+    contrasts: list[Contrast]
+    num_unknown: int  # tokens of the two texts without a static vector, left out of the averages
+
+    def numbers(self) -> dict[str, Any]:
+        return vars(self) | {"contrasts": [asdict(one) for one in self.contrasts]}
+
+    def parts(self) -> list[Markup]:
+        static = [one for one in self.contrasts if one.space == "static"]
+        parts = [
+            paragraph(
+                "The word ", data(self.word), " in two texts. A static vector is the same in both; a contextual one "
+                "depends on the other words. Cosines of different spaces do not compare: read the percentile, the "
+                "percentage of random pairs of the same space that are less alike.",
+            ),
+            section(
+                "Tokens",
+                *(
+                    table(["token", *map(data, tokens)], [["id", *ids]], caption=data(text))
+                    for text, tokens, ids in zip(self.texts, self.tokens, self.input_ids, strict=True)
+                ),
+            ),
+            section(
+                "Static vectors",
+                paragraph("Vectors: ", data(self.static_name), "."),
+                table(
+                    ["compared", "cosine", "random pairs", "percentile"],
+                    [[one.compared, one.cosine, one.baseline, one.percentile] for one in static],
+                ),
+            ),
+        ]  # fmt: skip
+        for name in _CONTEXTUAL:
+            own = [one for one in self.contrasts if one.compared == name and one.space != "static"]
+            layers = np.arange(len(own), dtype=np.float64)
+            curves = [
+                Line("cosine", layers, np.array([one.cosine for one in own])),
+                Line("random pairs", layers, np.array([one.baseline for one in own]), color=2, look="dashed"),
+                Line("percentile / 100", layers, np.array([one.percentile for one in own]) / 100, color=3),
+            ]
+            chart = line_chart("By layer", curves, x_name="layer", x_kind="integer", y_name="cosine")
+            parts.append(section(f"Contextual: {name}", chart))
+        return parts
+
+
+def inspect_contrast(
+    model: Model,
+    texts: tuple[str, str],
+    word: str,
+    baseline: Sequence[str],
+    *,
+    static: StaticEncoder | None = None,
+    static_name: str = "input embeddings of the model",
+    seed: int = 0,
+) -> ContrastView:
+    """A word in two texts: its static vector, both averages, [CLS], means and contextual vectors at every layer.
+
+    Args:
+        word: found as a whole word, in any case; its first occurrence in each text.
+        baseline: texts whose words and vectors make the random pairs.
+        static: word vectors; None: the model's input embeddings.
+        seed: of the choice of words of the baseline.
+
+    Raises:
+        OverLengthError: a text has more tokens than the model accepts.
+        UsageError: a text without the word, a word without a static vector, or fewer than three baseline texts.
+    """
+    spans = [_span_of(word, text) for text in texts]
+    others = [text for text in baseline if text.strip() and text not in texts]
+    if len(others) < 3:
+        raise UsageError(f"{len(others)} texts for the random pairs: expected at least three others")
+    encoder = input_embeddings(model) if static is None else static
+    layers = range(model.config.num_hidden_layers + 1)
+    own = list(token_states(model, texts, layers))
+    words, cls, means = _contextual(own, spans)
+    drawn = _draw_words(others, seed)
+    random_words, random_cls, random_means = _baseline(model, others, drawn, layers)
+    names = [others[index][start:end].lower() for index, (start, end) in drawn]
+    contrasts, averages, num_unknown = _static_contrasts(encoder, texts, word, others, names)
+    different = np.array(names)[:, None] != np.array(names)
+    for layer in layers:
+        spaces = ((words, random_words, different), (cls, random_cls, None), (means, random_means, None))
+        for name, (pair, random, kept) in zip(_CONTEXTUAL, spaces, strict=True):
+            contrasts.append(_contrast(f"layer {layer}", name, pair[layer], random[layer], kept))
+    return ContrastView(
+        word=word,
+        texts=list(texts),
+        tokens=[model.tokenizer.tokens(encoding) for encoding, _ in own],
+        input_ids=[encoding.input_ids.tolist() for encoding, _ in own],
+        static_name=static_name,
+        static_word=_word_vector(encoder, word),
+        static_averages=averages,
+        contextual_word=words,
+        contextual_cls=cls,
+        contextual_mean=means,
+        contrasts=contrasts,
+        num_unknown=num_unknown,
+    )
+
+
+def _span_of(word: str, text: str) -> Span:
+    match = re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text, re.IGNORECASE) if word.strip() else None
+    if match is None:
+        raise UsageError(f"the text {text!r:.60} does not have the word {word!r}: both texts need it")
+    return match.span()
+
+
+def _contextual(states: Sequence[Any], spans: Sequence[Span]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(S, n, D) each: a word, the first token, and the mean of all tokens of each text."""
+    words = [own[pieces_of(encoding, span)].mean(axis=0) for (encoding, own), span in zip(states, spans, strict=True)]
+    cls, means = [own[0] for _, own in states], [own.mean(axis=0) for _, own in states]
+    return np.stack(words, axis=1), np.stack(cls, axis=1), np.stack(means, axis=1)
+
+
+def _draw_words(texts: Sequence[str], seed: int) -> list[tuple[int, Span]]:
+    """Occurrences of words in the texts, in order: number of the text and characters."""
+    found = [(index, match.span()) for index, text in enumerate(texts) for match in re.finditer(r"\w+", text)]
+    return [found[index] for index in np.sort(np.random.default_rng(seed).permutation(len(found))[:_MOST_WORDS])]
+
+
+def _baseline(
+    model: Model, texts: Sequence[str], drawn: Sequence[tuple[int, Span]], layers: Sequence[int]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(S, words, D) of the drawn words, (S, n, D) of [CLS], (S, n, D) means."""
+    spans: dict[int, list[Span]] = {}
+    for index, span in drawn:
+        spans.setdefault(index, []).append(span)
+    words, cls, means = [], [], []
+    for index, (encoding, own) in enumerate(token_states(model, texts, layers)):
+        words += [own[pieces_of(encoding, span)].mean(axis=0) for span in spans.get(index, ())]
+        cls.append(own[0])
+        means.append(own.mean(axis=0))
+    return np.stack(words, axis=1), np.stack(cls, axis=1), np.stack(means, axis=1)
+
+
+def _static_contrasts(
+    encoder: StaticEncoder, texts: Sequence[str], word: str, others: Sequence[str], names: Sequence[str]
+) -> tuple[list[Contrast], np.ndarray, int]:
+    report, ignored = EmbedReport(), EmbedReport()
+    vector, averages = _word_vector(encoder, word), encoder.embed(texts, report=report)
+    random = encoder.embed(sorted(set(names)), report=ignored)
+    average_of_others = encoder.embed(others, report=ignored)
+    contrasts = [
+        _contrast("static", "word", np.stack([vector, vector]), random[random.any(axis=1)]),
+        _contrast("static", "average of tokens", averages, average_of_others[average_of_others.any(axis=1)]),
+    ]
+    return contrasts, averages, report.num_unknown
+
+
+def _word_vector(encoder: StaticEncoder, word: str) -> np.ndarray:
+    """(E,) the vector of a word; of several pieces their mean."""
+    report = EmbedReport()
+    vector = encoder.embed(word, report=report)
+    if report.num_empty:
+        raise UsageError(f"{word!r} has no static vector: choose other vectors with --static, or another word")
+    return vector
+
+
+def _contrast(
+    space: str, compared: str, pair: np.ndarray, random: np.ndarray, different: np.ndarray | None = None
+) -> Contrast:
+    """The cosine of two vectors against those of all pairs of (m, D) random ones, or of the ``different`` ones."""
+    rows, columns = np.triu_indices(len(random), 1)
+    similar = cosines(random, random)[rows, columns]
+    if different is not None:
+        similar = similar[different[rows, columns]]
+    cosine = float(cosines(pair[:1], pair[1:])[0, 0])
+    if not len(similar):
+        return Contrast(space, compared, cosine, float("nan"), float("nan"), 0)
+    equal = np.abs(similar - cosine) <= _EQUAL
+    percentile = 100 * float(((similar < cosine) & ~equal).mean() + equal.mean() / 2)
+    return Contrast(space, compared, cosine, float(similar.mean()), percentile, len(similar))

@@ -1,0 +1,121 @@
+"""Word benchmarks: rated pairs and analogies, as csv files with a header.
+
+Pairs have the columns word1, word2 and similarity (WordSim-353, SimLex-999, MEN, ...); analogies type, word1, word2,
+word3 and target, read as word1 is to word2 as word3 to target (Google, MSR). A first column without a name is left out.
+"""
+
+import csv
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from bertkit.errors import DataError
+from bertkit.words.encoder import StaticEncoder
+from bertkit.words.queries import best_rows, unit
+
+_PART_OF_SPEECH = re.compile(r"-[nvaj]$")
+_PAIRS, _ANALOGIES = {"word1", "word2", "similarity"}, {"word1", "word2", "word3", "target"}
+_QUESTIONS_AT_A_TIME = 512
+
+
+class BenchmarkScore(NamedTuple):
+    """The score of a file or of a section of it."""
+
+    benchmark: str
+    section: str  # "all" for the whole file
+    metric: str  # "spearman", or "accuracy" of the nearest word without the three of the question
+    value: float  # NaN where too few rows are covered
+    num_covered: int  # rows of which all words have vectors; the others do not count
+    num_rows: int
+
+
+def score_benchmark(encoder: StaticEncoder, path: Path) -> list[BenchmarkScore]:
+    """The scores of word vectors on a benchmark file: one for rated pairs, of analogies one a section and the whole.
+
+    Words are looked up as they are, else lowercased; the endings "-n", "-v", "-a", "-j" of MEN are left out.
+
+    Raises:
+        DataError: a file with other columns, or a row without its words or with a rating that is not a number.
+    """
+    rows = list(_rows(path))
+    columns = set(rows[0][1]) if rows else set()
+    if columns >= _ANALOGIES:
+        return _score_analogies(encoder, path, [row for _, row in rows])
+    if columns >= _PAIRS:
+        return [_score_pairs(encoder, path, rows)]
+    raise DataError(
+        f"{path} has the columns {', '.join(sorted(columns)) or 'none'}: expected word1, word2, similarity, or word1, "
+        "word2, word3 and target"
+    )
+
+
+def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+    if not path.is_file():
+        raise DataError(f"{path}: no such file")
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.DictReader(file)
+        for row in reader:
+            values = {name: (value or "").strip() for name, value in row.items() if name}
+            if any(values.values()):  # some end with a row of nothing
+                yield reader.line_num, values
+
+
+def _score_pairs(encoder: StaticEncoder, path: Path, rows: list[tuple[int, dict[str, str]]]) -> BenchmarkScore:
+    ratings, cosines = [], []
+    for line, row in rows:
+        try:
+            rating = float(row["similarity"])
+        except ValueError:
+            raise DataError(f"{path}, line {line}: similarity is {row['similarity']!r}, expected a number") from None
+        words = [_PART_OF_SPEECH.sub("", row[name]) for name in ("word1", "word2")]
+        found = [_row(encoder, word) for word in words]
+        if min(found) >= 0:
+            first, second = unit(encoder.vectors[found])
+            ratings.append(rating)
+            cosines.append(float(first @ second))
+    return BenchmarkScore(path.stem, "all", "spearman", spearman(ratings, cosines), len(ratings), len(rows))
+
+
+def _score_analogies(encoder: StaticEncoder, path: Path, rows: list[dict[str, str]]) -> list[BenchmarkScore]:
+    names = ("word1", "word2", "word3", "target")
+    found = np.array([[_row(encoder, row[name]) for name in names] for row in rows])
+    covered = (found >= 0).all(axis=1)
+    correct = np.zeros(len(rows), np.bool_)
+    known = np.flatnonzero(covered)
+    for start in range(0, len(known), _QUESTIONS_AT_A_TIME):
+        part = known[start : start + _QUESTIONS_AT_A_TIME]
+        a, b, c = (unit(encoder.vectors[found[part, column]]) for column in range(3))
+        near = best_rows(encoder, b - a + c, 4)[1]
+        asked = (near[:, :, None] == found[part, None, :3]).any(axis=2)
+        first = near[np.arange(len(part)), asked.argmin(axis=1)]
+        correct[part] = first == found[part, 3]
+    sections = [row.get("type", "all") for row in rows]
+    scores = []
+    for name in [*dict.fromkeys(sections), *(["all"] if len(set(sections)) > 1 else [])]:
+        chosen = np.array([name in ("all", section) for section in sections])
+        counted = chosen & covered
+        value = float(correct[counted].mean()) if counted.any() else float("nan")
+        scores.append(BenchmarkScore(path.stem, name, "accuracy", value, int(counted.sum()), int(chosen.sum())))
+    return scores
+
+
+def _row(encoder: StaticEncoder, word: str) -> int:
+    """The row of a word, -1 without a vector."""
+    return encoder.row_of(word) if word in encoder or word.lower() in encoder else -1
+
+
+def spearman(first: list[float], second: list[float]) -> float:
+    """Spearman's rank correlation; NaN for fewer than two pairs or a constant."""
+    if len(first) < 2 or np.ptp(first) == 0 or np.ptp(second) == 0:
+        return float("nan")
+    return float(np.corrcoef(_ranks(first), _ranks(second))[0, 1])
+
+
+def _ranks(values: list[float]) -> np.ndarray:
+    """Ranks; of equal values their mean rank."""
+    _, numbers, counts = np.unique(np.asarray(values), return_inverse=True, return_counts=True)
+    ends = np.cumsum(counts)
+    return ((ends - counts + ends + 1) / 2)[numbers]

@@ -1,0 +1,301 @@
+"""Static encoders: the vector of a text is the average of the vectors of its tokens, whatever stands around them."""
+
+import warnings
+from collections.abc import Iterable, Iterator, Sequence, Sized
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, overload
+
+import numpy as np
+from tqdm import tqdm
+
+from bertkit.checkpoint import SentenceSettings
+from bertkit.errors import OverLengthError, UnknownWordsWarning, UsageError
+from bertkit.executor import executor, map_on_cores
+from bertkit.inference import EmbedOptions, EmbedReport
+from bertkit.inference.embed import num_characters, prompt_of
+from bertkit.inference.runner import chunks
+from bertkit.inference.truncation import warn_of_truncation
+from bertkit.words.averages import average
+from bertkit.words.tokens import TokenIds, Tokens
+
+Weighting = Literal["plain", "sif", "idf"]
+_NO_LIMIT = 1 << 40
+_SIF = 1e-4  # Arora et al. 2017, section 3: between 1e-3 and 1e-4
+
+
+@dataclass(frozen=True, eq=False)
+class StaticEncoder:
+    """A static encoder: word vectors, or token vectors as sentence-transformers and model2vec publish them.
+
+    It embeds, and is searched, measured and used for features, as a `Model`. N vectors of D components, V tokens.
+
+    Attributes:
+        tokens: what turns texts into ids.
+        vectors: (N, D) float32.
+        rows: (V,) int32, the vector of each token, -1 where it has none.
+        weights: (V,) float32, by which the vector of each token is multiplied before averaging.
+        settings: normalization and prompts, as of a sentence encoder.
+        skip_unknown: leave [UNK] out of averages, as model2vec does; sentence-transformers averages its vector.
+        max_length: most tokens of a text that are averaged; None: all.
+        max_characters: most characters of a text that are read; None: all.
+    """
+
+    tokens: Tokens
+    vectors: np.ndarray = field(repr=False)
+    rows: np.ndarray = field(repr=False)
+    weights: np.ndarray = field(repr=False)
+    settings: SentenceSettings = field(default_factory=SentenceSettings)
+    skip_unknown: bool = True
+    max_length: int | None = None
+    max_characters: int | None = None
+
+    @classmethod
+    def open(cls, path: str | Path) -> "StaticEncoder":
+        """Open word vectors.
+
+        Args:
+            path: a file of word2vec (text or binary), GloVe or fastText (``.vec``); the folder of a spaCy pipeline, of
+                a sentence-transformers ``StaticEmbedding`` or of model2vec, also by the import name of its package or
+                its name on the hub.
+
+        Raises:
+            DataError: a line with a wrong number of columns, NaN, no words, another kind of file.
+            CheckpointError: no such folder, or one that cannot be read.
+        """
+        from bertkit.words.opening import open_static
+
+        return open_static(path)
+
+    @classmethod
+    def of_words(cls, words: Sequence[str], vectors: np.ndarray, rows: np.ndarray | None = None) -> "StaticEncoder":
+        """An encoder of words and their (num_words, D) vectors; with ``rows`` (num_words,) several may share a vector.
+
+        Raises:
+            UsageError: no words, a word twice, or a number of vectors that is not that of the words.
+        """
+        from bertkit.words.opening import of_words
+
+        return of_words(words, vectors, rows)
+
+    @property
+    def precision(self) -> str:
+        """ "float32": the vectors as they are stored."""
+        return "float32"
+
+    @property
+    def precision_reason(self) -> str:
+        """Empty: no precision is chosen by trial."""
+        return ""
+
+    @property
+    def sentence_settings(self) -> SentenceSettings:
+        """Normalization and prompts as published."""
+        return self.settings
+
+    @property
+    def embedding_dim(self) -> int:
+        """Components of a vector."""
+        return self.vectors.shape[1]
+
+    def __repr__(self) -> str:
+        return f"StaticEncoder({int((self.rows >= 0).sum())} tokens, {self.embedding_dim} dimensions)"
+
+    @cached_property
+    def words(self) -> list[str]:
+        """The tokens that have a vector, in the order of their ids."""
+        entries = self.tokens.vocabulary.tokens
+        return [entries[token].removeprefix("\uffff") for token in np.flatnonzero(self.rows >= 0).tolist()]
+
+    @cached_property
+    def _word_ids(self) -> dict[str, int]:
+        return dict(zip(self.words, np.flatnonzero(self.rows >= 0).tolist(), strict=True))
+
+    def __contains__(self, word: object) -> bool:
+        return word in self._word_ids
+
+    def row_of(self, word: str) -> int:
+        """The row of ``vectors`` of a word as it is given, else lowercased.
+
+        Raises:
+            UsageError: it has no vector.
+        """
+        for spelling in (word, word.lower()):
+            if spelling in self._word_ids:
+                return int(self.rows[self._word_ids[spelling]])
+        raise UsageError(f"{word!r} has no vector among the {len(self._word_ids):,} words: give another word")
+
+    def vector(self, word: str) -> np.ndarray:
+        """(D,) float32, the vector of a word, without weights.
+
+        Raises:
+            UsageError: it has no vector.
+        """
+        return self.vectors[self.row_of(word)].copy()
+
+    @overload
+    def similarity(self, a: str, b: str) -> float: ...
+    @overload
+    def similarity(self, a: Sequence[str], b: Sequence[str]) -> np.ndarray: ...
+    def similarity(self, a: Any, b: Any) -> Any:
+        """The cosine of two texts; of two lists the (len(a), len(b)) float32 cosines. A text of unknown words has 0."""
+        first = self.embed([a] if isinstance(a, str) else a, normalize=True)
+        second = self.embed([b] if isinstance(b, str) else b, normalize=True)
+        scores = first @ second.T
+        return float(scores[0, 0]) if isinstance(a, str) and isinstance(b, str) else scores
+
+    def embed(self, texts: str | Iterable[str], *, report: EmbedReport | None = None, **options: Any) -> np.ndarray:
+        """Texts to vectors, as `Model.embed`.
+
+        Args:
+            texts: any iterable of str, or one str.
+            report: filled with the number of tokens, of unknown ones, of texts without any known one (``num_empty``)
+                and of cut texts. Without it, unknown words raise an UnknownWordsWarning, and cuts a TruncationWarning.
+            options: of `EmbedOptions` those that apply: normalize, dimensions, prompt, prompt_name, max_length,
+                on_long ("window" reads long texts whole), progress.
+
+        Returns:
+            (num_texts, D) float32; (D,) for one str. Zeros for a text without a known word.
+
+        Raises:
+            OverLengthError: a text is too long under ``on_long="error"``.
+            UsageError: an option that is unknown or has no meaning here.
+        """
+        counts = EmbedReport() if report is None else report
+        given = [texts] if isinstance(texts, str) else texts
+        parts = [vectors for _, vectors in self.embed_stream(given, report=counts, **options)]
+        width = EmbedOptions.of(**options).dimensions or self.embedding_dim
+        vectors = np.concatenate(parts) if parts else np.empty((0, width), np.float32)
+        if report is None:
+            remedy = "choose on_long='window' to read them whole, or pass report= to have the counts"
+            warn_of_truncation(counts.num_texts, counts.num_texts_cut, counts.num_tokens_cut, remedy, stacklevel=2)
+            if counts.num_unknown:
+                warnings.warn(
+                    f"{counts.num_unknown} of {counts.num_tokens} tokens have no vector and were left out of the "
+                    "averages; pass report= to have the counts",
+                    UnknownWordsWarning,
+                    stacklevel=2,
+                )
+        return vectors[0] if isinstance(texts, str) else vectors
+
+    def embed_stream(
+        self, texts: Iterable[str], *, report: EmbedReport, **options: Any
+    ) -> Iterator[tuple[list[str], np.ndarray]]:
+        """The same in bounded memory: yields some thousand texts and their (n, D) vectors, in order."""
+        chosen = self._options(options)
+        total = len(texts) if isinstance(texts, Sized) else None
+        hidden = None if chosen.progress is None else not chosen.progress
+        with tqdm(total=total, desc="embedding", unit=" texts", delay=2, disable=hidden, leave=False) as progress:
+            for chunk in chunks(texts, num_characters):
+                yield chunk, self._embed_chunk(chunk, chosen, report)
+                progress.update(len(chunk))
+
+    def weighted(
+        self, by: Weighting, texts: Iterable[str] | None = None, *, smoothing: float = _SIF
+    ) -> "StaticEncoder":
+        """The same vectors with other weights of tokens.
+
+        Args:
+            by: "plain", all 1; "sif", smoothing / (smoothing + p) with the probability p of a token (Arora et al.
+                2017, without the removal of the common component); "idf", log((1 + N) / (1 + n)) + 1 for n of N texts
+                that contain it.
+            texts: what tokens are counted in. Without it, "sif" takes tokens to be in order of frequency and their
+                probabilities to fall with 1 / rank (Zipf), as files of word vectors and published vocabularies are.
+            smoothing: the constant of "sif".
+
+        Raises:
+            UsageError: "idf" without texts, or another name.
+        """
+        num_tokens = len(self.rows)
+        if by == "plain":
+            return replace(self, weights=np.ones(num_tokens, np.float32))
+        if by not in ("sif", "idf"):
+            raise UsageError(f"weighted({by!r}): expected 'plain', 'sif' or 'idf'")
+        if texts is None and by == "idf":
+            raise UsageError("weighted('idf') counts the texts that contain each token: pass texts")
+        counts, in_texts, num_texts = np.zeros(num_tokens, np.int64), np.zeros(num_tokens, np.int64), 0
+        if texts is None:
+            share = 1 / np.arange(2.0, num_tokens + 2)
+        else:
+            for chunk in chunks(texts, num_characters):
+                ids, number = self.tokens.ids(chunk, num_texts).inside()
+                counts += np.bincount(ids, minlength=num_tokens)
+                pairs = np.unique(number * num_tokens + ids)
+                in_texts += np.bincount(pairs % num_tokens, minlength=num_tokens)
+                num_texts += len(chunk)
+            share = counts.astype(np.float64)
+        if by == "idf":
+            weights = np.log((1 + num_texts) / (1 + in_texts)) + 1
+        else:
+            weights = smoothing / (smoothing + share / max(share.sum(), 1e-300))
+        return replace(self, weights=weights.astype(np.float32))
+
+    def save(self, directory: str | Path, *, overwrite: bool = False) -> None:
+        """Write a folder that sentence-transformers opens as a ``StaticEmbedding``; whole or not at all.
+
+        Weights are multiplied into the vectors. Unknown words get a vector of zeros there, which changes the length of
+        an average but no cosine.
+
+        Raises:
+            UsageError: it exists and is not empty, unless ``overwrite``.
+        """
+        from bertkit.words.static_folder import write_static_folder
+
+        write_static_folder(self, Path(directory), overwrite=overwrite)
+
+    def _options(self, options: dict[str, Any]) -> EmbedOptions:
+        chosen, default = EmbedOptions.of(**options), EmbedOptions()
+        for name in ("pooling", "layers", "stride"):
+            if getattr(chosen, name) not in (getattr(default, name), "mean" if name == "pooling" else None):
+                raise UsageError(
+                    f"{name}={getattr(chosen, name)!r}: a static encoder averages its vectors; leave it out"
+                )
+        if chosen.dimensions is not None and chosen.dimensions > self.embedding_dim:
+            raise UsageError(f"dimensions={chosen.dimensions}: these vectors have {self.embedding_dim}")
+        return chosen
+
+    def _embed_chunk(self, texts: list[str], options: EmbedOptions, report: EmbedReport) -> np.ndarray:
+        prompt = prompt_of(options, self.settings)
+        max_length = options.max_length or self.max_length or _NO_LIMIT
+        whole = options.on_long == "window" and options.max_length is None
+        given = [prompt + text for text in texts] if prompt else texts
+        limit = None if whole or options.on_long == "error" else self.max_characters
+        read = given if limit is None else [text[:limit] for text in given]
+        tokens = self.tokens.ids(read, report.num_texts)
+        sums, counts = self.average(tokens, _NO_LIMIT if whole else max_length)
+        shorter = [index for index in range(len(texts)) if len(read[index]) < len(given[index])]
+        if shorter:  # tokens that were cut with the characters count too
+            lengths = np.diff(self.tokens.ids([given[index] for index in shorter]).cu_seqlens) - 2 * tokens.num_around
+            counts[shorter, 2] = lengths - counts[shorter, 0]
+        cut = np.flatnonzero(counts[:, 2])
+        if len(cut) and options.on_long == "error":
+            index = report.num_texts + int(cut[0])
+            problem = f"has {int(counts[cut[0]].sum() - counts[cut[0], 1])} tokens, more than the {max_length} read"
+            raise OverLengthError(f"text {index} {problem}: choose on_long='truncate' or 'window'", index, problem)
+        report.num_texts += len(texts)
+        report.num_tokens += int(counts[:, 0].sum())
+        report.num_unknown += int(counts[:, 1].sum())
+        report.num_empty += int((counts[:, 0] == counts[:, 1]).sum())
+        report.num_texts_cut += len(cut)
+        report.num_tokens_cut += int(counts[:, 2].sum())
+        vectors = sums[:, : options.dimensions] if options.dimensions else sums
+        if self.settings.normalize if options.normalize is None else options.normalize:
+            return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-12))
+        return np.ascontiguousarray(vectors)
+
+    def average(self, tokens: TokenIds, max_length: int = _NO_LIMIT) -> tuple[np.ndarray, np.ndarray]:
+        """(N, D) float32 averages of the vectors of N texts, and (N, 3) int64 tokens read, unknown, cut."""
+        num_texts = len(tokens.cu_seqlens) - 1
+        sums, counts = np.zeros((num_texts, self.embedding_dim), np.float32), np.empty((num_texts, 3), np.int64)
+        edges = np.linspace(0, num_texts, min(4 * executor().num_threads, max(num_texts // 64, 1)) + 1).astype(int)
+
+        def work(part: int) -> None:
+            first, last = int(edges[part]), int(edges[part + 1])
+            average(
+                tokens.ids, tokens.cu_seqlens[first : last + 1], tokens.num_around, max_length, self.tokens.unk_id,
+                self.skip_unknown, self.rows, self.weights, self.vectors, sums[first:last], counts[first:last],
+            )  # fmt: skip
+
+        list(map_on_cores(work, range(len(edges) - 1)))
+        return sums, counts

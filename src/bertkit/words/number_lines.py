@@ -1,0 +1,173 @@
+"""Lines of a word and its numbers to a matrix: the compiled inner loop of reading word vectors as text."""
+
+import numpy as np
+
+from bertkit.compiled import lean, lean_inline
+
+WRONG_COLUMNS, NOT_A_NUMBER, NOT_FINITE = -1, -2, -3
+"""Why a line cannot be read."""
+
+_SPACE, _TAB, _NEWLINE, _RETURN = 32, 9, 10, 13
+_NAN, _INF = (int.from_bytes(letters, "big") for letters in (b"nan", b"inf"))
+_MOST_DIGITS = 18  # of a number that an int64 holds
+_POWERS = 10.0 ** np.arange(23)  # exact as float64
+
+
+@lean
+def read_lines(data, dim, vectors, bounds, powers):
+    """Read whole lines.
+
+    Args:
+        data: (num_bytes,) uint8, lines that each end with a newline.
+        dim: numbers of a line.
+        vectors: (num_lines, dim) float32, is written to.
+        bounds: (num_lines, 2) int64, is written to: first byte of each word and the byte after it.
+        powers: (23,) float64, the powers of ten.
+
+    Returns:
+        The number of lines read, and 0 or the reason why the next one cannot be read.
+    """
+    line, start = 0, 0
+    while start < len(data):
+        end = start
+        while data[end] != _NEWLINE:
+            end += 1
+        following = end + 1
+        while end > start and (data[end - 1] == _SPACE or data[end - 1] == _RETURN or data[end - 1] == _TAB):
+            end -= 1
+        word_end = start
+        while word_end < end and data[word_end] != _SPACE and data[word_end] != _TAB:
+            word_end += 1
+        problem = _read_numbers(data, word_end, end, vectors[line], powers)
+        if problem in (WRONG_COLUMNS, NOT_A_NUMBER):  # words may hold spaces
+            at = _before_last(data, start, end, dim)
+            if at > word_end and not _ends_with_number(data, start, at, vectors[line], powers):
+                word_end = at
+                problem = _read_numbers(data, word_end, end, vectors[line], powers)
+        if problem < 0 or word_end == start:
+            return line, problem if problem < 0 else WRONG_COLUMNS
+        bounds[line, 0], bounds[line, 1] = start, word_end
+        line, start = line + 1, following
+    return line, 0
+
+
+@lean_inline
+def _before_last(data, start, end, dim):
+    """The separator before the last ``dim`` fields; ``start`` where there are fewer."""
+    at, count = end, 0
+    while at > start:
+        at -= 1
+        if data[at] == _SPACE or data[at] == _TAB:
+            count += 1
+            if count == dim:
+                return at
+    return start
+
+
+@lean_inline
+def _ends_with_number(data, start, end, scratch, powers):
+    """True if the last field of a word with spaces is a number, so that the line has a column too many."""
+    at = end
+    while at > start and data[at - 1] != _SPACE and data[at - 1] != _TAB:
+        at -= 1
+    return _read_numbers(data, max(at - 1, start), end, scratch[:1], powers) >= 0
+
+
+@lean_inline
+def _read_numbers(data, at, end, row, powers):
+    """Exactly ``len(row)`` numbers, each after a separator; 0, or the reason why not."""
+    for column in range(len(row)):
+        if at >= end:
+            return WRONG_COLUMNS
+        at += 1  # the separator
+        negative = at < end and data[at] == 45
+        if at < end and (data[at] == 45 or data[at] == 43):
+            at += 1
+        mantissa, digits, exponent, seen = np.int64(0), 0, 0, 0
+        point = False
+        while at < end:
+            byte = data[at]
+            if 48 <= byte <= 57:
+                seen += 1
+                if digits < _MOST_DIGITS:
+                    mantissa = mantissa * 10 + (byte - 48)
+                    digits += mantissa != 0
+                    exponent -= point
+                else:
+                    exponent += not point
+            elif byte == 46 and not point:
+                point = True
+            else:
+                break
+            at += 1
+        if seen == 0:
+            if at + 2 < end and (at + 3 == end or data[at + 3] == _SPACE or data[at + 3] == _TAB):
+                letters = (data[at] | 32) << 16 | (data[at + 1] | 32) << 8 | (data[at + 2] | 32)
+                if letters in (_NAN, _INF):
+                    return NOT_FINITE
+            return NOT_A_NUMBER
+        if at < end and data[at] | 32 == 101:  # e
+            at += 1
+            below = at < end and data[at] == 45
+            if at < end and (data[at] == 45 or data[at] == 43):
+                at += 1
+            power, seen = 0, 0
+            while at < end and 48 <= data[at] <= 57 and power < 1000:
+                power = power * 10 + (data[at] - 48)
+                at, seen = at + 1, seen + 1
+            if seen == 0:
+                return NOT_A_NUMBER
+            exponent += -power if below else power
+        if at < end and data[at] != _SPACE and data[at] != _TAB:
+            return NOT_A_NUMBER
+        value = np.float64(mantissa)
+        while exponent > 0 and value != 0 and value < 1e300:
+            step = min(exponent, 22)
+            value, exponent = value * powers[step], exponent - step
+        while exponent < 0 and value > 0:
+            step = min(-exponent, 22)
+            value, exponent = value / powers[step], exponent + step
+        number = np.float32(-value if negative else value)
+        if not np.isfinite(number):
+            return NOT_FINITE
+        row[column] = number
+    return 0 if at >= end else WRONG_COLUMNS
+
+
+@lean
+def read_binary(data, num_words, dim, vectors, bounds):
+    """Read the words of word2vec's binary format: the word, a space, ``dim`` float32.
+
+    Args:
+        data: (num_bytes,) uint8, from the first word on; it may end within a word.
+        num_words: most words to read.
+        vectors, bounds: as in `read_lines`, with at least ``num_words`` rows.
+
+    Returns:
+        The number of words read, the byte after them, and 0 or the reason why the next one cannot be read.
+    """
+    at, size = 0, 4 * dim
+    for word in range(num_words):
+        start = at
+        while start < len(data) and data[start] == _NEWLINE:
+            start += 1
+        end = start
+        while end < len(data) and data[end] != _SPACE:
+            end += 1
+        if end + 1 + size > len(data):
+            return word, at, 0
+        for column in range(dim):
+            first = end + 1 + 4 * column
+            bits = np.uint32(data[first]) | np.uint32(data[first + 1]) << 8
+            bits |= np.uint32(data[first + 2]) << 16 | np.uint32(data[first + 3]) << 24
+            if bits & np.uint32(0x7F800000) == np.uint32(0x7F800000):
+                return word, at, NOT_FINITE
+            vectors[word, column] = bits
+        bounds[word, 0], bounds[word, 1] = start, end
+        at = end + 1 + size
+    return num_words, at, 0
+
+
+def powers_of_ten() -> np.ndarray:
+    """(23,) float64, the powers of ten that float64 holds exactly."""
+    return _POWERS

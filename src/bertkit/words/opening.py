@@ -1,0 +1,101 @@
+"""Word vectors by what they are: files, folders, names; and any encoder of texts by its name."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from bertkit.errors import CheckpointError, UsageError
+from bertkit.locate import locate
+from bertkit.model import Model, load
+from bertkit.words.encoder import StaticEncoder
+from bertkit.words.spacy_folder import read_spacy, spacy_vocabulary
+from bertkit.words.static_folder import is_static_folder, read_static_folder
+from bertkit.words.tokens import tokens_of, whole_words
+from bertkit.words.word_files import read_word_file
+
+
+def open_static(name: str | Path) -> StaticEncoder:
+    """As `StaticEncoder.open`."""
+    folder = encoder_path(name)
+    if folder.is_file():
+        return of_words(*read_word_file(folder))
+    vocabulary = spacy_vocabulary(folder)
+    if vocabulary is not None:
+        return of_words(*read_spacy(vocabulary))
+    if not is_static_folder(folder):
+        raise CheckpointError(
+            f"{folder} holds no word vectors: expected a file of word2vec, GloVe or fastText, or the folder of a spaCy "
+            "pipeline, a StaticEmbedding or a model2vec model"
+        )
+    return read_static_folder(folder)
+
+
+def encoder_path(name: str | Path) -> Path:
+    """The file or folder that `open_encoder` opens.
+
+    Raises:
+        CheckpointError: no such model.
+    """
+    path = Path(name).expanduser()
+    return path if path.is_file() else locate(name)
+
+
+def open_encoder(name: str | Path, *, precision: str = "float32", device: str = "auto") -> Model | StaticEncoder:
+    """What embeds texts under a name: a `StaticEncoder` for word vectors, a `Model` for everything else.
+
+    Args:
+        name: as of `StaticEncoder.open` and of `load`.
+        precision, device: of a model, as of `load`.
+
+    Raises:
+        CheckpointError: no such model, or one that cannot be opened.
+        DataError: a file of word vectors that cannot be read.
+    """
+    path = encoder_path(name)
+    if path.is_file() or spacy_vocabulary(path) is not None or is_static_folder(path):
+        return open_static(path)
+    return load(name, precision=precision, device=device)
+
+
+def of_words(words: Sequence[str], vectors: np.ndarray, rows: np.ndarray | None = None) -> StaticEncoder:
+    """As `StaticEncoder.of_words`."""
+    if len(set(words)) < len(words) or not words:
+        raise UsageError(f"{len(words)} words, {len(set(words))} of them different: expected at least one, each once")
+    if (
+        vectors.ndim != 2
+        or (rows is None and len(vectors) != len(words))
+        or (rows is not None and len(rows) != len(words))
+    ):
+        raise UsageError(f"{len(words)} words and vectors of shape {vectors.shape}: expected a vector for each word")
+    tokens = whole_words(words)
+    num_tokens = len(tokens.vocabulary)
+    all_rows = np.full(num_tokens, -1, np.int32)
+    all_rows[: len(words)] = np.arange(len(words)) if rows is None else rows
+    matrix = np.ascontiguousarray(vectors, np.float32)
+    return StaticEncoder(tokens, matrix, all_rows, np.ones(num_tokens, np.float32))
+
+
+def open_words(name: str | Path) -> StaticEncoder:
+    """Word vectors under a name; of a model its input embeddings.
+
+    Raises:
+        CheckpointError: no such model, or one that cannot be opened.
+        DataError: a file of word vectors that cannot be read.
+    """
+    opened = open_encoder(name)
+    return opened if isinstance(opened, StaticEncoder) else input_embeddings(opened)
+
+
+def input_embeddings(model: Model) -> StaticEncoder:
+    """The input embeddings of a model, before positions and layers, with its own tokens.
+
+    Special tokens have no vector, and neither have [unused] entries.
+    """
+    vectors = model.encoder.embeddings.word.weight.detach().float().cpu().numpy()
+    tokens = tokens_of(model.tokenizer.engine)
+    rows = np.full(len(tokens.vocabulary), -1, np.int32)
+    for token_id, token in enumerate(tokens.vocabulary.tokens):
+        if token_id not in model.tokenizer.vocabulary.special_ids() and not token.startswith("[unused"):
+            rows[token_id] = token_id
+    return StaticEncoder(tokens, vectors, rows, np.ones(len(rows), np.float32))

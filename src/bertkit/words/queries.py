@@ -1,0 +1,152 @@
+"""Questions to word vectors: nearest words, analogies, the odd one out, directions.
+
+Cosines throughout; N vectors of D components.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from bertkit.errors import UsageError
+from bertkit.neighbors import top_k
+from bertkit.words.encoder import StaticEncoder
+
+_ROWS_AT_A_TIME = 1 << 16
+
+
+class NearWord(NamedTuple):
+    """A word and its cosine."""
+
+    word: str
+    score: float
+
+
+class OddWord(NamedTuple):
+    """A word and its cosine with the mean of the unit vectors of all words of the question."""
+
+    word: str
+    score: float
+    is_odd: bool
+
+
+class WordOnAxis(NamedTuple):
+    """A word against a direction."""
+
+    word: str
+    score: float  # cosine with the direction, positive to the second words of the pairs
+    percentile: float  # percentage of all words that score lower
+
+
+class Direction(NamedTuple):
+    """A direction of meaning from pairs of words, and words against it."""
+
+    axis: np.ndarray  # (D,) float32 of length 1
+    agreement: list[float]  # of each pair: cosine of its difference with the axis of the other pairs
+    words: list[WordOnAxis]
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    """Vectors scaled to length 1; zeros stay."""
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), np.float32(1e-12))
+
+
+def nearest(encoder: StaticEncoder, word: str, k: int = 10) -> list[NearWord]:
+    """The ``k`` words with the largest cosine to a word, which is left out.
+
+    Raises:
+        UsageError: the word has no vector, or ``k`` is below 1.
+    """
+    row = encoder.row_of(word)
+    return nearest_to(encoder, encoder.vectors[row], k, without=[row])
+
+
+def analogy(encoder: StaticEncoder, a: str, b: str, c: str, k: int = 10) -> list[NearWord]:
+    """The ``k`` words nearest to a - b + c of unit vectors: "king" - "man" + "woman" (Mikolov et al. 2013, "3CosAdd").
+
+    The three words are left out: one of them is nearly always the nearest.
+
+    Raises:
+        UsageError: a word has no vector, or ``k`` is below 1.
+    """
+    rows = [encoder.row_of(word) for word in (a, b, c)]
+    first, second, third = unit(encoder.vectors[rows])
+    return nearest_to(encoder, first - second + third, k, without=rows)
+
+
+def nearest_to(encoder: StaticEncoder, vector: np.ndarray, k: int, without: Sequence[int] = ()) -> list[NearWord]:
+    """The ``k`` words with the largest cosine to a (D,) vector; words of the rows ``without`` are left out."""
+    if k < 1:
+        raise UsageError(f"k={k}: expected at least 1")
+    words_of: dict[int, list[str]] = {}
+    for word, row in zip(encoder.words, encoder.rows[encoder.rows >= 0].tolist(), strict=True):
+        words_of.setdefault(row, []).append(word)
+    scores, rows = best_rows(encoder, vector[None], k + len(without))
+    pairs = zip(rows[0].tolist(), scores[0].tolist(), strict=True)
+    found = [NearWord(word, score) for row, score in pairs if row not in without for word in words_of.get(row, ())]
+    return found[:k]
+
+
+def best_rows(encoder: StaticEncoder, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """(Q, k) cosines and rows of the vectors nearest to (Q, D) queries, best first; fewer than k where there are fewer.
+
+    The vectors are read in parts, so that they may be larger than memory.
+    """
+    asked = unit(np.asarray(queries, np.float32))
+    scores, rows = np.empty((len(asked), 0), np.float32), np.empty((len(asked), 0), np.int64)
+    for first in range(0, len(encoder.vectors), _ROWS_AT_A_TIME):
+        part = unit(encoder.vectors[first : first + _ROWS_AT_A_TIME])
+        near, ids = top_k(asked, part, k)
+        scores, rows = np.concatenate([scores, near], axis=1), np.concatenate([rows, ids + first], axis=1)
+        order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+        scores, rows = np.take_along_axis(scores, order, 1), np.take_along_axis(rows, order, 1)
+    return scores, rows
+
+
+def odd_one_out(encoder: StaticEncoder, words: Sequence[str]) -> list[OddWord]:
+    """Each word with its cosine to the mean of all, the lowest of which is the odd one; in the order given.
+
+    Raises:
+        UsageError: fewer than three words, or one without a vector.
+    """
+    if len(words) < 3:
+        raise UsageError(f"{len(words)} words: expected at least three, of which one is odd")
+    vectors = unit(np.stack([encoder.vector(word) for word in words]))
+    scores = vectors @ unit(vectors.mean(axis=0))
+    odd = int(scores.argmin())
+    return [
+        OddWord(word, float(score), index == odd) for index, (word, score) in enumerate(zip(words, scores, strict=True))
+    ]
+
+
+def direction(encoder: StaticEncoder, pairs: Sequence[tuple[str, str]], words: Sequence[str]) -> Direction:
+    """An axis of meaning and words against it.
+
+    The axis is the mean of the differences of the pairs' unit vectors, second less first (Bolukbasi et al. 2016 take
+    their first principal component). What a word scores says how the texts behind the vectors use it, not what it
+    means; few pairs give an axis of their accidents, which ``agreement`` shows: near 0, the pairs share no direction.
+
+    Args:
+        pairs: words that differ in one respect, such as ("he", "she").
+        words: to set against the axis.
+
+    Raises:
+        UsageError: fewer than two pairs, a pair of one vector, or a word without a vector.
+    """
+    if len(pairs) < 2:
+        raise UsageError(f"{len(pairs)} pairs: expected at least two, so that their agreement can be measured")
+    ends = np.array([[encoder.vector(word) for word in pair] for pair in pairs])
+    differences = unit(ends[:, 1]) - unit(ends[:, 0])
+    if (same := np.flatnonzero(~differences.any(axis=1))).size:
+        raise UsageError(f"the words of the pair {':'.join(pairs[same[0]])} have one vector: give different words")
+    differences = unit(differences)
+    axis = unit(differences.mean(axis=0))
+    others = unit((differences.sum(axis=0) - differences) / (len(pairs) - 1))
+    scores = unit(np.stack([encoder.vector(word) for word in words])) @ axis if words else np.empty(0, np.float32)
+    below = np.zeros(len(words))
+    for first in range(0, len(encoder.vectors), _ROWS_AT_A_TIME):
+        all_scores = unit(encoder.vectors[first : first + _ROWS_AT_A_TIME]) @ axis
+        below += [(all_scores < score).sum() for score in scores]
+    percentiles = 100 * below / len(encoder.vectors)
+    placed = [WordOnAxis(*one) for one in zip(words, scores.tolist(), percentiles.tolist(), strict=True)]
+    return Direction(axis, (differences * others).sum(axis=1).tolist(), placed)

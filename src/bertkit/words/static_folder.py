@@ -1,0 +1,153 @@
+"""Folders of static encoders: ``StaticEmbedding`` of sentence-transformers 3 to 6, and model2vec."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tokenizers
+import torch
+from safetensors.numpy import save_file
+
+from bertkit.checkpoint import SentenceSettings
+from bertkit.checkpoint.sentence import read_static_settings
+from bertkit.checkpoint.weights import read_tensors, stored_tensors
+from bertkit.errors import CheckpointError
+from bertkit.files.json_files import member, read_json, write_json
+from bertkit.files.whole_files import whole_folder
+from bertkit.locate import transformer_folder
+from bertkit.tokenizer.published import wordpiece_of
+from bertkit.tokenizer.vocabulary import SpecialTokens, from_ids
+from bertkit.words.encoder import StaticEncoder
+from bertkit.words.tokens import EngineTokens, LibraryTokens, Tokens
+
+_MODEL2VEC_LENGTH = 512
+"""Tokens of a text that model2vec reads where its config.json does not say."""
+
+
+def is_static_folder(folder: Path) -> bool:
+    """True for a folder of sentence-transformers' StaticEmbedding or of model2vec."""
+    return _is_model2vec(folder) or read_static_settings(folder) is not None
+
+
+def read_static_folder(folder: Path) -> StaticEncoder:
+    """The encoder of a folder.
+
+    Raises:
+        CheckpointError: weights, a tokenizer or a module that cannot be read.
+    """
+    settings = read_static_settings(folder)
+    inside = folder if settings is None else transformer_folder(folder)
+    tokens, limit = _read_tokens(inside / "tokenizer.json")
+    vectors, rows, weights = _read_vectors(inside, tokens)
+    if not _is_model2vec(folder):
+        path = folder / "bertkit.json"
+        ours = member(read_json(path) or {}, "static", dict, path, {})
+        skip = member(ours, "skip_unknown", bool, path, False)
+        limit = member(ours, "max_length", int, path, limit)
+        return StaticEncoder(tokens, vectors, rows, weights, settings or SentenceSettings(), skip, limit)
+    config = read_json(folder / "config.json") or {}
+    normalize = member(config, "normalize", bool, folder, False)
+    limit = member(config, "max_length", int, folder, None if "max_length" in config else _MODEL2VEC_LENGTH)
+    lengths = [len(token) for token in tokens.vocabulary.tokens if not token.startswith("\uffff")]
+    max_characters = None if limit is None else limit * int(np.median(lengths))
+    return StaticEncoder(
+        tokens, vectors, rows, weights, SentenceSettings(normalize=normalize), True, limit, max_characters
+    )
+
+
+def write_static_folder(encoder: StaticEncoder, folder: Path, *, overwrite: bool) -> None:
+    """Write a folder of StaticEmbedding; as `StaticEncoder.save`."""
+    vectors = np.zeros((len(encoder.rows), encoder.embedding_dim), np.float32)
+    known = np.flatnonzero(encoder.rows >= 0)
+    vectors[known] = encoder.vectors[encoder.rows[known]] * encoder.weights[known, None]
+    if encoder.skip_unknown and encoder.tokens.unk_id >= 0:
+        vectors[encoder.tokens.unk_id] = 0
+    settings = encoder.settings
+    kinds = ["StaticEmbedding"] + ["Normalize"] * settings.normalize
+    with whole_folder(folder, overwrite=overwrite) as temporary:
+        inside = temporary / "0_StaticEmbedding"
+        inside.mkdir()
+        save_file({"embedding.weight": vectors}, inside / "model.safetensors", {"format": "pt"})
+        write_json(inside / "tokenizer.json", json.loads(encoder.tokens.definition()))
+        modules = [
+            {
+                "idx": index,
+                "name": str(index),
+                "path": f"{index}_{kind}",
+                "type": f"sentence_transformers.models.{kind}",
+            }
+            for index, kind in enumerate(kinds)
+        ]
+        for module in modules[1:]:
+            (temporary / module["path"]).mkdir()
+        write_json(temporary / "modules.json", modules)
+        write_json(
+            temporary / "config_sentence_transformers.json",
+            {
+                "model_type": "SentenceTransformer",
+                "prompts": settings.prompts,
+                "default_prompt_name": settings.default_prompt_name,
+                "similarity_fn_name": settings.similarity,
+            },
+        )
+        own = {"skip_unknown": encoder.skip_unknown, "max_length": encoder.max_length}
+        write_json(temporary / "bertkit.json", {"static": own})
+
+
+def _is_model2vec(folder: Path) -> bool:
+    return all((folder / name).is_file() for name in ("config.json", "model.safetensors")) and (
+        "embeddings" in stored_tensors(folder)
+    )
+
+
+def _read_tokens(path: Path) -> tuple[Tokens, int | None]:
+    """The tokens, and how many of a text the file says to read."""
+    content: dict[str, Any] | None = read_json(path)
+    if content is None:
+        raise CheckpointError(f"{path.parent} lacks tokenizer.json: fetch the model again")
+    truncation = member(content, "truncation", dict, path, {})
+    limit = member(truncation, "max_length", int, path)
+    engine = wordpiece_of(content, path)
+    if engine is not None:
+        return EngineTokens(engine, json.dumps(content, ensure_ascii=False)), limit
+    definition = json.dumps(content, ensure_ascii=False)
+    try:
+        library = tokenizers.Tokenizer.from_str(definition)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # the library raises plain Exceptions, and panics
+        raise CheckpointError(
+            f"{path} cannot be read by the tokenizers library ({error!s:.200}): fetch it again"
+        ) from None
+    library.no_truncation()
+    library.no_padding()
+    model = member(content, "model", dict, path, {})
+    unk_id = model.get("unk_id") if "unk_id" in model else library.token_to_id(str(model.get("unk_token")))
+    vocabulary = from_ids(library.get_vocab(with_added_tokens=True).items(), SpecialTokens())
+    return LibraryTokens(definition, vocabulary, -1 if unk_id is None else int(unk_id), library), limit
+
+
+def _read_vectors(folder: Path, tokens: Tokens) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Vectors, rows and weights, as `StaticEncoder` has them."""
+    tensors = read_tensors(list(stored_tensors(folder).values()))
+    stored = tensors.get("embedding.weight", tensors.get("embeddings"))
+    num_tokens = len(tokens.vocabulary)
+    if stored is None or stored.ndim != 2:
+        raise CheckpointError(f"{folder} holds {', '.join(sorted(tensors))}: expected embedding.weight or embeddings")
+    vectors = stored.to(torch.float32).numpy()
+    if not np.isfinite(vectors).all():
+        row = int(np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0])
+        raise CheckpointError(f"{folder}, vector {row}: a number is NaN or infinite; fetch or train the model again")
+    mapping, scale = tensors.get("mapping"), tensors.get("weights")
+    num_stored = len(vectors) if mapping is None else len(mapping)
+    rows, weights = np.full(num_tokens, -1, np.int32), np.ones(num_tokens, np.float32)
+    named = sum(not token.startswith("\uffff") for token in tokens.vocabulary.tokens)
+    if num_stored < named or (scale is not None and len(scale) < named):
+        raise CheckpointError(f"{folder} has vectors of {num_stored} tokens, its tokenizer {named}: fetch it again")
+    rows[:named] = np.arange(named) if mapping is None else mapping.numpy()[:named]
+    if rows.max() >= len(vectors):
+        raise CheckpointError(f"{folder} maps a token to vector {rows.max()} of {len(vectors)}: fetch it again")
+    if scale is not None:
+        weights[:named] = scale.to(torch.float32).numpy()[:named]
+    return vectors, rows, weights

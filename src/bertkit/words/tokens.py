@@ -1,0 +1,145 @@
+"""Texts to the ids of a static encoder: by the compiled WordPiece engine, or by the tokenizers library."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import tokenizers
+import torch
+
+from bertkit.tokenizer import Vocabulary
+from bertkit.tokenizer.library import Engine, LibraryTokenizer
+from bertkit.tokenizer.published import tokenizer_json
+from bertkit.tokenizer.vocabulary import CONTINUATION, SpecialTokens
+from bertkit.tokenizer.wordpiece import Normalization, WordPiece
+
+_HIDDEN = "\uffff"
+"""Before an entry that no text can spell."""
+
+
+class TokenIds(NamedTuple):
+    """The ids of texts end to end; ``num_around`` at both ends of each text are no part of it."""
+
+    ids: np.ndarray  # (T,) int32
+    cu_seqlens: np.ndarray  # (N + 1,) int64
+    num_around: int
+
+    def inside(self) -> tuple[np.ndarray, np.ndarray]:
+        """The ids of the texts alone, and the number of the text of each."""
+        texts = np.repeat(np.arange(len(self.cu_seqlens) - 1), np.diff(self.cu_seqlens))
+        kept = np.ones(len(self.ids), np.bool_)
+        if self.num_around:
+            kept[self.cu_seqlens[:-1]] = kept[self.cu_seqlens[1:] - 1] = False
+        return self.ids[kept], texts[kept]
+
+
+class Tokens(Protocol):
+    """What turns texts into ids."""
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """Entries by id."""
+        ...
+
+    @property
+    def unk_id(self) -> int:
+        """The id of [UNK]; -1 without one."""
+        ...
+
+    def ids(self, texts: Sequence[str], first_index: int = 0) -> TokenIds:
+        """The ids of texts; ``first_index`` is the number that errors give the first text."""
+        ...
+
+    def definition(self) -> str:
+        """The content of a tokenizer.json."""
+        ...
+
+
+@dataclass(frozen=True)
+class EngineTokens:
+    """The compiled engine; ``content`` is the tokenizer.json that it was read from, "" for one of words."""
+
+    engine: WordPiece
+    content: str = field(default="", repr=False)
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        return self.engine.vocabulary
+
+    @property
+    def unk_id(self) -> int:
+        return self.vocabulary.id(self.vocabulary.special.unk)
+
+    def ids(self, texts: Sequence[str], first_index: int = 0) -> TokenIds:
+        pieces = self.engine.tokenize(
+            texts,
+            first_index=first_index,
+            with_spans=False,
+            num_threads=torch.get_num_threads(),
+        )
+        return TokenIds(pieces.input_ids, pieces.cu_seqlens, 1)
+
+    def definition(self) -> str:
+        return self.content or json.dumps(tokenizer_json(self.engine), ensure_ascii=False)
+
+
+@dataclass(frozen=True)
+class LibraryTokens:
+    """A ``tokenizer.json`` of another kind, run by the tokenizers library."""
+
+    content: str = field(repr=False)
+    vocabulary: Vocabulary
+    unk_id: int
+    library: tokenizers.Tokenizer = field(repr=False, compare=False)
+
+    def ids(self, texts: Sequence[str], first_index: int = 0) -> TokenIds:
+        encodings = self.library.encode_batch_fast(list(texts), add_special_tokens=False)
+        cu_seqlens = np.cumsum([0, *map(len, encodings)], dtype=np.int64)
+        ids = np.fromiter(chain.from_iterable(encoding.ids for encoding in encodings), np.int32, int(cu_seqlens[-1]))
+        return TokenIds(ids, cu_seqlens, 0)
+
+    def definition(self) -> str:
+        return self.content
+
+
+def whole_words(words: Sequence[str]) -> EngineTokens:
+    """Tokens of which each is a word: texts are split at white space and punctuation as BERT's are, and lowercased if
+    no word has a capital letter; accents stay."""
+    lowercase = not any(word != word.lower() for word in words)
+    taken = set(words)
+    names = [name if name not in taken else _HIDDEN + name for name in ("[UNK]", _HIDDEN + "[CLS]", _HIDDEN + "[SEP]")]
+    special = SpecialTokens(unk=names[0], cls=names[1], sep=names[2])
+    # An entry after "##" would be a piece of longer words.
+    entries = [_HIDDEN + word if word.startswith(CONTINUATION) else word for word in words]
+    engine = WordPiece(Vocabulary((*entries, *names), special), Normalization(lowercase, strip_accents=False))
+    return EngineTokens(engine)
+
+
+def tokens_of(engine: Engine) -> Tokens:
+    """The tokens of a model's tokenizer, where special tokens in a text are text."""
+    return EngineTokens(engine) if isinstance(engine, WordPiece) else ModelTokens(engine)
+
+
+@dataclass(frozen=True)
+class ModelTokens:
+    """The tokens of a model whose tokenizer is of another kind."""
+
+    engine: LibraryTokenizer
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        return self.engine.vocabulary
+
+    @property
+    def unk_id(self) -> int:
+        return self.vocabulary.id(name) if (name := self.vocabulary.special.unk) in self.vocabulary else -1
+
+    def ids(self, texts: Sequence[str], first_index: int = 0) -> TokenIds:
+        pieces = self.engine.tokenize(texts, first_index=first_index, with_spans=False)
+        return TokenIds(pieces.input_ids, pieces.cu_seqlens, 1)
+
+    def definition(self) -> str:
+        return self.engine.definition

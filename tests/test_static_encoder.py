@@ -1,0 +1,299 @@
+"""Static encoders: files and folders of word vectors, equal to gensim, sentence-transformers and model2vec."""
+
+import json
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tokenizers
+from tokenizers import models, normalizers, pre_tokenizers
+
+import bertkit
+from bertkit import EmbedReport, StaticEncoder
+from bertkit.cli import run
+from bertkit.errors import CheckpointError, DataError, OverLengthError, UnknownWordsWarning, UsageError
+from bertkit.words.opening import open_encoder
+from bertkit.words.word_files import write_word2vec
+
+WORDS = "the cat sat there . café new_york dogs in".split()
+DIM = 7
+
+
+@pytest.fixture
+def vectors() -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(len(WORDS), DIM)).astype(np.float32)
+
+
+def gensim_vectors(vectors):
+    gensim = pytest.importorskip("gensim.models")
+    keyed = gensim.KeyedVectors(DIM)
+    keyed.add_vectors(WORDS, vectors)
+    return keyed
+
+
+@pytest.mark.parametrize("binary", [False, True])
+@pytest.mark.parametrize("header", [True, False])
+def test_word2vec_and_glove_files_equal_gensim(tmp_path, vectors, binary, header):
+    if binary and not header:
+        pytest.skip("the binary format has a header")
+    keyed, path = gensim_vectors(vectors), tmp_path / "words.vec"
+    keyed.save_word2vec_format(str(path), binary=binary, write_header=header)
+    encoder = StaticEncoder.open(path)
+    assert encoder.words == WORDS
+    theirs = type(keyed).load_word2vec_format(str(path), binary=binary, no_header=not header)
+    np.testing.assert_allclose(encoder.vectors, theirs.vectors, atol=1e-6)
+    assert encoder.embedding_dim == DIM
+
+
+def test_numbers_are_read_as_python_reads_them(tmp_path):
+    numbers = (
+        "1 -0.5 .25 +3. 1e-3 -2.5E+2 0.1234567890123456789012 123456789012345678901 1e-45 3.4e38 1e-400 -0".split()
+    )
+    path = tmp_path / "words.txt"
+    path.write_text("one " + " ".join(numbers) + "\r\ntwo\t" + "\t".join(reversed(numbers)) + " \n")
+    encoder = StaticEncoder.open(path)
+    np.testing.assert_array_equal(encoder.vector("one"), np.array([float(one) for one in numbers], np.float32))
+    np.testing.assert_array_equal(encoder.vector("two"), encoder.vector("one")[::-1])
+
+
+def test_words_with_spaces_of_glove_and_a_last_line_without_a_newline(tmp_path):
+    path = tmp_path / "glove.txt"
+    path.write_text("the 1 2 3\n. . . 4 5 6\nat name@domain.com 7 8 9")
+    encoder = StaticEncoder.open(path)
+    assert encoder.words == ["the", ". . .", "at name@domain.com"]
+    np.testing.assert_array_equal(encoder.vectors, np.arange(1, 10).reshape(3, 3))
+
+
+@pytest.mark.parametrize("limit", [1 << 10, 1 << 24])
+def test_many_parts_and_a_file_behind_the_vectors(tmp_path, monkeypatch, limit):
+    monkeypatch.setattr("bertkit.words.word_files._BYTES_AT_A_TIME", limit)
+    monkeypatch.setattr("bertkit.words.room._BYTES_IN_MEMORY", limit)
+    vectors = np.random.default_rng(1).normal(size=(5_003, 9)).astype(np.float32)
+    words = [f"w{number}" for number in range(len(vectors))]
+    write_word2vec(tmp_path / "words.vec", words, vectors)
+    encoder = StaticEncoder.open(tmp_path / "words.vec")
+    np.testing.assert_array_equal(encoder.vectors, vectors)
+    assert encoder.words == words
+    keyed = pytest.importorskip("gensim.models").KeyedVectors(9)
+    keyed.add_vectors(words, vectors)
+    keyed.save_word2vec_format(str(tmp_path / "words.bin"), binary=True)
+    np.testing.assert_array_equal(StaticEncoder.open(tmp_path / "words.bin").vectors, vectors)
+
+
+BAD_FILES = {
+    "columns": (b"2 3\nthe 1 2 3\ncat 1 2\n", r"line 3: 2 numbers after 'cat', expected 3"),
+    "columns_without_header": (b"the 1 2 3\ncat 1 2 3 4\n", r"line 2: 4 numbers after 'cat', expected 3"),
+    "no_number": (b"the 1 2 3\ncat 1 x 3\n", r"line 2: a column of 'cat' is not a number"),
+    "nan": (b"the 1 2 3\ncat 1 nan 3\n", r"line 2: a number of 'cat' is NaN or infinite"),
+    "infinite": (b"the 1 2 1e39\n", r"line 1: a number of 'the' is NaN or infinite"),
+    "empty": (b"", r"holds no word vectors"),
+    "header_only": (b"4 3\n", r"holds no words"),
+    "no_words_named": (b"0 3\n", r"names 0 words of 3 numbers"),
+    "words_only": (b"the\ncat\n", r"line 1: b'the' has no numbers"),
+    "binary_cut": (b"2 3\nthe " + struct.pack("<3f", 1, 2, 3) + b"cat \0\0", r"too few for the 2 words"),
+    "binary_nan": (b"1 3\nthe " + struct.pack("<3f", 1, float("nan"), 3), r"word 1 is NaN or infinite"),
+    "gzip": (b"\x1f\x8b\x08\0", r"is compressed: .* decompress it"),
+    "fasttext": (b"\xba\x16\x4f\x2f\x0c\0\0\0", r"give its .vec file"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_FILES)
+def test_bad_files_are_refused_in_one_sentence(tmp_path, capfd, name):
+    content, message = BAD_FILES[name]
+    (tmp_path / "words.txt").write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        StaticEncoder.open(tmp_path / "words.txt")
+    assert run(["similarity", "a", "b", "--model", str(tmp_path / "words.txt")]) == 2
+    assert len(capfd.readouterr().err.splitlines()) == 1
+
+
+def test_repeated_words_keep_their_first_vector_and_are_counted(tmp_path):
+    (tmp_path / "words.txt").write_text("the 1 2\ncat 3 4\nthe 5 6\n")
+    with pytest.warns(UserWarning, match="1 lines repeat a word, 'the' first"):
+        encoder = StaticEncoder.open(tmp_path / "words.txt")
+    assert encoder.words == ["the", "cat"]
+    np.testing.assert_array_equal(encoder.vector("the"), [1, 2])
+
+
+def test_averages_leave_unknown_words_out_and_count_them(vectors):
+    encoder = StaticEncoder.of_words(WORDS, vectors)
+    report = EmbedReport()
+    given = ["The cat sat zzz there.", "zzz", "", "café"]
+    embedded = encoder.embed(given, report=report)
+    np.testing.assert_allclose(embedded[0], vectors[:5].mean(axis=0), atol=1e-6)
+    np.testing.assert_array_equal(embedded[1:3], np.zeros((2, DIM)))
+    np.testing.assert_allclose(embedded[3], vectors[WORDS.index("café")], atol=1e-6)
+    assert (report.num_texts, report.num_tokens, report.num_unknown, report.num_empty) == (4, 8, 2, 2)
+    with pytest.warns(UnknownWordsWarning, match="2 of 8 tokens have no vector"):
+        encoder.embed(given)
+    np.testing.assert_array_equal(encoder.embed("The cat"), encoder.embed(["x", "The cat"], report=EmbedReport())[1])
+    assert encoder.similarity("cat", "cat") == pytest.approx(1)
+
+
+def test_entries_that_look_like_pieces_do_not_continue_words():
+    encoder = StaticEncoder.of_words(["dog", "##s", "#"], np.eye(3, dtype=np.float32))
+    report = EmbedReport()
+    np.testing.assert_array_equal(encoder.embed("dogs", report=report), np.zeros(3))
+    assert report.num_unknown == 1
+    assert "##s" in encoder
+
+
+def test_vectors_are_equal_regardless_of_batch_and_threads(vectors):
+    encoder, random = StaticEncoder.of_words(WORDS, vectors), np.random.default_rng(2)
+    texts = [" ".join(random.choice(WORDS, random.integers(1, 30))) for _ in range(1_037)]
+    together = encoder.embed(texts, report=EmbedReport())
+    alone = np.stack([encoder.embed(text, report=EmbedReport()) for text in texts[:50]])
+    np.testing.assert_array_equal(together[:50], alone)
+    np.testing.assert_array_equal(encoder.embed(texts[::-1], report=EmbedReport())[::-1], together)
+
+
+def test_sif_and_idf_weights(vectors):
+    encoder, texts = StaticEncoder.of_words(WORDS, vectors), ["the cat the", "the dogs", "cat"]
+    sif = encoder.weighted("sif", texts, smoothing=0.01)
+    assert sif.weights[0] == pytest.approx(0.01 / (0.01 + 3 / 6))
+    idf = encoder.weighted("idf", texts)
+    assert idf.weights[0] == pytest.approx(np.log(4 / 3) + 1)
+    assert idf.weights[WORDS.index("in")] == pytest.approx(np.log(4 / 1) + 1)
+    expected = (vectors[0] * sif.weights[0] + vectors[1] * sif.weights[1]) / 2
+    np.testing.assert_allclose(sif.embed("the cat"), expected, atol=1e-6)
+    assert np.all(np.diff(encoder.weighted("sif").weights) > 0)
+    with pytest.raises(UsageError, match="pass texts"):
+        encoder.weighted("idf")
+
+
+def spacy_folder(folder: Path, words: list[str], vectors: np.ndarray, hashes: list[int]) -> Path:
+    vocab = folder / "en_tiny-1.0" / "vocab"
+    vocab.mkdir(parents=True)
+    with (vocab / "vectors").open("wb") as file:
+        np.save(file, vectors)
+    (vocab / "strings.json").write_text(json.dumps(["", "no vector", *words]))
+    pairs = b"".join(b"\xcf" + struct.pack(">Q", key) + bytes([row]) for row, key in enumerate(hashes))
+    (vocab / "key2row").write_bytes(bytes([0x80 | len(hashes)]) + pairs)
+    return folder
+
+
+def test_vectors_of_a_spacy_pipeline(tmp_path):
+    # Hashes that the documentation of spaCy prints.
+    hashes = {"coffee": 3197928453018144401, "I": 4690420944186131903, "love": 3702023516439754181}
+    vectors = np.random.default_rng(3).normal(size=(3, 5)).astype(np.float32)
+    folder = spacy_folder(tmp_path / "en_tiny", list(hashes), vectors, list(hashes.values()))
+    encoder = StaticEncoder.open(folder)
+    assert encoder.words == list(hashes)
+    np.testing.assert_array_equal(encoder.vector("love"), vectors[2])
+    np.testing.assert_allclose(encoder.embed("I love coffee"), vectors.mean(axis=0), atol=1e-6)
+    (folder / "en_tiny-1.0" / "vocab" / "key2row").write_bytes(b"\x81\xcf\0")
+    with pytest.raises(DataError, match="cannot be read as the vectors of a spaCy pipeline"):
+        StaticEncoder.open(folder)
+
+
+def published_tokenizer(kind: str) -> tokenizers.Tokenizer:
+    pieces = ["[PAD]", "[UNK]", *WORDS, "##s", "##t", "un", "##k", "a", "b", "c"]
+    vocab = {piece: number for number, piece in enumerate(pieces)}
+    if kind == "wordpiece":
+        tokenizer = tokenizers.Tokenizer(models.WordPiece(vocab, unk_token="[UNK]"))
+        tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    else:
+        tokenizer = tokenizers.Tokenizer(models.WordLevel(vocab, unk_token="[UNK]"))
+        tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    return tokenizer
+
+
+TEXTS = ["The cat sat there.", "unks in the catss zzz", "", "dogs " * 40, "a b c [UNK] café"]
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "words"])
+def test_static_embedding_equals_sentence_transformers(tmp_path, kind):
+    library = pytest.importorskip("sentence_transformers")
+    from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
+
+    tokenizer = published_tokenizer(kind)
+    weights = np.random.default_rng(4).normal(size=(tokenizer.get_vocab_size(), 11)).astype(np.float32)
+    for number, after in enumerate(([], [Normalize()])):
+        theirs = library.SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_weights=weights), *after])
+        theirs.save(str(tmp_path / f"model{number}"))
+        ours = StaticEncoder.open(tmp_path / f"model{number}")
+        report = EmbedReport()
+        np.testing.assert_allclose(ours.embed(TEXTS, report=report), theirs.encode(TEXTS), atol=1e-6)
+        ours.save(tmp_path / f"saved{number}")
+        again = library.SentenceTransformer(str(tmp_path / f"saved{number}"))
+        np.testing.assert_allclose(again.encode(TEXTS), theirs.encode(TEXTS), atol=1e-6)
+        np.testing.assert_array_equal(
+            StaticEncoder.open(tmp_path / f"saved{number}").embed(TEXTS, report=report),
+            ours.embed(TEXTS, report=report),
+        )
+
+
+def test_saved_word_vectors_have_the_same_cosines_in_sentence_transformers(tmp_path, vectors):
+    library = pytest.importorskip("sentence_transformers")
+    encoder = StaticEncoder.of_words(WORDS, vectors).weighted("sif")
+    encoder.save(tmp_path / "model")
+    texts = ["the cat", "zzz dogs in new york", "Café."]
+    theirs = library.SentenceTransformer(str(tmp_path / "model")).encode(texts, normalize_embeddings=True)
+    np.testing.assert_allclose(encoder.embed(texts, normalize=True, report=EmbedReport()), theirs, atol=1e-6)
+    again = StaticEncoder.open(tmp_path / "model").embed(texts, report=EmbedReport())
+    np.testing.assert_allclose(again, encoder.embed(texts, report=EmbedReport()), atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "words"])
+@pytest.mark.parametrize("quantized", [False, True])
+def test_model2vec_folders_equal_model2vec(tmp_path, kind, quantized):
+    model2vec = pytest.importorskip("model2vec")
+    tokenizer, random = published_tokenizer(kind), np.random.default_rng(5)
+    number = tokenizer.get_vocab_size()
+    extra = {}
+    if quantized:
+        extra = {"weights": random.random(number), "token_mapping": random.integers(4, size=number)}
+    vectors = random.normal(size=(4 if quantized else number, 11)).astype(np.float32)
+    theirs = model2vec.StaticModel(vectors, tokenizer, normalize=quantized, max_length=9, **extra)
+    theirs.save_pretrained(tmp_path / "model")
+    ours, report = StaticEncoder.open(tmp_path / "model"), EmbedReport()
+    np.testing.assert_allclose(ours.embed(TEXTS, report=report), theirs.encode(TEXTS), atol=1e-6)
+    assert report.num_texts_cut >= 1
+    whole = ours.embed(TEXTS, report=EmbedReport(), on_long="window")
+    np.testing.assert_allclose(whole, theirs.encode(TEXTS, max_length=None), atol=1e-6)
+    with pytest.raises(OverLengthError, match="text 3 has 40 tokens, more than the 9 read"):
+        ours.embed(TEXTS, on_long="error")
+
+
+def test_options_that_have_no_meaning_are_refused(vectors):
+    encoder = StaticEncoder.of_words(WORDS, vectors)
+    for options, message in (
+        ({"pooling": "cls"}, "pooling='cls'"),
+        ({"layers": "all"}, "layers|all"),
+        ({"dimensions": 8}, "have 7"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            encoder.embed("the cat", **options)
+    np.testing.assert_allclose(encoder.embed("the cat", dimensions=3), encoder.embed("the cat")[:3])
+    with pytest.raises(UsageError, match="'zebra' has no vector among the 9 words"):
+        encoder.vector("zebra")
+    with pytest.raises(UsageError, match="expected at least one, each once"):
+        StaticEncoder.of_words([], np.empty((0, 3)))
+    with pytest.raises(UsageError, match="a vector for each word"):
+        StaticEncoder.of_words(["a"], np.empty((2, 3)))
+
+
+def test_a_folder_without_vectors_is_refused(tmp_path):
+    with pytest.raises(CheckpointError, match="holds no word vectors"):
+        StaticEncoder.open(tmp_path)
+
+
+def test_search_features_and_evaluation_take_word_vectors(tmp_path, vectors, capfd):
+    path = tmp_path / "words.vec"
+    write_word2vec(path, WORDS, vectors)
+    (tmp_path / "files").mkdir()
+    for number, text in enumerate(("the cat sat there", "dogs in café")):
+        (tmp_path / "files" / f"{number}.txt").write_text(text)
+    with bertkit.Index.open(tmp_path / "store", path) as index:
+        index.add(tmp_path / "files")
+    with bertkit.Index.open(tmp_path / "store") as index:
+        assert index.search("dogs in café", 1, mode="dense")[0].score == pytest.approx(1, abs=1e-3)
+    features = bertkit.Features(path).fit(["the"])
+    np.testing.assert_allclose(features.transform(["the cat"])[0], vectors[:2].mean(axis=0), atol=1e-6)
+    assert open_encoder(path).embed("the").shape == (DIM,)
+    with pytest.warns(UnknownWordsWarning, match="1 of 4 tokens have no vector"):
+        assert run(["similarity", "the cat", "the zzz", "--model", str(path)]) == 0
+    printed = capfd.readouterr()
+    assert json.loads(printed.out)["score"] == pytest.approx(StaticEncoder.open(path).similarity("the cat", "the"))
