@@ -163,14 +163,14 @@ def test_rows_unusable_because_of_others_are_skipped(
     files = tmp_path / "train.jsonl", tmp_path / "dev.jsonl"
     for file, content in zip(files, (train, dev), strict=True):
         file.write_text(content)
-    examples, held_out, set_aside = read_both(kind, *files, {}, options, skip=True)
+    examples, held_out, set_aside = read_both(kind, [files[0]], files[1], {}, options, skip=True)
     assert len(set_aside) == len(reasons)
     assert all(results.startswith(f"{tmp_path}/{why}") for results, why in zip(set_aside, reasons, strict=True))
     task = kind.of_examples(examples, options)
     for part in (examples, held_out):
         task.labeled(part, task.encode(TOKENIZER, part, Layout()))
     with pytest.raises(DataError, match=r"train.jsonl, line \d"):
-        kept, *_ = read_both(kind, *files, {}, options, skip=False)
+        kept, *_ = read_both(kind, [files[0]], files[1], {}, options, skip=False)
         task.labeled(kept, task.encode(TOKENIZER, kept, Layout()))
 
 

@@ -1,6 +1,8 @@
 """Fine-tuning on two ranks, as torchrun starts them: the same weights as on one."""
 
 import json
+import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -79,3 +81,68 @@ def test_rows_of_all_ranks_are_gathered(monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setattr(ranks, "add", add)
         everything, own = ranks.gather(rows[rank])
         assert everything.equal(torch.cat(rows)) and everything[own].equal(rows[rank])
+
+
+_RANK = """
+import sys
+from pathlib import Path
+import numpy as np, torch
+from bertkit import BertConfig, Model, TextSet, Tokenizer
+from bertkit.tasks import Similarity
+from bertkit.tokenizer.layout import Layout
+from bertkit.training import Ranks, Run, TrainingSettings
+
+torch.set_num_threads(1)
+ranks, out = Ranks.from_environment("cpu"), Path(sys.argv[1])
+out.mkdir(exist_ok=True)
+words = "red blue green cat dog mat run walk one two three".split()
+config = BertConfig(
+    vocab_size=16, hidden_size=12, num_attention_heads=3, intermediate_size=22, num_hidden_layers=1,
+    max_position_embeddings=9, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, initializer_range=0.3,
+)
+model = Model.create(config, Tokenizer.from_vocab(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]), seed=1)
+rows = [TextSet(words[i], (f"{words[i]} {words[(3 * i + 1) % 11]}",), (words[(i + 5) % 11],)) for i in range(6)]
+rows.append(TextSet(words[0], (words[7],)))  # a query again, with another positive
+task = Similarity(directions="all")
+data = task.labeled(rows, task.encode(model.tokenizer, rows, Layout(9, "truncate")))
+feed = task.feed(data, 7, 3, ranks.rank, ranks.num_ranks)
+settings = TrainingSettings(num_steps=1, learning_rate=1e-9, clip_norm=None, batch_size=7, log_every=1)
+trainer = Run(out, ranks, print).trainer(
+    model.network, task, feed, settings, save_model=lambda folder, parameters: folder.mkdir()
+)
+trainer.train()
+if ranks.is_first:
+    gradients = [each.grad.flatten() for each in model.network.parameters() if each.grad is not None]
+    np.save(out / "gradients.npy", torch.cat(gradients).numpy())
+ranks.shutdown()
+ranks.exit()
+"""
+
+
+def test_negatives_are_gathered_across_ranks(tmp_path: Path) -> None:
+    """Two processes with a share of the rows each (gloo): loss and gradients of one process with all of them."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    running = []
+    for name, rank, number in (("one", 0, 1), ("two", 0, 2), ("two", 1, 2)):
+        environment = {
+            "RANK": str(rank),
+            "WORLD_SIZE": str(number),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+        }
+        arguments = [sys.executable, "-c", _RANK, str(tmp_path / name)]
+        running.append(
+            subprocess.Popen(arguments, env=os.environ | environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+        )
+    for process in running:
+        _, told = process.communicate(timeout=300)
+        assert process.returncode == 0, told.decode()
+    one, two = (np.load(tmp_path / name / "gradients.npy") for name in ("one", "two"))
+    assert np.abs(one).max() > 1e-3
+    np.testing.assert_allclose(two, one, atol=1e-6)
+    logs = [(tmp_path / name / "metrics.jsonl").read_text().splitlines() for name in ("one", "two")]
+    steps = [next(line for line in map(json.loads, log) if line["event"] == "step") for log in logs]
+    assert steps[1]["loss"] == pytest.approx(steps[0]["loss"], abs=1e-6)
+    assert steps[1]["masked_per_row"] == steps[0]["masked_per_row"] > 0

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,9 @@ from bertkit.errors import DataError, UsageError
 from bertkit.tasks import Similarity
 from bertkit.tasks.feed import LabeledFeed
 from bertkit.tasks.reading.text_sets import read_text_sets
+from bertkit.tasks.row_feed import RowFeed
 from bertkit.tasks.similarity.losses import OBJECTIVES, LossOptions, in_batch, loss_of
-from bertkit.tasks.similarity.rows import Roles, RowFeed
+from bertkit.tasks.similarity.rows import DATASET, Roles
 from bertkit.tasks.task import Loss
 from bertkit.tasks.thresholds import average_precision, best_threshold
 from bertkit.tokenizer.layout import Layout
@@ -44,11 +46,12 @@ def sentences(number: int, seed: int = 0) -> list[str]:
 
 def rows(kind: str, number: int = BATCH) -> list[TextSet]:
     texts, draw = sentences(4 * number), np.random.default_rng(1)
-    width = {"triplets": 3, "tuples": 4}.get(kind, 2)
+    width = {"triplets": 3, "tuples": 4, "taught": 4}.get(kind, 2)
     results = []
     for query, positive, *negatives in zip(*[iter(texts)] * width, strict=False):
         score = {"scores": round(float(draw.random()), 1), "binary": float(len(results) % 2)}.get(kind)
-        results.append(TextSet(query, (positive,), tuple(negatives), score))
+        scores = tuple(draw.normal(size=3).round(2).tolist()) if kind == "taught" else ()
+        results.append(TextSet(query, (positive,), tuple(negatives), score, scores=scores))
     return results[:number]
 
 
@@ -106,6 +109,12 @@ SHARED = {  # name -> rows, our task, their loss
         {"objective": "contrastive", "kind": "binary"},
         lambda model: theirs.OnlineContrastiveLoss(model),
     ),
+    "margin": ("taught", {"objective": "margin"}, lambda model: theirs.MarginMSELoss(model)),
+    "divergence": (
+        "taught",
+        {"objective": "divergence", "temperature": 2.0},
+        lambda model: theirs.DistillKLDivLoss(model, temperature=2.0),
+    ),
     "nested": (
         "triplets",
         {"dimensions": (18, 7, 3)},
@@ -134,7 +143,7 @@ def test_twenty_losses_are_those_of_sentence_transformers(tmp_path: Path, name: 
     columns = [[row.query for row in data], [row.positives[0] for row in data]]
     columns += [[row.negatives[number] for row in data] for number in range(len(data[0].negatives))]
     features = [reference.tokenize(column) for column in columns]
-    labels = torch.tensor([row.score or 0.0 for row in data])
+    labels = torch.tensor([row.scores or (row.score or 0.0) for row in data])
     loss = make(reference)
     optimizers = [torch.optim.AdamW(network.parameters(), lr=3e-4) for network in (model.network, reference)]
     found, expected = [], []
@@ -229,7 +238,8 @@ def test_a_loss_does_not_depend_on_the_order_of_rows() -> None:
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_no_loss_of_vectors_of_length_zero_is_nan(objective: str) -> None:
-    kind = {"in-batch": "pairs", "triplet": "triplets", "contrastive": "binary"}.get(objective, "scores")
+    kinds = {"in-batch": "pairs", "triplet": "triplets", "contrastive": "binary"}
+    kind = (kinds | dict.fromkeys(("margin", "divergence"), "taught")).get(objective, "scores")
     roles, vectors, _ = roles_and_vectors(rows(kind))
     zeros = torch.zeros_like(vectors).requires_grad_()
     loss = loss_of(objective, zeros, roles, LossOptions(), ()).value
@@ -408,3 +418,109 @@ def test_the_estimator_learns_scored_pairs(encoder: Path, kind: str) -> None:
     task = estimator.model_.trained.task
     assert task.objective == {"scores": "cosent", "binary": "contrastive"}[kind]
     assert set(estimator.outcome_.metrics) >= ({"spearman"} if kind == "scores" else {"average_precision", "threshold"})
+
+
+# --- several data sets ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("turns", [False, True])
+def test_a_batch_is_of_one_data_set(turns: bool) -> None:
+    data = [replace(row, dataset=0) for row in rows("pairs", 11)] + [replace(row, dataset=1) for row in rows("scores")]
+    task = Similarity.of_examples(data, {"turns": turns})
+    assert task.objectives == ("in-batch", "cosent") and task.kind == "pairs"
+    model = tiny()
+    feed = task.feed(task.labeled(data, task.encode(model.tokenizer, data, Layout(23, "truncate"))), 3, 5)
+    batches = [feed.batch(position, 0.0) for position in range(feed.batches_per_epoch)]
+    of_batch = [set(batch.labels[:, DATASET].tolist()) for batch in batches]
+    assert all(len(each) == 1 for each in of_batch)
+    read = [row for batch in batches for row in sorted(set(batch.labels[:, 0].tolist()))]
+    assert len(read) == len(set(read))
+    if turns:
+        assert of_batch == [{0}, {1}, {0}, {1}] and len(read) == 12
+    else:
+        assert sorted(read) == list(range(17)) and of_batch != sorted(of_batch, key=min)
+    for batch in batches:
+        vectors = torch.randn(len(batch.labels), 9)
+        objective = task.objectives[int(batch.labels[0, DATASET])]
+        alone = Similarity(objective=objective)
+        totals = task.totals(batch)
+        assert torch.equal(task.loss(vectors, batch, totals).value, alone.loss(vectors, _in_one(batch), totals).value)
+
+
+def _in_one(batch: Any) -> Any:
+    labels = batch.labels.clone()
+    labels[:, DATASET] = 0
+    return replace(batch, labels=labels)
+
+
+def test_several_files(encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    files = [write(tmp_path / "pairs.jsonl", rows("pairs", 9)), write(tmp_path / "scores.jsonl", rows("scores", 9))]
+    arguments = ["finetune", "similarity", "--model", str(encoder), "--train", *files, "--batch-size", "4"]
+    code, _, told = call(capsys, *arguments, "--out", str(tmp_path / "out"), "--objectives", "in-batch", "cosine")
+    assert code == 0, told
+    assert bertkit.load(tmp_path / "out").trained.task.objectives == ("in-batch", "cosine")
+    code, _, told = call(capsys, *arguments, "--out", str(tmp_path / "other"), "--objectives", "in-batch")
+    assert code == 2 and "1 objectives for 2 files: give one for each" in told
+
+
+def test_refuses_a_batch_of_one(encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    train = write(tmp_path / "train.jsonl", rows("pairs"))
+    arguments = ["finetune", "similarity", "--model", str(encoder), "--train", train, "--out", str(tmp_path / "out")]
+    code, _, told = call(capsys, *arguments, "--batch-size", "1")
+    assert code == 2 and told.strip().endswith("batch_size=1: a batch needs 2 rows or more, to compare their texts")
+
+
+def test_refuses_a_query_without_positives(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"query": "A", "positives": [], "negatives": ["B"]}\n')
+    with pytest.raises(DataError, match="line 1 has no positive in 'positives': add one, or take the row out"):
+        list(read_text_sets(tmp_path / "rows.jsonl"))
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "message"),
+    [
+        (rows("pairs"), {"objective": "margin"}, "has 0 scores of texts: objective=margin needs two or more"),
+        ([TextSet("a", ("b",), ("c",), scores=(1.0,))] * 2, {}, "has 1 scores for 2 texts: give each text one"),
+        ([TextSet("a", ("b",), ("c",), scores=(1.0, float("inf")))] * 2, {}, "expected a finite number"),
+    ],
+)
+def test_bad_scores_of_a_teacher(data: list[TextSet], options: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        Similarity.of_examples(data, options)
+
+
+# --- a guide model ----------------------------------------------------------------------------------------------------
+
+
+def test_texts_that_a_guide_has_nearer_are_no_negatives() -> None:
+    """Against loops over the texts of each instance."""
+    data, draw = rows("tuples"), np.random.default_rng(8)
+    guides = [draw.normal(size=(4, 5)).astype(np.float32) for _ in data]
+    guided = [replace(row, guide=guide) for row, guide in zip(data, guides, strict=True)]
+    roles, vectors, _ = roles_and_vectors(guided)
+    loss = in_batch(vectors, roles, LossOptions(0.3))
+    unit = vectors / vectors.norm(dim=1, keepdim=True)
+    near = np.concatenate(guides) / np.linalg.norm(np.concatenate(guides), axis=1, keepdims=True)
+    documents, losses, masked = [index for index in range(24) if index % 4], [], 0
+    for query in range(0, 24, 4):
+        kept = [
+            each for each in documents if each == query + 1 or near[each] @ near[query] <= near[query + 1] @ near[query]
+        ]
+        masked += len(documents) - len(kept)
+        scores = unit[kept] @ unit[query] / 0.3
+        losses.append(float(scores.logsumexp(0) - unit[query + 1] @ unit[query] / 0.3))
+    assert float(loss.value) == pytest.approx(np.mean(losses), abs=1e-9)
+    assert loss.num_masked == masked > 10
+    for directions in ("both", "all"):
+        assert torch.isfinite(in_batch(vectors, roles, LossOptions(0.3, directions=directions)).value)
+
+
+def test_finetune_with_a_guide(encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    train = write(tmp_path / "train.jsonl", topics(30, 1))
+    code, _, told = call(
+        capsys, "finetune", "similarity", "--model", str(encoder), "--train", train, "--out", str(tmp_path / "out"),
+        "--guide", str(encoder),
+    )  # fmt: skip
+    assert code == 0, told
+    logged = [json.loads(line) for line in (tmp_path / "out/run/metrics.jsonl").read_text().splitlines()]
+    assert all(line["masked_per_row"] > 0 for line in logged if line["event"] == "step")

@@ -91,7 +91,7 @@ def hub_name(name: str | Path) -> str | None:
 def transformer_folder(directory: Path) -> Path:
     """The folder of config, weights and tokenizer: ``directory``, or the sub-folder that its modules.json names."""
     for module in sentence_modules(directory):
-        if module["kind"] in ("Transformer", "StaticEmbedding"):
+        if module["kind"] in ("Transformer", "MLMTransformer", "StaticEmbedding"):
             return directory / module["path"]
     return directory
 

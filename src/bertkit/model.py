@@ -12,32 +12,13 @@ from typing import Any, overload
 
 import numpy as np
 
+from bertkit import inference
 from bertkit.architectures import Network, prepare
 from bertkit.checkpoint import Checkpoint, SentenceSettings, new_checkpoint, open_checkpoint, save_checkpoint
 from bertkit.checkpoint.checkpoint import TrainedTask
 from bertkit.device import resolve_device, weights_dtype
-from bertkit.errors import MissingHeadError
-from bertkit.inference import (
-    EmbedOptions,
-    EmbedReport,
-    FilledMask,
-    PredictReport,
-    RankedText,
-    Runner,
-    Trace,
-    embed,
-    embed_stream,
-    evaluate,
-    fill_mask,
-    next_sentence_probability,
-    predict,
-    predict_stream,
-    pseudo_log_likelihood,
-    rank,
-    score_pairs,
-    token_log_probs,
-    trace,
-)
+from bertkit.errors import MissingHeadError, UsageError
+from bertkit.inference import EmbedOptions, EmbedReport, FilledMask, PredictReport, RankedText, Runner
 from bertkit.inference.auto_precision import choose_precision
 from bertkit.inference.predict import Decode
 from bertkit.inference.pseudo_likelihood import Method
@@ -163,6 +144,8 @@ class Model:
     @property
     def sentence_settings(self) -> SentenceSettings:
         """Pooling and normalization as published; the mean, not normalized, for a model that is no sentence encoder."""
+        if self.checkpoint.late is not None:
+            raise UsageError("a late interaction model has a vector for each token and none of a text: use rank")
         return self.checkpoint.sentence or SentenceSettings()
 
     @property
@@ -227,13 +210,23 @@ class Model:
             OverLengthError: a text is too long under ``on_long="error"``.
             UsageError: an option that is unknown or that this model cannot honor.
         """
-        return embed(self._runner, self.sentence_settings, texts, self._embed_options(options), report)
+        return inference.embed(self._runner, self.sentence_settings, texts, self._embed_options(options), report)
 
     def embed_stream(
         self, texts: Iterable[str], *, report: EmbedReport, **options: Any
     ) -> Iterator[tuple[list[str], np.ndarray]]:
         """The same in bounded memory: yields some thousand texts and their (n, embedding_dim) vectors, in order."""
-        return embed_stream(self._runner, self.sentence_settings, texts, self._embed_options(options), report)
+        return inference.embed_stream(self._runner, self.sentence_settings, texts, self._embed_options(options), report)
+
+    def embed_sparse(self, texts: Iterable[str], *, on_long: OnLong = "truncate") -> inference.SparseVectors:
+        """Learned sparse vectors (SPLADE): a weight of 0 or more for each vocabulary entry, by the masked LM head.
+
+        Raises:
+            OverLengthError: a text is too long under ``on_long="error"``.
+            MissingHeadError: a model without that head.
+        """
+        self.require_trained("masked_lm")
+        return inference.embed_sparse(self._runner, self.checkpoint.sparse, texts, on_long=on_long)
 
     def fill_mask(self, text: str, *, top_k: int = 5, on_long: OnLong = "error") -> list[FilledMask]:
         """The ``top_k`` most likely tokens for every [MASK] in a text.
@@ -243,7 +236,7 @@ class Model:
             OverLengthError: too long under ``on_long="error"``.
         """
         self.require_trained("masked_lm")
-        return fill_mask(self._runner, text, top_k=top_k, on_long=on_long)
+        return inference.fill_mask(self._runner, text, top_k=top_k, on_long=on_long)
 
     @overload
     def next_sentence_probability(self, text: str, following: str, *, on_long: OnLong = "error") -> float: ...
@@ -259,7 +252,7 @@ class Model:
         """
         self.require_trained("next_sentence")
         self.require_trained("pooler")
-        return next_sentence_probability(self._runner, text, following, on_long=on_long)
+        return inference.next_sentence_probability(self._runner, text, following, on_long=on_long)
 
     def score_pairs(
         self, queries: str | Sequence[str], texts: str | Sequence[str], *, on_long: OnLong = "truncate"
@@ -278,12 +271,12 @@ class Model:
             UsageError: queries and texts of unequal number, or ``on_long="window"``.
         """
         self._require_classifier()
-        return score_pairs(self._runner, self.checkpoint.score_activation, queries, texts, on_long=on_long)
+        return inference.score_pairs(self._runner, self.checkpoint.score_activation, queries, texts, on_long=on_long)
 
     def rank(
         self, query: str, texts: Sequence[str], *, top_k: int | None = None, on_long: OnLong = "truncate"
     ) -> list[RankedText]:
-        """The texts by their `score_pairs` with a query, best first; of equal scores the one given first.
+        """The texts by their `score_pairs` with a query, or by late interaction, best first; of equal scores the first.
 
         Args:
             top_k: how many; None: all.
@@ -292,8 +285,12 @@ class Model:
             OverLengthError: a pair is too long under ``on_long="error"``.
             UsageError: a model with several labels.
         """
+        if self.checkpoint.late is not None:
+            return inference.rank_tokens(self._runner, self.checkpoint.late, query, texts, top_k=top_k)
         self._require_classifier()
-        return rank(self._runner, self.checkpoint.score_activation, query, texts, top_k=top_k, on_long=on_long)
+        return inference.rank(
+            self._runner, self.checkpoint.score_activation, query, texts, top_k=top_k, on_long=on_long
+        )
 
     def _require_classifier(self) -> None:
         self.require_trained("sequence_classification")
@@ -314,7 +311,7 @@ class Model:
         Good for comparing texts of one meaning; a longer text is less likely, and an empty one has 0.
         """
         self.require_trained("masked_lm")
-        return pseudo_log_likelihood(self._runner, texts, method=method, progress=progress)
+        return inference.pseudo_log_likelihood(self._runner, texts, method=method, progress=progress)
 
     def token_log_probs(
         self, texts: Sequence[str], *, method: Method = "plain", progress: bool | None = None
@@ -333,7 +330,7 @@ class Model:
             OverLengthError: a text is longer than the model accepts.
         """
         self.require_trained("masked_lm")
-        return token_log_probs(self._runner, texts, method=method, progress=progress)
+        return inference.token_log_probs(self._runner, texts, method=method, progress=progress)
 
     def predict(self, examples: Iterable[Any], *, report: PredictReport | None = None) -> list[Any]:
         """The typed predictions of the model's task, in order.
@@ -346,7 +343,7 @@ class Model:
             OverLengthError: an example is too long for a model that does not cut.
         """
         trained = self._trained_for_use()
-        return predict(self._runner, trained.task, examples, trained.layout, report)
+        return inference.predict(self._runner, trained.task, examples, trained.layout, report)
 
     def predict_stream(
         self,
@@ -363,7 +360,9 @@ class Model:
         trained, layout = self._trained_for_use(), self.trained.layout
         if on_long is not None and on_long != layout.on_long:
             layout = Layout(layout.max_length, on_long)
-        return predict_stream(self._runner, trained.task, examples, layout, report, decode=decode, progress=progress)
+        return inference.predict_stream(
+            self._runner, trained.task, examples, layout, report, decode=decode, progress=progress
+        )
 
     def evaluate(self, examples: Iterable[Any], *, report: PredictReport | None = None) -> dict[str, float]:
         """The metrics of the model's task over labeled examples: pairs (input, label) of what `predict` accepts and its
@@ -373,11 +372,11 @@ class Model:
             DataError, UsageError: another form; a label that is missing, or not one of the model's, matched by name.
         """
         trained = self._trained_for_use()
-        return evaluate(self._runner, trained.task, examples, trained.layout, report)
+        return inference.evaluate(self._runner, trained.task, examples, trained.layout, report)
 
-    def trace(self, text: str, pair: str | None = None, *, layers: Iterable[int] | None = None) -> Trace:
+    def trace(self, text: str, pair: str | None = None, *, layers: Iterable[int] | None = None) -> inference.Trace:
         """Hidden states, attention and logits of one text: `inference.trace`, with the trained heads."""
-        return trace(self._runner, text, pair, layers=layers, heads=self.checkpoint.trained_heads())
+        return inference.trace(self._runner, text, pair, layers=layers, heads=self.checkpoint.trained_heads())
 
     def _trained_for_use(self) -> TrainedTask:
         trained, head = self.trained, self.trained.task.head

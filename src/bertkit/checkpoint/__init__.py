@@ -6,8 +6,17 @@ May import: errors, files, locate, tokenizer, batch, transformer, heads, archite
 """
 
 from bertkit.checkpoint.checkpoint import Checkpoint, new_checkpoint
+from bertkit.checkpoint.late_interaction import LateInteraction
 from bertkit.checkpoint.opening import open_checkpoint
 from bertkit.checkpoint.saving import save_checkpoint
-from bertkit.checkpoint.sentence import SentenceSettings
+from bertkit.checkpoint.sentence import SentenceSettings, SparseSettings
 
-__all__ = ["Checkpoint", "SentenceSettings", "new_checkpoint", "open_checkpoint", "save_checkpoint"]
+__all__ = [
+    "Checkpoint",
+    "LateInteraction",
+    "SentenceSettings",
+    "SparseSettings",
+    "new_checkpoint",
+    "open_checkpoint",
+    "save_checkpoint",
+]

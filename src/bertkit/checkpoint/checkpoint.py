@@ -7,7 +7,8 @@ from typing import Any, Literal, Self
 
 from bertkit.architectures import Network, initialize
 from bertkit.architectures.tensor_names import module_of
-from bertkit.checkpoint.sentence import SentenceSettings
+from bertkit.checkpoint.late_interaction import LateInteraction
+from bertkit.checkpoint.sentence import SentenceSettings, SparseSettings
 from bertkit.errors import MissingHeadError, UsageError
 from bertkit.tasks import TextTask, task_settings
 from bertkit.tokenizer import Tokenizer
@@ -52,6 +53,8 @@ class Checkpoint:
     network: Network
     tokenizer: Tokenizer
     sentence: SentenceSettings | None = None  # None: not published as a sentence encoder
+    sparse: SparseSettings = field(default_factory=SparseSettings)  # of sparse vectors, where there is a masked LM head
+    late: LateInteraction | None = None  # None: not published as a late interaction model
     label_names: tuple[str, ...] | None = None  # in id order
     problem_type: str | None = None
     score_activation: str | None = None  # of a cross-encoder, a name from OUTPUT_ACTIVATIONS; None: not named

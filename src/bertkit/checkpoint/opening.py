@@ -10,11 +10,14 @@ from bertkit.architectures import Architecture, Network, architecture_of, initia
 from bertkit.architectures.tensor_names import PROJECTION, TensorNames, module_of
 from bertkit.checkpoint.checkpoint import Checkpoint, Provenance
 from bertkit.checkpoint.config_file import PublishedConfig, read_config
+from bertkit.checkpoint.late_interaction import read_late_interaction
 from bertkit.checkpoint.sentence import (
+    COLBERT_LAYER,
     SentenceSettings,
     projection_tensors,
     read_activation,
     read_sentence_settings,
+    read_sparse_settings,
 )
 from bertkit.checkpoint.trained_task import read_task
 from bertkit.checkpoint.weights import StoredTensor, read_tensors, stored_tensors
@@ -58,12 +61,14 @@ def open_checkpoint(
         CheckpointError: anything missing, unexpected, inconsistent or unsafe.
         MissingHeadError: a head is wanted that is neither stored nor in ``new``.
     """
-    settings = read_sentence_settings(directory)
+    settings, late = read_sentence_settings(directory), read_late_interaction(directory)
     folder = transformer_folder(directory)
     config = read_config(folder, ignore_config_keys)
     record = architecture_of(config.transformer)
     names = record.names
     stored = _by_canonical_name(stored_tensors(folder), names, folder)
+    if late is not None:
+        stored.pop(COLBERT_LAYER, None)
     stored_heads = _stored_heads(stored, record, config, folder, heads)
     if heads is None:
         heads = list(dict.fromkeys([*stored_heads, *(part for part in new if part != "pooler")]))
@@ -95,7 +100,8 @@ def open_checkpoint(
         raise CheckpointError(
             f"{folder}: its config announces {num_layers} layers, the weights are only {len(stored)} tensors"
         )
-    sentence = _sentence_arguments(settings or SentenceSettings(), directory, config.transformer.hidden_size)
+    read = settings or SentenceSettings(layers=late.layers if late is not None else ())
+    sentence = _sentence_arguments(read, directory, config.transformer.hidden_size)
     if "vector_classification" in new:
         sentence |= {"num_vectors": num_vectors, "siamese": siamese}
     elif "vector_classification" in heads:
@@ -132,6 +138,8 @@ def open_checkpoint(
         network=network.to(dtype),
         tokenizer=tokenizer,
         sentence=settings,
+        sparse=read_sparse_settings(directory),
+        late=late,
         label_names=tuple(label_names) if label_names else None,
         problem_type=config.problem_type,
         score_activation=_score_activation(directory, config),

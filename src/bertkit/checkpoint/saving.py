@@ -36,6 +36,8 @@ def save_checkpoint(
         CheckpointError: a combination of heads that the published layout has no class for.
         OSError: the files cannot be written, such as on a disk that is full.
     """
+    if checkpoint.late is not None:
+        raise CheckpointError("a late interaction model is opened and used, not saved: copy its folder")
     network = checkpoint.network
     record, heads = network.architecture, frozenset(network.heads)
     classes = {frozenset(KINDS[kind]): name for name, kind in record.published_classes().items()}

@@ -1,6 +1,6 @@
 """The settings of a sentence encoder: the sentence-transformers layout of versions 2 to 6."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -34,8 +34,20 @@ _SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 _LIMITS = ("sentence_bert_config.json", "sentence_distilbert_config.json")
 _MODULE_NAMES = {DenseLayer: "Dense", NormLayer: "LayerNorm", UnitLength: "Normalize"}
 _VECTOR = "sentence_embedding"  # what every module after Pooling takes and gives
+_TOKENS = "token_embeddings"  # what they take and give in late interaction models
+COLBERT_LAYER = "linear.weight"
+"""The layer over tokens in folders of the original ColBERT code, which list no modules."""
+_NO_LAYERS = ("Transformer", "Pooling", "MultiVectorMask")  # modules that `Projection` has no layer for
 
 Similarity = Literal["cosine", "dot", "euclidean", "manhattan"]
+
+
+@dataclass(frozen=True)
+class SparseSettings:
+    """How a published sparse encoder (SPLADE) turns masked LM logits into a vector."""
+
+    pooling: Literal["max", "sum"] = "max"  # over the tokens of a text
+    log_twice: bool = False  # log(1 + log(1 + relu)) instead of log(1 + relu)
 
 
 @dataclass(frozen=True)
@@ -55,7 +67,35 @@ class SentenceSettings:
 def is_sentence_encoder(directory: Path) -> bool:
     """True if the folder is published as one: a cross-encoder of version 6 has a modules.json too, of one module."""
     kinds = [module["kind"] for module in sentence_modules(directory)]
-    return bool(kinds) and kinds != ["Transformer"]
+    is_other = kinds == ["Transformer"] or "SpladePooling" in kinds or kinds[:2] == ["Transformer", "Dense"]
+    return bool(kinds) and not is_other
+
+
+def read_sparse_settings(directory: Path) -> SparseSettings:
+    """The settings of the SpladePooling that ``modules.json`` lists, or the usual ones.
+
+    Raises:
+        CheckpointError: other modules beside it, or settings that are not supported.
+    """
+    modules = sentence_modules(directory)
+    kinds = [module["kind"] for module in modules]
+    if "SpladePooling" not in kinds:
+        return SparseSettings()
+    if kinds not in (["MLMTransformer", "SpladePooling"], ["Transformer", "SpladePooling"]):
+        raise CheckpointError(
+            f"{directory / 'modules.json'} lists the modules {', '.join(kinds)}; supported: MLMTransformer, "
+            "SpladePooling"
+        )
+    file = directory / modules[1]["path"] / "config.json"
+    content = read_json(file) or {}
+    pooling: Any = member(content, "pooling_strategy", str, file, "max")
+    activation = member(content, "activation_function", str, file, "relu")
+    if pooling not in ("max", "sum") or activation not in ("relu", "log1p_relu"):
+        raise CheckpointError(
+            f"{file} has pooling_strategy={pooling!r:.40}, activation_function={activation!r:.40}; supported: max or "
+            "sum, relu or log1p_relu"
+        )
+    return SparseSettings(pooling, activation == "log1p_relu")
 
 
 def read_static_settings(directory: Path) -> SentenceSettings | None:
@@ -124,14 +164,27 @@ def read_sentence_settings(directory: Path) -> SentenceSettings | None:
     )
 
 
+def projection_layers(directory: Path, modules: Sequence[Mapping[str, str]]) -> tuple[ProjectionLayer, ...]:
+    """The layers over token vectors, of some modules.
+
+    Raises:
+        CheckpointError: a module that is not supported.
+    """
+    return tuple(_layer(module["kind"], directory / module["path"], _TOKENS) for module in modules)
+
+
 def projection_tensors(directory: Path) -> dict[str, StoredTensor]:
     """The stored weights of the layers after Pooling, by the names that `Projection` gives them.
 
     Raises:
         CheckpointError: a layer without safetensors weights.
     """
+    modules = sentence_modules(directory)
+    if not modules:
+        return {f"0.{COLBERT_LAYER}": stored_tensors(directory)[COLBERT_LAYER]}
     tensors = {}
-    for number, module in enumerate(sentence_modules(directory)[2:]):
+    modules = [each for each in modules if each["kind"] not in _NO_LAYERS]
+    for number, module in enumerate(modules):
         if module["kind"] in ("Dense", "LayerNorm"):
             for name, tensor in stored_tensors(directory / module["path"]).items():
                 tensors[f"{number}.{name}"] = tensor
@@ -197,17 +250,17 @@ def activation_path(name: str) -> str:
     return f"torch.nn.modules.{'linear' if name == 'Identity' else 'activation'}.{name}"
 
 
-def _layer(kind: str, path: Path) -> ProjectionLayer:
+def _layer(kind: str, path: Path, taken: str = _VECTOR) -> ProjectionLayer:
     content, file = read_json(path / "config.json"), path / "config.json"
     if kind == "Normalize":
-        _check_names(content or {}, file)
+        _check_names(content or {}, file, taken)
         return UnitLength()
     if content is None:
         raise CheckpointError(f"{file} is missing, the config of a {kind} module")
     try:
         if kind == "LayerNorm":
             return NormLayer(_integer(content, "dimension", file))
-        _check_names(content, file)
+        _check_names(content, file, taken)
         activation = read_activation({"activation_fn": content.get("activation_function")}, file)
         return DenseLayer(
             _integer(content, "in_features", file),
@@ -253,11 +306,11 @@ def _under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
-def _check_names(content: Mapping[str, Any], file: Path) -> None:
-    """Check that a module takes and gives the vector of a text."""
+def _check_names(content: Mapping[str, Any], file: Path, taken: str) -> None:
+    """Check that a module takes and gives the vector of a text, or of each token."""
     for key in ("module_input_name", "module_output_name"):
-        if content.get(key) not in (None, _VECTOR):
-            raise CheckpointError(f"{file} has {key}={content[key]!r:.60}; supported: {_VECTOR!r}")
+        if content.get(key) not in (None, taken):
+            raise CheckpointError(f"{file} has {key}={content[key]!r:.60}; supported: {taken!r}")
 
 
 def _integer(content: dict[str, Any], key: str, file: Path) -> int:

@@ -20,6 +20,7 @@ COMMANDS = {  # name -> (file, summary)
     "verify-resume": ("verify_resume", "Kill a short run, resume it, and compare the weights bit by bit."),
     "check": ("check", "Check training data before training: imbalance, repeated texts, likely label errors."),
     "finetune": ("finetune", "Fine-tune a model for a task on labeled examples."),
+    "distill": ("distill", "Train a smaller model to say what a larger one says."),
     "predict": ("predict", "Run a fine-tuned model on a file."),
     "fill": ("fill", "Predict the token at each [MASK] of a text."),
     "next-sentence": ("next_sentence", "Probability that text B follows text A."),

@@ -34,7 +34,7 @@ def command(
     task: Annotated[str, Parameter(help=f"{', '.join(TASKS)}.")],
     /,
     *,
-    train: Path,
+    train: Annotated[list[Path], Parameter(consume_multiple=True)],
     out: Path,
     model: str = EMBEDDING_MODEL,
     dev: Path | None = None,
@@ -58,7 +58,8 @@ def command(
     Parameters
     ----------
     train
-        Examples with labels: csv, tsv, jsonl or parquet; for some tasks CoNLL or SQuAD json.
+        Examples with labels: csv, tsv, jsonl or parquet; for some tasks CoNLL or SQuAD json. Of several
+        files similarity makes data sets, each with its objective and batches; other tasks read them as one.
     out
         The folder of the model to write.
     model
@@ -92,7 +93,7 @@ def command(
         tell_of(set_aside)
     if sweep is not None and ranks.num_ranks > 1:
         raise UsageError("--sweep runs in one process: start it without torchrun")
-    files = {"training": train} | ({} if dev is None else {"dev": dev})
+    files = ({"training": train[0]} if len(train) == 1 else {}) | ({} if dev is None else {"dev": dev})
     run = Finetuning(
         out,
         model,

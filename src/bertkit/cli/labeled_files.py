@@ -32,7 +32,7 @@ def columns_of(given: Sequence[str] | None) -> dict[str, str]:
 
 def read_both(
     kind: type[TextTask],
-    train: Path,
+    train: Sequence[Path],
     dev: Path | None,
     columns: Mapping[str, str],
     options: Mapping[str, Any],
@@ -44,7 +44,11 @@ def read_both(
         DataError: a row that cannot be used, unless ``skip``; or nothing is left.
     """
     bad_rows, set_aside = BadRows(skip=skip), []
-    examples = list(kind.read(ExampleFile(train, True, columns, kind.labels_in(options), bad_rows)))
+    examples = [
+        kind.in_dataset(example, number)
+        for number, path in enumerate(train)
+        for example in kind.read(ExampleFile(path, True, columns, kind.labels_in(options), bad_rows))
+    ]
     if skip:
         examples, set_aside = _learnable(kind, examples, held_out=False)
     held_out = []

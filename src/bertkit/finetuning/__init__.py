@@ -2,8 +2,8 @@
 
 Takes: a published model, the name of a task, training and dev examples, settings.
 Gives: a model directory with its task, labels, metrics and card; a stopped run resumes with the same bits.
-May import: errors, files, locate, device, tokenizer, batch, transformer, architectures, tasks, checkpoint, training,
-inference, model, evidence, reports.
+May import: errors, files, locate, device, tokenizer, batch, transformer, heads, architectures, tasks, checkpoint,
+training, inference, model, evidence, reports.
 """
 
 from bertkit.finetuning.baselines import comparison, higher_is_better, simple_baselines

@@ -4,14 +4,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from bertkit.batch import LabeledEncodings
 from bertkit.evidence import Measured
 from bertkit.evidence.intervals import bootstrap_difference
 from bertkit.finetuning.baselines import FROZEN, higher_is_better
-from bertkit.finetuning.fitted_head import FittedHead
+from bertkit.finetuning.fitted_head import FittedHead, refit_head
 from bertkit.finetuning.network import what_head_reads
 from bertkit.inference import PredictReport
 from bertkit.model import Model
 from bertkit.tasks import JudgedTask, TextTask
+from bertkit.training import without_dropout
 
 
 @dataclass(frozen=True)
@@ -91,3 +93,14 @@ def frozen_line(model: Model, fitted: FittedHead, judged: Judged | None, num_dev
     else:
         score = "quality unknown without dev examples"
     return f"{FROZEN}: {score}; the head reads: {what_head_reads(model)} (C={fitted.inverse_penalty:g})"
+
+
+def evaluate_in_training(model: Model, data: LabeledEncodings, dev: Sequence[Any]) -> dict[str, float]:
+    """The metrics on dev examples during training, without dropout.
+
+    Args:
+        data: the training examples, to which a head without gradients is fitted.
+    """
+    refit_head(model, data)
+    with without_dropout(model.network):
+        return model.evaluate(dev, report=PredictReport())

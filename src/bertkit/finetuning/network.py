@@ -3,12 +3,15 @@
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from bertkit.checkpoint import open_checkpoint
-from bertkit.checkpoint.checkpoint import TrainedTask
+from bertkit.architectures import initialize
+from bertkit.checkpoint import SentenceSettings, open_checkpoint
+from bertkit.checkpoint.checkpoint import Checkpoint, TrainedTask
 from bertkit.errors import MissingHeadError, UsageError
 from bertkit.finetuning.settings import FinetuningSettings
+from bertkit.heads import DenseLayer, Projection, poolings_of
 from bertkit.locate import locate
 from bertkit.model import Model
 from bertkit.tasks import TextTask
@@ -37,14 +40,18 @@ def model_to_train(
     options["num_vectors"] = 2 if getattr(task, "num_vectors", 0) == 2 else 1
     options["siamese"] = getattr(task, "is_siamese", False)
     directory, new = locate(name), [task.head] if task.head else []
+    checkpoint = _with_stored_head(directory, task) if task.keeps_head else None
     try:
-        checkpoint = open_checkpoint(directory, heads=new[:1], new=new, **options)
+        checkpoint = checkpoint or open_checkpoint(directory, heads=new[:1], new=new, **options)
     except MissingHeadError:  # without a pooler
         new.append("pooler")
         checkpoint = open_checkpoint(directory, heads=new[:1], new=new, **options)
         log_line(f"{name} has no pooler: a new one is trained")
+    if task.vector_width is not None:
+        _add_dense(checkpoint, task.vector_width, settings.seed)
     model = Model(checkpoint)
-    vectors = model.sentence_settings if task.of_vectors or task.head == VECTOR_HEAD else None
+    checkpoint.label_names, checkpoint.score_activation = task.label_names, task.score_activation
+    vectors = model.sentence_settings if task.head in ("", VECTOR_HEAD) else None
     if vectors is not None:
         normalize = vectors.normalize or task.unit_vectors
         max_seq_length = settings.max_length or vectors.max_seq_length
@@ -61,6 +68,28 @@ def model_to_train(
     )
     model.checkpoint.trained = TrainedTask(task, layout)
     return model
+
+
+def _add_dense(checkpoint: Checkpoint, width: int, seed: int) -> None:
+    """Give sentence vectors a width by a linear layer with initial weights, unless they have it."""
+    network, sentence = checkpoint.network, checkpoint.sentence or SentenceSettings()
+    if network.projection.width == width:
+        return
+    layers = (*sentence.layers, DenseLayer(network.projection.width, width, activation="Identity"))
+    stored = network.projection.state_dict()
+    network.projection = Projection(layers, network.config.hidden_size * len(poolings_of(sentence.pooling)))
+    initialize(network.projection[-1], network.config, seed)
+    network.projection.load_state_dict(stored, strict=False)
+    checkpoint.sentence = replace(sentence, layers=layers)
+
+
+def _with_stored_head(directory: Path, task: TextTask) -> Checkpoint | None:
+    """The model with the head that it was published with, where that has the labels of the task."""
+    try:
+        checkpoint = open_checkpoint(directory, heads=[task.head])
+    except MissingHeadError:
+        return None
+    return checkpoint if len(checkpoint.label_names or ()) == len(task.label_names or ()) else None
 
 
 def what_head_reads(model: Model) -> str:

@@ -26,11 +26,11 @@ from bertkit.finetuning.adapters import add_adapters, read_adapter, without_adap
 from bertkit.finetuning.advice import advice_on, check_dev, on_rows
 from bertkit.finetuning.baselines import FROZEN, comparison, higher_is_better, simple_baselines
 from bertkit.finetuning.fitted_head import fit_new_head, refit_head
-from bertkit.finetuning.judging import Judged, frozen_line, gain_of, gain_sentence, judge
+from bertkit.finetuning.judging import Judged, evaluate_in_training, frozen_line, gain_of, gain_sentence, judge
 from bertkit.finetuning.network import freeze, model_to_train, rate_factor, what_head_reads
 from bertkit.finetuning.outcome import Outcome, began_before_fitted_heads, digest_of, read_outcome, write_outcome
 from bertkit.finetuning.settings import PAPER, FinetuningSettings, default_settings
-from bertkit.inference import PredictReport
+from bertkit.finetuning.teaching import taught
 from bertkit.inference.truncation import warn_of_truncation
 from bertkit.locate import locate, transformer_folder
 from bertkit.model import Model, load
@@ -44,7 +44,6 @@ from bertkit.training import (
     checkpoint_folder,
     checkpoints,
     claim_run_folder,
-    without_dropout,
 )
 
 GRID, MINUTES = "grid.json", "minutes.json"
@@ -87,6 +86,8 @@ class Finetuning:
                 the metric that decides is not a number.
             TrainingError: a loss that is not a number.
         """
+        kept = self.out.with_name(f"{self.out.name}-teacher")
+        train, dev = taught(self.options, (train, dev), kept, self.device)
         run = replace(self)
         if began_before_fitted_heads(self.out):
             run.settings = replace(self.settings, head="drawn")
@@ -222,27 +223,29 @@ class Finetuning:
     ) -> Outcome:  # fmt: skip
         """The outcome with what is reached without fine-tuning, which is logged."""
         best_by, frozen = self._best_by(judged.task), frozen or self.frozen(train, dev)
-        gain = gain_of(judged, frozen, dev, best_by)
-        if gain is not None:
+        if frozen is not None and (gain := gain_of(judged, frozen, dev, best_by)) is not None:
             self.log_line(gain_sentence(best_by, gain, len(dev)))
         return replace(outcome, baselines=self.baselines(model, frozen, train, dev))
 
-    def frozen(self, train: Sequence[Any], dev: Sequence[Any]) -> Judged:
-        """What frozen features predict for dev examples: a head that fits the encoder, fitted to it."""
+    def frozen(self, train: Sequence[Any], dev: Sequence[Any]) -> Judged | None:
+        """What frozen features predict for dev examples, by a fitted head; None for a new head that is not fitted."""
         run = replace(self, settings=replace(self.settings, head="fitted", lora_rank=None), log_line=lambda line: None)
         model = run._new_model(train)
         model.network.to(resolve_device(self.device))
-        fit_new_head(model, train, self.settings.precision)
+        fitted, head = fit_new_head(model, train, self.settings.precision), model.trained.task.head
+        if fitted is None and head and head not in model.checkpoint.trained_heads():
+            return None
         return judge(model, dev)
 
-    def baselines(self, model: Model, frozen: Judged, train: Sequence[Any], dev: Sequence[Any]) -> dict[str, float]:
+    def baselines(self, model: Model, frozen: Judged | None, *examples: Sequence[Any]) -> dict[str, float]:
         """The metric that selects the weights, on the dev examples without fine-tuning, by method.
 
         Args:
             model: a trained one of this run, whose task and layout count.
         """
         best_by = self._best_by(model.trained.task)
-        return {**simple_baselines(model, train, dev, best_by), FROZEN: frozen.metrics[best_by]}
+        known = simple_baselines(model, *examples, metric=best_by)
+        return known if frozen is None else {**known, FROZEN: frozen.metrics[best_by]}
 
     @property
     def _run(self) -> Path:
@@ -316,7 +319,7 @@ class Finetuning:
 
         def evaluate() -> dict[str, float]:
             known = frozen if frozen is not None and frozen.task == task and not trainer.state.step else None
-            metrics = _evaluate(model, data, dev) if known is None else known.metrics
+            metrics = evaluate_in_training(model, data, dev) if known is None else known.metrics
             if not trainer.state.step and math.isnan(metrics[best_by]):
                 raise DataError(
                     f"{best_by} of the {len(dev)} dev examples is not a number, so that it cannot choose the weights: "
@@ -388,12 +391,4 @@ class Finetuning:
             (folder / "run").mkdir()
             for name in ("settings.json", "metrics.jsonl"):
                 shutil.copy(self._run / name, folder / "run" / name)
-
             write_outcome(outcome, folder)
-
-
-def _evaluate(model: Model, data: LabeledEncodings, dev: Sequence[Any]) -> dict[str, float]:
-    """The metrics on dev examples during training, without dropout."""
-    refit_head(model, data)
-    with without_dropout(model.network):
-        return model.evaluate(dev, report=PredictReport())

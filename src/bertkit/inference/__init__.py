@@ -3,12 +3,14 @@
 Takes: a network, its tokenizer, and texts.
 Gives: vectors, filled masks, next sentence probabilities, likelihoods, predictions of a task, in the order of the
 texts; the metrics of predictions; the trace of a text.
-May import: version, errors, files, device, executor, tokenizer, batch, transformer, heads, architectures, tasks,
-checkpoint.
+May import: version, errors, files, device, executor, compiled, tokenizer, batch, transformer, heads, architectures,
+tasks, checkpoint.
 """
 
 from bertkit.inference.embed import EmbedOptions, EmbedReport, embed, embed_stream
+from bertkit.inference.embed_sparse import SparseVectors, embed_sparse
 from bertkit.inference.fill_mask import Candidate, FilledMask, fill_mask
+from bertkit.inference.late_interaction import TokenVectors, embed_tokens, max_sim, rank_tokens
 from bertkit.inference.next_sentence import next_sentence_probability
 from bertkit.inference.predict import PredictReport, evaluate, predict, predict_stream
 from bertkit.inference.pseudo_likelihood import pseudo_log_likelihood, token_log_probs
@@ -25,16 +27,22 @@ __all__ = [
     "PredictReport",
     "RankedText",
     "Runner",
+    "SparseVectors",
+    "TokenVectors",
     "Trace",
     "embed",
+    "embed_sparse",
     "embed_stream",
+    "embed_tokens",
     "evaluate",
     "fill_mask",
+    "max_sim",
     "next_sentence_probability",
     "predict",
     "predict_stream",
     "pseudo_log_likelihood",
     "rank",
+    "rank_tokens",
     "score_pairs",
     "token_log_probs",
     "trace",

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
+from bertkit.architectures import Network
 from bertkit.checkpoint import save_checkpoint
 from bertkit.corpus.shards import TokenShard
 from bertkit.device import resolve_device
@@ -28,6 +29,7 @@ from bertkit.pretraining.text import (
     texts_of,
     write_shards,
 )
+from bertkit.tasks import Task
 from bertkit.tokenizer import Tokenizer
 from bertkit.training import (
     Ranks,
@@ -82,6 +84,7 @@ class Pretraining:
     device: str = "auto"
     shard: bool = False  # leave each rank with a shard of every parameter
     tensorboard: bool = False
+    make_task: Callable[[Network, Task], Task] = lambda network, task: task  # the task in which the network is trained
     state: TrainingState = field(default_factory=TrainingState, init=False)  # where the run is
     metrics: dict[str, float] = field(default_factory=dict, init=False)  # the last; of a finished run, its model's
 
@@ -110,7 +113,7 @@ class Pretraining:
         network.encoder.gradient_checkpointing = settings.gradient_checkpointing  # pyrefly: ignore
         if self.shard:
             self.ranks.shard(network)
-        task, dtype = PretrainingTask(), getattr(torch, settings.precision)
+        task, dtype = self.make_task(network, PretrainingTask()), getattr(torch, settings.precision)
         parts = held_out_batches(
             held_out, tokenizer, self.recipe.data, max_sequences=HELD_OUT_SEQUENCES,
             tokens_per_batch=settings.most_tokens(resolve_device(self.device)),

@@ -35,7 +35,7 @@ class ServedModel:
     def kind(self) -> str:
         """What the model is for, as the Hugging Face hub names it."""
         trained = self.model.checkpoint.trained
-        if trained is not None and not trained.task.of_vectors:
+        if trained is not None and (self._is_reranker(trained.task) or not trained.task.of_vectors):
             return RERANKING if self._is_reranker(trained.task) else trained.task.pipeline
         if self.model.checkpoint.sentence is None and "masked_lm" in self.model.network.heads:
             return FILL_MASK
@@ -75,7 +75,7 @@ class ServedModel:
 
     @staticmethod
     def _is_reranker(task: TextTask) -> bool:
-        return task.pipeline == CLASSIFICATION and len(task.label_names or ()) == 1
+        return task.pipeline in (CLASSIFICATION, RERANKING) and len(task.label_names or ()) == 1
 
 
 def role_of(input_type: str | None) -> str | None:

@@ -5,6 +5,8 @@ Gives: encodings with labels; the loss, and sums from which the metrics come; ty
 May import: errors, files, compiled, randomness, tokenizer, batch, transformer, heads, architectures.
 """
 
+from bertkit.tasks.alignment import Alignment, TaughtText
+from bertkit.tasks.cross_encoder import CrossEncoding, TextScores
 from bertkit.tasks.examples import ChoiceQuestion, Question, TaggedText, TextExample, TextSet
 from bertkit.tasks.few_shot import FewShotClassification
 from bertkit.tasks.judged import JudgedTask
@@ -25,10 +27,12 @@ from bertkit.tasks.token_classification import EntityFound, TagsPrediction, Toke
 
 __all__ = [
     "TASKS",
+    "Alignment",
     "Answer",
     "AnswerPrediction",
     "ChoicePrediction",
     "ChoiceQuestion",
+    "CrossEncoding",
     "EntityFound",
     "ExampleFile",
     "FewShotClassification",
@@ -52,7 +56,9 @@ __all__ = [
     "TaggedText",
     "TagsPrediction",
     "Task",
+    "TaughtText",
     "TextExample",
+    "TextScores",
     "TextSet",
     "TextTask",
     "TokenClassification",

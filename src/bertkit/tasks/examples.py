@@ -5,8 +5,10 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from bertkit.errors import DataError, OverLengthError
 from bertkit.tokenizer.encoding import Span
@@ -94,6 +96,9 @@ class TextSet:
     negatives: tuple[str, ...] = ()
     score: float | None = None
     place: str = ""
+    scores: tuple[float, ...] = ()  # of each of the other texts, as a teacher or a judge gives them; (): none
+    dataset: int = 0  # the number of the data set it is from
+    guide: np.ndarray | None = field(default=None, repr=False, compare=False)  # (texts, G) vectors of a guide model
 
     @property
     def texts(self) -> tuple[str, ...]:

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.errors import CheckpointError, UsageError
+from bertkit.tasks.alignment import Alignment
+from bertkit.tasks.cross_encoder import CrossEncoding
 from bertkit.tasks.few_shot import FewShotClassification
 from bertkit.tasks.multiple_choice import MultipleChoice
 from bertkit.tasks.question_answering import QuestionAnswering
@@ -27,6 +29,8 @@ _KINDS: tuple[type[TextTask], ...] = (
     MultipleChoice,
     Similarity,
     SiameseClassification,
+    CrossEncoding,
+    Alignment,
 )
 
 TASKS: dict[str, type[TextTask]] = {task.name: task for task in _KINDS}

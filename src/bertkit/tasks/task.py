@@ -122,6 +122,9 @@ class TextTask(ABC):
     # gradients but fitted again for every evaluation
     unit_vectors: ClassVar[bool] = True  # whether a model saved as a sentence encoder is to scale vectors to length 1
     problem_type: ClassVar[str | None] = None  # what config.json calls the kind of labels, where published models do
+    keeps_head: ClassVar[bool] = (
+        False  # whether training continues with a stored head that has the same number of labels
+    )
     pipeline: ClassVar[str]  # what the Hugging Face hub calls the task
     peft_type: ClassVar[str | None] = None  # what the PEFT library calls it
 
@@ -147,6 +150,16 @@ class TextTask(ABC):
     def prompts(self) -> dict[str, str]:
         """Texts put before inputs, by name, that a sentence encoder is saved with."""
         return {}
+
+    @property
+    def vector_width(self) -> int | None:
+        """Width that sentence vectors must have: a Dense layer is added where they have another; None: any."""
+        return None
+
+    @property
+    def score_activation(self) -> str | None:
+        """Activation of the scores of a cross-encoder, a name from OUTPUT_ACTIVATIONS; None: it is none."""
+        return None
 
     @property
     def known_labels(self) -> tuple[str, ...] | None:
@@ -216,6 +229,11 @@ class TextTask(ABC):
     @abstractmethod
     def example(cls, item: Any, label: Any = None, place: str = "") -> Any:
         """The example of what a caller has: a str, a tuple of them, or an example already."""
+
+    @classmethod
+    def in_dataset(cls, example: Any, number: int) -> Any:
+        """An example of one of several files, for tasks that keep these apart."""
+        return example
 
     @classmethod
     def labeled_example(cls, item: Any) -> Any:
@@ -309,7 +327,7 @@ class TextTask(ABC):
     def fitted_by(self) -> "TextTask | None":
         """The task whose loss, a convex function of the weights of the last layer, fits the head to a frozen encoder;
         None: the head is not fitted."""
-        return None if self.of_vectors else self
+        return None if self.of_vectors or not self.head else self
 
     def fold_target_scaling(self, head: nn.Module) -> Self:
         """The task after training, when its head is changed to compute targets in their own unit."""

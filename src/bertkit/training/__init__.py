@@ -2,7 +2,7 @@
 
 Takes: a network, a task, a feed of batches, settings.
 Gives: trained weights, checkpoints from which a run resumes with the same bits, metrics line by line.
-May import: version, errors, files, device, executor, batch, transformer, heads, tasks.
+May import: version, errors, files, device, executor, batch, transformer, heads, architectures, tasks.
 """
 
 from bertkit.training.gradients import (

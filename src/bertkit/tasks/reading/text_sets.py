@@ -15,13 +15,14 @@ from bertkit.files.lines import Line, open_lines
 from bertkit.tasks.examples import TextSet
 from bertkit.tasks.reading.texts import HEADERLESS_SHAPES, LABELS, TEXT_PAIRS, TEXTS, headerless_columns
 
-ROLES = ("query", "positive", "negative", "score")
+ROLES = ("query", "positive", "negative", "score", "scores")
 PAIRS = (
     ("anchor", "positive"), ("query", "positive"), ("query", "passage"), ("query", "document"), ("question", "answer"),
     ("query", "answer"), ("query", "positives"), ("anchor", "positives"), *TEXT_PAIRS,
 )  # fmt: skip
 """Names by which a text and its positive are known when both are there."""
 SCORES = (*LABELS["number"], "is_duplicate", "Quality", "same")
+_TEXT_SCORES = ("scores", "teacher_scores")
 NEXT = "next"
 """In place of the column of positives: the positive of a paragraph is the paragraph after it."""
 _NEGATIVE = re.compile(r"negatives?(_\d+)?")
@@ -37,9 +38,9 @@ def read_text_sets(
         path: csv, tsv, jsonl or parquet; txt and "-", standard input, have a text on each line. Columns named negative,
             negative_1, ... hold negatives; in jsonl and parquet a column may hold a list.
         labeled: False: scores are not read.
-        columns: names by role, "query", "positive", "negative" and "score", where they are not recognized; several
-            negatives as negative="a,b". positive="next" makes pairs of neighboring texts: the paragraphs of a txt
-            file, between which are empty lines, or the rows of a table.
+        columns: names by role, "query", "positive", "negative", "score" and "scores", where they are not recognized;
+            several negatives as negative="a,b"; scores is a list, a number for each of the other texts. positive="next"
+            makes pairs of neighboring texts: paragraphs of a txt file, with empty lines between, or rows of a table.
         bad_rows: takes the rows that cannot be used; None: such a row is an error.
 
     Raises:
@@ -55,16 +56,21 @@ def read_text_sets(
     has_any = False
     with open_table(path, asked, _KNOWN, HEADERLESS_SHAPES) as table:
         query, positive, negatives, score = _choose_columns(table, columns)
-        score = score if labeled else None
+        of_texts = table.column("scores", columns.get("scores"), _TEXT_SCORES)
+        score, of_texts = (score, of_texts) if labeled else (None, None)
         for row in table.rows:
             result, problem = None, row.problem
             if not problem:
                 result, problem = _row(row.values, query, positive, negatives, score)
+            scores: tuple[float, ...] = ()
+            if not problem and of_texts is not None:
+                scores, problem = _scores(row.values.get(of_texts), of_texts)
+                result = None if problem else result
             if result is None:
                 bad_rows.add(path, row.line, problem, dict(row.values))
                 continue
             has_any = True
-            yield TextSet(*result, location(path, row.line))
+            yield TextSet(*result, location(path, row.line), scores)
     if not has_any:
         raise bad_rows.none_left(path)
 
@@ -166,3 +172,12 @@ def _score(value: Any, name: str) -> tuple[float | None, str]:
             "out; pairs with classes are learned by siamese-classification" if name == "label" else "out"
         )
     return number, ""
+
+
+def _scores(value: Any, name: str) -> tuple[tuple[float, ...], str]:
+    """The numbers of a list, none where it is absent."""
+    if value is None or value == "":
+        return (), ""
+    parts = [_score(part, name) for part in (value if isinstance(value, list) else [value])]
+    problem = next((problem for _, problem in parts if problem), "")
+    return (() if problem else tuple(number for number, _ in parts if number is not None)), problem

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bertkit.tasks.cross_encoder.losses import lists, margins
 from bertkit.tasks.similarity.rows import Masked, Roles
 
 
@@ -96,12 +97,34 @@ def triplet(vectors: Tensor, roles: Roles, options: LossOptions) -> BatchLoss:
     return BatchLoss(F.relu(nearer - farther + options.margin).mean())
 
 
+def margin(vectors: Tensor, roles: Roles, options: LossOptions) -> BatchLoss:
+    """Squared difference of the margins between the first text of a row and each other text, of inner products and of a
+    teacher's scores (Hofstätter et al. 2020, "MarginMSE")."""
+    return BatchLoss(margins(_products(vectors, roles), roles.document_scores, roles.rows[roles.documents]))
+
+
+def divergence(vectors: Tensor, roles: Roles, options: LossOptions) -> BatchLoss:
+    """Kullback-Leibler divergence, nats, of the texts of a row by inner products from these by the scores of a teacher,
+    both over a temperature; the mean over rows, times the squared temperature (Lin et al. 2020)."""
+    rows = lists(_products(vectors, roles), roles.document_scores, roles.rows[roles.documents])
+    parts = [
+        F.kl_div(
+            (scores / options.temperature).log_softmax(0), (targets / options.temperature).log_softmax(0),
+            reduction="sum", log_target=True,
+        )
+        for scores, targets in rows
+    ]  # fmt: skip
+    return BatchLoss(torch.stack(parts).mean() * options.temperature**2)
+
+
 OBJECTIVES: Mapping[str, Callable[[Tensor, Roles, LossOptions], BatchLoss]] = {
     "in-batch": in_batch,
     "triplet": triplet,
     "cosent": cosent,
     "cosine": cosine,
     "contrastive": contrastive,
+    "margin": margin,
+    "divergence": divergence,
 }
 
 
@@ -122,6 +145,11 @@ def _cosines(vectors: Tensor, roles: Roles) -> Tensor:
     """(B,)"""
     unit = F.normalize(vectors, dim=-1)
     return (unit[roles.queries] * unit[roles.positives]).sum(dim=-1)
+
+
+def _products(vectors: Tensor, roles: Roles) -> Tensor:
+    """(D,) inner products of documents with their queries."""
+    return (vectors[roles.document_queries] * vectors[roles.documents]).sum(dim=-1)
 
 
 def _distances(a: Tensor, b: Tensor) -> Tensor:

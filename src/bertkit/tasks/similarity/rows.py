@@ -6,28 +6,25 @@ same if their token ids are; so equal texts and several positives are known with
 S sequences, K the most positives that a query has.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
+import torch.nn.functional as F
 from torch import Tensor
 
-from bertkit.batch import LabeledBatch, LabeledEncodings
-from bertkit.errors import UsageError
-from bertkit.randomness import in_random_order
+from bertkit.batch import LabeledEncodings
 from bertkit.tasks.examples import NEGATIVE, POSITIVE, QUERY, TextSet
-from bertkit.tasks.feed import LabeledFeed
 from bertkit.tokenizer import Encodings
-from bertkit.tokenizer.ragged import ranges
 
-_ROW, _ROLE, _TEXT, _SCORE, _KNOWN = range(5)  # columns of labels; the last one begins the known positives
+_ROW, _ROLE, _TEXT, _SCORE, DATASET, _WIDTH = range(6)  # columns of labels; then come G of a guide and known positives
 _NONE = -1  # no further known positive
 
 
 def labeled_rows(rows: Sequence[TextSet], encodings: Encodings) -> LabeledEncodings:
-    """The encodings of all texts of the rows with (S, 4 + K) float64 labels."""
+    """The encodings of all texts of the rows with (S, 6 + G + K) float64 labels."""
     roles = np.concatenate([row.roles for row in rows])
     row_of = encodings.text_index
     text_ids = _text_ids(encodings)
@@ -37,11 +34,26 @@ def labeled_rows(rows: Sequence[TextSet], encodings: Encodings) -> LabeledEncodi
     known = np.full((len(counts), counts.max()), _NONE, np.float64)
     starts = np.cumsum(counts) - counts
     known[pairs[:, 0], np.arange(len(pairs)) - starts[pairs[:, 0]]] = pairs[:, 1]
-    scores = np.array([np.nan if row.score is None else row.score for row in rows])
+    scores = np.concatenate([_scores(row) for row in rows])
+    datasets = np.array([row.dataset for row in rows])[row_of]
+    guides = [np.empty((len(row.texts), 0)) if row.guide is None else row.guide for row in rows]
+    width = np.full(len(roles), guides[0].shape[1])
     labels = np.concatenate(
-        [np.stack([row_of, roles, text_ids, scores[row_of]], axis=1), known[text_ids[queries][row_of]]], axis=1
+        [
+            np.stack([row_of, roles, text_ids, scores, datasets, width], axis=1),
+            np.concatenate(guides),
+            known[text_ids[queries][row_of]],
+        ],
+        axis=1,
     )
     return LabeledEncodings(encodings, labels, with_vectors=True)
+
+
+def _scores(row: TextSet) -> list[float]:
+    """The score of each text of a row, its query included; NaN: none."""
+    if row.scores:
+        return [math.nan, *row.scores]
+    return [math.nan if row.score is None else row.score] * len(row.texts)
 
 
 def _text_ids(encodings: Encodings) -> np.ndarray:
@@ -52,37 +64,6 @@ def _text_ids(encodings: Encodings) -> np.ndarray:
         [numbers.setdefault(ids[start:end].tobytes(), len(numbers)) for start, end in pairwise(bounds)],
         np.int64,
     )
-
-
-@dataclass(frozen=True)
-class RowFeed(LabeledFeed):
-    """Every row once in an epoch, as `LabeledFeed`; ``batch_size`` counts rows."""
-
-    @cached_property
-    def _bounds(self) -> np.ndarray:
-        """(R + 1,) where the sequences of each row begin."""
-        starts = np.flatnonzero(self.data.labels[:, _ROLE] == QUERY)
-        return np.append(starts, len(self.data.labels))
-
-    @property
-    def _num_rows(self) -> int:
-        return len(self._bounds) - 1
-
-    @property
-    def batches_per_epoch(self) -> int:
-        """The last one may be smaller, but is never a single row, which nothing can be compared with."""
-        full, rest = divmod(self._num_rows, self.batch_size)
-        return full + (rest > 1) or 1
-
-    def batch(self, position: int, progress: float) -> LabeledBatch:
-        """As `LabeledFeed.batch`."""
-        epoch, number = divmod(position, self.batches_per_epoch)
-        start, end = number * self.batch_size, (number + 1) * self.batch_size
-        if number == self.batches_per_epoch - 1:
-            end = self._num_rows
-        rows = self._share(in_random_order(np.arange(start, end), self._num_rows, self.seed, epoch))
-        starts = self._bounds[rows]
-        return self.data.take(ranges(starts, self._bounds[rows + 1] - starts))
 
 
 @dataclass(frozen=True)
@@ -97,18 +78,25 @@ class Roles:
     queries: Tensor  # (B,) indices of the instances' queries
     positives: Tensor  # (B,) and of their positives
     documents: Tensor  # (D,) indices of all positives and negatives
+    document_queries: Tensor  # (D,) and of their queries
+    document_scores: Tensor  # (D,) float32
+    dataset: int  # of the batch
+    guide: Tensor | None  # (S, G) float32 vectors of length 1 of a guide model
 
     @classmethod
     def of(cls, labels: Tensor) -> "Roles":
-        """Of (S, 4 + K) labels, rows in any order, the sequences of a row next to each other."""
+        """Of (S, 6 + G + K) labels, rows in any order, the sequences of a row next to each other."""
         numbers = labels.nan_to_num().long()
         rows, roles = numbers[:, _ROW], numbers[:, _ROLE]
         starts = (roles == QUERY).nonzero().squeeze(1)
         query_of = starts[(roles == QUERY).cumsum(0) - 1]  # (S,)
-        positives = (roles == POSITIVE).nonzero().squeeze(1)
+        positives, documents = ((chosen).nonzero().squeeze(1) for chosen in (roles == POSITIVE, roles != QUERY))
+        scores, width = labels[:, _SCORE].float(), int(numbers[0, _WIDTH])
+        known = _WIDTH + 1 + width
+        guide = F.normalize(labels[:, _WIDTH + 1 : known].float(), dim=-1) if width else None
         return cls(
-            rows, roles, numbers[:, _TEXT], numbers[:, _KNOWN:], labels[positives, _SCORE].float(),
-            query_of[positives], positives, (roles != QUERY).nonzero().squeeze(1),
+            rows, roles, numbers[:, _TEXT], numbers[:, known:], scores[positives], query_of[positives], positives,
+            documents, query_of[documents], scores[documents], int(numbers[0, DATASET]), guide,
         )  # fmt: skip
 
     def triplets(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -117,27 +105,6 @@ class Roles:
         same = self.rows[self.positives][:, None] == self.rows[negatives]  # (B, negatives)
         instance, negative = same.nonzero(as_tuple=True)
         return self.queries[instance], self.positives[instance], negatives[negative]
-
-
-def check_rows(rows: Sequence[TextSet]) -> None:
-    """Check that no text is both a positive and a negative of the same query.
-
-    Raises:
-        DataError: one is, in one row or in two.
-        UsageError: rows of different kinds: with and without scores.
-    """
-    positives: dict[tuple[str, str], TextSet] = {}
-    scored = [row for row in rows if row.score is not None]
-    if scored and len(scored) < len(rows):
-        raise UsageError("some rows have a score and others have none: give every row one, or none")
-    for row in rows:
-        if row.score is None:
-            positives |= {(row.query, text): row for text in row.positives}
-    for row in rows:
-        for text in row.negatives:
-            if (row.query, text) in positives:
-                other = positives[row.query, text].place
-                raise row.error(f"{text[:60]!r} is a negative here and a positive of the same text in {other or 'it'}")
 
 
 @dataclass(frozen=True)
@@ -165,6 +132,23 @@ class Masked:
             (same_query | asks | asks.T) & ~is_self,
             (same_query | asks.T) & ~_diagonal(same_query),
             belongs | (positive_texts[:, None] == document_texts),
+        )._guided(roles, own)
+
+    def _guided(self, roles: Roles, own: Tensor) -> "Masked":
+        """With every comparison of texts that a guide model has nearer than the query and the positive of the instance
+        (Solatorio 2024, "GISTEmbed")."""
+        if roles.guide is None:
+            return self
+        queries, positives, documents = (
+            roles.guide[each] for each in (roles.queries, roles.positives, roles.documents)
+        )
+        nearest = (queries * positives).sum(dim=-1, keepdim=True)  # (B, 1)
+        is_self = roles.queries[:, None] == roles.queries
+        return Masked(
+            self.documents | ((queries @ documents.T > nearest) & ~own),
+            self.queries | ((queries @ queries.T > nearest) & ~is_self),
+            self.positives_to_queries | ((positives @ queries.T > nearest) & ~is_self),
+            self.positives_to_documents | (positives @ documents.T > nearest),
         )
 
 

@@ -7,8 +7,7 @@ from typing import Self
 import numpy as np
 
 from bertkit.tasks.examples import TextSet
-from bertkit.tasks.metrics import number_results
-from bertkit.tasks.thresholds import average_precision, best_threshold
+from bertkit.tasks.text_sets import pair_results
 
 _ROWS_AT_ONCE = 1_024
 
@@ -66,13 +65,7 @@ class SimilarityScorer:
         if self._kind == "pairs":
             return self._retrieval()
         targets = np.array([row.score for row in self._rows], np.float64)
-        if self._kind == "binary":
-            found = best_threshold(targets, scores)
-            return {"average_precision": average_precision(targets, scores), **found}
-        if not len(scores):
-            return {"pearson": float("nan"), "spearman": float("nan")}
-        results = number_results(targets, scores, np.ones((1, len(scores))))
-        return {name: float(results[name][0]) for name in ("pearson", "spearman")}
+        return pair_results(targets, scores, is_binary=self._kind == "binary")
 
     def _retrieval(self) -> dict[str, float]:
         reciprocal, first = self._ranks()

@@ -4,9 +4,8 @@ Shape letters: S sequences, E width of the vectors.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from numbers import Real
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -18,11 +17,13 @@ from bertkit.batch import Batch, LabeledBatch, LabeledEncodings
 from bertkit.errors import DataError, UsageError
 from bertkit.tasks.examples import NEGATIVE, QUERY, TextSet, naming_long_ones
 from bertkit.tasks.feed import LabeledFeed
-from bertkit.tasks.reading.text_sets import read_text_sets
+from bertkit.tasks.row_feed import RowFeed
+from bertkit.tasks.similarity.datasets import BySize, ByTurns
 from bertkit.tasks.similarity.losses import DIRECTIONS, OBJECTIVES, LossOptions, loss_of
-from bertkit.tasks.similarity.rows import Roles, RowFeed, check_rows, labeled_rows
+from bertkit.tasks.similarity.rows import Roles, labeled_rows
 from bertkit.tasks.similarity.scorer import ComparedVectors, SimilarityScorer
-from bertkit.tasks.task import ExampleFile, Loss, Option, TextTask
+from bertkit.tasks.task import Loss, Option
+from bertkit.tasks.text_sets import TEACHER, OfTextSets, check_rows
 from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.layout import Layout
 from bertkit.transformer import EncoderOutput
@@ -30,55 +31,89 @@ from bertkit.transformer import EncoderOutput
 Kind = Literal["pairs", "scores", "binary"]
 
 _SCORED = ("cosent", "cosine", "contrastive")
-_MARGINS = {"triplet": 1.0, "contrastive": 0.5}
+_TAUGHT = ("margin", "divergence")  # which read a score of each text
+_MARGINS = {"triplet": 1.0}
+_TEMPERATURES = {"divergence": 1.0}
+_USUAL_MARGIN, _USUAL_TEMPERATURE = 0.5, 0.05
 
 
 @dataclass(frozen=True)
-class Similarity(TextTask):
+class Similarity(OfTextSets):
     """Vectors of texts whose cosines say how similar they are."""
 
     objective: str = "in-batch"  # a name from OBJECTIVES
+    objectives: tuple[str, ...] = ()  # of several data sets, that of each; (): there is one data set
     kind: Kind = "pairs"  # of examples: texts that belong together, pairs with scores, pairs with 0 and 1
-    temperature: float = 0.05
-    margin: float = 0.5
+    temperature: float | None = None  # None: the usual one of the objective
+    margin: float | None = None  # None: likewise
     directions: str = "query-to-document"
     dimensions: tuple[int, ...] = ()
     query_prompt: str = ""
     document_prompt: str = ""
+    turns: bool = False  # whether data sets take turns; else batches are drawn by their size
+    teacher: str = ""  # name of the model that scored the texts
+    guide: str = ""  # name of the model that says which negatives are none
 
     name: ClassVar[str] = "similarity"
     head: ClassVar[str] = ""
-    of_tokens: ClassVar[bool] = False
-    example_type: ClassVar[type] = TextSet
-    feed: ClassVar[type[LabeledFeed]] = RowFeed
     pipeline: ClassVar[str] = "sentence-similarity"
-    of_vectors: ClassVar[bool] = True
     unit_vectors: ClassVar[bool] = False
     training_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 2e-5, "num_epochs": 1}
     options: ClassVar[Mapping[str, Option]] = {
         "objective": Option(
             str, f"Of similarity: {', '.join(OBJECTIVES)}; by default contrastive for scores of 0 and 1, cosent for "
-            "other scores, and in-batch for pairs, triplets and texts without scores."
+            "other scores, margin for texts with scores of a teacher, and in-batch for pairs, triplets and texts."
         ),
-        "temperature": Option(float, "Of similarity, what in-batch and cosent divide cosines by; by default 0.05."),
+        "objectives": Option(list[str], "Of similarity with several files: the objective of each, in their order."),
+        "temperature": Option(
+            float, "Of similarity, what in-batch and cosent divide cosines by, by default 0.05, and divergence inner "
+            "products, by default 1."
+        ),
         "margin": Option(float, "Of similarity; by default 1 for triplet (Euclidean), 0.5 for contrastive (cosine)."),
         "directions": Option(str, f"Of similarity with in-batch: {', '.join(DIRECTIONS)}."),
         "dimensions": Option(list[int], "Of similarity: widths at which the first components are trained too."),
         "query_prompt": Option(str, "Of similarity: text put before every query."),
         "document_prompt": Option(str, "Of similarity: text put before every positive and negative."),
+        "turns": Option(bool, "Of similarity with several files: take batches of each in turn, not by size."),
+        "teacher": TEACHER,
+        "guide": Option(
+            str, "Of similarity with in-batch: a sentence encoder; what it has nearer than a positive is no negative."
+        ),
     }  # fmt: skip
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for option, known in (("objective", OBJECTIVES), ("directions", DIRECTIONS)):
-            if getattr(self, option) not in known:
-                raise UsageError(f"{option}={getattr(self, option)!r}: expected one of {', '.join(known)}")
-        if not 0 < self.temperature < math.inf or not 0 <= self.margin < math.inf:
-            raise UsageError(
-                f"temperature={self.temperature!r}, margin={self.margin!r}: expected numbers above 0, and at least 0"
-            )
+        for name, known in [(self.directions, DIRECTIONS), *((one, OBJECTIVES) for one in self._all_objectives)]:
+            if name not in known:
+                option = "directions" if known is DIRECTIONS else "objective"
+                raise UsageError(f"{option}={name!r}: expected one of {', '.join(known)}")
+        for objective in self._all_objectives:
+            options = self._loss_options(objective)
+            if not 0 < options.temperature < math.inf or not 0 <= options.margin < math.inf:
+                raise UsageError(
+                    f"temperature={options.temperature!r}, margin={options.margin!r}: expected numbers above 0, and at "
+                    "least 0"
+                )
         if any(width < 1 for width in self.dimensions) or len(set(self.dimensions)) < len(self.dimensions):
             raise UsageError(f"dimensions={list(self.dimensions)}: expected different widths of at least 1")
+
+    @property
+    def _all_objectives(self) -> tuple[str, ...]:
+        """The objective of each data set."""
+        return self.objectives or (self.objective,)
+
+    def _loss_options(self, objective: str) -> LossOptions:
+        temperature, margin = self.temperature, self.margin
+        return LossOptions(
+            _TEMPERATURES.get(objective, _USUAL_TEMPERATURE) if temperature is None else temperature,
+            _MARGINS.get(objective, _USUAL_MARGIN) if margin is None else margin,
+            self.directions,
+        )
+
+    @property
+    def feed(self) -> type[LabeledFeed]:  # pyrefly: ignore
+        """The batches of one data set, or of several."""
+        return RowFeed if not self.objectives else ByTurns if self.turns else BySize
 
     @property
     def best_by(self) -> str:  # pyrefly: ignore
@@ -93,26 +128,44 @@ class Similarity(TextTask):
 
     @classmethod
     def of_examples(cls, examples: Sequence[TextSet], options: Mapping[str, Any]) -> Self:
-        """As `TextTask.of_examples`.
+        """As `TextTask.of_examples`; of several data sets, metrics are those of the first one's kind of examples.
 
         Raises:
             DataError: no rows; an objective that needs scores, negatives or several rows without them; a score out of
                 range.
+            UsageError: objectives for another number of data sets.
         """
         cls.check_options(options)
+        numbers = sorted({row.dataset for row in examples})
+        asked = tuple(options.get("objectives") or ())
+        if asked and len(asked) != len(numbers):
+            raise UsageError(f"{len(asked)} objectives for {len(numbers)} files: give one for each, in their order")
+        if len(numbers) < 2:
+            return cls._of_dataset(
+                examples, dict(options) | ({"objectives": (), "objective": asked[0]} if asked else {})
+            )
+        tasks = []
+        for position, number in enumerate(numbers):
+            rows = [row for row in examples if row.dataset == number]
+            own = {"objectives": ()} | ({"objective": asked[position]} if asked else {})
+            tasks.append(cls._of_dataset(rows, dict(options) | own))
+        return replace(tasks[0], objectives=tuple(task.objective for task in tasks))
+
+    @classmethod
+    def _of_dataset(cls, examples: Sequence[TextSet], options: Mapping[str, Any]) -> Self:
         if len(examples) < 2:
             raise DataError(f"{len(examples)} rows: expected at least two, to compare texts of one with the other")
         check_rows(examples)
         scores = [row.score for row in examples if row.score is not None]
         kind: Kind = "pairs" if not scores else "binary" if {0.0, 1.0} == set(scores) else "scores"
-        usual = {"pairs": "in-batch", "scores": "cosent", "binary": "contrastive"}
-        objective = options.get("objective") or usual[kind]
-        settings: dict[str, Any] = {"objective": objective, "kind": kind, "margin": _MARGINS.get(objective, 0.5)}
+        taught = kind == "pairs" and all(row.scores for row in examples)
+        usual = {"pairs": "margin" if taught else "in-batch", "scores": "cosent", "binary": "contrastive"}
+        settings: dict[str, Any] = {"objective": usual[kind], "kind": kind}
         task = cls(**settings | dict(options))
         task._check_scores(examples, scores)
         if len({text for row in examples for text in row.texts}) == 1:
             raise DataError("every text is the same: there is nothing to learn")
-        if objective == "triplet" and not any(row.negatives for row in examples):
+        if task.objective == "triplet" and not any(row.negatives for row in examples):
             raise DataError("objective=triplet needs a negative in every row, and no row has one")
         return task
 
@@ -122,8 +175,13 @@ class Similarity(TextTask):
         if self.objective not in _SCORED and scores:
             raise DataError(f"objective={self.objective} takes rows without scores: use {', '.join(_SCORED)}")
         for row in examples:
-            if row.score is not None and not math.isfinite(row.score):
-                raise row.error(f"its score is {row.score}: expected a finite number")
+            if self.objective in _TAUGHT and len(row.scores) < 2 and (row.scores or not self.teacher):
+                raise row.error(
+                    f"has {len(row.scores)} scores of texts: objective={self.objective} needs two or more; name a "
+                    "--teacher to compute them, and add negatives (bertkit mine) where a row has one text"
+                )
+            if any(not math.isfinite(score) for score in (row.score or 0.0, *row.scores)):
+                raise row.error(f"its score is {row.score or row.scores}: expected a finite number")
             if self.objective == "cosine" and not -1 <= (row.score or 0.0) <= 1:
                 raise row.error(
                     f"its score is {row.score}: objective=cosine expects -1 to 1; divide the scores, or use cosent, "
@@ -133,29 +191,6 @@ class Similarity(TextTask):
                 raise row.error(f"its score is {row.score}: objective=contrastive expects 0 and 1")
         if scores and min(scores) == max(scores):
             raise DataError(f"every pair has the score {scores[0]:g}: there is nothing to learn")
-
-    @classmethod
-    def read(cls, file: ExampleFile) -> Iterator[TextSet]:
-        """As `TextTask.read`."""
-        return read_text_sets(file.path, labeled=file.labeled, columns=file.columns, bad_rows=file.bad_rows)
-
-    @classmethod
-    def card_example(cls, example: TextSet) -> str:
-        """As `TextTask.card_example`."""
-        return '("A good day.", "The day is good.")'
-
-    @classmethod
-    def example(cls, item: Any, label: Any = None, place: str = "") -> TextSet:
-        """As `TextTask.example`: (text, positive, negative, ...), or a text alone; the label is the score of a pair."""
-        if isinstance(item, TextSet):
-            return item
-        texts = [item] if isinstance(item, str) else item
-        if not isinstance(texts, list | tuple) or not texts or not all(isinstance(text, str) for text in texts):
-            raise UsageError(f"an example is {item!r:.80}: expected a text, or a text with a positive and negatives")
-        if label is not None and (not isinstance(label, Real | np.bool_) or len(texts) != 2):
-            raise UsageError(f"an example with the score {label!r:.40} has {len(texts)} texts: expected a pair")
-        score = None if label is None else float(label)
-        return TextSet(texts[0], tuple(texts[1:2]), tuple(texts[2:]), score, place)
 
     def encode(
         self, tokenizer: Tokenizer, examples: Sequence[TextSet], layout: Layout, first_index: int = 0
@@ -187,8 +222,9 @@ class Similarity(TextTask):
         """The objective's loss of the (S, E) vectors of a whole batch."""
         if self.dimensions and max(self.dimensions) > outputs.shape[1]:
             raise UsageError(f"dimensions={list(self.dimensions)}: this model's vectors have {outputs.shape[1]}")
-        options = LossOptions(self.temperature, self.margin, self.directions)
-        loss = loss_of(self.objective, outputs, Roles.of(part.labels), options, self.dimensions)
+        roles = Roles.of(part.labels)
+        objective = self._all_objectives[roles.dataset]
+        loss = loss_of(objective, outputs, roles, self._loss_options(objective), self.dimensions)
         number = float(totals[0])
         sums = [float(loss.value.detach()) * number, loss.num_right, loss.num_masked, number]
         return Loss(loss.value, torch.tensor(sums, dtype=torch.float64))
@@ -198,7 +234,7 @@ class Similarity(TextTask):
         share of rows whose positive is nearest in the batch."""
         loss, right, masked, number = sums.tolist()
         results = {"loss": loss / max(number, 1)}
-        if self.objective == "in-batch":
+        if "in-batch" in self._all_objectives:
             results |= {"nearest_accuracy": right / max(number, 1), "masked_per_row": masked / max(number, 1)}
         return results
 

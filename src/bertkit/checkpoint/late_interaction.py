@@ -1,0 +1,117 @@
+"""The settings of a late interaction model (ColBERT): folders of ColBERT, PyLate and sentence-transformers.
+
+Its modules are Transformer and layers over the hidden state of every token; ``MultiVectorMask`` says which count.
+"""
+
+import string
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bertkit.checkpoint.sentence import COLBERT_LAYER, projection_layers
+from bertkit.checkpoint.weights import stored_tensors
+from bertkit.errors import CheckpointError
+from bertkit.files.json_files import member, read_json
+from bertkit.heads import DenseLayer, ProjectionLayer
+from bertkit.locate import sentence_modules
+
+_USUAL_EXPANSION = 32  # tokens of a query (Khattab & Zaharia 2020, section 3.2)
+
+
+@dataclass(frozen=True)
+class LateInteraction:
+    """How a published late interaction model turns queries and documents into vectors of their tokens."""
+
+    layers: tuple[ProjectionLayer, ...] = ()  # over hidden states; the vectors are then scaled to length 1
+    query_marker: str = ""  # text before a query: a token of the vocabulary, or a prompt
+    document_marker: str = ""
+    query_length: int | None = None  # tokens of the longest query; None: as long as the model reads
+    document_length: int | None = None
+    expansion: int | None = None  # tokens that queries are filled up to; None: they are not
+    expansion_token: str | None = None  # None: [MASK]
+    attends: bool = False  # whether tokens attend to those that were filled in
+    cuts_at_expansion: bool = True  # whether longer queries are cut there
+    skipped: tuple[str, ...] = ()  # tokens of documents that have no vector
+
+
+def read_late_interaction(directory: Path) -> LateInteraction | None:
+    """The settings that ``modules.json`` and its neighbors state; None where they state no late interaction model.
+
+    Raises:
+        CheckpointError: a module that is not supported.
+    """
+    if "HF_ColBERT" in member(read_json(directory / "config.json") or {}, "architectures", list, directory, []):
+        return _of_colbert(directory)
+    modules = sentence_modules(directory)
+    kinds = [module["kind"] for module in modules]
+    if kinds[:2] != ["Transformer", "Dense"]:
+        return None
+    if not set(kinds[2:]) <= {"Dense", "MultiVectorMask", "Normalize"}:
+        raise CheckpointError(
+            f"{directory / 'modules.json'} lists the modules {', '.join(kinds)}; supported after Transformer: Dense, "
+            "MultiVectorMask, Normalize"
+        )
+    path = directory / "config_sentence_transformers.json"
+    content = read_json(path) or {}
+    transformer = directory / modules[0]["path"]
+    limits = content | (read_json(transformer / "sentence_bert_config.json") or {})
+    is_pylate = member(content, "model_type", str, path) == "ColBERT"
+    mask: dict[str, Any] = (
+        {"skiplist_words": content.get("skiplist_words", list(string.punctuation))} if is_pylate else {}
+    )
+    for module in modules:
+        if module["kind"] == "MultiVectorMask":
+            mask = read_json(directory / module["path"] / "config.json") or {}
+    if mask.get("keep_only_token_ids") or mask.get("skiplist_tasks", ["document"]) not in (["document"], "document"):
+        raise CheckpointError(
+            f"{directory}: its MultiVectorMask has keep_only_token_ids or skiplist_tasks: not supported"
+        )
+    prompts = member(content, "prompts", dict, path, {})
+    return LateInteraction(
+        layers=projection_layers(directory, [module for module in modules if module["kind"] == "Dense"]),
+        query_marker=member(content, "query_prefix", str, path) or member(prompts, "query", str, path, ""),
+        document_marker=member(content, "document_prefix", str, path) or member(prompts, "document", str, path, ""),
+        query_length=member(limits, "query_length", int, path),
+        document_length=member(limits, "document_length", int, path),
+        skipped=tuple(member(mask, "skiplist_words", list, path, [])),
+        **_expansion(limits, path, is_pylate=is_pylate),
+    )
+
+
+def _of_colbert(directory: Path) -> LateInteraction:
+    """The settings of a folder of the original ColBERT code, in ``artifact.metadata``; its one layer lies beside the
+    weights of the encoder."""
+    path = directory / "artifact.metadata"
+    content, weight = read_json(path) or {}, stored_tensors(directory).get(COLBERT_LAYER)
+    if weight is None or len(weight.shape) != 2:
+        raise CheckpointError(f"{directory} is an HF_ColBERT: expected {COLBERT_LAYER}, the layer over its tokens")
+    width, hidden_size = weight.shape
+    skips = member(content, "mask_punctuation", bool, path, True)
+    return LateInteraction(
+        layers=(DenseLayer(hidden_size, width, bias=False, activation="Identity"),),
+        query_marker=member(content, "query_token_id", str, path, "[unused0]"),
+        document_marker=member(content, "doc_token_id", str, path, "[unused1]"),
+        document_length=member(content, "doc_maxlen", int, path),
+        expansion=member(content, "query_maxlen", int, path, _USUAL_EXPANSION),
+        attends=member(content, "attend_to_mask_tokens", bool, path, False),
+        skipped=tuple(string.punctuation) if skips else (),
+    )
+
+
+def _expansion(limits: dict[str, Any], path: Path, *, is_pylate: bool) -> dict[str, Any]:
+    """How queries are filled up: as sentence-transformers 6 spells it, or as PyLate does."""
+    expansion = member(limits, "query_expansion", dict, path)
+    if expansion is None:
+        if not is_pylate or limits.get("do_query_expansion") is False:
+            return {}
+        length = member(limits, "query_length", int, path) or _USUAL_EXPANSION
+        return {"expansion": length, "attends": bool(limits.get("attend_to_expansion_tokens"))}
+    strategy = member(expansion, "strategy", str, path, "fixed")
+    if strategy not in ("fixed", "min"):
+        raise CheckpointError(f"{path} has query_expansion with strategy={strategy!r:.40}; supported: fixed, min")
+    return {
+        "expansion": member(expansion, "length", int, path, _USUAL_EXPANSION),
+        "expansion_token": member(expansion, "token", str, path),
+        "attends": member(expansion, "attend", bool, path, False),
+        "cuts_at_expansion": strategy == "fixed",
+    }

@@ -1,0 +1,122 @@
+"""bertkit distill"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from bertkit.cli.output import emit, note
+from bertkit.errors import UsageError
+from bertkit.finetuning.settings import FinetuningSettings
+from bertkit.training.distillation import DistillationSettings
+
+if TYPE_CHECKING:
+    from bertkit.model import Model
+
+DEFAULTS, WEIGHTS = FinetuningSettings(), DistillationSettings()
+
+
+def command(
+    *,
+    teacher: str,
+    train: Annotated[list[str], Parameter(consume_multiple=True)],
+    out: Path,
+    layers: int,
+    dev: Path | None = None,
+    columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    weights: Annotated[DistillationSettings, Parameter(name="*")] = WEIGHTS,
+    settings: Annotated[FinetuningSettings, Parameter(name="*")] = DEFAULTS,
+    unlabeled: bool = False,
+    steps: int | None = None,
+    resume: bool = False,
+    device: str = "auto",
+) -> None:
+    """Train a smaller model to say what a larger one says.
+
+    The student has some layers of the teacher and all its other weights; untrained it is kept in OUT-student. That
+    of a classifier or tagger learns the probabilities, the hidden states and the labels, those of the teacher where
+    texts have none (DistilBERT's recipe). That of a masked LM learns the same of raw text; that of a
+    sentence encoder learns its vectors from texts alone, which are kept in OUT-teacher.
+
+    Parameters
+    ----------
+    teacher
+        A fine-tuned model, a masked LM or a sentence encoder.
+    train
+        Examples, with or without labels; of a sentence encoder files of texts; of a masked LM a corpus.
+    out
+        The folder of the student to write; of a masked LM the folder of the run.
+    layers
+        Layers that the student takes from the teacher.
+    dev
+        Examples that select the best weights; of a masked LM a held-out text.
+    columns
+        Columns by role, such as text=sentence label=polarity, where their names are not recognized.
+    unlabeled
+        The texts of a classifier have no labels: those that the teacher predicts are learned.
+    steps
+        Of a masked LM: optimizer steps, instead of the length in the recipe domain-adapt.
+    resume
+        Resume the run in the folder, or start it if there is none.
+    device
+        auto, cpu, cuda.
+    """
+    from bertkit.cli.labeled_files import columns_of
+    from bertkit.finetuning import PAPER, Finetuning
+    from bertkit.finetuning.distillation import Distillation, labeled_by, task_to_distill
+    from bertkit.finetuning.student import student_of
+    from bertkit.model import load
+    from bertkit.tasks import Alignment, ExampleFile, TextTask
+    from bertkit.training import stop_signals
+
+    model = load(teacher, device="cpu")
+    student = out.with_name(f"{out.name}-student")
+    if not (resume and student.is_dir()):
+        student_of(model, layers).save(student)
+    is_of_task = model.checkpoint.trained is not None and bool(model.trained.task.head)
+    if not is_of_task and "masked_lm" in model.network.heads and model.checkpoint.sentence is None:
+        _distill_masked_lm(model, train, out, student, dev, weights, steps, resume, device)
+        return
+    if steps is not None:
+        raise UsageError("--steps is of a masked LM: the length of other runs is --num-epochs")
+    if is_of_task:
+        task = task_to_distill(model)
+        run: Finetuning = Distillation(
+            out, student, task.name, settings.completed(PAPER), teacher=teacher, distillation=weights, device=device,
+            log_line=note,
+        )  # fmt: skip
+        kind: type[TextTask] = type(task)
+    else:
+        run = Finetuning(out, student, Alignment.name, settings, {"teacher": teacher}, device=device, log_line=note)
+        kind = Alignment
+    files = [*map(Path, train), *([] if dev is None else [dev])]
+    parts = [list(kind.read(ExampleFile(path, not unlabeled, columns_of(columns)))) for path in files]
+    if unlabeled and is_of_task:
+        parts = [labeled_by(model, part) for part in parts]
+    held_out = [] if dev is None else parts.pop()
+    with stop_signals(note) as should_stop:
+        examples = [example for part in parts for example in part]
+        outcome = run.start(examples, held_out, resume=resume, should_stop=should_stop)
+    if outcome.reason == "stopped":
+        note(f"stopped and saved; resume with: bertkit distill ... --out {out} --resume")
+    emit([{"model": str(out), "reason": outcome.reason, "step": outcome.step, **outcome.metrics}])
+
+
+def _distill_masked_lm(
+    model: "Model", corpus: list[str], out: Path, student: Path, held_out: Path | None, weights: DistillationSettings,
+    steps: int | None, resume: bool, device: str,
+) -> None:  # fmt: skip
+    """The run of a masked LM, as `bertkit pretrain` has it."""
+    from functools import partial
+
+    from bertkit.pretraining import Inputs, Pretraining, read_recipe, with_length
+    from bertkit.training import stop_signals
+    from bertkit.training.distillation import distilled
+
+    recipe = with_length(read_recipe("domain-adapt", ()), num_steps=steps, minutes=None, changes=())
+    inputs = Inputs(tuple(corpus), () if held_out is None else (held_out,), model=str(student))
+    run = Pretraining(out, recipe, inputs, log_line=note, device=device)
+    run.make_task = partial(distilled, model.network, "masked_lm", weights)
+    with stop_signals(note) as should_stop:
+        reason = run.start(resume=resume, should_stop=should_stop)
+    emit([{"run": str(out), "reason": reason, "step": run.state.step, **run.metrics}])

@@ -1,0 +1,83 @@
+"""Distillation of a fine-tuned model: a student of fewer layers learns the task with the probabilities of its teacher.
+
+A model of sentence vectors has no probabilities: its student learns its vectors (`bertkit.tasks.alignment`).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from bertkit.batch import LabeledEncodings
+from bertkit.errors import DataError, UsageError
+from bertkit.finetuning.judging import Judged, judge
+from bertkit.finetuning.run import Finetuning
+from bertkit.model import Model, load
+from bertkit.tasks import SequenceClassification, TextTask, TokenClassification
+from bertkit.training import Run, Trainer
+from bertkit.training.distillation import DistillationSettings, distilled
+
+
+@dataclass
+class Distillation(Finetuning):
+    """A run in which ``model``, a student with the head of the task, learns from ``teacher``."""
+
+    teacher: str | Path = ""
+    distillation: DistillationSettings = field(default_factory=DistillationSettings)
+
+    def facts(self, train: Sequence[Any], dev: Sequence[Any]) -> dict[str, Any]:
+        """As `Finetuning.facts`."""
+        own = {"teacher": str(self.teacher), "distillation": asdict(self.distillation)}
+        return super().facts(train, dev) | own
+
+    def frozen(self, train: Sequence[Any], dev: Sequence[Any]) -> Judged:
+        """What the student predicts for dev examples before training."""
+        return judge(self._new_model(train), dev)
+
+    def _new_model(self, train: Sequence[Any]) -> Model:
+        return load(self.model, device="cpu")
+
+    def _fitted_start(self, new_model: Model | None, train: Sequence[Any], dev: Sequence[Any]) -> None:
+        """The head is the teacher's."""
+
+    def _trainer(
+        self, run: Run, model: Model, data: LabeledEncodings, dev: Sequence[Any], should_stop: Callable[[], bool],
+        frozen: Judged | None,
+    ) -> Trainer:  # fmt: skip
+        trainer = super()._trainer(run, model, data, dev, should_stop, frozen)
+        task, teacher = model.trained.task, load(self.teacher, device="cpu").network
+        trainer.task = distilled(teacher, task.head, self.distillation, model.network, task)
+        return trainer
+
+
+def task_to_distill(teacher: Model) -> TextTask:
+    """The task of a fine-tuned teacher.
+
+    Raises:
+        UsageError: one whose logits are not those of classes.
+    """
+    task = teacher.trained.task
+    if not isinstance(task, SequenceClassification | TokenClassification):
+        raise UsageError(
+            f"the teacher was trained for {task.name}: expected sequence-classification, token-classification, a "
+            "masked LM or a sentence encoder"
+        )
+    return task
+
+
+def labeled_by(teacher: Model, examples: Sequence[Any]) -> list[Any]:
+    """Examples without labels, with those that the teacher predicts.
+
+    Raises:
+        DataError: words without tags.
+    """
+    if not isinstance(teacher.trained.task, SequenceClassification):
+        raise DataError("only texts can be without labels: give the words tags")
+    unlabeled = [number for number, example in enumerate(examples) if example.label is None]
+    predictions: Mapping[int, Any] = dict(
+        zip(unlabeled, teacher.predict([examples[number] for number in unlabeled]), strict=True)
+    )
+    return [
+        replace(example, label=predictions[number].label) if number in predictions else example
+        for number, example in enumerate(examples)
+    ]

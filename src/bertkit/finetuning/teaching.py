@@ -1,0 +1,100 @@
+"""What a teacher says of examples: vectors of texts, or scores of the texts of a query. Computed once and kept."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertkit.errors import UsageError
+from bertkit.inference import EmbedReport
+from bertkit.inference.vector_cache import kept_vectors
+from bertkit.model import Model, load
+from bertkit.tasks import TextSet
+from bertkit.tasks.alignment import TaughtText
+
+_SEPARATOR = "\x1f"  # between a query and a text, in the key of their score
+
+
+def taught(
+    options: Mapping[str, Any], parts: Sequence[Sequence[Any]], kept: Path, device: str = "auto"
+) -> list[list[Any]]:
+    """Lists of examples with what the teacher among the options says of them; without a teacher the same.
+
+    Args:
+        options: "teacher", a sentence encoder or a cross-encoder; "guide", a sentence encoder.
+        kept: folder of the vectors and scores of teachers, for later runs; made if it does not exist.
+
+    Raises:
+        UsageError: a teacher of vectors that is no sentence encoder.
+    """
+    results = [list(part) for part in parts]
+    adding: dict[str, Callable[[Model, list[Any], Path], list[Any]]] = {"teacher": _with_scores, "guide": _with_guide}
+    for option, add in adding.items():
+        if options.get(option) and any(results):
+            model, folder = load(options[option], device=device), kept / _folder(options[option])
+            if isinstance(next(example for part in results for example in part), TaughtText):
+                add = _with_vectors
+            results = [add(model, part, folder) for part in results]
+    return results
+
+
+def _folder(name: str) -> str:
+    return "".join(character if character.isalnum() else "-" for character in str(name)).strip("-")
+
+
+def _with_vectors(teacher: Model, examples: Sequence[TaughtText], kept: Path) -> list[Any]:
+    if "masked_lm" in teacher.network.heads and teacher.checkpoint.sentence is None:
+        raise UsageError("the teacher is no sentence encoder: choose one, such as all-MiniLM-L6-v2")
+    if not examples:
+        return []
+    vectors = kept_vectors(kept, [example.text for example in examples], lambda texts: _embedded(teacher, texts))
+    return [replace(example, vector=vector) for example, vector in zip(examples, vectors, strict=True)]
+
+
+def _embedded(teacher: Model, texts: list[str]) -> Iterator[np.ndarray]:
+    for _, vectors in teacher.embed_stream(texts, report=EmbedReport()):
+        yield vectors
+
+
+def _with_scores(teacher: Model, examples: Sequence[TextSet], kept: Path) -> list[TextSet]:
+    """Rows with the scores of a cross-encoder, or inner products of the vectors of a sentence encoder. Rows that have
+    scores keep them."""
+    rows = [row for row in examples if not row.scores and row.score is None]
+    pairs = [(row.query, text) for row in rows for text in row.texts[1:]]
+    if not pairs:
+        return list(examples)
+    keys = [f"{query}{_SEPARATOR}{text}" for query, text in pairs]
+    scores = kept_vectors(kept, keys, lambda missing: iter([_scores(teacher, missing)]))[:, 0].tolist()
+    results, start = [], 0
+    for row in examples:
+        if row.scores or row.score is not None:
+            results.append(row)
+            continue
+        end = start + len(row.texts) - 1
+        results.append(replace(row, scores=tuple(scores[start:end])))
+        start = end
+    return results
+
+
+def _with_guide(guide: Model, examples: Sequence[TextSet], kept: Path) -> list[TextSet]:
+    """Rows with the vectors of their texts by a guide model."""
+    if not examples:
+        return []
+    texts = [text for row in examples for text in row.texts]
+    vectors = kept_vectors(kept, texts, lambda missing: _embedded(guide, missing))
+    ends = np.cumsum([len(row.texts) for row in examples])
+    return [replace(row, guide=part) for row, part in zip(examples, np.split(vectors, ends[:-1]), strict=True)]
+
+
+def _scores(teacher: Model, keys: list[str]) -> np.ndarray:
+    """(N, 1) float32."""
+    queries, texts = (list(side) for side in zip(*(key.split(_SEPARATOR, 1) for key in keys), strict=True))
+    if "sequence_classification" in teacher.network.heads:
+        return teacher.score_pairs(queries, texts)[:, None]
+    different = list(dict.fromkeys([*queries, *texts]))
+    numbers = {text: number for number, text in enumerate(different)}
+    vectors = teacher.embed(different, report=EmbedReport())
+    sides = (vectors[[numbers[text] for text in side]] for side in (queries, texts))
+    return np.einsum("ne,ne->n", *sides)[:, None].astype(np.float32)

@@ -1,0 +1,110 @@
+"""Learned sparse vectors of texts (SPLADE): a weight for each entry of the vocabulary.
+
+Formal et al. 2021, "SPLADE v2": log(1 + relu) of the masked LM logits, the maximum over the tokens of a text. Shape
+letters: N texts, T tokens, V vocab_size.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from bertkit.batch import Batch
+from bertkit.checkpoint import SparseSettings
+from bertkit.errors import UsageError
+from bertkit.inference.runner import Runner
+from bertkit.inference.truncation import warn_of_truncation
+from bertkit.tokenizer.layout import OnLong
+
+_TEXTS_AT_A_TIME = 256  # dense rows are 120 KB each at a vocabulary of 30,000
+
+
+@dataclass(frozen=True, eq=False)
+class SparseVectors:
+    """The weights above 0 of N texts, text by text."""
+
+    starts: np.ndarray  # (N + 1,) int64: where the weights of each text begin
+    token_ids: np.ndarray  # (n,) int32, ascending in each text
+    weights: np.ndarray  # (n,) float32
+    vocab_size: int
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def dense(self) -> np.ndarray:
+        """(N, vocab_size) float32."""
+        rows = np.zeros((len(self), self.vocab_size), np.float32)
+        rows[np.repeat(np.arange(len(self)), np.diff(self.starts)), self.token_ids] = self.weights
+        return rows
+
+    def scores(self, queries: "SparseVectors") -> np.ndarray:
+        """(Q, N) float32 inner products of each query with each of these vectors."""
+        if queries.vocab_size != self.vocab_size:
+            raise UsageError(f"vectors of {queries.vocab_size} entries cannot be compared with {self.vocab_size}")
+        results = np.empty((len(queries), len(self)), np.float32)
+        weights_of_query = np.zeros(self.vocab_size, np.float32)
+        text_of = np.repeat(np.arange(len(self)), np.diff(self.starts))
+        for number in range(len(queries)):
+            part = slice(queries.starts[number], queries.starts[number + 1])
+            weights_of_query[queries.token_ids[part]] = queries.weights[part]
+            products = weights_of_query[self.token_ids] * self.weights
+            results[number] = np.bincount(text_of, weights=products, minlength=len(self))
+            weights_of_query[queries.token_ids[part]] = 0
+        return results
+
+
+def embed_sparse(
+    runner: Runner, settings: SparseSettings, texts: Iterable[str], *, on_long: OnLong = "truncate"
+) -> SparseVectors:
+    """Sparse vectors of texts; as `Model.embed_sparse`.
+
+    Raises:
+        OverLengthError: a text is too long under ``on_long="error"``.
+        UsageError: ``on_long="window"``, or one str.
+    """
+    if on_long == "window":
+        raise UsageError("on_long='window' gives several vectors for a text: choose 'truncate' or shorten the texts")
+    if isinstance(texts, str):
+        raise UsageError("texts is a str: expected several, such as [text]")
+    texts, num_cut, num_tokens_cut = list(texts), 0, 0
+    counts, ids, weights = [np.zeros(1, np.int64)], [np.empty(0, np.int32)], [np.empty(0, np.float32)]
+    longest = min(runner.tokenizer.model_max_length or runner.max_positions, runner.max_positions)
+    with tqdm(total=len(texts), desc="embedding", unit=" texts", delay=2, leave=False, disable=None) as progress:
+        for start in range(0, len(texts), _TEXTS_AT_A_TIME):
+            chunk = texts[start : start + _TEXTS_AT_A_TIME]
+            encodings = runner.tokenizer.encode_batch(
+                chunk, max_length=longest, on_long=on_long, first_index=start, with_offsets=False
+            )
+            num_cut += encodings.num_texts_cut
+            num_tokens_cut += int(encodings.num_tokens_cut.sum())
+
+            def forward(batch: Batch, indices: np.ndarray) -> Tensor:
+                logits = runner.network.head_logits("masked_lm", runner.encoder(batch), batch)
+                return _pooled(logits.float(), batch, settings).cpu()
+
+            rows = runner.run(encodings, forward).numpy()
+            row_of, columns = np.nonzero(rows)
+            counts.append(np.bincount(row_of, minlength=len(chunk)))
+            ids.append(columns.astype(np.int32))
+            weights.append(rows[row_of, columns])
+            progress.update(len(chunk))
+    warn_of_truncation(len(texts), num_cut, num_tokens_cut, "shorten them to have them read whole", stacklevel=4)
+    return SparseVectors(
+        np.concatenate(counts).cumsum(), np.concatenate(ids), np.concatenate(weights), runner.network.config.vocab_size
+    )
+
+
+def _pooled(logits: Tensor, batch: Batch, settings: SparseSettings) -> Tensor:
+    """(T, V) logits to (N, V) weights."""
+    parts = logits.split(batch.cu_seqlens.diff().tolist())
+    if settings.pooling == "max":  # which commutes with what follows
+        return _activated(torch.stack([part.amax(dim=0) for part in parts]), settings)
+    return torch.stack([_activated(part, settings).sum(dim=0) for part in parts])
+
+
+def _activated(logits: Tensor, settings: SparseSettings) -> Tensor:
+    weights = logits.relu().log1p()
+    return weights.log1p() if settings.log_twice else weights

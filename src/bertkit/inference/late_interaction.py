@@ -1,0 +1,204 @@
+"""Late interaction (ColBERT): a vector for each token, and scores by the nearest token of a document (MaxSim).
+
+Khattab & Zaharia 2020, "ColBERT", section 3. Shape letters: N texts, T tokens that have a vector, E width, D
+hidden_size.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bertkit.batch import Batch, collate
+from bertkit.checkpoint import LateInteraction
+from bertkit.compiled import compiled
+from bertkit.errors import UsageError
+from bertkit.executor import map_on_cores
+from bertkit.inference.runner import Runner, inferred
+from bertkit.inference.score_pairs import RankedText
+from bertkit.tokenizer import Encodings
+from bertkit.tokenizer.ragged import ranges
+from bertkit.transformer import BertEncoder
+
+_DOCUMENTS_PER_PART = 64
+
+
+@dataclass(frozen=True, eq=False)
+class TokenVectors:
+    """The vectors of length 1 of the tokens of N texts, text by text."""
+
+    starts: np.ndarray  # (N + 1,) int64: where the tokens of each text begin
+    vectors: np.ndarray  # (T, E) float32
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def of_text(self, number: int) -> np.ndarray:
+        """(t, E) of one text."""
+        return self.vectors[self.starts[number] : self.starts[number + 1]]
+
+
+def embed_tokens(runner: Runner, late: LateInteraction, texts: Sequence[str], *, as_queries: bool) -> TokenVectors:
+    """Token vectors of queries or of documents; longer texts are cut where the folder says.
+
+    Raises:
+        UsageError: queries of an architecture whose filled-in tokens are not supported.
+    """
+    if not texts:
+        return TokenVectors(np.zeros(1, np.int64), np.empty((0, runner.network.projection.width), np.float32))
+    encodings = _encoded(runner, late, texts, as_queries=as_queries)
+    is_filled = np.zeros(len(encodings.input_ids), bool)
+    if as_queries and late.expansion is not None:
+        encodings, is_filled = _filled(runner, late, encodings)
+    if is_filled.any() and not late.attends:
+        parts = [inferred(lambda number=number: _with_unattended(runner, encodings, is_filled, number))
+                 for number in range(len(encodings))]  # fmt: skip
+        vectors = torch.cat(parts).numpy()
+    else:
+        vectors = runner.run(
+            encodings, lambda batch, indices: _projected(runner, runner.encoder(batch).last_hidden_state),
+            rows_per_sequence=encodings.seqlens,
+        ).numpy()  # fmt: skip
+    kept = np.ones(len(vectors), bool)
+    if not as_queries and late.skipped:
+        vocabulary = runner.tokenizer.vocabulary
+        kept = ~np.isin(encodings.input_ids, [vocabulary.id(token) for token in late.skipped if token in vocabulary])
+    counts = np.add.reduceat(kept, encodings.cu_seqlens[:-1])
+    return TokenVectors(np.concatenate([[0], counts.cumsum()]), vectors[kept])
+
+
+def max_sim(queries: TokenVectors, documents: TokenVectors) -> np.ndarray:
+    """(Q, N) float32: for each query and document the sum over the query's tokens of the highest inner product with a
+    token of the document; 0 for a document without tokens."""
+    across = np.ascontiguousarray(documents.vectors.T)  # (E, T)
+    results = np.zeros((len(queries), len(documents)), np.float32)
+
+    def work(part: int) -> None:
+        end = min(part + _DOCUMENTS_PER_PART, len(documents))
+        _max_sim(queries.vectors, queries.starts, across, documents.starts, part, end, results)
+
+    for _ in map_on_cores(work, range(0, len(documents), _DOCUMENTS_PER_PART)):
+        pass
+    return results
+
+
+@compiled
+def _max_sim(queries, query_starts, across, starts, first, end, results):
+    """Fill columns ``first`` to ``end`` of (Q, N) ``results``; ``across`` is (E, T)."""
+    num_queries, width = len(query_starts) - 1, len(across)
+    for document in range(first, end):
+        begin, size = starts[document], starts[document + 1] - starts[document]
+        if size == 0:
+            continue
+        scores = np.empty(size, np.float32)
+        for query in range(num_queries):
+            total = np.float32(0)
+            for token in range(query_starts[query], query_starts[query + 1]):
+                scores[:] = 0
+                for component in range(width):
+                    factor = queries[token, component]
+                    for i in range(size):
+                        scores[i] += factor * across[component, begin + i]
+                best = scores[0]
+                for i in range(1, size):
+                    best = max(best, scores[i])
+                total += best
+            results[query, document] = total
+
+
+def rank_tokens(
+    runner: Runner, late: LateInteraction, query: str, texts: Sequence[str], *, top_k: int | None = None
+) -> list[RankedText]:
+    """The texts by MaxSim with a query, best first; of equal scores the one given first."""
+    scores = max_sim(
+        embed_tokens(runner, late, [query], as_queries=True), embed_tokens(runner, late, texts, as_queries=False)
+    )[0]
+    order = np.argsort(-scores, kind="stable")[:top_k].tolist()
+    return [RankedText(index, float(scores[index]), texts[index]) for index in order]
+
+
+def _encoded(runner: Runner, late: LateInteraction, texts: Sequence[str], *, as_queries: bool) -> Encodings:
+    """The texts with their marker: a token after [CLS] where the vocabulary has it, else text before them."""
+    tokenizer, longest = runner.tokenizer, runner.max_positions
+    marker = late.query_marker if as_queries else late.document_marker
+    limit = late.query_length if as_queries else late.document_length
+    if as_queries and late.expansion is not None and late.cuts_at_expansion:
+        limit = late.expansion
+    limit = min(limit or tokenizer.model_max_length or longest, longest)
+    is_token = marker.strip() in tokenizer.vocabulary
+    encodings = tokenizer.encode_batch(
+        list(texts) if is_token else [marker + text for text in texts],
+        max_length=limit - is_token, on_long="truncate", with_offsets=False,
+    )  # fmt: skip
+    return _with_tokens(encodings, tokenizer.vocabulary.id(marker.strip()), 1, 1) if is_token else encodings
+
+
+def _filled(runner: Runner, late: LateInteraction, encodings: Encodings) -> tuple[Encodings, np.ndarray]:
+    """Queries filled up with [MASK], and (T,) which tokens these are."""
+    vocabulary = runner.tokenizer.vocabulary
+    token = late.expansion_token or vocabulary.special.mask
+    missing = np.maximum((late.expansion or 0) - encodings.seqlens, 0)
+    filled = _with_tokens(encodings, vocabulary.id(token), None, missing)
+    is_filled = np.ones(len(filled.input_ids), bool)
+    is_filled[ranges(filled.cu_seqlens[:-1], encodings.seqlens)] = False
+    return filled, is_filled
+
+
+def _with_tokens(encodings: Encodings, token: int, position: int | None, counts: Any) -> Encodings:
+    """Encodings with a token inserted into each at a position, None its end, once or ``counts`` times."""
+    bounds, number = encodings.cu_seqlens, len(encodings)
+    counts = np.broadcast_to(np.asarray(counts), (number,))
+    where = np.repeat(bounds[1:] if position is None else bounds[:-1] + position, counts)
+    ids = np.insert(encodings.input_ids, where, token)
+    return replace(
+        encodings, input_ids=ids, token_type_ids=np.zeros_like(ids), special_tokens_mask=np.zeros(len(ids), bool),
+        cu_seqlens=bounds + np.concatenate([[0], counts.cumsum()]),
+    )  # fmt: skip
+
+
+def _projected(runner: Runner, states: Tensor) -> Tensor:
+    """(T, D) to (T, E) of length 1."""
+    return F.normalize(runner.network.projection(states.float()), dim=-1).cpu()
+
+
+def _with_unattended(runner: Runner, encodings: Encodings, is_filled: np.ndarray, number: int) -> Tensor:
+    """(t, E) of one query, whose filled-in tokens attend to the others and to no filled-in one.
+
+    The others are encoded as ever; at each layer the filled-in ones read their keys and values.
+    """
+    encoder: Any = runner.network.encoder
+    if type(encoder) is not BertEncoder or encoder.distance_bias(1) is not None:
+        raise UsageError(
+            f"{runner.network.architecture.model_type}: queries with tokens filled in are supported for BERT alone"
+        )
+    one = encodings.take(np.array([number]))
+    filled = torch.from_numpy(is_filled[encodings.cu_seqlens[number] : encodings.cu_seqlens[number + 1]])
+    batch = collate(one).to(runner.device)
+    given = _first_tokens(batch, int((~filled).sum()))
+    output = encoder(given, with_hidden_states=True, with_pooled=False)
+    if not filled.any():
+        return _projected(runner, output.last_hidden_state)
+    states = encoder.embeddings(batch)[filled]
+    for layer, others in zip(encoder.in_order(), output.hidden_states, strict=False):
+        attention = layer.attention
+        query, key, value = (
+            each(rows).unflatten(-1, (attention.num_heads, -1)).transpose(0, 1)
+            for each, rows in ((attention.query, states), (attention.key, others), (attention.value, others))
+        )
+        context = F.scaled_dot_product_attention(query, key, value).transpose(0, 1).flatten(1)
+        states = layer.attention_norm(states + attention.output(context))
+        states = layer.feed_forward_norm(states + layer.feed_forward(states))
+    return _projected(runner, torch.cat([output.last_hidden_state, states]))
+
+
+def _first_tokens(batch: Batch, number: int) -> Batch:
+    """Of a batch of one sequence."""
+    return Batch(
+        batch.input_ids[:number], batch.token_type_ids[:number], batch.position_ids[:number],
+        torch.tensor([0, number], dtype=batch.cu_seqlens.dtype, device=batch.cu_seqlens.device), number,
+        number,
+    )  # fmt: skip

@@ -1,0 +1,185 @@
+"""Alignment: the sentence vectors of a student are to be those that a teacher gives the same texts.
+
+Vujanic & Rueckstiess 2025, "LEAF" (arXiv 2509.12539): squared distance to the vector of the teacher, from texts alone.
+Student and teacher then share a space: queries that one embeds find texts that the other embedded. Shape letters: S
+texts, E width of the vectors.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bertkit.architectures import Network, NetworkOutput
+from bertkit.batch import Batch, LabeledBatch, LabeledEncodings
+from bertkit.errors import DataError, UsageError
+from bertkit.tasks.examples import error_in, naming_long_ones
+from bertkit.tasks.reading.texts import read_labeled_texts
+from bertkit.tasks.task import ExampleFile, Loss, Option, TextTask
+from bertkit.tasks.text_sets import TEACHER
+from bertkit.tokenizer import Encodings, Tokenizer
+from bertkit.tokenizer.layout import Layout
+from bertkit.transformer import EncoderOutput
+
+
+@dataclass(frozen=True, eq=False)
+class TaughtText:
+    """A text with its vector by the teacher."""
+
+    text: str
+    vector: np.ndarray | None = field(default=None, repr=False)  # (E,) float32; None: not known
+    place: str = ""
+
+    @property
+    def num_characters(self) -> int:
+        return len(self.text)
+
+
+@dataclass(frozen=True)
+class VectorPrediction:
+    """The vector of a text."""
+
+    vector: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Alignment(TextTask):
+    """Vectors that are near to those of a teacher."""
+
+    teacher: str = ""  # its name
+    width: int = 0  # of its vectors
+
+    name: ClassVar[str] = "alignment"
+    head: ClassVar[str] = ""
+    of_tokens: ClassVar[bool] = False
+    best_by: ClassVar[str] = "vector_error"
+    example_type: ClassVar[type] = TaughtText
+    pipeline: ClassVar[str] = "sentence-similarity"
+    unit_vectors: ClassVar[bool] = False
+    training_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 1e-4, "num_epochs": 1}
+    options: ClassVar[Mapping[str, Option]] = {"teacher": TEACHER}
+
+    @property
+    def vector_width(self) -> int | None:
+        """As `TextTask.vector_width`: the teacher's."""
+        return self.width or None
+
+    @classmethod
+    def of_examples(cls, examples: Sequence[TaughtText], options: Mapping[str, Any]) -> Self:
+        """As `TextTask.of_examples`.
+
+        Raises:
+            DataError: no texts, or texts that the teacher did not embed.
+            UsageError: no teacher.
+        """
+        cls.check_options(options)
+        if not options.get("teacher"):
+            raise UsageError("alignment needs a teacher: name a sentence encoder with --teacher")
+        if not examples:
+            raise DataError("there are no texts to learn from")
+        vector = examples[0].vector  # None until the teacher has embedded the texts
+        return cls(teacher=str(options["teacher"]), width=0 if vector is None else len(vector))
+
+    @classmethod
+    def read(cls, file: ExampleFile) -> Iterator[TaughtText]:
+        """As `TextTask.read`."""
+        for example in read_labeled_texts(file.path, None, columns=file.columns, bad_rows=file.bad_rows):
+            yield TaughtText(example.text, place=example.place)
+
+    @classmethod
+    def card_example(cls, example: TaughtText) -> str:
+        """As `TextTask.card_example`."""
+        return '"A good day."'
+
+    @classmethod
+    def example(cls, item: Any, label: Any = None, place: str = "") -> TaughtText:
+        """As `TextTask.example`: a text; the label is its vector."""
+        if isinstance(item, TaughtText):
+            return item
+        if not isinstance(item, str):
+            raise UsageError(f"an example is {item!r:.80}: expected a text")
+        return TaughtText(item, None if label is None else np.asarray(label, np.float32), place)
+
+    def encode(
+        self, tokenizer: Tokenizer, examples: Sequence[TaughtText], layout: Layout, first_index: int = 0
+    ) -> Encodings:
+        """As `TextTask.encode`."""
+        if layout.on_long == "window":
+            raise UsageError("a text is aligned by one vector: use on_long='truncate' or 'error'")
+        with naming_long_ones(examples, first_index):
+            return tokenizer.encode_batch(
+                [example.text for example in examples], max_length=layout.max_length, on_long=layout.on_long,
+                first_index=first_index, with_offsets=False,
+            )  # fmt: skip
+
+    def labeled(self, examples: Sequence[TaughtText], encodings: Encodings) -> LabeledEncodings:
+        """As `TextTask.labeled`: (S, E) vectors of the teacher."""
+        return LabeledEncodings(encodings, _vectors(examples), with_vectors=True)
+
+    def loss(self, outputs: NetworkOutput, part: LabeledBatch, totals: Tensor) -> Loss:
+        """Squared distance of the vectors, the mean over texts."""
+        loss = (self.vectors(outputs) - part.labels).square().sum()
+        return Loss(loss / float(totals[0]), torch.stack([loss.detach().double().cpu(), self.totals(part)[0]]))
+
+    def metrics(self, sums: Tensor) -> dict[str, float]:
+        """The loss."""
+        loss, number = sums.tolist()
+        return {"loss": loss / max(number, 1)}
+
+    def read_out(self, network: Network, encoded: EncoderOutput, batch: Batch) -> Tensor:
+        """As `TextTask.read_out`: the sentence vectors."""
+        return network.sentence_vectors(encoded, batch)
+
+    def decode(
+        self, examples: Sequence[TaughtText], encodings: Encodings, logits: np.ndarray
+    ) -> list[VectorPrediction]:
+        """As `TextTask.decode`."""
+        return [VectorPrediction(tuple(vector)) for vector in logits.tolist()]
+
+    def constant_predictions(
+        self, train: Sequence[TaughtText], dev: Sequence[TaughtText]
+    ) -> tuple[str, list[VectorPrediction]]:
+        """As `TextTask.constant_predictions`: the mean vector."""
+        mean = tuple(_vectors(train).mean(axis=0).tolist())
+        return "mean vector", [VectorPrediction(mean)] * len(dev)
+
+    def scorer(self) -> "AlignmentScorer":
+        return AlignmentScorer()
+
+
+class AlignmentScorer:
+    """``vector_error``, the mean squared distance to the vectors of the teacher; ``mean_cosine`` with them."""
+
+    def __init__(self) -> None:
+        self._errors: list[np.ndarray] = []
+        self._cosines: list[np.ndarray] = []
+
+    def add(self, examples: Sequence[TaughtText], predictions: Sequence[VectorPrediction]) -> None:
+        """As `Scorer.add`."""
+        truth, predicted = _vectors(examples), np.array([one.vector for one in predictions], np.float32)
+        self._errors.append(np.square(predicted - truth).sum(axis=1))
+        lengths = np.linalg.norm(predicted, axis=1) * np.linalg.norm(truth, axis=1)
+        self._cosines.append(np.divide((predicted * truth).sum(axis=1), lengths, out=lengths * 0, where=lengths > 0))
+
+    def results(self) -> dict[str, float]:
+        """As `Scorer.results`."""
+        names = {"vector_error": self._errors, "mean_cosine": self._cosines}
+        return {name: float(np.concatenate(rows).mean()) if rows else float("nan") for name, rows in names.items()}
+
+
+def _vectors(examples: Sequence[TaughtText]) -> np.ndarray:
+    """(S, E) float32.
+
+    Raises:
+        DataError: a text without a vector, or with one of another width.
+    """
+    vectors: list[np.ndarray] = []
+    for example in examples:
+        if example.vector is None or example.vector.shape != (vectors or [example.vector])[0].shape:
+            has = "no vector" if example.vector is None else f"a vector of shape {example.vector.shape}"
+            raise error_in(example.place, example.text, f"has {has} of a teacher: train with --teacher, by one teacher")
+        vectors.append(example.vector)
+    return np.stack(vectors).astype(np.float32)

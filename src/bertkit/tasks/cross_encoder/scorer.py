@@ -1,0 +1,65 @@
+"""Metrics of a cross-encoder over scored pairs, pairs of 0 and 1, and queries with several texts."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from bertkit.tasks.examples import TextSet
+from bertkit.tasks.metrics import ratio
+from bertkit.tasks.text_sets import pair_results
+
+Kind = Literal["lists", "scores", "binary"]
+"""Of examples: queries with positives and negatives; texts with scores; pairs with 0 and 1."""
+_NUM_FIRST = 10
+
+
+@dataclass(frozen=True)
+class TextScores:
+    """The score of each text of a query, positives first."""
+
+    scores: tuple[float, ...]
+
+
+class ScoredTexts:
+    """Counts predictions; as `Scorer`.
+
+    Of scores: Pearson's and Spearman's correlation. Of 0 and 1: average precision, and the best threshold with its F1
+    and accuracy. Of lists the means over queries of ``ndcg_at_10``, of the reciprocal rank of the best positive,
+    ``mrr``, and of the share of queries where it is first, ``recall_at_1``; equal scores count against it.
+    """
+
+    def __init__(self, kind: Kind, targets: Callable[[TextSet], Sequence[float]]) -> None:
+        self._kind, self._targets_of = kind, targets
+        self._targets: list[np.ndarray] = []
+        self._scores: list[np.ndarray] = []
+
+    def add(self, examples: Sequence[TextSet], predictions: Sequence[TextScores]) -> None:
+        """As `Scorer.add`."""
+        for row, prediction in zip(examples, predictions, strict=True):
+            targets = np.array(self._targets_of(row), np.float64)
+            if self._kind == "binary" and not np.isin(targets, (0, 1)).all():
+                raise row.error(f"its score is {targets[0]:g}: expected 0 or 1")
+            self._targets.append(targets)
+            self._scores.append(np.array(prediction.scores, np.float64))
+
+    def results(self) -> dict[str, float]:
+        """As `Scorer.results`."""
+        if self._kind != "lists":
+            targets, scores = (np.concatenate(parts or [np.empty(0)]) for parts in (self._targets, self._scores))
+            return pair_results(targets, scores, is_binary=self._kind == "binary")
+        names = ("ndcg_at_10", "mrr", "recall_at_1")
+        rows = [_of_list(*row) for row in zip(self._targets, self._scores, strict=True) if row[0].max() > 0]
+        means = np.mean(rows, axis=0) if rows else [float("nan")] * len(names)
+        return dict(zip(names, map(float, means), strict=True))
+
+
+def _of_list(targets: np.ndarray, scores: np.ndarray) -> tuple[float, float, float]:
+    """nDCG@10, reciprocal rank, and 1 if a positive is first."""
+    order = np.lexsort((targets, -scores))  # of equal scores the worse text first
+    discounts = 1 / np.log2(np.arange(2, len(targets) + 2))[:_NUM_FIRST]
+    gained, ideal = ((np.exp2(np.maximum(kept[:_NUM_FIRST], 0)) - 1) @ discounts for kept in
+                     (targets[order], np.sort(targets)[::-1]))  # fmt: skip
+    first = int(np.flatnonzero(targets[order] > 0)[0])
+    return float(ratio(gained, ideal)), 1 / (1 + first), float(first == 0)

@@ -1,0 +1,190 @@
+"""Cross-encoders (Nogueira & Cho 2019): a query and a text are read together, and the head gives the pair one score.
+
+Shape letters: S pairs, N queries.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bertkit.architectures import NetworkOutput
+from bertkit.batch import LabeledBatch, LabeledEncodings
+from bertkit.errors import DataError, UsageError
+from bertkit.tasks.cross_encoder.losses import OBJECTIVES
+from bertkit.tasks.cross_encoder.scorer import Kind, ScoredTexts, TextScores
+from bertkit.tasks.examples import NEGATIVE, TextSet, naming_long_ones
+from bertkit.tasks.feed import LabeledFeed
+from bertkit.tasks.row_feed import RowFeed
+from bertkit.tasks.task import Loss, Option, exact
+from bertkit.tasks.text_sets import TEACHER, OfTextSets, check_rows
+from bertkit.tokenizer import Encodings, Tokenizer
+from bertkit.tokenizer.layout import Layout
+
+_ROW, _TARGET = range(2)  # columns of labels
+
+
+@dataclass(frozen=True)
+class CrossEncoding(OfTextSets):
+    """A score for each text of a query, by an encoder that reads both together."""
+
+    label_names: tuple[str, ...] = ("score",)
+    objective: str = "cross-entropy"  # a name from OBJECTIVES
+    kind: Kind = "scores"  # of examples
+
+    name: ClassVar[str] = "cross-encoder"
+    head: ClassVar[str] = "sequence_classification"
+    keeps_head: ClassVar[bool] = True
+    feed: ClassVar[type[LabeledFeed]] = RowFeed
+    pipeline: ClassVar[str] = "text-ranking"
+    training_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 2e-5, "num_epochs": 1}
+    options: ClassVar[Mapping[str, Option]] = {
+        "objective": Option(
+            str, f"Of cross-encoder: {', '.join(OBJECTIVES)}; by default lambda for queries with several texts, margin "
+            "where these have scores, cross-entropy for pairs with scores from 0 to 1, else squared-error."
+        ),
+        "teacher": TEACHER,
+    }  # fmt: skip
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.objective not in OBJECTIVES:
+            raise UsageError(f"objective={self.objective!r}: expected one of {', '.join(OBJECTIVES)}")
+
+    @property
+    def best_by(self) -> str:  # pyrefly: ignore
+        """The metric of its kind of examples."""
+        return {"lists": "ndcg_at_10", "scores": "spearman", "binary": "average_precision"}[self.kind]
+
+    @property
+    def known_labels(self) -> None:
+        """Scores have no names."""
+        return None
+
+    @property
+    def score_activation(self) -> str:
+        """As `TextTask.score_activation`: scores of the range that the loss compared with the targets."""
+        return "Sigmoid" if self.objective == "cross-entropy" else "Identity"
+
+    @classmethod
+    def of_examples(cls, examples: Sequence[TextSet], options: Mapping[str, Any]) -> Self:
+        """As `TextTask.of_examples`.
+
+        Raises:
+            DataError: no rows, a row without a text to score, targets that the objective does not take, or that are
+                all the same.
+        """
+        cls.check_options(options)
+        if not examples:
+            raise DataError("there are no examples to learn from")
+        check_rows(examples)
+        targets = [_targets(row) for row in examples]
+        if any(row.score is not None for row in examples):
+            kind: Kind = "binary" if {target for row in targets for target in row} == {0.0, 1.0} else "scores"
+            usual = "cross-entropy" if all(0 <= row[0] <= 1 for row in targets) else "squared-error"
+        elif all(row.scores for row in examples):
+            kind, usual = "scores", "margin"
+        else:
+            kind, usual = "lists", "lambda"
+        objective = options.get("objective") or usual
+        cls(objective=objective)._check_targets(examples, targets)
+        return cls(objective=objective, kind=kind)
+
+    def _check_targets(self, examples: Sequence[TextSet], targets: Sequence[Sequence[float]]) -> None:
+        for row, of_row in zip(examples, targets, strict=True):
+            if self.objective == "cross-entropy" and not all(0 <= target <= 1 for target in of_row):
+                raise row.error(
+                    f"its scores are {_shown(of_row)}: objective=cross-entropy expects 0 to 1; divide them, or use "
+                    "squared-error"
+                )
+        if all(len(of_row) < 2 for of_row in targets) and self.objective in ("lambda", "margin"):
+            raise DataError(
+                f"objective={self.objective} compares several texts of a query, and every row has one: add negatives "
+                "(bertkit mine), or give pairs scores"
+            )
+        if len({target for of_row in targets for target in of_row}) == 1:
+            raise DataError(
+                f"every text has the score {targets[0][0]:g}: there is nothing to learn; add negatives (bertkit mine)"
+            )
+
+    def encode(
+        self, tokenizer: Tokenizer, examples: Sequence[TextSet], layout: Layout, first_index: int = 0
+    ) -> Encodings:
+        """As `TextTask.encode`: a sequence for each text, with its query."""
+        if layout.on_long == "window":
+            raise UsageError("a pair has one score: use on_long='truncate' or 'error'")
+        example_of = [number for number, example in enumerate(examples) for _ in example.texts[1:]]
+        with naming_long_ones(examples, first_index, example_of):
+            encodings = tokenizer.encode_batch(
+                [examples[number].query for number in example_of],
+                [text for example in examples for text in example.texts[1:]],
+                max_length=layout.max_length,
+                on_long=layout.on_long,
+                first_index=first_index,
+                with_offsets=False,
+            )
+        return replace(encodings, text_index=np.array(example_of, encodings.text_index.dtype))
+
+    def labeled(self, examples: Sequence[TextSet], encodings: Encodings) -> LabeledEncodings:
+        """As `TextTask.labeled`: (S, 2) rows and targets."""
+        targets = np.array([target for row in examples for target in _targets(row)], np.float64)
+        return LabeledEncodings(encodings, np.stack([encodings.text_index, targets], axis=1))
+
+    def vectors(self, outputs: NetworkOutput) -> Tensor:
+        """(S, 1): the scores, which are what the loss reads of the whole batch."""
+        return exact(outputs.logits[self.head])
+
+    def totals(self, batch: LabeledBatch) -> Tensor:
+        """(1,) pairs."""
+        return torch.tensor([len(batch.labels)], dtype=torch.float64)
+
+    def loss(self, outputs: Any, part: LabeledBatch, totals: Tensor) -> Loss:
+        """The objective's loss of the (S, 1) scores of a whole batch."""
+        targets, rows = part.labels[:, _TARGET].to(outputs.dtype), part.labels[:, _ROW]
+        loss, number = OBJECTIVES[self.objective](outputs.squeeze(1), targets, rows), float(totals[0])
+        return Loss(loss, torch.tensor([float(loss.detach()) * number, number], dtype=torch.float64))
+
+    def metrics(self, sums: Tensor) -> dict[str, float]:
+        """The loss."""
+        loss, number = sums.tolist()
+        return {"loss": loss / max(number, 1)}
+
+    def decode(self, examples: Sequence[TextSet], encodings: Encodings, logits: np.ndarray) -> list[TextScores]:
+        """As `TextTask.decode`: the scores of the texts of each query."""
+        scores = torch.from_numpy(logits[:, 0])
+        values = (scores.sigmoid() if self.score_activation == "Sigmoid" else scores).tolist()
+        predictions, start = [], 0
+        for example in examples:
+            end = start + len(example.texts) - 1
+            predictions.append(TextScores(tuple(values[start:end])))
+            start = end
+        return predictions
+
+    def constant_predictions(self, train: Sequence[TextSet], dev: Sequence[TextSet]) -> tuple[str, list[TextScores]]:
+        """As `TextTask.constant_predictions`: the same score for every text."""
+        return "equal scores", [TextScores((0.0,) * (len(row.texts) - 1)) for row in dev]
+
+    def scorer(self) -> ScoredTexts:
+        return ScoredTexts(self.kind, _targets)
+
+
+def _targets(row: TextSet) -> tuple[float, ...]:
+    """The target of each text of a row.
+
+    Raises:
+        DataError: a row without a text to score, or with a score that is no finite number.
+    """
+    if not row.positives and not row.negatives:
+        raise row.error("has a query and no text to score: give it positives or negatives")
+    scores = (row.score,) if row.score is not None else row.scores
+    if any(not math.isfinite(score) for score in scores):
+        raise row.error(f"its scores are {_shown(scores)}: expected finite numbers")
+    return scores or tuple(float(role != NEGATIVE) for role in row.roles[1:])
+
+
+def _shown(scores: Sequence[float]) -> str:
+    return ", ".join(f"{score:g}" for score in scores[:5])

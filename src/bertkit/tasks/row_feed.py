@@ -1,0 +1,47 @@
+"""Batches of whole rows, whose texts are sequences next to each other."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from bertkit.batch import LabeledBatch
+from bertkit.errors import UsageError
+from bertkit.randomness import in_random_order
+from bertkit.tasks.feed import LabeledFeed
+from bertkit.tokenizer.ragged import ranges
+
+
+@dataclass(frozen=True)
+class RowFeed(LabeledFeed):
+    """Every row once in an epoch, as `LabeledFeed`; ``batch_size`` counts rows, whose number is column 0 of labels."""
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 2:
+            raise UsageError(f"batch_size={self.batch_size}: a batch needs 2 rows or more, to compare their texts")
+
+    @cached_property
+    def _bounds(self) -> np.ndarray:
+        """(R + 1,) where the sequences of each row begin."""
+        starts = np.flatnonzero(np.diff(self.data.labels[:, 0], prepend=-1))
+        return np.append(starts, len(self.data.labels))
+
+    @property
+    def _num_rows(self) -> int:
+        return len(self._bounds) - 1
+
+    @property
+    def batches_per_epoch(self) -> int:
+        """The last one may be smaller, but is never a single row, which nothing can be compared with."""
+        full, rest = divmod(self._num_rows, self.batch_size)
+        return full + (rest > 1) or 1
+
+    def batch(self, position: int, progress: float) -> LabeledBatch:
+        """As `LabeledFeed.batch`."""
+        epoch, number = divmod(position, self.batches_per_epoch)
+        start, end = number * self.batch_size, (number + 1) * self.batch_size
+        if number == self.batches_per_epoch - 1:
+            end = self._num_rows
+        rows = self._share(in_random_order(np.arange(start, end), self._num_rows, self.seed, epoch))
+        starts = self._bounds[rows]
+        return self.data.take(ranges(starts, self._bounds[rows + 1] - starts))

@@ -1,0 +1,92 @@
+"""Base class of tasks whose examples are texts with others that belong to them, or do not, with checks and metrics."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from numbers import Real
+from typing import Any, ClassVar
+
+import numpy as np
+
+from bertkit.errors import UsageError
+from bertkit.tasks.examples import TextSet
+from bertkit.tasks.metrics import number_results
+from bertkit.tasks.reading.text_sets import read_text_sets
+from bertkit.tasks.task import ExampleFile, Option, TextTask
+from bertkit.tasks.thresholds import average_precision, best_threshold
+
+TEACHER = Option(
+    str,
+    "Of alignment: the sentence encoder whose vectors are learned; of similarity and cross-encoder: the model that "
+    "scores the texts of each query.",
+)
+
+
+@dataclass(frozen=True)
+class OfTextSets(TextTask):
+    """A task over `TextSet`."""
+
+    of_tokens: ClassVar[bool] = False
+    of_vectors: ClassVar[bool] = True
+    example_type: ClassVar[type] = TextSet
+
+    @classmethod
+    def read(cls, file: ExampleFile) -> Iterator[TextSet]:
+        """As `TextTask.read`."""
+        return read_text_sets(file.path, labeled=file.labeled, columns=file.columns, bad_rows=file.bad_rows)
+
+    @classmethod
+    def card_example(cls, example: TextSet) -> str:
+        """As `TextTask.card_example`."""
+        return '("A good day.", "The day is good.")'
+
+    @classmethod
+    def example(cls, item: Any, label: Any = None, place: str = "") -> TextSet:
+        """As `TextTask.example`: (text, positive, negative, ...), or a text alone; the label is the score of a pair."""
+        if isinstance(item, TextSet):
+            return item
+        texts = [item] if isinstance(item, str) else item
+        if not isinstance(texts, list | tuple) or not texts or not all(isinstance(text, str) for text in texts):
+            raise UsageError(f"an example is {item!r:.80}: expected a text, or a text with a positive and negatives")
+        if label is not None and (not isinstance(label, Real | np.bool_) or len(texts) != 2):
+            raise UsageError(f"an example with the score {label!r:.40} has {len(texts)} texts: expected a pair")
+        score = None if label is None else float(label)
+        return TextSet(texts[0], tuple(texts[1:2]), tuple(texts[2:]), score, place)
+
+    @classmethod
+    def in_dataset(cls, example: TextSet, number: int) -> TextSet:
+        """As `TextTask.in_dataset`."""
+        return replace(example, dataset=number)
+
+
+def check_rows(rows: Sequence[TextSet]) -> None:
+    """Check that no text is both a positive and a negative of the same query, and that all rows are of one kind.
+
+    Raises:
+        DataError: a text is, in one row or in two; a row with another number of scores than texts.
+        UsageError: rows of different kinds: with and without scores.
+    """
+    positives: dict[tuple[str, str], TextSet] = {}
+    scored = [row for row in rows if row.score is not None]
+    if scored and len(scored) < len(rows):
+        raise UsageError("some rows have a score and others have none: give every row one, or none")
+    for row in rows:
+        if row.scores and len(row.scores) != len(row.texts) - 1:
+            raise row.error(f"has {len(row.scores)} scores for {len(row.texts) - 1} texts: give each text one")
+        if row.score is None:
+            positives |= {(row.query, text): row for text in row.positives}
+    for row in rows:
+        for text in row.negatives:
+            if (row.query, text) in positives:
+                other = positives[row.query, text].place
+                raise row.error(f"{text[:60]!r} is a negative here and a positive of the same text in {other or 'it'}")
+
+
+def pair_results(targets: np.ndarray, scores: np.ndarray, *, is_binary: bool) -> dict[str, float]:
+    """Metrics of (N,) scores: Pearson's and Spearman's correlation with targets; of targets 0 and 1 average precision,
+    and the score from which on pairs are best called 1, with its F1 and accuracy."""
+    if is_binary:
+        return {"average_precision": average_precision(targets, scores), **best_threshold(targets, scores)}
+    if not len(scores):
+        return {"pearson": float("nan"), "spearman": float("nan")}
+    results = number_results(targets, scores, np.ones((1, len(scores))))
+    return {name: float(results[name][0]) for name in ("pearson", "spearman")}

@@ -1,0 +1,139 @@
+"""Distillation: a network learns what a larger one says of the same batches.
+
+Sanh et al. 2019, "DistilBERT", section 3: the loss is a sum of the divergence from the soft targets of the teacher, of
+the loss of the task itself, and of one less the cosine of the last hidden states. Shape letters: T tokens, R rows of
+logits, C outputs.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bertkit.architectures import NetworkOutput
+from bertkit.batch import IGNORED
+from bertkit.errors import UsageError
+from bertkit.tasks import Loss, Task
+
+
+@dataclass(frozen=True)
+class DistillationSettings:
+    """What a student learns from, and how much each counts.
+
+    Parameters
+    ----------
+    soft_temperature
+        What the logits of teacher and student are divided by before they are compared.
+    soft_weight
+        Weight of the divergence from the teacher's probabilities.
+    task_weight
+        Weight of the loss of the task; 0 for texts without labels.
+    hidden_weight
+        Weight of one less the cosine of the last hidden states.
+    """
+
+    soft_temperature: float = 2.0
+    soft_weight: float = 5.0
+    task_weight: float = 2.0
+    hidden_weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.soft_temperature <= 0:
+            raise UsageError(f"soft_temperature={self.soft_temperature}: expected a number above 0")
+        weights = (self.soft_weight, self.task_weight, self.hidden_weight)
+        if min(weights) < 0 or not any(weights):
+            raise UsageError(f"soft_weight, task_weight, hidden_weight={weights}: expected 0 or more, and not all 0")
+
+
+@dataclass(frozen=True, eq=False)
+class TaughtOutput:
+    """The outputs of student and teacher for one batch."""
+
+    student: NetworkOutput
+    teacher: NetworkOutput
+
+
+def teach(student: nn.Module, teacher: nn.Module) -> None:
+    """Have the student's output for a batch come with the teacher's, which is computed without dropout or gradients.
+
+    Raises:
+        UsageError: networks whose hidden states or heads differ in width.
+    """
+    for name, parameter in dict(student.named_parameters()).items():
+        if not name.startswith("encoder.layers.") and parameter.shape != teacher.get_parameter(name).shape:
+            raise UsageError(
+                f"{name} of the teacher is {list(teacher.get_parameter(name).shape)}, of the student "
+                f"{list(parameter.shape)}: a student has the teacher's width, vocabulary and heads"
+            )
+    device = next(student.parameters()).device
+    teacher.to(device).eval().requires_grad_(False)
+
+    def with_teacher(module: nn.Module, args: Any, options: dict[str, Any], output: NetworkOutput) -> TaughtOutput:
+        with torch.no_grad():
+            return TaughtOutput(output, teacher(*args, **options))
+
+    student.register_forward_hook(with_teacher, with_kwargs=True)
+
+
+class Distilled:
+    """A task with a teacher: its `Task.loss` takes a `TaughtOutput`."""
+
+    of_vectors: ClassVar[bool] = False
+
+    def __init__(self, task: Task, head: str, settings: DistillationSettings) -> None:
+        self.task, self.head, self.settings = task, head, settings
+
+    def vectors(self, outputs: Any) -> Tensor:
+        """As `Task.vectors`: there are none."""
+        raise NotImplementedError
+
+    def totals(self, batch: Any) -> Tensor:
+        """(k + 2,): the totals of the task, rows of logits that count, tokens."""
+        rows = float((batch.labels != IGNORED).sum()) if self._is_of_tokens(batch) else float(len(batch.labels))
+        return torch.cat([self.task.totals(batch), torch.tensor([rows, batch.num_tokens], dtype=torch.float64)])
+
+    def loss(self, outputs: TaughtOutput, part: Any, totals: Tensor) -> Loss:
+        """The weighted sum of the three losses of a part."""
+        settings, student, teacher = self.settings, outputs.student, outputs.teacher
+        of_task = self.task.loss(student, part, totals[:-2])
+        logits, targets = (each.logits[self.head].float() for each in (student, teacher))
+        if self._is_of_tokens(part):
+            counts = part.labels != IGNORED
+            logits, targets = logits[counts], targets[counts]
+        scale = settings.soft_temperature
+        divergence = F.kl_div(
+            (logits / scale).log_softmax(-1), (targets / scale).log_softmax(-1), reduction="sum", log_target=True
+        ) * scale**2  # fmt: skip
+        states = [each.encoded.last_hidden_state.float() for each in (student, teacher)]
+        apart = (1 - F.cosine_similarity(*states, dim=-1)).sum()
+        value = (
+            settings.soft_weight * divergence / max(float(totals[-2]), 1.0)
+            + settings.task_weight * of_task.value
+            + settings.hidden_weight * apart / max(float(totals[-1]), 1.0)
+        )
+        own = torch.stack([divergence.detach().double(), apart.detach().double()]).cpu()
+        sums = torch.cat([of_task.sums.cpu(), own, self.totals(part)[-2:]])
+        return Loss(value, sums)
+
+    def metrics(self, sums: Tensor) -> dict[str, float]:
+        """The metrics of the task; ``soft_loss``, nats for each row of logits; ``hidden_cosine``; ``loss``, their
+        weighted sum."""
+        divergence, apart, rows, tokens = sums[-4:].tolist()
+        metrics, settings = self.task.metrics(sums[:-4]), self.settings
+        soft, hidden = divergence / max(rows, 1), apart / max(tokens, 1)
+        total = settings.soft_weight * soft + settings.task_weight * metrics["loss"] + settings.hidden_weight * hidden
+        return metrics | {"loss": total, "task_loss": metrics["loss"], "soft_loss": soft, "hidden_cosine": 1 - hidden}
+
+    def _is_of_tokens(self, batch: Any) -> bool:
+        """True if each token of a batch has a label."""
+        return getattr(batch, "of_tokens", False) and not batch.labels.is_floating_point()
+
+
+def distilled(
+    teacher: nn.Module, head: str, settings: DistillationSettings, student: nn.Module, task: Task
+) -> Distilled:
+    """A task with a teacher, of whose logits those of ``head`` are learned; the student is changed by `teach`."""
+    teach(student, teacher)
+    return Distilled(task, head, settings)

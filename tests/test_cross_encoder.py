@@ -1,0 +1,175 @@
+"""Training of cross-encoders: losses equal to sentence-transformers', folders that it opens, bad rows."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from examples_of_tasks import WORDS, call
+from sentence_transformers import CrossEncoder
+from sentence_transformers.cross_encoder import losses as theirs
+from torch import Tensor
+
+import bertkit
+from bertkit import Model, TextSet
+from bertkit.errors import DataError, UsageError
+from bertkit.finetuning import FinetuningSettings
+from bertkit.finetuning.network import model_to_train
+from bertkit.tasks import CrossEncoding, Loss
+from bertkit.tasks.reading.text_sets import read_text_sets
+from bertkit.training import compute_gradients_of_vectors, outputs_of
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def rows(kind: str, number: int = 6, seed: int = 0) -> list[TextSet]:
+    """Texts that share words with their query are better."""
+    draw, results = np.random.default_rng(seed), []
+    for index in range(number):
+        query = " ".join(draw.choice(WORDS[9:], 2, replace=False))
+        texts = [" ".join(draw.choice(WORDS[:9], int(draw.integers(2, 6)))) for _ in range(4)]
+        good = f"{texts[0]} {query}"
+        if kind in ("scores", "binary"):
+            is_good = index % 2
+            value = float(is_good) if kind == "binary" else round(0.8 * is_good + 0.1 * float(draw.random()), 2)
+            results.append(TextSet(query, (good if is_good else texts[1],), (), value))
+        else:
+            negatives = tuple(texts[1 : 2 + index % 3])
+            scores = tuple(draw.normal(size=1 + len(negatives)).round(2).tolist()) if kind == "margins" else ()
+            results.append(TextSet(query, (good,), negatives, scores=scores))
+    return results
+
+
+def new_model(encoder: Path, objective: str) -> Model:
+    task = CrossEncoding(objective=objective)
+    model = model_to_train(str(encoder), task, FinetuningSettings(), print)
+    model.mark_trained()
+    return model
+
+
+def their_loss(name: str, model: CrossEncoder, data: Sequence[TextSet]) -> Tensor:
+    queries, texts = [row.query for row in data], [list(row.texts[1:]) for row in data]
+    if name == "lambda":
+        labels = [torch.tensor([1.0] * len(row.positives) + [0.0] * len(row.negatives)) for row in data]
+        return theirs.LambdaLoss(model)([queries, texts], labels)
+    if name == "margin":  # of rows with one negative
+        columns = [queries, [of_row[0] for of_row in texts], [of_row[1] for of_row in texts]]
+        return theirs.MarginMSELoss(model)(columns, torch.tensor([row.scores[0] - row.scores[1] for row in data]))
+    loss: Any = theirs.BinaryCrossEntropyLoss if name == "cross-entropy" else theirs.MSELoss
+    return loss(model)([queries, [of_row[0] for of_row in texts]], torch.tensor([row.score for row in data]))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("cross-entropy", "scores"), ("squared-error", "scores"), ("lambda", "lists"), ("margin", "margins")],
+)
+def test_twenty_losses_are_those_of_sentence_transformers(encoder: Path, tmp_path: Path, name: str, kind: str) -> None:
+    model, data = new_model(encoder, name), rows(kind)
+    if name == "margin":
+        data = [TextSet(row.query, row.positives, row.negatives[:1], scores=row.scores[:2]) for row in data]
+    model.save(tmp_path / "model")
+    reference = CrossEncoder(str(tmp_path / "model"), device="cpu").train()
+    for module in reference.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    task, layout = model.trained.task, model.trained.layout
+    model.network.train()
+    batch = task.labeled(data, task.encode(model.tokenizer, data, layout)).take(
+        np.arange(sum(len(row.texts) - 1 for row in data))
+    )
+    parameters = list(model.network.parameters())
+
+    def loss(scores: Tensor) -> tuple[Loss, Tensor]:
+        scores.requires_grad_()
+        result = task.loss(scores, batch, task.totals(batch))
+        (slopes,) = torch.autograd.grad(result.value, scores)
+        return Loss(result.value.detach(), result.sums), slopes
+
+    optimizers = [torch.optim.AdamW(network.parameters(), lr=3e-3) for network in (model.network, reference)]
+    found, expected = [], []
+    for _ in range(20):
+        result = compute_gradients_of_vectors(
+            parameters, batch.split(3), lambda part: task.vectors(outputs_of(model.network, part)), loss
+        )
+        found.append(float(result.value))
+        optimizers[0].step()
+        optimizers[1].zero_grad()
+        value = their_loss(name, reference, data)
+        value.backward()
+        optimizers[1].step()
+        expected.append(value.item())
+    assert expected[-1] < 0.9 * expected[0]
+    np.testing.assert_allclose(found[:1], expected[:1], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=5e-4)  # rounding grows with the steps
+
+
+def write(path: Path, data: Sequence[TextSet]) -> str:
+    lines = []
+    for row in data:
+        content: dict[str, Any] = {"query": row.query, "positives": row.positives, "negatives": row.negatives}
+        lines.append(content | ({} if row.score is None else {"score": row.score})
+                     | ({"scores": row.scores} if row.scores else {}))  # fmt: skip
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return str(path)
+
+
+@pytest.mark.parametrize("kind", ["scores", "lists", "binary"])
+def test_a_trained_folder_gives_the_same_scores_there(
+    encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture, kind: str
+) -> None:
+    train, dev = write(tmp_path / "train.jsonl", rows(kind, 60, 1)), write(tmp_path / "dev.jsonl", rows(kind, 20, 2))
+    out = str(tmp_path / "out")
+    code, (result,), told = call(
+        capsys, "finetune", "cross-encoder", "--model", str(encoder), "--train", train, "--dev", dev, "--out", out,
+        "--learning-rate", "0.01", "--num-epochs", "6", "--batch-size", "12",
+    )  # fmt: skip
+    assert code == 0, told
+    model, reference = bertkit.load(out), CrossEncoder(out, device="cpu")
+    query, texts = "one two", ["the cat one two", "a dog", "walk"]
+    expected = reference.predict([(query, text) for text in texts])
+    np.testing.assert_allclose(model.score_pairs(query, texts), expected, atol=1e-5)
+    assert [one.index for one in model.rank(query, texts)] == [one["corpus_id"] for one in reference.rank(query, texts)]
+    code, (again,), _ = call(capsys, "evaluate", "--model", out, "--data", dev)
+    metric = {"scores": "spearman", "lists": "ndcg_at_10", "binary": "average_precision"}[kind]
+    assert code == 0 and again[metric] == pytest.approx(result[metric]) and result[metric] > 0.6
+    code, predictions, _ = call(capsys, "predict", "--model", out, "--input", dev)
+    assert code == 0 and len(predictions) == 20 and len(predictions[0]["scores"]) == len(rows(kind, 1, 2)[0].texts) - 1
+
+
+def test_training_continues_with_a_published_head(encoder: Path, tmp_path: Path) -> None:
+    model = new_model(encoder, "lambda")
+    model.save(tmp_path / "first")
+    again = model_to_train(str(tmp_path / "first"), CrossEncoding(), FinetuningSettings(), print)
+    weights = [each.network.heads["sequence_classification"].classifier.weight for each in (model, again)]
+    assert torch.equal(*weights) and again.checkpoint.score_activation == "Sigmoid"
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "message"),
+    [
+        ([], {}, "no examples"),
+        ([TextSet("a")], {}, "no text to score"),
+        ([TextSet("a", ("b",)), TextSet("c", ("d",))], {}, "compares several texts of a query, and every row has one"),
+        ([TextSet("a", ("b",)), TextSet("c", ("d",))], {"objective": "cross-entropy"}, "every text has the score 1"),
+        ([TextSet("a", ("b",), (), 3.0), TextSet("c", ("d",), (), 1.0)], {"objective": "cross-entropy"}, "0 to 1"),
+        ([TextSet("a", ("b",), (), float("nan")), TextSet("c", ("d",), (), 1.0)], {}, "expected finite numbers"),
+        ([TextSet("a", ("b",), ("c",), scores=(1.0,))], {}, "has 1 scores for 2 texts"),
+        ([TextSet("a", ("b",), ("b",))], {}, "'b' is a negative here and a positive of the same text in it"),
+        (rows("lists"), {"objective": "best"}, "objective='best': expected one of cross-entropy"),
+    ],
+)
+def test_bad_rows(data: list[TextSet], options: dict[str, str], message: str) -> None:
+    with pytest.raises((DataError, UsageError), match=message):
+        CrossEncoding.of_examples(data, options)
+
+
+def test_scores_of_texts_in_files(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"query": "A", "positives": ["B"], "negatives": ["C"], "scores": [3, -1.5]}')
+    (row,) = read_text_sets(tmp_path / "a.jsonl")
+    assert row.scores == (3.0, -1.5)
+    (tmp_path / "b.jsonl").write_text('{"query": "A", "positives": ["B"], "scores": ["high"]}')
+    with pytest.raises(DataError, match="has the score 'high' in 'scores': expected a number"):
+        list(read_text_sets(tmp_path / "b.jsonl"))

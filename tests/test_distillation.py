@@ -1,0 +1,204 @@
+"""Students: layers of a teacher, its probabilities, its vectors, its scores."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from examples_of_tasks import WORDS, call
+from random_models import our_model
+from sentence_transformers import SentenceTransformer
+
+import bertkit
+from bertkit import Model, TextSet
+from bertkit.checkpoint import SentenceSettings
+from bertkit.checkpoint.checkpoint import TrainedTask
+from bertkit.errors import UsageError
+from bertkit.finetuning.student import layers_taken, student_of
+from bertkit.finetuning.teaching import taught
+from bertkit.tasks import SequenceClassification, TokenClassification
+from bertkit.tasks.examples import TextExample
+from bertkit.tokenizer.layout import Layout
+from bertkit.training import compute_gradients, outputs_of
+from bertkit.training.distillation import DistillationSettings, distilled, teach
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+SHAPE = {
+    "vocab_size": 99, "hidden_size": 20, "num_attention_heads": 4, "intermediate_size": 44, "num_hidden_layers": 4,
+    "max_position_embeddings": 24, "hidden_act": "gelu", "type_vocab_size": 2, "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+}  # fmt: skip
+LABELS = ("a", "b", "c")
+
+
+def texts(number: int, seed: int = 0) -> list[str]:
+    draw = np.random.default_rng(seed)
+    return [" ".join(draw.choice(WORDS, int(draw.integers(3, 9)))) for _ in range(number)]
+
+
+def classifier() -> Model:
+    model = our_model("sequence_classification", 3, 3, **SHAPE)
+    model.checkpoint.label_names = LABELS
+    model.checkpoint.trained = TrainedTask(SequenceClassification(LABELS), Layout(24, "truncate"))
+    return model
+
+
+def test_a_student_has_layers_of_its_teacher(tmp_path: Path) -> None:
+    teacher = classifier()
+    student = student_of(teacher, 2)
+    assert layers_taken(4, 2) == [0, 3] and student.config.num_hidden_layers == 2
+    for number, taken in enumerate((0, 3)):
+        ours, theirs = student.network.encoder.layers[number], teacher.network.encoder.layers[taken]
+        assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), theirs.parameters(), strict=True))
+    student.save(tmp_path / "student")
+    again, given = bertkit.load(tmp_path / "student"), texts(5)
+    assert again.predict(given) == student.predict(given) and teacher.config.num_hidden_layers == 4
+    for number in (0, 4):
+        with pytest.raises(UsageError, match="expected 1 to 3, fewer than the teacher has"):
+            student_of(teacher, number)
+
+
+@pytest.mark.parametrize("kind", ["sequences", "tokens"])
+def test_the_loss_is_that_of_distilbert(kind: str) -> None:
+    """Against torch's own losses of the logits, in one part and in three."""
+    if kind == "sequences":
+        teacher, head = classifier(), "sequence_classification"
+        task, data = teacher.trained.task, [TextExample(text, label=LABELS[i % 3]) for i, text in enumerate(texts(7))]
+    else:
+        tags, head = ("O", "B-X", "I-X"), "token_classification"
+        teacher, task = our_model(head, 3, 3, **SHAPE), TokenClassification(tags)
+        data = [TokenClassification.example(text.split(), ["O"] * len(text.split())) for text in texts(7)]
+    student = student_of(teacher, 2)
+    settings = DistillationSettings(3.0, 0.7, 0.2, 0.4)
+    labeled = task.labeled(data, task.encode(student.tokenizer, data, Layout(24, task.on_long)))
+    batch = labeled.take(np.arange(len(labeled)))
+    outputs = [outputs_of(model.network, batch) for model in (student, teacher)]
+    logits = [output.logits[head] for output in outputs]
+    if kind == "tokens":
+        logits = [each[batch.labels != -100] for each in logits]
+    soft = F.kl_div((logits[0] / 3).log_softmax(-1), (logits[1] / 3).softmax(-1), reduction="batchmean") * 9
+    states = [output.encoded.last_hidden_state for output in outputs]
+    hidden = F.cosine_embedding_loss(*states, torch.ones(len(states[0])))
+    hard = F.cross_entropy(outputs[0].logits[head], batch.labels)
+    expected = float((0.7 * soft + 0.2 * hard + 0.4 * hidden).detach())
+    whole = distilled(teacher.network, head, settings, student.network, task)
+    totals, parameters = whole.totals(batch), list(student.network.parameters())
+    for num_parts in (1, 3):
+        losses = compute_gradients(
+            parameters, batch.split(num_parts), lambda part: whole.loss(outputs_of(student.network, part), part, totals)
+        )
+        assert sum(float(loss.value) for loss in losses) == pytest.approx(expected, rel=1e-5)
+        metrics = whole.metrics(torch.stack([loss.sums for loss in losses]).sum(dim=0))
+        assert metrics["loss"] == pytest.approx(expected, rel=1e-5)
+        assert metrics["soft_loss"] == pytest.approx(float(soft.detach()), rel=1e-5)
+    assert all(parameter.grad is None for parameter in teacher.network.parameters())
+
+
+def test_distill_a_classifier(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    teacher = classifier()
+    teacher.save(tmp_path / "teacher")
+    (tmp_path / "train.txt").write_text("\n".join(texts(60, 1)) + "\n")
+    (tmp_path / "dev.txt").write_text("\n".join(texts(40, 2)) + "\n")
+    arguments = ["--teacher", str(tmp_path / "teacher"), "--layers", "2", "--unlabeled", "--learning-rate", "0.003"]
+    code, (result,), told = call(
+        capsys, "distill", *arguments, "--train", str(tmp_path / "train.txt"), "--dev", str(tmp_path / "dev.txt"),
+        "--out", str(tmp_path / "out"), "--num-epochs", "6", "--batch-size", "10",
+    )  # fmt: skip
+    assert code == 0, told
+    student, given = bertkit.load(tmp_path / "out"), texts(40, 2)
+    agreement = np.mean(
+        [a.label == b.label for a, b in zip(student.predict(given), teacher.predict(given), strict=True)]
+    )
+    before = bertkit.load(tmp_path / "out-student").predict(given)
+    untrained = np.mean([a.label == b.label for a, b in zip(before, teacher.predict(given), strict=True)])
+    assert agreement == pytest.approx(result["accuracy"]) and agreement > untrained
+    assert student.config.num_hidden_layers == 2
+
+
+def sentence_encoder(path: Path, **changes: int) -> Model:
+    model = our_model("encoder", 3, **(SHAPE | changes))
+    model.checkpoint.sentence = SentenceSettings()
+    model.save(path)
+    return bertkit.load(path)
+
+
+def test_a_student_learns_the_vectors_of_a_wider_teacher(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    teacher = sentence_encoder(tmp_path / "teacher", hidden_size=28)
+    sentence_encoder(tmp_path / "small", num_hidden_layers=1)
+    for name, number, seed in (("train", 80, 1), ("dev", 30, 2)):
+        (tmp_path / f"{name}.txt").write_text("\n".join(texts(number, seed)) + "\n")
+    arguments = ["finetune", "alignment", "--model", str(tmp_path / "small"), "--out", str(tmp_path / "out")]
+    arguments += ["--train", str(tmp_path / "train.txt"), "--dev", str(tmp_path / "dev.txt")]
+    code, _, told = call(capsys, *arguments)
+    assert code == 2 and "alignment needs a teacher" in told
+    code, results, told = call(
+        capsys, *arguments, "--teacher", str(tmp_path / "teacher"), "--learning-rate", "0.01", "--num-epochs", "8",
+        "--batch-size", "16",
+    )  # fmt: skip
+    assert code == 0, told
+    (result,) = results
+    student, given = bertkit.load(tmp_path / "out"), texts(30, 2)
+    vectors, expected = student.embed(given), teacher.embed(given)
+    assert vectors.shape == expected.shape == (30, 28)
+    assert result["vector_error"] == pytest.approx(np.square(vectors - expected).sum(axis=1).mean(), rel=1e-4)
+    logged = [json.loads(line) for line in (tmp_path / "out/run/metrics.jsonl").read_text().splitlines()]
+    first = next(line["vector_error"] for line in logged if line["event"] == "evaluation")
+    assert result["vector_error"] < 0.7 * first
+    reference = SentenceTransformer(str(tmp_path / "out"), device="cpu")
+    np.testing.assert_allclose(vectors, reference.encode(given), atol=1e-5)
+    assert (tmp_path / "out-teacher").is_dir()
+
+
+def test_distill_a_sentence_encoder(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    sentence_encoder(tmp_path / "teacher")
+    (tmp_path / "train.txt").write_text("\n".join(texts(40, 1)) + "\n")
+    code, _, told = call(
+        capsys, "distill", "--teacher", str(tmp_path / "teacher"), "--layers", "2", "--train",
+        str(tmp_path / "train.txt"), "--out", str(tmp_path / "out"),
+    )  # fmt: skip
+    assert code == 0, told
+    student = bertkit.load(tmp_path / "out")
+    assert student.config.num_hidden_layers == 2 and student.embed(["the cat"]).shape == (1, 20)
+    assert not student.sentence_settings.layers  # no Dense: the width is the same
+
+
+def test_distill_a_masked_lm(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    shape = SHAPE | {"max_position_embeddings": 128}
+    our_model("masked_lm", 3, **shape).save(tmp_path / "teacher")
+    (tmp_path / "corpus.txt").write_text("".join(f"{' '.join(texts(30, seed))}.\n\n" for seed in range(40)))
+    (tmp_path / "dev.txt").write_text("".join(f"{' '.join(texts(30, seed))}.\n\n" for seed in range(40, 45)))
+    code, results, told = call(
+        capsys, "distill", "--teacher", str(tmp_path / "teacher"), "--layers", "2", "--train",
+        str(tmp_path / "corpus.txt"), "--out", str(tmp_path / "out"), "--steps", "4", "--dev",
+        str(tmp_path / "dev.txt"),
+    )  # fmt: skip
+    assert code == 0, told
+    (result,) = results
+    assert result["step"] == 4 and 0 < result["hidden_cosine"] <= 1
+    logged = [json.loads(line) for line in (tmp_path / "out/metrics.jsonl").read_text().splitlines()]
+    assert all("soft_loss" in line for line in logged if line["event"] == "step")
+    assert bertkit.load(tmp_path / "out/model").config.num_hidden_layers == 2
+
+
+def test_a_teacher_scores_the_texts_of_rows(tmp_path: Path) -> None:
+    teacher = sentence_encoder(tmp_path / "bi")
+    cross = our_model("sequence_classification", 4, 1, **SHAPE)
+    cross.save(tmp_path / "cross")
+    row = TextSet("the cat", ("a dog",), ("one two", "red"))
+    scored = TextSet("blue", ("cat",), scores=(0.5,))
+    expected = {"bi": teacher.embed(["a dog", "one two", "red"]) @ teacher.embed("the cat"),
+                "cross": cross.score_pairs("the cat", ["a dog", "one two", "red"])}  # fmt: skip
+    for name in ("bi", "cross"):
+        for _ in range(2):  # the second time they are kept
+            ((first, second), ()) = taught({"teacher": str(tmp_path / name)}, ([row, scored], []), tmp_path / "kept")
+            np.testing.assert_allclose(first.scores, expected[name], atol=1e-5)
+            assert second == scored
+
+
+def test_refuses_a_teacher_of_another_width() -> None:
+    student, teacher = classifier(), our_model("sequence_classification", 3, 3, **(SHAPE | {"hidden_size": 28}))
+    with pytest.raises(UsageError, match="a student has the teacher's width, vocabulary and heads"):
+        teach(student.network, teacher.network)

@@ -1,0 +1,148 @@
+"""Late interaction: vectors and scores equal to those of sentence-transformers, and PyLate folders."""
+
+import json
+import string
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from examples_of_tasks import WORDS
+from random_models import edit_json, edit_tensors, our_model
+from sentence_transformers import MultiVectorEncoder
+from sentence_transformers.base.modules import Dense, Normalize, Transformer
+from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
+
+import bertkit
+from bertkit.errors import CheckpointError, UsageError
+from bertkit.inference import TokenVectors, embed_tokens, max_sim
+
+SHAPE = {"hidden_size": 20, "num_attention_heads": 4, "num_hidden_layers": 2, "max_position_embeddings": 41}
+
+
+def texts(number: int, seed: int = 3) -> list[str]:
+    draw = np.random.default_rng(seed)
+    return [" ".join(draw.choice([*WORDS, "a", "b."], int(draw.integers(1, 12)))) for _ in range(number)]
+
+
+def published(folder: Path, expansion: dict[str, Any] | None, markers: tuple[str, str], skipped: list[str]) -> Path:
+    """A random model that sentence-transformers has saved."""
+    our_model("encoder", 4, **SHAPE).save(folder / "encoder")
+    torch.manual_seed(1)
+    transformer = Transformer(str(folder / "encoder"), query_expansion=expansion, document_length=9)
+    dense = Dense(20, 7, bias=False, activation_function=torch.nn.Identity(), module_input_name="token_embeddings")
+    modules = [
+        transformer,
+        dense,
+        MultiVectorMask(skiplist_words=skipped),
+        Normalize(module_input_name="token_embeddings"),
+    ]
+    prompts = {"query": markers[0], "document": markers[1]}
+    MultiVectorEncoder(modules=modules, prompts=prompts, device="cpu").save(str(folder / "late"))
+    return folder / "late"
+
+
+@pytest.mark.parametrize(
+    ("expansion", "markers"),
+    [
+        (None, ("", "")),
+        ({"strategy": "fixed", "length": 8, "attend": False}, ("", "")),
+        ({"strategy": "fixed", "length": 11, "attend": True}, ("one ", "two ")),
+        ({"strategy": "min", "length": 6, "attend": False}, ("", "")),
+    ],
+)
+def test_scores_are_those_of_the_multi_vector_encoder(
+    tmp_path: Path, expansion: dict[str, Any] | None, markers: tuple[str, str]
+) -> None:
+    folder = published(tmp_path, expansion, markers, ["the", "a", "!"])
+    model, reference = bertkit.load(folder), MultiVectorEncoder(str(folder), device="cpu")
+    late = model.checkpoint.late
+    assert late is not None
+    given = {True: texts(5), False: texts(9, seed=4)}
+    found, expected = {}, {}
+    for as_queries, encode in ((True, reference.encode_query), (False, reference.encode_document)):
+        found[as_queries] = embed_tokens(model._runner, late, given[as_queries], as_queries=as_queries)
+        expected[as_queries] = list(encode(given[as_queries], convert_to_numpy=True))
+        for number, vectors in enumerate(expected[as_queries]):
+            np.testing.assert_allclose(found[as_queries].of_text(number), vectors, atol=1e-5)
+    scores = max_sim(found[True], found[False])
+    plain = [[(query @ text.T).max(axis=1).sum() for text in expected[False]] for query in expected[True]]
+    np.testing.assert_allclose(scores, plain, atol=1e-4)
+    np.testing.assert_allclose(scores, np.asarray(reference.similarity(expected[True], expected[False])), atol=1e-4)
+    order = [one.index for one in model.rank(given[True][0], given[False], top_k=4)]
+    assert order == np.argsort(-scores[0], kind="stable")[:4].tolist()
+
+
+def test_folders_of_pylate(tmp_path: Path) -> None:
+    """A folder as PyLate 1 writes it: markers as tokens, punctuation skipped, queries of 32 tokens."""
+    folder = published(tmp_path, None, ("", ""), [])
+    for name in ("2_MultiVectorMask", "3_Normalize"):
+        (folder / name / "config.json").unlink()
+        (folder / name).rmdir()
+    modules = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+               {"idx": 1, "name": "1", "path": "1_Dense", "type": "pylate.models.Dense.Dense"}]  # fmt: skip
+    (folder / "modules.json").write_text(json.dumps(modules))
+    dense = json.loads((folder / "1_Dense" / "config.json").read_text())
+    dense = {key: dense[key] for key in ("in_features", "out_features", "bias", "activation_function")}
+    (folder / "1_Dense" / "config.json").write_text(json.dumps(dense))
+    config = {"model_type": "ColBERT", "query_prefix": "[unused0]", "document_prefix": "[unused1]", "query_length": 16,
+              "document_length": 30, "attend_to_expansion_tokens": False, "do_query_expansion": True}  # fmt: skip
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(config))
+    (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 29, "do_lower_case": False}))
+    model = bertkit.load(folder)
+    late = model.checkpoint.late
+    assert late is not None and late.expansion == 16 and late.skipped == tuple(string.punctuation)
+    queries = embed_tokens(model._runner, late, ["the cat", "a dog walk"], as_queries=True)
+    assert queries.starts.tolist() == [0, 16, 32] and queries.vectors.shape == (32, 7)
+
+
+def test_max_sim_of_odd_sizes() -> None:
+    draw = np.random.default_rng(5)
+
+    def vectors(sizes: list[int]) -> TokenVectors:
+        return TokenVectors(np.cumsum([0, *sizes]), draw.normal(size=(sum(sizes), 13)).astype(np.float32))
+
+    queries, documents = vectors([3, 1, 5]), vectors([*draw.integers(1, 9, 150).tolist(), 0, 2])
+    found = max_sim(queries, documents)
+    assert found.shape == (3, 152) and (found[:, 150] == 0).all()
+    for query in range(3):
+        for document in (0, 63, 64, 149, 151):
+            expected = (queries.of_text(query) @ documents.of_text(document).T).max(axis=1).sum()
+            assert found[query, document] == pytest.approx(expected, abs=1e-4)
+
+
+def test_refuses_to_save_and_other_modules(tmp_path: Path) -> None:
+    folder = published(tmp_path, None, ("", ""), [])
+    with pytest.raises(CheckpointError, match="opened and used, not saved"):
+        bertkit.load(folder).save(tmp_path / "copy")
+    with pytest.raises(UsageError, match="a vector for each token and none of a text"):
+        bertkit.load(folder).embed(["the cat"])
+    modules = json.loads((folder / "modules.json").read_text())
+    modules[2]["type"] = "sentence_transformers.models.LSTM"
+    (folder / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(CheckpointError, match="Transformer, Dense, LSTM, Normalize; supported after Transformer"):
+        bertkit.load(folder)
+
+
+def test_folders_of_colbert(tmp_path: Path) -> None:
+    """As the original code writes them: one file of weights, markers and lengths in artifact.metadata."""
+    our_model("encoder", 4, **SHAPE).save(tmp_path)
+    edit_tensors(tmp_path, _as_colbert)
+    edit_json(tmp_path / "config.json", architectures=["HF_ColBERT"])
+    metadata = {"query_token_id": "[unused0]", "doc_token_id": "[unused1]", "doc_maxlen": 12, "query_maxlen": 9}
+    (tmp_path / "artifact.metadata").write_text(json.dumps(metadata))
+    model, reference = bertkit.load(tmp_path), MultiVectorEncoder(str(tmp_path), device="cpu")
+    late = model.checkpoint.late
+    assert late is not None and late.expansion == 9 and late.document_length == 12
+    given = texts(6)
+    for as_queries, encode in ((True, reference.encode_query), (False, reference.encode_document)):
+        found = embed_tokens(model._runner, late, given, as_queries=as_queries)
+        for number, vectors in enumerate(encode(given, convert_to_numpy=True)):
+            np.testing.assert_allclose(found.of_text(number), vectors, atol=1e-5)
+
+
+def _as_colbert(tensors: dict[str, torch.Tensor]) -> None:
+    for name in list(tensors):
+        tensors[f"bert.{name}"] = tensors.pop(name)
+    tensors["linear.weight"] = torch.randn(7, 20, generator=torch.Generator().manual_seed(2))

@@ -1,0 +1,64 @@
+"""Learned sparse vectors: equal to those of sentence-transformers' SparseEncoder, from each form of folder."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from examples_of_tasks import WORDS
+from random_models import our_model
+from sentence_transformers import SparseEncoder
+from sentence_transformers.sparse_encoder.modules import MLMTransformer, SpladePooling
+
+import bertkit
+from bertkit.errors import CheckpointError, MissingHeadError, UsageError
+
+
+def texts(number: int) -> list[str]:
+    draw = np.random.default_rng(3)
+    return [" ".join(draw.choice(WORDS, int(draw.integers(1, 12)))) for _ in range(number)]
+
+
+@pytest.fixture
+def published(tmp_path: Path) -> Path:
+    our_model("masked_lm", 3).save(tmp_path / "plain")
+    return tmp_path / "plain"
+
+
+@pytest.mark.parametrize("strategy", ["plain", "max", "sum"])
+def test_vectors_are_those_of_sentence_transformers(published: Path, tmp_path: Path, strategy: str) -> None:
+    folder, reference = published, SparseEncoder(str(published), device="cpu")
+    if strategy != "plain":
+        activation = "log1p_relu" if strategy == "sum" else "relu"
+        pooling = SpladePooling(pooling_strategy=strategy, activation_function=activation)
+        reference = SparseEncoder(modules=[MLMTransformer(str(published)), pooling], device="cpu")
+        folder = tmp_path / "saved"
+        reference.save(str(folder))
+    model, given = bertkit.load(folder), texts(9)
+    expected = reference.encode(given, convert_to_sparse_tensor=False).numpy()
+    vectors = model.embed_sparse(given)
+    assert len(vectors) == 9 and 0 < len(vectors.weights) < expected.size
+    np.testing.assert_allclose(vectors.dense(), expected, rtol=2e-5, atol=2e-5)
+    queries = model.embed_sparse(given[:4])
+    np.testing.assert_allclose(vectors.scores(queries), expected[:4] @ expected.T, rtol=1e-4)
+    np.testing.assert_array_equal(queries.dense(), vectors.dense()[:4])  # regardless of the other texts
+
+
+def test_refuses_what_it_does_not_compute(published: Path) -> None:
+    steps = [("", "MLMTransformer"), ("1_SpladePooling", "SpladePooling")]
+    modules = [
+        {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for number, (path, kind) in enumerate(steps)
+    ]
+    (published / "modules.json").write_text(json.dumps(modules))
+    (published / "1_SpladePooling").mkdir()
+    (published / "1_SpladePooling" / "config.json").write_text(json.dumps({"pooling_strategy": "mean"}))
+    with pytest.raises(CheckpointError, match="pooling_strategy='mean'"):
+        bertkit.load(published)
+    (published / "modules.json").write_text(json.dumps([*modules, modules[1] | {"idx": 2, "name": "2"}]))
+    with pytest.raises(CheckpointError, match="supported: MLMTransformer, SpladePooling"):
+        bertkit.load(published)
+    with pytest.raises(MissingHeadError):
+        our_model("encoder", 3).embed_sparse(["the cat"])
+    with pytest.raises(UsageError, match="expected several"):
+        our_model("masked_lm", 3).embed_sparse("the cat")
