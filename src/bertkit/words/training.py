@@ -173,7 +173,7 @@ def _edges(starts: np.ndarray) -> list[int]:
 
 def _fingerprint(corpus: WordCorpus, settings: WordTraining) -> str:
     known = hashlib.sha256(json.dumps(asdict(settings)).encode())
-    for part in ("\n".join(corpus.words).encode(), corpus.ids, corpus.starts):
+    for part in ("\n".join(corpus.words).encode(), corpus.ids.tobytes(), corpus.starts.tobytes()):
         known.update(part)
     return known.hexdigest()
 
