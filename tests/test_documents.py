@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertkit.corpus import python_docs, read_texts
+from bertkit.corpus import read_texts
 from bertkit.corpus.documents import Reading, Sentence, read_parts, read_sentences
 from bertkit.corpus.texts import find_files, read_rows
 from bertkit.errors import DataError, UsageError
@@ -115,10 +115,10 @@ def test_folders_are_read_in_order(tmp_path: Path) -> None:
         read(tmp_path / "b.txt", tmp_path / "none.txt")
 
 
-def test_the_documentation_of_python(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_documentation_of_python(documentation: list, monkeypatch: pytest.MonkeyPatch) -> None:
     """Modules, topics and built-ins are documents; no paragraph is lost."""
-    passages = list(python_docs())
-    monkeypatch.setattr("bertkit.corpus.texts.python_docs", lambda: iter(passages))  # found once
+    passages = documentation
+    monkeypatch.setattr("bertkit.corpus.texts.python_docs", lambda: iter(passages))
     results = read("python-docs")
     assert " ".join(" ".join(document) for document in results).split() == " ".join(p.text for p in passages).split()
     assert 400 < len(results) < 1_500 and sum(map(len, results)) > 1.3 * len(passages)

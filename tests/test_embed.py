@@ -17,7 +17,6 @@ from random_models import our_model, vocabulary_tokens
 import bertkit
 from bertkit import Batch, EmbedReport, Model, Tokenizer, collate
 from bertkit.checkpoint import SentenceSettings
-from bertkit.corpus.python_docs import python_docs
 from bertkit.errors import CheckpointError, MissingHeadError, OverLengthError, TruncationWarning, UsageError
 from bertkit.heads import NAMED_LAYERS, POOLINGS
 from bertkit.locate import locate
@@ -58,8 +57,8 @@ def reference_minilm(minilm: Model):
 
 
 @pytest.fixture(scope="module")
-def passages() -> list[str]:
-    return [passage.text for passage in python_docs()]
+def passages(documentation: list) -> list[str]:
+    return [passage.text for passage in documentation]
 
 
 def assert_same_vectors(found: np.ndarray, expected: np.ndarray, tolerance: float = 3e-6) -> None:
@@ -92,7 +91,7 @@ def sample(passages: list[str], num_passages: int) -> list[str]:
 
 
 def test_vectors_of_real_passages(minilm: Model, reference_minilm, passages: list[str]) -> None:
-    check_against_sentence_transformers(minilm, reference_minilm, sample(passages, 300))
+    check_against_sentence_transformers(minilm, reference_minilm, sample(passages, 120))
 
 
 @pytest.mark.slow

@@ -43,6 +43,14 @@ def _in_all_lanes(builder: Any, value: Any) -> Any:
     return builder.shuffle_vector(one, one, ir.Constant(INTS, None))
 
 
+def _prefetch(builder: Any, pointer: Any) -> None:
+    """Ask for the cache line at an address, which need not be valid."""
+    name = "llvm.prefetch.p0i8"
+    kind = ir.FunctionType(ir.VoidType(), [ir.IntType(8).as_pointer(), INT, INT, INT])
+    function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+    builder.call(function, [pointer, INT(0), INT(3), INT(1)])  # to read, into all caches, data
+
+
 def _add_products(builder: Any, sums: Any, rows: Any, words: list[Any]) -> Any:
     """sums + the products of four bytes of sixteen rows (16 x 32 bits) and of a query, its words in all lanes."""
     if BYTE_PRODUCTS:
@@ -113,7 +121,10 @@ def _tile(num_queries: int, unrolled: int) -> Any:
             sums = list(phis)
             for step in range(unrolled):
                 here = builder.add(group, LONG(step))
-                rows = load(base, builder.add(start, builder.mul(here, LONG(64))), INTS, 4)
+                offset = builder.add(start, builder.mul(here, LONG(64)))
+                rows = load(base, offset, INTS, 4)
+                if num_queries > 1:  # the next block arrives from memory while other tiles compute on this one
+                    _prefetch(builder, builder.gep(base, [builder.add(offset, block_bytes)]))
                 first = builder.add(words_start, builder.mul(here, LONG(WORDS * num_queries)))
                 for q in range(num_queries):
                     words = [
