@@ -1,4 +1,4 @@
-"""The gradient of attention over a packed row, compiled; the probabilities are computed again, not kept.
+"""The gradient of attention over a packed row, compiled; with recomputed probabilities.
 
 Shape letters as in `tile_attention`. With P the probabilities, M the dropout mask and C = (M * P) V the context:
 dV = (M * P)^T dC;  dP = M * (dC V^T);  dS = P * (dP - sum(P * dP)) / sqrt(K);  dQ = dS K;  dK = dS^T Q.
@@ -141,7 +141,7 @@ def _through_softmax(probs, grads, first, last, head_dim):
 
 @compiled
 def _add_by_distance(grads, query, num_queries, length, sums):
-    """Add the gradients of (8, L) scores to those of the bias, which stands where `attend_tiles` has it."""
+    """Add the gradients of (8, L) scores to those of the bias, in the layout of `attend_tiles`."""
     for row in range(num_queries):
         at = len(sums) // 2 - query - row
         for key in range(length):
@@ -161,7 +161,7 @@ def _add_across(weights, rows, first, last, head_dim, sums):
 
 @compiled
 def _put_turned_back(block, num_rows, head_dim, rotary, rows, row, column):
-    """`put` of the gradients of what `take_turned` took: turned by the opposite angles."""
+    """`put` for gradients of `take_turned`: rotates by the opposite angles."""
     if rotary is None:
         put(block, num_rows, head_dim, rows, row, column)
     else:
