@@ -156,7 +156,7 @@ def test_the_command_line_trains_and_generates(tmp_path: Path, capsys: pytest.Ca
     [
         ("source\nthe cat\n", "has one column"),
         ("source,target\nthe cat,\n", "its target is empty"),
-        ("question,answer\na,b\n", "names no column that is known"),
+        ("question,answer\na,b\n", "has no known column name"),
     ],
 )
 def test_rejects_invalid_pairs(tmp_path: Path, content: str, message: str) -> None:

@@ -96,7 +96,7 @@ def new_encoder_decoder(config: EncoderDecoderConfig, tokenizer: Tokenizer, seed
 def warm_started(directory: Path, seed: int) -> EncoderDecoderCheckpoint:
     """An encoder-decoder whose stacks both start from a BERT (Rothe et al. 2020, "Leveraging pre-trained checkpoints").
 
-    Attention to the source is new, and so is the language model head where the folder has none.
+    Attention to the source is new, and so is the language model head where the folder lacks one.
 
     Raises:
         CheckpointError: the folder is not of BERT's kind.
@@ -220,12 +220,12 @@ def _ids(content: dict[str, Any], generation: dict[str, Any], path: Path) -> dic
     ids = {}
     for name, key in (("start_id", "decoder_start_token_id"), ("end_id", "eos_token_id"), ("pad_id", "pad_token_id")):
         decoder = content.get("decoder") if isinstance(content.get("decoder"), dict) else {}
-        found = [part.get(key) for part in (generation, content, decoder) if part.get(key) is not None]
-        if key == "eos_token_id" and not found and isinstance(content.get("decoder"), dict):
-            found = [generation.get("sep_token_id", content.get("sep_token_id"))]
-        if not found or type(found[0]) is not int:
+        values = [part.get(key) for part in (generation, content, decoder) if part.get(key) is not None]
+        if key == "eos_token_id" and not values and isinstance(content.get("decoder"), dict):
+            values = [generation.get("sep_token_id", content.get("sep_token_id"))]
+        if not values or type(values[0]) is not int:
             raise CheckpointError(f"{path} and generation_config.json name no {key}: add it, as an integer")
-        ids[name] = found[0]
+        ids[name] = values[0]
     return ids
 
 

@@ -124,12 +124,12 @@ class Comparison:
         rows = []
         for name in self.models:
             results = [read_json(self.out / f"{name}-{seed}" / "result.json") for seed in self.seeds]
-            found = [result for result in results if result]
-            if not found:
+            measured = [result for result in results if result]
+            if not measured:
                 continue
-            row: dict[str, Any] = {"model": name, "sees": MODELS[name], "seeds": len(found)}
+            row: dict[str, Any] = {"model": name, "sees": MODELS[name], "seeds": len(measured)}
             for key in ("parameters", "steps", "cloze_accuracy", "cloze_perplexity", "minimal_pairs", "word_prob"):
-                values = [result[key] for result in found if key in result]
+                values = [result[key] for result in measured if key in result]
                 if not values or (key == "word_prob" and not with_cloze):
                     continue
                 row[key] = float(np.mean(values)) if key != "parameters" else values[0]

@@ -1,7 +1,7 @@
 """Beam search: the best continuations of each prompt, by their log probability and length.
 
 As transformers' generate with ``early_stopping=False``, which other programs are compared with: of the ``2 num_beams``
-best continuations those that end among the first ``num_beams`` are finished, the best others go on, and a prompt is
+best continuations those that end among the first ``num_beams`` are finished, the best others continue, and a prompt is
 done when no running beam can still be better than the finished ones.
 """
 

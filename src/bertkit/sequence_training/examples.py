@@ -18,7 +18,7 @@ _KNOWN: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class SequenceExample:
-    """A target, and the source that it is written from; a text of a language model has none."""
+    """A target, and the source that it is written from; texts of a language model lack it."""
 
     target: str
     source: str | None = None
