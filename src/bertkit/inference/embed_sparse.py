@@ -105,9 +105,10 @@ def embed_sparse(
 
 
 def _looked_up(encodings: Encodings, weights: np.ndarray) -> np.ndarray:
-    """(N, V): the weight of each token that a query has."""
-    rows = np.zeros((len(encodings), len(weights)), np.float32)
-    rows[np.repeat(np.arange(len(encodings)), encodings.seqlens), encodings.input_ids] = weights[encodings.input_ids]
+    """(N, V): the weight of each token of a query, [CLS] and [SEP] aside."""
+    rows, kept = np.zeros((len(encodings), len(weights)), np.float32), ~encodings.special_tokens_mask
+    ids, row_of = encodings.input_ids[kept], np.repeat(np.arange(len(encodings)), encodings.seqlens)[kept]
+    rows[row_of, ids] = weights[ids]
     return rows
 
 
