@@ -25,6 +25,14 @@ def shared_data() -> Path:
     return SHARED_DATA
 
 
+@pytest.fixture(scope="session")
+def documentation() -> list:
+    """Passages of Python's documentation; reading them takes some seconds."""
+    from bertkit.corpus import python_docs
+
+    return list(python_docs())
+
+
 @pytest.fixture(scope="module")
 def one_thread():
     """Tiny models run faster on one thread."""

@@ -28,8 +28,8 @@ QUESTIONS = json.loads((Path(__file__).parent / "python_docs_questions.json").re
 
 
 @pytest.fixture(scope="module")
-def passages() -> list[Passage]:
-    return list(python_docs())
+def passages(documentation: list[Passage]) -> list[Passage]:
+    return documentation
 
 
 @pytest.fixture(scope="module")

