@@ -35,7 +35,11 @@ class ServedModel:
     def kind(self) -> str:
         """The pipeline tag of the model, as on the Hugging Face hub."""
         trained = self.model.checkpoint.trained
-        if trained is not None and (self._is_reranker(trained.task) or not trained.task.of_vectors):
+        if (
+            trained is not None
+            and trained.task.head
+            and (self._is_reranker(trained.task) or not trained.task.of_vectors)
+        ):
             return RERANKING if self._is_reranker(trained.task) else trained.task.pipeline
         if self.model.checkpoint.sentence is None and "masked_lm" in self.model.network.heads:
             return FILL_MASK
