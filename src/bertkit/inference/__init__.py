@@ -1,4 +1,4 @@
-"""Text to predictions and vectors: the only inference loop.
+"""Inference: texts to predictions and vectors.
 
 Takes: a network, its tokenizer, and texts.
 Gives: vectors, filled masks, next sentence probabilities, likelihoods, predictions of a task, in the order of the

@@ -1,4 +1,4 @@
-"""Static encoders: the vector of a text is the average of the vectors of its tokens, whatever stands around them."""
+"""Static encoders: the vector of a text is the average of the vectors of its tokens, regardless of context."""
 
 import warnings
 from collections.abc import Iterable, Iterator, Sequence, Sized

@@ -105,13 +105,13 @@ def best_rows(encoder: StaticEncoder, queries: np.ndarray, k: int) -> tuple[np.n
 
 
 def odd_one_out(encoder: StaticEncoder, words: Sequence[str]) -> list[OddWord]:
-    """Each word with its cosine to the mean of all, the lowest of which is the odd one; in the order given.
+    """Each word with its cosine to the mean of all words, in the given order. The lowest is the odd one.
 
     Raises:
         UsageError: fewer than three words, or one without a vector.
     """
     if len(words) < 3:
-        raise UsageError(f"{len(words)} words: expected at least three, of which one is odd")
+        raise UsageError(f"{len(words)} words: expected at least three")
     vectors = unit(np.stack([encoder.vector(word) for word in words]))
     scores = vectors @ unit(vectors.mean(axis=0))
     odd = int(scores.argmin())

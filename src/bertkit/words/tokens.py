@@ -118,7 +118,7 @@ class LibraryTokens:
 
 
 def whole_words(words: Sequence[str]) -> EngineTokens:
-    """Tokens of which each is a word: texts are split at white space and punctuation as BERT's are, and lowercased if
+    """Tokens that are words: texts are split at white space and punctuation as BERT's are, and lowercased if
     no word has a capital letter; accents stay."""
     lowercase = not any(word != word.lower() for word in words)
     taken = set(words)
