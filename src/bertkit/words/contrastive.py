@@ -55,6 +55,7 @@ def train_static(
     optimizer = torch.optim.SparseAdam(list(table.parameters()), lr=settings.learning_rate)
     per_epoch = max(1, len(rows) // settings.batch_size)
     num_steps, losses = settings.epochs * per_epoch, []
+    order: list[int] = []
     nested = tuple(width for width in settings.nested if width < settings.dimensions)
     options = LossOptions(temperature=settings.temperature)
     bar = tqdm(total=num_steps, desc="training", delay=2, disable=None if progress is None else not progress)
