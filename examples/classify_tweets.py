@@ -26,7 +26,7 @@ NUM_TWEETS, NUM_EPOCHS, BATCH_SIZE, LEARNING_RATE = 2_000, 10, 32, 1e-3
 LABELS = ["negative", "neutral", "positive"]
 PUBLISHED_LOSSES = {1: 1.0779, NUM_EPOCHS: 0.7640}  # the notebook's, with bert-base-uncased
 PUBLISHED_LABELS = ["negative", "positive", "neutral", "negative", "positive", "positive"]
-SENTENCES = [  # made up for this example; the notebook's six, of which only the labels are known, were others
+SENTENCES = [  # made up for this example; the notebook used six others, whose labels alone are known
     "My phone broke again and nobody at the shop wants to help me.",
     "What a lovely evening, thank you all for coming!",
     "The train to Leeds leaves at half past six.",
@@ -61,7 +61,7 @@ def main() -> None:
         print(f"{options.model} is another encoder than the notebook's: its losses are not meant to be equal.")
 
     predicted = head(torch.from_numpy(features.transform(SENTENCES))).argmax(1).tolist()
-    print("\nhere      published of its own sentence")
+    print("\nhere      published for its own sentence")
     for sentence, label_id, published in zip(SENTENCES, predicted, PUBLISHED_LABELS, strict=True):
         print(f"{LABELS[label_id]:9} {published:9} {sentence}")
 
@@ -73,7 +73,7 @@ def main() -> None:
 
 
 def read_tweets(path: Path) -> tuple[list[str], list[int]]:
-    """The first tweets of a file, and the places of their sentiments in LABELS."""
+    """The first tweets of a file, and the indices of their sentiments in LABELS."""
     if not path.is_file():
         sys.exit(f"{path} is not there: fetch Kaggle's Tweet Sentiment Extraction and name its folder with --data")
     with path.open(encoding="utf-8", newline="") as file:

@@ -110,7 +110,7 @@ def pairs(documents, max_seqlen, seed, epoch, short_prob, balanced=False):
 
 
 def masked(tokens, rate, continues, unit, max_predictions, seed, epoch, index):
-    """The tokens with some hidden, and the places of those."""
+    """The tokens with some hidden, and the positions of those."""
     key = key_of(seed, epoch, index)
     places_key, tokens_key = key_of(key, 0, 0), key_of(key, 1, 0)
     wanted = max(1, round(Fraction(rate) * len(tokens)))

@@ -78,7 +78,7 @@ def random_config(number: int, **changes: int | float | str) -> BertConfig:
 
 @torch.no_grad()
 def randomize(module: nn.Module, seed: int) -> None:
-    """Draw every parameter anew, biases and norms included.
+    """Draw every parameter again, biases and norms included.
 
     Attention is sharp and each layer adds little, so that the tokens of a sequence stay apart in the deepest layer.
     """

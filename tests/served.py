@@ -1,4 +1,4 @@
-"""A server in a process of its own, on a free port of this machine."""
+"""A server in a separate process, on a free port of this machine."""
 
 import json
 import os

@@ -28,7 +28,7 @@ OTHERS = ["of", "and", "##s", "time", "little", "great"]
 
 
 def curve(tokens: np.ndarray) -> np.ndarray:
-    """Masked LM loss after so many tokens: from ln V to the plateau, then past it and on as a power law."""
+    """Masked LM loss after a number of tokens: from ln V to the plateau, then past it and on as a power law."""
     fall = (np.log(VOCAB_SIZE) - ENTROPY) * np.exp(-tokens / 2e5)
     return 1.75 + (ENTROPY - 1.75) * (1 + np.maximum(tokens - 1.2e6, 0) / 1e6) ** -0.33 + fall
 

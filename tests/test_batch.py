@@ -92,7 +92,7 @@ def test_a_collated_batch_pads_on_the_right(tokenizer: Tokenizer) -> None:
 
 
 def test_pad_refuses_a_mask_of_another_number_of_tokens() -> None:
-    with pytest.raises(UsageError, match="5 packed values for an attention_mask of 4"):
+    with pytest.raises(UsageError, match="5 packed values for an attention_mask with 4"):
         pad(torch.zeros(5, 3), torch.tensor([[1, 1, 0], [1, 1, 0]]))
 
 

@@ -30,24 +30,24 @@ def test_swapped_labels_and_copies_are_reported(sentence_encoder: Path) -> None:
         for index, row in enumerate(rows)
     ]
     copies = [replace(rows[10], place="line 80"), replace(rows[11], label="cat", place="line 81")]
-    found = check_training_data(str(sentence_encoder), "sequence-classification", [*rows, *copies])
-    assert found.num_examples == 82 and sum(found.counts.values()) == 82
-    assert found.num_repeated >= 2 and found.num_contradicting >= 2
-    assert {"line 11", "line 81"} <= {place for one in found.repeated[:1] for place in one.places}
-    shown = {one.place for one in found.label_errors.shown[:5]}
+    checked = check_training_data(str(sentence_encoder), "sequence-classification", [*rows, *copies])
+    assert checked.num_examples == 82 and sum(checked.counts.values()) == 82
+    assert checked.num_repeated >= 2 and checked.num_contradicting >= 2
+    assert {"line 11", "line 81"} <= {place for one in checked.repeated[:1] for place in one.places}
+    shown = {one.place for one in checked.label_errors.shown[:5]}
     assert {f"line {index}" for index in wrong} <= shown | {"line 81"}
-    assert found.scores["accuracy"].value > 0.9
-    assert any("another label" in sentence for _, sentence in found.findings())
+    assert checked.scores["accuracy"].value > 0.9
+    assert any("another label" in sentence for _, sentence in checked.findings())
 
 
 def test_tags_and_refusals(sentence_encoder: Path) -> None:
     tagged = [TokenClassification.example(text.split(), ["X" if len(word) > 3 else "Y" for word in text.split()])
               for text in texts(40)]  # fmt: skip
-    found = check_training_data(str(sentence_encoder), "token-classification", tagged)
-    assert found.counts == {} and found.label_errors.num_judged == sum(len(one.tags or ()) for one in tagged)
-    with pytest.raises(DataError, match="there are 9 rows: expected 10"):
+    checked = check_training_data(str(sentence_encoder), "token-classification", tagged)
+    assert checked.counts == {} and checked.label_errors.num_judged == sum(len(one.tags or ()) for one in tagged)
+    with pytest.raises(DataError, match="there are 9 rows: expected at least 10"):
         check_training_data(str(sentence_encoder), "sequence-classification", labeled(9))
-    with pytest.raises(UsageError, match="for classifiers and taggers"):
+    with pytest.raises(UsageError, match="requires a classifier or tagger"):
         check_training_data(str(sentence_encoder), "multiple-choice", [ChoiceQuestion("a", ("b", "c"), 0)] * 12)
 
 

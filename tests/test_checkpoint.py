@@ -41,8 +41,8 @@ def values(model: Model) -> dict[str, torch.Tensor]:
     return {name: parameter.detach() for name, parameter in model.network.named_parameters()}
 
 
-def assert_same_values(found: Model, expected: Model) -> None:
-    torch.testing.assert_close(values(found), values(expected), rtol=0, atol=0)
+def assert_same_values(actual: Model, expected: Model) -> None:
+    torch.testing.assert_close(values(actual), values(expected), rtol=0, atol=0)
 
 
 # --- sentence encoders, in both layouts of sentence-transformers ------------------------------------------------------
@@ -161,7 +161,7 @@ def test_sentence_transformers_opens_what_we_save(tmp_path: Path, pooling: str) 
 def test_a_pooling_that_the_sentence_layout_cannot_say_is_not_saved(tmp_path: Path) -> None:
     ours = our_model("encoder", 7)
     ours.checkpoint.sentence = SentenceSettings(pooling="pooler")
-    with pytest.raises(CheckpointError, match="no word for pooling='pooler'"):
+    with pytest.raises(CheckpointError, match="no name for pooling='pooler'"):
         ours.save(tmp_path / "saved")
     assert not list(tmp_path.iterdir())
 
@@ -326,7 +326,7 @@ def test_regression_stays_regression(tmp_path: Path) -> None:
 def test_a_classifier_of_an_unnamed_kind_asks_what_it_is(tmp_path: Path) -> None:
     published(tmp_path, "token_classification", num_labels=3)
     edit_json(tmp_path / "config.json", architectures=None)
-    with pytest.raises(CheckpointError, match=r"does not say of what.*heads="):
+    with pytest.raises(CheckpointError, match=r"does not name its kind.*heads="):
         bertkit.load(tmp_path)
     model = bertkit.load(tmp_path, heads=["token_classification"])
     assert list(model.network.heads) == ["token_classification"]

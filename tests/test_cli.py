@@ -237,12 +237,12 @@ def test_bad_files_give_one_line_and_leave_nothing_behind(complaint, tiny_model,
     expected = {
         "latin1.txt": "line 2: byte 3 is not UTF-8",
         "empty.txt": "holds no texts",
-        "empty.csv": "is empty: expected a first line",
+        "empty.csv": "is empty: expected column names",
         "header_only.csv": "holds no texts",
         "twice.csv": "names a column twice",
         "gap.jsonl": "line 2 is not JSON",
         "no_column.csv": "has no column 'text', it has a, b",
-        "ragged.csv": "line 3 has 1 fields, the header 2",
+        "ragged.csv": "line 3 has 1 fields, but the header has 2",
         "broken.jsonl": "line 2 is not JSON",
         "null.jsonl": "line 2: 'text' is NoneType",
         "bad.parquet": "cannot be read as parquet",
@@ -275,12 +275,12 @@ def test_bad_arguments(complaint, tiny_model, tmp_path):
 
 
 def test_options_that_would_be_ignored_are_refused(complaint, tiny_model):
-    assert "does not go with words to look up" in complaint("vocab", "inspect", "a", "--text", "b.txt")
-    assert "--column names a column of --text" in complaint("vocab", "inspect", "--column", "b")
+    assert "cannot be combined with words to look up" in complaint("vocab", "inspect", "a", "--text", "b.txt")
+    assert "--column requires --text" in complaint("vocab", "inspect", "--column", "b")
     assert "cannot be used with --model" in complaint("describe", "--size", "tiny", "--model", tiny_model)
     assert "require --size" in complaint("describe", "--architecture", "modernbert", "--model", tiny_model)
-    assert "goes with a vocab.txt" in complaint("tokenize", "a", "--lowercase", "--model", tiny_model)
-    assert "goes with on_long='window'" in complaint("tokenize", "a", "--stride", "2", "--model", tiny_model)
+    assert "requires a vocab.txt" in complaint("tokenize", "a", "--lowercase", "--model", tiny_model)
+    assert "requires on_long='window'" in complaint("tokenize", "a", "--stride", "2", "--model", tiny_model)
     assert "has no column" in complaint("embed", "-i", "-", "--column", "a", "--model", tiny_model)
 
 
@@ -349,7 +349,7 @@ def test_similarity_says_what_it_cut(tiny_model):
     )  # fmt: skip
     assert result.returncode == 0
     (line,) = result.stderr.splitlines()
-    assert line.startswith("bertkit: 1 of 2 texts were longer than the model reads and lost 16 tokens")
+    assert line.startswith("bertkit: 1 of 2 texts exceeded the model's maximum length and lost 16 tokens")
 
 
 def test_wrong_kind_of_model(complaint, tiny_model, tmp_path):

@@ -55,8 +55,8 @@ def test_few_texts(method: str) -> None:
     "options, message",
     [
         ({"method": "magic"}, "expected one of communities"),
-        ({"method": "kmeans"}, "needs num_clusters"),
-        ({"num_clusters": 3}, "leave num_clusters out"),
+        ({"method": "kmeans"}, "requires num_clusters"),
+        ({"num_clusters": 3}, "omit num_clusters"),
         ({"method": "density", "threshold": 0.5}, "has no threshold"),
     ],
 )

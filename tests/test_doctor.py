@@ -48,7 +48,7 @@ def test_a_healthy_installation(capsys):
     assert results["software", "torch"]["value"] == torch.__version__
     assert [name for part, name in results if part == "kernels"] == list(PRECISIONS)
     assert [name for part, name in results if part == "equality"] == list(PRECISIONS)
-    assert all("same bits" in row["value"] for (part, _), row in results.items() if part == "equality")
+    assert all("bit-identical" in row["value"] for (part, _), row in results.items() if part == "equality")
 
 
 def test_a_vector_that_depends_on_its_batch_is_an_error(capsys, monkeypatch):
@@ -125,7 +125,7 @@ def test_caches_that_cannot_be_written_are_warnings(capsys, monkeypatch, equal, 
     assert results["caches", "precision='auto'"]["value"].endswith("precision cannot be written")
     assert "set NUMBA_CACHE_DIR" in results["caches", "machine code"]["value"]
     assert results["caches", "models of the hub"] == {
-        "part": "caches", "name": "models of the hub", "status": "ok", "value": f"{tmp_path / 'hub'} (not there yet)",
+        "part": "caches", "name": "models of the hub", "status": "ok", "value": f"{tmp_path / 'hub'} (not created yet)",
     }  # fmt: skip
 
 

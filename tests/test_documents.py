@@ -49,7 +49,7 @@ def write(path: Path, rows: list[str]) -> Path:
 @pytest.mark.parametrize("bom", ["", "\ufeff"])
 @pytest.mark.parametrize("last", ["", "\n", "\n\n\n"])
 def test_lines_of_sentences(tmp_path: Path, line_end: str, bom: str, last: str) -> None:
-    """Sentences are lines, whatever stands in them; documents lie between empty lines, white space or not."""
+    """Sentences are lines with any content; documents are separated by empty lines, with or without white space."""
     path = tmp_path / "a.txt"
     text = "\n\n \u00a0\n".join("\n".join(document) for document in DOCUMENTS)
     path.write_bytes((bom + "\n" + text + last).replace("\n", line_end).encode())
@@ -137,7 +137,7 @@ def test_bad_rows_are_skipped_and_the_rest_is_read(tmp_path: Path) -> None:
             2: "is not JSON", 3: "is not JSON", 4: "NoneType", 5: "JSON list", 6: "no column 'text'", 7: "not UTF-8",
             8: "surrogate",
         },
-        "b.csv": {3: "1 fields, the header 2", 4: "UTF-8", 7: "expected after", 8: "0 fields", 11: "unexpected end"},
+        "b.csv": {3: "1 fields, but the header", 4: "UTF-8", 7: "expected after", 8: "0 fields", 11: "unexpected end"},
     }  # fmt: skip
     expected = {"a.jsonl": ["One.", "plain", "Two."], "b.csv": ["One.", 'x"y', "Two,", "lines."]}
     for name, wanted in problems.items():
@@ -181,7 +181,7 @@ def test_wrong_settings() -> None:
 @pytest.mark.parametrize("layout", ["lines", "paragraphs", "running"])
 @pytest.mark.parametrize("extension", [".txt", ".csv"])
 def test_parts_are_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout, extension: str) -> None:
-    """Documents, sentences and lines are the same however small the parts; work can go on after each."""
+    """Documents, sentences and lines are the same however small the parts; reading can continue after each."""
     rng = np.random.default_rng(3)
     words = "Mr. Smith saw it. Then he é went! 1. 漢字 home".split()
     text = ""

@@ -1,4 +1,4 @@
-"""Words of a domain: found by count, added after all others, each starting as the mean of its pieces."""
+"""Words of a domain: selected by count, added after all others, each starting as the mean of its pieces."""
 
 import json
 from collections import Counter
@@ -183,5 +183,5 @@ def test_the_command(model: Model, tmp_path: Path, capsys: pytest.CaptureFixture
     reopened = bertkit.load(tmp_path / "new")
     assert reopened.tokenizer.encode("redcat").input_ids.tolist() == [2, 100, 3]
     assert run([*arguments, "--out", str(tmp_path / "other"), "--min-frequency", "9"]) == 2
-    assert "occurs 9 times: nothing to add" in capsys.readouterr().err
+    assert "splits into pieces occurs 9 times; lower --min-frequency" in capsys.readouterr().err
     assert not (tmp_path / "other").exists()

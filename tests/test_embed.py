@@ -1,4 +1,4 @@
-"""Texts to vectors: equal to sentence-transformers, to plain numpy, and to themselves in any company."""
+"""Texts to vectors: equal to sentence-transformers, to plain numpy, and to themselves regardless of batch."""
 
 import os
 import subprocess
@@ -61,14 +61,14 @@ def passages(documentation: list) -> list[str]:
     return [passage.text for passage in documentation]
 
 
-def assert_same_vectors(found: np.ndarray, expected: np.ndarray, tolerance: float = 3e-6) -> None:
+def assert_same_vectors(vectors: np.ndarray, expected: np.ndarray, tolerance: float = 3e-6) -> None:
     """To a tolerance relative to the largest component where that is above 1.
 
     Random weights amplify rounding; trained ones hold 1e-6.
     """
-    assert found.dtype == np.float32
+    assert vectors.dtype == np.float32
     assert np.std(expected) > 0.04
-    np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * max(1.0, np.abs(expected).max()))
+    np.testing.assert_allclose(vectors, expected, rtol=0, atol=tolerance * max(1.0, np.abs(expected).max()))
 
 
 # --- equal to sentence-transformers ----------------------------------------------------------------------------------
@@ -419,7 +419,7 @@ def test_a_prompt_longer_than_the_sequence_leaves_something_to_pool(tiny: Model)
     [
         ({"pooling": "median"}, "pooling='median': expected one of mean, cls"),
         ({"layers": "third"}, "layers='third': expected one of last"),
-        ({"pooling": "pooler", "layers": "embedding"}, "reads the last layer only"),
+        ({"pooling": "pooler", "layers": "embedding"}, "uses only the last layer"),
         ({"dimensions": 0}, "dimensions=0"),
         ({"dimensions": 19}, "dimensions=19: this model's vectors have 18"),
         ({"prompt": "a", "prompt_name": "b"}, "not both"),

@@ -93,7 +93,7 @@ def test_a_nested_change_that_fails_is_undone_alone(folder: Path) -> None:
 
 
 def test_opening_what_is_no_store(folder: Path) -> None:
-    with pytest.raises(StoreError, match="is no store"):
+    with pytest.raises(StoreError, match="is not a store"):
         EmbeddedStore.open(folder)
     folder.mkdir()
     (folder / "store.sqlite3").write_bytes(b"something else" * 100)

@@ -104,7 +104,7 @@ def test_other_directories_are_refused(fitted: SequenceClassifier, tmp_path: Pat
     record = json.loads(path.read_text())
     for change, message in (
         ({"estimator": "TokenClassifier"}, "holds a TokenClassifier"),
-        ({"classes": ["a", "b"]}, "not those of the model"),
+        ({"classes": ["a", "b"]}, "differ from those of the model"),
         ({"parameters": {"depth": 3}}, "no parameter 'depth'"),
     ):
         path.write_text(json.dumps(record | change))
@@ -148,7 +148,7 @@ def test_a_regressor_of_any_unit(encoder: Path, tmp_path: Path) -> None:
 def test_bad_input(encoder: Path) -> None:
     classifier, regressor = SequenceClassifier(encoder, **FAST), SequenceRegressor(encoder, **FAST)
     for X, y, message in (
-        ("a text", [1], "got one str"), (["a", "b"], [1], "2 texts and 1 labels"), ([], [], "0 texts"),
+        ("a text", [1], "got a str"), (["a", "b"], [1], "2 texts and 1 labels"), ([], [], "0 texts"),
         (np.zeros((2, 3)), [1, 2], r"shape \(2, 3\)"), ([3, 4], [0, 1], "expected a str"), 
         (["a"], "b", "expected a list"),
     ):  # fmt: skip

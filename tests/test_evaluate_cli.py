@@ -74,7 +74,7 @@ def test_every_task_is_predicted_and_scored(models: Path, tmp_path: Path, capsys
     assert all(list(one) == KEYS[task] for one in results)
     code, (result,), error = call(capsys, "evaluate", "--model", model, "--data", data)
     assert code == 0 and not error
-    assert (result.pop("task"), result["num_examples"], result["rows_set_aside"]) == (task, NUM_ROWS, 0)
+    assert (result.pop("task"), result["num_examples"], result["rows_skipped"]) == (task, NUM_ROWS, 0)
     for name, value in scores(task, rows, results).items():
         assert result[name] == pytest.approx(value) and result[name] == result[name]
     turned = write(tmp_path / "turned.jsonl", rows[::-1])
@@ -119,9 +119,9 @@ def test_labels_that_the_model_does_not_know(
     for part in ("data.jsonl, line 6", "pink", names):
         assert part in error
     code, (result,), error = call(capsys, *arguments, "--data", data, "--skip-bad")
-    assert code == 0 and result["rows_set_aside"] == 1 and "line 6" in error
+    assert code == 0 and result["rows_skipped"] == 1 and "line 6" in error
     _, (expected,), _ = call(capsys, *arguments, "--data", good)
-    assert result == pytest.approx(expected | {"rows_set_aside": 1})
+    assert result == pytest.approx(expected | {"rows_skipped": 1})
 
 
 def test_heads_that_were_never_trained_refuse(tmp_path: Path, capsys) -> None:
@@ -141,16 +141,16 @@ def test_arguments_that_do_not_go_together(models: Path, tmp_path: Path, capsys)
     other = write(tmp_path / "other.jsonl", [{"text": "a", "label": "b"}])
     long = write(tmp_path / "long.jsonl", [{"text": "cat " * 40, "score": 1}] * 3)
     for arguments, message in (
-        ([], "one of --data"), (["--data", data, "--suite", data], "one of --data"),
-        (["--data", data], "needs --model"), (["--data", data, "--model", model, "--limit", "3"], "go with --suite"),
-        (["--suite", data, "--model", model, "--skip-bad"], "go with --data"),
+        ([], "either --data"), (["--data", data, "--suite", data], "either --data"),
+        (["--data", data], "requires --model"), (["--data", data, "--model", model, "--limit", "3"], "require --suite"),
+        (["--suite", data, "--model", model, "--skip-bad"], "require --data"),
         (["--data", other, "--model", model], "line 1 has the target 'b'"),
         (["--data", data, "--model", model, "--columns", "label=stars"], "no column 'stars'"),
     ):  # fmt: skip
         code, results, error = call(capsys, "evaluate", *arguments)
         assert code == 2 and not results and message in error, (arguments, error)
     code, _, error = call(capsys, "evaluate", "--data", long, "--model", model)
-    assert code == 0 and "3 rows were longer than the model reads and lost 54 tokens" in error
+    assert code == 0 and "3 rows exceeded the model's maximum length and lost 54 tokens" in error
 
 
 def test_no_answer_threshold_can_be_set_on_a_published_model(models: Path, tmp_path: Path, capsys) -> None:
@@ -182,7 +182,7 @@ def test_no_answer_threshold_can_be_set_on_a_published_model(models: Path, tmp_p
             model.change_task(**settings)
     for arguments, message in (
         (["evaluate", "--model", str(models / "regression"), "--data", data], "regression has no setting 'no_answer'"),
-        (["evaluate", "--model", "any", "--suite", data], "go with --data"),
+        (["evaluate", "--model", "any", "--suite", data], "require --data"),
     ):
         assert message in call(capsys, *arguments, "--no-answer-threshold", "0")[2]
 
@@ -200,7 +200,7 @@ def test_the_report_has_the_same_metrics_with_their_intervals(models: Path, tmp_
         assert value == pytest.approx(expected[name], rel=1e-4)
         low, high = intervals.get(name, (value, value))
         assert low <= value <= high
-    assert set(intervals) >= set(expected) - {"loss", "num_examples", "rows_set_aside"}
+    assert set(intervals) >= set(expected) - {"loss", "num_examples", "rows_skipped"}
     assert f"{task} on data.jsonl" in page.read_text()
     assert json.loads(page.with_suffix(".json").read_text())["leakage"]["num_exact"] == NUM_ROWS
 
@@ -245,14 +245,14 @@ def test_models_that_were_trained_again(models: Path, tmp_path: Path, capsys) ->
         (["--card", "--smaller", f"7={again}", f"7={model}"], f"'7={model}': expected NUM=MODEL, each number once"),
         (["--card", "--smaller", "0=a"], "expected NUM=MODEL"), (["--card", "--smaller", "7="], "expected NUM=MODEL"),
         (["--card", "--seeds", str(tmp_path / "none")], "no model"),
-        (["--card", "--seeds", str(models / "regression")], "give models of one task"),
+        (["--card", "--seeds", str(models / "regression")], "pass models of one task"),
     ):  # fmt: skip
         code, results, error = call(capsys, *base, *arguments)
         assert code == 2 and not results and message in error and len(error.splitlines()) == 1, error
-    assert "go with --data" in call(capsys, "evaluate", "--suite", data, "--seeds", model)[2]
+    assert "require --data" in call(capsys, "evaluate", "--suite", data, "--seeds", model)[2]
     answers = ["evaluate", "--model", str(models / "question-answering"), "--data",
                write(tmp_path / "questions.jsonl", examples("question-answering"))]  # fmt: skip
-    assert "evidence is for classifiers and taggers" in call(capsys, *answers, "--card", "--seeds", model)[2]
+    assert "evidence requires a classifier or tagger" in call(capsys, *answers, "--card", "--seeds", model)[2]
 
 
 def test_skipped_training_rows_are_not_counted_for_the_test_file(models: Path, tmp_path: Path, capsys) -> None:
@@ -264,17 +264,17 @@ def test_skipped_training_rows_are_not_counted_for_the_test_file(models: Path, t
         capsys, "evaluate", "--model", str(tmp_path / "model"), "--data", data, "--train", train, "--skip-bad",
         "--report", str(tmp_path / "report.html"), "--card",
     )  # fmt: skip
-    assert code == 0 and (results["num_examples"], results["rows_set_aside"]) == (NUM_ROWS, 1), error
+    assert code == 0 and (results["num_examples"], results["rows_skipped"]) == (NUM_ROWS, 1), error
     assert "| rows not used | 1 |" in (tmp_path / "model" / "README.md").read_text()
-    assert "1 rows were set aside" in error and "data.jsonl, line 32" in error
-    assert "2 rows were set aside" in error and "train.jsonl, line 2" in error
+    assert "1 rows were skipped" in error and "data.jsonl, line 32" in error
+    assert "2 rows were skipped" in error and "train.jsonl, line 2" in error
 
 
 def test_reports_that_cannot_be(models: Path, tmp_path: Path, capsys) -> None:
     data = write(tmp_path / "data.jsonl", examples("question-answering"))
     base = ["evaluate", "--model", str(models / "question-answering"), "--data", data]
     for arguments, message in (
-        (["--report", str(tmp_path / "out.html")], "evidence is for classifiers and taggers"),
+        (["--report", str(tmp_path / "out.html")], "evidence requires a classifier or tagger"),
         (["--report", str(tmp_path / "no" / "out.html")], "does not exist"), (["--train", data], "require --report"),
     ):  # fmt: skip
         code, results, error = call(capsys, *base, *arguments)

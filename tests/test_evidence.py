@@ -561,7 +561,7 @@ def test_what_cannot_be_said_is_said(tmp_path: Path):
         assert {"leakage", "baseline", "by_size", "seeds"} <= set(few.missing)
         assert few.leakage is few.baseline is few.seeds is None
         write_evidence_report(few, tmp_path / f"{kind}.html")
-        assert "What is not here" in (tmp_path / f"{kind}.html").read_text()
+        assert "Not included" in (tmp_path / f"{kind}.html").read_text()
     assert few.calibration.scaled is None and "20 examples" in few.missing["temperature"]
     same = [replace(one, label="red") for one in examples_of("one", 30)]
     results = gather_evidence(model_of("one"), same, same[:1])
@@ -569,7 +569,7 @@ def test_what_cannot_be_said_is_said(tmp_path: Path):
     assert results.baseline.scores["accuracy"].value == 1.0 and results.leakage.num_exact >= 1
     write_evidence_report(results, tmp_path / "same.html")
     one = gather_evidence(model_of("one"), same[:1], [])
-    assert one.scores["accuracy"].low in (0.0, 1.0) and "none were given" in one.missing["baseline"]
+    assert one.scores["accuracy"].low in (0.0, 1.0) and "none given" in one.missing["baseline"]
     constant = gather_evidence(
         model_of("number"), [replace(example, label=2.0) for example in examples_of("number", 9)]
     )
@@ -586,7 +586,7 @@ def test_rejects_invalid_input(tmp_path: Path):
         gather_evidence(model_of("one"), examples_of("one", 4), [replace(examples_of("one", 1)[0], label="pink")])
     model = model_of("one")
     model.checkpoint.trained = TrainedTask(MultipleChoice(), Layout(24, "truncate"))
-    with pytest.raises(UsageError, match="classifiers and taggers"):
+    with pytest.raises(UsageError, match="classifier or tagger"):
         gather_evidence(model, examples_of("one", 4))
     results = gather_evidence(model_of("one"), examples_of("one", 4))
     for path, message in (("report.json", r"ends in \.html"), ("no/report.html", "does not exist")):

@@ -197,7 +197,7 @@ def test_vectors_computed_before_an_interruption_are_kept(
     encoder: Path, tmp_path: Path, num_read: Callable[[], int], monkeypatch
 ) -> None:
     monkeypatch.setattr("bertkit.inference.runner._ITEMS_AT_A_TIME", 2)
-    with pytest.raises(OverLengthError, match="not kept yet, text 4 has 92 tokens"):
+    with pytest.raises(OverLengthError, match="not yet in the cache, text 4 has 92 tokens"):
         Features(encoder, cache=tmp_path, on_long="error").fit_transform([*TEXTS[:4], LONG])
     assert len(files(tmp_path)) == 2 and num_read() == 4
     results = Features(encoder, cache=tmp_path, on_long="error").fit_transform(TEXTS)
@@ -245,7 +245,7 @@ def test_clones_and_pickles(encoder: Path, tmp_path: Path) -> None:
 def test_bad_input(encoder: Path) -> None:
     for options, message in (
         ({"layers": "sum:"}, "layers='sum:'"), ({"layers": "concat:1-3"}, "expected one of last"),
-        ({"pooling": "sum"}, "pooling='sum'"), ({"pooling": "pooler", "layers": "embedding"}, "last layer only"),
+        ({"pooling": "sum"}, "pooling='sum'"), ({"pooling": "pooler", "layers": "embedding"}, "only the last layer"),
     ):  # fmt: skip
         with pytest.raises(UsageError, match=message):
             Features(encoder, **options).fit(TEXTS)
@@ -253,7 +253,7 @@ def test_bad_input(encoder: Path) -> None:
         Features(encoder, layers="sum:2,6").fit_transform(TEXTS)
     with pytest.raises(UsageError, match="expected str"):
         Features(encoder).fit_transform([("a text", "and its pair")])
-    with pytest.raises(UsageError, match="got one str"):
+    with pytest.raises(UsageError, match="got a str"):
         Features(encoder).fit_transform("a text")
     with pytest.raises(CheckpointError, match="no model"):
         Features(encoder / "nowhere").fit(TEXTS)
@@ -266,7 +266,7 @@ def test_bad_input(encoder: Path) -> None:
 
 
 def planted(planted_layer: int, number: int = 240, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """(N, 4 * 7) features whose layers are noise but for one, which tells three classes apart, with some noise."""
+    """(N, 4 * 7) features whose layers are noise except one, which separates three classes, with some noise."""
     draw = np.random.default_rng(seed)
     y = draw.integers(0, 3, number)
     layers = draw.normal(size=(number, 4, 7)).astype(np.float32)

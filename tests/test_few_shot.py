@@ -1,4 +1,4 @@
-"""Learning from few examples: pairs, the loss that tells them apart, the linear layer, what is saved."""
+"""Learning from few examples: pairs, the contrastive loss, the linear layer, saved models."""
 
 import json
 import math
@@ -53,7 +53,7 @@ def encoder(tmp_path_factory) -> Path:
 
 
 def data(number: int = 24, seed: int = 1) -> tuple[list[str], list[str]]:
-    """One word of seven tells the class; as many texts of each."""
+    """One word of seven determines the class; the same number of texts of each."""
     draw = np.random.default_rng(seed)
     labels = [KINDS[index % 3] for index in range(number)]
     return [" ".join(draw.permutation([*draw.choice(WORDS, 6), label])) for label in labels], labels
@@ -64,7 +64,7 @@ def examples(number: int = 24, seed: int = 1) -> list:
 
 
 def feed_of(labels: list[int], batch_size: int, seed: int = 5) -> ContrastFeed:
-    """A feed of texts that are told apart by their lengths."""
+    """A feed of texts that are identified by their lengths."""
     tokenizer = Tokenizer.from_vocab(vocabulary_tokens(99))
     texts = [" ".join(["cat"] * index) for index in range(1, len(labels) + 1)]
     encodings = tokenizer.encode_batch(texts, max_length=None, on_long="error", with_offsets=False)
@@ -172,7 +172,7 @@ def run_of(out: Path, encoder: Path, settings: FinetuningSettings = SETTINGS) ->
 
 
 def test_contrast_learns_what_frozen_vectors_hide(tmp_path: Path) -> None:
-    """The words that tell the classes apart have nearly the same vector; how many others there are says nothing."""
+    """The words that determine the classes have nearly the same vector; the number of other words is irrelevant."""
     hiding, out = tmp_path / "encoder", tmp_path / "out"
     model = small_encoder(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     indices, words = [model.tokenizer.vocabulary.id(word) for word in KINDS], model.encoder.embeddings.word.weight.data
@@ -293,7 +293,7 @@ def test_bad_input(tmp_path: Path, encoder: Path) -> None:
         classifier.fit(["one", "two", "three"], ["a", "a", "b"])
     with pytest.raises(DataError, match="every example has the label 'a'"):
         classifier.fit(["one", "two"], ["a", "a"])
-    with pytest.raises(UsageError, match="one class for each text"):
+    with pytest.raises(UsageError, match="one class per text"):
         classifier.fit(["one", "two"], [[0, 1], [1, 0]])
     with pytest.raises(UsageError, match="batch_size=1"):
         classifier.set_params(batch_size=1).fit(*data())

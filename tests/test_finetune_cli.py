@@ -55,7 +55,7 @@ def test_from_files_to_predictions(tmp_path: Path, encoder: str, capsys) -> None
                  "--out", out, *FAST]  # fmt: skip
     code, (result,), error = call(capsys, *arguments)
     assert code == 0, error
-    assert result["reason"] == "finished" and result["accuracy"] > 0.8 and result["rows_set_aside"] == 0
+    assert result["reason"] == "finished" and result["accuracy"] > 0.8 and result["rows_skipped"] == 0
     assert call(capsys, *arguments)[0] == 2
     assert call(capsys, *arguments, "--resume")[1][0]["accuracy"] == result["accuracy"]
     texts = tmp_path / "texts.txt"
@@ -104,8 +104,8 @@ def test_bad_input_is_one_line(tmp_path: Path, encoder: str, capsys) -> None:
         ([*base, "--columns", "text"], "role=name"),
         ([*base, "--class-weights", "heavy"], "expected 'balanced'"),
         ([*base, "--levels", "1", "2"], "has no levels"),
-        ([*base, "--patience", "2"], "needs dev"),
-        ([*base, "--sweep", "paper"], "needs dev"),
+        ([*base, "--patience", "2"], "requires dev"),
+        ([*base, "--sweep", "paper"], "requires dev"),
         (["predict", "--model", encoder, "--input", str(train)], "was not trained for a task"),
     ):
         code, results, error = call(capsys, *arguments)
@@ -119,8 +119,8 @@ def test_rows_are_skipped_on_request(tmp_path: Path, encoder: str, capsys) -> No
     assert "train.csv, line 82" in call(capsys, *base)[2]
     dev = write(tmp_path / "dev.csv", [*rows(10), ("a cat", "cast")])
     code, (result,), error = call(capsys, *base, "--dev", str(dev), "--skip-bad")
-    assert code == 0 and result["rows_set_aside"] == 4, error
-    assert "4 rows were set aside" in error and "train.csv, line 82" in error
+    assert code == 0 and result["rows_skipped"] == 4, error
+    assert "4 rows were skipped" in error and "train.csv, line 82" in error
 
 
 def lines(*rows: dict) -> str:
@@ -146,7 +146,7 @@ def choices(*numbers: int) -> str:
             {"levels": ["bad", "good"]},
             lines(*({"text": "a", "label": name} for name in ("bad", "goood", "good"))),
             lines({"text": "a", "label": "good"}),
-            ["train.jsonl, line 2 has the label 'goood', which is none of the 2 known"],
+            ["train.jsonl, line 2 has the label 'goood', which is not among the 2 known"],
         ),
         (
             MultipleChoice,

@@ -162,7 +162,7 @@ def test_bfloat16_learns_too(tmp_path: Path, encoder: Path) -> None:
     assert run_of(tmp_path / "out", encoder, settings).start(examples(160), examples(40, 2)).metrics["accuracy"] > 0.85
 
 
-# ---- going on
+# ---- resuming
 
 
 def test_a_run_that_stopped_ends_with_the_same_bits(tmp_path: Path, encoder: Path) -> None:
@@ -251,9 +251,9 @@ def test_early_stopping_keeps_the_best(tmp_path: Path, encoder: Path) -> None:
     assert outcome.metrics["loss"] == pytest.approx(losses[outcome.best_step], rel=1e-5)
     assert run_of(tmp_path / "out", encoder, settings).start(examples(), examples(20, seed=2), resume=True) == outcome
     (tmp_path / "out" / "run" / "outcome.json").unlink()
-    with pytest.raises(CheckpointError, match="is missing, the record of how this run ended"):
+    with pytest.raises(CheckpointError, match="is missing: expected the record of a finished run"):
         run_of(tmp_path / "out", encoder, settings).start(examples(), examples(20, seed=2), resume=True)
-    with pytest.raises(UsageError, match="patience=3 needs dev"):
+    with pytest.raises(UsageError, match="patience=3 requires dev"):
         run_of(tmp_path / "other", encoder, settings).start(examples())
 
 
@@ -278,7 +278,7 @@ def test_sweep_keeps_the_best_and_resumes(tmp_path: Path, encoder: Path) -> None
     assert outcome.metrics == best["metrics"] == load(out).trained.metrics
     assert not (out / "run" / "runs").exists()
     assert sweep(run_of(out, encoder), grid, train, dev, resume=True) == outcome
-    with pytest.raises(UsageError, match="needs dev"):
+    with pytest.raises(UsageError, match="requires dev"):
         sweep(run_of(tmp_path / "other", encoder), grid, train, [])
     assert [len(values) for values in SWEEPS["paper"].values()] == [2, 3, 3]
 
@@ -363,7 +363,7 @@ def test_adapters_alone_learn_and_are_merged(tmp_path: Path, encoder: Path) -> N
     add_adapters(wider, 3, 6.0, seed=9)
     with pytest.raises(CheckpointError, match=r"expected base_model\.model"):
         read_adapter(wider, out / "adapter")
-    with pytest.raises(UsageError, match="leave frozen_layers out"):
+    with pytest.raises(UsageError, match="omit frozen_layers"):
         replace(settings, frozen_layers=1)
 
 
@@ -388,11 +388,11 @@ def test_adapters_that_do_not_fit_on_the_disk(tmp_path: Path, encoder: Path) -> 
 def test_a_model_without_pooler_gets_a_new_one(tmp_path: Path, encoder: Path) -> None:
     model = our_model("masked_lm", 3, **SHAPE)
     model.save(tmp_path / "bare")
-    told: list[str] = []
+    lines_logged: list[str] = []
     run = replace(run_of(tmp_path / "out", encoder, replace(SETTINGS, num_epochs=1)), model=tmp_path / "bare")
-    run.log_line = told.append
+    run.log_line = lines_logged.append
     run.start(examples())
-    assert any("has no pooler" in line for line in told)
+    assert any("has no pooler" in line for line in lines_logged)
     assert len(load(tmp_path / "out").predict(texts(3))) == 3
 
 

@@ -153,7 +153,7 @@ def test_every_task_has_a_baseline(encoder: Path, tmp_path: Path, name: str) -> 
         results = [replace(one, choices=one.choices[:3]) for one in results]
     task = TASKS[name] if name.endswith("regression") else task_kind(name).of_examples(results, {})
     named = {
-        "question-answering": ["whole context"], "multiple-choice": ["most frequent place"],
+        "question-answering": ["whole context"], "multiple-choice": ["most frequent index"],
         "token-classification": ["most frequent label", "most frequent tag of each word"],
     }  # fmt: skip
     constant = ["mean" if name.endswith("regression") else "most frequent label", "TF-IDF"]
@@ -161,7 +161,7 @@ def test_every_task_has_a_baseline(encoder: Path, tmp_path: Path, name: str) -> 
     assert list(result) == [*named.get(name, constant), FROZEN] and all(0 <= value <= 1 for value in result.values())
     if name == "multiple-choice":
         counts = np.bincount([one.label for one in results])
-        assert result["most frequent place"] == counts.max() / len(results)
+        assert result["most frequent index"] == counts.max() / len(results)
 
 
 def test_answers_are_compared_with_the_whole_context_or_none(encoder: Path) -> None:

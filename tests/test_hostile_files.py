@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class Files(dict[str, bytes]):
-    """Files by name; told apart from others by no long repr."""
+    """Files by name, with a short repr."""
 
     __repr__ = object.__repr__
 
@@ -128,13 +128,13 @@ def test_a_header_longer_than_any_real_one(folder: Path) -> None:
     with open(folder / "model.safetensors", "wb") as file:
         file.write(struct.pack("<Q", 10_000_001))
         file.truncate(10_000_100)  # zeros that take no disk
-    refused(folder, "announces a header of 10000001 bytes")
+    refused(folder, "has a header of 10000001 bytes")
 
 
 def test_more_tensors_than_any_real_model_has(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert weights._MAX_TENSORS <= 100_000
     monkeypatch.setattr(weights, "_MAX_TENSORS", 20)
-    refused(folder, "announces 2[0-9] tensors, more than any real model has")
+    refused(folder, "has 2[0-9] tensors, more than any real model")
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ def edit_weight_map(folder: Path, change: Callable[[dict], object]) -> None:
 def test_a_shard_outside_the_folder_is_not_read(sharded: Path, place: str) -> None:
     (sharded.parent / "outside.safetensors").write_bytes((sharded / "model-1.safetensors").read_bytes())
     edit_weight_map(sharded, lambda weight_map: weight_map.update({NORM: place}))
-    refused(sharded, "only .safetensors files beside it are read|which the index places elsewhere")
+    refused(sharded, "only .safetensors files next to it are read|which the index assigns to another file")
 
 
 def test_an_index_that_does_not_fit_its_shards(sharded: Path) -> None:
@@ -261,7 +261,7 @@ def test_an_index_that_does_not_fit_its_shards(sharded: Path) -> None:
     refused(sharded, "no shard holds: ghost")
     edit_weight_map(sharded, lambda weight_map: weight_map.pop("ghost"))
     edit_weight_map(sharded, lambda weight_map: weight_map.pop(NORM))
-    refused(sharded, f"holds '{NORM}', which the index places elsewhere")
+    refused(sharded, f"holds '{NORM}', which the index assigns to another file")
     (sharded / "model-2.safetensors").unlink()
     refused(sharded, "lacks model-2.safetensors")
     for content in ("{}", '{"weight_map": {}}', '{"weight_map": ["a"]}'):
@@ -304,7 +304,7 @@ def test_more_layers_stored_than_configured_or_fewer(folder: Path) -> None:
 def test_a_shape_that_does_not_match_the_config(folder: Path, key: str) -> None:
     content = json.loads((folder / "config.json").read_text())
     edit_json(folder / "config.json", **{key: content[key] + content["num_attention_heads"]})
-    refused(folder, r"is stored as \[.*\], the config asks for \[")
+    refused(folder, r"has shape \[.*\]; the config requires \[")
 
 
 def test_integer_weights_are_refused(folder: Path) -> None:
@@ -322,7 +322,7 @@ def test_a_vocabulary_larger_than_the_embedding(folder: Path) -> None:
     write_tokenizer(folder, num_rows)
     bertkit.load(folder)
     write_tokenizer(folder, num_rows + 1)
-    refused(folder, f"vocabulary has {num_rows + 1} entries, the word embedding only {num_rows} rows")
+    refused(folder, f"vocabulary has {num_rows + 1} entries, the word embedding has only {num_rows} rows")
 
 
 # --- config.json and its neighbors ----------------------------------------------------------------------------------
@@ -350,8 +350,8 @@ def test_a_vocabulary_larger_than_the_embedding(folder: Path) -> None:
         ({"num_labels": "three"}, "num_labels"),
         ({"classifier_dropout": "none"}, "classifier_dropout"),
         ({"architectures": {"0": "BertModel"}}, "architectures"),
-        ({"id2label": {"zero": "a"}}, "id2label must map integers"),
-        ({"id2label": ["a", "b"]}, "id2label must map integers"),
+        ({"id2label": {"zero": "a"}}, "expected a map from integers"),
+        ({"id2label": ["a", "b"]}, "expected a map from integers"),
         ({"id2label": {"0": "a", "2": "b"}}, r"ids of id2label are \[0, 2\]"),
     ],
 )  # fmt: skip

@@ -131,7 +131,7 @@ def _use(model: Model, name: str) -> None:
         model.predict(TEXTS)
 
 
-def places(content: Any, before: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+def key_paths(content: Any, before: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """Keys and indices that lead to each value of a JSON value; inside it, of the members of a long list or object the
     first and the last three."""
     yield before
@@ -139,21 +139,21 @@ def places(content: Any, before: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ..
     if isinstance(content, dict | list):
         keys = list(content) if isinstance(content, dict) else list(range(len(content)))
     for key in keys if len(keys) <= 8 or not before else [*keys[:3], *keys[-3:]]:
-        yield from places(content[key], (*before, key))
+        yield from key_paths(content[key], (*before, key))
 
 
-def replaced(content: Any, place: tuple[Any, ...], value: Any) -> Any:
-    """A copy of a JSON value with another value at a place; the whole is replaced by null where it would be missing."""
-    if not place:
+def replaced(content: Any, key_path: tuple[Any, ...], value: Any) -> Any:
+    """A copy of a JSON value with another value at a path of keys; null replaces a missing whole."""
+    if not key_path:
         return None if value is MISSING else value
     content = copy.deepcopy(content)
     inside = content
-    for key in place[:-1]:
+    for key in key_path[:-1]:
         inside = inside[key]
     if value is MISSING:
-        del inside[place[-1]]
+        del inside[key_path[-1]]
     else:
-        inside[place[-1]] = value
+        inside[key_path[-1]] = value
     return content
 
 
@@ -171,14 +171,14 @@ class Attack:
         self.replacements = [
             (path, index, value)
             for path, content in self.contents.items()
-            for index in places(content)
+            for index in key_paths(content)
             for value in range(len(HOSTILE))
         ]
 
-    def run(self, path: Path, place: tuple[Any, ...], value: int) -> str | None:
+    def run(self, path: Path, key_path: tuple[Any, ...], value: int) -> str | None:
         """What is wrong, None if the model works or a BertkitError is raised within a second."""
         before = path.read_bytes()
-        path.write_text(json.dumps(replaced(self.contents[path], place, HOSTILE[value])))
+        path.write_text(json.dumps(replaced(self.contents[path], key_path, HOSTILE[value])))
         start = time.process_time()
         try:
             use(bertkit.load(self.folder), self.name)
@@ -264,7 +264,7 @@ def test_settings_of_a_task_are_checked_when_its_model_is_opened(
 
 
 @pytest.mark.parametrize(
-    ("name", "place", "value", "message"),
+    ("name", "key_path", "value", "message"),
     [
         ("bertkit.json", ("task", "metrics", "accuracy"), 10**400, "bertkit.json: accuracy is 1000.*expected at most"),
         ("config.json", ("layer_norm_eps",), 10**400, "config.json: layer_norm_eps is 1000.*expected at most"),
@@ -273,12 +273,14 @@ def test_settings_of_a_task_are_checked_when_its_model_is_opened(
         ("modules.json", (), [{"type": "x.Transformer", "path": "a" * 5_000}], "at most 60 characters"),
     ],
 )
-def test_values_that_no_model_has_are_refused(tmp_path: Path, name: str, place: Any, value: Any, message: str) -> None:
+def test_values_that_no_model_has_are_refused(
+    tmp_path: Path, name: str, key_path: Any, value: Any, message: str
+) -> None:
     folder = tmp_path / "model"
     model_of(TASKS["sequence-classification"]).save(folder)
     file = folder / name
     content = json.loads(file.read_text()) if file.exists() else []
-    file.write_text(json.dumps(replaced(content, place, value)))
+    file.write_text(json.dumps(replaced(content, key_path, value)))
     with pytest.raises(CheckpointError, match=message) as caught:
         bertkit.load(folder)
     assert name in str(caught.value) and len(str(caught.value)) < 1_000

@@ -211,7 +211,7 @@ def test_known_families_ask_for_a_prompt() -> None:
         assert prompts_of(name, plain, "q: ") == Prompts("q: ", "")
         stored = SentenceSettings(prompts={"query": "a ", "passage": "b "})
         assert prompts_of(name, stored) == Prompts("a ", "b ")
-    with pytest.raises(UsageError, match="do not go with --no-prompt"):
+    with pytest.raises(UsageError, match="cannot be combined with --no-prompt"):
         prompts_of("e5-small", plain, "q", no_prompt=True)
 
 

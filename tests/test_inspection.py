@@ -116,7 +116,7 @@ def test_words_against_loops(model) -> None:
             order = sorted((j for j in range(4) if j != i), key=lambda j: -similar[i, j])
             np.testing.assert_allclose(view.similarities[layer, i], similar[i, order[:2]], atol=1e-5)
     assert view.neighbors[-1, 0, 0] == 3 and view.similarities[-1, 0, 0] == pytest.approx(1)  # the same text twice
-    with pytest.raises(UsageError, match="0 of 4 texts have the word 'horse'"):
+    with pytest.raises(UsageError, match="0 of 4 texts contain the word 'horse'"):
         inspect_words(model, "horse", TEXTS)
 
 

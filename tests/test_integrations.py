@@ -82,9 +82,9 @@ def test_langchain_store_of_texts_with_filter_and_scores(encoder: Path, tmp_path
 
 
 def test_langchain_retriever_and_reranker(index: Index) -> None:
-    found = langchain.BertkitRetriever(index=index, k=2).invoke("zebra")
-    assert found[0].page_content == "A zebra came by."
-    assert found[0].metadata == {"kind": "b", "document": "b", "start": 0, "end": 16}
+    matches = langchain.BertkitRetriever(index=index, k=2).invoke("zebra")
+    assert matches[0].page_content == "A zebra came by."
+    assert matches[0].metadata == {"kind": "b", "document": "b", "start": 0, "end": 16}
     model = our_model("sequence_classification", 3, num_labels=1)
     documents = [Document(text, metadata={"n": number}) for number, text in enumerate(["a joy", "dull", "warm"])]
     ranked = langchain.BertkitReranker(model=model, top_n=2).compress_documents(documents, "joy")
@@ -153,10 +153,10 @@ def test_mcp_command_over_standard_input_and_output(index: Index) -> None:
 
 
 async def check_tools(client: Any) -> None:
-    found = rows_of(await client.call_tool("search", {"query": "zebra", "k": 2}))
-    assert len(found) == 2 and found[0]["text"] == "A zebra came by." and found[0]["document"] == "b"
-    (same,) = rows_of(await client.call_tool("get", {"ids": [found[0]["id"]]}))
-    assert same["text"] == found[0]["text"]
+    matches = rows_of(await client.call_tool("search", {"query": "zebra", "k": 2}))
+    assert len(matches) == 2 and matches[0]["text"] == "A zebra came by." and matches[0]["document"] == "b"
+    (same,) = rows_of(await client.call_tool("get", {"ids": [matches[0]["id"]]}))
+    assert same["text"] == matches[0]["text"]
 
 
 def rows_of(result: Any) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The compiled kernels against plain arithmetic: odd sizes, every tail, any company."""
+"""The compiled kernels against plain arithmetic: odd sizes, every tail, any batch."""
 
 import numpy as np
 import pytest
@@ -115,7 +115,7 @@ def test_no_more_is_read_or_written_than_asked(count: int) -> None:
 @pytest.mark.every_processor
 def test_bfloat16_is_rounded_as_torch_rounds() -> None:
     x = torch.randn(16 * 999, generator=torch.Generator().manual_seed(0))
-    step = 2.0**-8  # of which bfloat16 keeps every second between 1 and 2
+    step = 2.0**-8  # bfloat16 has every second multiple between 1 and 2
     x[:8] = torch.tensor([torch.inf, -torch.inf, 3.4e38, -3.4e38, 1 + step, 1 + 3 * step, 0.0, -0.0])
     x[8] = torch.nan
     x[9:10] = torch.tensor([-1], dtype=torch.int32).view(torch.float32)  # a nan too: rounded up it would be -0

@@ -22,7 +22,7 @@ def together(parts: list[LabeledBatch]) -> tuple[torch.Tensor, torch.Tensor]:
 
 def test_labels_of_tokens_follow_their_tokens() -> None:
     given = encodings()
-    labels = given.input_ids * 3 + 1  # each token's label tells its token
+    labels = given.input_ids * 3 + 1  # each token's label identifies its token
     batch = LabeledEncodings(given, labels.astype(np.int64), of_tokens=True).take(np.array([3, 0, 3, 5]))
     assert batch.batch.seqlens == [9, 3, 9, 6]
     for part in [batch, *batch.split(3)]:
@@ -45,7 +45,7 @@ def test_groups_are_never_parted(group_size: int) -> None:
         assert torch.equal(tokens, batch.batch.input_ids) and torch.equal(results, batch.labels)
         for part in parts:
             assert len(part.batch) == len(part) * group_size == len(part.labels) * group_size
-            first = 6 // group_size + 9 - int(part.labels[0])  # the place of its first group in the batch
+            first = 6 // group_size + 9 - int(part.labels[0])  # the index of its first group in the batch
             assert part.batch.seqlens == batch.batch.seqlens[first * group_size :][: len(part.batch)]
 
 

@@ -64,7 +64,7 @@ def test_pairs_of_texts_and_labels_that_are_numbers():
 
 def test_an_answer_before_its_context():
     model = model_of(TASKS["question-answering"])
-    with pytest.raises(DataError, match="'cat' does not stand at -3 of its context"):
+    with pytest.raises(DataError, match="'cat' is not at -3 in its context"):
         model.evaluate([(("un", "a cat"), ("cat", -3))])
 
 

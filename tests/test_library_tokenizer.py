@@ -86,7 +86,7 @@ def trimmed() -> tokenizers.Tokenizer:
 
 
 def unigram() -> tokenizers.Tokenizer:
-    """Names of its own, the second text of type 0, offsets trimmed."""
+    """Other names of special tokens, the second text of type 0, offsets trimmed."""
     library = tokenizers.Tokenizer(models.Unigram())
     library.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
     library.pre_tokenizer = pre_tokenizers.Metaspace()
@@ -304,7 +304,7 @@ def test_threads_share_it(ours: Tokenizer) -> None:
 def test_rejects_invalid_texts(ours: Tokenizer) -> None:
     with pytest.raises(UsageError, match="text 8 is tuple"):
         ours.encode_batch(["a", ("a", "b")], first_index=7)  # pyrefly: ignore
-    with pytest.raises(DataError, match="text 1 is not valid Unicode: an unpaired surrogate stands at character 2"):
+    with pytest.raises(DataError, match="text 1 is not valid Unicode: it has an unpaired surrogate at character 2"):
         ours.encode_batch(["a", "ab\ud800"])
     assert len(ours.encode_batch([])) == 0
 

@@ -120,7 +120,7 @@ def test_undefined_correlation():
         scores.add([1, 2], [1, float("nan")])
 
 
-# Which tag begins, goes on with and ends an entity, by the tag before it: the tables of seqeval 1.2's strict mode
+# Which tag begins, continues and ends an entity, by the tag before it: the tables of seqeval 1.2's strict mode
 # (seqeval/scheme.py). A prefix set, the next prefix set, and whether the types must be the same, differ, or may be any.
 ANY = "OIBES"
 RULES = {

@@ -249,15 +249,15 @@ def test_zorro_as_published(shared_data: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.txt", "bad\ngood\nbad\n", "a.txt, line 3 is without a partner"),
+        ("a.txt", "bad\ngood\nbad\n", "a.txt, line 3 has no partner"),
         ("a.txt", "bad\n\nbad\ngood\n", "a.txt, line 2 is blank"),
         ("a.txt", "", "a.txt holds no texts"),
         ("a.txt", b"bad\n\xff\n", "a.txt, line 2: byte 0 is not UTF-8"),
-        ("a.jsonl", blimp_row(1) + "{\n", "a.jsonl, line 2 is no pair.* found {; correct"),
-        ("a.jsonl", blimp_row(1) + blimp_row(2, sentence_bad=3), "a.jsonl, line 2 is no pair"),
-        ("a.jsonl", blimp_row(1, sentence_good=" "), "a.jsonl, line 1 is no pair"),
-        ("a.jsonl", b"\xff\n", "a.jsonl, line 1 is no pair"),
-        ("a.jsonl", "[" * 100_000, "a.jsonl, line 1 is no pair"),
+        ("a.jsonl", blimp_row(1) + "{\n", "a.jsonl, line 2 is not a pair.* got {; correct"),
+        ("a.jsonl", blimp_row(1) + blimp_row(2, sentence_bad=3), "a.jsonl, line 2 is not a pair"),
+        ("a.jsonl", blimp_row(1, sentence_good=" "), "a.jsonl, line 1 is not a pair"),
+        ("a.jsonl", b"\xff\n", "a.jsonl, line 1 is not a pair"),
+        ("a.jsonl", "[" * 100_000, "a.jsonl, line 1 is not a pair"),
         ("a.jsonl", "", "a.jsonl is empty"),
         ("a.csv", "a,b\n", "holds no minimal pairs"),
     ],
@@ -291,4 +291,4 @@ def test_the_command(unigram: Model, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["accuracy"] == 1
     (tmp_path / "suite" / "odd.txt").write_text("a\n")
     assert run(arguments) == 2
-    assert "odd.txt, line 1 is without a partner" in capsys.readouterr().err
+    assert "odd.txt, line 1 has no partner" in capsys.readouterr().err

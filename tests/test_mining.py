@@ -109,7 +109,7 @@ def test_formats_are_read_as_training_rows(model: tuple[Model, Path], tmp_path: 
         assert set(json.loads(output.read_text().splitlines()[0])) == keys
         results = list(bertkit.tasks.read_examples("similarity", output))
         assert results and (row_format == "pair") == (results[0].score is not None)
-    assert "negatives of 25 queries, 0 without any" in capsys.readouterr().err
+    assert "negatives for 25 queries, 0 of them without any" in capsys.readouterr().err
     assert run([*arguments[:-4], "--num-negatives", "0"]) == 2 and "num_negatives=0" in capsys.readouterr().err
 
 

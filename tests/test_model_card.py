@@ -108,7 +108,7 @@ def test_evaluation_adds_a_section_when_asked(encoder: str, tmp_path: Path, caps
         text = path.read_text()
         assert text.startswith(by_hand) and text.count("## Scores on test.jsonl") == 1
         assert f"| accuracy | {result['accuracy']:.6g} |" in text and "| examples | 12 |" in text[len(by_hand) :]
-    assert "is none" in call(capsys, "evaluate", "--model", "all-MiniLM-L6-v2", "--data", data, "--card")[2]
+    assert "is not a folder" in call(capsys, "evaluate", "--model", "all-MiniLM-L6-v2", "--data", data, "--card")[2]
 
 
 JUDGED = [name for name in TASKS if name not in ("question-answering", "multiple-choice")]
@@ -125,38 +125,41 @@ def test_the_evidence_in_the_card_is_that_of_the_report(tmp_path: Path, capsys, 
     first = (tmp_path / "model" / "README.md").read_text()
     assert "### Length" in first and "| leakage | needs the examples" in first and "### Baseline" not in first
     assert call(capsys, *base, "--train", train, "--report", str(page))[0] == 0
-    text, told = (tmp_path / "model" / "README.md").read_text(), json.loads(page.with_suffix(".json").read_text())
+    text, kept = (
+        (tmp_path / "model" / "README.md").read_text(),
+        json.loads(page.with_suffix(".json").read_text()),
+    )
     headings = set(re.findall("^### (.*)$", text, re.MULTILINE))
     named = {
         "Labels": "labels", "Thresholds": "thresholds", "Calibration": "calibration", "Baseline": "baseline",
         "Leakage from training": "leakage", "Seeds": "seeds", "Confusions": "confusions",
     }  # fmt: skip
-    assert headings == {"Length", "Learning curve", "What is not here"} | {
-        heading for heading, part in named.items() if told[part]
+    assert headings == {"Length", "Learning curve", "Not included"} | {
+        heading for heading, part in named.items() if kept[part]
     }
 
     def cells(*values: Any) -> str:
         return " | ".join(value if isinstance(value, str) else f"{value:.4g}" for value in values)
 
-    def told_of(one: dict[str, float]) -> str:
+    def cells_of(one: dict[str, float]) -> str:
         return cells(one["value"], f"{one['low']:.4g} to {one['high']:.4g}")
 
-    baseline, metric = told["baseline"], told["metric"]
+    baseline, metric = kept["baseline"], kept["metric"]
     lines = [
-        cells("in them word for word", told["leakage"]["num_exact"]),
-        cells("tokens cut", told["lengths"]["num_tokens_cut"]),
-        cells(metric, told_of(baseline["scores"][metric]), told_of(baseline["difference"][metric])),
-        *(cells(one["name"], one["num_examples"], told_of(one["score"])) for one in told["lengths"]["slices"]),
-        *(cells("baseline", one["num_train"], told_of(one["score"])) for one in baseline["by_size"]),
-        *(cells(f"`{one['label']}`", one["precision"], one["recall"], one["f1"]) for one in told["labels"]),
-        *(cells(f"`{one['label']}`", one["in_use"], one["f1_in_use"], one["best"]) for one in told["thresholds"] or ()),
+        cells("in them word for word", kept["leakage"]["num_exact"]),
+        cells("tokens cut", kept["lengths"]["num_tokens_cut"]),
+        cells(metric, cells_of(baseline["scores"][metric]), cells_of(baseline["difference"][metric])),
+        *(cells(one["name"], one["num_examples"], cells_of(one["score"])) for one in kept["lengths"]["slices"]),
+        *(cells("baseline", one["num_train"], cells_of(one["score"])) for one in baseline["by_size"]),
+        *(cells(f"`{one['label']}`", one["precision"], one["recall"], one["f1"]) for one in kept["labels"]),
+        *(cells(f"`{one['label']}`", one["in_use"], one["f1_in_use"], one["best"]) for one in kept["thresholds"] or ()),
     ]  # fmt: skip
-    if (calibration := told["calibration"]) is not None:
+    if (calibration := kept["calibration"]) is not None:
         scaled = calibration["scaled"]
         lines += [
-            cells("as it is", "", calibration["expected_calibration_error"], calibration["loss"]),
+            cells("unscaled", "", calibration["expected_calibration_error"], calibration["loss"]),
             cells("scaled", scaled["temperature"], scaled["expected_calibration_error"], scaled["loss"]),
-            cells("likely label errors", str(told["label_errors"]["num_likely"])),
+            cells("likely label errors", str(kept["label_errors"]["num_likely"])),
         ]
     for line in lines:
         assert f"| {line} " in text, line

@@ -173,7 +173,7 @@ def test_add_then_norm(width: int, dtype: torch.dtype, dropout_prob: float) -> N
 
 
 LENGTHS_OF_A_BATCH = [17, 9, 3, 33, 1]
-PLACES, LABELS = torch.tensor([1, 3, 18, 30, 62]), torch.tensor([3, 4, 5, 6, 98])
+POSITIONS, LABELS = torch.tensor([1, 3, 18, 30, 62]), torch.tensor([3, 4, 5, 6, 98])
 
 
 def network(**changes: float | str) -> Network:
@@ -192,7 +192,7 @@ def batch(seed: int = 0) -> Batch:
 
 
 def loss(made: Network, given: Batch) -> Loss:
-    value = nn.functional.cross_entropy(made(given, masked_positions=PLACES).logits["masked_lm"], LABELS)
+    value = nn.functional.cross_entropy(made(given, masked_positions=POSITIONS).logits["masked_lm"], LABELS)
     return Loss(value, value.detach())
 
 

@@ -246,7 +246,7 @@ def test_training_makes_a_model_that_is_saved_and_loaded(tmp_path) -> None:
 
 
 def test_a_new_classifier_takes_over_what_heads_share(tmp_path) -> None:
-    """As transformers does: dense and norm of the masked LM head go on in the classifier's."""
+    """As transformers does: dense and norm of the masked LM head are copied to the classifier's."""
     trained = our_model("masked_lm", 8)
     trained.save(tmp_path / "trained")
     options = {"heads": ["token_classification"], "new": ["token_classification"], "label_names": ["A", "B", "C"]}
@@ -263,5 +263,5 @@ def test_a_new_classifier_takes_over_what_heads_share(tmp_path) -> None:
     assert (origins["head.dense.weight"], origins["classifier.weight"]) == ("loaded", "initialized")
     with pytest.raises(MissingHeadError, match="never trained"):
         model.require_trained("token_classification")
-    anew = load(tmp_path / "trained", new=["masked_lm"])
-    assert not torch.equal(anew.network.heads["masked_lm"].dense.weight, theirs.head.dense.weight)
+    reloaded = load(tmp_path / "trained", new=["masked_lm"])
+    assert not torch.equal(reloaded.network.heads["masked_lm"].dense.weight, theirs.head.dense.weight)

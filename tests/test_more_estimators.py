@@ -139,7 +139,7 @@ def test_answers_and_unanswerable_questions(fitted, encoder: Path) -> None:
     assert some.model_.trained.task.no_answer and some.model_.trained.task.max_answer_length == 2
     assert set(some.predict(without)) == {"cat", ""} and some.score(without, answers) > 0.8
     for X, y, message in (
-        ([("un", "a cat")], [("cat", 1)], "'cat' does not stand at 1"), ([("un", "a cat")], ["dog"], "does not stand"),
+        ([("un", "a cat")], [("cat", 1)], "'cat' is not at 1"), ([("un", "a cat")], ["dog"], "is not in its context"),
         (["a cat"], ["cat"], "expected a question and its context"), ([("un", "a cat")], [None], "has no answers"),
     ):  # fmt: skip
         with pytest.raises((DataError, UsageError), match=message):

@@ -103,7 +103,7 @@ def test_the_order_of_choices_does_not_matter():
 
 def test_what_cannot_be_learned_or_predicted():
     examples = questions(3)
-    with pytest.raises(DataError, match="line 0: has 2 choices, the first question 3: give it as many"):
+    with pytest.raises(DataError, match="line 0: has 2 choices, the first question has 3: give it as many"):
         both = [*examples, *questions(1, 2)]
         TASK.labeled(both, TASK.encode(model_of().tokenizer, both, Layout()))
     for label in (None, 3, -1):
@@ -114,7 +114,7 @@ def test_what_cannot_be_learned_or_predicted():
             TASK.labeled(wrong, TASK.encode(model_of().tokenizer, wrong, Layout()))
         with pytest.raises(DataError, match="the right choice is"):
             model_of().evaluate(wrong)
-    with pytest.raises(UsageError, match="a choice is read as a whole"):
+    with pytest.raises(UsageError, match="a choice cannot be split into windows"):
         model_of(on_long="window").predict(examples)
     long = ChoiceQuestion("a", ("b", "c " * 30), place="x.csv, line 9")
     with pytest.raises(OverLengthError, match=r"^x.csv, line 9: has 34 tokens, 10 more than max_length 24"):
@@ -151,7 +151,7 @@ def test_long_choices_are_cut_with_counts():
     longest = ChoiceQuestion("cat", ("dog " * 30,) * 4)  # 34 tokens of 24, four times
     model_of().predict([ChoiceQuestion("cat " * 20, ("dog " * 20, "sat")), longest, *questions(3)], report=report)
     assert report.num_examples == 5 and report.num_cut == 2 and report.num_tokens_cut == 19 + 40
-    with pytest.warns(TruncationWarning, match="1 of 4 texts were longer than the model reads and lost 40 tokens"):
+    with pytest.warns(TruncationWarning, match="1 of 4 texts exceeded the model's maximum length and lost 40 tokens"):
         model_of().predict([longest, *questions(3)])
 
 
@@ -165,7 +165,7 @@ def test_the_card_counts_questions(tmp_path):
         FinetuningSettings(num_epochs=1),
         log_line=lambda line: None,
     )
-    with pytest.warns(TruncationWarning, match="1 of 4 texts were longer than the model reads and lost 40 tokens"):
+    with pytest.warns(TruncationWarning, match="1 of 4 texts exceeded the model's maximum length and lost 40 tokens"):
         run.start(train, train)
     card = (tmp_path / "out" / "README.md").read_text()
     assert "| texts cut | 1 | 1 |" in card and "| tokens cut | 40 | 40 |" in card

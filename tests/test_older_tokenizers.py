@@ -192,7 +192,7 @@ def test_templates_of_other_tokens_are_refused(first: str, tmp_path: Path) -> No
         "type": "RobertaProcessing", "sep": ["</s>", 2], "cls": [first, 7], "trim_offsets": True,
         "add_prefix_space": False,
     })  # fmt: skip
-    with pytest.raises(CheckpointError, match=r"its template is of other tokens than <s> and </s>"):
+    with pytest.raises(CheckpointError, match=r"its template has other tokens than <s> and </s>"):
         Tokenizer.load(tmp_path)
 
 
@@ -219,5 +219,5 @@ def test_sentencepiece_models_of_another_kind_are_refused(tmp_path: Path) -> Non
 def test_vocabularies_without_special_tokens_are_refused(tmp_path: Path) -> None:
     roberta(tmp_path)
     edit_json(tmp_path / "vocab.json", **{"<mask>": None})
-    with pytest.raises(CheckpointError, match=r"vocab.json lacks <mask>: supported is RoBERTa's vocabulary"):
+    with pytest.raises(CheckpointError, match=r"vocab.json lacks <mask>: expected RoBERTa's vocabulary"):
         Tokenizer.load(tmp_path)

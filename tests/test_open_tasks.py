@@ -112,9 +112,9 @@ def test_commands_work_with_a_new_task(registered: None, encoder: Path, tmp_path
     train, dev, out = write(tmp_path / "train.csv", 60, 1), write(tmp_path / "dev.csv", 40, 2), str(tmp_path / "out")
     arguments = ["finetune", "short-or-long", "--model", str(encoder), "--train", train, "--dev", dev, "--out", out,
                  "--limit", "7", "--num-epochs", "20", "--learning-rate", "0.01"]  # fmt: skip
-    code, (result,), told = call(capsys, *arguments)
-    assert code == 0 and result["accuracy"] > 0.6, told
-    assert "most frequent label" in told and "frozen features" in told and "fine-tuning is" in told
+    code, (result,), error = call(capsys, *arguments)
+    assert code == 0 and result["accuracy"] > 0.6, error
+    assert "most frequent label" in error and "frozen features" in error and "fine-tuning is" in error
     assert load(out).trained.task == ShortOrLong(limit=7, num_vectors=1)  # over sentence vectors
     assert "fine-tuned for short-or-long" in (tmp_path / "out" / "README.md").read_text()
 

@@ -748,12 +748,12 @@ def test_pointing_at_a_chart_reads_its_table(tmp_path):
     program.write_text(_STUB % json.dumps(page_facts) + _own_file("hover.js") + _POINT)
     done = subprocess.run(["node", str(program)], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["middle"] == ["step 10  ·  a 2.5000  ·  b 10", "33.33%", True]
-    assert told["beyond"] == ["step 1,000  ·  a 250", "100%", True]
-    assert told["left"][0] == "" and told["left"][2] is False
-    assert told["key"][0] == "step 1  ·  a 0.25000  ·  b 1"
-    assert told["next key"][0].startswith("step 10 ")
+    readouts = json.loads(done.stdout)
+    assert readouts["middle"] == ["step 10  ·  a 2.5000  ·  b 10", "33.33%", True]
+    assert readouts["beyond"] == ["step 1,000  ·  a 250", "100%", True]
+    assert readouts["left"][0] == "" and readouts["left"][2] is False
+    assert readouts["key"][0] == "step 1  ·  a 0.25000  ·  b 1"
+    assert readouts["next key"][0].startswith("step 10 ")
 
 
 _STUB = """
@@ -773,13 +773,13 @@ const figure = { querySelector: (what) => ({ table, ".readout": readout, ".plot"
 const document = { querySelectorAll: () => [figure] };
 """
 _POINT = """
-const told = {};
-const tell = (name) => { told[name] = [readout.textContent, at.x1, classes.has("reading")]; };
-listeners.pointermove({ clientX: 50 + 0.4 * 200 }); tell("middle");
-listeners.pointermove({ clientX: 50 + 210 }); tell("beyond");
-listeners.pointerleave({}); tell("left");
+const readouts = {};
+const record = (name) => { readouts[name] = [readout.textContent, at.x1, classes.has("reading")]; };
+listeners.pointermove({ clientX: 50 + 0.4 * 200 }); record("middle");
+listeners.pointermove({ clientX: 50 + 210 }); record("beyond");
+listeners.pointerleave({}); record("left");
 const press = (key) => listeners.keydown({ key, preventDefault() {} });
-press("ArrowRight"); tell("key");
-press("ArrowRight"); tell("next key");
-console.log(JSON.stringify(told));
+press("ArrowRight"); record("key");
+press("ArrowRight"); record("next key");
+console.log(JSON.stringify(readouts));
 """

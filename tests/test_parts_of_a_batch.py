@@ -1,4 +1,4 @@
-"""A batch in parts of at most so many tokens: the loss and the gradients of every task are those of the whole."""
+"""A batch in parts with a maximum number of tokens: the loss and the gradients of every task are those of the whole."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -55,7 +55,7 @@ def test_passages_end_at_headings_and_name_them() -> None:
 def test_bad_lengths_are_refused() -> None:
     with pytest.raises(UsageError, match="passage length 0"):
         PassageOptions(0)
-    with pytest.raises(UsageError, match="overlap 9: expected 0 or more, and less than the length 9"):
+    with pytest.raises(UsageError, match="overlap 9: expected at least 0 and less than the length 9"):
         PassageOptions(9, 9)
 
 

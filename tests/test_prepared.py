@@ -1,4 +1,4 @@
-"""The prepared encoder is the encoder: every linear kernel, every activation, any company, after any update."""
+"""The prepared encoder is the encoder: every linear kernel, every activation, any batch, after any update."""
 
 import threading
 

@@ -274,7 +274,7 @@ def test_invalid_settings_raise_before_the_folder_is_created(corpus: Path, tmp_p
     assert "no next_sentence head" in fails("model.architecture=modernbert", "data.sentence_pairs=published")
     assert "the model has 20 positions" in fails("model.config.max_position_embeddings=20")
     assert "3 ranks" in fails(ranks=Ranks(0, 3))
-    assert "there is one" in fails(shard=True)
+    assert "requires several ranks" in fails(shard=True)
     assert "device='abacus'" in fails(device="abacus")
     assert "typo.txt" in fails(source=tmp_path / "typo.txt")
     assert "typo.txt" in fails(inputs={"held_out": (tmp_path / "typo.txt",)})
@@ -377,10 +377,10 @@ def test_skipped_text_is_printed_logged_and_reported(corpus: Path, tmp_path: Pat
     assert [start["corpus"][name] for name in names] == [2, 3, 4, 0]
     assert [start["held_out"][name] for name in names] == [1, 1, 0, 0] and start["held_out"]["num_documents"] == 9
     (said,) = [said for kind, said in findings_of(read_run(run)) if "Not all of the text was read" in said]
-    assert "of the corpus 2 rows and sentences were skipped" in said and "of the corpus 4 files were left out" in said
+    assert "of the corpus 2 rows and sentences were skipped" in said and "of the corpus 4 files were skipped" in said
     assert "of the held-out files 1 rows" in said
     page = training_report(read_run(run))
-    assert "held out: rows skipped" in page and "files left out for their extension" in page
+    assert "held out: rows skipped" in page and "files skipped for their extension" in page
 
 
 def test_a_vocabulary_is_learned_in_little_memory_from_bad_text(tmp_path: Path, monkeypatch) -> None:
@@ -464,9 +464,9 @@ def test_the_loss_that_is_printed_is_that_of_the_model_written(corpus, tmp_path,
                  "training.num_steps=2", "training.evaluate_every=1"]  # fmt: skip
     for loss, more in ((4.0, []), (4.5, ["--resume"])):  # the second time there is nothing left to train
         assert run_command([*arguments, *more]) == 0
-        told = json.loads(capsys.readouterr().out)
-        assert (told["step"], told["masked_lm_loss"]) == (2, loss)
-        assert (told["best_step"], told["best_masked_lm_loss"]) == (1, 3.0)
+        printed = json.loads(capsys.readouterr().out)
+        assert (printed["step"], printed["masked_lm_loss"]) == (2, loss)
+        assert (printed["best_step"], printed["best_masked_lm_loss"]) == (1, 3.0)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -547,7 +547,7 @@ write("step", 10, seconds=0.4)
     [
         ("exact", True, "whole", 1),
         ("different", True, "other", 1),
-        ("inconclusive", False, "whole", 1),  # killed, and started anew
+        ("inconclusive", False, "whole", 1),  # killed, and started again
         ("inconclusive", True, "whole", 0),  # never killed, as it wrote no checkpoint
     ],
 )

@@ -188,7 +188,7 @@ def one(tokens: list[int]) -> Sequences:
 def test_words_are_masked_whole_or_not_at_all() -> None:
     # 40 begins a word, 10 continues one (10 % 3 == 1), as do 13 and 16
     tokens = [2, 41, 10, 13, 42, 44, 16, 3, 10, 45, 3]
-    words = [{1, 2, 3}, {4}, {5, 6}, {8}, {9}]  # what follows [SEP] begins anew
+    words = [{1, 2, 3}, {4}, {5, 6}, {8}, {9}]  # what follows [SEP] starts a new word
     for index in range(200):
         indices = set(Masking(SPECIAL, CONTINUES, "word")(one(tokens), 0.35, 0, np.array([index])).positions.tolist())
         assert len(indices) <= 4

@@ -1,7 +1,7 @@
 """Same bits and exact outputs on every processor that this machine can pretend to be.
 
 A library chooses its machine code by the processor's instruction sets; environment variables forbid it some of them, as
-if the processor lacked them. Each pretended processor is a process of its own that runs other tests again: those marked
+if the processor lacked them. Each pretended processor is a separate process that runs other tests again: those marked
 `every_processor`, and in `make test-slow` all tests of exactness.
 """
 
@@ -25,7 +25,7 @@ MODELS = {"test_exact.py", "test_modern_exact.py"}
 
 
 class Processor(NamedTuple):
-    """What a process is told, and which instruction sets it then needs."""
+    """Environment of a process, and the instruction sets it then needs."""
 
     settings: Mapping[str, str] = MappingProxyType({})
     needs: str = ""

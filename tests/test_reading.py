@@ -163,15 +163,15 @@ def test_standard_input(monkeypatch):
             "a.csv",
             "text,label\na,posit\nb,negative\n",
             "class",
-            r"line 2 has the label 'posit', which is none of the 2 known ones \(.*\); is 'positive' meant\?",
+            r"line 2 has the label 'posit', which is not among the 2 known labels \(.*\); did you mean 'positive'\?",
         ),
         (
             "a.tsv",
             "sentence1\tsentence2\tgold_label\na\tb\tneutral\na\tb\t-\n",
             "class",
-            r"line 3 has '-' in 'gold_label': no label was agreed on; take the row out, or set such rows aside",
+            r"line 3 has '-' in 'gold_label': the annotators did not agree on a label; remove the row, or skip",
         ),
-        ("a.csv", "text,label\na,zzz\n", "class", r"none of the 2 known ones \(positive, negative\)$"),
+        ("a.csv", "text,label\na,zzz\n", "class", r"not among the 2 known labels \(positive, negative\)$"),
         (
             "a.csv",
             "text,score\na,1\nb,nan\n",
@@ -202,22 +202,27 @@ def test_standard_input(monkeypatch):
             "a.jsonl",
             '{"text": "a", "label": "positive"}\n{"text": "b", "pair": "c", "label": "positive"}',
             "class",
-            r"line 2 has 'text' and 'pair', the first row has no pair: give every row one",
+            r"line 2 has 'text' and 'pair', but the first row has no pair: expected pairs",
         ),
         (
             "a.jsonl",
             '{"sentence": "a", "label": "positive"}\n{"sentence": "b", "question": "c", "label": "positive"}',
             "class",
-            r"line 2 has 'question' and 'sentence', the first row has no pair",
+            r"line 2 has 'question' and 'sentence', but the first row has no pair",
         ),
         ("a.jsonl", '{"text": "a", "label": "positive"}\n[1]', "class", r"line 2 is a JSON list: expected an object"),
         ("a.jsonl", '{"text": "a", "label": "positive"}\n{"text"', "class", r"line 2 is not JSON"),
         ("a.jsonl", '{"text": "a", "labels": ["x", "x"]}', "set", r"line 1 has a label twice in 'labels'"),
         ("a.jsonl", '{"text": "a", "labels": ["positive", ""]}', "set", r"line 1 has the labels .* expected names"),
-        ("a.csv", "text,label\na,positive|neutral\n", "set", r"line 2 has the label 'neutral', which is none"),
-        ("a.csv", "text,label\na,x\nb\n", "class", r"line 3 has 1 fields, the header 2"),
-        ("a.tsv", "text\tlabel\na\tb\tx\n", "class", r"line 2 has 3 fields, the first line 2: is there a tab"),
-        ("a.tsv", "text\tlabel\na\tpositive\n\nb\tpositive\n", "class", r"line 3 is empty: take it out"),
+        ("a.csv", "text,label\na,positive|neutral\n", "set", r"line 2 has the label 'neutral', which is not among"),
+        ("a.csv", "text,label\na,x\nb\n", "class", r"line 3 has 1 fields, but the header has 2"),
+        (
+            "a.tsv",
+            "text\tlabel\na\tb\tx\n",
+            "class",
+            r"line 2 has 3 fields, but the first line has 2: check for extra tabs",
+        ),
+        ("a.tsv", "text\tlabel\na\tpositive\n\nb\tpositive\n", "class", r"line 3 is empty: remove it"),
         ("a.csv", 'text,label\n"a"b,x\n', "class", r"line 2: "),
         ("a.csv", b"text,label\n\xff\xfe,x\n", "class", r"line 2: byte 0 is not UTF-8; convert the file"),
         ("a.csv", "sentence1,sentence2,label\na,,positive\n", "class", r"line 2 has an empty text in 'sentence2'"),
@@ -233,7 +238,7 @@ def test_bad_rows_are_errors_or_skipped(write, name, content, kind, message):
         results = list(read_labeled_texts(path, kind, label_names=names, bad_rows=bad))
     except DataError as none_left:
         results = []
-        assert re.search(rf"holds no row that can be used; {len(bad.rows)} set aside, the first: ", str(none_left))
+        assert re.search(rf"holds no row that can be used; {len(bad.rows)} skipped, the first: ", str(none_left))
     assert bad.rows and str(bad.rows[0]) == str(error.value)
     assert not {row.line for row in bad.rows} & {int(example.place.rsplit(" ", 1)[1]) for example in results}
 
@@ -244,10 +249,15 @@ def test_bad_rows_are_errors_or_skipped(write, name, content, kind, message):
         ("a.csv", "", {}, "a.csv is empty"),
         ("a.csv", "text,label\n", {}, "a.csv holds no examples"),
         ("a.jsonl", "\n\n", {}, "a.jsonl holds no examples"),
-        ("a.csv", "phrase,mood\na,b\n", {}, "line 1 names no column that is known; it has phrase, mood: say which"),
-        ("a.csv", "phrase,label\na,b\n", {}, r"no column known to be the text \(text, .*say which it is, text=NAME"),
-        ("a.csv", "text,mood\na,b\n", {}, r"no column known to be the label \(label, "),
-        ("a.csv", "text,sentiment,category\na,b,c\n", {}, "has category and sentiment: say which is the label"),
+        ("a.csv", "phrase,mood\na,b\n", {}, "line 1 has no known column name; it has phrase, mood: choose columns"),
+        (
+            "a.csv",
+            "phrase,label\na,b\n",
+            {},
+            r"no column with a name known for the text \(text, .*choose one with text=NAME",
+        ),
+        ("a.csv", "text,mood\na,b\n", {}, r"no column with a name known for the label \(label, "),
+        ("a.csv", "text,sentiment,category\na,b,c\n", {}, "has category and sentiment: choose one with label=NAME"),
         ("a.csv", "text,label\na,b\n", {"text": "phrase"}, "has no column 'phrase' for the text; it has text, label"),
         ("a.csv", "text,text,label\na,b,c\n", {}, "line 1 names a column twice"),
         ("a.csv", b"text,l\xffbel\n", {}, "line 1: byte 6 is not UTF-8"),
@@ -288,7 +298,7 @@ def test_a_jsonl_file_whose_first_lines_are_bad(write, read, row, first, message
         path = write("b.jsonl", f"{first}\n{first}\n")
         with pytest.raises(DataError, match=f"b.jsonl, {message}"):
             list(read(path))
-        with pytest.raises(DataError, match=f"holds no row that can be used; 2 set aside, the first: .*{message}"):
+        with pytest.raises(DataError, match=f"holds no row that can be used; 2 skipped, the first: .*{message}"):
             list(read(path, bad_rows=BadRows(skip=True)))
 
 
@@ -443,48 +453,58 @@ def test_tagged_files(write, name, content, options, expected):
 @pytest.mark.parametrize(
     ("name", "content", "options", "message"),
     [
-        ("a.conll", "a B-P\nb\n\nc O\n", {}, r"a.conll, line 2 has 1 fields, the first line 2: each word has one line"),
+        (
+            "a.conll",
+            "a B-P\nb\n\nc O\n",
+            {},
+            r"a.conll, line 2 has 1 fields, the first line has 2: expected the same number",
+        ),
         ("a.conll", "a\nb\n", {}, r"line 1 has no tag: expected a word and its tag"),
         ("a.conll", "a\tO\nb\t \n", {}, r"line 2 has an empty field"),
         (
             "a.conll",
             "a B-P\n\nb O\nc I-P\n",
             {},
-            r"line 3: the tag 'I-P' of word 2, 'c', is part of no entity as BIO spells them: correct it, or",
+            r"line 3: the tag 'I-P' of word 2, 'c', is not part of an entity in scheme BIO: correct it, or",
         ),
         (
             "a.conll",
             "a B-P\nb O\n\nc O\nd b-P\n\ne B-Q\n",
             {},
-            r"line 4: the tag 'b-P' of word 2, 'd', is part of no entity as BIO spells them: correct it, or read the "
+            r"line 4: the tag 'b-P' of word 2, 'd', is not part of an entity in scheme BIO: correct it, or read the "
             r"tags as plain labels \(read_tagged, scheme='plain'\)",
         ),
         (
             "a.conll",
             "a B-P\nb O\n\nc O\nd PER\n\ne I-P\n",
             {"scheme": "IO"},
-            r"line 4: the tag 'PER' of word 2, 'd', is part of no entity as BIO",
+            r"line 4: the tag 'PER' of word 2, 'd', is not part of an entity in scheme BIO",
         ),
-        ("a.conll", "a B-P\nb S-P\n", {}, r"line 1: the tag 'B-P' of word 1, 'a', is part of no entity as BIOES"),
+        (
+            "a.conll",
+            "a B-P\nb S-P\n",
+            {},
+            r"line 1: the tag 'B-P' of word 1, 'a', is not part of an entity in scheme BIOES",
+        ),
         (
             "a.conll",
             "a NOUN\n",
             {"scheme": "BIO"},
-            r"line 1: the tag 'NOUN' of word 1, 'a', is part of no entity as BIO",
+            r"line 1: the tag 'NOUN' of word 1, 'a', is not part of an entity in scheme BIO",
         ),
-        ("a.conll", "a B-P\nb B-P\n", {"scheme": "IO"}, r"line 1: two entities of one type stand side by side"),
+        ("a.conll", "a B-P\nb B-P\n", {"scheme": "IO"}, r"line 1: two entities of one type are adjacent"),
         (
             "a.conll",
             "a B-P\n\nb B-Q\n",
             {"label_names": ["O", "B-P"]},
-            r"line 3 has the label 'B-Q', which is none of the 2 known",
+            r"line 3 has the label 'B-Q', which is not among the 2 known",
         ),
         ("a.conll", b"a B-P\n\n\xff O\n", {}, r"line 3: byte 0 is not UTF-8"),
         (
             "a.jsonl",
             '{"tokens": ["a", "b"], "tags": ["O"]}',
             {},
-            r"line 1 has 2 words and 1 tags: each word needs its tag",
+            r"line 1 has 2 words and 1 tags: expected one tag for each word",
         ),
         ("a.jsonl", '{"tokens": ["a"], "tags": [1]}', {}, r"line 1: 'tags' is \[1\], expected a list of strings"),
         (
@@ -518,9 +538,14 @@ def test_tagged_files(write, name, content, options, expected):
             r"the span 3-6 is not within the text, which has 5 characters",
         ),
         ("a.jsonl", '{"text": "ab cd", "spans": [[2, 2, "P"]]}', {}, r"the span 2-2 is not within the text"),
-        ("a.jsonl", '{"text": "ab cd", "spans": [[0, 2]]}', {}, r"the span \[0, 2\] is not \[start, end, label\]"),
-        ("a.jsonl", '{"text": "ab cd", "spans": [["0", 2, "P"]]}', {}, r"is not \[start, end, label\]"),
-        ("a.jsonl", '{"text": "ab cd", "spans": null}', {}, r"the spans are None, expected a list of them, \[\] if"),
+        (
+            "a.jsonl",
+            '{"text": "ab cd", "spans": [[0, 2]]}',
+            {},
+            r"the span \[0, 2\] is invalid: expected \[start, end, label\]",
+        ),
+        ("a.jsonl", '{"text": "ab cd", "spans": [["0", 2, "P"]]}', {}, r"is invalid: expected \[start, end, label\]"),
+        ("a.jsonl", '{"text": "ab cd", "spans": null}', {}, r"the spans are None, expected a list of spans, or \[\]"),
         ("a.conll", "\n\n", {}, r"a.conll holds no examples"),
     ],
 )
@@ -532,14 +557,14 @@ def test_bad_tags_are_errors_or_skipped(write, name, content, options, message):
     try:
         list(read_tagged(path, **options, bad_rows=bad))
     except DataError as none_left:
-        assert "set aside" in str(none_left) or "holds no examples" in str(none_left)
+        assert "skipped" in str(none_left) or "holds no examples" in str(none_left)
     assert "holds no examples" in message or str(bad.rows[0]) == str(error.value)
 
 
 def test_rejects_files_that_are_not_tags(write):
-    with pytest.raises(UsageError, match="write it as jsonl"):
+    with pytest.raises(UsageError, match="convert it to jsonl"):
         list(read_tagged(write("a.csv", "a,O\n")))
-    with pytest.raises(DataError, match=r"b.csv, line 1 names no column that is known"):
+    with pytest.raises(DataError, match=r"b.csv, line 1 has no known column name"):
         list(read_tagged(write("b.csv", "a,O\n"), labeled=False))
     with pytest.raises(DataError, match=r"c.tsv, line 2 has 1 fields"):
         list(read_tagged(write("c.tsv", "text\tid\na\n"), labeled=False))
@@ -666,7 +691,7 @@ def test_what_only_later_objects_have_is_read(write):
     path = write(
         "b.jsonl", "".join(json.dumps(row) + "\n" for row in [*rows, rows[0] | {"answer": "sat", "answer_start": 0}])
     )
-    with pytest.raises(DataError, match=r"line 4: the answer 'sat' does not stand at 0 of its context but at 8"):
+    with pytest.raises(DataError, match=r"line 4: the answer 'sat' is not at 0 in its context but at 8"):
         list(read_questions(path))
 
 
@@ -676,24 +701,24 @@ def test_what_only_later_objects_have_is_read(write):
         (
             "a.json",
             squad(asked(answers=[{"text": "dog", "answer_start": 4}])),
-            r"a.json, line 9: the answer 'dog' does not stand in its context: correct it, or",
+            r"a.json, line 9: the answer 'dog' is not in its context: correct it, or",
         ),
         (
             "a.json",
             squad(asked(answers=[{"text": "cat", "answer_start": 3}])),
-            r"line 9: the answer 'cat' does not stand at 3 of its context but at 4: correct answer_start",
+            r"line 9: the answer 'cat' is not at 3 in its context but at 4: correct answer_start",
         ),
         (
             "a.json",
             squad(asked(answers=[{"text": "cat", "answer_start": "4"}])),
-            r"answer_start is '4', expected the number of a char",
+            r"answer_start is '4', expected a character index",
         ),
         ("a.json", squad(asked(answers=[{"text": "", "answer_start": 4}])), r"expected answers as in SQuAD"),
-        ("a.json", squad(asked()), r"'answers' is None, expected answers as in SQuAD, \[\] if there are none"),
+        ("a.json", squad(asked()), r"'answers' is None, expected answers as in SQuAD, or \[\] for no answer"),
         (
             "a.json",
             squad(asked(answers=[{"text": "cat", "answer_start": 4}], is_impossible=True)),
-            r"has is_impossible where it has an answer",
+            r"has is_impossible although it has an answer",
         ),
         (
             "a.json",
@@ -708,21 +733,21 @@ def test_what_only_later_objects_have_is_read(write):
         (
             "a.csv",
             "question,context,answer\nwho?,the cat sat,cats\n",
-            r"a.csv, line 2: the answer 'cats' does not stand in its context",
+            r"a.csv, line 2: the answer 'cats' is not in its context",
         ),
-        ("a.csv", "question,context,answer\nwho?,,x\n", r"line 2: the answer 'x' does not stand"),
+        ("a.csv", "question,context,answer\nwho?,,x\n", r"line 2: the answer 'x' is not in"),
         ("a.csv", "question,context,answer,answer_start\nwho?,cat,cat,one\n", r"answer_start is 'one', expected"),
         (
             "a.csv",
             "question,context,answer\nwho?,the cat, \n",
-            r"line 2: nothing can be seen of the answer ' ': correct",
+            r"line 2: the answer ' ' has no visible characters: correct",
         ),
         (
             "a.json",
             squad(asked(answers=[{"text": " \u200b", "answer_start": 3}]), context="the \u200b cat"),
-            r"line 9: nothing can be seen of the answer ' .u200b': correct it, or take the question out",
+            r"line 9: the answer ' .u200b' has no visible characters: correct it, or remove the question",
         ),
-        ("a.csv", "question,context\nwho?,cat\n", r"no column known to be the answer"),
+        ("a.csv", "question,context\nwho?,cat\n", r"no column with a name known for the answer"),
     ],
 )
 def test_bad_questions_are_errors_or_skipped(write, name, content, message):
@@ -798,15 +823,15 @@ def test_files_of_choices(write, name, content, options, expected):
         (
             "a.csv",
             "sent1,sent2,ending0,ending1,label\na,b,c,d,2\n",
-            r"line 2: the right choice is 2, expected one of 2",
+            r"line 2: the right choice is 2: expected one of 2",
         ),
         ("a.csv", "sent1,sent2,ending0,ending1,label\na,b,c,d,\n", r"line 2: the right choice is ''"),
-        ("a.csv", "x,y\n1,2\n", r"line 1 names no column that is known"),
+        ("a.csv", "x,y\n1,2\n", r"line 1 has no known column name"),
         ("a.csv", "sent1,y\n1,2\n", r"has the columns sent1, y: expected sent1, sent2, ending0, ending1 as in SWAG"),
         (
             "a.tsv",
             "Question Stem\tChoices\tAnswer Key\nWho?\tthe cat\tA\n",
-            r"line 2: the choices the cat do not begin with \(A\)",
+            r"line 2: the choices the cat do not start with \(A\)",
         ),
         ("a.tsv", "Question Stem\tChoices\tAnswer Key\nWho?\t(A) x (B) y\tC\n", r"line 2: the right choice is 2"),
         ("a.tsv", "Question Stem\tChoices\tAnswer Key\nWho?\t(A) x (B)\tA\n", r"line 2 has an empty choice"),
@@ -822,6 +847,4 @@ def test_bad_choices_are_named(write, name, content, message):
     bad = BadRows(skip=True)
     with pytest.raises(DataError):
         list(read_choices(write(name, content), bad_rows=bad))
-    assert bool(bad.rows) == (
-        ", line 1 names" not in message and "columns" not in message and "line 1 n" not in message
-    )
+    assert bool(bad.rows) == ("no known column name" not in message and "columns" not in message)

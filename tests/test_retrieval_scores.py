@@ -131,9 +131,9 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
         made.checkpoint.sentence = SentenceSettings(prompts={"query": "the ", "passage": "a "})
         made.save(path)
     run_file = tmp_path / "made.run"
-    code, rows, told = call(capsys, "evaluate", "--collection", str(folder), "--model", models[0], "--against",
+    code, rows, error = call(capsys, "evaluate", "--collection", str(folder), "--model", models[0], "--against",
                             models[1], "--run-file", str(run_file))  # fmt: skip
-    assert code == 0 and "2 queries, 20 documents" in told and "1 judged queries have no relevant" in told
+    assert code == 0 and "2 queries, 20 documents" in error and "1 judged queries without relevant" in error
     assert [row["metric"] for row in rows][:3] == ["ndcg_at_10", "map", "mrr"] and "difference_low" in rows[0]
     assert len(run_file.read_text().splitlines()) == 40 and run_file.read_text().startswith("0 Q0 ")
     pairs = tmp_path / "pairs.csv"

@@ -152,8 +152,8 @@ def test_settings_name_every_layer(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "changes", "message"),
     [
-        ("2_Dense/config.json", {"in_features": 5}, "takes vectors 5 wide"),
-        ("2_Dense/config.json", {"out_features": 14}, r"stored as \[13, \d+\], its config asks for \[14"),
+        ("2_Dense/config.json", {"in_features": 5}, "expects vectors of width 5"),
+        ("2_Dense/config.json", {"out_features": 14}, r"has shape \[13, \d+\]; its config requires \[14"),
         ("2_Dense/config.json", {"out_features": "many"}, "out_features is 'many', expected int"),
         ("2_Dense/config.json", {"out_features": None}, "lacks out_features"),
         ("2_Dense/config.json", {"activation_function": "os.system"}, "expected a class of torch.nn.modules"),
@@ -250,7 +250,7 @@ def test_rank_is_that_of_sentence_transformers(tmp_path: Path, capsys: pytest.Ca
 
 def test_bad_input_of_cross_encoders(tmp_path: Path) -> None:
     cross_encoder(tmp_path, 4, "torch.nn.modules.activation.Softmax")
-    with pytest.raises(CheckpointError, match="the activation Softmax: supported are Identity"):
+    with pytest.raises(CheckpointError, match="the activation Softmax; supported: Identity"):
         bertkit.load(tmp_path)
     edit_json(tmp_path / "config.json", sentence_transformers={"activation_fn": "evil.module.run"})
     with pytest.raises(CheckpointError, match=r"'evil.module.run': expected a class of torch.nn.modules"):

@@ -262,7 +262,7 @@ def test_label_names_are_in_order() -> None:
     ("task", "labels", "options", "message"),
     [
         ("sequence-classification", ["red", "blue", "red"], {}, r"data.csv, line 3: no other example has .*'blue'"),
-        ("sequence-classification", ["red", "red"], {}, "two labels or more"),
+        ("sequence-classification", ["red", "red"], {}, "at least two labels"),
         ("sequence-classification", ["red", None], {}, "data.csv, line 3: its label is None"),
         ("sequence-classification", ["red", ""], {}, "line 3: its label is ''"),
         ("sequence-classification", [], {}, "no examples"),
@@ -276,11 +276,11 @@ def test_label_names_are_in_order() -> None:
         ("regression", [1.0, float("nan")], {}, "line 3: its score is nan: expected a finite"),
         ("regression", ["1.5", "high"], {}, "line 3: its score is 'high'"),
         ("regression", [1.0, None], {}, "line 3: its score is None"),
-        ("regression", [2.0, 2], {}, "nothing to learn"),
+        ("regression", [2.0, 2], {}, "expected different scores"),
         ("regression", [2.0, 3.0], {"class_weights": "balanced"}, "no options"),
-        ("ordinal-regression", ["low", "high"], {}, "line 3: the level 'high' is no number|line 2: the level 'low'"),
+        ("ordinal-regression", ["low", "high"], {}, "line 3: the level 'high' is not a number|line 2: the level 'low'"),
         ("ordinal-regression", ["low", "high"], {"levels": ["low", "mid"]}, "line 3: the label 'high' is not one"),
-        ("ordinal-regression", ["2", "2"], {}, "nothing to learn"),
+        ("ordinal-regression", ["2", "2"], {}, "expected different levels"),
     ],
 )
 def test_labels_that_cannot_be_learned_are_refused(task: str, labels, options, message: str) -> None:

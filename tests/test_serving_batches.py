@@ -32,7 +32,7 @@ def ticket(client: object = None, seconds: float = 60.0) -> Ticket:
 
 
 def on_threads(shared: SharedModel, calls: list) -> list:
-    """The results of functions of the model, each as a request of its own client, all at once."""
+    """The results of functions of the model, each as a request of a separate client, all at once."""
 
     def work(number: int):
         set_current_ticket(ticket(number))

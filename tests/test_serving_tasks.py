@@ -100,10 +100,10 @@ def test_entities_answers_and_masks_are_those_of_the_library(server, models):
     ]
     assert all(LONG[each["start"] : each["end"]] == each["text"] for each in answer)
     expected = models["answers"].predict([("one dog", LONG)])[0]
-    found = server.post("/answer", {"question": "one dog", "context": LONG, "top_k": 3})
-    assert [each["start"] for each in found["candidates"]] == [each.start for each in expected.candidates[:3]]
-    assert found["no_answer_probability"] == expected.no_answer_probability
-    assert (found["answer"] is None) == (expected.answer is None)
+    reply = server.post("/answer", {"question": "one dog", "context": LONG, "top_k": 3})
+    assert [each["start"] for each in reply["candidates"]] == [each.start for each in expected.candidates[:3]]
+    assert reply["no_answer_probability"] == expected.no_answer_probability
+    assert (reply["answer"] is None) == (expected.answer is None)
     filled = models["masks"].fill_mask("the [MASK] sat", top_k=4)
     (mask,) = server.post("/fill", {"inputs": "the [MASK] sat", "top_k": 4})
     assert (mask["start"], mask["end"]) == filled[0].offsets == (4, 10)
@@ -160,8 +160,8 @@ def test_inference_client_gets_what_the_library_gives(server, models, monkeypatc
     assert [(each.start, each.end) for each in spans] == [
         (each.start, each.end) for each in models["tagger"].predict([LONG])[0].entities
     ]
-    found = client(server, "answers").question_answering(question="one dog", context=LONG)
-    assert found.answer == models["answers"].predict([("one dog", LONG)])[0].candidates[0].text
+    reply = client(server, "answers").question_answering(question="one dog", context=LONG)
+    assert reply.answer == models["answers"].predict([("one dog", LONG)])[0].candidates[0].text
     masks = client(server, "masks").fill_mask("the [MASK] sat", top_k=3)
     assert [each.token_str for each in masks] == [
         each.token for each in models["masks"].fill_mask("the [MASK] sat", top_k=3)[0].candidates

@@ -286,7 +286,7 @@ class Stopped(Exception):
 
 
 def stop_after(monkeypatch: pytest.MonkeyPatch, number: int | None) -> list[Part]:
-    """Have the work raise after so many parts, all others committed at once; returns the parts that are begun."""
+    """Make writing raise after a number of parts, with the others committed at once; returns the started parts."""
     begun: list[Part] = []
 
     def work(part: Part, *args, **kwargs):
@@ -349,7 +349,7 @@ def test_killed_at_any_moment(tmp_path: Path) -> None:
         """
 
     def run(folder: Path, num_tokens: float) -> int:
-        """Kill it when so many tokens are committed, if it is not done by then."""
+        """Kill it when a number of tokens is committed, unless it has finished."""
         process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(program), str(folder)])
         with process:
             while process.poll() is None and committed(folder) < num_tokens:
@@ -402,13 +402,13 @@ def test_other_sources_vocabulary_or_settings_are_refused(
                 write_shard(sources, folder, other)
         with pytest.raises(DataError, match="made with drop_duplicates=False, not True"):
             write_shard(sources, folder, TOKENIZER, ShardSettings(drop_duplicates=True))
-        with pytest.raises(DataError, match="a shard of 6 files, and 5 are given"):
+        with pytest.raises(DataError, match="a shard of 6 files, but 5 are given"):
             write_shard(sources[1:], folder, TOKENIZER)
-        with pytest.raises(DataError, match=r"from which .*a.txt differs"):
+        with pytest.raises(DataError, match=r"but .*a.txt differs"):
             write_shard([a, *sources[1:]], folder, TOKENIZER)
         content = a.read_bytes()
         a.write_bytes(content[:-1] + b"!")
-        with pytest.raises(DataError, match=r"holds a shard of .*a.txt, from which .*a.txt differs"):
+        with pytest.raises(DataError, match=r"holds a shard of .*a.txt, but .*a.txt differs"):
             write_shard(sources, folder, TOKENIZER)
         a.write_bytes(content)
         if not finished:  # what was not begun may change
@@ -416,7 +416,7 @@ def test_other_sources_vocabulary_or_settings_are_refused(
             stop_after(monkeypatch, None)
         assert write_shard(sources, folder, TOKENIZER).manifest["finished"]
     for other in (cased, Tokenizer.from_vocab((*TOKENS, "fox"))):
-        with pytest.raises(DataError, match=f"made with another vocabulary than this of {len(other.vocabulary)}"):
+        with pytest.raises(DataError, match=f"made with another vocabulary than this one of {len(other.vocabulary)}"):
             open_shard(folder, other)
 
 
@@ -428,7 +428,7 @@ def test_a_source_that_changes_while_it_is_read_is_refused(tmp_path: Path, monke
         return tokenize_part(part, *args, **kwargs)
 
     monkeypatch.setattr("bertkit.corpus.shard_writing.tokenize_part", work)
-    with pytest.raises(DataError, match=r"a.txt was changed while it was read"):
+    with pytest.raises(DataError, match=r"a.txt changed while it was read"):
         write_shard(tmp_path / "a.txt", tmp_path / "shard", TOKENIZER)
 
 
@@ -442,7 +442,7 @@ def test_a_source_that_changes_while_it_is_read_is_refused(tmp_path: Path, monke
         (
             "the cat\nsat",
             ShardSettings("lines", held_out_share=0.5),
-            "one document, which cannot be split: give separate held-out",
+            "one document, which cannot be split: pass separate held-out",
         ),
     ],
 )
@@ -500,15 +500,15 @@ def test_damaged_shards_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         for wrong in (b"", content[:-2], content + content):
             refused(f"damaged: .*{name} has {len(wrong)} bytes", name, wrong)
         if name != "tokens.bin":
-            for index in (0, 1, 2, 3, 4, 5, 6, -2, -1):  # every place of a piece of three, and the last
+            for index in (0, 1, 2, 3, 4, 5, 6, -2, -1):  # every index of a piece of three, and the last
                 for wrong in (1 << 62, -(1 << 63), (1 << 63) - 1):
                     bounds = np.frombuffer(content, np.int64).copy()
                     bounds[index] = wrong
-                    refused(f"damaged: the bounds in .*{name} do not rise from 0 to", name, bounds.tobytes())
-            refused(f"damaged: the bounds in .*{name} do not rise from 0 to", name, content[:-8] + bytes(8))
-            refused(f"damaged: the bounds in .*{name} do not rise from 0 to", name, b"\1" + content[1:])
+                    refused(f"damaged: the bounds in .*{name} do not increase from 0 to", name, bounds.tobytes())
+            refused(f"damaged: the bounds in .*{name} do not increase from 0 to", name, content[:-8] + bytes(8))
+            refused(f"damaged: the bounds in .*{name} do not increase from 0 to", name, b"\1" + content[1:])
     manifest = json.loads((folder / "manifest.json").read_text())
-    refused("is of format 2, this bertkit reads 1", "manifest.json", json.dumps(manifest | {"format": 2}).encode())
+    refused("has format 2; expected 1", "manifest.json", json.dumps(manifest | {"format": 2}).encode())
     for wrong in (b"", b"[]", b"{}", b'{"format": 1}', b"\xff"):
         refused("is not the manifest of a token shard", "manifest.json", wrong)
     (folder / "tokens.bin").unlink()
@@ -560,7 +560,7 @@ def test_memory_is_flat(large_files: dict[str, Path], tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_writing_takes_little_longer_than_tokenizing(large_files: dict[str, Path], tmp_path: Path) -> None:
-    """At least 0.8 of the tokenizer's own speed on two threads, whatever the layout; the best of three turns each."""
+    """At least 0.8 of the tokenizer's own speed on two threads, for any layout; the best of three runs each."""
     tokenizer, path = Tokenizer.from_vocab(large_files["vocabulary"]), large_files["1 GB"]
     seconds: dict[str, list[float]] = {}
     for turn in range(3):

@@ -146,9 +146,9 @@ def test_twenty_losses_are_those_of_sentence_transformers(tmp_path: Path, name: 
     labels = torch.tensor([row.scores or (row.score or 0.0) for row in data])
     loss = make(reference)
     optimizers = [torch.optim.AdamW(network.parameters(), lr=3e-4) for network in (model.network, reference)]
-    found, expected = [], []
+    actual, expected = [], []
     for _ in range(STEPS):
-        found.append(step())
+        actual.append(step())
         optimizers[0].step()
         optimizers[1].zero_grad()
         value = loss([dict(part) for part in features], labels)
@@ -156,8 +156,8 @@ def test_twenty_losses_are_those_of_sentence_transformers(tmp_path: Path, name: 
         optimizers[1].step()
         expected.append(value.item())
     assert expected[-1] < 0.9 * expected[0]
-    np.testing.assert_allclose(found[:1], expected[:1], rtol=0, atol=1e-5)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-4)  # rounding grows with the steps
+    np.testing.assert_allclose(actual[:1], expected[:1], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=2e-4)  # rounding grows with the steps
 
 
 # --- duplicates and several positives ---------------------------------------------------------------------------------
@@ -299,7 +299,7 @@ def test_files_of_every_form(tmp_path: Path) -> None:
     [
         ("anchor,positive\nA,\n", "line 2 has an empty text in 'positive'"),
         ("sentence1,sentence2,score\nA,B,high\n", "has the score 'high' in 'score': expected a number"),
-        ("query,negative\nA,B\n", "no column known to be the query"),
+        ("query,negative\nA,B\n", "no column with a name known for the query"),
         ("anchor,positive,score,negative\nA,B,1,C\n", "has a score and 2 other texts: expected a pair"),
     ],
 )
@@ -342,11 +342,11 @@ def test_thresholds_are_those_of_scikit_learn() -> None:
         if not targets.any():
             continue
         assert average_precision(targets, scores) == pytest.approx(average_precision_score(targets, scores))
-        found = best_threshold(targets, scores)
-        assert found["f1"] == pytest.approx(f1_score(targets, scores >= found["threshold"]))
+        actual = best_threshold(targets, scores)
+        assert actual["f1"] == pytest.approx(f1_score(targets, scores >= actual["threshold"]))
         every = [f1_score(targets, scores >= level) for level in np.unique(scores)]
         accuracies = [((scores >= level) == targets).mean() for level in [*np.unique(scores), 2]]
-        assert found["f1"] == pytest.approx(max(every)) and found["accuracy"] == pytest.approx(max(accuracies))
+        assert actual["f1"] == pytest.approx(max(every)) and actual["accuracy"] == pytest.approx(max(accuracies))
 
 
 # --- commands and estimators ------------------------------------------------------------------------------------------
@@ -379,11 +379,11 @@ def topics(number: int, seed: int) -> list[TextSet]:
 def test_finetune_evaluate_predict_and_embed(encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     train, dev = write(tmp_path / "train.jsonl", topics(60, 1)), write(tmp_path / "dev.jsonl", topics(20, 2))
     out = str(tmp_path / "out")
-    code, (result,), told = call(
+    code, (result,), stderr = call(
         capsys, "finetune", "similarity", "--model", str(encoder), "--train", train, "--dev", dev, "--out", out,
         "--learning-rate", "0.01", "--num-epochs", "4", "--batch-size", "16", "--query-prompt", "the ",
     )  # fmt: skip
-    assert code == 0 and 0 < result["recall_at_1"] <= result["mrr"] <= 1, told
+    assert code == 0 and 0 < result["recall_at_1"] <= result["mrr"] <= 1, stderr
     logged = [json.loads(line) for line in (tmp_path / "out/run/metrics.jsonl").read_text().splitlines()]
     assert any(line["event"] == "step" and line["masked_per_row"] >= 0 for line in logged)
     losses = [line["loss"] for line in logged if line["event"] == "step"]
@@ -472,7 +472,7 @@ def test_refuses_a_batch_of_one(encoder: Path, tmp_path: Path, capsys: pytest.Ca
 
 def test_refuses_a_query_without_positives(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text('{"query": "A", "positives": [], "negatives": ["B"]}\n')
-    with pytest.raises(DataError, match="line 1 has no positive in 'positives': add one, or take the row out"):
+    with pytest.raises(DataError, match="line 1 has no positive in 'positives': add one, or remove the row"):
         list(read_text_sets(tmp_path / "rows.jsonl"))
 
 

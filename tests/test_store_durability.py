@@ -130,7 +130,7 @@ def test_a_full_disk_refuses_the_change_and_keeps_the_rest(folder: Path) -> None
         for limit in (9_000, 12_000, 100_000):
             with (
                 files_end_after(limit),
-                pytest.raises(StoreError, match="The last commit is kept, a change in progress is not"),
+                pytest.raises(StoreError, match="The last commit is kept, the change in progress is lost"),
             ):
                 store.upsert(records(3000, first=50))
             assert store.count() == 100

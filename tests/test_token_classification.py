@@ -364,7 +364,10 @@ def test_the_task_of_examples():
         (TaggedText("a b", ((0, 1), (2, 3)), ("O",), "x.conll, line 3"), "x.conll, line 3: has 2 words and 1 tags"),
         (TaggedText("a b", place="x.conll, line 3"), "x.conll, line 3: has no tags"),
         (TaggedText("a", ((0, 1),), ("B-ORG",), "y"), "y: the tag 'B-ORG' of word 1, 'a', is not one of the model's"),
-        (TaggedText("a", ((0, 1),), ("I-PER",)), "'a': the tag 'I-PER' of word 1, 'a', is part of no entity as BIO"),
+        (
+            TaggedText("a", ((0, 1),), ("I-PER",)),
+            "'a': the tag 'I-PER' of word 1, 'a', is not part of an entity in scheme BIO",
+        ),
     ],
 )
 def test_tags_that_cannot_be_learned(example, message):

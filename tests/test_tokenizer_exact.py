@@ -225,7 +225,7 @@ def inside_words(characters: Iterable[str]) -> list[str]:
 
 @each_vocabulary
 def test_every_code_point_alone(case):
-    """Each as a text of its own; ideographs and Hangul syllables, and some of private use, as words of longer texts."""
+    """Each as a separate text; ideographs and Hangul syllables, and some of private use, as words of longer texts."""
     many = [char for char in assigned() if char in CJK or "\uac00" <= char <= "\ud7a3"]
     few = sorted(set(assigned()) - set(many))
     for texts in (*in_chunks(few), side_by_side([*many, *private_use()[::64]])):
@@ -248,7 +248,7 @@ def test_every_code_point_inside_a_word(case):
     ],
 )
 def test_every_code_point_with_nothing_unknown(lowercase, strip_accents):
-    """As above over a vocabulary that has an entry for each character: the place of every one is seen."""
+    """As above over a vocabulary that has an entry for each character, to check the offset of every one."""
     assert_all_equal(spelled_out(lowercase, strip_accents), side_by_side(inside_words(few_ideographs())))
 
 
@@ -399,7 +399,7 @@ def test_real_lines(case, number):
 @few_and_many
 @each_vocabulary
 def test_real_lines_as_pairs(case, number):
-    """Each tenth line with another one as its pair: types and word numbers start anew in the second text."""
+    """Each tenth line with another one as its pair: types and word numbers start again in the second text."""
     texts = real_lines(number)[::10]
     pairs = texts[::-1]
     ours = from_ours(published(case).ours.encode_batch(texts, pairs, special_tokens_in_text=True))
@@ -569,7 +569,7 @@ def test_seeded_fuzz(case):
 
 @pytest.mark.parametrize(("lowercase", "strip_accents"), [(True, None), (True, False), (False, True), (False, None)])
 def test_seeded_fuzz_with_nothing_unknown(lowercase, strip_accents):
-    """Every option of accents and case, over a vocabulary of single characters: each character's place is seen."""
+    """Every option of accents and case, over a vocabulary of single characters, with the offset of each character."""
     check_both_readings(spelled_out(lowercase, strip_accents), seeded_texts(1_000, seed=1_706))
 
 
@@ -753,7 +753,7 @@ def test_literal_examples():
 
 @needs_data
 def test_vocabulary_figures():
-    """The entries of bert-base-uncased by kind and place; the number of entries of bert-base-cased."""
+    """The entries of bert-base-uncased by kind and position; the number of entries of bert-base-cased."""
     vocabulary = published("uncased").ours.vocabulary
     tokens = vocabulary.tokens
     assert len(vocabulary) == len(tokens) == len(set(tokens)) == 30_522

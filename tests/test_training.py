@@ -316,7 +316,7 @@ def test_the_loss_falls(tmp_path: Path, optimizer: str) -> None:
     assert len(results) == 9 and results[-1] < results[0] - 0.2
 
 
-# ---- going on
+# ---- resuming
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "adamw-2018", "muon"])
@@ -340,7 +340,7 @@ def test_a_run_that_stopped_anywhere_ends_with_the_same_bits(tmp_path: Path, opt
 
 
 @pytest.mark.parametrize("values, patience, expected", [
-    ([9, 3, 2, 5, 4], 1, ("stopped early", 15, 10)),  # the second evaluation improves on the first, and so goes on
+    ([9, 3, 2, 5, 4], 1, ("stopped early", 15, 10)),  # the second evaluation is better: the run continues
     ([9, 3, 2, 1, 4], 1, ("finished", 20, 15)),
     ([9, 3, 4, 2, 5], 2, ("finished", 20, 15)),
     ([1, math.nan, 4, math.nan, 3], None, ("finished", 20, 20)),

@@ -1,4 +1,4 @@
-"""Training off the plain CPU path, on GPUs and over ranks, as far as a CPU can tell."""
+"""Training off the plain CPU path, on GPUs and over ranks, as far as a CPU can show."""
 
 import math
 from dataclasses import replace
@@ -17,7 +17,7 @@ from bertkit.training.state import load_state
 
 
 class OneOfTwo(Ranks):
-    """A rank of two that hears of the other what it is told here."""
+    """A rank of two that receives from the other what is set here."""
 
     def __init__(self, rank: int, other: float = 0.0) -> None:
         super().__init__(rank, 2)
@@ -27,7 +27,7 @@ class OneOfTwo(Ranks):
         return numbers + self.other
 
 
-# ---- going on
+# ---- resuming
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "adamw-2018", "muon"])

@@ -45,8 +45,8 @@ def loss(made: Network, given: Batch) -> Loss:
     return Loss(value, value.detach())
 
 
-def assert_close(found: list[torch.Tensor], expected: list[torch.Tensor], names: list[str], tolerance: float) -> None:
-    for ours, reference, name in zip(found, expected, names, strict=True):
+def assert_close(actual: list[torch.Tensor], expected: list[torch.Tensor], names: list[str], tolerance: float) -> None:
+    for ours, reference, name in zip(actual, expected, names, strict=True):
         if name.endswith("key.bias"):  # zero but for rounding: all keys moved alike change no probability
             assert ours.abs().max() < 1e-2
         else:

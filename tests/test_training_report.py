@@ -59,7 +59,7 @@ def test_the_report_shows_the_run(tmp_path, lines):
         assert shown in reader.text, shown
     headings = reader.text_of("h3")
     assert headings == [
-        "Masked LM loss", "The same over tokens", "Masked LM accuracy", "Next sentence accuracy",
+        "Masked LM loss", "Loss over tokens", "Masked LM accuracy", "Next sentence accuracy",
         "Learning rate", "Mask rate",
         "Gradient norm, before it is clipped", "Throughput",
     ]  # fmt: skip
@@ -228,7 +228,7 @@ def test_parts_that_were_not_logged_are_left_out(tmp_path, lines):
     content = report_of(tmp_path / "run", of_kind(list(events(num_steps=100, next_sentence=False)), "start", "step"))
     text = read(content).text
     assert "Next sentence" not in text and "Predicted tokens" not in text and "Every evaluation" not in text
-    assert "nothing was evaluated" in text and "has not ended" in text
+    assert "nothing was evaluated" in text and "is unfinished" in text
     check_geometry(content)
     bare = [{"event": "step", "step": 7, "masked_lm_loss": 5.0}]
     content = report_of(tmp_path / "bare", bare)
@@ -243,14 +243,14 @@ def test_report_of_a_running_run_shows_progress(tmp_path, lines):
     run = read_run(write_run(tmp_path / "run", lines[:200]))
     assert run.end is None
     last = int(run.steps["step"][-1])
-    (said,) = [sentence for _, sentence in findings_of(run) if "has not ended" in sentence]
+    (said,) = [sentence for _, sentence in findings_of(run) if "is unfinished" in sentence]
     assert f"{last / 2_000:.0%} of it".replace("%", " %") in said  # 2,000 steps are set
 
 
 def test_time_as_the_length_of_a_run(tmp_path, lines):
     budget = {**SETTINGS, "training": {"minutes": 60.0}}
     run = read_run(write_run(tmp_path / "run", [{**lines[0], "settings": budget}, *lines[1:200]]))
-    (said,) = [sentence for _, sentence in findings_of(run) if "has not ended" in sentence]
+    (said,) = [sentence for _, sentence in findings_of(run) if "is unfinished" in sentence]
     assert f"{run.steps['seconds'][-1] / 3_600:.0%} of it".replace("%", " %") in said
 
 
@@ -434,7 +434,7 @@ def test_stuck_at_the_plateau(tmp_path, lines):
     assert "Still at the unigram plateau" in warnings_of(tmp_path / "training", only_training)[0]
     early = [line for line in lines if line["step"] <= 30]
     assert warnings_of(tmp_path / "early", early) == []
-    assert any("that is usual" in said for _, said in findings_of(read_run(tmp_path / "early")))
+    assert any("this is usual" in said for _, said in findings_of(read_run(tmp_path / "early")))
 
 
 def test_leaving_the_plateau_late(tmp_path, lines):
@@ -484,7 +484,7 @@ def test_the_first_loss(tmp_path, lines):
     assert any("far above it" in said for said in warnings_of(tmp_path / "run", high))
     trained = [line for line in changed(lines, "step", masked_lm_loss=3.0) if line["event"] != "evaluation"]
     results = findings_of(read_run(write_run(tmp_path / "trained", trained)))
-    assert any("were trained before" in said for _, said in results)
+    assert any("were already trained" in said for _, said in results)
     assert not any("plateau" in said for _, said in results)
 
 

@@ -22,8 +22,8 @@ def store(make: Make, tmp_path: Path):
         yield store
 
 
-def ids(found: list) -> list[str]:
-    return [one.id for one in found]
+def ids(hits: list) -> list[str]:
+    return [one.id for one in hits]
 
 
 def test_records_come_back_as_they_were_added(store: VectorStore) -> None:
@@ -138,7 +138,7 @@ def test_a_refused_change_changes_nothing(store: VectorStore) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"vector": np.zeros(DIMENSIONS)}, "is zero: the cosine needs a direction"),
+        ({"vector": np.zeros(DIMENSIONS)}, "is zero: cosine similarity needs a direction"),
         ({"vector": np.full(DIMENSIONS, np.inf)}, "not finite"),
         ({"vector": np.full(DIMENSIONS, 1e300)}, "not finite"),
         ({"vector": np.ones(DIMENSIONS + 1)}, r"shape \(22,\)"),

@@ -60,7 +60,7 @@ def test_without_dev_examples_training_rows_choose(sentence_encoder: Path, tmp_p
     lines: list[str] = []
     settings = replace(WITHIN, minutes=0.1)
     start_run(run_of(tmp_path / "out", sentence_encoder, lines, settings), labeled(150))
-    assert lines[0] == ("no dev examples: 30 of the 150 training rows, drawn at random, choose among the runs")
+    assert lines[0] == ("no dev examples: 30 of the 150 training rows, chosen at random, are held out to compare runs")
     assert len(load(tmp_path / "out").predict(["the cat"])) == 1
     lines.clear()
     outcome = start_run(run_of(tmp_path / "few", sentence_encoder, lines), labeled(40))

@@ -101,7 +101,7 @@ def normalize(text: str, lowercase: bool, strip_accents: bool | None = None) -> 
 
 
 def replace(placed: Placed, rule: Callable[[str], str]) -> Placed:
-    """Each character as the rule has it: dropped, kept, or several in its place."""
+    """Each character as the rule has it: dropped, kept, or replaced by several."""
     replaced = [rule(char) for char in placed[0]]
     if "" not in replaced and len("".join(replaced)) == len(replaced):
         return "".join(replaced), placed[1]  # one for one
@@ -111,8 +111,8 @@ def replace(placed: Placed, rule: Callable[[str], str]) -> Placed:
 def decompose(placed: Placed) -> Placed:
     """Canonical decomposition (NFD): each character to its parts, then marks in a row by combining class.
 
-    Places do not travel with a mark that moves: the n-th character of the text keeps the n-th place among those that
-    are not additional parts, and an additional part has the place of what now stands before it.
+    Indices do not move with a mark: the n-th character of the text keeps the n-th index among those that
+    are not additional parts, and an additional part has the index of what is now before it.
     """
     if placed[0].isascii():
         return placed

@@ -1,7 +1,7 @@
-"""Python compiled at run time: the numba set-up of the package.
+"""Just-in-time compilation of functions with numba.
 
-Takes: functions written in the part of Python that numba compiles.
-Gives: such a function as machine code, kept on disk and run without the interpreter's lock.
+Takes: functions in the subset of Python that numba compiles.
+Gives: these functions as machine code, cached on disk and run without the global interpreter lock.
 May import: files.
 """
 
@@ -32,34 +32,39 @@ Function = TypeVar("Function", bound=Callable)
 
 
 def compiled(function: Function) -> Function:
-    """Compile ``function`` when it is first called, for the types it is called with.
+    """Compile ``function`` at its first call, for the types of the arguments.
 
-    The machine code is kept next to the source, or where that folder cannot be written in the user's cache folder; in
-    ``NUMBA_CACHE_DIR`` alone where that is set. Where nothing can be written, a warning says so once, and every process
-    compiles again.
+    The machine code is cached next to the source, or in the user's cache folder if that folder is not writable; only in
+    ``NUMBA_CACHE_DIR`` if it is set. If no folder is writable, a warning is issued once, and every process compiles
+    again.
     """
     return _kept(function)
 
 
 def lean(function: Function) -> Function:
-    """As ``compiled``, for a function that allocates no arrays: no references to its arguments are counted,
-    which would take longer than a short call with many arrays."""
+    """As ``compiled``, for a function that allocates no arrays: its arguments are not reference-counted, which would
+    take longer than a short call with many arrays."""
     return _kept(function, **_LEAN)
 
 
+def lean_sums(function: Function) -> Function:
+    """As ``lean``, for sums of float numbers in any order, which lets them use the vector units."""
+    return _kept(function, **_LEAN, fastmath={"reassoc", "contract", "nsz"})
+
+
 def lean_part(function: Function) -> Function:
-    """A part of ``lean`` functions: not called from Python, and kept with those that call it."""
+    """A helper of ``lean`` functions: not called from Python, and cached with its callers."""
     return _compile(function, **_LEAN, **_PART)
 
 
 def lean_inline(function: Function) -> Function:
-    """A ``lean_part`` small enough to be written out wherever it is called."""
+    """A ``lean_part`` small enough to be inlined."""
     return _compile(function, **_LEAN, **_PART, forceinline=True)
 
 
 class _PartLibrary(JITCodeLibrary):
-    """The intermediate LLVM module of a part, not optimized: numba would optimize and compile each part alone, and
-    again within every function that calls it. Without that the first text on a new machine takes a fifth less time."""
+    """Unoptimized intermediate LLVM module of an inlined helper. numba would optimize and compile each helper alone,
+    and again in every caller. Without that, the first text on a new machine takes a fifth less time."""
 
     def _optimize_final_module(self) -> None:
         pass
@@ -72,7 +77,7 @@ class _PartLibrary(JITCodeLibrary):
         return self
 
     def set_env(self, name: str, environment: Any) -> None:
-        """Do nothing: a part has no machine code to attach Python objects to, and needs none."""
+        """Do nothing: a helper has no machine code to attach Python objects to."""
 
 
 class _PartCompiler(Compiler):
@@ -81,12 +86,12 @@ class _PartCompiler(Compiler):
         self.state.library = _PartLibrary(self.state.targetctx.codegen(), "part")
 
 
-_compile: Any = partial(numba.njit, nogil=True, error_model="numpy")  # numba's own annotations say less
+_compile: Any = partial(numba.njit, nogil=True, error_model="numpy")  # numba's own annotations are less precise
 _PART = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": _PartCompiler}
 _LEAN = {"_nrt": False, "no_rewrites": True}  # the rewrites would only drop branches that are decided by a None
 
 
-def _kept(function: Function, **options: bool) -> Function:
+def _kept(function: Function, **options: Any) -> Function:
     dispatcher = _compile(function, **options)
     if Path(function.__code__.co_filename).exists():
         dispatcher._cache = _KeptCode(function)
@@ -94,11 +99,11 @@ def _kept(function: Function, **options: bool) -> Function:
 
 
 class _KeptCode(NullCache):
-    """Machine code of a function on disk, a file for each signature and processor.
+    """On-disk cache of a function's machine code, with a file for each signature and processor.
 
-    numba's own cache has an index that two processes can write at once, each without the other's entry and with the
-    other's file; and it neither reads a folder that it cannot write nor survives a full disk. Here the name of a file
-    holds everything that its content depends on, and files are written whole.
+    numba's own cache has an index that two processes can write at the same time, losing an entry or mixing up files; it
+    cannot read a folder that is not writable, and fails on a full disk. Here a file name contains a hash of everything
+    the content depends on, and files are written atomically.
     """
 
     def __init__(self, function: Callable) -> None:
@@ -109,7 +114,7 @@ class _KeptCode(NullCache):
 
     @property
     def cache_path(self) -> Any:
-        """The folder, as a str, that new machine code is written to; None where no folder can be written."""
+        """The folder, as a str, for new machine code; None if no folder is writable."""
         for folder in self._folders:
             there = next(path for path in (folder, *folder.parents) if path.exists())
             if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
@@ -119,7 +124,7 @@ class _KeptCode(NullCache):
     def _file_name(self, signature: Any, codegen: Any) -> str:
         code, captured = self._function.__code__, [cell.cell_contents for cell in self._function.__closure__ or ()]
         key = hashlib.sha256(dumps(captured))
-        target = (numba.__version__, sys.implementation.cache_tag, codegen.magic_tuple())  # with the processor
+        target = (numba.__version__, sys.implementation.cache_tag, codegen.magic_tuple())  # includes the processor
         key.update(repr((str(signature), target, code.co_firstlineno, code.co_code)).encode())
         return f"{self._name}.{self._state}.{key.hexdigest()[:24]}.nbc"
 
@@ -132,7 +137,7 @@ class _KeptCode(NullCache):
         return None
 
     def save_overload(self, sig: Any, cres: CompileResult) -> None:
-        if cres.library.has_dynamic_globals:  # addresses of this process
+        if cres.library.has_dynamic_globals:  # addresses in this process
             return
         name, content, problems = self._file_name(sig, cres.library.codegen), dumps(cres._reduce()), []
         for folder in self._folders:
@@ -141,7 +146,7 @@ class _KeptCode(NullCache):
                 with whole_file(folder / name) as file:
                     file.write_bytes(content)
                 for other in folder.glob(f"{self._name}.*.nbc"):
-                    if other.name.split(".")[1] != self._state:  # of an earlier state of the source
+                    if other.name.split(".")[1] != self._state:  # compiled from an earlier version of the source
                         other.unlink(missing_ok=True)
                 return
             except OSError as error:
@@ -150,7 +155,7 @@ class _KeptCode(NullCache):
 
 
 def _folders(file: Path) -> list[Path]:
-    """Folders for the machine code of a source file: it is read from any, and written to the first that allows it."""
+    """Folders for the machine code of a source file; all are read, and the first writable one is written."""
     subfolder = f"{file.parent.name}_{hashlib.sha256(str(file.parent).encode()).hexdigest()[:16]}"
     if chosen := os.environ.get("NUMBA_CACHE_DIR"):
         return [Path(chosen) / subfolder]
@@ -171,14 +176,14 @@ def _warn_not_kept(problems: str) -> None:
     if _first_time("not kept"):
         warnings.warn(
             f"compiled machine code cannot be kept on disk ({problems}): every process compiles again, which takes up "
-            "to a minute; set NUMBA_CACHE_DIR to a folder that can be written",
+            "to a minute; set NUMBA_CACHE_DIR to a writable folder",
             RuntimeWarning,
             stacklevel=2,
         )
 
 
 class _Notice(Listener):
-    """Says once, on a terminal, why nothing seems to happen: after two seconds of compiling in all."""
+    """Message on a terminal, printed once, after two seconds of compiling in total."""
 
     def __init__(self) -> None:
         self._depth, self._seconds_left = 0, 2.0
@@ -186,7 +191,7 @@ class _Notice(Listener):
     def on_start(self, event: Event) -> None:
         if not _is_ours(event):
             return
-        self._depth += 1  # a function has those compiled that it calls
+        self._depth += 1  # compiling a function also compiles those it calls
         if self._depth == 1:
             self._started, self._timer = time.monotonic(), threading.Timer(max(0, self._seconds_left), self._say)
             self._timer.daemon = True
@@ -215,10 +220,10 @@ register("numba:compile", _notice)
 
 @cache
 def _source_state(file: Path) -> str:
-    """Hash that changes whenever ``file`` is edited, or a file of this package that it imports, directly or not."""
+    """Hash of ``file`` and all files of this package that it imports, directly or indirectly."""
     package = Path(__file__).parent
     files, state = [file], hashlib.sha256()
-    for each in files:  # grows while it is read
+    for each in files:  # grows during iteration
         text = each.read_text(encoding="utf-8")
         state.update(text.encode())
         for module in re.findall(r"^from bertkit\.([\w.]+) import", text, re.MULTILINE):

@@ -1,4 +1,4 @@
-"""Where and how precisely to compute.
+"""Device and dtype selection.
 
 Takes: names from the caller: "auto", "cpu", "cuda"; "float32", "bfloat16", "int8".
 Gives: torch's device and dtype.
@@ -12,7 +12,7 @@ import torch
 
 from bertkit.errors import UsageError
 
-PRECISIONS = {  # precision of inference -> the dtype the weights are kept in
+PRECISIONS = {  # inference precision -> dtype of the weights
     "float32": torch.float32,
     "float64": torch.float64,
     "bfloat16": torch.float32,
@@ -21,7 +21,7 @@ PRECISIONS = {  # precision of inference -> the dtype the weights are kept in
 
 
 def resolve_device(name: str) -> torch.device:
-    """The device of a name; "auto" is a GPU where torch sees one, else the CPU.
+    """The torch device for a name; "auto" is a GPU if torch has one, else the CPU.
 
     Raises:
         UsageError: an unknown name, or a device this machine lacks.
@@ -39,7 +39,7 @@ def resolve_device(name: str) -> torch.device:
 
 
 def weights_dtype(precision: str) -> torch.dtype:
-    """The dtype that weights are kept in for inference at a precision: what it lays out for speed is a copy.
+    """The dtype of weights for inference at a precision; prepared layouts are copies.
 
     Raises:
         UsageError: an unknown name.
@@ -50,7 +50,7 @@ def weights_dtype(precision: str) -> torch.dtype:
 
 
 def cpu_name() -> str:
-    """What this machine calls its processor, with the instructions that torch uses on it."""
+    """Processor name, with the instruction set that torch uses."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         model = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))

@@ -1,29 +1,30 @@
 """The exceptions of bertkit.
 
-Takes: what was given, what was expected, what to do.
+Takes: messages: what was given, what was expected, what to do.
 Gives: one small tree of exceptions; the command line prints them as one line and exits with code 2.
 May import: nothing.
 """
 
 
 class BertkitError(Exception):
-    """Anything wrong with what the caller gave: arguments, files, checkpoints. Never a defect of bertkit itself."""
+    """Base class: something is wrong with the caller's input (arguments, files, checkpoints), never a bug of
+    bertkit."""
 
 
 class UsageError(BertkitError, ValueError):
-    """An argument that cannot be honored: an unknown name, a value out of range, a combination without meaning."""
+    """An invalid argument: an unknown name, a value out of range, a meaningless combination."""
 
 
 class DataError(BertkitError, ValueError):
-    """Text, a row or a file that cannot be read as what it claims to be."""
+    """A text, row or file that is malformed or unusable."""
 
 
 class OverLengthError(DataError):
-    """A text longer than the model can take, met while the policy was ``on_long="error"``.
+    """A text longer than the model's limit, with ``on_long="error"``.
 
     Attributes:
-        index: its index among the texts of one call, from 0.
-        problem: what the message says of it.
+        index: index of the text in the call, from 0.
+        problem: the message without the text's name.
     """
 
     def __init__(self, message: str, index: int = 0, problem: str = "") -> None:
@@ -37,7 +38,7 @@ class CheckpointError(BertkitError):
 
 
 class MissingHeadError(CheckpointError):
-    """The model lacks the head this task needs, or has one whose weights were never trained."""
+    """The model lacks the head that a task needs, or the head was never trained."""
 
 
 class StoreError(BertkitError):

@@ -24,13 +24,13 @@ Result = TypeVar("Result")
 
 
 class Executor:
-    """Threads that each compute on one core, shared by every caller in the process.
+    """Pool of threads that each compute on one core, shared by every caller in the process.
 
     Several calls that share the cores finish sooner than one call at a time that occupies all of them: threads inside
     one short matrix product spend most of their time waiting for each other.
 
     Args:
-        num_threads: how many there are, one for each core.
+        num_threads: number of threads, one for each core.
     """
 
     def __init__(self, num_threads: int) -> None:
@@ -44,7 +44,7 @@ class Executor:
         return self._pool.submit(work, *arguments)
 
     def map(self, work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-        """The results of ``work(item)``, in the order of the items, computed a few items ahead of the reader."""
+        """Results of ``work(item)``, in the order of the items, computed a few items ahead of the consumer."""
         waiting: deque[Future[Result]] = deque()
         try:
             for item in items:
@@ -59,7 +59,7 @@ class Executor:
 
     @contextmanager
     def call(self) -> Iterator[bool]:
-        """Register a call while the block runs. Yields whether it is the only one, and may occupy every core."""
+        """Register a call while the block runs. Yields True if it is the only call, which may use every core."""
         with self._lock:
             self._num_callers += 1
             is_alone = self._num_callers == 1
@@ -82,9 +82,9 @@ def executor() -> Executor:
 def map_on_cores(
     work: Callable[[Item], Result], items: Iterable[Item], device: torch.device | None = None
 ) -> Iterator[Result]:
-    """The results of ``work(item)``, in the order of the items: one core an item, or on a GPU one after the other.
+    """The results of ``work(item)``, in the order of the items: one core per item; sequentially on a GPU.
 
-    On a thread that may use one core only, such as the executor's own, the calling thread computes.
+    A thread limited to one core, such as the executor's own, computes sequentially.
     """
     if torch.get_num_threads() == 1 or (device is not None and device.type != "cpu"):
         return map(work, items)
@@ -96,12 +96,12 @@ _lock = threading.Lock()
 
 
 def _compute_on_one_core() -> None:
-    """Let the products of this thread use one core, without a change to the setting of any other thread.
+    """Limit matrix products on this thread to one core, without affecting other threads.
 
-    ``torch.set_num_threads`` would also set the default of threads that start later. It calls OpenMP and, where torch
-    was built with it, MKL; their own calls are for one thread.
+    ``torch.set_num_threads`` would also set the default of threads that start later. OpenMP and, if torch was built
+    with it, MKL are called directly; their settings are per thread.
     """
-    torch.get_num_threads()  # torch applies its default when a thread first asks, and would undo what follows
+    torch.get_num_threads()  # torch applies its default at the first call in a thread, which would undo the lines below
     _openmp().limit(limits=1)
     if set_mkl := _mkl_setter():
         set_mkl(1)
@@ -122,7 +122,7 @@ def _mkl_setter() -> Callable[[int], int] | None:
 
 
 def _after_fork() -> None:
-    """Start again in a forked child: the threads of its parent are not there, and OpenMP would wait for its own."""
+    """Start a new pool in a forked child, which lacks the parent's threads; OpenMP would wait for its own."""
     global _lock
     if _executors:
         _executors.clear()

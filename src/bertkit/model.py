@@ -1,4 +1,4 @@
-"""A model: encoder, heads and tokenizer of one directory, and what it can do.
+"""The Model class: encoder, heads and tokenizer of one directory, with methods for inference.
 
 Takes: a path, a hub name or an installed model package.
 Gives: Model: the network and its tokenizer, loaded, saved and checked; each verb is a file of `inference`.
@@ -45,17 +45,16 @@ def load(
 
     Args:
         name: a folder, a hub name, a short name ("all-MiniLM-L6-v2"), or the import name of a model package.
-        precision: of the encoder in inference: "float32", exact; "bfloat16" and "int8", faster and a little off;
-            "auto", the fastest that stays within cosine 0.9999 of float32 on this machine, see `Model.precision` and
+        precision: of the encoder in inference: "float32", exact; "bfloat16" and "int8", faster and slightly different;
+            "auto", the fastest within cosine 0.9999 of float32 on this machine, see `Model.precision` and
             `Model.precision_reason`; or "float64", for reference.
         device: "auto", "cpu", "cuda", "cuda:1", ...
-        heads: the heads wanted, names from ``bertkit.HEADS``; None: those whose weights are stored. Stored weights of
-            heads not named are ignored.
+        heads: heads to load, names from ``bertkit.HEADS``; None: all stored heads. Other stored heads are ignored.
         new: heads, or "pooler", to start from initial weights. They refuse to predict until trained.
         label_names: the labels of a new classification head; None: LABEL_0 and LABEL_1.
-        ignore_tensors: unexpected stored tensors to leave out.
+        ignore_tensors: unexpected stored tensors to skip.
         ignore_config_keys: unknown keys of config.json to ignore.
-        seed: of initial weights.
+        seed: seed of initial weights.
 
     Raises:
         CheckpointError: no such model, or one that is incomplete, inconsistent or unsafe to open.
@@ -80,15 +79,15 @@ def load(
 class Model:
     """A BERT with its tokenizer.
 
-    The verbs take any iterable of str or of examples, in memory of bounded size; a stream yields its inputs with its
-    outputs, some thousand at a time. A head that was never trained raises a MissingHeadError.
+    The methods accept any iterable of str or of examples, and use bounded memory; a stream yields inputs with outputs,
+    up to some thousand at a time. A head that was never trained raises a MissingHeadError.
     """
 
     def __init__(self, checkpoint: Checkpoint, precision: str = "float32", precision_reason: str = "") -> None:
         self.checkpoint = checkpoint
         self.precision = precision  # of the encoder in inference
-        self.precision_reason = precision_reason  # in one line, if it was chosen by trial
-        self._prepared: PreparedEncoder | None = None  # made when first used
+        self.precision_reason = precision_reason  # one line, if it was chosen by measurement
+        self._prepared: PreparedEncoder | None = None  # created at first use
 
     @classmethod
     def create(
@@ -100,10 +99,10 @@ class Model:
         label_names: Sequence[str] | None = None,
         seed: int = 0,
     ) -> "Model":
-        """A model with initial weights, to be trained.
+        """Create a model with initial weights, for training.
 
         Raises:
-            UsageError: the vocabulary does not fit the word embedding, or an unknown head.
+            UsageError: the vocabulary is larger than the word embedding, or an unknown head.
         """
         return cls(new_checkpoint(config, tokenizer, heads, label_names, seed))
 
@@ -116,21 +115,21 @@ class Model:
         )
 
     def save(self, directory: str | Path, *, overwrite: bool = False) -> None:
-        """Write a directory that transformers and sentence-transformers open; whole or not at all.
+        """Save a directory that transformers and sentence-transformers can open, atomically.
 
         Raises:
-            UsageError: it exists and is not empty, unless ``overwrite``.
+            UsageError: the directory exists and is not empty, unless ``overwrite``.
         """
         save_checkpoint(self.checkpoint, directory, overwrite=overwrite)
 
     @property
     def network(self) -> Network:
-        """Encoder and heads: call it with a Batch for the logits of every head."""
+        """Encoder and heads: call it with a Batch to get the logits of every head."""
         return self.checkpoint.network
 
     @property
     def encoder(self) -> Encoder:
-        """The encoder: call it with a Batch for hidden states."""
+        """The encoder: call it with a Batch to get hidden states."""
         return self.network.encoder
 
     @property
@@ -143,7 +142,7 @@ class Model:
 
     @property
     def sentence_settings(self) -> SentenceSettings:
-        """Pooling and normalization as published; the mean, not normalized, for a model that is no sentence encoder."""
+        """Pooling and normalization as published; unnormalized mean pooling if the model is not a sentence encoder."""
         if self.checkpoint.late is not None:
             raise UsageError("a late interaction model has a vector for each token and none of a text: use rank")
         return self.checkpoint.sentence or SentenceSettings()
@@ -153,7 +152,7 @@ class Model:
         """The task that this model was trained for.
 
         Raises:
-            MissingHeadError: there is none, or its directory does not name one.
+            MissingHeadError: there is none, or the directory does not record one.
         """
         if self.checkpoint.trained is None:
             has = ", ".join(self.network.heads) or "none"
@@ -161,45 +160,46 @@ class Model:
         return self.checkpoint.trained
 
     def change_task(self, **settings: Any) -> None:
-        """Set what the model's directory does not say about its task; ``save`` keeps it.
+        """Set task options that the checkpoint does not record; ``save`` stores them.
 
-        A published model of SQuAD 2.0, for example, looks like one of SQuAD 1.1: with ``no_answer=True`` it may say
-        that a question has no answer, if its margin is above ``no_answer_threshold``.
+        A published model of SQuAD 2.0, for example, looks like one of SQuAD 1.1: with ``no_answer=True`` it may predict
+            that
+        a question has no answer, if the margin exceeds ``no_answer_threshold``.
 
         Raises:
-            MissingHeadError: no task.
-            UsageError: a setting that the task does not have, or a value that it cannot have.
+            MissingHeadError: the model has no task.
+            UsageError: a setting that the task does not have, or an invalid value.
         """
         self.checkpoint.trained = self.trained.with_settings(**settings)
 
     def mark_trained(self) -> None:
-        """As `Checkpoint.mark_trained`."""
+        """See `Checkpoint.mark_trained`."""
         self.checkpoint.mark_trained()
 
     def require_trained(self, part: str) -> None:
-        """As `Checkpoint.require_trained`."""
+        """See `Checkpoint.require_trained`."""
         self.checkpoint.require_trained(part)
 
     def extend_vocabulary(self, words: Sequence[str]) -> None:
-        """Add words of a domain to the vocabulary, each starting as the mean of its present pieces.
+        """Add words of a domain to the vocabulary, each initialized to the mean of its current pieces.
 
         Texts without a new word are encoded as before. Train on texts of the domain afterwards; `find_domain_words`
-        finds the words that are worth adding.
+        finds words worth adding.
 
         Raises:
-            UsageError: the tokenizer is not WordPiece, or a word is no single word to it, or is an entry.
+            UsageError: the tokenizer is not WordPiece, or a word is not a single word for it, or already an entry.
         """
         extended = extend_vocabulary(self.tokenizer, words)
         extend_embeddings(self.network, self.tokenizer, extended)
         self.checkpoint.tokenizer = extended
 
     def embed(self, texts: str | Iterable[str], *, report: EmbedReport | None = None, **options: Any) -> np.ndarray:
-        """Texts to vectors.
+        """Embed texts as vectors.
 
         Args:
             texts: any iterable of str, or one str.
-            report: filled with the number of texts that were empty, cut, windowed. Without it, texts that were cut
-                raise a TruncationWarning with the counts.
+            report: receives the numbers of empty, cut and windowed texts. Without it, cut texts issue a
+                TruncationWarning with the counts.
             options: the fields of `EmbedOptions`: pooling, layers, normalize, dimensions, prompt, on_long, ...
 
         Returns:
@@ -208,25 +208,29 @@ class Model:
 
         Raises:
             OverLengthError: a text is too long under ``on_long="error"``.
-            UsageError: an option that is unknown or that this model cannot honor.
+            UsageError: an option that is unknown or not supported by this model.
         """
         return inference.embed(self._runner, self.sentence_settings, texts, self._embed_options(options), report)
 
     def embed_stream(
         self, texts: Iterable[str], *, report: EmbedReport, **options: Any
     ) -> Iterator[tuple[list[str], np.ndarray]]:
-        """The same in bounded memory: yields some thousand texts and their (n, embedding_dim) vectors, in order."""
+        """In bounded memory: yields up to some thousand texts and their (n, embedding_dim) vectors, in order."""
         return inference.embed_stream(self._runner, self.sentence_settings, texts, self._embed_options(options), report)
 
-    def embed_sparse(self, texts: Iterable[str], *, on_long: OnLong = "truncate") -> inference.SparseVectors:
-        """Learned sparse vectors (SPLADE): a weight of 0 or more for each vocabulary entry, by the masked LM head.
+    def embed_sparse(
+        self, texts: Iterable[str], *, as_queries: bool = False, on_long: OnLong = "truncate"
+    ) -> inference.SparseVectors:
+        """Learned sparse vectors (SPLADE): a weight of 0 or more for each vocabulary entry, by the masked LM head; with
+        ``as_queries`` by the table of an inference-free model, where it has one.
 
         Raises:
             OverLengthError: a text is too long under ``on_long="error"``.
             MissingHeadError: a model without that head.
         """
         self.require_trained("masked_lm")
-        return inference.embed_sparse(self._runner, self.checkpoint.sparse, texts, on_long=on_long)
+        sparse = self.checkpoint.sparse
+        return inference.embed_sparse(self._runner, sparse, texts, as_queries=as_queries, on_long=on_long)
 
     def fill_mask(self, text: str, *, top_k: int = 5, on_long: OnLong = "error") -> list[FilledMask]:
         """The ``top_k`` most likely tokens for every [MASK] in a text.
@@ -257,40 +261,37 @@ class Model:
     def score_pairs(
         self, queries: str | Sequence[str], texts: str | Sequence[str], *, on_long: OnLong = "truncate"
     ) -> np.ndarray:
-        """The score of each pair of a query and a text, by the cross-encoder's activation: sigmoid for one label,
-        unless its folder names another.
+        """Scores of pairs of a query and a text: with the cross-encoder's activation, sigmoid for one label unless its
+        folder names another; or by late interaction.
 
         Args:
-            queries, texts: as many of each; or one query for all texts.
+            queries, texts: equal numbers of both, or one query for all texts.
 
         Returns:
-            (N,) float32; (N, num_labels) of a model with several labels.
+            (N,) float32; (N, num_labels) for a model with several labels.
 
         Raises:
             OverLengthError: a pair is too long under ``on_long="error"``.
-            UsageError: queries and texts of unequal number, or ``on_long="window"``.
+            UsageError: different numbers of queries and texts, or ``on_long="window"``.
         """
+        if self.checkpoint.late is not None:
+            return inference.score_tokens(self._runner, self.checkpoint.late, queries, texts, on_long=on_long)
         self._require_classifier()
         return inference.score_pairs(self._runner, self.checkpoint.score_activation, queries, texts, on_long=on_long)
 
     def rank(
         self, query: str, texts: Sequence[str], *, top_k: int | None = None, on_long: OnLong = "truncate"
     ) -> list[RankedText]:
-        """The texts by their `score_pairs` with a query, or by late interaction, best first; of equal scores the first.
+        """Rank texts by `score_pairs` with a query, best first; ties in the given order.
 
         Args:
-            top_k: how many; None: all.
+            top_k: number of texts to return; None: all.
 
         Raises:
             OverLengthError: a pair is too long under ``on_long="error"``.
             UsageError: a model with several labels.
         """
-        if self.checkpoint.late is not None:
-            return inference.rank_tokens(self._runner, self.checkpoint.late, query, texts, top_k=top_k)
-        self._require_classifier()
-        return inference.rank(
-            self._runner, self.checkpoint.score_activation, query, texts, top_k=top_k, on_long=on_long
-        )
+        return inference.rank(self.score_pairs(query, texts, on_long=on_long), texts, top_k=top_k)
 
     def _require_classifier(self) -> None:
         self.require_trained("sequence_classification")
@@ -306,9 +307,9 @@ class Model:
     def pseudo_log_likelihood(
         self, texts: Any, *, method: Method = "plain", progress: bool | None = None
     ) -> float | np.ndarray:
-        """How likely a text is, in natural logs: the sum of `token_log_probs`; (N,) float64 for a list.
+        """Pseudo-log-likelihood of a text, in nats: the sum of `token_log_probs`; (N,) float64 for a list.
 
-        Good for comparing texts of one meaning; a longer text is less likely, and an empty one has 0.
+        For comparing texts with the same meaning; longer texts are less likely, and an empty text has 0.
         """
         self.require_trained("masked_lm")
         return inference.pseudo_log_likelihood(self._runner, texts, method=method, progress=progress)
@@ -316,10 +317,10 @@ class Model:
     def token_log_probs(
         self, texts: Sequence[str], *, method: Method = "plain", progress: bool | None = None
     ) -> list[np.ndarray]:
-        """The natural log of the probability of each token, given the text without it (Salazar et al. 2020).
+        """Natural log of the probability of each token, given the other tokens (Salazar et al. 2020).
 
         Args:
-            method: "plain" hides the token alone; "l2r" also the later pieces of its word, which would give it away
+            method: "plain" hides only the token; "l2r" also the later pieces of its word, which would reveal it
                 (Kauf & Ivanova 2023).
             progress: show a bar after two seconds; None: only on a terminal.
 
@@ -333,14 +334,14 @@ class Model:
         return inference.token_log_probs(self._runner, texts, method=method, progress=progress)
 
     def predict(self, examples: Iterable[Any], *, report: PredictReport | None = None) -> list[Any]:
-        """The typed predictions of the model's task, in order.
+        """Predictions of the model's task, in order.
 
         Args:
-            examples: what the task accepts: texts, pairs of texts, or examples. Labels are ignored.
-            report: filled with counts. Without it, examples that were cut raise a TruncationWarning.
+            examples: inputs of the task: texts, pairs of texts, or examples. Labels are ignored.
+            report: receives counts. Without it, cut examples issue a TruncationWarning.
 
         Raises:
-            OverLengthError: an example is too long for a model that does not cut.
+            OverLengthError: an example is too long for a model with ``on_long="error"``.
         """
         trained = self._trained_for_use()
         return inference.predict(self._runner, trained.task, examples, trained.layout, report)
@@ -354,9 +355,8 @@ class Model:
         on_long: OnLong | None = None,
         progress: bool | None = None,
     ) -> Iterator[tuple[list[Any], list[Any]]]:
-        """The same in bounded memory: yields some thousand examples and their predictions, in order; ``decode`` makes
-        predictions of logits in place of the task, and ``on_long`` is another policy than the model was trained with.
-        """
+        """As `predict`, in bounded memory: yields up to some thousand examples and their predictions, in order;
+        ``decode`` replaces the task's decoding of logits, and ``on_long`` the policy of the training."""
         trained, layout = self._trained_for_use(), self.trained.layout
         if on_long is not None and on_long != layout.on_long:
             layout = Layout(layout.max_length, on_long)
@@ -365,11 +365,11 @@ class Model:
         )
 
     def evaluate(self, examples: Iterable[Any], *, report: PredictReport | None = None) -> dict[str, float]:
-        """The metrics of the model's task over labeled examples: pairs (input, label) of what `predict` accepts and its
-        label, such as ``zip(texts, labels)``, or examples as `bertkit.tasks.reading` reads them; ``report`` as there.
+        """Metrics of the model's task over labeled examples: pairs (input, label), where `predict` accepts the input,
+        such as ``zip(texts, labels)``, or examples from `bertkit.tasks.reading`; ``report`` as in `predict`.
 
         Raises:
-            DataError, UsageError: another form; a label that is missing, or not one of the model's, matched by name.
+            DataError, UsageError: another form; a label that is missing, or unknown to the model; labels match by name.
         """
         trained = self._trained_for_use()
         return inference.evaluate(self._runner, trained.task, examples, trained.layout, report)

@@ -1,12 +1,12 @@
-"""Random numbers from counters: what is drawn depends on what it is for, never on what was drawn before.
+"""Counter-based random numbers: each depends only on its key and counter, never on previous draws.
 
 Takes: a seed, an epoch, the index of an example.
-Gives: a key, and of a key any number of random numbers, each by its counter; a random order of any number of things;
-inside compiled functions and out.
+Gives: a key; random numbers of a key by their counter; a random permutation of any number of things; inside and
+outside of compiled functions.
 May import: compiled.
 
-Masks, pairs and order drawn so are the same for any number of workers and ranks, and a run resumes at any position
-at once. The numbers are those of SplitMix64 (Steele, Lea and Flood 2014, "Fast splittable pseudorandom number
+Masks, pairs and order from these numbers are the same for any number of workers and ranks, and a run can resume at any
+position. The numbers are those of SplitMix64 (Steele, Lea and Flood 2014, "Fast splittable pseudorandom number
 generators", figure 16), whose n-th output is a function of the key and n.
 """
 
@@ -20,7 +20,7 @@ _MIX_A, _MIX_B = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 @compiled
 def random_bits(key, counter):
-    """The uint64 of a key's counter."""
+    """The uint64 of a key and a counter."""
     z = np.uint64(key) + (np.uint64(counter) + np.uint64(1)) * _STEP
     z = (z ^ (z >> np.uint64(30))) * _MIX_A
     z = (z ^ (z >> np.uint64(27))) * _MIX_B
@@ -42,11 +42,11 @@ def uniform(key, counter):
 @compiled
 def below(key, counter, limit):
     """An int64 of at least 0 and below ``limit``, which is at most 2**32: 32 bits times the limit (Lemire 2019,
-    without his correction: no number is likelier than another by more than one in 2**32 / limit)."""
+    without his correction: probabilities differ by at most a factor of one in 2**32 / limit)."""
     return np.int64(((random_bits(key, counter) >> np.uint64(32)) * np.uint64(limit)) >> np.uint64(32))
 
 
-# --- order: a permutation computed entry by entry, without making a list of it ----------------------------------------
+# --- order: a permutation computed entry by entry, without a list ----------------------------------------
 
 _ROUNDS = 6
 _ORDER = 0x0D0E  # distinguishes the key of an order from the keys of its items

@@ -1,4 +1,4 @@
-"""The architectures as `exactness` checks them: a file for each, which is found by being here."""
+"""The architectures as `exactness` checks them: a file for each in this folder."""
 
 from importlib import import_module
 from pathlib import Path

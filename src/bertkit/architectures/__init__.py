@@ -1,7 +1,8 @@
 """One record for each supported ``model_type``, and the network assembled from it.
 
-Takes: the config of an encoder.
-Gives: Architecture: config.json in and out, encoder, prepared encoder, heads, tensor names, initial values; Network.
+Takes: an encoder's config.
+Gives: Architecture: config.json read and written, encoder, prepared encoder, heads, tensor names, initial values;
+Network.
 May import: errors, files, tokenizer, batch, transformer, heads.
 """
 

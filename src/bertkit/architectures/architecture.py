@@ -1,4 +1,4 @@
-"""The record of an architecture: all that distinguishes one ``model_type`` from another outside its layers."""
+"""The record of an architecture: everything specific to one ``model_type``, apart from its layers."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,9 +12,9 @@ from bertkit.heads import KINDS, SiameseClassificationHead, VectorClassification
 from bertkit.transformer import Encoder, PreparedEncoder
 
 Content = dict[str, Any]
-"""The content of a ``config.json``."""
+"""The parsed content of a ``config.json``."""
 
-_CLASS_NAMES = {  # model kind -> how the name of its published class ends
+_CLASS_NAMES = {  # model kind -> suffix of the published class name
     "encoder": "Model",
     "pretraining": "ForPreTraining",
     "masked_lm": "ForMaskedLM",
@@ -24,54 +24,55 @@ _CLASS_NAMES = {  # model kind -> how the name of its published class ends
     "question_answering": "ForQuestionAnswering",
     "multiple_choice": "ForMultipleChoice",
     "replaced_tokens": "ForPreTraining",
-    "vector_classification": "ForVectorClassification",  # our own: no published class computes it
+    "vector_classification": "ForVectorClassification",  # bertkit's own: no published class computes it
 }
 
 
 class HeadOptions(NamedTuple):
-    """What a head is built with, in addition to the config of the encoder."""
+    """Options of a head, in addition to the encoder's config."""
 
-    num_labels: int = 2  # outputs of a head of HEADS_WITH_LABELS
-    dropout_prob: float | None = None  # before a classifier in training; None: the default of the architecture
-    pooling: str = "mean"  # how the vectors are made that vector_classification takes
-    num_vectors: int = 1  # sentence vectors that it takes: 2 for pairs of texts
-    siamese_width: int | None = None  # of the sentence vectors of pairs, for the siamese form of that head
+    num_labels: int = 2  # number of outputs of a head in HEADS_WITH_LABELS
+    dropout_prob: float | None = None  # dropout before a classifier, in training; None: the architecture's default
+    pooling: str = "mean"  # how hidden states become the input of vector_classification
+    num_vectors: int = 1  # number of sentence vectors in that input: 2 for pairs of texts
+    siamese_width: int | None = None  # width of the sentence vectors, for the siamese form of that head
 
 
 class Head(NamedTuple):
-    """How an architecture builds a head, and the vectors that it takes."""
+    """The constructor of a head, and the kind of its input."""
 
     build: Callable[[Any, HeadOptions], nn.Module]
-    input: Callable[[Any], str]  # of a config: "tokens", or one vector for each sequence by a name of POOLINGS
+    input: Callable[[Any], str]  # config -> "tokens", or a name from POOLINGS: one vector per sequence
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """One ``model_type``.
+    """Everything specific to one ``model_type``: config keys, encoder, heads, tensor names.
 
-    Configs have BERT's spelling of the keys (`EncoderConfig`), so that all other code reads one spelling; a dataclass
+    Configs use BERT's names of the keys (`EncoderConfig`), so that all other code handles one set of names. A dataclass
     field with ``init=False`` is fixed by the architecture and not written to config.json.
     """
 
     model_type: str
-    class_prefix: str  # the published classes are named by it: "Bert" + "ForMaskedLM"
+    class_prefix: str  # prefix of the published class names: "Bert" + "ForMaskedLM"
     config: type[Any]
     encoder: Callable[..., Encoder]  # (config, with_pooler=bool)
     prepare: Callable[[Any, str], PreparedEncoder]  # (encoder, precision)
     heads: Mapping[str, Head]
     names: TensorNames
     unsupported_precisions: tuple[str, ...] = ()
-    key_names: Mapping[str, str] = field(default_factory=dict)  # config fields that config.json spells otherwise
-    required_values: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)  # keys that change the numbers, with
-    # the values that the encoder computes; the first is written
-    ignored_keys: frozenset[str] = frozenset()  # keys that do not change the numbers
-    read_config: Callable[[Content, Path], Content] = lambda content, path: content  # to the fields of `config`
-    write_config: Callable[[Content], Content] = lambda content: content  # the other way
-    token_id_keys: Mapping[str, str] = field(default_factory=dict)  # keys of special tokens besides pad_token_id, by
-    # role: {"cls_token_id": "cls"}
-    initial_cutoff: Callable[[Any], float] = lambda config: 2.0  # of a config: standard deviations beyond which initial
+    key_names: Mapping[str, str] = field(default_factory=dict)  # config field -> its key in config.json, where the two
+    # differ
+    required_values: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)  # keys that affect the outputs, with
+    # the supported values; the first is written to config.json
+    ignored_keys: frozenset[str] = frozenset()  # keys that do not affect the outputs
+    read_config: Callable[[Content, Path], Content] = lambda content, path: content  # config.json -> fields of `config`
+    write_config: Callable[[Content], Content] = lambda content: content  # the inverse of read_config
+    token_id_keys: Mapping[str, str] = field(default_factory=dict)  # key of a special token other than pad_token_id ->
+    # its role: {"cls_token_id": "cls"}
+    initial_cutoff: Callable[[Any], float] = lambda config: 2.0  # number of standard deviations beyond which initial
     # weights are drawn again
-    num_stored_layers: Callable[[Any], int] = lambda config: config.num_hidden_layers  # of a config: with weights
+    num_stored_layers: Callable[[Any], int] = lambda config: config.num_hidden_layers  # number of layers with weights
     scaled_layers: tuple[str, ...] = ()  # linear layers whose initial standard deviation is divided by the root of
     # twice the number of layers
 
@@ -80,11 +81,11 @@ class Architecture:
         return "pooler" in self.names.signature_tensors
 
     def reads_pooler(self, head: str, config: Any) -> bool:
-        """True if a head takes the pooler's output."""
+        """Whether the input of a head is the pooler's output."""
         return head in self.heads and self.heads[head].input(config) == "pooler"
 
     def published_classes(self) -> dict[str, str]:
-        """Names of the published classes, each with its model kind."""
+        """Published class name -> model kind."""
         return {
             self.class_prefix + ending: kind
             for kind, ending in _CLASS_NAMES.items()
@@ -93,12 +94,12 @@ class Architecture:
 
 
 def tokens(config: Any) -> str:
-    """`Head.input` of heads that take the hidden state of every token."""
+    """`Head.input` for heads over the hidden state of every token."""
     return "tokens"
 
 
 def pooler(config: Any) -> str:
-    """`Head.input` of heads that take the pooler's output."""
+    """`Head.input` for heads over the pooler's output."""
     return "pooler"
 
 

@@ -21,7 +21,7 @@ _REQUIRED: dict[str, tuple[Any, ...]] = {
     "conv_kernel_size": (0,),
 }
 
-_CLASS_DEFAULTS = {  # of keys that a config.json leaves out: transformers' DebertaV2Config
+_CLASS_DEFAULTS = {  # for keys absent from config.json, as in transformers' DebertaV2Config
     "relative_attention": False,
     "pos_att_type": None,
     "share_att_key": False,
@@ -34,10 +34,10 @@ _CLASS_DEFAULTS = {  # of keys that a config.json leaves out: transformers' Debe
 
 
 def _read_config(content: Content, path: Path) -> Content:
-    """With the defaults of transformers' class, and one spelling of the largest distance.
+    """Add the defaults of transformers' class, and use one key for the maximum relative distance.
 
     Raises:
-        CheckpointError: sizes that differ where this encoder has one.
+        CheckpointError: sizes that must be equal for this encoder differ.
     """
     content = _CLASS_DEFAULTS | content
     size, heads = (member(content, key, int, path, 0) for key in ("hidden_size", "num_attention_heads"))
@@ -47,7 +47,7 @@ def _read_config(content: Content, path: Path) -> Content:
         ("attention_head_size", size // heads if heads > 0 else 0),
     ):
         if content.pop(key, None) not in (None, expected):
-            raise CheckpointError(f"{path}: with hidden_size={size} and {heads} heads supported is {key}={expected}")
+            raise CheckpointError(f"{path}: {key} must be {expected} with hidden_size={size} and {heads} heads")
     if member(content, "max_relative_positions", int, path, 0) < 1:
         content["max_relative_positions"] = content["max_position_embeddings"]
     return content

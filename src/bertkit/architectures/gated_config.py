@@ -1,4 +1,4 @@
-"""The ``config.json`` of Nomic BERT and GTE: their older spellings, and their rotary positions."""
+"""The ``config.json`` of Nomic BERT and GTE: older key names and rotary positions."""
 
 from pathlib import Path
 from typing import Any
@@ -7,7 +7,7 @@ from bertkit.architectures.architecture import Content
 from bertkit.errors import CheckpointError
 from bertkit.files.json_files import member
 
-_NOMIC_KEYS = {  # as its own code spelled them -> as BERT does
+_NOMIC_KEYS = {  # key of its original code -> BERT's key
     "n_embd": "hidden_size",
     "n_layer": "num_hidden_layers",
     "n_head": "num_attention_heads",
@@ -18,7 +18,7 @@ _NOMIC_KEYS = {  # as its own code spelled them -> as BERT does
     "rotary_emb_base": "rope_theta",
 }
 
-_NOMIC_REQUIRED: dict[str, tuple[Any, ...]] = {  # keys of that code that change the numbers
+_NOMIC_REQUIRED: dict[str, tuple[Any, ...]] = {  # keys of the original code that affect the outputs
     "activation_function": ("swiglu",),
     "rotary_emb_fraction": (1.0,),
     "rotary_emb_interleaved": (False,),
@@ -57,27 +57,28 @@ NOMIC_IGNORED_KEYS = frozenset(
 GTE_IGNORED_KEYS = frozenset("pack_qkv unpad_inputs use_memory_efficient_attention head_dim".split())
 
 _LONGEST_NOMIC = 2_048
-"""Tokens. Beyond them its published codes turn by angles that depend on the longest text of a batch, and disagree."""
+"""In tokens. Beyond it, the published implementations rotate by angles that depend on the longest text of the batch,
+and disagree."""
 
 
 def read_nomic_config(content: Content, path: Path) -> Content:
-    """The content in BERT's spelling.
+    """The content with BERT's key names.
 
     Raises:
-        CheckpointError: a model that this encoder does not compute, or two spellings that disagree.
+        CheckpointError: a setting that this encoder does not support, or two keys for one setting that disagree.
     """
     content = _checked(content, _NOMIC_REQUIRED, path)
     for old, key in _NOMIC_KEYS.items():
         value = content.pop(old, None)
         if value is not None and content.setdefault(key, value) != value:
-            raise CheckpointError(f"{path} has {key}={content[key]!r}, and {old}={value!r}: expected the same")
+            raise CheckpointError(f"{path} has {key}={content[key]!r}, and {old}={value!r}: expected equal values")
     longest = member(content, "max_position_embeddings", int, path) or member(content, "n_positions", int, path, 2_048)
     content["max_position_embeddings"] = min(longest, _LONGEST_NOMIC)
     return _with_rotary(content, path, ("default", "dynamic"), 1_000.0)
 
 
 def read_gte_config(content: Content, path: Path) -> Content:
-    """The content in BERT's spelling; model_type "new" is how its own code called it. Raises as `read_nomic_config`."""
+    """The content with BERT's key names. The original code's model_type is "new". Raises as `read_nomic_config`."""
     content = _checked(content, _GTE_REQUIRED, path)
     names = member(content, "architectures", list, path, [])
     content["architectures"] = [str(name).replace("New", "Gte", 1) for name in names]
@@ -86,14 +87,14 @@ def read_gte_config(content: Content, path: Path) -> Content:
 
 
 def write_rotary(content: Content) -> Content:
-    """Rotary positions as transformers spells them."""
+    """Rotary positions with the key names of transformers."""
     factor = content.pop("rope_factor")
     kind = {"rope_type": "default"} if factor == 1 else {"rope_type": "linear", "factor": factor}
     return content | {"rope_parameters": kind | {"rope_theta": content.pop("rope_theta")}}
 
 
 def _checked(content: Content, required: dict[str, tuple[Any, ...]], path: Path) -> Content:
-    """Without the keys of ``required``, whose values are as expected."""
+    """The content without the keys of ``required``, after checking their values."""
     for key, allowed in required.items():
         if key in content and content[key] not in allowed:
             raise CheckpointError(f"{path} has {key}={content[key]!r}; supported: {allowed[0]!r}")
@@ -101,20 +102,22 @@ def _checked(content: Content, required: dict[str, tuple[Any, ...]], path: Path)
 
 
 def _with_rotary(content: Content, path: Path, kinds: tuple[str, ...], default_theta: float) -> Content:
-    """``rope_theta`` and ``rope_factor`` of every spelling.
+    """Read ``rope_theta`` and ``rope_factor`` under any of their key names.
 
-    "ntk" has the frequencies ``(theta * f) ** (-2 i / K) / f ** (2 / K)`` (the model's own code), which are the linear
-    ones of another base and factor.
+    "ntk" uses the frequencies ``(theta * f) ** (-2 i / K) / f ** (2 / K)`` (the model's own code), which equal linear
+    scaling with another base and factor.
     """
     parameters = dict(member(content, "rope_parameters", dict, path, {}))
     parameters |= member(content, "rope_scaling", dict, path, {})
     kind = parameters.get("rope_type", parameters.get("type", "default"))
     unknown = parameters.keys() - {"rope_type", "type", "rope_theta", "factor", "original_max_position_embeddings"}
     if unknown or kind not in kinds:
-        raise CheckpointError(f"{path}: rotary positions are {parameters!r:.200}: supported are {', '.join(kinds)}")
+        raise CheckpointError(f"{path}: rotary positions are {parameters!r:.200}; supported: {', '.join(kinds)}")
     theta = member(parameters, "rope_theta", float, path) or member(content, "rope_theta", float, path, default_theta)
     if content.get("rope_theta", theta) != theta:
-        raise CheckpointError(f"{path} has rope_theta={content['rope_theta']!r}, and {theta!r} in rope_parameters")
+        raise CheckpointError(
+            f"{path} has rope_theta={content['rope_theta']!r} and {theta!r} in rope_parameters: expected equal values"
+        )
     factor = member(parameters, "factor", float, path, 1.0) if kind in ("linear", "ntk") else 1.0
     if kind == "ntk":
         heads = member(content, "num_attention_heads", int, path, 1)

@@ -1,4 +1,4 @@
-"""Every initial value."""
+"""Initial values of network parameters."""
 
 import math
 
@@ -11,9 +11,9 @@ from bertkit.transformer import EncoderConfig
 
 @torch.no_grad()
 def initialize(module: nn.Module, config: EncoderConfig, seed: int) -> None:
-    """Fill the parameters of a network, or of a part of it, with initial values, reproducibly from ``seed``.
+    """Initialize the parameters of a network or of one of its modules, reproducibly from ``seed``.
 
-    Weights of linear layers and embeddings come from a normal distribution of standard deviation
+    Weights of linear layers and embeddings come from a normal distribution with standard deviation
     ``initializer_range``, drawn again beyond two of them (google-research/bert ``modeling.py``,
     ``create_initializer``), or beyond the cutoff of the architecture. ModernBERT divides the standard deviation of
     layers that write to the residual stream, and of the dense layer of a head, by the root of twice the number of
@@ -38,7 +38,7 @@ def initialize(module: nn.Module, config: EncoderConfig, seed: int) -> None:
 
 
 def _standard_deviation(layer: str, config: EncoderConfig) -> float:
-    """Of the weights of a layer with this name."""
+    """Initial standard deviation of the weights of the layer with this name."""
     if layer == "classifier":
         return config.hidden_size**-0.5
     if layer in architecture_of(config).scaled_layers:

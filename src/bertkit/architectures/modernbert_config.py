@@ -1,4 +1,4 @@
-"""The ``config.json`` of a ModernBERT: its two spellings and its own keys."""
+"""The ``config.json`` of ModernBERT: two sets of key names, and keys that only ModernBERT has."""
 
 from pathlib import Path
 from typing import Any
@@ -6,9 +6,7 @@ from typing import Any
 from bertkit.errors import CheckpointError
 from bertkit.files.json_files import member
 
-REQUIRED_VALUES: dict[
-    str, tuple[Any, ...]
-] = {  # keys that change the numbers, with the values that this encoder computes
+REQUIRED_VALUES: dict[str, tuple[Any, ...]] = {  # keys that affect the outputs, with the supported values
     "attention_bias": (False,),
     "mlp_bias": (False,),
     "norm_bias": (False,),
@@ -16,7 +14,7 @@ REQUIRED_VALUES: dict[
     "decoder_bias": (True,),
 }
 
-IGNORED_KEYS = frozenset(  # keys that leave the numbers as they are, or that its published code does not read
+IGNORED_KEYS = frozenset(  # keys that do not affect the outputs, or that the published code ignores
     """
     deterministic_flash_attn reference_compile repad_logits_with_grad sparse_prediction sparse_pred_ignore_index
     layer_norm_eps position_embedding_type rope_scaling
@@ -27,13 +25,13 @@ _THETAS = {"full_attention": "global_rope_theta", "sliding_attention": "local_ro
 
 
 def in_first_spelling(content: dict[str, Any], path: Path) -> dict[str, Any]:
-    """The content with the keys of transformers 5 as ModernBERT was first published.
+    """Translate the keys of transformers 5 to those ModernBERT was first published with.
 
-    ``layer_types``, a kind of attention for each layer, becomes ``global_attn_every_n_layers``; ``rope_parameters``,
-    for each kind its rotary base, becomes ``global_rope_theta`` and ``local_rope_theta``.
+    ``layer_types``, the kind of attention of each layer, becomes ``global_attn_every_n_layers``; ``rope_parameters``,
+    the rotary base of each kind, becomes ``global_rope_theta`` and ``local_rope_theta``.
 
     Raises:
-        CheckpointError: they say what the first spelling cannot, or the two disagree.
+        CheckpointError: values that the first keys cannot express, or keys that disagree.
     """
     if content.get("rope_scaling") is not None:
         raise CheckpointError(f"{path} has rope_scaling={content['rope_scaling']!r}; supported: none")
@@ -43,7 +41,9 @@ def in_first_spelling(content: dict[str, Any], path: Path) -> dict[str, Any]:
         spelled["global_attn_every_n_layers"] = _global_every(layer_types, content, path)
     for key, value in spelled.items():
         if kept.get(key, value) != value:
-            raise CheckpointError(f"{path} has {key}={kept[key]!r}, and {value!r} in the spelling of transformers 5")
+            raise CheckpointError(
+                f"{path} has {key}={kept[key]!r} and {value!r} under the key of transformers 5: expected equal values"
+            )
     return kept | spelled
 
 
@@ -57,9 +57,7 @@ def _thetas(rope_parameters: dict[str, Any], path: Path) -> dict[str, Any]:
         parameters = member(rope_parameters, kind, dict, path, {})
         unknown = parameters.keys() - {"rope_type", "rope_theta"}
         if unknown or parameters.get("rope_type", "default") != "default":
-            raise CheckpointError(
-                f"{path}: rope_parameters.{kind} is {parameters!r}: supported is the default rope_type"
-            )
+            raise CheckpointError(f"{path}: rope_parameters.{kind} is {parameters!r}; supported: rope_type 'default'")
         if (theta := member(parameters, "rope_theta", float, path)) is not None:
             thetas[key] = theta
     return thetas
@@ -72,8 +70,8 @@ def _global_every(layer_types: list[Any], content: dict[str, Any], path: Path) -
     expected = ["full_attention" if layer % every == 0 else "sliding_attention" for layer in range(len(layer_types))]
     if layer_types != expected or len(layer_types) != content.get("num_hidden_layers"):
         raise CheckpointError(
-            f"{path}: layer_types is {layer_types!r:.200}: supported are num_hidden_layers of them, full_attention for "
+            f"{path}: layer_types is {layer_types!r:.200}: expected num_hidden_layers entries, full_attention for "
             "the first and every n-th after it, sliding_attention for the others"
         )
-    stated = content.get("global_attn_every_n_layers")  # beyond the last layer any number says the same
+    stated = content.get("global_attn_every_n_layers")  # any number beyond the last layer means the same
     return stated if isinstance(stated, int) and every == len(is_global) <= stated else every

@@ -1,4 +1,5 @@
-"""MPNet (Song et al. 2020): RoBERTa's heads and positions, and attention scores with a bias by distance."""
+"""MPNet (Song et al. 2020): RoBERTa's heads and positions, and attention scores with a bias for each relative
+distance."""
 
 from dataclasses import dataclass, field
 from pathlib import Path

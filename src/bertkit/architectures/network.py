@@ -1,4 +1,4 @@
-"""The encoder with its heads: every kind of model."""
+"""The network: an encoder and any of its heads."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -24,34 +24,34 @@ from bertkit.transformer import Encoder, EncoderConfig, EncoderOutput, Recorder
 
 @dataclass(frozen=True, eq=False)
 class NetworkOutput:
-    """The encoder's output and the logits of every head; B sequences, T total_tokens, P positions asked for."""
+    """The encoder's output and the logits of every head. B sequences, T total_tokens, P requested positions."""
 
     encoded: EncoderOutput
     logits: dict[str, Tensor] = field(default_factory=dict)
     # masked_lm (P, vocab_size), next_sentence (B, 2), sequence_classification (B, num_labels),
     # token_classification (T, num_labels), question_answering (T, 2), multiple_choice (B / num_choices, num_choices),
     # vector_classification (B, num_labels), for pairs (B / 2, num_labels)
-    vectors: Tensor | None = None  # (B, D) of length 1, which the vector classification head takes; or with
-    # ``with_vectors`` the sentence vectors
+    vectors: Tensor | None = None  # (B, D) of length 1: the input of the vector classification head; with
+    # ``with_vectors``: the sentence vectors
 
 
 class Network(nn.Module):
-    """An encoder of the architecture that the config names, and any of the heads that this architecture has.
+    """An encoder of the config's architecture, with any of the architecture's heads.
 
     Args:
         heads: names from HEADS.
-        with_pooler: hold the pooler; None: if a head takes its output or there are no heads, as published models do.
-            Architectures without a pooler never hold one.
-        num_labels: outputs of a head of HEADS_WITH_LABELS.
-        classifier_dropout: dropout before a classifier in training; None: the default of the architecture.
-        pooling: how sentence vectors are made, and those that the vector_classification head takes.
+        with_pooler: include the pooler; None: include it if a head uses it or there are no heads, as in published
+            models. Architectures without a pooler never include one.
+        num_labels: number of outputs of a head in HEADS_WITH_LABELS.
+        classifier_dropout: dropout before a classifier, in training; None: the architecture's default.
+        pooling: how hidden states become sentence vectors, also for the vector_classification head.
         projection: the layers from pooled hidden states to sentence vectors.
-        normalize: True if sentence vectors are scaled to length 1.
-        num_vectors: how many of them that head takes: 1 for texts, 2 for pairs.
-        siamese: True if that head takes (u, v, |u - v|) of the sentence vectors of a pair.
+        normalize: scale sentence vectors to length 1.
+        num_vectors: number of sentence vectors in the input of that head: 1 for texts, 2 for pairs.
+        siamese: the input of that head is (u, v, |u - v|), from the sentence vectors of a pair.
 
     Raises:
-        UsageError: an unknown head, one that the architecture lacks, or one that needs the pooler without one; a
+        UsageError: a head that is unknown, that the architecture lacks, or that needs a pooler that is absent; a
             projection that does not fit the pooled hidden states.
     """
 
@@ -86,7 +86,7 @@ class Network(nn.Module):
         self.heads = nn.ModuleDict({head: record.heads[head].build(config, options) for head in heads})
         if projection and "vector_classification" in heads and not siamese:
             raise UsageError(
-                "few-shot classification reads pooled hidden states, and this model has layers after the pooling: "
+                "few-shot classification requires pooled hidden states, and this model has layers after pooling: "
                 "choose a sentence encoder of Transformer, Pooling and Normalize"
             )
 
@@ -111,10 +111,10 @@ class Network(nn.Module):
             num_choices: choices of each question, for the multiple choice head; those of a question are adjacent.
             masked_positions: (P,) positions in the packed row that the masked LM head predicts; None: all.
             with_vectors: compute the sentence vectors.
-            recorder: gets attention and the contributions of every layer.
+            recorder: receives the attention and the contribution of every layer.
 
         Raises:
-            UsageError: the sequences cannot be divided into questions of ``num_choices``.
+            UsageError: the number of sequences is not a multiple of ``num_choices``.
         """
         encoded = self.encoder(batch, with_hidden_states=with_hidden_states, recorder=recorder)
         options = {"num_choices": num_choices, "masked_positions": masked_positions}
@@ -127,7 +127,8 @@ class Network(nn.Module):
         return NetworkOutput(encoded, logits, vectors[0] if vectors else None)
 
     def sentence_vectors(self, encoded: EncoderOutput, batch: Batch) -> Tensor:
-        """(B, ``projection.width``): the vector of each sequence as the checkpoint says, from the last layer."""
+        """(B, ``projection.width``): the sentence vector of each sequence, from the last layer, by the checkpoint's
+        settings."""
         vectors = self.projection(sequence_vectors(self.pooling, encoded, batch))
         return F.normalize(vectors, dim=-1) if self.normalize else vectors
 
@@ -140,19 +141,19 @@ class Network(nn.Module):
         num_choices: int = 1,
         masked_positions: Tensor | None = None,
     ) -> Tensor:
-        """The logits of one head, from the encoder's output for a Batch; as `forward`."""
+        """Logits of one head, from the encoder's output for a Batch. Arguments as for `forward`."""
         head, states = self.heads[name], self.head_input(name, encoded, batch)
         if name == "masked_lm":
             chosen = states if masked_positions is None else states[masked_positions]
             return head(chosen, self.encoder.embeddings.word.weight)
         if name == "multiple_choice":
             if num_choices < 1 or len(states) % num_choices:
-                raise UsageError(f"{len(states)} sequences do not divide into questions of num_choices={num_choices}")
+                raise UsageError(f"{len(states)} sequences are not a multiple of num_choices={num_choices}")
             return head(states).view(-1, num_choices)
         return head(states)
 
     def head_input(self, name: str, encoded: EncoderOutput, batch: Batch) -> Tensor:
-        """What a head takes of the encoder's output for a Batch: a row for each token or each sequence."""
+        """The input of a head, from the encoder's output for a Batch: a row for each token or each sequence."""
         head, taken = self.heads[name], self.architecture.heads[name].input(self.config)
         if isinstance(head, SiameseClassificationHead):
             return self.sentence_vectors(encoded, batch)
@@ -179,5 +180,5 @@ def _has_pooler(record: Architecture, config: EncoderConfig, heads: tuple[str, .
         raise UsageError(f"{record.model_type} has no pooler: leave with_pooler at None")
     needed = any(record.reads_pooler(head, config) for head in heads)
     if needed and asked is False:
-        raise UsageError(f"the heads {', '.join(heads)} read the pooled [CLS]: the encoder needs its pooler")
+        raise UsageError(f"the heads {', '.join(heads)} use the pooled [CLS]: the encoder needs its pooler")
     return (needed or not heads) and record.has_pooler if asked is None else asked

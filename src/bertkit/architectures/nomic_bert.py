@@ -1,4 +1,4 @@
-"""Nomic BERT (Nussbaum et al. 2024) and GTE (Zhang et al. 2024): one encoder, two spellings."""
+"""Nomic BERT (Nussbaum et al. 2024) and GTE (Zhang et al. 2024): one encoder, two sets of names."""
 
 from typing import Any
 

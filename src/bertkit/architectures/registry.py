@@ -33,7 +33,7 @@ ARCHITECTURES: dict[str, Architecture] = {
 """Records by their ``model_type`` in config.json."""
 
 OTHER_MODEL_TYPES = {"new": "gte"}
-"""Names that a model's own code gave it -> the ``model_type`` of its record."""
+"""``model_type`` used by a model's original code -> ``model_type`` of its record."""
 
 NOT_SUPPORTED = {  # model_type -> what to use instead
     "deberta": "DeBERTa v3 (model_type deberta-v2), such as microsoft/deberta-v3-base",
@@ -42,18 +42,18 @@ NOT_SUPPORTED = {  # model_type -> what to use instead
     "mosaic_bert": "ModernBERT, such as answerdotai/ModernBERT-base",
     "eurobert": "ModernBERT, or FacebookAI/xlm-roberta-base for other languages than English",
 }
-"""Encoders that are asked for and not supported."""
+"""Popular encoders that are not supported."""
 
 _BY_CONFIG = {record.config: record for record in ARCHITECTURES.values()}
 
 
 def architecture_of(config: EncoderConfig) -> Architecture:
-    """The record of a config's class."""
+    """The architecture that a config belongs to."""
     return _BY_CONFIG[type(config)]
 
 
 def prepare(encoder: Encoder, precision: str = "float32") -> PreparedEncoder:
-    """An encoder prepared for inference at a precision.
+    """Prepare an encoder for inference at a precision.
 
     Raises:
         UsageError: a precision that this architecture, or the device of the encoder, does not support.

@@ -1,7 +1,7 @@
 """RoBERTa (Liu et al. 2019), XLM-RoBERTa (Conneau et al. 2020) and CamemBERT (Martin et al. 2020).
 
-BERT's layers. Positions are counted from the row after that of padding, and a sequence classifier is two layers over
-the first token. The three differ in their names and tokenizers.
+BERT's layers. Positions count from the row after the padding row, and a sequence classifier is two layers over
+the first token. The three differ in names and tokenizers.
 """
 
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class RobertaConfig(BertConfig):
     vocab_size: int = 50_265  # rows of the word embedding
     type_vocab_size: int = 1  # segments; with 1 every token has type 0
     layer_norm_eps: float = 1e-5  # added to the variance in layer normalization
-    pad_token_id: int = 1  # positions begin with the row after this one
+    pad_token_id: int = 1  # positions start at the row after this one
 
     @property
     def first_position(self) -> int:
@@ -56,12 +56,12 @@ class CamembertConfig(RobertaConfig):
 
 
 def dropout_prob(config: BertConfig, options: HeadOptions) -> float:
-    """Dropout before a classifier."""
+    """Probability of dropout before a classifier."""
     return config.hidden_dropout_prob if options.dropout_prob is None else options.dropout_prob
 
 
 def sequence_classifier(config: BertConfig, options: HeadOptions, activation: str) -> DenseClassificationHead:
-    """Two layers over the first token, with dropout before both."""
+    """Two layers over the first token, with dropout before each."""
     probability = dropout_prob(config, options)
     return DenseClassificationHead(config, options.num_labels, probability, activation, probability)
 
@@ -72,7 +72,7 @@ def classifier(config: BertConfig, options: HeadOptions) -> ClassificationHead:
 
 
 def first_token(config: Any) -> str:
-    """`Head.input` of heads that take the hidden state of the first token."""
+    """`Head.input` for heads over the hidden state of the first token."""
     return "cls"
 
 
@@ -84,7 +84,7 @@ HEADS = {
     "multiple_choice": Head(lambda config, options: classifier(config, options._replace(num_labels=1)), pooler),
     "vector_classification": VECTOR_CLASSIFICATION,
 }
-"""RoBERTa's heads, which MPNet has too."""
+"""RoBERTa's heads; MPNet has the same."""
 
 HEAD_RULES = [
     (r"heads\.masked_lm\.dense\.", "lm_head.dense."),
@@ -96,7 +96,7 @@ HEAD_RULES = [
     (r"heads\.sequence_classification\.classifier\.", "classifier.out_proj."),
     (r"heads\.(token_classification|multiple_choice)\.classifier\.", "classifier."),
 ]
-"""The names of their tensors."""
+"""Tensor names of these heads."""
 
 HEAD_SIGNATURES = {
     "masked_lm": "lm_head.dense.weight",
@@ -112,7 +112,7 @@ HEAD_CLASSIFIERS = {
 }
 
 
-_CLASS_DEFAULTS = {  # of keys that a config.json leaves out: transformers' RobertaConfig, unlike the published models
+_CLASS_DEFAULTS = {  # for keys absent from config.json, as in transformers' RobertaConfig, unlike the published models
     "max_position_embeddings": 512,
     "type_vocab_size": 2,
     "layer_norm_eps": 1e-12,
@@ -121,10 +121,10 @@ _CLASS_DEFAULTS = {  # of keys that a config.json leaves out: transformers' Robe
 
 
 def without_first_positions(content: Content, path: Path, first_position: int) -> Content:
-    """The number of positions that a text can take, instead of the rows of the position table.
+    """Replace the number of rows of the position table by the number of positions that a text can use.
 
     Raises:
-        CheckpointError: fewer than a text needs.
+        CheckpointError: fewer positions than a text needs.
     """
     rows = member(content, "max_position_embeddings", int, path, 0)
     if rows - first_position < 3:
@@ -136,7 +136,7 @@ def without_first_positions(content: Content, path: Path, first_position: int) -
 
 
 def with_first_positions(content: Content, first_position: int) -> Content:
-    """The other way."""
+    """The inverse of `without_first_positions`."""
     return content | {"max_position_embeddings": content["max_position_embeddings"] + first_position}
 
 

@@ -1,40 +1,41 @@
-"""Our parameter names to the published ones: those of transformers' classes."""
+"""Translate bertkit's parameter names to published ones, those of transformers' classes."""
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 PROJECTION = "projection."
-"""How the names of the parameters begin that are between pooled hidden states and sentence vectors."""
+"""Prefix of the parameters between pooled hidden states and sentence vectors."""
 
 
 @dataclass(frozen=True)
 class TensorNames:
-    """How the tensors of an architecture are named in published folders."""
+    """Tensor names of an architecture in published folders."""
 
-    prefix: str  # before the names of the encoder's tensors, where the folder also holds heads
-    encoder_parts: tuple[str, ...]  # how those names continue
-    head_parts: tuple[str, ...]  # how the names of the heads' tensors begin
-    rules: list[tuple[str, str]]  # pattern of ours -> published; the first that matches applies
-    signature_tensors: Mapping[str, str]  # head, or "pooler" -> the tensor whose presence shows it
-    classifiers: Mapping[str, tuple[str, ...]]  # the same for heads that share a tensor name: tensor -> possible heads;
-    # the first tensor that is stored applies
-    tied: Mapping[str, str] = field(default_factory=dict)  # published copies of other tensors; ours hold one
+    prefix: str  # prefix of encoder tensors in folders that also hold heads
+    encoder_parts: tuple[str, ...]  # first parts of encoder tensor names, after the prefix
+    head_parts: tuple[str, ...]  # first parts of head tensor names
+    rules: list[tuple[str, str]]  # pattern of bertkit's name -> published name; the first match applies
+    signature_tensors: Mapping[str, str]  # head, or "pooler" -> the tensor whose presence indicates it
+    classifiers: Mapping[str, tuple[str, ...]]  # for heads that share a tensor name: tensor -> possible heads; the
+    # first tensor that is stored applies
+    tied: Mapping[str, str] = field(default_factory=dict)  # published copy -> original, which bertkit keeps once
     buffers: frozenset[str] = frozenset()  # constants that old versions stored among the weights
-    old_names: tuple[tuple[str, str], ...] = ()  # pattern of another published spelling -> the one used here
-    unused_parts: tuple[str, ...] = ()  # how names of tensors begin that some folders hold and no head uses
+    old_names: tuple[tuple[str, str], ...] = ()  # pattern of another published name -> the one used here
+    unused_parts: tuple[str, ...] = ()  # prefixes of tensors in some folders that no head uses
     shared_parts: tuple[str, ...] = ()  # prefix of the layers that all heads share; a new head copies them from a
     # stored one
 
     @property
     def classifier_heads(self) -> set[str]:
-        """Heads that exclude each other in a published folder."""
+        """Heads of which a published folder holds at most one."""
         return {head for heads in self.classifiers.values() for head in heads}
 
     def published(self, name: str) -> str:
-        """The published name of a parameter of `Network`, as in a model with heads (the encoder's have the prefix).
+        """The published name of a parameter of `Network`, as in a model with heads, where encoder names have the
+        prefix.
 
-        Those of the projection have no other name; their files are in the folders of their layers.
+        Projection parameters keep their names; their files are in the folders of their layers.
 
         >>> from bertkit.architectures import ARCHITECTURES
         >>> ARCHITECTURES["bert"].names.published("encoder.layers.3.attention.query.weight")
@@ -50,10 +51,10 @@ class TensorNames:
         raise KeyError(name)
 
     def canonical(self, stored: str, *, has_prefix: bool) -> str:
-        """A stored name in the one spelling used here.
+        """The published name of a stored tensor, in the one form used here.
 
-        Replaced are gamma and beta (TensorFlow's names of the weight and bias of layer normalization); added is the
-        prefix, where an encoder is stored without it.
+        gamma and beta, TensorFlow's names in layer normalization, become weight and bias. The prefix is added to an
+        encoder stored without it.
         """
         name = re.sub(r"\.LayerNorm\.gamma$", ".LayerNorm.weight", stored)
         name = re.sub(r"\.LayerNorm\.beta$", ".LayerNorm.bias", name)
@@ -63,12 +64,12 @@ class TensorNames:
 
 
 def module_of(part: str) -> str:
-    """The path in `Network` of a head, or of "pooler"."""
+    """Path of a head, or of "pooler", in `Network`."""
     return "encoder.pooler" if part == "pooler" else f"heads.{part}"
 
 
 def bert_rules(prefix: str) -> list[tuple[str, str]]:
-    """The names of BERT's encoder under another prefix."""
+    """Rules for BERT's encoder names under another prefix."""
     return [
         (r"encoder\.embeddings\.norm\.", rf"{prefix}embeddings.LayerNorm."),
         (r"encoder\.embeddings\.(word|position|token_type)\.", rf"{prefix}embeddings.\1_embeddings."),

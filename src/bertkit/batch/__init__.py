@@ -1,7 +1,7 @@
 """Encodings to batches: one packed row of tokens, no padding.
 
-Takes: Encodings, or at the border padded (batch_size, seq_len) tensors.
-Gives: Batch: packed tensors with cu_seqlens; the same with labels; groups of examples under a token budget.
+Takes: Encodings, or padded (batch_size, seq_len) tensors.
+Gives: Batch: packed tensors with cu_seqlens; LabeledBatch; groups of examples under a token budget.
 May import: errors, compiled, randomness, tokenizer.
 """
 

@@ -1,6 +1,6 @@
-"""The packed batch and its border to padded tensors.
+"""Packed batches, and conversion from and to padded tensors.
 
-Packed, three sequences of 2, 4 and 3 tokens lie in one row, and ``cu_seqlens`` says where each starts:
+Three packed sequences of 2, 4 and 3 tokens form one row, and ``cu_seqlens`` holds the start of each:
 
     input_ids    [a a b b b b c c c]        cu_seqlens [0 2 6 9]
     position_ids [0 1 0 1 2 3 0 1 2]        max_seqlen 4
@@ -20,15 +20,16 @@ from bertkit.errors import UsageError
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Sequences laid end to end, as the encoder reads them."""
+    """Sequences packed end to end: the input of the encoder."""
 
     input_ids: Tensor  # (T,) int64
     token_type_ids: Tensor  # (T,) int64, 0 = text A, 1 = text B
     position_ids: Tensor  # (T,) int64
     cu_seqlens: Tensor  # (B + 1,) int32, cumulative lengths from 0 to T
     max_seqlen: int  # tokens of the longest sequence
-    num_positions: int  # highest position + 1; max_seqlen unless the batch came padded on the left
-    padded_mask: Tensor | None = field(default=None, repr=False)  # (B, L) bool, the layout it came from, if padded
+    num_positions: int  # highest position + 1; max_seqlen unless the batch was padded on the left
+    padded_mask: Tensor | None = field(default=None, repr=False)  # (B, L) bool, the mask of the padded input, if there
+    # was one
 
     @classmethod
     def from_padded(
@@ -39,15 +40,15 @@ class Batch:
         *,
         restart_positions: bool = False,
     ) -> "Batch":
-        """Pack padded tensors. The tokens whose mask is 0 are left out, not computed and ignored.
+        """Pack padded tensors. Tokens with mask 0 are removed, so nothing is computed for them.
 
         Args:
             input_ids: (batch_size, seq_len) integers.
             attention_mask: (batch_size, seq_len), 1 = real token, 0 = padding; None: all real.
             token_type_ids: (batch_size, seq_len), 0 = text A, 1 = text B; None: all 0.
-            restart_positions: count each sequence's positions from 0. By default a token keeps its column as its
-                position, as published BERT code has it; the two differ only with padding on the left. (There the
-                published pooler reads column 0, a pad; ours reads the first real token.)
+            restart_positions: count the positions of each sequence from 0. By default a token's position is its
+                column, as in published BERT code. The two differ only with padding on the left, where the published
+                pooler reads column 0, a pad, and ours the first real token.
 
         Raises:
             UsageError: shapes differ, or a row has no real token.
@@ -57,7 +58,7 @@ class Batch:
         for name, tensor in (("attention_mask", attention_mask), ("token_type_ids", token_type_ids)):
             if tensor is not None and tensor.shape != input_ids.shape:
                 raise UsageError(
-                    f"{name} has shape {tuple(tensor.shape)}, input_ids {tuple(input_ids.shape)}: expected the same"
+                    f"{name} has shape {tuple(tensor.shape)}, input_ids {tuple(input_ids.shape)}: expected equal shapes"
                 )
         mask = torch.ones_like(input_ids, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
         seqlens = mask.sum(dim=1)
@@ -84,16 +85,16 @@ class Batch:
 
     @cached_property
     def seqlens(self) -> list[int]:
-        """Tokens of each sequence."""
+        """Number of tokens of each sequence."""
         return self.cu_seqlens.diff().tolist()
 
     @property
     def first_tokens(self) -> Tensor:
-        """(B,) positions of each sequence's [CLS] in the packed row."""
+        """(B,) index of the [CLS] of each sequence in the packed row."""
         return self.cu_seqlens[:-1].long()
 
     def between(self, start: int, end: int) -> "Batch":
-        """The sequences from ``start`` to ``end`` (exclusive), without copying; not of a batch that came padded."""
+        """The sequences from ``start`` to ``end`` (exclusive), without copying; not for a batch from padded tensors."""
         first, last = int(self.cu_seqlens[start]), int(self.cu_seqlens[end])
         tokens, max_seqlen = slice(first, last), int(self.cu_seqlens[start : end + 1].diff().max())
         return Batch(
@@ -106,7 +107,7 @@ class Batch:
         )
 
     def filled(self, num_rows: int) -> "Batch":
-        """The batch with zeros behind its last sequence, which belong to none, up to ``num_rows`` rows."""
+        """The batch padded with zeros after its last sequence, up to ``num_rows`` tokens."""
         num_missing = num_rows - len(self.input_ids)
         if not num_missing:
             return self
@@ -118,14 +119,15 @@ class Batch:
         )
 
     def attention_mask(self) -> Tensor:
-        """(B, L) bool, True = real token: the layout it came from, else padded on the right."""
+        """(B, L) bool, True = real token: the mask of the padded input, else padding on the right."""
         if self.padded_mask is not None:
             return self.padded_mask
         columns = torch.arange(self.max_seqlen, device=self.cu_seqlens.device)
         return columns[None, :] < self.cu_seqlens.diff()[:, None]
 
     def pad(self, values: Tensor, fill: float = 0) -> Tensor:
-        """Per-token values (T, ...) to (B, L, ...): where they came from, else padded on the right with ``fill``."""
+        """Per-token values (T, ...) to (B, L, ...): in the layout of the padded input, else padded on the right, with
+        ``fill``."""
         return pad(values, self.attention_mask(), fill)
 
     def to(self, device: torch.device | str) -> "Batch":
@@ -139,15 +141,18 @@ class Batch:
 
 
 def pad(values: Tensor, attention_mask: Tensor, fill: float = 0) -> Tensor:
-    """Packed (T, ...) values to (B, L, ...): in order, where ``attention_mask`` (B, L) is not 0."""
+    """Packed (T, ...) values to (B, L, ...): in order, wherever ``attention_mask`` (B, L) is not 0."""
     mask = attention_mask.bool()
     if int(mask.sum()) != len(values):
-        raise UsageError(f"{len(values)} packed values for an attention_mask of {int(mask.sum())} real tokens")
+        raise UsageError(
+            f"{len(values)} packed values for an attention_mask with {int(mask.sum())} real tokens: expected the same "
+            "number"
+        )
     padded = values.new_full((*mask.shape, *values.shape[1:]), fill)
     padded[mask] = values
     return padded
 
 
 def unpad(padded: Tensor, attention_mask: Tensor) -> Tensor:
-    """(B, L, ...) to packed (T, ...): row by row, where ``attention_mask`` (B, L) is not 0."""
+    """(B, L, ...) to packed (T, ...): row by row, wherever ``attention_mask`` (B, L) is not 0."""
     return padded[attention_mask.bool()]

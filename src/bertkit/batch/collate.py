@@ -1,4 +1,4 @@
-"""Encodings to one packed Batch."""
+"""Collate encodings into one packed Batch."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -12,7 +12,7 @@ from bertkit.tokenizer import Encodings
 
 
 class TokenSequence(Protocol):
-    """What a batch keeps of a sequence; an Encoding is one."""
+    """The fields of a sequence that a batch needs; an Encoding has them."""
 
     @property
     def input_ids(self) -> np.ndarray: ...
@@ -22,13 +22,13 @@ class TokenSequence(Protocol):
 
 
 def collate(encodings: Encodings | Sequence[TokenSequence]) -> Batch:
-    """Lay sequences end to end, in their order; Encodings lie so already.
+    """Pack sequences end to end, in order; Encodings are packed already.
 
     Raises:
-        UsageError: there are none.
+        UsageError: no encodings.
     """
     if not len(encodings):
-        raise UsageError("cannot make a batch of no encodings")
+        raise UsageError("cannot make a batch without encodings: expected at least one")
     if isinstance(encodings, Encodings):
         input_ids, token_type_ids, seqlens = encodings.input_ids, encodings.token_type_ids, encodings.seqlens
     else:

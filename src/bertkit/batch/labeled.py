@@ -1,6 +1,6 @@
 """Encodings with labels, and batches of them.
 
-A row of labels belongs to a sequence; to a token; or to a group of neighboring sequences, such as the choices of a
+A row of labels belongs to a sequence, to a token, or to a group of neighboring sequences, such as the choices of a
 question. Shape letters: S sequences, T tokens, N rows of labels.
 """
 
@@ -19,19 +19,19 @@ from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.ragged import ranges
 
 IGNORED = -100
-"""The label of a token that has none, such as [CLS]."""
+"""The label of tokens without one, such as [CLS]."""
 
 
 @dataclass(frozen=True, eq=False)
 class LabeledBatch:
-    """A batch with its labels: integers of a class, 0.0 and 1.0 for each class, real numbers, or token
-    positions in a sequence, counted from its [CLS]."""
+    """A batch with its labels: class indices, 0.0 or 1.0 for each class, real numbers, or token
+    positions in a sequence, counted from [CLS]."""
 
     batch: Batch
-    labels: Tensor  # (S / group_size, ...); of tokens (T, ...)
-    group_size: int = 1  # neighboring sequences that have one row of labels together
-    of_tokens: bool = False  # whether each token has a row of labels
-    with_vectors: bool = False  # whether the network is to compute sentence vectors
+    labels: Tensor  # (S / group_size, ...), or (T, ...) with ``of_tokens``
+    group_size: int = 1  # number of neighboring sequences that share a row of labels
+    of_tokens: bool = False  # each token has a row of labels
+    with_vectors: bool = False  # the network computes sentence vectors
 
     def __len__(self) -> int:
         """Number of groups."""
@@ -39,7 +39,7 @@ class LabeledBatch:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Arguments that the network takes together with ``batch``."""
+        """Arguments of the network in addition to ``batch``."""
         return {"num_choices": self.group_size} | ({"with_vectors": True} if self.with_vectors else {})
 
     @property
@@ -47,7 +47,7 @@ class LabeledBatch:
         return len(self.batch.input_ids)
 
     def split(self, num_parts: int, most_tokens: float = math.inf) -> "list[LabeledBatch]":
-        """Batches of neighboring groups and about as many tokens each, as `even_parts` cuts them."""
+        """Split into batches of neighboring groups with about equal numbers of tokens; see `even_parts`."""
         return [self._between(*part) for part in even_parts(self._cu_groups().numpy(), num_parts, most_tokens)]
 
     def _cu_groups(self) -> Tensor:
@@ -68,7 +68,7 @@ class LabeledEncodings:
     """A training set: all examples encoded, with their labels."""
 
     encodings: Encodings
-    labels: np.ndarray  # (S / group_size, ...); of tokens (T, ...)
+    labels: np.ndarray  # (S / group_size, ...), or (T, ...) with ``of_tokens``
     group_size: int = 1
     of_tokens: bool = False
     with_vectors: bool = False
@@ -79,11 +79,11 @@ class LabeledEncodings:
             raise ValueError(f"{len(self.labels)} rows of labels for {len(self.encodings)} sequences, {self}")
 
     def __len__(self) -> int:
-        """Number of groups: what a batch is counted in."""
+        """Number of groups, the unit of the batch size."""
         return len(self.encodings) // self.group_size
 
     def take(self, indices: np.ndarray) -> LabeledBatch:
-        """The batch of the groups of (n,) ``indices``, in that order."""
+        """The batch of the groups at (n,) ``indices``, in that order."""
         sequences = (indices[:, None] * self.group_size + np.arange(self.group_size)).ravel()
         encodings, rows = self.encodings.take(sequences), indices
         if self.of_tokens:

@@ -1,4 +1,4 @@
-"""Batches of sequences of similar length under a token budget; even parts of a batch."""
+"""Batches of sequences with similar lengths under a token budget; even parts of a batch."""
 
 import itertools
 import math
@@ -10,9 +10,10 @@ from bertkit.errors import UsageError
 
 
 def length_sorted_batches(seqlens: Sequence[int] | np.ndarray, tokens_per_batch: int) -> list[np.ndarray]:
-    """Indices of sequences, longest first, cut into batches of at most ``tokens_per_batch`` tokens.
+    """Sort sequences by length, longest first, and group their indices into batches of at most ``tokens_per_batch``
+    tokens.
 
-    The shortest sequences fill what room the longest leave. A sequence longer than the budget has a batch to itself.
+    The shortest sequences fill the room that the longest leave. A sequence longer than the budget forms its own batch.
 
         >>> [batch.tolist() for batch in length_sorted_batches([2, 9, 5, 2, 4, 4], tokens_per_batch=8)]
         [[1], [2, 3], [4, 5], [0]]
@@ -24,7 +25,7 @@ def length_sorted_batches(seqlens: Sequence[int] | np.ndarray, tokens_per_batch:
         raise UsageError(f"tokens_per_batch={tokens_per_batch}: expected at least 1")
     lengths = np.asarray(seqlens, np.int64)
     order = np.argsort(-lengths, kind="stable")
-    ends = np.cumsum(lengths[order])  # tokens up to and with each
+    ends = np.cumsum(lengths[order])  # cumulative tokens, each included
     batches, start, stop, tokens = [], 0, len(order), 0
     while start < stop:
         end = min(stop, max(start + 1, int(np.searchsorted(ends, tokens + tokens_per_batch, "right"))))
@@ -38,9 +39,9 @@ def length_sorted_batches(seqlens: Sequence[int] | np.ndarray, tokens_per_batch:
 
 
 def even_parts(cu_lengths: np.ndarray, num_parts: int, most_tokens: float = math.inf) -> list[tuple[int, int]]:
-    """Start and end of at most ``num_parts`` runs of neighbors with about as many tokens each.
+    """Start and end of at most ``num_parts`` runs of neighbors with about equal numbers of tokens.
 
-    Where one of them would exceed ``most_tokens``, their number is the next multiple of ``num_parts`` with which none
+    If a run would exceed ``most_tokens``, the number of runs is the smallest multiple of ``num_parts`` with which none
     does. A single sequence may exceed it.
 
     >>> even_parts(np.array([0, 2, 11, 15, 17]), num_parts=2)

@@ -1,7 +1,8 @@
-"""The one directory format: the published one, with the provenance of every tensor.
+"""Open and save model folders in the published format, with the provenance of every tensor.
 
 Takes: a folder, a hub name or an installed model package.
-Gives: Checkpoint: network, tokenizer, sentence settings, task, where each tensor came from; and the same back to disk.
+Gives: Checkpoint: network, tokenizer, sentence settings, task, the origin of each tensor; and the folder written from
+it.
 May import: errors, files, locate, tokenizer, batch, transformer, heads, architectures, tasks.
 """
 

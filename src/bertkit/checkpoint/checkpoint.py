@@ -1,4 +1,4 @@
-"""What a model directory holds, as objects."""
+"""The content of a model directory, as objects."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -18,7 +18,7 @@ from bertkit.transformer import EncoderConfig
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where a tensor's values came from."""
+    """The origin of a tensor's values."""
 
     origin: Literal["loaded", "initialized", "trained"]
     source: str = ""  # file for "loaded", seed for "initialized"
@@ -29,26 +29,26 @@ class TrainedTask:
     """The task a model was trained for."""
 
     task: TextTask
-    layout: Layout  # how long sequences are and what happens to longer ones
+    layout: Layout  # maximum sequence length, and what happens to longer texts
     metrics: dict[str, float] = field(default_factory=dict)  # on held-out examples
     card: str = field(default="", compare=False)  # README.md of its directory
 
     def with_settings(self, **settings: Any) -> Self:
-        """With other settings of the task, such as its ``no_answer_threshold``.
+        """A copy with other settings of the task, such as ``no_answer_threshold``.
 
         Raises:
-            UsageError: a setting that the task does not have, or a value that it cannot have.
+            UsageError: a setting that the task does not have, or an invalid value.
         """
         known = task_settings(self.task)
         for name in settings:
             if name not in known:
-                raise UsageError(f"{self.task.name} has no setting {name!r}: expected some of {', '.join(known)}")
+                raise UsageError(f"{self.task.name} has no setting {name!r}: expected any of {', '.join(known)}")
         return replace(self, task=replace(self.task, **settings))
 
 
 @dataclass
 class Checkpoint:
-    """The network with its tokenizer and settings; tensors are known by their published names."""
+    """The network with its tokenizer and settings; tensors are named as published."""
 
     network: Network
     tokenizer: Tokenizer
@@ -57,22 +57,22 @@ class Checkpoint:
     late: LateInteraction | None = None  # None: not published as a late interaction model
     label_names: tuple[str, ...] | None = None  # in id order
     problem_type: str | None = None
-    score_activation: str | None = None  # of a cross-encoder, a name from OUTPUT_ACTIVATIONS; None: not named
+    score_activation: str | None = None  # for cross-encoders, a name from OUTPUT_ACTIVATIONS; None: not stored
     trained: TrainedTask | None = None
     provenance: dict[str, Provenance] = field(default_factory=dict)
 
     def mark_trained(self) -> None:
-        """Record that every tensor that is not frozen has values from training, so that its head may predict."""
+        """Record that every tensor that is not frozen was trained, so that its head may predict."""
         published = self.network.architecture.names.published
         for name, parameter in self.network.named_parameters():
             if parameter.requires_grad:
                 self.provenance[published(name)] = Provenance("trained")
 
     def require_trained(self, part: str) -> None:
-        """Check that a head, or "pooler", exists and that its weights are not the initial ones.
+        """Check that a head, or "pooler", exists and was trained.
 
         Raises:
-            MissingHeadError: it does not, or they are.
+            MissingHeadError: it does not exist, or has its initial weights.
         """
         prefix, published = module_of(part), self.network.architecture.names.published
         if part != "pooler":
@@ -87,7 +87,7 @@ class Checkpoint:
                 )
 
     def trained_heads(self) -> list[str]:
-        """The heads that `require_trained` accepts, with the pooler where they take its output."""
+        """The heads that `require_trained` accepts, together with their pooler if they use one."""
         trained = []
         for name in self.network.heads:
             with suppress(MissingHeadError):
@@ -101,13 +101,16 @@ class Checkpoint:
 def new_checkpoint(
     config: EncoderConfig, tokenizer: Tokenizer, heads: Sequence[str], label_names: Sequence[str] | None, seed: int
 ) -> Checkpoint:
-    """A network with initial weights, and what belongs to it.
+    """A checkpoint with initial weights.
 
     Raises:
-        UsageError: the vocabulary does not fit the word embedding, or an unknown head.
+        UsageError: the vocabulary has more entries than the word embedding has rows, or a head is unknown.
     """
     if len(tokenizer.vocabulary) > config.vocab_size:
-        raise UsageError(f"vocab_size={config.vocab_size}: the vocabulary has {len(tokenizer.vocabulary)} entries")
+        raise UsageError(
+            f"vocab_size={config.vocab_size}: the vocabulary has {len(tokenizer.vocabulary)} entries; expected at "
+            "most vocab_size"
+        )
     network = Network(config, heads, num_labels=len(label_names) if label_names else 2).eval()
     initialize(network, config, seed)
     origin = Provenance("initialized", f"seed {seed}")

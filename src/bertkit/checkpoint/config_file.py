@@ -1,4 +1,4 @@
-"""A published ``config.json`` to a config of ours and back: read as data, no key ignored silently."""
+"""Read and write ``config.json``: as data only, without ignoring an unknown key."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, fields
@@ -12,7 +12,7 @@ from bertkit.errors import CheckpointError, UsageError
 from bertkit.files.json_files import member, read_json
 from bertkit.transformer import EncoderConfig
 
-_REQUIRED_VALUES: dict[str, tuple[Any, ...]] = {  # keys that change the numbers, with the values our encoders compute
+_REQUIRED_VALUES: dict[str, tuple[Any, ...]] = {  # keys that affect the outputs, with the supported values
     "is_decoder": (False,),
     "add_cross_attention": (False,),
     "is_encoder_decoder": (False,),
@@ -22,7 +22,7 @@ _REQUIRED_VALUES: dict[str, tuple[Any, ...]] = {  # keys that change the numbers
     "chunk_size_feed_forward": (0,),
 }
 
-_IGNORED_KEYS = frozenset(  # keys that do not change the encoder's numbers
+_IGNORED_KEYS = frozenset(  # keys that do not affect the encoder's outputs
     """
     _name_or_path name architectures auto_map transformers_version torch_dtype dtype use_cache gradient_checkpointing
     use_bfloat16 torchscript return_dict output_attentions output_hidden_states output_past xla_device tf_legacy_loss
@@ -45,24 +45,24 @@ _MANDATORY = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_h
 
 @dataclass(frozen=True)
 class PublishedConfig:
-    """The content of a ``config.json``."""
+    """The parsed content of a ``config.json``."""
 
     transformer: EncoderConfig
     published_class: str | None = None  # a key of `Architecture.published_classes`
     label_names: tuple[str, ...] | None = None  # in id order
     problem_type: str | None = None  # "regression", "single_label_classification", "multi_label_classification"
     classifier_dropout: float | None = None
-    score_activation: str | None = None  # of a cross-encoder: the name of one of torch's classes
+    score_activation: str | None = None  # for cross-encoders, the name of a torch class
 
 
 def read_config(directory: Path, ignore_keys: Collection[str] = ()) -> PublishedConfig:
     """Read ``config.json``.
 
     Args:
-        ignore_keys: unknown keys that the caller has checked and wants ignored.
+        ignore_keys: unknown keys to ignore.
 
     Raises:
-        CheckpointError: it is missing, another kind of model, or has a key whose meaning is not known here.
+        CheckpointError: the file is missing, belongs to another kind of model, or has an unknown key.
     """
     path = directory / "config.json"
     content = read_json(path)
@@ -86,8 +86,8 @@ def read_config(directory: Path, ignore_keys: Collection[str] = ()) -> Published
     known = {*keys.values(), *required, *_IGNORED_KEYS, *record.ignored_keys, *record.token_id_keys, *_LABEL_KEYS}
     if unknown := content.keys() - known - set(ignore_keys):
         raise CheckpointError(
-            f"{path} has unknown keys ({', '.join(sorted(unknown))}), which may change what the model computes: look "
-            "at them, and if they do not, pass ignore_config_keys=[...]"
+            f"{path} has unknown keys ({', '.join(sorted(unknown))}), which may change what the model computes: check "
+            "them, and if they do not, pass ignore_config_keys=[...]"
         )
     if missing := {keys[name] for name in _MANDATORY} - content.keys():
         raise CheckpointError(f"{path} lacks {', '.join(sorted(missing))}")
@@ -115,7 +115,7 @@ def config_json(config: PublishedConfig, special_ids: dict[str, int | None]) -> 
     """The content of a ``config.json`` that transformers opens.
 
     Args:
-        special_ids: "pad", "cls" and "sep" -> its id, or None.
+        special_ids: ids of "pad", "cls" and "sep", or None.
     """
     record = architecture_of(config.transformer)
     content: dict[str, Any] = {
@@ -139,7 +139,7 @@ def config_json(config: PublishedConfig, special_ids: dict[str, int | None]) -> 
 
 
 def _score_activation(content: dict[str, Any], path: Path) -> str | None:
-    """As sentence-transformers 4 and later write it, or versions before."""
+    """The activation of a cross-encoder, as written by sentence-transformers 4 and later, or by earlier versions."""
     named = member(content, "sentence_transformers", dict, path, {})
     if "activation_fn" not in named:
         named = {"activation_fn": content.get("sbert_ce_default_activation_function")}
@@ -147,7 +147,7 @@ def _score_activation(content: dict[str, Any], path: Path) -> str | None:
 
 
 def _keys(record: Architecture) -> dict[str, str]:
-    """Fields of the config to keys of config.json."""
+    """Config field -> key of config.json."""
     return {field.name: record.key_names.get(field.name, field.name) for field in fields(record.config) if field.init}
 
 
@@ -159,7 +159,7 @@ def _label_names(content: dict[str, Any], path: Path) -> tuple[str, ...] | None:
     try:
         by_id = {int(index): str(name) for index, name in id2label.items()}
     except (ValueError, AttributeError):
-        raise CheckpointError(f"{path}: id2label must map integers to names, it is {id2label!r:.80}") from None
+        raise CheckpointError(f"{path}: id2label is {id2label!r:.80}: expected a map from integers to names") from None
     if sorted(by_id) != list(range(len(by_id))):
         raise CheckpointError(f"{path}: the ids of id2label are {sorted(by_id)}, expected 0 .. {len(by_id) - 1}")
     return tuple(by_id[index] for index in range(len(by_id)))

@@ -10,12 +10,12 @@ _SPACY = {"vectors", "key2row"}
 
 
 def content_hash(directory: Path) -> str:
-    """Hash of every file that opening the directory may read, or of the one file: 32 hexadecimal digits.
+    """Hash of every file that may be read when the directory, or the single file, is opened: 32 hexadecimal digits.
 
-    It changes with any weight, vocabulary entry or setting, and takes as long as reading the files.
+    It changes with any weight, vocabulary entry or setting. The files are read in full.
 
     Raises:
-        CheckpointError: nothing in it is part of a model.
+        CheckpointError: no file in it is part of a model.
     """
     if directory.is_file():
         return file_sha256(directory)[:32]

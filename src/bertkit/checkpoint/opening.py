@@ -1,4 +1,4 @@
-"""Open a model folder: every tensor is accounted for, none is initialized without being asked for."""
+"""Open a model folder: every tensor is accounted for, and initial weights are used only on request."""
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -45,21 +45,21 @@ def open_checkpoint(
     """Open a published model directory.
 
     Args:
-        heads: the heads wanted, names from HEADS; None: those whose weights are there. Stored weights of other heads
-            are left out only when ``heads`` is given.
-        new: heads, or "pooler", that get initial weights instead of stored ones. Where the published layout has heads
-            begin alike (ModernBERT's ``head.``), one that is not stored takes that part over from the one that is.
+        heads: heads to load, names from HEADS; None: all stored heads. Stored weights of other heads are skipped only
+            if ``heads`` is given.
+        new: heads, or "pooler", that get initial weights instead of stored ones. Where heads share their first layers
+            (ModernBERT's ``head.``), a new head copies those of a stored head.
         label_names: the labels of a new classification head; None: LABEL_0 and LABEL_1.
-        ignore_tensors: stored tensors the caller wants left out.
-        ignore_config_keys: unknown config keys the caller has looked at.
-        dtype: of all parameters; stored values are converted.
-        seed: of initial weights.
-        num_vectors: sentence vectors that a new vector_classification head takes: 2 for pairs of texts.
-        siamese: True if a new one takes (u, v, |u - v|) of the sentence vectors of a pair.
+        ignore_tensors: stored tensors to skip.
+        ignore_config_keys: unknown config keys to ignore.
+        dtype: dtype of all parameters; stored values are converted.
+        seed: seed of initial weights.
+        num_vectors: number of sentence vectors in the input of a new vector_classification head: 2 for pairs of texts.
+        siamese: a new one has the input (u, v, |u - v|), from the sentence vectors of a pair.
 
     Raises:
-        CheckpointError: anything missing, unexpected, inconsistent or unsafe.
-        MissingHeadError: a head is wanted that is neither stored nor in ``new``.
+        CheckpointError: something is missing, unexpected, inconsistent or unsafe.
+        MissingHeadError: a head in ``heads`` is neither stored nor in ``new``.
     """
     settings, late = read_sentence_settings(directory), read_late_interaction(directory)
     folder = transformer_folder(directory)
@@ -73,7 +73,7 @@ def open_checkpoint(
     if heads is None:
         heads = list(dict.fromkeys([*stored_heads, *(part for part in new if part != "pooler")]))
     if unknown := set(new) - set(heads) - {"pooler"}:
-        raise UsageError(f"new={sorted(unknown)}: expected 'pooler' or some of heads={heads}")
+        raise UsageError(f"new={sorted(unknown)}: expected 'pooler' or any of heads={heads}")
     for head in heads:
         if head not in HEADS:
             raise UsageError(f"unknown head {head!r}: expected one of {', '.join(HEADS)}")
@@ -87,7 +87,7 @@ def open_checkpoint(
     has_pooler = names.signature_tensors.get("pooler") in stored or "pooler" in new
     if not has_pooler and any(record.reads_pooler(head, config.transformer) for head in heads):
         raise MissingHeadError(
-            f"{directory} has no pooler, which {', '.join(heads)} reads: pass new=[..., 'pooler'] to start one"
+            f"{directory} has no pooler, which {', '.join(heads)} requires: pass new=[..., 'pooler'] to start one"
         )
     if set(new).isdisjoint(HEADS_WITH_LABELS):
         if label_names is not None:
@@ -96,9 +96,9 @@ def open_checkpoint(
     elif label_names is None:
         label_names = ("LABEL_0", "LABEL_1")
     num_layers = record.num_stored_layers(config.transformer)
-    if num_layers > len(stored):  # before building layers that cannot be there
+    if num_layers > len(stored):  # before building layers that are not stored
         raise CheckpointError(
-            f"{folder}: its config announces {num_layers} layers, the weights are only {len(stored)} tensors"
+            f"{folder}: its config has {num_layers} layers, but only {len(stored)} tensors are stored"
         )
     read = settings or SentenceSettings(layers=late.layers if late is not None else ())
     sentence = _sentence_arguments(read, directory, config.transformer.hidden_size)
@@ -120,18 +120,17 @@ def open_checkpoint(
     provenance |= _load_projection(network, directory, dtype)
     unexpected = stored.keys() - provenance.keys() - names.buffers - names.tied.keys() - set(ignore_tensors)
     unexpected = {name for name in unexpected if not (names.unused_parts and name.startswith(names.unused_parts))}
-    if set(stored_heads) - set(heads) or set(stored_heads) & set(new):  # the caller said which heads to leave out
+    if set(stored_heads) - set(heads) or set(stored_heads) & set(new):  # the caller chose the heads to load
         unexpected = {name for name in unexpected if not name.startswith(names.head_parts)}
     if unexpected:
         raise CheckpointError(
-            f"{folder} holds tensors that this model lacks: {_some(unexpected)}; pass ignore_tensors=[...] "
-            "to leave them out"
+            f"{folder} holds tensors that this model lacks: {_some(unexpected)}; pass ignore_tensors=[...] to skip them"
         )
     tokenizer = Tokenizer.load(folder)
     if len(tokenizer.vocabulary) > config.transformer.vocab_size:
         raise CheckpointError(
-            f"{folder}: the vocabulary has {len(tokenizer.vocabulary)} entries, the word embedding only "
-            f"{config.transformer.vocab_size} rows: tokenizer and weights are of different models"
+            f"{folder}: the vocabulary has {len(tokenizer.vocabulary)} entries, the word embedding has only "
+            f"{config.transformer.vocab_size} rows: tokenizer and weights belong to different models"
         )
     network.eval()
     return Checkpoint(
@@ -162,7 +161,7 @@ def _by_canonical_name(stored: dict[str, StoredTensor], names: TensorNames, fold
         if key in canonical:
             raise CheckpointError(f"{folder} holds {key!r} twice, as {canonical[key].name!r} and {name!r}")
         canonical[key] = tensor
-    for copy, original in names.tied.items():  # some checkpoints store the tied copy alone
+    for copy, original in names.tied.items():  # some checkpoints store only the tied copy
         if copy in canonical and original not in canonical:
             canonical[original] = canonical[copy]
     return canonical
@@ -175,7 +174,7 @@ def _stored_heads(
     folder: Path,
     wanted: Sequence[str] | None,
 ) -> list[str]:
-    """Heads whose tensors are stored: the class that a config names may have fewer."""
+    """Heads whose tensors are stored; the class in the config may have fewer."""
     names = record.names
     heads = [head for head, tensor in names.signature_tensors.items() if tensor in stored and head != "pooler"]
     possible = next((heads for tensor, heads in names.classifiers.items() if tensor in stored), ())
@@ -184,7 +183,7 @@ def _stored_heads(
         named = [head for head in (kind, *(wanted or ())) if head in possible]
         if not named and len(possible) > 1:
             raise CheckpointError(
-                f"{folder} holds a classifier, and its config does not say of what: pass heads=[...] with one of "
+                f"{folder} holds a classifier, and its config does not name its kind: pass heads=[...] with one of "
                 f"{', '.join(possible)}"
             )
         heads.append([*named, *possible][0])
@@ -194,7 +193,7 @@ def _stored_heads(
 def _label_names(
     stored: dict[str, StoredTensor], heads: Sequence[str], names: TensorNames, config: PublishedConfig, folder: Path
 ) -> tuple[str, ...] | None:
-    """The labels of the stored classifier, one for each output: named by the config, or LABEL_0, LABEL_1, ..."""
+    """Label names of the stored classifier, one for each output: from the config, or LABEL_0, LABEL_1, ..."""
     with_labels = [head for head in heads if head in HEADS_WITH_LABELS]
     if not with_labels:
         return None
@@ -212,8 +211,8 @@ def _label_names(
 def _form_of_head(
     stored: dict[str, StoredTensor], names: TensorNames, config: PublishedConfig, sentence: dict[str, Any]
 ) -> dict[str, Any]:
-    """What the stored head over sentence vectors takes, by its width: W of a text, 2 W + 1 of a pair, and 3 W of a pair
-    in the siamese form, whose vectors may come from further layers."""
+    """Form of the stored head over sentence vectors, by its width: W for texts, 2 W + 1 for pairs, and 3 W for pairs in
+    the siamese form, whose vectors may come from further layers."""
     width = sum(stored[names.signature_tensors["vector_classification"]].shape[-1:])
     pooled = config.transformer.hidden_size * len(poolings_of(sentence["pooling"]))
     siamese = width == 3 * output_width(sentence["projection"], pooled)
@@ -240,7 +239,7 @@ def _load(
     dtype: torch.dtype,
     folder: Path,
 ) -> dict[str, Provenance]:
-    """Assign stored values to every parameter but those of new parts, and to the layers that new heads share."""
+    """Assign stored values to every parameter except those of new parts, and to the layers that new heads share."""
     of_new, of_not_stored = (tuple(f"{module_of(part)}." for part in parts) for parts in (new, not_stored))
     parameters = {name: parameter for name, parameter in network.named_parameters() if not name.startswith(PROJECTION)}
     published = {name: names.published(name) for name in parameters}
@@ -259,7 +258,7 @@ def _load(
     for name, (_, parameter) in wanted.items():
         if stored[name].shape != tuple(parameter.shape):
             raise CheckpointError(
-                f"{folder}: {name} is stored as {list(stored[name].shape)}, the config asks for {list(parameter.shape)}"
+                f"{folder}: {name} has shape {list(stored[name].shape)}; the config requires {list(parameter.shape)}"
             )
         if stored[name].dtype not in ("F64", "F32", "F16", "BF16"):
             raise CheckpointError(f"{folder}: {name} is stored as {stored[name].dtype}: expected floating point")
@@ -279,10 +278,10 @@ def _load(
 
 
 def _sentence_arguments(settings: SentenceSettings, directory: Path, hidden_size: int) -> dict[str, Any]:
-    """The arguments of `Network` for these settings.
+    """Arguments of `Network` for these settings.
 
     Raises:
-        CheckpointError: layers whose widths do not fit.
+        CheckpointError: widths of consecutive layers that differ.
     """
     try:
         output_width(settings.layers, hidden_size * len(poolings_of(settings.pooling)))
@@ -292,7 +291,7 @@ def _sentence_arguments(settings: SentenceSettings, directory: Path, hidden_size
 
 
 def _load_projection(network: Network, directory: Path, dtype: torch.dtype) -> dict[str, Provenance]:
-    """Assign the stored values of the layers after Pooling."""
+    """Load the stored weights of the layers after Pooling."""
     expected = dict(network.projection.named_parameters())
     if not expected:
         return {}
@@ -305,8 +304,8 @@ def _load_projection(network: Network, directory: Path, dtype: torch.dtype) -> d
     for name, parameter in expected.items():
         if stored[name].shape != tuple(parameter.shape):
             raise CheckpointError(
-                f"{stored[name].file}: {stored[name].name} is stored as {list(stored[name].shape)}, its config asks "
-                f"for {list(parameter.shape)}"
+                f"{stored[name].file}: {stored[name].name} has shape {list(stored[name].shape)}; its config requires "
+                f"{list(parameter.shape)}"
             )
     values = {}
     for name, tensor in stored.items():
@@ -318,18 +317,19 @@ def _load_projection(network: Network, directory: Path, dtype: torch.dtype) -> d
 
 
 def _score_activation(directory: Path, config: PublishedConfig) -> str | None:
-    """The activation of a cross-encoder's scores, in any of the files where sentence-transformers writes it."""
+    """The activation of the scores of a cross-encoder, from any of the files that sentence-transformers writes it
+    to."""
     path = directory / "config_sentence_transformers.json"
     name = read_activation(read_json(path) or {}, path) or config.score_activation
     if name is not None and name not in OUTPUT_ACTIVATIONS:
         raise CheckpointError(
-            f"{directory} has scores with the activation {name}: supported are {', '.join(OUTPUT_ACTIVATIONS)}"
+            f"{directory} has scores with the activation {name}; supported: {', '.join(OUTPUT_ACTIVATIONS)}"
         )
     return name
 
 
 def _with_history(provenance: dict[str, Provenance], folder: Path) -> dict[str, Provenance]:
-    """A stored tensor that was never trained stays "initialized", so that its head still refuses to predict."""
+    """Keep stored tensors that were never trained "initialized", so that their heads still refuse to predict."""
     path = folder / "bertkit.json"
     record = member(read_json(path) or {}, "provenance", dict, path, {})
     history = {name: member(record, name, dict, path, {}) for name in provenance}

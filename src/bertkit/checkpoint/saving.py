@@ -1,4 +1,4 @@
-"""Save a model folder that transformers and sentence-transformers open."""
+"""Save a model folder that transformers and sentence-transformers can open."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -26,15 +26,15 @@ def save_checkpoint(
     overwrite: bool = False,
     parameters: Mapping[str, Tensor] | None = None,
 ) -> None:
-    """Write the directory, whole or not at all.
+    """Write the directory atomically.
 
     Args:
-        parameters: the network's, by name; None: as they stand in it.
+        parameters: parameters by name; None: the current ones of the network.
 
     Raises:
         UsageError: the directory exists and is not empty, unless ``overwrite``.
-        CheckpointError: a combination of heads that the published layout has no class for.
-        OSError: the files cannot be written, such as on a disk that is full.
+        CheckpointError: no published class has this combination of heads.
+        OSError: the files cannot be written, for example because the disk is full.
     """
     if checkpoint.late is not None:
         raise CheckpointError("a late interaction model is opened and used, not saved: copy its folder")
@@ -63,7 +63,7 @@ def save_checkpoint(
     stored = {name: value.detach().cpu().contiguous() for name, value in values.items()}
     projection = {name.removeprefix(PROJECTION): value for name, value in stored.items() if name.startswith(PROJECTION)}
     tensors = {record.names.published(name): stored[name] for name in stored if not name.startswith(PROJECTION)}
-    if not heads:  # an encoder alone is stored without the prefix
+    if not heads:  # an encoder without heads is stored without the prefix
         tensors = {name.removeprefix(record.names.prefix): value for name, value in tensors.items()}
     try:
         with whole_folder(directory, overwrite=overwrite) as folder:

@@ -5,16 +5,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 from safetensors.torch import save_file
 from torch import Tensor
 
-from bertkit.checkpoint.weights import StoredTensor, stored_tensors
+from bertkit.checkpoint.weights import StoredTensor, read_tensors, stored_tensors
 from bertkit.errors import CheckpointError, UsageError
 from bertkit.files.json_files import member, read_json, write_json
 from bertkit.heads import DenseLayer, NormLayer, ProjectionLayer, UnitLength
-from bertkit.locate import sentence_modules
+from bertkit.locate import query_table_folder, sentence_modules
 
-_POOLINGS = {  # the spelling of version 6 -> ours, in the order in which several are put together
+_POOLINGS = {  # name in version 6 -> bertkit's name, in the order of concatenation
     "cls": "cls",
     "max": "max",
     "mean": "mean",
@@ -22,7 +23,7 @@ _POOLINGS = {  # the spelling of version 6 -> ours, in the order in which severa
     "weightedmean": "weighted-mean",
     "lasttoken": "last",
 }
-_FLAGS = {  # of versions 2 to 5, "pooling_mode_" + this -> the spelling of version 6
+_FLAGS = {  # in versions 2 to 5, "pooling_mode_" + this -> name in version 6
     "cls_token": "cls",
     "max_tokens": "max",
     "mean_tokens": "mean",
@@ -33,8 +34,8 @@ _FLAGS = {  # of versions 2 to 5, "pooling_mode_" + this -> the spelling of vers
 _SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 _LIMITS = ("sentence_bert_config.json", "sentence_distilbert_config.json")
 _MODULE_NAMES = {DenseLayer: "Dense", NormLayer: "LayerNorm", UnitLength: "Normalize"}
-_VECTOR = "sentence_embedding"  # what every module after Pooling takes and gives
-_TOKENS = "token_embeddings"  # what they take and give in late interaction models
+_VECTOR = "sentence_embedding"  # input and output of every module after Pooling
+_TOKENS = "token_embeddings"  # the same in late interaction models
 COLBERT_LAYER = "linear.weight"
 """The layer over tokens in folders of the original ColBERT code, which list no modules."""
 _NO_LAYERS = ("Transformer", "Pooling", "MultiVectorMask")  # modules that `Projection` has no layer for
@@ -48,24 +49,29 @@ class SparseSettings:
 
     pooling: Literal["max", "sum"] = "max"  # over the tokens of a text
     log_twice: bool = False  # log(1 + log(1 + relu)) instead of log(1 + relu)
+    query_weights: np.ndarray | None = field(
+        default=None, compare=False
+    )  # (V,) float32 of the tokens of queries, which
+    # then take no network; None: queries are encoded as documents
 
 
 @dataclass(frozen=True)
 class SentenceSettings:
-    """How a published sentence encoder turns hidden states into a vector."""
+    """Settings of a published sentence encoder: pooling, layers, normalization, prompts."""
 
     pooling: str = "mean"  # names from POOLINGS, several with "+" between them
     normalize: bool = False  # scale vectors to length 1
     max_seq_length: int | None = None  # tokens, special tokens included; longer texts are cut there
     prompts: dict[str, str] = field(default_factory=dict)  # name -> text put before the input
-    default_prompt_name: str | None = None  # the prompt used when none is asked for
-    include_prompt: bool = True  # whether the prompt's own tokens are pooled
+    default_prompt_name: str | None = None  # the prompt used by default
+    include_prompt: bool = True  # the prompt's tokens are pooled, too
     layers: tuple[ProjectionLayer, ...] = ()  # between pooling and normalization
-    similarity: Similarity = "cosine"  # by which its publishers compare vectors
+    similarity: Similarity = "cosine"  # of vectors, as published
 
 
 def is_sentence_encoder(directory: Path) -> bool:
-    """True if the folder is published as one: a cross-encoder of version 6 has a modules.json too, of one module."""
+    """Whether the folder holds a sentence encoder. A cross-encoder of version 6 has a modules.json, too, with one
+    module."""
     kinds = [module["kind"] for module in sentence_modules(directory)]
     is_other = kinds == ["Transformer"] or "SpladePooling" in kinds or kinds[:2] == ["Transformer", "Dense"]
     return bool(kinds) and not is_other
@@ -95,7 +101,17 @@ def read_sparse_settings(directory: Path) -> SparseSettings:
             f"{file} has pooling_strategy={pooling!r:.40}, activation_function={activation!r:.40}; supported: max or "
             "sum, relu or log1p_relu"
         )
-    return SparseSettings(pooling, activation == "log1p_relu")
+    return SparseSettings(pooling, activation == "log1p_relu", _query_weights(directory))
+
+
+def _query_weights(directory: Path) -> np.ndarray | None:
+    folder = query_table_folder(directory)
+    if folder is None:
+        return None
+    stored = stored_tensors(folder).get("weight")
+    if stored is None or len(stored.shape) != 1:
+        raise CheckpointError(f"{folder} has no table of weights: expected the tensor weight, a number for each token")
+    return read_tensors([stored])[stored.name].float().numpy()
 
 
 def read_static_settings(directory: Path) -> SentenceSettings | None:
@@ -121,7 +137,7 @@ def read_static_settings(directory: Path) -> SentenceSettings | None:
 
 
 def read_sentence_settings(directory: Path) -> SentenceSettings | None:
-    """The settings that ``modules.json`` and its neighbors state; None where they state no sentence encoder.
+    """Read ``modules.json`` and the files next to it; None if the folder holds no sentence encoder.
 
     Raises:
         CheckpointError: a module or a pooling that is not supported.
@@ -174,7 +190,7 @@ def projection_layers(directory: Path, modules: Sequence[Mapping[str, str]]) -> 
 
 
 def projection_tensors(directory: Path) -> dict[str, StoredTensor]:
-    """The stored weights of the layers after Pooling, by the names that `Projection` gives them.
+    """Stored weights of the layers after Pooling, by parameter names of `Projection`.
 
     Raises:
         CheckpointError: a layer without safetensors weights.
@@ -194,15 +210,15 @@ def projection_tensors(directory: Path) -> dict[str, StoredTensor]:
 def write_sentence_settings(
     directory: Path, settings: SentenceSettings, hidden_size: int, projection: Mapping[str, Tensor]
 ) -> None:
-    """Write ``modules.json``, the folders of the modules, ``sentence_bert_config.json`` and the prompts as their
-    readers expect.
+    """Write ``modules.json``, the folders of the modules, ``sentence_bert_config.json`` and the prompts in the
+    sentence-transformers layout.
 
     Args:
-        projection: the weights of ``settings.layers``, by the names that `Projection` gives them.
+        projection: weights of ``settings.layers``, by parameter names of `Projection`.
     """
     if "pooler" in settings.pooling:
         raise CheckpointError(
-            "the sentence-transformers layout has no word for pooling='pooler': choose another to save"
+            "the sentence-transformers layout has no name for pooling='pooler': choose another pooling to save"
         )
     after = [_MODULE_NAMES[type(layer)] for layer in settings.layers] + ["Normalize"] * settings.normalize
     kinds = ["Transformer", "Pooling", *after]
@@ -232,7 +248,7 @@ def write_sentence_settings(
 
 
 def read_activation(content: Mapping[str, Any], path: Path) -> str | None:
-    """The name of an activation that a config gives as the path of a class of torch, without importing it.
+    """The name of an activation stored as the import path of a torch class, which is not imported.
 
     Raises:
         CheckpointError: another path.
@@ -246,7 +262,7 @@ def read_activation(content: Mapping[str, Any], path: Path) -> str | None:
 
 
 def activation_path(name: str) -> str:
-    """The path of torch's class of this name, as `read_activation` takes it."""
+    """Import path of the torch class with this name; the inverse of `read_activation`."""
     return f"torch.nn.modules.{'linear' if name == 'Identity' else 'activation'}.{name}"
 
 
@@ -274,13 +290,14 @@ def _layer(kind: str, path: Path, taken: str = _VECTOR) -> ProjectionLayer:
 
 
 def _pooling_json(pooling: str, hidden_size: int) -> dict[str, Any]:
-    """In the spelling of versions 2 to 5, which all versions open, unless that has another order."""
+    """The config of a Pooling module, in the form of versions 2 to 5, which all versions read, unless it would change
+    the order."""
     chosen = pooling.split("+")
     if chosen != [name for name in _POOLINGS.values() if name in chosen]:
         spelling = {ours: published for published, ours in _POOLINGS.items()}
         return {"embedding_dimension": hidden_size, "pooling_mode": [spelling[name] for name in chosen]}
     flags = {f"pooling_mode_{flag}": _POOLINGS[name] in chosen for flag, name in _FLAGS.items()}
-    if "last" not in chosen:  # which versions before 2.3 do not know
+    if "last" not in chosen:  # unknown to versions before 2.3
         del flags["pooling_mode_lasttoken"]
     return {"word_embedding_dimension": hidden_size, **flags}
 
@@ -307,7 +324,7 @@ def _under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def _check_names(content: Mapping[str, Any], file: Path, taken: str) -> None:
-    """Check that a module takes and gives the vector of a text, or of each token."""
+    """Check that input and output of a module are the vector of a text, or of each token."""
     for key in ("module_input_name", "module_output_name"):
         if content.get(key) not in (None, taken):
             raise CheckpointError(f"{file} has {key}={content[key]!r:.60}; supported: {taken!r}")
@@ -323,7 +340,9 @@ def _integer(content: dict[str, Any], key: str, file: Path) -> int:
 def _max_seq_length(limits: dict[str, Any], directory: Path) -> int | None:
     limit = member(limits, "max_seq_length", int, directory)
     if limit is not None and limit < 3:
-        raise CheckpointError(f"{directory}: max_seq_length is {limit}, [CLS], [SEP] and one token need 3")
+        raise CheckpointError(
+            f"{directory}: max_seq_length is {limit}: expected at least 3, for [CLS], [SEP] and one token"
+        )
     return limit
 
 
@@ -352,5 +371,5 @@ def _pooling(config: dict[str, Any], directory: Path) -> str:
     chosen = chosen if isinstance(chosen, list) else [chosen]
     if not chosen or not all(isinstance(name, str) and name in _POOLINGS for name in chosen):
         poolings = ", ".join(map(str, chosen)) or "nothing"
-        raise CheckpointError(f"{directory} pools by {poolings}: supported are {', '.join(_POOLINGS)}")
+        raise CheckpointError(f"{directory} pools by {poolings}; supported: {', '.join(_POOLINGS)}")
     return "+".join(_POOLINGS[name] for name in chosen)

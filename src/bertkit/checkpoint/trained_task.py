@@ -15,13 +15,13 @@ from bertkit.tokenizer.layout import Layout
 def read_task(
     folder: Path, heads: Collection[str], label_names: Sequence[str] | None, problem_type: str | None, longest: int
 ) -> TrainedTask | None:
-    """The task that one of the stored ``heads`` was trained for.
+    """The task that a stored head was trained for.
 
     Args:
-        longest: sequence that the model takes; where no length is stored it is the limit.
+        longest: maximum sequence length of the model, used if no length is stored.
 
     Raises:
-        CheckpointError: a record of another form, or a task that is not known.
+        CheckpointError: a malformed record, or an unknown task.
     """
     path, names = folder / "bertkit.json", None if label_names is None else tuple(label_names)
     record = member(read_json(path) or {}, "task", dict, path)
@@ -36,13 +36,13 @@ def read_task(
 def task_of_record(
     record: dict[str, Any], path: Path, label_names: tuple[str, ...] | None, longest: int | None
 ) -> TrainedTask:
-    """What `task_json` wrote, read from ``path``.
+    """The task from a record of `task_json`, which was read from ``path``.
 
     Args:
-        longest: the limit where no length is stored.
+        longest: the maximum sequence length, used if no length is stored.
 
     Raises:
-        CheckpointError: a record of another form, or a task that is not known.
+        CheckpointError: a malformed record, or an unknown task.
     """
     settings = member(record, "settings", dict, path, {})
     task = stored_task(member(record, "name", str, path, ""), label_names, settings, where=path)
@@ -61,7 +61,7 @@ def _card(folder: Path) -> str:
 
 
 def task_json(trained: TrainedTask) -> dict[str, Any]:
-    """What ``bertkit.json`` says of a task; its card is a separate file."""
+    """The record of a task in ``bertkit.json``; its model card is a separate file."""
     layout = trained.layout
     return {
         "name": trained.task.name,

@@ -1,7 +1,8 @@
-"""Safetensors files, checked before anything is allocated.
+"""Safetensors files, validated before memory is allocated.
 
 A file is 8 bytes of header length, a JSON header (name -> dtype, shape, byte range), and the bytes: data, no code. A
-hostile one can still lie about lengths, so the header is bounded, and byte ranges must tile the file exactly.
+hostile file can still state wrong lengths, so the header size is bounded, and the byte ranges must tile the file
+exactly.
 """
 
 import json
@@ -24,7 +25,7 @@ _BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2,
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """A tensor as a header announces it."""
+    """A tensor described by a header."""
 
     file: Path
     name: str
@@ -33,10 +34,10 @@ class StoredTensor:
 
 
 def stored_tensors(directory: Path) -> dict[str, StoredTensor]:
-    """Every tensor in the safetensors files of a model folder, by name; only headers are read.
+    """All tensors in the safetensors files of a model folder, by name; only headers are read.
 
     Raises:
-        CheckpointError: no safetensors weights there, or a file that is truncated, malformed or outside the folder.
+        CheckpointError: no safetensors weights, or a file that is truncated, malformed or outside the folder.
     """
     single, index = directory / "model.safetensors", directory / "model.safetensors.index.json"
     if single.is_file():
@@ -50,13 +51,15 @@ def stored_tensors(directory: Path) -> dict[str, StoredTensor]:
     shards = sorted(set(map(str, weight_map.values())))
     for shard in shards:
         if Path(shard).name != shard or "\\" in shard or not shard.endswith(".safetensors") or len(shard) > 200:
-            raise CheckpointError(f"{index} names the file {shard!r:.200}: only .safetensors files beside it are read")
+            raise CheckpointError(f"{index} names the file {shard!r:.200}: only .safetensors files next to it are read")
     for shard in shards:
         if not (directory / shard).is_file():
             raise CheckpointError(f"{directory} lacks {shard}, which its index names: fetch the model again")
         for tensor in _read_header(directory / shard):
             if weight_map.get(tensor.name) != shard:
-                raise CheckpointError(f"{directory / shard} holds {tensor.name!r}, which the index places elsewhere")
+                raise CheckpointError(
+                    f"{directory / shard} holds {tensor.name!r}, which the index assigns to another file"
+                )
             tensors[tensor.name] = tensor
     if missing := weight_map.keys() - tensors.keys():
         raise CheckpointError(f"{index} names tensors that no shard holds: {', '.join(sorted(missing)[:5])}")
@@ -64,7 +67,7 @@ def stored_tensors(directory: Path) -> dict[str, StoredTensor]:
 
 
 def read_tensors(tensors: Iterator[StoredTensor] | list[StoredTensor]) -> dict[str, torch.Tensor]:
-    """The values of stored tensors, by their stored names, in their stored dtypes."""
+    """Load stored tensors, by their stored names and with their stored dtypes."""
     by_file: dict[Path, list[StoredTensor]] = {}
     for tensor in tensors:
         by_file.setdefault(tensor.file, []).append(tensor)
@@ -85,14 +88,16 @@ def _read_header(file: Path) -> list[StoredTensor]:
         if size < 8 or header_bytes > size - 8:
             raise CheckpointError(f"{file} is truncated or not a safetensors file ({size} bytes): fetch it again")
         if header_bytes > _MAX_HEADER_BYTES:
-            raise CheckpointError(f"{file} announces a header of {header_bytes} bytes, more than any real model has")
+            raise CheckpointError(
+                f"{file} has a header of {header_bytes} bytes, more than any real model: fetch it again"
+            )
         try:
             header = json.loads(handle.read(header_bytes))
             entries = [_entry(file, name, entry) for name, entry in header.items() if name != "__metadata__"]
         except (ValueError, AttributeError, RecursionError):
             raise CheckpointError(f"{file} has a malformed header: it is not a safetensors file") from None
     if len(entries) > _MAX_TENSORS:
-        raise CheckpointError(f"{file} announces {len(entries)} tensors, more than any real model has")
+        raise CheckpointError(f"{file} has {len(entries)} tensors, more than any real model: fetch it again")
     position = 0
     for start, end, tensor in sorted(entries, key=lambda entry: entry[:2]):
         if tensor.dtype not in _BYTES or min(tensor.shape, default=0) < 0:
@@ -104,7 +109,7 @@ def _read_header(file: Path) -> list[StoredTensor]:
         position = end
     if position != size - 8 - header_bytes:
         raise CheckpointError(
-            f"{file} is truncated or padded: its header announces {position} bytes of weights, it holds "
+            f"{file} is truncated or padded: its header describes {position} bytes of weights, it holds "
             f"{size - 8 - header_bytes}; fetch it again"
         )
     return [tensor for _, _, tensor in entries]
@@ -123,7 +128,7 @@ def _no_safetensors(directory: Path) -> CheckpointError:
     if not pickled:
         return CheckpointError(f"{directory} holds no weights: expected model.safetensors or its index")
     return CheckpointError(
-        f"{directory} has its weights as a pickle ({pickled[0]}), which can run any code when opened, so it is not "
+        f"{directory} has its weights as a pickle ({pickled[0]}), which can run any code when loaded, so it is not "
         "read. If you trust it, convert it once where it may run: transformers' AutoModel.from_pretrained(FOLDER)"
         ".save_pretrained(NEW_FOLDER) writes model.safetensors"
     )

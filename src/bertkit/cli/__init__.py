@@ -68,7 +68,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that half-written files are removed
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that partially written files are removed
     warnings.showwarning = lambda message, *_, **__: print(f"bertkit: {message}", file=sys.stderr)
     sys.exit(run(sys.argv[1:]))
 
@@ -86,7 +86,7 @@ def run(arguments: list[str]) -> int:
         return _fail(str(error))
     except CycloptsError as error:
         return _fail(f"{error} (see bertkit --help)")
-    except BrokenPipeError:  # the reader closed the pipe: not an error, and nothing is left to flush
+    except BrokenPipeError:  # the reader closed the pipe: not an error, nothing is left to flush
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:

@@ -26,7 +26,7 @@ def command(
 ) -> None:
     """Check training data of classifiers and taggers before training: imbalance, repeated texts, likely label errors.
 
-    Labels are compared with predictions of heads that were fitted to other rows, on the features of a frozen encoder.
+    Labels are compared with predictions of classifiers fitted to other rows, on features of a frozen encoder.
 
     Parameters
     ----------
@@ -39,13 +39,13 @@ def command(
     skip_bad
         Skip rows that cannot be used, and count them.
     report
-        An HTML file for the findings, with JSON beside it.
+        An HTML file for the findings, with a JSON file next to it.
     precision
         Precision of the encoder.
     device
         auto, cpu, cuda.
     """
-    from bertkit.cli.labeled_files import columns_of, tell_of
+    from bertkit.cli.labeled_files import columns_of, note_skipped
     from bertkit.files import BadRows
     from bertkit.finetuning.cross_validation import check_training_data
     from bertkit.reports.training_data import write_training_data_report
@@ -54,7 +54,7 @@ def command(
         check_writable(report)
     bad_rows = BadRows(skip=skip_bad)
     examples = list(task_kind(task).read(ExampleFile(train, True, columns_of(columns), None, bad_rows)))
-    tell_of(bad_rows.rows)
+    note_skipped(bad_rows.rows)
     checked = check_training_data(model, task, examples, precision=precision, device=device)
     for _, sentence in checked.findings():
         note(sentence)
@@ -62,7 +62,7 @@ def command(
         write_training_data_report(checked, report, title=f"{train.name} before training")
     row: dict[str, Any] = {
         "task": checked.task, "num_examples": checked.num_examples, "num_labels": checked.num_labels,
-        "rows_set_aside": len(bad_rows.rows), "num_repeated": checked.num_repeated,
+        "rows_skipped": len(bad_rows.rows), "num_repeated": checked.num_repeated,
         "num_contradicting": checked.num_contradicting, "num_likely_label_errors": checked.label_errors.num_likely,
         f"frozen_{checked.metric}": checked.scores[checked.metric].value,
     }  # fmt: skip

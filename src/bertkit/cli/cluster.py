@@ -23,25 +23,25 @@ def command(
     column: str | None = None,
     compute: Compute = EXACT,
 ) -> None:
-    """Clusters of similar texts, the larger first: the words that set each apart, and its most typical texts.
+    """Clusters of similar texts, larger ones first: distinctive words and most typical texts of each.
 
     Parameters
     ----------
     input
         A txt file (a text on each line), jsonl, csv, tsv or parquet, or a folder of them; "-" is standard input.
     output
-        A jsonl file for every text and the number of its cluster, or null.
+        A jsonl file with every text and its cluster number, or null.
     method
-        communities, around a central text; duplicates, groups of near copies, for cleaning data; kmeans or
-        agglomerative, a given number of clusters; density, HDBSCAN.
+        communities: around a central text; duplicates: groups of near copies, for cleaning data; kmeans or
+        agglomerative: a given number of clusters; density: HDBSCAN.
     threshold
-        The smallest cosine with the central text, by default 0.75; of duplicates, by default 0.95.
+        Minimum cosine with the central text, by default 0.75; for duplicates, 0.95.
     min_size
-        The fewest texts of a cluster, by default 10 for communities and density, and 2 for duplicates.
+        Minimum number of texts in a cluster, by default 10 for communities and density, and 2 for duplicates.
     num_clusters
-        Of kmeans and agglomerative.
+        Number of clusters, for kmeans and agglomerative.
     seed
-        Of the first centers of k-means.
+        Seed of the initial centers of k-means.
     model
         A folder, a hub name, or the import name of an installed model package.
     column

@@ -29,7 +29,7 @@ def command(
     architecture
         With --size: a model_type, such as bert or modernbert.
     heads
-        With --size: the heads it shall have, such as sequence_classification; may be repeated.
+        With --size: heads of the model, such as sequence_classification; may be repeated.
     """
     import torch
 

@@ -17,19 +17,19 @@ _INSTRUCTION_SETS = (
     "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512_vnni", "avx512_bf16", "avx512_fp16", "avx_vnni",
     "amx_bf16", "amx_int8", "amx_fp16", "asimd", "asimddp", "i8mm", "bf16", "sve", "sve2", "sme",
 )  # fmt: skip
-"""Those that decide which kernels run, as Linux names them."""
+"""Instruction sets that decide which kernels run, by their names in Linux."""
 
 _VARIABLES = re.compile(
     r"(ONEDNN|DNNL|ATEN|MKL|OMP|GOMP|KMP|NUMBA|CUDA)_\w+|HF_HOME|HF_HUB_CACHE|HF_HUB_OFFLINE|XDG_CACHE_HOME"
 )
-"""Environment variables that change what runs, where it is kept, or how fast it is; none that holds a secret."""
+"""Environment variables that affect computation, cache folders or speed; none holds a secret."""
 
 _LIBRARIES = {
     "MKL": r"Math Kernel Library Version ([\d.]+)",
     "oneDNN": r"MKL-DNN v?(\S+)",
     "OpenMP": r"OpenMP (\d+)",
 }
-"""What torch was built with, as its description of the build names it."""
+"""Libraries in torch's build description, and the pattern of their versions."""
 
 
 @dataclass(frozen=True)
@@ -38,19 +38,19 @@ class Finding:
 
     part: str
     name: str
-    status: str  # "ok"; "note": nothing is wrong, but something is not there; "warning"; "error": exit code 1
+    status: str  # "ok"; "note": nothing is wrong, but something optional is missing; "warning"; "error": exit code 1
     value: str
 
 
 def command() -> None:
-    """Check this machine and installation; the page that bug reports ask for.
+    """Check this machine and installation; attach the output to bug reports.
 
     Shows processor and instruction sets, versions, the kernel of each precision and why, missing extras and how to
-    install them, and caches; checks that vectors and logits have the same bits regardless of the other texts of a
+    install them, and caches; checks that vectors and logits are bit-identical regardless of the other texts of a
     batch. The first run compiles the kernels, which takes about a minute. Ends with exit code 1 if something is wrong.
     """
     counts = dict.fromkeys(("error", "warning", "note"), 0)
-    for part in _PARTS:  # each is shown before the next is looked at, which may end the process
+    for part in _PARTS:  # print each before checking the next, which may end the process
         findings = list(_findings(part))
         emit(asdict(finding) for finding in findings)
         if sys.stdout.isatty():
@@ -64,7 +64,7 @@ def command() -> None:
 
 
 def _findings(part: str) -> Iterator[Finding]:
-    """The findings of one part; an exception becomes an error row, so that the other parts are still shown."""
+    """The findings of one part; an exception becomes an error row, so that the other parts still run."""
     try:
         for name, status, value in _PARTS[part]():
             yield Finding(part, name, status, value)
@@ -73,7 +73,7 @@ def _findings(part: str) -> Iterator[Finding]:
 
 
 Look = Callable[[], Iterator[tuple[str, str, str]]]
-"""Yields name, status and value."""
+"""Functions that yield name, status and value."""
 
 
 def _machine() -> Iterator[tuple[str, str, str]]:
@@ -120,7 +120,7 @@ def _software() -> Iterator[tuple[str, str, str]]:
         status, value = requirement.state()
         yield requirement.name, "ok" if status == "ok" else "error", value
     variables = [f"{name}={value}" for name, value in sorted(os.environ.items()) if _VARIABLES.fullmatch(name)]
-    yield "environment", "ok", " ".join(variables) or "no variable that changes what runs"
+    yield "environment", "ok", " ".join(variables) or "no variable that affects the results"
 
 
 def _libraries() -> Iterator[tuple[str, str, str]]:
@@ -136,13 +136,13 @@ def _libraries() -> Iterator[tuple[str, str, str]]:
 
 @dataclass(frozen=True)
 class _Requirement:
-    """A package that bertkit asks for."""
+    """A package that bertkit requires."""
 
     name: str
     lowest: str  # version; "" for any
 
     def state(self) -> tuple[str, str]:
-        """ "ok", or what is wrong; and the version, or how to get it."""
+        """The status, "ok" or a problem; and the version, or how to install it."""
         asked = f"{self.name}>={self.lowest}" if self.lowest else self.name
         try:
             here = version(self.name)
@@ -154,7 +154,7 @@ class _Requirement:
 
 
 def _requirements(installed: Distribution) -> dict[str, list[_Requirement]]:
-    """What a package asks for, by the extra that asks for it; "" for what it always needs."""
+    """Requirements of a package, by extra; "" for those without an extra."""
     requirements: dict[str, list[_Requirement]] = {
         extra: [] for extra in ("", *installed.metadata.get_all("Provides-Extra", []))
     }
@@ -167,7 +167,7 @@ def _requirements(installed: Distribution) -> dict[str, list[_Requirement]]:
 
 
 def _release(given: str) -> tuple[int, ...]:
-    """The numbers of a version, such as (2, 13, 0) of "2.13.0+cpu"."""
+    """The numbers of a version, such as (2, 13, 0) for "2.13.0+cpu"."""
     return tuple(map(int, re.findall(r"\d+", given.partition("+")[0])))
 
 
@@ -193,7 +193,7 @@ def _equality() -> Iterator[tuple[str, str, str]]:
             value = f"{check.num_different} of {check.num_texts} differ, by up to {check.largest_difference:.1e}"
             yield precision, "error", f"vectors and logits depend on the other texts of a batch: {value}"
         else:
-            yield precision, "ok", f"{check.num_texts} texts: same bits alone, in a batch, and in another order"
+            yield precision, "ok", f"{check.num_texts} texts: bit-identical alone, in a batch, and in another order"
 
 
 def _extras() -> Iterator[tuple[str, str, str]]:
@@ -214,13 +214,13 @@ def _caches() -> Iterator[tuple[str, str, str]]:
     from bertkit.inference.auto_precision import precision_cache
     from bertkit.transformer.kernels.training_rows import gelu_forward
 
-    dispatcher: Any = gelu_forward  # of numba, whose folder is that of all kernels
+    dispatcher: Any = gelu_forward  # of numba; all kernels share its cache folder
     kept_in = dispatcher.stats.cache_path
     if kept_in is None:
         yield (
             "machine code",
             "warning",
-            ("no folder can be written, so every process compiles again: set NUMBA_CACHE_DIR to one that can"),
+            ("no cache folder is writable, so every process compiles again: set NUMBA_CACHE_DIR to a writable one"),
         )
     else:
         yield "machine code", *_folder(Path(kept_in))
@@ -229,11 +229,11 @@ def _caches() -> Iterator[tuple[str, str, str]]:
 
 
 def _folder(folder: Path) -> tuple[str, str]:
-    """Status, and the folder with what can be said of it."""
+    """Status and description of a cache folder."""
     there = next(path for path in (folder, *folder.parents) if path.exists())
     if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
         return "warning", f"{folder} cannot be written"
-    return "ok", str(folder) if there == folder else f"{folder} (not there yet)"
+    return "ok", str(folder) if there == folder else f"{folder} (not created yet)"
 
 
 _PARTS: dict[str, Look] = {

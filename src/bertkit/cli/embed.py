@@ -28,25 +28,25 @@ def command(
     stride: int | None = None,
     compute: Compute = EXACT,
 ) -> None:
-    """Turn every text of a file into a vector.
+    """Embed every text of a file as a vector.
 
     Parameters
     ----------
     input
         A txt file (a text on each line), jsonl, csv, tsv or parquet; "-" is standard input.
     output
-        A npy, jsonl or parquet file, which appears whole; without it JSON lines go to stdout.
+        A npy, jsonl or parquet file, written atomically; by default JSON lines on stdout.
     model
         A folder, a hub name, or the import name of an installed model package.
     column
         The column or key that holds the text.
     pooling
-        mean, cls, max, mean-sqrt-len, weighted-mean or pooler; by default as the model says.
+        mean, cls, max, mean-sqrt-len, weighted-mean or pooler; by default the model's.
     layers
-        last, second-to-last, embedding, sum-last-4, concat-last-4 or sum-all; or sum:, mean: or concat: with numbers
-        of layers, as in concat:0,-1, where 0 is the embedding and -1 the last layer, or with all.
+        last, second-to-last, embedding, sum-last-4, concat-last-4 or sum-all; or sum:, mean: or concat: with layer
+        numbers, as in concat:0,-1, where 0 is the embedding and -1 the last layer, or with all.
     normalize
-        Scale vectors to length 1; by default as the model says.
+        Scale vectors to length 1; by default as in the model's settings.
     dimensions
         Keep the first N components.
     prompt
@@ -54,11 +54,11 @@ def command(
     prompt_name
         One of the model's own prompts.
     max_length
-        Longest sequence in tokens; by default as the model says.
+        Longest sequence in tokens; by default the model's.
     on_long
-        What to do with a longer text: cut it, refuse it, or read it whole in windows.
+        What to do with a longer text: cut it, refuse it, or encode it in full, in windows.
     stride
-        Tokens from one window's start to the next.
+        Number of tokens from the start of one window to the next.
     """
     from bertkit.cli.vector_files import check_vector_file, print_vectors, write_vectors
     from bertkit.inference import EmbedReport
@@ -90,5 +90,5 @@ def command(
     if report.num_texts_cut:
         note(
             f"{report.num_texts_cut} texts were cut to the model's length and lost {report.num_tokens_cut} tokens; "
-            "--on-long window reads them whole"
+            "--on-long window encodes them in full"
         )

@@ -42,58 +42,59 @@ def command(
     pairs: Path | None = None,
     compute: Compute = EXACT,
 ) -> None:
-    """Measure what a model knows: its task, on labeled data, grammar, on minimal pairs, or how well its vectors find
-    documents and compare texts.
+    """Evaluate a model: on labeled data of its task, on grammatical minimal pairs, or, for vectors, on retrieval and
+    scored pairs.
 
     Parameters
     ----------
     data
-        Examples with labels for the task that the model was trained for: csv, tsv, jsonl or parquet; for some tasks
-        CoNLL or SQuAD json. Labels are matched by name; one that the model does not know is an error.
+        Labeled examples of the task that the model was trained for: csv, tsv, jsonl or parquet; for some tasks
+        CoNLL or SQuAD json. Labels are matched by name; an unknown label is an error.
     suite
-        Grammatical minimal pairs, a file or a folder: jsonl as of BLiMP, txt as of Zorro. The score is the share of
-        pairs in which the good sentence is the more likely one.
+        Grammatical minimal pairs, a file or a folder: jsonl as in BLiMP, txt as in Zorro. The score is the share of
+        pairs whose good sentence is the more likely one.
     model
         A folder, a hub name, or the import name of an installed model package. With --suite it needs a masked LM head;
-        bert-base-uncased if none is named.
+        by default bert-base-uncased.
     columns
         With --data: columns by role, such as text=sentence label=polarity, where their names are not recognized.
     skip_bad
-        With --data: set rows aside that cannot be used, and count them.
+        With --data: skip rows that cannot be used, and count them.
     no_answer_threshold
-        With --data: a question has no answer where that scores higher than the best one by more than so much; by
-        default as the model's folder says. The threshold with the best F1 is among the metrics.
+        With --data: predict no answer where its score exceeds that of the best answer by more than this; by default the
+        model's stored threshold. The threshold with the best F1 is among the metrics.
     report
-        With --data, for classifiers and taggers: an HTML file for the evidence on the model, with JSON beside it:
-        intervals, each label, confusions, calibration, likely label errors, lengths; with --train also texts that stand
-        in the training data, and a baseline.
+        With --data, for classifiers and taggers: an HTML report with a JSON file next to it: confidence intervals, each
+        label, confusions, calibration, likely label errors, lengths; with --train also texts that are in the training
+        data, and a baseline.
     train
-        With --report or --card: the examples that the model was trained on.
+        With --report or --card: the training data of the model.
     seeds
-        With --report or --card: models of the same task that were trained with other seeds, for the spread of scores.
+        With --report or --card: models of the same task trained with other seeds, for the spread of scores.
     smaller
-        With --report or --card: models of the same task that were trained on fewer examples, by how many, such as
+        With --report or --card: models of the same task trained on fewer examples, by their number, such as
         500=model-of-500 1000=model-of-1000, for the learning curve.
     card
-        With --data: write the scores into the README.md of the model's folder, as a separate section; of classifiers
-        and taggers the figures of the report too.
+        With --data: write the scores into the README.md of the model's folder, as a separate section; for classifiers
+        and taggers also the figures of the report.
     method
-        With --suite, how likelihood is measured: plain, each token from all others; l2r, without the later pieces of
-        its own word. By default plain.
+        With --suite, how likelihood is measured: plain (default), each token from all others; l2r, without the later
+        pieces of the same word.
     limit
-        With --suite: number of pairs of each paradigm to use, from the first.
+        With --suite: number of pairs of each paradigm to use, from the start.
     collection
-        Retrieval: a folder in the BEIR layout, with corpus.jsonl, queries.jsonl and qrels/test.tsv. Scores are those of
-        trec_eval, with intervals over queries.
+        Retrieval: a folder in the BEIR layout, with corpus.jsonl, queries.jsonl and qrels/test.tsv. Scores are computed
+            as in
+        trec_eval, with confidence intervals over queries.
     cross_encoder
         With --collection: a cross-encoder that scores the 100 best documents of each query again.
     against
         With --collection: another sentence encoder, for the paired differences.
     run_file
-        With --collection: where the rankings are written, as trec_eval reads them.
+        With --collection: write the rankings to this file, in the format of trec_eval.
     pairs
-        Scored pairs, csv, tsv, jsonl or parquet: correlations of the scores with the cosines of a sentence encoder; of
-        0 and 1 average precision and the best threshold.
+        Scored pairs, csv, tsv, jsonl or parquet: correlations of the scores with the cosines of a sentence encoder; for
+        scores of 0 and 1, average precision and the best threshold.
     """
     if collection is not None or pairs is not None:
         others = (data, suite, columns, report, train, seeds, smaller, method, limit, no_answer_threshold)
@@ -105,7 +106,7 @@ def command(
             or (pairs and (cross_encoder or against or run_file))
         ):
             raise UsageError(
-                "--collection goes with --model, --cross-encoder, --against and --run-file, --pairs with --model"
+                "--collection takes only --model, --cross-encoder, --against and --run-file; --pairs takes only --model"
             )
         if collection is not None:
             evaluate_collection(collection, model or EMBEDDING_MODEL, cross_encoder, against, run_file, compute)
@@ -113,19 +114,19 @@ def command(
             evaluate_pairs(pairs, model or EMBEDDING_MODEL, compute)
         return
     if cross_encoder or against or run_file:
-        raise UsageError("--cross-encoder, --against and --run-file go with --collection")
+        raise UsageError("--cross-encoder, --against and --run-file require --collection")
     if (data is None) == (suite is None):
-        raise UsageError("evaluate takes one of --data, labeled examples of a task, and --suite, minimal pairs")
+        raise UsageError("evaluate requires either --data, labeled examples of a task, or --suite, minimal pairs")
     if data is not None:
         if method is not None or limit is not None:
-            raise UsageError("--method and --limit go with --suite")
+            raise UsageError("--method and --limit require --suite")
         if model is None:
-            raise UsageError("--data needs --model: a model that was trained for a task")
+            raise UsageError("--data requires --model, a model that was trained for a task")
         if (train is not None or seeds or smaller) and report is None and not card:
             raise UsageError("--train, --seeds and --smaller require --report or --card, which show their results")
         folder = Path(model).expanduser()
         if card and not folder.is_dir():
-            raise UsageError(f"--card writes into the model's folder, and {model} is none")
+            raise UsageError(f"--card writes into the model's folder, but {model} is not a folder")
         by_size = _by_size(smaller)
         for other in [*(seeds or ()), *by_size.values()]:
             locate(other)
@@ -138,8 +139,9 @@ def command(
     elif suite is not None:
         if columns or skip_bad or card or seeds or smaller or {no_answer_threshold, report, train} != {None}:
             raise UsageError(
-                "--columns, --skip-bad, --no-answer-threshold, --report, --train, --seeds, --smaller and --card go "
-                "with --data"
+                "--columns, --skip-bad, --no-answer-threshold, --report, --train, --seeds, --smaller and --card "
+                "require "
+                "--data"
             )
         _evaluate_grammar(model or PRETRAINED_MODEL, suite, method or "plain", limit, compute)
 
@@ -167,7 +169,7 @@ class _Evaluation:
     num_examples: int
     num_set_aside: int
     metrics: dict[str, float]
-    evidence: "Evidence | None"  # where it was asked for
+    evidence: "Evidence | None"  # if requested
 
 
 def _evaluate_task(
@@ -182,8 +184,8 @@ def _evaluate_task(
     seeds: list[str],
     smaller: dict[int, str],
 ) -> _Evaluation:
-    """Print the metrics, and write the report that was asked for."""
-    from bertkit.cli.labeled_files import columns_of, tell_of, tell_of_cut
+    """Print the metrics, and write the requested report."""
+    from bertkit.cli.labeled_files import columns_of, note_cut, note_skipped
     from bertkit.evidence import gather_evidence
     from bertkit.inference import PredictReport
     from bertkit.reports.evidence import write_evidence_report
@@ -194,7 +196,7 @@ def _evaluate_task(
     bad_rows, bad_training_rows = BadRows(skip=skip_bad), BadRows(skip=skip_bad)
     file = partial(ExampleFile, columns=columns_of(columns), label_names=task.known_labels)
     evidence = None
-    others = train is not None or seeds or smaller  # of a task without evidence they are refused
+    others = train is not None or seeds or smaller  # refused for tasks without evidence
     if report is None and not others and not (card and isinstance(task, JudgedTask)):
         metrics = model.evaluate(task.read(file(data, bad_rows=bad_rows)), report=counts)
     else:
@@ -205,11 +207,11 @@ def _evaluate_task(
             write_evidence_report(evidence, report, title=title)
         metrics, lengths = {name: score.value for name, score in evidence.scores.items()}, evidence.lengths
         counts = PredictReport(evidence.num_examples, num_cut=lengths.num_cut, num_tokens_cut=lengths.num_tokens_cut)
-    tell_of(bad_rows.rows)
-    tell_of(bad_training_rows.rows)
-    tell_of_cut(counts)
+    note_skipped(bad_rows.rows)
+    note_skipped(bad_training_rows.rows)
+    note_cut(counts)
     if "unanswerable_accuracy" in metrics and "best_f1_threshold" not in metrics:
-        note("some questions have no answer, which this model never says: --no-answer-threshold 0 lets it")
+        note("some questions have no answer, but this model always predicts one: try --no-answer-threshold 0")
     done = _Evaluation(task.name, counts.num_examples, len(bad_rows.rows), metrics, evidence)
     _print(done)
     return done
@@ -222,7 +224,7 @@ def _print(done: _Evaluation) -> None:
         intervals = {name: {"low": results.low, "high": results.high} for name, results in measured.items()}
         emit({"metric": name, "value": value, **intervals.get(name, {})} for name, value in done.metrics.items())
         return
-    row: dict[str, Any] = {"task": done.task, "num_examples": done.num_examples, "rows_set_aside": done.num_set_aside}
+    row: dict[str, Any] = {"task": done.task, "num_examples": done.num_examples, "rows_skipped": done.num_set_aside}
     intervals = {name: [results.low, results.high] for name, results in measured.items()}
     emit([row | done.metrics | ({"intervals": intervals} if intervals else {})])
 

@@ -1,4 +1,4 @@
-"""The part of bertkit evaluate that measures sentence encoders and cross-encoders."""
+"""bertkit evaluate for sentence encoders and cross-encoders."""
 
 from pathlib import Path
 
@@ -10,12 +10,12 @@ from bertkit.files.whole_files import check_writable, whole_file
 def evaluate_collection(
     folder: Path, model: str, cross_encoder: str | None, against: str | None, run_file: Path | None, compute: Compute
 ) -> None:
-    """Print the retrieval scores of a model, or of a cross-encoder on its best 100 documents, with intervals; with
-    another model also the paired differences.
+    """Print the retrieval scores of a model, or of a cross-encoder on its best 100 documents, with confidence
+    intervals; with ``against`` also paired differences.
 
     Args:
-        against: the sentence encoder that the scores are compared with.
-        run_file: where the rankings are written, as trec_eval reads them.
+        against: another sentence encoder to compare with.
+        run_file: write the rankings to this file, in the format of trec_eval.
     """
     from bertkit.evidence.retrieval import (
         measured_retrieval,
@@ -43,7 +43,7 @@ def evaluate_collection(
     num_queries, num_documents = len(collection.judgments), len(collection.documents)
     note(f"{folder}: {num_queries} queries, {num_documents} documents")
     if collection.num_without_positives:
-        note(f"{collection.num_without_positives} judged queries have no relevant document and are left out")
+        note(f"{collection.num_without_positives} judged queries without relevant documents are skipped")
     rows = []
     for name, score in measured.items():
         row = {"metric": name, "value": score.value, "low": score.low, "high": score.high}
@@ -55,7 +55,7 @@ def evaluate_collection(
 
 
 def evaluate_pairs(data: Path, model: str, compute: Compute) -> None:
-    """Print how well the cosines of a sentence encoder agree with the scores of pairs, with intervals."""
+    """Print how well the cosines of a sentence encoder agree with scored pairs, with confidence intervals."""
     from bertkit.evidence.pair_scores import measured_pairs
     from bertkit.tasks import ExampleFile, Similarity
 

@@ -14,18 +14,18 @@ def command(
     on_long: OnLong = "error",
     compute: Compute = EXACT,
 ) -> None:
-    """Fill the [MASK] in a text.
+    """Predict the token at each [MASK] of a text.
 
     Parameters
     ----------
     text
-        A text with one [MASK] or more.
+        A text with at least one [MASK].
     model
         A model with a masked LM head: a folder, a hub name, or the import name of an installed model package.
     top_k
-        How many tokens to show for each [MASK].
+        Number of tokens to show for each [MASK].
     on_long
-        What to do with a text longer than the model reads.
+        What to do with a text longer than the model's limit.
     """
     filled = open_model(model, compute).fill_mask(text, top_k=top_k, on_long=on_long)
     emit(

@@ -24,7 +24,7 @@ TaskOptions: Any = Parameter(name="*")(
         namespace={"__module__": __name__},
     )
 )
-"""The options of all tasks, each an argument of the command line."""
+"""Options of all tasks, as arguments of the command line."""
 
 NO_OPTIONS = TaskOptions()
 DEFAULTS = FinetuningSettings()
@@ -49,9 +49,9 @@ def command(
 ) -> None:
     """Fine-tune a model for a task on labeled examples.
 
-    The head starts fitted to the frozen encoder; the first line of a run is the quality of these frozen features, and
-    with dev examples nothing worse is kept. Settings that are not given are those of the BERT paper, for example
-    batches of 32, except for learning rate and epochs, which depend on the encoder's width and the number of examples.
+    The head starts fitted to the frozen encoder; the first log line is the quality of these frozen features, and with
+    dev examples nothing worse is kept. Defaults are those of the BERT paper, for example batches of 32, except for the
+    learning rate and epochs, which depend on the encoder's width and the number of examples.
     The last line compares the result on dev with simpler methods. Ctrl-C or SIGTERM finishes the step, saves and exits;
     --resume continues. Under torchrun every process computes its share of each batch.
 
@@ -71,7 +71,7 @@ def command(
     skip_bad
         Skip rows that cannot be used, and count them.
     defaults
-        Learning rate and epochs: measured, by the encoder's width and the number of examples; paper: 2e-5 and 3.
+        Learning rate and epochs. measured: by the encoder's width and the number of examples; paper: 2e-5 and 3.
     sweep
         paper: batches of 16 and 32, learning rates 5e-5, 3e-5, 2e-5, epochs 2, 3, 4; the best on dev is kept.
     resume
@@ -79,7 +79,7 @@ def command(
     device
         auto, cpu, cuda.
     """
-    from bertkit.cli.labeled_files import columns_of, read_both, tell_of
+    from bertkit.cli.labeled_files import columns_of, note_skipped, read_both
     from bertkit.finetuning import SWEEPS, Finetuning, start_run
     from bertkit.finetuning import sweep as run_sweep
     from bertkit.training import Ranks, stop_signals
@@ -87,10 +87,10 @@ def command(
     asked = {name: value for name, value in vars(options).items() if value is not None}
     if defaults == "paper":
         settings = settings.completed(PAPER)
-    *examples, set_aside = read_both(task_kind(task), train, dev, columns_of(columns), asked, skip_bad)
+    *examples, skipped = read_both(task_kind(task), train, dev, columns_of(columns), asked, skip_bad)
     ranks = Ranks.from_environment(device)
     if ranks.is_first:
-        tell_of(set_aside)
+        note_skipped(skipped)
     if sweep is not None and ranks.num_ranks > 1:
         raise UsageError("--sweep runs in one process: start it without torchrun")
     files = ({"training": train[0]} if len(train) == 1 else {}) | ({} if dev is None else {"dev": dev})
@@ -103,7 +103,7 @@ def command(
         device=device,
         log_line=note,
         files=files,
-        num_set_aside=len(set_aside),
+        num_set_aside=len(skipped),
         ranks=ranks,
     )
     with stop_signals(note) as should_stop:
@@ -117,5 +117,5 @@ def command(
     if outcome.reason == "stopped":
         note(f"stopped and saved; resume with: bertkit finetune ... --out {out} --resume")
     emit([{"model": str(out), "reason": outcome.reason, "step": outcome.step, "best_step": outcome.best_step,
-           "rows_set_aside": len(set_aside), **outcome.metrics}])  # fmt: skip
+           "rows_skipped": len(skipped), **outcome.metrics}])  # fmt: skip
     ranks.exit()

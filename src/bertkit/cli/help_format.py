@@ -14,9 +14,9 @@ _UNWRAPPED = 10_000  # columns: wider than any entry
 
 
 class HangingFormatter(PlainFormatter):
-    """Plain text in which each entry is wrapped once, to the width of the terminal, and indented from its second line.
+    """Plain help text; each entry is wrapped once, to the width of the terminal, with a hanging indent.
 
-    `PlainFormatter` wraps a description to the full width, puts the option's name before it and wraps the result again.
+    `PlainFormatter` wraps a description to the full width, prepends the option's name and wraps the result again.
     """
 
     def __call__(self, console: "Console", options: "ConsoleOptions", panel: "HelpPanel") -> None:

@@ -11,7 +11,7 @@ from bertkit.cli.output import emit, note
 from bertkit.errors import UsageError
 
 STORE = Path(".bertkit-index")
-"""The folder of the index, where none is named."""
+"""The default folder of the index."""
 
 _SKIPPED_SHOWN = 10
 
@@ -31,8 +31,8 @@ def command(
 ) -> None:
     """Index files and folders for `bertkit search`, or bring an index up to date with them.
 
-    Only what changed is embedded. Files that are no longer in a folder leave the index. Stopped with Ctrl-C, the next
-    run resumes.
+    Only what changed is embedded. Files that are no longer in a folder are removed from the index. After Ctrl-C, the
+    next run resumes.
 
     Parameters
     ----------
@@ -42,32 +42,32 @@ def command(
         The folder of the index.
     model
         A folder, a hub name, or the import name of an installed model package; by default that of the index, or
-        all-MiniLM-L6-v2 for a new one.
+        all-MiniLM-L6-v2 for a new index.
     column
         The column or key that holds the text of rows.
     passage_length
-        Characters of a passage, at most.
+        Maximum number of characters in a passage.
     overlap
-        Characters that a passage repeats of the one before, at most; whole sentences.
+        Maximum number of characters that a passage repeats from the previous one, in whole sentences.
     query_prompt
-        Text put before queries; by default as the model stores it.
+        Text put before queries; by default the model's.
     document_prompt
-        Text put before passages; by default as the model stores it.
+        Text put before passages; by default the model's.
     no_prompt
         Use no prompts.
     dry_run
-        List what would change, and change nothing.
+        List the changes without making them.
     """
     from bertkit.search.embedded.database import NAME
     from bertkit.search.index import Index
     from bertkit.search.passages import PassageOptions
 
     if not paths:
-        raise UsageError("index needs files or folders: bertkit index docs/")
+        raise UsageError("index requires files or folders, such as: bertkit index docs/")
     passages = PassageOptions(passage_length, overlap)
     is_new = not (store / NAME).is_file()
     if dry_run and is_new:
-        raise UsageError(f"{store} holds no index: every file would be new; leave --dry-run out")
+        raise UsageError(f"{store} holds no index: every file would be new; omit --dry-run")
     prompts = query_prompt is not None or document_prompt is not None or no_prompt
     name = model or (EMBEDDING_MODEL if is_new or prompts else None)
     with Index.open(
@@ -97,7 +97,9 @@ def command(
     if not dry_run:
         note(f"{store}: {num_passages} passages, {report.num_embedded} embedded now")
     if report.num_cut:
-        note(f"{report.num_cut} passages are longer than the model reads: choose a smaller --passage-length")
+        note(
+            f"{report.num_cut} passages exceed the model's length limit and were cut: choose a smaller --passage-length"
+        )
     for skipped in report.skipped[:_SKIPPED_SHOWN]:
         note(f"skipped {skipped.path}: {skipped.why}")
     if len(report.skipped) > _SKIPPED_SHOWN:

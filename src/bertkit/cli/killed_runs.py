@@ -1,4 +1,4 @@
-"""Comparison of a run that is killed and resumed with an uninterrupted one, by their weights."""
+"""Compare the weights of a run that is killed and resumed with those of an uninterrupted one."""
 
 import json
 import random
@@ -24,11 +24,11 @@ class ResumeCheck:
     uninterrupted: str  # sha256 of the final weights
     resumed: str
     killed_after_steps: tuple[int, ...]
-    resumed_from_steps: tuple[int, ...]  # checkpoints of a killed run from which a later process continued
+    resumed_from_steps: tuple[int, ...]  # checkpoints that a process resumed from
 
     @property
     def verdict(self) -> str:
-        """One of "exact", "different", "inconclusive": no killed run was resumed from a checkpoint."""
+        """One of "exact", "different", "inconclusive" (no killed run was resumed from a checkpoint)."""
         if self.uninterrupted != self.resumed:
             return "different"
         return "exact" if self.resumed_from_steps else "inconclusive"
@@ -39,10 +39,10 @@ def verify_resume(
 ) -> ResumeCheck:
     """Run ``bertkit pretrain ARGUMENTS`` twice in new folders; one of the runs is killed (SIGKILL) and resumed.
 
-    Each process is killed at a random moment after it wrote a checkpoint, so that the next one can be resumed from it.
+    Each process is killed at a random moment after writing a checkpoint, so that the next one can resume from it.
 
     Raises:
-        TrainingError: a run fails without being killed.
+        TrainingError: a run failed without being killed.
     """
     whole, killed = folder / "uninterrupted", folder / "killed"
     folder.mkdir(parents=True, exist_ok=True)
@@ -52,7 +52,7 @@ def verify_resume(
     log(f"the uninterrupted run trained for {seconds:.1f} s")
     draw, killed_after = random.Random(seed), []
     killed.mkdir()
-    for name in ("recipe.json", "vocab.txt", "shard"):  # prepared once: what is tested is the training
+    for name in ("recipe.json", "vocab.txt", "shard"):  # prepared only once: training is what is tested
         source = whole / name
         if source.is_dir():
             shutil.copytree(source, killed / name)
@@ -63,7 +63,7 @@ def verify_resume(
         _wait_for_checkpoint(process, killed)
         try:
             process.wait(draw.uniform(0.0, 0.5 * seconds / num_kills))
-            break  # it was faster
+            break  # it finished first
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -104,7 +104,7 @@ def _num_checkpoints(run: Path) -> int:
 
 
 def _events(run: Path) -> list[dict[str, Any]]:
-    """The complete lines of the run's metrics: one may be being written, one may be cut off by a kill."""
+    """The complete lines of metrics.jsonl; a line may be incomplete while it is written, or after a kill."""
     path = run / "metrics.jsonl"
     events = []
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():

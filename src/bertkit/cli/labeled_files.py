@@ -1,4 +1,4 @@
-"""Files of examples on the command line: which column is what, and what becomes of bad rows."""
+"""Labeled example files on the command line: column roles, and bad rows."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -38,50 +38,50 @@ def read_both(
     options: Mapping[str, Any],
     skip: bool,
 ) -> tuple[list[Any], list[Any], list[str]]:
-    """Training and dev examples, and with ``skip`` what was set aside, and why.
+    """Training and dev examples, and with ``skip`` the skipped rows with their reasons.
 
     Raises:
-        DataError: a row that cannot be used, unless ``skip``; or nothing is left.
+        DataError: a row that cannot be used, unless ``skip``; or no rows are left.
     """
-    bad_rows, set_aside = BadRows(skip=skip), []
+    bad_rows, skipped = BadRows(skip=skip), []
     examples = [
         kind.in_dataset(example, number)
         for number, path in enumerate(train)
         for example in kind.read(ExampleFile(path, True, columns, kind.labels_in(options), bad_rows))
     ]
     if skip:
-        examples, set_aside = _learnable(kind, examples, held_out=False)
+        examples, skipped = _usable(kind, examples, held_out=False)
     held_out = []
     if dev is not None:
         names = kind.of_examples(examples, options).known_labels
         held_out = list(kind.read(ExampleFile(dev, True, columns, names, bad_rows)))
         if skip:
-            held_out, further = _learnable(kind, held_out, held_out=True)
-            set_aside += further
-    return examples, held_out, [*map(str, bad_rows.rows), *set_aside]
+            held_out, further = _usable(kind, held_out, held_out=True)
+            skipped += further
+    return examples, held_out, [*map(str, bad_rows.rows), *skipped]
 
 
-def _learnable(kind: type[TextTask], examples: list[Any], *, held_out: bool) -> tuple[list[Any], list[str]]:
-    """The examples that can be used, and why the others cannot."""
-    set_aside: list[str] = []
+def _usable(kind: type[TextTask], examples: list[Any], *, held_out: bool) -> tuple[list[Any], list[str]]:
+    """Usable examples, and the locations of the others with the reasons."""
+    skipped: list[str] = []
     while unusable := kind.unusable_examples(examples, held_out=held_out):
-        set_aside += [f"{example.place}: {why}" for example, why in unusable]
+        skipped += [f"{example.place}: {why}" for example, why in unusable]
         hopeless = {id(example) for example, _ in unusable}
         examples = [example for example in examples if id(example) not in hopeless]
-    return examples, set_aside
+    return examples, skipped
 
 
-def tell_of(set_aside: Sequence[object]) -> None:
-    """Say on stderr how many rows were set aside, and why the first were."""
-    if set_aside:
-        note(f"{len(set_aside)} rows were set aside:")
-        for row in set_aside[:_SHOWN]:
+def note_skipped(rows: Sequence[object]) -> None:
+    """Print the number of skipped rows to stderr, with reasons for the first ones."""
+    if rows:
+        note(f"{len(rows)} rows were skipped:")
+        for row in rows[:_SHOWN]:
             note(f"  {row}")
-        if len(set_aside) > _SHOWN:
+        if len(rows) > _SHOWN:
             note("  ...")
 
 
-def tell_of_cut(report: "PredictReport") -> None:
-    """Say on stderr what of the rows the model did not read."""
+def note_cut(report: "PredictReport") -> None:
+    """Print to stderr how many rows were cut to the model's maximum length."""
     if report.num_cut:
-        note(f"{report.num_cut} rows were longer than the model reads and lost {report.num_tokens_cut} tokens")
+        note(f"{report.num_cut} rows exceeded the model's maximum length and lost {report.num_tokens_cut} tokens")

@@ -6,14 +6,14 @@ from bertkit.cli.index import STORE
 
 
 def command(*, store: Path = STORE, answer: str | None = None, device: str = "auto") -> None:
-    """Serve an index to assistants by the Model Context Protocol, over standard input and output.
+    """Serve an index to AI assistants over the Model Context Protocol, over standard input and output.
 
     Parameters
     ----------
     store
         The folder of the index.
     answer
-        A model of question answering, for the tool "answer".
+        A question answering model, for the tool "answer".
     device
         auto, cpu, cuda.
     """

@@ -31,13 +31,13 @@ def command(
     input
         Queries with positives, as for bertkit finetune similarity: csv, tsv, jsonl or parquet.
     output
-        A jsonl file, which appears whole, that bertkit finetune similarity reads.
+        A jsonl file for bertkit finetune similarity, written atomically.
     model
         A sentence encoder: a folder, a hub name, or the import name of an installed model package.
     corpus
         A file of further texts to search, in the column text; by default all positives are searched.
     cross_encoder
-        A cross-encoder that scores candidates and positives again before margins and limits apply.
+        A cross-encoder that rescores candidates and positives before margins and limits apply.
     format
         list: a row with lists of positives and negatives; triplet; tuple: negative_1, negative_2, ...; pair: scores of
         1 and 0.
@@ -62,7 +62,8 @@ def command(
             for content in formatted(row, format, options.num_negatives):
                 file.write(json.dumps(content, ensure_ascii=False) + "\n")
     note(
-        f"{output}: {report.num_negatives} negatives of {report.num_queries} queries, {report.num_without} without any"
+        f"{output}: {report.num_negatives} negatives for {report.num_queries} queries, {report.num_without} of them "
+        "without any"
     )
     for name, number in report.left_out.items():
-        note(f"{name} left out {number} candidates")
+        note(f"{name} removed {number} candidates")

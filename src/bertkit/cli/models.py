@@ -1,4 +1,4 @@
-"""Which model a command takes when none is named, how it is opened, and the tokenizer of a model or of a vocab.txt."""
+"""Default models of commands, and how commands open a model or a tokenizer."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
     from bertkit.model import Model
 
 EMBEDDING_MODEL = "all-MiniLM-L6-v2"
-"""Where vectors or tokens are wanted."""
+"""The default model for vectors and tokens."""
 
 PRETRAINED_MODEL = "bert-base-uncased"
-"""Where the heads of pre-training are wanted, which sentence encoders do not have."""
+"""The default model for pre-training heads, which sentence encoders lack."""
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Compute:
-    """Where and how precisely to compute.
+    """Device and precision.
 
     Parameters
     ----------
     precision
-        float32, exact; bfloat16 or int8, faster and a little off; auto, the fastest within cosine 0.9999 of float32
-        here; float64, for reference.
+        float32, exact; bfloat16 or int8, faster and slightly different; auto, the fastest one here within cosine 0.9999
+        of float32; float64, for reference.
     device
         auto, cpu, cuda.
     """
@@ -48,7 +48,7 @@ EXACT = Compute()
 
 
 def open_model(model: str, compute: Compute) -> "Model":
-    """Load a model as the command line asks; the choice of "auto" is printed to stderr."""
+    """Load a model with the command line's options; the choice of "auto" is printed to stderr."""
     from bertkit.model import load
 
     opened = load(model, precision=compute.precision, device=compute.device)
@@ -90,11 +90,11 @@ def embed_texts(source: str, column: str | None, model: str, compute: Compute) -
 
 
 def open_trained(model: str, compute: Compute, no_answer_threshold: float | None) -> "Model":
-    """The same for a model of a task, which with a threshold may say that a question has no answer.
+    """Load a fine-tuned model, with another no-answer threshold if one is given.
 
     Raises:
-        MissingHeadError: the model has no task.
-        UsageError: a threshold for one that answers no questions.
+        MissingHeadError: the model was not fine-tuned for a task.
+        UsageError: a threshold for a model that does not answer questions.
     """
     opened = open_model(model, compute)
     if no_answer_threshold is not None:
@@ -103,14 +103,14 @@ def open_trained(model: str, compute: Compute, no_answer_threshold: float | None
 
 
 def open_tokenizer(model: str, lowercase: bool | None) -> Tokenizer:
-    """The tokenizer of a model, or of a vocab.txt, which does not say itself whether it is cased.
+    """The tokenizer of a model, or of a vocab.txt, which does not record whether it is cased.
 
     Raises:
-        UsageError: ``lowercase`` for a model, whose own files say it.
+        UsageError: ``lowercase`` for a model, whose files record it.
     """
     path = Path(model).expanduser()
     if path.is_file():
         return Tokenizer.from_vocab(path, lowercase=lowercase is not False)
     if lowercase is not None:
-        raise UsageError("--lowercase goes with a vocab.txt: a model's own files say whether it is cased")
+        raise UsageError("--lowercase requires a vocab.txt: the files of a model record whether it is cased")
     return Tokenizer.load(transformer_folder(locate(model)))

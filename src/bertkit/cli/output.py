@@ -9,7 +9,7 @@ from bertkit.files.json_files import json_value
 
 
 def emit(rows: Iterable[dict[str, Any]]) -> None:
-    """Print rows as they come: JSON lines when piped, in which NaN is null; an aligned table on a terminal."""
+    """Print rows as they come: an aligned table on a terminal, else JSON lines, with NaN as null."""
     if not sys.stdout.isatty():
         for row in rows:
             print(json.dumps(json_value(row), ensure_ascii=False))

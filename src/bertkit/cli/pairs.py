@@ -17,18 +17,18 @@ def command(
     column: str | None = None,
     compute: Compute = EXACT,
 ) -> None:
-    """Most similar pairs of the texts of a file, each pair once, the most similar first.
+    """Most similar pairs of texts in a file, each pair once, most similar first.
 
-    All texts are compared with all others: 100,000 texts are five billion pairs, and take little memory.
+    All pairs are compared, five billion for 100,000 texts, in little memory.
 
     Parameters
     ----------
     input
         A txt file (a text on each line), jsonl, csv, tsv or parquet, or a folder of them; "-" is standard input.
     top
-        The largest number of pairs.
+        Maximum number of pairs.
     min_score
-        The smallest cosine of a pair.
+        Minimum cosine of a pair.
     model
         A folder, a hub name, or the import name of an installed model package.
     column

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bertkit.model import Model
 
 _ECHOED = ("id", "text", "pair", "question", "context", "choices")
-"""What a row of results repeats of its example, but for the context of a question, which may be as long as a book."""
+"""Fields of an example that its result row repeats; without the context of a question, which may be very long."""
 
 
 def command(
@@ -30,25 +30,25 @@ def command(
     no_answer_threshold: float | None = None,
     compute: Compute = EXACT,
 ) -> None:
-    """What a trained model says of every row of a file, in the order of the rows.
+    """Run a fine-tuned model on every row of a file, in the order of the rows.
 
     Parameters
     ----------
     model
-        A model that was trained for a task: a folder, a hub name, or the import name of an installed model package.
+        A fine-tuned model: a folder, a hub name, or the import name of an installed model package.
     input
         csv, tsv, jsonl or parquet, or txt with a text on each line; "-" is standard input.
     output
-        A jsonl file, which appears whole; without it the rows go to stdout.
+        A jsonl file, written atomically; by default rows go to stdout.
     columns
         Columns by role, such as text=sentence, where their names are not recognized.
     skip_bad
-        Set rows aside that cannot be read, and count them.
+        Skip rows that cannot be read, and count them.
     no_answer_threshold
-        A question has no answer where that scores higher than the best one by more than so much; by default as the
-        model's folder says.
+        Predict no answer where its score exceeds that of the best answer by more than this; by default the model's
+        stored threshold.
     """
-    from bertkit.cli.labeled_files import columns_of, tell_of, tell_of_cut
+    from bertkit.cli.labeled_files import columns_of, note_cut, note_skipped
     from bertkit.inference import PredictReport
     from bertkit.tasks import ExampleFile
     from bertkit.tasks.reading import BadRows
@@ -65,8 +65,8 @@ def command(
         with whole_file(output) as temporary, open(temporary, "w", encoding="utf-8") as file:
             file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         note(f"{output}: {report.num_examples} rows")
-    tell_of(bad_rows.rows)
-    tell_of_cut(report)
+    note_skipped(bad_rows.rows)
+    note_cut(report)
 
 
 def _rows(model: "Model", examples: Iterator[Any], report: "PredictReport") -> Iterator[dict[str, Any]]:

@@ -32,7 +32,7 @@ def command(
     """Pre-train a model from raw text.
 
     Ctrl-C or SIGTERM finishes the step, saves and exits, or exits at once while text is being prepared; --resume
-    continues with the same bits as an uninterrupted run. Under torchrun every process computes its share of each batch.
+    continues bit-identically to an uninterrupted run. Under torchrun every process computes its share of each batch.
 
     Parameters
     ----------
@@ -45,9 +45,9 @@ def command(
     held_out
         Files to evaluate on; without them a share of the documents of the corpus is held out.
     vocab
-        A vocab.txt; without it one is trained on the corpus.
+        A vocab.txt; by default one is trained on the corpus.
     model
-        The checkpoint to continue from, for a recipe that does: a folder, a hub name or an installed model package.
+        The checkpoint to continue from, if the recipe does: a folder, a hub name or an installed model package.
     new_head
         Give a checkpoint without a masked LM head a new one.
     column
@@ -63,9 +63,9 @@ def command(
     device
         auto, cpu, cuda.
     shard
-        Under torchrun, leave each process with a shard of every parameter, for models too large for one.
+        Under torchrun, keep a shard of every parameter in each process, for models too large for one.
     tensorboard
-        Write metrics for TensorBoard too.
+        Also write metrics for TensorBoard.
     """
     from tqdm import tqdm
 
@@ -77,7 +77,7 @@ def command(
     changes = set or ()
     read = with_length(read_recipe(recipe, changes), num_steps=steps, minutes=minutes, changes=changes)
     inputs = Inputs(tuple(corpus), tuple(held_out or ()), vocab, model, new_head, column)
-    log_line = partial(tqdm.write, file=sys.stderr)  # above the bar
+    log_line = partial(tqdm.write, file=sys.stderr)  # above the progress bar
     with stop_signals(log_line) as should_stop:
         ranks = Ranks.from_environment(device)
         run = Pretraining(

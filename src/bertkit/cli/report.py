@@ -6,7 +6,7 @@ from bertkit.cli.output import emit
 
 
 def command(run: Path, /, *, out: Path) -> None:
-    """Write one self-contained page on a training run: findings, curves, samples, settings.
+    """Write a self-contained page about a training run: findings, curves, samples, settings.
 
     Parameters
     ----------

@@ -19,7 +19,7 @@ def command(
     rerank: str | None = None,
     device: str = "auto",
 ) -> None:
-    """Search an index for passages that fit a query, in words and in meaning, or for answers to a question.
+    """Search an index for passages by words and meaning, or for answers to a question.
 
     Parameters
     ----------
@@ -28,13 +28,13 @@ def command(
     store
         The folder of the index.
     k
-        How many.
+        Number of results.
     mode
-        hybrid, by words and meaning; dense, by meaning; lexical, by words.
+        hybrid: by words and meaning; dense: by meaning; lexical: by words.
     answer
-        A model of question answering, which answers from the passages.
+        A question answering model, to extract answers from the passages.
     rerank
-        A cross-encoder, which orders the first hundred passages again.
+        A cross-encoder, to rerank the first hundred passages.
     device
         auto, cpu, cuda.
     """

@@ -27,7 +27,7 @@ def command(
 ) -> None:
     """Answer HTTP requests with one or several models: OpenAI's embeddings, text-embeddings-inference, and more.
 
-    Stops on Ctrl-C or SIGTERM when the requests in progress are answered; opens models and store again on SIGHUP.
+    Stops on Ctrl-C or SIGTERM after answering the requests in progress; reloads models and store on SIGHUP.
 
     Parameters
     ----------
@@ -37,15 +37,15 @@ def command(
     store
         The folder of an index, made by bertkit index, which /search searches.
     host
-        The address to listen at; by default only programs on this machine can connect. 0.0.0.0 is every address.
+        The address to listen on; by default only programs on this machine can connect. 0.0.0.0 is every address.
     port
-        0 is any that is free.
+        The port; 0 is any free one.
     unix_socket
-        Listen at this file in place of host and port.
+        Listen on this socket file instead of host and port.
     api_key_file
-        A file with a key on each line, one of which every request must have as its bearer token.
+        A file with a key on each line. Every request must send one of them as its bearer token.
     accept_token_ids
-        On /v1/embeddings accept token ids of the served model's own tokenizer, in place of texts.
+        Accept token ids of the served model's tokenizer instead of texts on /v1/embeddings.
     """
     try:
         from bertkit.serving.server import Address, Loaded, serve
@@ -96,7 +96,7 @@ def _opened(name: str, index: "Index | None", compute: Compute) -> "Model":
 
 
 def _name(model: str) -> str:
-    """What clients call a model: the last part of its path or hub name."""
+    """The name of a model for clients: the last part of its path or hub name."""
     path = Path(model).expanduser()
     return path.resolve().name if path.is_dir() else model.rstrip("/").rpartition("/")[2]
 
@@ -106,5 +106,5 @@ def _keys(path: Path | None) -> tuple[str, ...]:
         return ()
     keys = tuple(filter(None, map(str.strip, path.read_text(encoding="utf-8").splitlines())))
     if not keys:
-        raise UsageError(f"{path} has no keys: write one on each line")
+        raise UsageError(f"{path} has no keys: expected one on each line")
     return keys

@@ -14,16 +14,16 @@ def command(
     on_long: OnLong = "truncate",
     compute: Compute = EXACT,
 ) -> None:
-    """Similarity of texts in meaning: the cosine of their vectors for every pair; 1 is the same, 0 unrelated.
+    """Cosine similarity of every pair of texts: 1 is the same meaning, 0 unrelated.
 
     Parameters
     ----------
     texts
-        Two texts or more.
+        At least two texts.
     model
         A folder, a hub name, or the import name of an installed model package.
     on_long
-        What to do with a text longer than the model reads: cut it, refuse it, or read it whole in windows.
+        What to do with a text longer than the model's limit: cut it, refuse it, or encode it in full, in windows.
     """
     if len(texts) < 2:
         raise UsageError("similarity compares texts: give at least two")

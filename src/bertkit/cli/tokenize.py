@@ -39,7 +39,7 @@ def command(
     on_long
         What to do with a longer text.
     stride
-        Tokens from one window's start to the next (with --on-long window).
+        Number of tokens from the start of one window to the next (with --on-long window).
     pad_to
         Fill each row to this number of tokens with [PAD], and show its attention_mask.
     special_tokens
@@ -69,7 +69,7 @@ def command(
 
 
 def _some(texts: Iterator[str]) -> Iterator[list[str]]:
-    """Texts a thousand at a time, the first alone so that a person typing sees an answer at once."""
+    """Groups of a thousand texts; the first text alone, so that interactive input is answered at once."""
     for first in texts:
         yield list(chain([first], islice(texts, 0 if sys.stdin.isatty() else 1_000)))
 

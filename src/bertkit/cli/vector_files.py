@@ -1,4 +1,4 @@
-"""Vectors to files: npy, jsonl or parquet, written as they come, appearing whole."""
+"""Write vectors to npy, jsonl or parquet files, streaming and atomically."""
 
 import json
 import sys
@@ -36,7 +36,7 @@ def check_vector_file(path: Path) -> None:
 
 
 def write_vectors(path: Path, embedded: Embedded) -> None:
-    """Write vectors by extension: npy holds the (N, E) array, jsonl and parquet each text beside its vector."""
+    """Write vectors by extension: npy holds the (N, E) array, jsonl and parquet hold each text with its vector."""
     check_vector_file(path)
     with whole_file(path) as temporary:
         if path.suffix == ".npy":
@@ -55,7 +55,7 @@ def print_vectors(embedded: Embedded) -> None:
 
 
 def _write_npy(file: IO[bytes], embedded: Embedded) -> None:
-    """The number of rows is known at the end: numpy leaves room in the header for it to grow."""
+    """Write an npy file. The number of rows is known only at the end; numpy's header leaves room for it."""
     shape = (0, 0)
     _write_npy_header(file, shape)
     for _, vectors in embedded:

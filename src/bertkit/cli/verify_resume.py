@@ -21,23 +21,23 @@ def command(
 ) -> None:
     """Kill a short run at random moments, resume it, and compare its weights with those of an uninterrupted run.
 
-    The verdict is exact, different, or inconclusive if no killed run was resumed from a checkpoint: give it more steps.
+    The verdict is exact, different, or inconclusive, if no killed run resumed from a checkpoint: then use more steps.
     Ends with exit code 1 unless it is exact.
 
     Parameters
     ----------
     corpus
-        As for pretrain; the running Python's documentation if nothing else is named.
+        As for pretrain; by default the documentation of the running Python.
     recipe
         As for pretrain.
     steps
-        How many steps to train.
+        Number of steps to train.
     set
         Settings to change, as for pretrain.
     kills
-        How often to kill.
+        Number of kills.
     seed
-        Random seed of the moments.
+        Random seed of the moments to kill at.
     """
     from bertkit.cli.killed_runs import verify_resume
 
@@ -47,6 +47,6 @@ def command(
         check = verify_resume(arguments, Path(folder), num_kills=kills, seed=seed, log=note)
     emit([{"verdict": check.verdict, "uninterrupted": check.uninterrupted, "resumed": check.resumed,
            "killed_after_steps": list(check.killed_after_steps),
-           "went_on_from_steps": list(check.resumed_from_steps)}])  # fmt: skip
+           "resumed_from_steps": list(check.resumed_from_steps)}])  # fmt: skip
     if check.verdict != "exact":
         sys.exit(1)

@@ -37,13 +37,13 @@ def train(
     out
         The vocab.txt to write.
     vocab_size
-        Entries wanted, special tokens included.
+        Number of entries, special tokens included.
     lowercase
         Learn an uncased vocabulary; --no-lowercase for a cased one.
     min_frequency
-        Pieces that stand together less often are not joined.
+        Minimum number of times that two pieces occur together to be joined.
     max_alphabet
-        Most single characters kept.
+        Maximum number of single characters.
     column
         The column or key that holds the text.
     """
@@ -56,7 +56,7 @@ def train(
     )
     vocabulary.save(out)
     if len(vocabulary) < vocab_size:
-        note(f"the text gave {len(vocabulary)} entries, {vocab_size} were wanted")
+        note(f"the text yields only {len(vocabulary)} entries of {vocab_size}")
     emit([{"vocabulary": str(out), **asdict(vocabulary.statistics())}])
 
 
@@ -69,7 +69,7 @@ def extend(
     min_frequency: int = 5,
     column: str | None = None,
 ) -> None:
-    """Give a model the frequent words of a domain that its vocabulary breaks into pieces, and write it as a new folder.
+    """Add frequent words of a domain to a model's vocabulary, where it splits them into pieces, and save a new model.
 
     Parameters
     ----------
@@ -80,9 +80,9 @@ def extend(
     model
         A model with a WordPiece vocabulary: a folder, a hub name, or the import name of an installed model package.
     num_words
-        Most words to add; those that shorten the texts most come first.
+        Maximum number of words to add; words that shorten the texts most come first.
     min_frequency
-        Words that occur less often are not added.
+        Minimum number of occurrences of a word to add.
     column
         The column or key that holds the text.
     """
@@ -93,7 +93,10 @@ def extend(
     texts = chain.from_iterable(read_texts(file, column) for file in files)
     words = find_domain_words(opened.tokenizer, texts, num_words=num_words, min_frequency=min_frequency)
     if not words:
-        raise DataError(f"no word that the vocabulary breaks into pieces occurs {min_frequency} times: nothing to add")
+        raise DataError(
+            f"nothing to add: no word that the vocabulary splits into pieces occurs {min_frequency} times; lower "
+            "--min-frequency"
+        )
     size = len(opened.tokenizer.vocabulary)
     opened.extend_vocabulary([word.word for word in words])
     opened.save(out)
@@ -110,33 +113,33 @@ def inspect(
     export: Path | None = None,
     lowercase: bool | None = None,
 ) -> None:
-    """Show statistics of a vocabulary, or look tokens and ids up.
+    """Show statistics of a vocabulary, or look up tokens and ids.
 
     Parameters
     ----------
     look_up
-        Tokens or ids to look up; a token that is all digits is written with a leading "=".
+        Tokens or ids to look up; write a token of digits with a leading "=".
     model
         A vocab.txt, a model folder, a hub name, or the import name of an installed model package.
     text
         A file to measure the vocabulary on: pieces per word, share of [UNK].
     column
-        The column or key of that file that holds the text.
+        The column or key of --text that holds the text.
     export
         Write the vocabulary as a vocab.txt.
     lowercase
         With a vocab.txt: whether it is uncased, which is the default; --no-lowercase for a cased one.
     """
     if look_up and text is not None:
-        raise UsageError("--text measures the vocabulary: it does not go with words to look up")
+        raise UsageError("--text measures the vocabulary and cannot be combined with words to look up")
     if column is not None and text is None:
-        raise UsageError("--column names a column of --text, which is missing")
+        raise UsageError("--column requires --text")
     tokenizer = open_tokenizer(model, lowercase)
     vocabulary = tokenizer.vocabulary
     is_wordpiece = isinstance(tokenizer.engine, WordPiece)
     if export is not None:
         if not is_wordpiece:
-            raise UsageError(f"{model} has no WordPiece vocabulary, which is what a vocab.txt holds")
+            raise UsageError(f"{model} has no WordPiece vocabulary to export as a vocab.txt")
         vocabulary.save(export)
     if look_up:
         emit(_look_up(tokenizer, word) for word in look_up)
@@ -152,7 +155,7 @@ def inspect(
 
 
 def _look_up(tokenizer: Tokenizer, word: str) -> dict[str, Any]:
-    """An id gives its token; a token its id; a word that is no entry the pieces it is made of."""
+    """Look up an id, a token, or the pieces of a word that is not an entry."""
     vocabulary = tokenizer.vocabulary
     if word.isdecimal():
         return {"token": vocabulary.token(int(word)), "token_id": int(word)}

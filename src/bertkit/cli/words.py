@@ -1,18 +1,21 @@
-"""bertkit words nearest | analogy | odd-one-out | direction | score"""
+"""bertkit words nearest | analogy | odd-one-out | direction | score | train"""
 
+from collections import deque
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
 from bertkit.cli.models import EMBEDDING_MODEL
 from bertkit.cli.output import emit, note
 from bertkit.errors import UsageError
+from bertkit.words.settings import WordTraining
 
 if TYPE_CHECKING:
     from bertkit.words import StaticEncoder
 
 command = App(name="words")
+DEFAULTS = WordTraining()
 
 
 @command.command
@@ -119,6 +122,44 @@ def score(*files: Path, model: str = EMBEDDING_MODEL) -> None:
         raise UsageError("score reads benchmarks: give at least one csv file")
     encoder = _open(model)
     emit(one._asdict() for file in files for one in score_benchmark(encoder, file))
+
+
+@command.command
+def train(
+    *files: str,
+    out: Path,
+    settings: Annotated[WordTraining, Parameter(name="*")] = DEFAULTS,
+    column: str | None = None,
+    resume: bool = False,
+) -> None:
+    """Train word vectors on files, on every core, and write them as a StaticEmbedding folder.
+
+    Parameters
+    ----------
+    files
+        txt, jsonl, csv, tsv or parquet files, folders of them, or "python-docs": the documentation of this Python.
+    out
+        The folder to write. An unfinished run is kept next to it, with ".training" after its name.
+    column
+        The column or key that holds the text.
+    resume
+        Continue an unfinished run; with one thread the result has the same bits.
+    """
+    from bertkit.corpus.documents import Reading, read_sentences
+    from bertkit.words.training import read_corpus, train_words
+
+    if not files:
+        raise UsageError("train reads texts: give at least one file or folder")
+    if out.exists():
+        raise UsageError(f"{out} exists: choose another folder")
+    state = out.with_name(out.name + ".training")
+    if state.exists() and not resume:
+        raise UsageError(f"{state} is an unfinished run: continue it with --resume, or remove the file")
+    sentences = (one.text for one in read_sentences(list(files), Reading(column=column), deque(maxlen=0)))
+    corpus = read_corpus(sentences, settings.min_count)
+    encoder, report = train_words(corpus, settings, state)
+    encoder.save(out)
+    emit([{"out": str(out), **report._asdict()}])
 
 
 def _open(model: str) -> "StaticEncoder":

@@ -1,7 +1,7 @@
 """Texts and their vectors to named clusters.
 
 Takes: texts, and a vector of each.
-Gives: clusters: their rows, a name of the words that set them apart, and their most typical texts.
+Gives: clusters: their rows, a name made of distinctive words, and their most typical texts.
 May import: errors, neighbors.
 """
 

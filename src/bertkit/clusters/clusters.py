@@ -16,32 +16,32 @@ _NUM_WORDS = 4
 
 @dataclass(frozen=True)
 class ClusterOptions:
-    """How texts are clustered."""
+    """Method and parameters of clustering."""
 
     method: str = "communities"  # a name from METHODS
-    threshold: float | None = None  # smallest cosine; None: 0.75 for communities, 0.95 for duplicates
-    min_size: int | None = None  # rows of a cluster; None: 10, 2 for duplicates and those of a given number
-    num_clusters: int | None = None  # of kmeans and agglomerative
-    seed: int = 0  # of the first centers of k-means
+    threshold: float | None = None  # minimum cosine; None: 0.75 for communities, 0.95 for duplicates
+    min_size: int | None = None  # minimum size; None: 2 for duplicates and with num_clusters, else 10
+    num_clusters: int | None = None  # for kmeans and agglomerative
+    seed: int = 0  # seed of the initial centers of k-means
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
             raise UsageError(f"method={self.method!r}: expected one of {', '.join(METHODS)}")
         takes_number = self.method in ("kmeans", "agglomerative")
         if takes_number and (self.num_clusters is None or self.num_clusters < 1):
-            raise UsageError(f"method {self.method} needs num_clusters, at least 1; got {self.num_clusters}")
+            raise UsageError(f"method {self.method} requires num_clusters of at least 1, got {self.num_clusters}")
         if not takes_number and self.num_clusters is not None:
-            raise UsageError(f"method {self.method} finds the number of clusters itself: leave num_clusters out")
+            raise UsageError(f"method {self.method} finds the number of clusters itself: omit num_clusters")
         if self.threshold is not None and self.method not in ("communities", "duplicates"):
-            raise UsageError(f"method {self.method} has no threshold: leave it out")
+            raise UsageError(f"method {self.method} has no threshold: omit it")
 
 
 @dataclass(frozen=True, eq=False)
 class Cluster:
     """Similar texts."""
 
-    name: str  # the words that are frequent in it and rare elsewhere, most distinctive first
-    rows: np.ndarray  # (size,) int64 indices of its texts; of a community the central one first
+    name: str  # words frequent in the cluster and rare elsewhere, most distinctive first
+    rows: np.ndarray  # (size,) int64 indices of its texts; the central one of a community first
     typical: tuple[str, ...]  # the texts nearest to the mean of its vectors
 
 
@@ -83,7 +83,7 @@ METHODS: dict[str, Callable[[np.ndarray, ClusterOptions], list[np.ndarray]]] = {
     "agglomerative": _agglomerative,
     "density": _density,
 }
-"""How the rows of vectors are grouped, by name."""
+"""Clustering functions by name."""
 
 
 def find_clusters(
@@ -91,18 +91,20 @@ def find_clusters(
 ) -> list[Cluster]:
     """Cluster texts by the cosine of their vectors, the larger clusters first.
 
-    A text may be in no cluster; it is in at most one.
+    A text is in at most one cluster.
 
     Args:
-        texts: num_texts of str.
+        texts: (num_texts,) str.
         vectors: (num_texts, embedding_dim) float32 of length 1.
 
     Raises:
-        UsageError: texts and vectors of different numbers, or more clusters than texts.
-        DependencyError: k-means, agglomerative or density clusters without scikit-learn.
+        UsageError: different numbers of texts and vectors, or more clusters than texts.
+        DependencyError: k-means, agglomerative or density clustering without scikit-learn.
     """
     if len(texts) != len(vectors):
-        raise UsageError(f"find_clusters: {len(texts)} texts and {len(vectors)} vectors; expected one for each text")
+        raise UsageError(
+            f"find_clusters: {len(texts)} texts and {len(vectors)} vectors; expected one vector for each text"
+        )
     if options.num_clusters is not None and options.num_clusters > len(texts):
         raise UsageError(f"find_clusters: num_clusters={options.num_clusters}, but there are {len(texts)} texts")
     groups = METHODS[options.method](vectors, options)
@@ -117,12 +119,12 @@ def _scikit_learn() -> Any:
     try:
         import sklearn.cluster
     except ImportError:
-        raise DependencyError("this clustering needs scikit-learn: pip install 'bertkit[sklearn]'") from None
+        raise DependencyError("this clustering method needs scikit-learn: pip install 'bertkit[sklearn]'") from None
     return sklearn.cluster
 
 
 def _groups(labels: np.ndarray, min_size: int) -> list[np.ndarray]:
-    """The rows of each label from 0 on, larger groups first; -1 is no label."""
+    """The rows of each label from 0 on, larger groups first; -1 means unlabeled."""
     groups = [np.flatnonzero(labels == label) for label in range(int(labels.max(initial=-1)) + 1)]
     return sorted((group for group in groups if len(group) >= min_size), key=len, reverse=True)
 

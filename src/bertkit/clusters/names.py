@@ -1,4 +1,4 @@
-"""Words that set a class of texts apart, by class-based TF-IDF."""
+"""Distinctive words of classes of texts, by class-based TF-IDF."""
 
 import math
 import re
@@ -9,12 +9,12 @@ _WORD = re.compile(r"[^\W\d_]{2,}(?:['’-][^\W\d_]+)*")
 
 
 def class_words(classes: Sequence[Iterable[str]], num_words: int) -> list[list[str]]:
-    """The words of the largest weight of each class; words of equal weight in alphabetical order.
+    """Words with the largest weights in each class; words of equal weight in alphabetical order.
 
-    The weight of a word is its share of the words of the class, times log((A + 1) / (f + 1/2)), with f its number in
-    all classes and A the mean number of words of a class: class-based TF-IDF (Grootendorst 2022, arXiv:2203.05794) with
+    The weight of a word is its frequency in the class, times log((A + 1) / (f + 1/2)), where f is its count in
+    all classes and A the mean number of words in a class: class-based TF-IDF (Grootendorst 2022, arXiv:2203.05794) with
     the inverse frequency of BM25, which is negative for words such as "the". Words are compared in lowercase; numbers
-    and single letters are no words.
+    and single letters are ignored.
 
     >>> class_words([["the red car", "the old car"], ["the cat", "the old cat"]], 1)
     [['car'], ['cat']]

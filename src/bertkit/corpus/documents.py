@@ -1,10 +1,9 @@
 """Files to documents and their sentences: txt, jsonl, csv, tsv and parquet files, folders of them, python-docs.
 
-A txt file of one sentence a line holds documents between empty lines (google-research/bert,
-create_pretraining_data.py); any other is one document of running text. Of the other files each row is a document.
-
+A txt file with a sentence on each line has documents separated by empty lines (google-research/bert,
+create_pretraining_data.py); any other txt file is one document of running text. In other files each row is a document.
 Files are read in parts of about a megabyte, each processed by one thread, so that a file of any size takes little
-memory. Where a part ends depends on the file alone. A sentence of more than a megabyte is cut at white space.
+memory. Part boundaries depend only on the file. A sentence longer than a megabyte is cut at white space.
 """
 
 from collections.abc import Iterator, MutableSequence, Sequence
@@ -30,28 +29,28 @@ from bertkit.files.bad_rows import SkippedRow
 from bertkit.files.lines import location
 
 TextLayoutSetting = Literal["auto", "lines", "paragraphs", "running"]
-"""A `TextLayout`, or "auto": each file as its first megabyte looks."""
+"""A `TextLayout`, or "auto": guessed from the first megabyte of each file."""
 OnInvalid = Literal["error", "replace", "skip"]
-"""What to do with bytes that are not UTF-8: raise an error; read them as replacement characters, which the tokenizer
-drops; or skip each sentence that holds any."""
+"""What to do with bytes that are not UTF-8: raise an error; replace them by replacement characters, which the
+tokenizer drops; or skip each sentence with such bytes."""
 
 _PART_BYTES = 1 << 20
 _AHEAD_BYTES = 1 << 12
-"""How far beyond its end a part is looked at, to see whether a sentence ends there."""
+"""Bytes read beyond the end of a part, to see whether a sentence ends there."""
 _BOM, _REPLACEMENT = "\ufeff".encode(), "\ufffd".encode()
 _LINE_END = 0x0A
 _ROW_BYTES = 64
-"""What a row counts for beside its text, so that a part of very short ones, or of none that can be read, is small."""
+"""Size counted for each row in addition to its text, so that a part of very short or unreadable rows stays small."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How files are read."""
+    """Settings for reading files."""
 
     layout: TextLayoutSetting = (
-        "auto"  # of txt files, and of the text in rows; auto: each file as its first megabyte looks
+        "auto"  # for txt files, and for the text in rows; auto: guessed from the first megabyte of each file
     )
-    column: str | None = None  # which key or column holds the text; None: "text", or the only one there is
+    column: str | None = None  # key or column of the text; None: "text", or the only column
     on_invalid: OnInvalid = "skip"  # what to do with bytes that are not UTF-8
 
     def __post_init__(self) -> None:
@@ -62,32 +61,32 @@ class Reading:
 
 
 class Sentence(NamedTuple):
-    """A sentence as it is read."""
+    """A sentence and its location."""
 
-    text: str  # on one line
+    text: str  # without line breaks
     starts_document: bool
     path: str
-    line: int  # where the line, or the row, begins
+    line: int  # the line number where the sentence's line, or its row, begins
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Some text of one file."""
+    """A part of the text of one file."""
 
     path: Path
     layout: TextLayout
     data: np.ndarray  # (num_bytes,) uint8
-    texts: np.ndarray  # (D + 1,) int64, first byte of each text
-    lines: np.ndarray  # (D,) int64, the line of the file on which each text begins
-    is_rows: bool  # whether each text is a document
-    starts_document: bool  # whether the first text begins one, or continues that of the previous part
-    position: int  # where the next part begins: a byte, or the number of rows before it
-    line: int  # and on which line
-    set_aside: list[SkippedRow] = field(default_factory=list)  # rows that are not among the texts
-    num_invalid: int = 0  # replacement characters in the texts for bytes that are not UTF-8
+    texts: np.ndarray  # (D + 1,) int64, first byte of each text, and the end
+    lines: np.ndarray  # (D,) int64, line number where each text begins
+    is_rows: bool  # each text is a document
+    starts_document: bool  # the first text starts a document, instead of continuing that of the previous part
+    position: int  # start of the next part: a byte offset, or the number of rows before it
+    line: int  # line number of that start
+    set_aside: list[SkippedRow] = field(default_factory=list)  # unreadable rows
+    num_invalid: int = 0  # replacement characters in the texts, for bytes that are not UTF-8
 
     def sentences(self) -> tuple[np.ndarray, np.ndarray]:
-        """(S + 1,) int64 first byte of each sentence and the end, and (S,) bool whether it starts a document."""
+        """(S + 1,) int64 first byte of each sentence, and the end; and (S,) bool, True where a document starts."""
         bounds, flags = cut_sentences(self.data, self.texts, self.layout)
         if self.is_rows:
             return bounds, flags & STARTS_TEXT != 0
@@ -96,13 +95,13 @@ class Part:
         return bounds, starts
 
     def lines_of(self, offsets: np.ndarray) -> np.ndarray:
-        """The line of the file on which each byte at ``offsets`` is, or on which its row begins."""
+        """Line number of each byte at ``offsets``, or of the start of its row."""
         if self.is_rows:
             return self.lines[np.searchsorted(self.texts, offsets, "right") - 1]
         return self.lines[0] + np.searchsorted(np.flatnonzero(self.data == _LINE_END), offsets)
 
     def invalid(self, start: int, end: int, line: int) -> SkippedRow:
-        """The account of a sentence that holds bytes that are not UTF-8."""
+        """The record of a skipped sentence with bytes that are not UTF-8."""
         text = sentence_text(self.data[start:end].tobytes())
         return SkippedRow.of(self.path, int(line), ": the sentence holds bytes that are not UTF-8", text)
 
@@ -112,10 +111,10 @@ def read_sentences(
     reading: Reading = Reading(),
     set_aside: MutableSequence[SkippedRow] | None = None,
 ) -> Iterator[Sentence]:
-    """The sentences of all documents of files, folders and "python-docs", in order.
+    """Sentences of all documents in files, folders and "python-docs", in order.
 
     Args:
-        set_aside: is given what cannot be read, a ``deque(maxlen=0)`` to skip it; None: that raises.
+        set_aside: receives unreadable rows; pass a ``deque(maxlen=0)`` to ignore them. None: an unreadable row raises.
 
     Raises:
         DataError, UsageError, DependencyError: as ``find_files`` and ``read_parts``.
@@ -142,12 +141,12 @@ def read_sentences(
 
 
 def as_list(sources: str | Path | Sequence[str | Path]) -> list[str | Path]:
-    """Sources as they may be given to sources as a list."""
+    """One source or several, as a list."""
     return [sources] if isinstance(sources, str | Path) else list(sources)
 
 
 def read_parts(path: Path, reading: Reading, position: int = 0, line: int = 1) -> Iterator[Part]:
-    """The text of a file that ``find_files`` gave, from where an earlier part said that the next one begins.
+    """The parts of a file from ``find_files``, starting at the ``position`` and ``line`` of an earlier part.
 
     Raises:
         DataError: a table without the column; under ``on_invalid="error"`` a row that is not UTF-8.
@@ -179,12 +178,12 @@ def _text_parts(path: Path, reading: Reading, position: int, line: int) -> Itera
 
 
 def _part_end(window: np.ndarray, layout: TextLayout) -> int:
-    """Where the part that begins a window ends: between sentences if it can, else at white space."""
+    """The end of the part that starts at a window: between sentences if possible, else at white space."""
     if len(window) <= _PART_BYTES:
         return len(window)
     if layout == "running":
         for start in (_PART_BYTES * 15 // 16, 0):
-            first = 2 if start else 1  # a sentence that is begun in its middle may be cut wrongly
+            first = 2 if start else 1  # starting within a sentence, the first cut may be wrong
             ends = cut_sentences(window, np.array([start, len(window)]), layout)[0][first:-1]
             ends = ends[ends <= _PART_BYTES]
             if len(ends):
@@ -194,13 +193,13 @@ def _part_end(window: np.ndarray, layout: TextLayout) -> int:
     if len(ends := np.flatnonzero(window[:_PART_BYTES] <= 0x20)):
         return int(ends[-1]) + 1
     end = _PART_BYTES
-    while end > _PART_BYTES - 4 and window[end] & 0xC0 == 0x80:  # inside a character
+    while end > _PART_BYTES - 4 and window[end] & 0xC0 == 0x80:  # within a character
         end -= 1
     return end
 
 
 def _begins_document(before: bytes, layout: TextLayout) -> bool:
-    """Whether a document begins after these bytes of a txt file."""
+    """Whether a document starts after these bytes of a txt file."""
     lines = before.split(b"\n")
     after_empty_line = len(lines) > 1 and not lines[-1] and not lines[-2].strip()
     return not before or (layout == "lines" and after_empty_line)
@@ -247,7 +246,7 @@ def _row_parts(path: Path, reading: Reading, num_rows: int) -> Iterator[Part]:
 
 
 def _with_layout(path: Path, reading: Reading) -> tuple[Iterator[TextRow], TextLayout]:
-    """The rows of a table and how the text in them is laid out, which the first megabyte of it says."""
+    """The rows of a table, and the layout of their text, guessed from the first megabyte."""
     rows = read_rows(path, reading.column)
     if reading.layout != "auto":
         return rows, reading.layout

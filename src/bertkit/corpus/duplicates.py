@@ -1,11 +1,10 @@
-"""Sentences seen before, by the hash of their tokens, in bounded memory.
+"""Detect duplicate sentences by the hash of their tokens, in bounded memory.
 
-A table of buckets of 16 fingerprints of 32 bits: the upper half of a sentence's hash says which bucket, the lower half
-is the fingerprint. There is a slot for every 8 bytes of text, at most 2**25 (128 MB): enough for some 20
-million different sentences, 2 GB of English. A bucket that is full keeps its smallest fingerprints and forgets the
-others, so that what the table holds depends on the sentences and not on their order; duplicates of forgotten
-sentences go unnoticed, and the number forgotten is counted. Two different sentences are taken for one about once in a
-hundred million.
+The table has buckets of 16 fingerprints of 32 bits: the upper half of a sentence's hash selects the bucket, the lower
+half is the fingerprint. There is one slot for every 8 bytes of text, at most 2**25 slots (128 MB): enough for about 20
+million different sentences, or 2 GB of English. A full bucket keeps its smallest fingerprints, so that the content of
+the table does not depend on the order of the sentences. Duplicates of forgotten sentences are not detected; the
+number of forgotten sentences is counted. About one sentence in a hundred million is mistaken for a duplicate.
 """
 
 import numpy as np
@@ -18,10 +17,10 @@ _BYTES_PER_BUCKET = 8 * _BUCKET_SIZE
 
 
 class SeenSentences:
-    """Hashes of sentences.
+    """Set of sentence hashes.
 
     Args:
-        num_bytes: of text that is to be expected.
+        num_bytes: expected amount of text.
     """
 
     def __init__(self, num_bytes: int) -> None:
@@ -29,7 +28,7 @@ class SeenSentences:
         self._table = np.zeros((num_buckets, _BUCKET_SIZE), np.uint32)  # 0: free
 
     def add(self, hashes: np.ndarray) -> tuple[np.ndarray, int]:
-        """Add (n,) uint64 hashes; returns (n,) bool which of them were there before, and how many were forgotten."""
+        """Add (n,) uint64 hashes; returns (n,) bool, True for those added before, and the number of forgotten ones."""
         seen = np.empty(len(hashes), np.bool_)
         return seen, int(_add(hashes, self._table, seen))
 

@@ -1,10 +1,10 @@
 """The layout of a text file, guessed from its first megabyte.
 
-Text is wrapped ("running") if most lines do not end as sentences do, and either have no room for the first word of the
-next line, or begin with a lowercase letter often but not always. Otherwise a line is a sentence ("lines"), or, if it
-holds several or nearly every line is followed by an empty one, a paragraph.
+Text is wrapped ("running") if most lines do not end as sentences do, and either leave no room for the first word of the
+next line, or begin with a lowercase letter often but not always. Otherwise a line is a sentence ("lines"), or, if lines
+hold several sentences or nearly every line is followed by an empty one, a paragraph.
 
-Of 88 English novels all are classified as a person would; a wrong guess is corrected by naming the layout.
+All of 88 English novels are classified as a person would. Name the layout to correct a wrong guess.
 """
 
 import numpy as np
@@ -28,21 +28,21 @@ def guess_layout(sample: np.ndarray) -> TextLayout:
     num_filled = np.count_nonzero(filled)
     if not num_filled:
         return "lines"
-    goes_on = filled[:-1] & filled[1:]
-    if ended[filled].mean() < 0.6 and goes_on.any():
+    continues = filled[:-1] & filled[1:]
+    if ended[filled].mean() < 0.6 and continues.any():
         width = np.quantile(lengths[filled], 0.9)
         full = lengths[:-1] + 1 + first_words[1:] > 0.9 * width
-        if full[goes_on].mean() > 0.5 or 0.3 < small[1:][goes_on].mean() < 0.9:
+        if full[continues].mean() > 0.5 or 0.3 < small[1:][continues].mean() < 0.9:
             return "running"
     bounds, _ = cut_sentences(sample, np.array([0, len(sample)]), "paragraphs")
-    alone = 1 - np.count_nonzero(goes_on) / num_filled  # share of lines before an empty one
+    alone = 1 - np.count_nonzero(continues) / num_filled  # share of lines before an empty one
     return "paragraphs" if len(bounds) - 1 > 1.5 * num_filled or alone > 0.9 else "lines"
 
 
 @lean
 def _measure_lines(data, kinds, lengths, first_words, ended, small):
-    """Of each line the bytes without white space around it and those of its first word, whether it ends as a sentence
-    does, and whether it begins with a lowercase letter."""
+    """For each line: its bytes without surrounding white space, the bytes of its first word, whether it ends like a
+    sentence, and whether it begins with a lowercase letter."""
     start = np.int64(0)
     for line in range(len(lengths)):
         stop = start

@@ -1,4 +1,4 @@
-"""A part of a file to the tokens of its sentences: what one thread does when a shard is written."""
+"""Tokenize the sentences of one part of a file: the work of one thread when a shard is written."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,23 +14,25 @@ from bertkit.tokenizer import Tokenizer
 from bertkit.tokenizer.encoding import Pieces
 from bertkit.tokenizer.wordpiece import WordPiece
 
-_FIRST_STATE, _FACTOR = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)  # FNV-1a, here with a token a step
-_MIX_A, _MIX_B = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)  # of SplitMix64, so that all bits count
+_FIRST_STATE, _FACTOR = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)  # FNV-1a, here with one token per step
+_MIX_A, _MIX_B = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)  # from SplitMix64, so that all bits
+# matter
 
-_ONE, _TWO, _THREE, _FOUR = (np.uint64(value) for value in (1, 2, 3, 4))  # unsigned: not counted from the end
+_ONE, _TWO, _THREE, _FOUR = (np.uint64(value) for value in (1, 2, 3, 4))  # unsigned, so that indices do not count from
+# the end
 
 
 @dataclass(frozen=True, eq=False)
 class PartTokens:
-    """The tokens of a part's sentences, S of them, n tokens in all."""
+    """Tokens of the S sentences of a part, n tokens in total."""
 
     tokens: np.ndarray  # (n,) without special tokens
-    lengths: np.ndarray  # (S,) int64 tokens of each sentence, 0 if it has none or was skipped
+    lengths: np.ndarray  # (S,) int64 number of tokens of each sentence; 0 if empty or skipped
     hashes: np.ndarray  # (S,) uint64 of the tokens
     starts_document: np.ndarray  # (S,) bool
-    bounds: np.ndarray  # (S + 1,) int64 into the bytes of the part
+    bounds: np.ndarray  # (S + 1,) int64 bounds in the bytes of the part
     set_aside: list[SkippedRow]
-    num_invalid: int  # stretches of bytes that were not UTF-8
+    num_invalid: int  # runs of bytes that are not UTF-8
 
 
 def tokenize_part(part: Part, tokenizer: Tokenizer, on_invalid: OnInvalid, dtype: np.dtype) -> PartTokens:
@@ -67,21 +69,21 @@ def tokenize_part(part: Part, tokenizer: Tokenizer, on_invalid: OnInvalid, dtype
 
 
 def hash_sentences(tokens: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """(S,) uint64: a hash of the tokens of each of (S,) sentences that lie end to end."""
+    """(S,) uint64: a hash of the tokens of each sentence; sentences are stored end to end."""
     hashes = np.empty(len(lengths), np.uint64)
     _hash(tokens, lengths, hashes)
     return hashes
 
 
 def take_sentences(tokens: np.ndarray, lengths: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    """The tokens of the sentences for which (S,) bool ``chosen`` is True, end to end."""
+    """The tokens of the sentences selected by (S,) bool ``chosen``, end to end."""
     taken = np.empty(int(lengths[chosen].sum()), tokens.dtype)
     _take(tokens, lengths, chosen, taken)
     return taken
 
 
 def _encode(tokenizer: Tokenizer, data: np.ndarray, bounds: np.ndarray) -> tuple[Pieces, np.ndarray]:
-    """The tokens of each sentence as ``Tokenizer.encode`` gives them, and how many stretches of it are not UTF-8."""
+    """The tokens of each sentence, as from ``Tokenizer.encode``, and its number of runs of bytes that are not UTF-8."""
     engine = tokenizer.engine
     if isinstance(engine, WordPiece) and all(token.special for token in engine.added_tokens):
         return engine.tokenize_bytes(data, bounds, with_spans=False, num_threads=1)
@@ -93,7 +95,7 @@ def _encode(tokenizer: Tokenizer, data: np.ndarray, bounds: np.ndarray) -> tuple
 
 @lean
 def _copy(input_ids, cu_seqlens, wrong, tokens, lengths):
-    """Copy all tokens but [CLS], [SEP] and those of wrong sentences; returns their number."""
+    """Copy all tokens except [CLS], [SEP] and those of skipped sentences; returns their number."""
     count = np.uint64(0)
     for sentence in range(len(lengths)):
         first, last = cu_seqlens[sentence] + 1, cu_seqlens[sentence + 1] - 1
@@ -112,7 +114,7 @@ def _hash(tokens, lengths, hashes):
     start = np.uint64(0)
     for sentence in range(len(lengths)):
         state, end = _FIRST_STATE, start + np.uint64(lengths[sentence])
-        while start + _FOUR <= end:  # four tokens a step, the fewest that keep up with the tokenizer
+        while start + _FOUR <= end:  # four tokens per step, the fewest that keep up with the tokenizer
             one, two = np.uint64(tokens[start]), np.uint64(tokens[start + _ONE])
             three, four = np.uint64(tokens[start + _TWO]), np.uint64(tokens[start + _THREE])
             state = (state ^ one ^ two << np.uint64(16) ^ three << np.uint64(32) ^ four << np.uint64(48)) * _FACTOR

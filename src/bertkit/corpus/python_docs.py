@@ -1,9 +1,8 @@
-"""The documentation of the running Python as a corpus: real English that is on every machine.
+"""The documentation of the running Python as a corpus: real English text available on every machine.
 
 Three sources: the language topics behind ``help("with")`` (``pydoc_data/topics.py``), the docstrings of the standard
 library, and those of the built-in functions and compiled modules. Files are read as text; only compiled modules, which
-have none, are imported. Each text is cut into paragraphs, which keep the file and the line on which they stand.
-
+have no source, are imported. Each text is split into paragraphs with their file and line.
 Python 3.11: 12,286 passages, 1.5 million characters, a median of 17 WordPiece tokens, two seconds.
 """
 
@@ -25,9 +24,9 @@ from pathlib import Path
 
 from bertkit.errors import DataError
 
-# Folders of the standard library that are tests, programs, tables, or on their way out of it.
+# Folders of the standard library that are tests, programs, tables, or deprecated.
 LEFT_OUT = {"distutils", "encodings", "ensurepip", "idlelib", "lib2to3", "pydoc_data", "test", "tests", "turtledemo"}
-# Underscored modules are left out, except those in which the documentation of a public module stands.
+# Underscored modules are excluded, except those with the documentation of a public module.
 PUBLIC_NAMES = {
     "nt": "os",
     "posix": "os",
@@ -57,15 +56,16 @@ PUBLIC_NAMES = {
 class Passage:
     """One paragraph of the documentation."""
 
-    text: str  # unwrapped to one line, markup removed
+    text: str  # as one line, markup removed
     source: str  # "topic: try", or the name that is documented: "json.dumps", "str.strip"
-    title: str  # what the paragraph is about: the heading above it, or the first sentence of its docstring
-    file: str  # below the folder of the standard library, with "/": "json/__init__.py"; "" if compiled into Python
-    line: int  # of that file, from 1; 0 if compiled into Python
+    title: str  # the above the paragraph, or the first sentence of its docstring
+    file: str  # relative to the folder of the standard library, with "/": "json/__init__.py"; "" if compiled into
+    # Python
+    line: int  # line of that file, from 1; 0 if compiled into Python
 
     @property
     def in_context(self) -> str:
-        """Source, title and text: what a search should embed, as a paragraph seldom says what it is about.
+        """Source, title and text: the input for embedding, as a paragraph alone seldom names its subject.
 
         Of twenty questions all-MiniLM-L6-v2 finds the right source among its first five hits for 17 with the context
         and for 12 with the bare text (``tests/test_demo.py``).
@@ -74,14 +74,14 @@ class Passage:
 
     @property
     def where(self) -> str:
-        """Where to read on: "json/__init__.py:183", or what to type at Python's prompt."""
+        """The location: "json/__init__.py:183", or a call of help() for Python's prompt."""
         return f"{self.file}:{self.line}" if self.file else f'help("{self.source}")'
 
 
 def python_docs(stdlib: str | Path | None = None) -> Iterator[Passage]:
     """Yield the paragraphs of Python's documentation, in the same order every time: topics, built-ins, modules.
 
-    Code, doctests, grammar and tables are left out; a heading, signature or lead-in ("Arguments:") is joined to the
+    Code, doctests, grammar and tables are skipped; a heading, signature or lead-in ("Arguments:") is joined to the
     paragraph it introduces. Of equal paragraphs only the first is kept. Topics come shortest first: the long ones
     ("compound") contain the short ones ("with"), and a paragraph belongs to its narrowest topic.
 
@@ -104,7 +104,7 @@ def _topic_passages(folder: Path) -> Iterator[Passage]:
     file = "pydoc_data/topics.py"
     if not (folder / file).is_file():
         raise DataError(
-            f"the language topics of Python are missing: expected {folder / file}; this installation leaves them out. "
+            f"the language topics of Python are missing: expected {folder / file}; this installation lacks them. "
             "Use a complete Python (python.org, uv, conda; on Debian and Ubuntu: apt install libpython3-stdlib)"
         )
     source = (folder / file).read_text(encoding="utf-8")
@@ -119,7 +119,7 @@ def _topic_passages(folder: Path) -> Iterator[Passage]:
 
 
 def _lines_of_constant(node: ast.Constant, source_lines: list[str]) -> list[int]:
-    """Line of the file on which each line of a string constant begins."""
+    """Line of the file where each line of a string constant begins."""
     numbers = range(node.lineno, (node.end_lineno or node.lineno) + 1)
     if re.match("r?('{3}|\"{3})", source_lines[node.lineno - 1][node.col_offset :]):
         return list(numbers)
@@ -149,7 +149,7 @@ def _compiled_passages() -> Iterator[Passage]:
 def _compiled_modules() -> list[str]:
     """Public compiled modules of the standard library.
 
-    Left out are the deprecated ones, readline, which touches the terminal, and sys, whose functions programs replace.
+    Except deprecated ones, readline, which modifies the terminal, and sys, whose functions programs replace.
     """
     left_out = {"audioop", "builtins", "nis", "ossaudiodev", "readline", "spwd", "sys"}
     names = [name for name in sorted(sys.stdlib_module_names) if name[0] != "_" and name not in left_out]
@@ -179,7 +179,7 @@ def _docstring_passages(folder: Path) -> Iterator[Passage]:
 
 
 def _titled_paragraphs(docstring: str) -> Iterator[tuple[int, str, str]]:
-    """As ``_paragraphs``; what stands under no heading is titled with the first sentence of the docstring."""
+    """As ``_paragraphs``; a paragraph without a heading gets the first sentence of the docstring as its title."""
     summary = ""
     for start, title, text in _paragraphs(inspect.cleandoc(docstring)):
         summary = summary or re.split(r"(?<=[.!?]) ", text)[0]
@@ -193,9 +193,9 @@ def _source_files(folder: Path) -> Iterator[Path]:
 
 
 def _docstrings(node: ast.AST, name: str, bases: set[str]) -> Iterator[tuple[str, int, str]]:
-    """Yield (dotted name, line, docstring) of a module, class or function, then of what a module or class holds.
+    """Yield (dotted name, line, docstring) of a module, class or function, then of the members of a module or class.
 
-    Underscored functions are left out, and underscored classes from which no other class of the file inherits.
+    Underscored functions are skipped, and underscored classes without subclasses in the file.
     """
     if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
         docstring = ast.get_docstring(node, clean=False)
@@ -220,8 +220,8 @@ _TABLE = re.compile(r"[+|][-=+| ]|={3,} +={3,}")
 
 
 def _paragraphs(text: str) -> Iterator[tuple[int, str, str]]:
-    """Yield (index of its first line, heading above it, paragraph unwrapped to one line) for the prose in ``text``."""
-    headings: list[tuple[int, str]] = []  # (least indent of what stands below it, heading or signature)
+    """Yield (index of its first line, heading above it, paragraph as one line) for the prose in ``text``."""
+    headings: list[tuple[int, str]] = []  # (minimum indent of the text below it, heading or signature)
     literal_indent = sys.maxsize  # deeper blocks are code, after a line that ends with "::"
     lead_in, lead_start = "", 0
     for start, lines in _blocks(text):
@@ -248,7 +248,8 @@ def _paragraphs(text: str) -> Iterator[tuple[int, str, str]]:
 
 
 def _blocks(text: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield (index of the first line, lines) of what stands between blank lines; items of a list and doctests apart."""
+    """Yield (index of the first line, lines) of the blocks between blank lines; list items and doctests are separate
+    blocks."""
     block: list[str] = []
     for index, line in enumerate([*text.expandtabs().split("\n"), ""]):
         if block and (not line.strip() or _ITEM_OR_DOCTEST.match(line)):
@@ -273,7 +274,7 @@ def _is_prose(lines: list[str], paragraph: str) -> bool:
 
 
 def _is_python(lines: list[str]) -> bool:
-    """Whether the block compiles; short phrases do too ("return value"), which makes them no better passages."""
+    """Whether the block compiles; short phrases compile, too ("return value"), and are no good passages either."""
     try:
         _parse(textwrap.dedent("\n".join(lines)))
     except (SyntaxError, ValueError):

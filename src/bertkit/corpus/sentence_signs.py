@@ -1,4 +1,4 @@
-"""What characters and words say about where sentences end: tables, and how compiled functions look things up."""
+"""Tables of characters and words for sentence splitting, and lookups from compiled code."""
 
 import numpy as np
 
@@ -7,14 +7,15 @@ from bertkit.tokenizer.engine import few_bytes
 
 # Kinds of characters. From LINE_END on they may end a sentence.
 OTHER, SPACE, LOWER, UPPER, LETTER, BESIDE, OPENING, LINE_END, END, END_AT_ONCE = range(10)
-# LETTER: one without case, a digit, or what stands for a word ("$5", "@name").
+# LETTER: a letter without case, a digit, or the first character of a word-like token ("$5", "@name").
 _ENDS = ".!?…‥‼‽⁇⁈⁉؟۔।॥։።។။"
 _ENDS_AT_ONCE = "。！？｡"
-_BESIDES = "\"'”’»‹›)]}*_-–—―•`´′″」』）】〉》〕］｝"  # between an end and the space, or the space and a beginning
-_OPENINGS = "“‘„‚«([{¿¡「『（【〈《〔［｛"  # the same, but for after an end in Chinese and Japanese
+# _BESIDES: may stand between a sentence end and the space, or the space and the next sentence.
+_BESIDES = "\"'”’»‹›)]}*_-–—―•`´′″」』）】〉》〕］｝"
+_OPENINGS = "“‘„‚«([{¿¡「『（【〈《〔［｛"  # the same before a sentence in Chinese and Japanese
 _STAND_FOR_WORDS = "$£€@#"
 
-# Kinds of words, by their first letter as it stands and the others in lower case, without the dot.
+# Kinds of words, with the first letter as written and the others in lowercase, without the dot.
 NEVER_ENDS, MAY_END, BEFORE_NUMBER, BEGINS = 1, 2, 4, 8
 _WORD_KINDS = {
     NEVER_ENDS: """
@@ -64,7 +65,7 @@ def _make_kinds() -> np.ndarray:
 
 
 def _make_words() -> tuple[np.ndarray, np.ndarray]:
-    """A hash table: (n,) uint64 words of at most eight letters as numbers, 0 where none is, and (n,) uint8 kinds."""
+    """A hash table: (n,) uint64 words of at most eight letters as numbers, 0 for empty slots; and (n,) uint8 kinds."""
     words, kinds = np.zeros(_WORD_SLOTS, np.uint64), np.zeros(_WORD_SLOTS, np.uint8)
     for kind, listed in _WORD_KINDS.items():
         for word in listed.split():
@@ -83,7 +84,7 @@ WORDS, KINDS_OF_WORDS = _make_words()
 
 @lean_inline
 def kind_of(code, kinds):
-    if code < 0:  # no UTF-8
+    if code < 0:  # not UTF-8
         return np.int64(OTHER)
     if code < len(kinds):
         return np.int64(kinds[np.uint64(code)])
@@ -117,16 +118,16 @@ def is_roman(byte):
 
 @lean_part
 def number_of_word(data, start, size):
-    """At most eight bytes as a number, the first one lowest; letters but the first in lower case."""
+    """At most eight bytes as a number, the first one lowest; letters after the first in lowercase."""
     number = np.uint64(few_bytes(data, start, size))
-    if size > 1:  # dots and digits have the bit that makes letters small
+    if size > 1:  # dots and digits already have the bit that makes letters lowercase
         number |= _SMALL_BUT_FIRST >> np.uint64(64 - 8 * size) & ~np.uint64(0xFF)
     return number
 
 
 @lean_part
 def kind_of_word(number, words, word_kinds):
-    """Kinds of a listed word, 0 of any other."""
+    """Kinds of a listed word, 0 for any other."""
     slot = (number * np.uint64(_WORD_FACTOR)) >> np.uint64(_WORD_SHIFT)
     while words[slot] != number and words[slot] != 0:
         slot = (slot + np.uint64(1)) & np.uint64(_WORD_SLOTS - 1)

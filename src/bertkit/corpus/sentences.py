@@ -1,24 +1,24 @@
-"""Where sentences begin: our own rules, compiled, on UTF-8 bytes.
+"""Sentence splitting by compiled rules, on UTF-8 bytes.
 
-A sentence ends at . ! ? … and their like in other scripts, with the quotes and brackets that close after them, where
-white space follows and then something that can begin a sentence: an upper-case letter, a digit, a letter of a script
-without case; quotes, brackets and dashes before it are passed over. Chinese and Japanese ends need no white space. An
-empty line ends a sentence too, and where lines are not wrapped every line end does. A single dot is no end
+A sentence ends at . ! ? … and their equivalents in other scripts, with closing quotes and brackets, if white space
+follows and then the possible start of a sentence: an uppercase letter, a digit, or a letter of a script without case;
+quotes, brackets and dashes before it are skipped. Chinese and Japanese ends need no white space. An empty line also
+ends a sentence, and so does every line end if lines are not wrapped. A single dot does not end a sentence
 
 - after a title or the like ("Mr. Smith", "e.g. Paris"),
-- after an initial, or what often stands inside a sentence ("J. R. R. Tolkien", "U.S. Senate", "Acme Inc. Paris"),
-  unless the next word often begins one, or a quote ("in the U.S. The", 'said I. "Go'),
-- after what counts, before a number ("No. 5", "p. 12", "Jan. 3"),
-- after the number of an item ("1. First", "IV. Of Birds", "a. One") at the beginning of the sentence.
+- after an initial, or an abbreviation common within sentences ("J. R. R. Tolkien", "U.S. Senate", "Acme Inc. Paris"),
+  unless the next word often starts a sentence, or a quote follows ("in the U.S. The", 'said I. "Go'),
+- after a counting word, before a number ("No. 5", "p. 12", "Jan. 3"),
+- after the number of an item ("1. First", "IV. Of Birds", "a. One") at the start of the sentence.
 
-A decision sees the word before the end, the word after it, and whether the sentence began at that word; nothing else.
+A decision depends only on the word before the dot, the word after it, and whether the sentence starts at that word.
 
-Limits: written for English; the abbreviations of other languages are not known. Text in lower case is not split, nor
-where the space is missing ("end.Next"). '"Go!" John said' is split after the quote. A surname after "I." may be split
-off, as may a title that is not listed. Headings without an end run into what follows, where lines are wrapped. Words
-that are broken at a line's end stay broken.
+Limits: the rules are for English; abbreviations of other languages are unknown. Lowercase text is not split, nor is
+text without the space ("end.Next"). '"Go!" John said' is split after the quote. A surname after "I." may be split
+off, as may a title that is not listed. In wrapped text, headings without an end run into the following text. Words
+broken at a line end stay broken.
 
-Speed: some 900 MB/s a core on English prose; the tokenizer takes ten times as long.
+Speed: about 900 MB/s per core on English prose, ten times the tokenizer's.
 """
 
 from typing import Literal
@@ -58,33 +58,33 @@ from bertkit.tokenizer.characters import decode
 from bertkit.tokenizer.engine import eight_bytes, num_before
 
 TextLayout = Literal["lines", "paragraphs", "running"]
-"""What a line end means: the end of a sentence; the end of a paragraph of sentences; nothing, two the end of one."""
+"""Meaning of a line end: end of a sentence; end of a paragraph of sentences; nothing, where two end a paragraph."""
 TEXT_LAYOUTS: tuple[TextLayout, ...] = ("lines", "paragraphs", "running")
 _LINES, _RUNNING = TEXT_LAYOUTS.index("lines"), TEXT_LAYOUTS.index("running")
 
 STARTS_TEXT, AFTER_EMPTY_LINE = 1, 2
-"""Flags of a sentence: the first of its text; after a line of nothing but white space."""
+"""Flags of a sentence: the first of its text; after a blank line."""
 
 _LINE_ENDS, _DOTS, _EXCLAMATIONS, _QUESTIONS, _LOW_BITS, _UPPER_BITS = (  # a value in each of eight bytes
     np.uint64(0x0101010101010101 * value) for value in (*b"\n.!?", 0x7F, 0x80)
 )
-_LONGEST_WORD = 16  # bytes that are looked at before a dot
+_LONGEST_WORD = 16  # bytes examined before a dot
 _FIRST_HIRAGANA, _LAST_HIRAGANA = 0x3041, 0x309F
 
 
 def cut_sentences(data: np.ndarray, texts: np.ndarray, layout: TextLayout) -> tuple[np.ndarray, np.ndarray]:
-    """Find the sentences of texts that lie in one array of bytes. Nothing but white space is no sentence.
+    """Find the sentences of texts stored in one array of bytes. White space alone is not a sentence.
 
     Args:
-        data: (num_bytes,) uint8, UTF-8; other bytes are no letters.
-        texts: (num_texts + 1,) int64, first byte of each text; a sentence never goes from one to the next.
+        data: (num_bytes,) uint8, UTF-8; other bytes are not letters.
+        texts: (num_texts + 1,) int64, first byte of each text; sentences never cross texts.
 
     Returns:
-        (S + 1,) int64 first byte of each sentence, which extends to the next, and the end; and (S,) uint8 flags.
+        (S + 1,) int64 first byte of each sentence, which extends to the next one, and the end; and (S,) uint8 flags.
     """
     data = np.ascontiguousarray(data, np.uint8).view()
     data.setflags(write=False)  # compiled once
-    capacity = int(texts[-1] - texts[0]) // 2 + len(texts)  # a sentence is a byte and a line end at least
+    capacity = int(texts[-1] - texts[0]) // 2 + len(texts)  # a sentence has at least a byte and a line end
     bounds = np.empty(capacity + 1, np.int64)
     flags = np.empty(capacity, np.uint8)
     count = _cut(
@@ -96,14 +96,14 @@ def cut_sentences(data: np.ndarray, texts: np.ndarray, layout: TextLayout) -> tu
 
 
 def split_sentences(text: str, layout: TextLayout = "running") -> list[str]:
-    """The sentences of a text, each unwrapped to one line."""
+    """The sentences of a text, each as one line."""
     data = text.encode()
     bounds, _ = cut_sentences(np.frombuffer(data, np.uint8), np.array([0, len(data)]), layout)
     return [sentence_text(data[bounds[index] : bounds[index + 1]]) for index in range(len(bounds) - 1)]
 
 
 def sentence_text(data: bytes) -> str:
-    """The bytes of a sentence as text on one line; those that are not UTF-8 as replacement characters."""
+    """The bytes of a sentence as one line of text; bytes that are not UTF-8 become replacement characters."""
     return " ".join(data.decode("utf-8", "replace").split())
 
 
@@ -127,7 +127,7 @@ def _cut(data, texts, layout, kinds, words, word_kinds, bounds, flags):
 
 @lean_inline
 def _next_sentence(data, first, end, layout, kinds, words, word_kinds):
-    """Where the next sentence begins, ``end`` if none does, and the number of line ends before it."""
+    """Start of the next sentence, or ``end``, and the number of line ends before it."""
     position, num_lines = first, np.int64(0)
     while position < end:
         size = np.int64(8)
@@ -160,7 +160,7 @@ def _next_sentence(data, first, end, layout, kinds, words, word_kinds):
 
 @lean_inline
 def _num_plain(eight):
-    """How many of eight bytes, from the first on, are ASCII and neither a line end nor . ! ? (all looked at at once).
+    """Number of leading bytes, of eight, that are ASCII and neither a line end nor . ! ? (tested all at once).
 
     Adding 0x7F to a byte below 0x80 sets its upper bit unless it is 0.
     """
@@ -171,10 +171,10 @@ def _num_plain(eight):
 
 @lean_inline
 def _after_end(data, first, position, end, layout, kinds, words, word_kinds):
-    """Whether the sentence from ``first`` ends with the . or the like at ``position``.
+    """Whether the sentence from ``first`` ends with the dot or other end character at ``position``.
 
     Returns:
-        Where to read on, whether that is the next sentence, and the number of line ends before it.
+        Next position to examine, whether a sentence starts there, and the number of line ends before it.
     """
     at, num_ends, at_once = position, np.int64(0), np.bool_(False)
     while at < end:
@@ -192,7 +192,7 @@ def _after_end(data, first, position, end, layout, kinds, words, word_kinds):
         at = following
     next_sentence, num_lines = _skip_space(data, at, end, kinds)
     if next_sentence == end or num_lines > 1 or (num_lines == 1 and layout != _RUNNING):
-        return at, False, num_lines  # the line end will end it, or the text
+        return at, False, num_lines  # the line end or the end of the text will end it
     if next_sentence == at and not at_once:
         return at, False, num_lines
     if at_once:  # "「行く。」と言った" continues
@@ -217,7 +217,7 @@ def _after_end(data, first, position, end, layout, kinds, words, word_kinds):
 
 @lean_inline
 def _ends_at_dot(data, first, dot, next_sentence, next_word, end, kinds, words, word_kinds):
-    """Whether a single dot before what can begin a sentence ends the one from ``first``: see the rules above."""
+    """Whether a single dot before a possible start ends the sentence from ``first``: see the rules above."""
     start, num_dots, num_digits, num_roman, part, longest_part = dot, 0, 0, 0, 0, 0
     while start > first and dot - start < _LONGEST_WORD and is_in_word(data[start - 1]):
         start -= 1
@@ -251,7 +251,7 @@ def _ends_at_dot(data, first, dot, next_sentence, next_word, end, kinds, words, 
 
 @lean_inline
 def _skip_space(data, position, end, kinds):
-    """The first character from ``position`` on that is no white space, and the number of line ends before it."""
+    """The first character from ``position`` on that is not white space, and the number of line ends before it."""
     num_lines = np.int64(0)
     while position < end:
         code, following = np.int64(data[position]), position + 1
@@ -267,7 +267,7 @@ def _skip_space(data, position, end, kinds):
 
 @lean_part
 def ends_sentence(data, first, end, kinds):
-    """Whether the last character from ``first`` to ``end``, quotes and the like left out, is a . or the like."""
+    """Whether the last character from ``first`` to ``end``, ignoring quotes and the like, ends a sentence."""
     while end > first:
         last = _last_character(data, first, end)
         code, _ = decode(data, last, end)
@@ -280,7 +280,7 @@ def ends_sentence(data, first, end, kinds):
 
 @lean_part
 def begins_small(data, first, end, kinds):
-    """Whether the first character from ``first`` on, quotes and the like left out, is a lower-case letter."""
+    """Whether the first character from ``first`` on, ignoring quotes and the like, is a lowercase letter."""
     kind, at = np.int64(BESIDE), first
     while at < end and is_beside(kind):
         code, at = decode(data, at, end)
@@ -290,7 +290,7 @@ def begins_small(data, first, end, kinds):
 
 @lean_part
 def _last_character(data, first, end):
-    """Where the character before ``end`` begins."""
+    """First byte of the character before ``end``."""
     start = end - 1
     while start > first and end - start < 4 and (data[start] & 0xC0) == 0x80:
         start -= 1
@@ -299,7 +299,7 @@ def _last_character(data, first, end):
 
 @lean_part
 def _is_initial(data, first, dot, kinds):
-    """Whether the character before the dot, which is not ASCII, is an upper-case letter on its own."""
+    """Whether the non-ASCII character before the dot is a single uppercase letter."""
     if dot == first:
         return False
     start = _last_character(data, first, dot)
@@ -310,7 +310,7 @@ def _is_initial(data, first, dot, kinds):
 
 @lean_part
 def _starts_sentence(data, first, start, kinds):
-    """Whether only quotes and the like stand before ``start`` in the sentence."""
+    """Whether only quotes and the like precede ``start`` in the sentence."""
     at = first
     while at < start:
         code, at = decode(data, at, start)
@@ -333,7 +333,7 @@ def _is_number(data, position, end):
 
 @lean_part
 def _begins(data, next_sentence, position, end, words, word_kinds):
-    """Whether a quote stands there, or the word at ``position`` often begins a sentence; "A" does, "A." does not."""
+    """Whether there is a quote, or the word at ``position`` often starts a sentence; "A" does, "A." does not."""
     if next_sentence < position and data[next_sentence] != 0x28 and data[next_sentence] != 0x5B:  # neither ( nor [
         return True
     at = position

@@ -17,16 +17,16 @@ _TOKENS_AT_A_TIME = 1 << 22
 
 
 def open_at(path: Path, size: int) -> BinaryIO:
-    """A file to append to, made if need be, of which the first ``size`` bytes count.
+    """Open a file for appending after its first ``size`` bytes; create it if needed.
 
     Raises:
-        DataError: it is shorter.
+        DataError: the file is shorter.
     """
-    file = open(path, "r+b" if path.exists() else "w+b")  # noqa: SIM115 (who called closes it)
+    file = open(path, "r+b" if path.exists() else "w+b")  # noqa: SIM115 (the caller closes it)
     if file.seek(0, os.SEEK_END) < size:
         file.close()
         raise DataError(
-            f"{path} is damaged, {size} bytes of it were written: delete the folder and write the shard again"
+            f"{path} is damaged: expected at least {size} bytes; delete the folder and write the shard again"
         )
     file.truncate(size)
     file.seek(size)
@@ -39,10 +39,10 @@ def flush_to_disk(file: BinaryIO) -> None:
 
 
 class ShardFiles:
-    """tokens.bin, sentences.bin and documents.bin; the latter two without their last number until all is written."""
+    """tokens.bin, sentences.bin and documents.bin; the last two lack their final number until writing is finished."""
 
     def __init__(self, folder: Path, dtype: np.dtype, counts: dict[str, int]) -> None:
-        """``counts``: what is committed, as ``counts()`` gave it."""
+        """``counts``: committed counts, from ``counts()``."""
         self.num_tokens, self.num_sentences, self.num_documents = (
             counts[name] for name in ("num_tokens", "num_sentences", "num_documents")
         )
@@ -57,7 +57,7 @@ class ShardFiles:
         return {name: getattr(self, name) for name in names}
 
     def append(self, tokens: np.ndarray, lengths: np.ndarray, starts_document: np.ndarray) -> None:
-        """Append sentences of ``lengths`` tokens, of which some start a document."""
+        """Append sentences of ``lengths`` tokens; ``starts_document`` marks the first of each document."""
         self._documents.write((self.num_sentences + np.flatnonzero(starts_document)).astype(np.int64).data)
         self._sentences.write((self.num_tokens + np.cumsum(lengths) - lengths).astype(np.int64).data)
         self._tokens.write(np.ascontiguousarray(tokens).data)
@@ -70,7 +70,7 @@ class ShardFiles:
             flush_to_disk(file)
 
     def sentences(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """What is committed, some sentences at a time: their tokens and lengths."""
+        """Committed sentences in groups: their tokens and lengths."""
         for first in range(0, self.num_sentences, _SENTENCES_AT_A_TIME):
             starts = np.fromfile(self.folder / "sentences.bin", np.int64, _SENTENCES_AT_A_TIME + 1, offset=8 * first)
             starts = starts[: self.num_sentences - first]
@@ -79,7 +79,7 @@ class ShardFiles:
             yield self._read_tokens(starts[0], starts[-1]), np.diff(starts)
 
     def finish(self, vocab_size: int, num_threads: int) -> np.ndarray:
-        """Write the last numbers and counts.bin, flush all to disk, and give the counts."""
+        """Write the final numbers and counts.bin, flush all to disk, and return the counts."""
         self._sentences.write(np.int64(self.num_tokens).tobytes())
         self._documents.write(np.int64(self.num_sentences).tobytes())
         self.flush_to_disk()

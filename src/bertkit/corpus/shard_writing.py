@@ -1,7 +1,7 @@
-"""Files to a token shard: read in parts, each split and tokenized by one thread, and appended in order.
+"""Write a token shard: files are read in parts, each split and tokenized by one thread, and appended in order.
 
-What was appended is committed every few seconds: the files are flushed to disk, then the manifest, which says how much
-of them counts and where to read on, replaces the one before. Interrupted work, by a kill or a full disk, resumes
+Progress is committed every few seconds: the files are flushed to disk, then the manifest, which records their valid
+sizes and where to continue reading, is replaced. After an interruption, such as a kill or a full disk, writing resumes
 from there and gives the same bytes.
 """
 
@@ -46,19 +46,19 @@ from bertkit.tokenizer.workspaces import num_processors
 
 _SECONDS_BETWEEN_COMMITS = 5.0
 _MOST_EXAMPLES = 5
-_TOKENS_OF_AN_EXAMPLE = 5  # at least: a repeated "Yes." says little
+_TOKENS_OF_AN_EXAMPLE = 5  # minimum: a repeated "Yes." is not worth an example
 _PYTHON_DOCS_BYTES = 2 << 20  # about
 _NOTHING = {"num_documents": 0, "num_sentences": 0, "num_tokens": 0}
 
 
 @dataclass(frozen=True)
 class ShardSettings(Reading):
-    """How a shard is made."""
+    """Settings of a shard."""
 
-    drop_duplicates: bool = False  # whether a sentence of the same tokens as an earlier one is left out
-    held_out_share: float = 0.0  # of the documents, 0 to below 1, that become a separate shard
-    least_held_out: int = 1  # documents held out regardless of the share: the second, the fourth and so on
-    seed: int = 0  # decides which
+    drop_duplicates: bool = False  # skip sentences with the same tokens as an earlier one
+    held_out_share: float = 0.0  # share of the documents, from 0 to below 1, that become a separate shard
+    least_held_out: int = 1  # minimum number of held-out documents: the second, the fourth and so on
+    seed: int = 0  # seed of the choice of held-out documents
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -74,19 +74,19 @@ def write_shard(
     *,
     num_threads: int | None = None,
 ) -> TokenShard:
-    """Write the tokens of files into a folder, resume an interrupted shard, or open a finished one.
+    """Write a token shard into a folder, resume an interrupted one, or open a finished one.
 
-    Of the documents held out, if any, ``folder / "held-out"`` is another shard. The second document is always one of
-    them (and the fourth, with ``least_held_out=2``) and the first never, so that neither shard is empty; any other as
-    its number and the seed decide.
+    Held-out documents, if any, become another shard, ``folder / "held-out"``. The second document is always held out
+    (and the fourth, with ``least_held_out=2``) and the first never, so that neither shard is empty; the others are
+    chosen by their number and the seed.
 
     Args:
         sources: files, folders (all files below them, in order), and "python-docs".
-        num_threads: how many tokenize; None: one for each processor. The result is the same for any number.
+        num_threads: number of tokenizing threads; None: one for each processor. The result is the same for any number.
 
     Raises:
-        DataError: no sentences, or one in all; one document to be split; a source that has changed since, and a folder
-            that holds a shard of other sources, another vocabulary or other settings.
+        DataError: no sentences, or only one; a single document to be split; a source that changed; or a folder with a
+            shard of other sources, another vocabulary or other settings.
         DataError, UsageError, DependencyError: as ``find_files`` and ``read_parts``.
     """
     folder = Path(folder)
@@ -99,14 +99,14 @@ def write_shard(
         "dtype": token_dtype(tokenizer).name,
         "settings": asdict(settings),
         **_NOTHING,
-        "num_bytes": 0,  # of text read
-        "num_invalid": 0,  # stretches of bytes that were not UTF-8
+        "num_bytes": 0,  # bytes of text read
+        "num_invalid": 0,  # runs of bytes that were not UTF-8
         "num_set_aside": 0,
         "num_duplicates": 0,
-        "num_forgotten": 0,  # sentences whose duplicates go unnoticed, see duplicates.py
+        "num_forgotten": 0,  # sentences whose duplicates are not detected, see duplicates.py
         "duplicate_examples": [],
         "sources": [_source(path) for path in paths],
-        "left_out": [str(path) for path in left_out],  # files below the folders whose extension is another
+        "left_out": [str(path) for path in left_out],  # files in the folders with other extensions
         "progress": {
             "source": 0, "position": 0, "line": 1, "document_is_open": False, "set_aside_bytes": 0, HELD_OUT: _NOTHING,
         },
@@ -127,10 +127,10 @@ def write_shard(
 
 
 def find_sources(sources: str | Path | Sequence[str | Path], column: str | None) -> tuple[list[Path], list[Path]]:
-    """The files to read, and those below the folders whose extension is another.
+    """The files to read, and those in the folders with other extensions.
 
     Raises:
-        DataError, UsageError: as ``find_files``; or a ``column`` where all files are txt.
+        DataError, UsageError: as ``find_files``; or a ``column`` when all files are txt.
     """
     paths, left_out = [], []
     for source in as_list(sources):
@@ -138,7 +138,7 @@ def find_sources(sources: str | Path | Sequence[str | Path], column: str | None)
         paths += files
         left_out += ignored
     if column is not None and all(path.suffix == ".txt" for path in paths):
-        raise UsageError(f"txt files have no column {column!r}; leave it out")
+        raise UsageError(f"txt files have no column {column!r}; omit --column")
     return paths, left_out
 
 
@@ -192,7 +192,7 @@ class _Writing:
                     if time.monotonic() > last_commit + _SECONDS_BETWEEN_COMMITS:
                         self._commit()
                         last_commit = time.monotonic()
-            except BertkitError:  # of a source, which may be put right
+            except BertkitError:  # in a source, which the user may fix
                 self._commit()
                 raise
         self._finish(num_threads)
@@ -203,7 +203,7 @@ class _Writing:
         return pool
 
     def _parts(self) -> Iterator[Part | Future]:
-        """The parts that are left of each source, and after each source its hash."""
+        """The remaining parts of each source, and after each source its hash."""
         hashing = self._pool(1)
         position, line = self._progress["position"], self._progress["line"]
         for path in self._paths[self._progress["source"] :]:
@@ -218,7 +218,7 @@ class _Writing:
         was_seen, num_forgotten = self._seen.add(result.hashes[filled])
         self._note_duplicates(part, result, filled[was_seen])
         chosen = filled[~was_seen] if self._settings.drop_duplicates else filled
-        documents = np.cumsum(result.starts_document)  # 0: that of the part before
+        documents = np.cumsum(result.starts_document)  # 0: the document of the previous part
         own = documents[chosen]
         starts_document = np.diff(own, prepend=0 if progress["document_is_open"] else -1) != 0
         self._route(result, chosen, starts_document)
@@ -236,7 +236,7 @@ class _Writing:
         progress["position"], progress["line"] = part.position, part.line
 
     def _route(self, result: PartTokens, chosen: np.ndarray, starts_document: np.ndarray) -> None:
-        """Append the chosen sentences of a part to the shard, or of documents that are held out to the other."""
+        """Append the chosen sentences of a part to the shard, or to the held-out shard."""
         held_out = np.zeros(len(chosen), np.bool_)
         if self._held_out:
             last_document = self._files.num_documents + self._held_out.num_documents - 1
@@ -252,7 +252,7 @@ class _Writing:
             files.append(tokens, result.lengths[sentences], starts_document[own])
 
     def _note_duplicates(self, part: Part, result: PartTokens, duplicates: np.ndarray) -> None:
-        """A few of them, each once."""
+        """Record some duplicates as samples, each once."""
         examples = self._manifest["duplicate_examples"]
         if len(examples) < _MOST_EXAMPLES:
             for index in duplicates[result.lengths[duplicates] >= _TOKENS_OF_AN_EXAMPLE][: 4 * _MOST_EXAMPLES]:
@@ -266,7 +266,7 @@ class _Writing:
         number = self._progress["source"]
         source, now = self._manifest["sources"][number], _source(self._paths[number])
         if any(source[key] != now[key] for key in ("size", "modified_ns")):
-            raise DataError(f"{source['path']} was changed while it was read: delete {self._folder} and write it again")
+            raise DataError(f"{source['path']} changed while it was read: delete {self._folder} and write it again")
         source["sha256"] = file_hash
         self._progress |= {"source": number + 1, "position": 0, "line": 1, "document_is_open": False}
 
@@ -294,7 +294,7 @@ class _Writing:
             raise DataError(message)
         if self._held_out and num_documents < 2:
             raise DataError(
-                "the sources hold one document, which cannot be split: give separate held-out files, or "
+                "the sources hold one document, which cannot be split: pass separate held-out files, or "
                 "layout='lines' if empty lines separate documents"
             )
         del self._manifest["progress"]
@@ -309,9 +309,10 @@ class _Writing:
 def _ahead(
     parts: Iterator[Part | Future], submit: Callable[[Part], Future], number: int
 ) -> Iterator[tuple[Part | None, Any]]:
-    """Each part with its result, in order, while the next ``number`` are at work; and (None, result) of what is.
+    """Each part with its result, in order, while the next ``number`` are processed; other items as (None, item's
+    result).
 
-    What goes wrong with reading a part is raised after the results of those before it.
+    An error in reading a part is raised after the results of the parts before it.
     """
     waiting: deque[tuple[Part | None, Future]] = deque()
     failure = None
@@ -338,13 +339,13 @@ def _mark_held_out(documents, seed, share, least, held_out):
 
 
 def _entropy(counts: np.ndarray) -> float:
-    """Of the frequencies of tokens, in nats: the loss of guessing each by its frequency alone."""
+    """Entropy of token frequencies, in nats: the loss of predicting each token by its frequency alone."""
     shares = counts[counts > 0] / counts.sum()
     return float(-(shares * np.log(shares)).sum())
 
 
 def _source(path: Path) -> dict[str, Any]:
-    """What identifies a file; ``sha256`` once it was read."""
+    """The identity of a file; ``sha256`` after it was read."""
     if str(path) == PYTHON_DOCS:
         return {"path": PYTHON_DOCS, "size": 0, "modified_ns": 0, "sha256": _hash(path), "layout": None}
     status = path.stat()
@@ -353,7 +354,7 @@ def _source(path: Path) -> dict[str, Any]:
 
 
 def _hash(path: Path) -> str:
-    """The hash of a file; for python-docs, of Python's version."""
+    """The hash of a file; for python-docs, a hash of Python's version."""
     if str(path) == PYTHON_DOCS:
         return hashlib.sha256(sys.version.encode()).hexdigest()
     with open(path, "rb") as file:
@@ -361,20 +362,20 @@ def _hash(path: Path) -> str:
 
 
 def _check_same(manifest: dict[str, Any], fresh: dict[str, Any], folder: Path) -> None:
-    """Check that a shard, finished or not, is of the same sources, vocabulary and settings.
+    """Check that a shard, finished or not, was made from the same sources, vocabulary and settings.
 
-    Sources that were not begun may have changed; what they are known by is brought up to date.
+    Sources that were not started may have changed; their identity is updated.
     """
     advice = "choose another folder, or delete this one"
     if manifest["vocabulary_sha256"] != fresh["vocabulary_sha256"]:
         raise DataError(f"{folder} holds a shard made with another vocabulary: {advice}")
     for name, wanted in fresh["settings"].items():
-        used = manifest["settings"].get(name, wanted)  # the shard may be older than the setting
+        used = manifest["settings"].get(name, wanted)  # the shard may predate the setting
         if used != wanted:
             raise DataError(f"{folder} holds a shard made with {name}={used!r}, not {wanted!r}: {advice}")
     recorded, now = manifest["sources"], fresh["sources"]
     if len(recorded) != len(now):
-        raise DataError(f"{folder} holds a shard of {len(recorded)} files, and {len(now)} are given: {advice}")
+        raise DataError(f"{folder} holds a shard of {len(recorded)} files, but {len(now)} are given: {advice}")
     progress = manifest.get("progress", {"source": len(recorded), "position": 0})
     num_begun = progress["source"] + (progress["position"] > 0)
     for number, (old, new) in enumerate(zip(recorded, now, strict=True)):
@@ -384,13 +385,13 @@ def _check_same(manifest: dict[str, Any], fresh: dict[str, Any], folder: Path) -
             if "sha256" not in old:
                 raise DataError(
                     f"{folder} holds a shard of {old['path']} by an older version, whose hash cannot be compared with "
-                    f"{new['path']}, which has another time of change: {advice}"
+                    f"{new['path']}, which has another modification time: {advice}"
                 )
-            raise DataError(f"{folder} holds a shard of {old['path']}, from which {new['path']} differs: {advice}")
+            raise DataError(f"{folder} holds a shard of {old['path']}, but {new['path']} differs from it: {advice}")
 
 
 def _is_same(old: dict[str, Any], new: dict[str, Any]) -> bool:
-    """True if path, size and time of change are equal, or else size and content."""
+    """Whether path, size and modification time are equal, or else size and content."""
     if any(old[key] != new[key] for key in ("path", "size", "modified_ns")) or new["sha256"]:
         known = old.get("sha256")
         return old["size"] == new["size"] and known is not None and known == (new["sha256"] or _hash(Path(new["path"])))

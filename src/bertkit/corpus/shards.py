@@ -1,14 +1,14 @@
-"""A token shard: the token ids of a corpus in a folder, mapped into memory, with the bounds of sentences and documents.
+"""Token shards: the token ids of a corpus in a folder, memory-mapped, with the bounds of sentences and documents.
 
-    tokens.bin       uint16 where the vocabulary has at most 65,536 entries, else int32; no special tokens
+    tokens.bin       uint16 if the vocabulary has at most 65,536 entries, else int32; no special tokens
     sentences.bin    (S + 1,) int64 first token of each sentence, and the number of tokens
     documents.bin    (D + 1,) int64 first sentence of each document, and the number of sentences
-    counts.bin       (V,) int64 how often each entry of the vocabulary is in tokens.bin
-    manifest.json    what it was made of and how, and all that was counted
-    set_aside.jsonl  what could not be read: file, line, why, and how it begins
-    held-out/        another shard, of the documents held out, where such were asked for
+    counts.bin       (V,) int64 number of occurrences of each vocabulary entry in tokens.bin
+    manifest.json    sources, settings and all counts
+    set_aside.jsonl  unreadable rows: file, line, reason, and first characters
+    held-out/        another shard, of held-out documents, if requested
 
-Numbers are stored with the lowest byte first. No sentence and no document is empty.
+Numbers are little-endian. No sentence or document is empty.
 """
 
 import hashlib
@@ -50,16 +50,16 @@ class TokenShard:
     """The tokens of a corpus; D documents, S sentences, N tokens."""
 
     tokens: np.ndarray  # (N,) uint16 or int32, without special tokens
-    sentences: np.ndarray  # (S + 1,) int64 bounds into tokens, from 0 to N
-    documents: np.ndarray  # (D + 1,) int64 bounds into sentences, from 0 to S
+    sentences: np.ndarray  # (S + 1,) int64 bounds in tokens, from 0 to N
+    documents: np.ndarray  # (D + 1,) int64 bounds in sentences, from 0 to S
     manifest: dict[str, Any]
 
 
 def open_shard(folder: str | Path, tokenizer: Tokenizer) -> TokenShard:
-    """The finished shard in a folder; its arrays are read as they are used.
+    """Open the finished shard in a folder; its arrays are memory-mapped.
 
     Raises:
-        DataError: there is none, it is unfinished or damaged, or made with another vocabulary.
+        DataError: the shard is missing, unfinished, damaged, or made with another vocabulary.
     """
     folder = Path(folder)
     manifest = read_manifest(folder)
@@ -69,8 +69,8 @@ def open_shard(folder: str | Path, tokenizer: Tokenizer) -> TokenShard:
         raise DataError(f"the token shard in {folder} is unfinished: write it again with the same sources to resume")
     if manifest["vocabulary_sha256"] != vocabulary_sha256(tokenizer):
         raise DataError(
-            f"the token shard in {folder} was made with another vocabulary than this of {len(tokenizer.vocabulary)} "
-            "entries: open it with its own, or write a new one"
+            f"the token shard in {folder} was made with another vocabulary than this one of "
+            f"{len(tokenizer.vocabulary)} entries: open it with its own vocabulary, or write a new shard"
         )
     tokens = _map(folder / "tokens.bin", manifest["dtype"], manifest["num_tokens"])
     sentences = _map(folder / "sentences.bin", "int64", manifest["num_sentences"] + 1)
@@ -78,17 +78,17 @@ def open_shard(folder: str | Path, tokenizer: Tokenizer) -> TokenShard:
     for name, size in (("sentences.bin", len(tokens)), ("documents.bin", len(sentences) - 1)):
         if not _rises(folder / name, size):
             raise DataError(
-                f"the token shard is damaged: the bounds in {folder / name} do not rise from 0 to {size}; delete "
+                f"the token shard is damaged: the bounds in {folder / name} do not increase from 0 to {size}; delete "
                 f"{folder} and write it again"
             )
     return TokenShard(tokens, sentences, documents, manifest)
 
 
 def read_manifest(folder: Path) -> dict[str, Any] | None:
-    """The manifest of a shard, finished or not; None where there is none.
+    """The manifest of a shard, finished or not; None if there is none.
 
     Raises:
-        DataError: it is not one, or of another format.
+        DataError: the file is not a manifest, or has another format.
     """
     path = folder / MANIFEST
     if not path.is_file():
@@ -100,7 +100,7 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     if not isinstance(manifest, dict) or version is None or (version == FORMAT and not manifest.keys() >= _KEYS):
         raise DataError(f"{path} is not the manifest of a token shard: delete the folder or choose another")
     if version != FORMAT:
-        raise DataError(f"{path} is of format {version!r}, this bertkit reads {FORMAT}: write the shard again")
+        raise DataError(f"{path} has format {version!r}; expected {FORMAT}: write the shard again")
     return manifest
 
 
@@ -110,7 +110,7 @@ def token_dtype(tokenizer: Tokenizer) -> np.dtype:
 
 
 def vocabulary_sha256(tokenizer: Tokenizer) -> str:
-    """A hash of all that decides which ids a text becomes: entries, normalization, added tokens."""
+    """Hash of everything that determines the token ids of a text: entries, normalization, added tokens."""
     engine = tokenizer.engine
     if not isinstance(engine, WordPiece):
         return hashlib.sha256(engine.definition.encode()).hexdigest()
@@ -127,9 +127,9 @@ def vocabulary_sha256(tokenizer: Tokenizer) -> str:
 
 
 def _rises(path: Path, size: int) -> bool:
-    """Whether the bounds in a file begin with 0, end with ``size``, and each is above the one before.
+    """Whether the bounds in a file start at 0, end at ``size``, and increase strictly.
 
-    Compiled code follows them unchecked. They are read a few at a time, and not through the memory
+    Compiled code uses them without checks. They are read in pieces, and not through the memory
     map, so that those of a large shard do not stay in memory.
     """
     before, first = np.int64(-1), 0
@@ -145,7 +145,8 @@ def _map(path: Path, dtype: str, length: int) -> np.ndarray:
     size = path.stat().st_size if path.is_file() else 0
     if size != expected:
         raise DataError(
-            f"the token shard is damaged: {path} has {size} bytes, its manifest says {expected}; delete it and write "
+            f"the token shard is damaged: {path} has {size} bytes, its manifest requires {expected}; delete it and "
+            "write "
             "it again"
         )
     return np.memmap(path, dtype, "r").view(np.ndarray)

@@ -1,8 +1,8 @@
-"""Stream the texts of txt, jsonl, csv, tsv and parquet files, one for each row.
+"""Stream the texts of txt, jsonl, csv, tsv and parquet files, one per row.
 
-``read_rows`` yields every row, with the line and the reason for those that cannot be read, for callers that skip them.
-``read_texts`` yields exactly one text for each row, so that the n-th result belongs to the n-th row; a row that cannot
-be read raises an error.
+``read_rows`` yields every row; for an unreadable one, with the reason, so that callers can skip it.
+``read_texts`` yields exactly one text per row, so that the n-th text belongs to the n-th row; an unreadable row
+raises an error.
 """
 
 import json
@@ -18,24 +18,24 @@ from bertkit.files.tables import header_of, json_rows, named_rows, parquet_names
 
 FORMATS = (".txt", ".jsonl", ".csv", ".tsv", ".parquet")
 PYTHON_DOCS = "python-docs"
-"""The name under which the documentation of the running Python is read like a file."""
+"""The source name for the documentation of the running Python."""
 
 
 class TextRow(NamedTuple):
     """The text of one row of a file, or the reason why it cannot be read."""
 
-    line: int  # where it begins, from 1; in parquet and python-docs the number of the row
-    text: str  # or, if it cannot be read, the raw content as far as known
-    problem: str = ""  # why it cannot be read: what an error says after the location
-    invalid: str = ""  # why bytes are not UTF-8, for which the text holds replacement characters; worded likewise
+    line: int  # line where the row starts, from 1; for parquet and python-docs the row number
+    text: str  # for an unreadable row, the raw content as far as known
+    problem: str = ""  # why the row is unreadable: the part of the error message after the location
+    invalid: str = ""  # same for bytes that are not UTF-8, which the text replaces by replacement characters
 
 
 def read_texts(source: str | Path, column: str | None = None) -> Iterator[str]:
-    """The texts of a file or of all files below a folder; "-" is standard input, a text on each line.
+    """Texts of a file or of all files in a folder and its subfolders; "-" is standard input, with a text on each line.
 
     Args:
-        source: also "python-docs", the documentation of the running Python.
-        column: which key or column holds the text; None: "text", or the only column. Not for txt.
+        source: a file, a folder, "-", or "python-docs", the documentation of the running Python.
+        column: the key or column of the text; None: "text", or the only column. Not for txt.
 
     Raises:
         DataError: the file is missing, holds no texts, is not UTF-8, or lacks the column.
@@ -55,10 +55,10 @@ def read_texts(source: str | Path, column: str | None = None) -> Iterator[str]:
 
 
 def find_files(source: str | Path, column: str | None = None) -> tuple[list[Path], list[Path]]:
-    """The file of that name, or all below the folder of that name, in the order of their paths.
+    """The file at a path, or all files below the folder there, sorted by path.
 
     Returns:
-        The files, and those below the folder whose extension is not one of FORMATS; hidden files are in neither.
+        The files, and those in the folder whose extension is not in FORMATS; hidden files are in neither list.
 
     Raises:
         DataError: no such file, or no file to read in the folder.
@@ -79,21 +79,21 @@ def find_files(source: str | Path, column: str | None = None) -> tuple[list[Path
     if not path.is_file():
         raise DataError(f"{path}: no such file")
     if column is not None and path.suffix == ".txt":
-        raise UsageError(f"{path} holds a text on each line and has no column {column!r}; leave it out")
+        raise UsageError(f"{path} holds a text on each line and has no column {column!r}; omit the column")
     return [path], []
 
 
 def read_rows(path: str | Path, column: str | None = None) -> Iterator[TextRow]:
-    """Every row of a file that ``find_files`` gave, or of standard input ("-").
+    """All rows of a file from ``find_files``, or of standard input ("-").
 
     Raises:
-        DataError: a table that lacks the column, or no table.
-        UsageError: a ``column`` of standard input.
+        DataError: a table without the column, or a malformed table.
+        UsageError: a ``column`` for standard input.
         DependencyError: parquet without pyarrow.
     """
     path = Path(path)
     if str(path) == "-" and column is not None:
-        raise UsageError(f"standard input holds a text on each line and has no column {column!r}; leave it out")
+        raise UsageError(f"standard input holds a text on each line and has no column {column!r}; omit the column")
     if str(path) == PYTHON_DOCS:
         yield from _python_docs()
     elif path.suffix == ".parquet":
@@ -115,7 +115,7 @@ def _is_hidden(path: Path) -> bool:
 
 
 def _jsonl(lines: Iterator[Line], column: str | None) -> Iterator[TextRow]:
-    chosen = column  # as the first object has it
+    chosen = column  # as in the first object
     for row in json_rows(lines):
         name, problem = ("", row.problem) if row.problem else _column(list(row.values), chosen)
         if problem:
@@ -135,7 +135,7 @@ def _delimited(path: Path, lines: Iterator[Line], column: str | None) -> Iterato
 
 
 def _python_docs() -> Iterator[TextRow]:
-    """A topic, a module or a built-in is a row, its paragraphs a line each."""
+    """One row per topic, module or built-in, with one line per paragraph."""
 
     def subject(passage: Passage) -> str:
         return passage.source if passage.source.startswith("topic: ") else passage.file or passage.source.split(".")[0]
@@ -152,13 +152,13 @@ def _required_column(path: Path, names: Sequence[str], wanted: str | None) -> st
 
 
 def _column(names: Sequence[str], wanted: str | None) -> tuple[str, str]:
-    """Which of the columns holds the text, and as ``TextRow.problem`` if none does."""
+    """The column of the text; or "" and a problem as in ``TextRow.problem``."""
     if wanted is None and len(names) == 1:
         return names[0], ""
     if len(set(names)) < len(names):
         return "", f" names a column twice: {', '.join(names)}"
     if not names:
-        return "", " is empty: expected a first line with the names of the columns"
+        return "", " is empty: expected column names on the first line"
     name = wanted or "text"
     if name not in names:
         return "", f" has no column {name!r}, it has {', '.join(names)}: choose one with --column"

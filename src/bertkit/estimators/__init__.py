@@ -1,4 +1,4 @@
-"""Tasks behind scikit-learn's methods: fit, predict, predict_proba, score.
+"""scikit-learn estimators for tasks: fit, predict, predict_proba, score.
 
 Takes: texts, pairs, lists of words, questions, and labels, as lists or arrays.
 Gives: estimators that work in cross_val_score, GridSearchCV and Pipeline; labels, probabilities, numbers, answers;

@@ -1,4 +1,4 @@
-"""What all estimators have in common: parameters, a fine-tuning run in ``fit``, directories, pickles."""
+"""Base class of the estimators: parameters, fine-tuning in ``fit``, directories, pickles."""
 
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,18 +22,18 @@ _RECORD = "estimator.json"
 
 
 class TextEstimator(BaseEstimator):
-    """A published model that ``fit`` trains for a task.
+    """Base class of estimators that fine-tune a published model.
 
     Args:
         model: a folder, a hub name, or the import name of an installed model package.
         device: "auto", "cpu", "cuda".
-        settings: the fields of `FinetuningSettings`, and the options of the task: each is a parameter of the
-            estimator, for ``set_params`` and grid search.
+        settings: the fields of `FinetuningSettings`, and the options of the task: each is a parameter of the estimator,
+            for ``set_params`` and grid search.
 
     Attributes:
         model_: the trained `Model`.
-        outcome_: how ``fit`` ended, an `Outcome`: with dev examples their metrics, and beside them what is reached
-            without fine-tuning. Kept by pickles, not by ``save``.
+        outcome_: the `Outcome` of ``fit``: with dev examples their metrics, and the metrics reached without
+            fine-tuning. Kept by pickles, not by ``save``.
     """
 
     _task: ClassVar[type[TextTask]]
@@ -42,9 +42,7 @@ class TextEstimator(BaseEstimator):
         known = {**_SETTINGS, **self._options()}
         for name in settings:
             if name not in known:
-                raise UsageError(
-                    f"{type(self).__name__} has no parameter {name!r}: expected some of {', '.join(known)}"
-                )
+                raise UsageError(f"{type(self).__name__} has no parameter {name!r}: expected any of {', '.join(known)}")
         self.model, self.device = model, device
         for name, value in (known | settings).items():
             setattr(self, name, value)
@@ -55,7 +53,7 @@ class TextEstimator(BaseEstimator):
 
     @classmethod
     def _options(cls) -> dict[str, Any]:
-        """The options of the task, with their defaults."""
+        """Options of the task, with their defaults."""
         return {name: option.default for name, option in cls._task.options.items()}
 
     def __sklearn_tags__(self) -> Any:
@@ -64,22 +62,22 @@ class TextEstimator(BaseEstimator):
         return tags
 
     def fit(self, X: Any, y: Any, *, dev: tuple[Any, Any] | None = None) -> Self:
-        """Train.
+        """Fine-tune the model.
 
         Args:
-            X, y: as the class says.
-            dev: others of both, by which the best weights are kept; None: the last are.
+            X, y: items and labels, as described in the class.
+            dev: held-out items and labels, which select the best weights; None: the last weights are kept.
 
         Raises:
-            UsageError: lengths that differ, a parameter that cannot be.
-            DataError: labels that cannot be learned.
+            UsageError: different lengths, or an invalid parameter.
+            DataError: unusable labels.
         """
         train = self._examples(X, y)
         self._train(self._task.name, train, [] if dev is None else self._examples(*dev), self._task_options())
         return self
 
     def _train(self, task: str, train: Sequence[Any], dev: Sequence[Any], options: Mapping[str, Any]) -> None:
-        """Set ``model_``; nothing of the run stays on disk."""
+        """Set ``model_``; the files of the run are removed."""
         settings = FinetuningSettings(**{name: getattr(self, name) for name in _SETTINGS})
         with tempfile.TemporaryDirectory(prefix="bertkit-") as folder:
             run = Finetuning(
@@ -90,7 +88,7 @@ class TextEstimator(BaseEstimator):
             self.model_ = load(run.out, device=self.device)
 
     def _task_options(self) -> dict[str, Any]:
-        """The options that were given."""
+        """Options that were set."""
         return {name: getattr(self, name) for name, absent in self._options().items() if getattr(self, name) != absent}
 
     def _examples(self, X: Any, y: Any) -> list[Any]:
@@ -109,7 +107,7 @@ class TextEstimator(BaseEstimator):
         return self.model_.predict(items_of(X))
 
     def _metrics(self, examples: Sequence[Any], task: TextTask) -> dict[str, float]:
-        """The metrics of what the model predicts, with the labels that ``task`` knows."""
+        """Metrics of the model's predictions, with the labels of ``task``."""
         scorer = task.scorer()
         scorer.add(examples, self._predictions(examples))
         return scorer.results()
@@ -120,10 +118,10 @@ class TextEstimator(BaseEstimator):
         return self.model_.trained.task
 
     def save(self, directory: str | Path, *, overwrite: bool = False) -> None:
-        """Write the trained model's directory, which every other part of bertkit opens too; whole or not at all.
+        """Save the trained model as a directory that every part of bertkit can open; atomically.
 
         Raises:
-            UsageError: it exists and is not empty, unless ``overwrite``.
+            UsageError: the directory exists and is not empty, unless ``overwrite``.
         """
         check_is_fitted(self, "model_")
         with whole_folder(directory, overwrite=overwrite) as folder:
@@ -134,10 +132,10 @@ class TextEstimator(BaseEstimator):
 
     @classmethod
     def load(cls, directory: str | Path, *, device: str = "auto") -> Self:
-        """The estimator of a directory that `save` or ``bertkit finetune`` wrote.
+        """Load an estimator from a directory of `save` or ``bertkit finetune``.
 
         Raises:
-            CheckpointError: no such directory, or one of another kind of estimator.
+            CheckpointError: no such directory, or another kind of estimator.
         """
         path = Path(directory) / _RECORD
         record, model = read_json(path) or {}, load(directory, device=device)
@@ -154,11 +152,11 @@ class TextEstimator(BaseEstimator):
         return estimator
 
     def _facts(self) -> dict[str, Any]:
-        """What else is known after ``fit``, as JSON."""
+        """Further fitted attributes, as JSON."""
         return {}
 
     def _take_facts(self, record: Mapping[str, Any], path: Path) -> None:
-        """The same back, and from a directory that says nothing of it.
+        """Restore fitted attributes from `_facts`, or from a directory without them.
 
         Raises:
             CheckpointError: the directory's task is not this estimator's.
@@ -169,7 +167,7 @@ class TextEstimator(BaseEstimator):
             raise CheckpointError(f"{path.parent} holds a model for {task.name}: {kind} is for {self._task.name}")
 
     def __getstate__(self) -> dict[str, Any]:
-        """With the files of the model's directory in place of the model."""
+        """The state, with the files of the model's directory instead of the model."""
         state = dict(super().__getstate__())
         model: Model | None = state.pop("model_", None)
         if model is not None:
@@ -192,19 +190,19 @@ class TextEstimator(BaseEstimator):
 
 
 def items_of(X: Any) -> list[Any]:
-    """Texts, or pairs of texts, from a list, an array of one or two columns, or a table of pandas.
+    """Texts, or pairs of texts, from a list, an array of one or two columns, or a pandas table.
 
     Raises:
         UsageError: something else.
     """
     if isinstance(X, str):
-        raise UsageError("expected a list of texts, got one str: put it in a list")
+        raise UsageError("expected a list of texts, got a str: put it in a list")
     values = X.to_numpy() if hasattr(X, "to_numpy") else X
     if isinstance(values, np.ndarray):
         if values.ndim == 2 and values.shape[1] == 1:
             values = values[:, 0]
         if values.ndim > 2 or (values.ndim == 2 and values.shape[1] != 2):
-            raise UsageError(f"texts of shape {values.shape}: expected (n,), or (n, 2) for pairs")
+            raise UsageError(f"texts have shape {values.shape}: expected (n,), or (n, 2) for pairs")
         values = values.tolist()
     return [tuple(value) if isinstance(value, list) else value for value in values]
 
@@ -213,14 +211,14 @@ def check_lengths(items: Sequence[Any], labels: Sequence[Any]) -> None:
     """Check that every item has its label.
 
     Raises:
-        UsageError: they are of unequal number, or there are none.
+        UsageError: different numbers of items and labels, or none.
     """
     if len(items) != len(labels) or not items:
-        raise UsageError(f"{len(items)} texts and {len(labels)} labels: each text needs its label")
+        raise UsageError(f"{len(items)} texts and {len(labels)} labels: expected one label for each text")
 
 
 def list_of(y: Any) -> list[Any]:
-    """Labels from a list, an array, or a column of pandas, as Python's own values."""
+    """Labels from a list, an array, or a pandas column, as Python values."""
     values = y.to_numpy() if hasattr(y, "to_numpy") else y
     return [_plain(value) for value in _iterable(values.tolist() if isinstance(values, np.ndarray) else values)]
 

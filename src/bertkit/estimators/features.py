@@ -1,4 +1,4 @@
-"""Features of a frozen encoder: texts to vectors, computed once, for any classifier after it."""
+"""Features of a frozen encoder: text vectors, computed once, for any classifier."""
 
 import hashlib
 import json
@@ -23,26 +23,26 @@ from bertkit.words.opening import encoder_path, open_encoder
 
 
 class Features(TransformerMixin, BaseEstimator):
-    """The vectors of texts by a published model, whose weights stay as they are (Devlin et al. 2018, section 5.3).
+    """Text vectors of a frozen published model (Devlin et al. 2018, section 5.3).
 
-    Made for a pipeline: ``make_pipeline(Features(model, cache="folder"), LogisticRegression())``. With a cache, cross
-    validation, grid search and every later fit read each text once. What is kept depends on the model's files and on
+    For pipelines: ``make_pipeline(Features(model, cache="folder"), LogisticRegression())``. With a cache, cross
+    validation, grid search and later fits encode each text only once. The cache key covers the model's files and
     every parameter below; remove the folder when it is no longer needed.
 
     Args:
         model: a folder, a hub name, the import name of an installed model package, or a file of word vectors. A pickle
-            holds its name alone.
-        layers: which hidden states: a name from `NAMED_LAYERS`, as "concat-last-4", or spelled out, as "mean:1,-1".
-        pooling: how the tokens of a text become one vector, a name from `POOLINGS`; None: as the model says.
-        normalize: scale vectors to length 1; None: as the model says.
-        max_length: longest sequence in tokens; None: as the model says.
-        on_long: what to do with longer texts: "window" reads them whole.
-        cache: folder where vectors are kept; None: nowhere.
-        precision: as of `load`: "float32" is exact, "bfloat16", "int8" and "auto" are faster.
+            contains only its name.
+        layers: hidden states to use: a name from `NAMED_LAYERS`, such as "concat-last-4", or as in "mean:1,-1".
+        pooling: a name from `POOLINGS`; None: the model's own.
+        normalize: scale vectors to length 1; None: as in the model's settings.
+        max_length: longest sequence in tokens; None: the model's own.
+        on_long: what to do with longer texts: "window" encodes them in full.
+        cache: folder of cached vectors; None: no cache.
+        precision: as for `load`: "float32" is exact, "bfloat16", "int8" and "auto" are faster.
         device: "auto", "cpu", "cuda".
 
     Attributes:
-        model_hash_: of the model's files as they were at ``fit``.
+        model_hash_: hash of the model's files at ``fit``.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Features(TransformerMixin, BaseEstimator):
 
         Raises:
             CheckpointError: no such model.
-            UsageError: a parameter that cannot be.
+            UsageError: an invalid parameter.
         """
         EmbedOptions(**self._options())
         self._opened: TextEncoder | None = None
@@ -80,12 +80,12 @@ class Features(TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X: Any) -> np.ndarray:
-        """(N, E) float32, the vectors of N texts.
+        """Vectors of N texts, (N, E) float32.
 
         Raises:
             OverLengthError: a text is too long under ``on_long="error"``.
-            CheckpointError: a text has to be read, and the model is no longer that of ``fit``.
-            UsageError: something that is no text, layers that the model has not.
+            CheckpointError: a text is not cached, and the model's files changed since ``fit``.
+            UsageError: an item that is not a text, or layers that the model lacks.
         """
         check_is_fitted(self, "model_hash_")
         texts = items_of(X)
@@ -96,14 +96,14 @@ class Features(TransformerMixin, BaseEstimator):
             return self._model().embed(texts, **self._options())
         try:
             return kept_vectors(Path(self.cache).expanduser() / self._selection(), texts, self._vectors)
-        except OverLengthError as error:  # it counts the texts that it was given
-            raise OverLengthError(f"of the different texts that are not kept yet, {error}") from None
+        except OverLengthError as error:  # its index counts the texts passed to it
+            raise OverLengthError(f"of the distinct texts not yet in the cache, {error}") from None
 
     def _options(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("layers", "pooling", "normalize", "max_length", "on_long")}
 
     def _selection(self) -> str:
-        """A hash of all that a text's vector depends on but the text."""
+        """Hash of everything but the text that a vector depends on."""
         known = [__version__, self.model_hash_, self.precision, self.device, self._options()]
         return hashlib.blake2b(json.dumps(known, default=str).encode(), digest_size=16).hexdigest()
 
@@ -111,11 +111,11 @@ class Features(TransformerMixin, BaseEstimator):
         report = EmbedReport()
         for _, vectors in self._model().embed_stream(texts, report=report, **self._options()):
             yield vectors
-        remedy = "choose on_long='window' to read them whole"
+        remedy = "choose on_long='window' to encode them in full"
         warn_of_truncation(report.num_texts, report.num_texts_cut, report.num_tokens_cut, remedy, stacklevel=4)
 
     def _model(self) -> TextEncoder:
-        """The model, opened when it is first needed: vectors that are kept need none."""
+        """The model, loaded at first use; cached vectors do not need it."""
         if self._opened is None:
             if content_hash(encoder_path(self.model)) != self.model_hash_:
                 raise CheckpointError(f"the files of the model {self.model} have changed since fit: fit again")

@@ -1,4 +1,4 @@
-"""A classifier that learns how much of each layer it reads.
+"""A classifier on a learned weighted sum of layers (scalar mix).
 
 Shape letters: N texts, S layers, D hidden_size, C classes.
 """
@@ -17,24 +17,24 @@ from bertkit.errors import UsageError
 
 
 class ScalarMixClassifier(ClassifierMixin, BaseEstimator):
-    """Logistic regression on a weighted sum of layers whose weights are learned with it.
+    """Logistic regression on a weighted sum of layers, with learned weights.
 
     The weights are positive and sum to one: the scalar mix of ELMo (Peters et al. 2018, equation 1), whose factor
-    gamma is part of the coefficients here. What is minimized is scikit-learn's logistic regression,
-    ``C * sum of losses + |coef|^2 / 2``, by L-BFGS over coefficients and mix together.
+    gamma is part of the coefficients here. The objective is that of scikit-learn's logistic regression,
+    ``C * sum of losses + |coef|^2 / 2``, minimized by L-BFGS over coefficients and mix jointly.
 
-    It follows the features of several layers, one after another:
+    Its input are the concatenated features of several layers:
     ``make_pipeline(Features(model, layers="concat:all"), ScalarMixClassifier(num_layers=12))``.
 
     Args:
-        num_layers: into how many vectors of one width a row of ``X`` is divided.
+        num_layers: number of equally wide vectors in a row of ``X``.
         C: weight of the losses against the size of the coefficients.
-        max_iter: most steps of L-BFGS.
-        tol: it ends where no slope of the loss of a text is larger.
+        max_iter: maximum number of steps of L-BFGS.
+        tol: convergence: the largest component of the gradient is below it.
 
     Attributes:
         classes_: (C,) the classes, in the order of ``predict_proba``.
-        layer_weights_: (S,) how much of each layer is read.
+        layer_weights_: (S,) weight of each layer.
         coef_: (C, D).
         intercept_: (C,).
         n_iter_: steps taken.
@@ -44,10 +44,10 @@ class ScalarMixClassifier(ClassifierMixin, BaseEstimator):
         self.num_layers, self.C, self.max_iter, self.tol = num_layers, C, max_iter, tol
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Learn from (N, S * D) features and (N,) classes; warns with ConvergenceWarning where steps ran out.
+        """Fit to (N, S * D) features and (N,) classes; issues a ConvergenceWarning if ``max_iter`` is reached.
 
         Raises:
-            UsageError: fewer than two classes, or a width that ``num_layers`` does not divide.
+            UsageError: fewer than two classes, or a width that is not a multiple of ``num_layers``.
         """
         X, y = check_X_y(X, y, dtype=(np.float32, np.float64))
         layers = self._layers(X)
@@ -58,7 +58,7 @@ class ScalarMixClassifier(ClassifierMixin, BaseEstimator):
         share = 1 / (self.C * len(layers))
 
         def loss_and_slopes(parameters: np.ndarray) -> tuple[float, np.ndarray]:
-            """The loss of a text, the coefficients' size added, and its gradient."""
+            """Mean loss of a text plus the penalty on the coefficients, and its gradient."""
             scores, coef, intercept = self._parts(parameters, num_classes, width)
             weights = softmax(scores)
             mixed = _mix(layers, weights)
@@ -78,7 +78,7 @@ class ScalarMixClassifier(ClassifierMixin, BaseEstimator):
         optimum = minimize(loss_and_slopes, start, jac=True, method="L-BFGS-B", options=options)
         if optimum.status == 1:
             warnings.warn(
-                f"no end after {optimum.nit} steps: raise max_iter, or scale the features", ConvergenceWarning, 2
+                f"not converged after {optimum.nit} steps: raise max_iter, or scale the features", ConvergenceWarning, 2
             )
         scores, self.coef_, self.intercept_ = self._parts(optimum.x, num_classes, width)
         self.layer_weights_, self.n_iter_ = softmax(scores), optimum.nit
@@ -93,15 +93,15 @@ class ScalarMixClassifier(ClassifierMixin, BaseEstimator):
         return softmax(self.decision_function(X), axis=1)
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """(N, C) float64, what `predict_proba` is the softmax of.
+        """(N, C) float64, the logits of `predict_proba`.
 
         Raises:
-            UsageError: features of another width than in ``fit``.
+            UsageError: features whose width differs from that in ``fit``.
         """
         check_is_fitted(self, "coef_")
         layers = self._layers(check_array(X, dtype=(np.float32, np.float64)))
         if layers.shape[2] != self.coef_.shape[1]:
-            raise UsageError(f"layers of width {layers.shape[2]}: fit had {self.coef_.shape[1]}")
+            raise UsageError(f"layers have width {layers.shape[2]}: expected {self.coef_.shape[1]}, as in fit")
         return _mix(layers, self.layer_weights_) @ self.coef_.T + self.intercept_
 
     def _layers(self, X: np.ndarray) -> np.ndarray:
@@ -111,7 +111,7 @@ class ScalarMixClassifier(ClassifierMixin, BaseEstimator):
         return X.reshape(len(X), self.num_layers, -1)
 
     def _parts(self, parameters: np.ndarray, num_classes: int, width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(S,) scores of the mix, (C, D) coefficients, (C,) intercept, of all parameters in one row."""
+        """Split a vector of all parameters into (S,) scores of the mix, (C, D) coefficients and (C,) intercept."""
         end = self.num_layers + num_classes * width
         coef = parameters[self.num_layers : end].reshape(num_classes, width)
         return parameters[: self.num_layers], coef, parameters[end:]

@@ -1,4 +1,4 @@
-"""Sentence encoders with scikit-learn's interface."""
+"""Sentence encoders as scikit-learn transformers."""
 
 from typing import Any, ClassVar, Self
 
@@ -11,25 +11,25 @@ from bertkit.tasks import Similarity, TextTask
 
 
 class SentenceEncoder(TransformerMixin, TextEstimator):
-    """Vectors of texts whose cosines say how similar they are, learned from pairs, triplets, scored pairs or texts.
+    """Sentence encoder trained on pairs, triplets, scored pairs or texts, whose cosines measure similarity.
 
-    Parameters are those of `TextEstimator`, among them the options of `Similarity`: objective, temperature,
-    directions, dimensions and so on.
+    Parameters are those of `TextEstimator`, including the options of `Similarity`: objective, temperature,
+    directions, dimensions and others.
     """
 
     _task: ClassVar[type[TextTask]] = Similarity
 
     def fit(self, X: Any, y: Any = None, *, dev: tuple[Any, Any] | None = None) -> Self:
-        """Train.
+        """Fine-tune the model.
 
         Args:
             X: rows: (text, positive), (text, positive, negative, ...), `TextSet`, or texts alone.
-            y: (N,) scores of pairs; None: rows have none.
-            dev: other rows and scores, by which the best weights are kept; None: the last are.
+            y: (N,) scores of pairs; None: rows without scores.
+            dev: held-out rows and scores, which select the best weights; None: the last weights are kept.
 
         Raises:
-            UsageError: lengths that differ, a parameter that cannot be.
-            DataError: rows that cannot be learned.
+            UsageError: different lengths, or an invalid parameter.
+            DataError: unusable rows.
         """
         return super().fit(X, y, dev=dev)
 

@@ -1,4 +1,4 @@
-"""Classifier and regressor of texts and pairs of texts. Shape letters: N texts, C classes."""
+"""Classification and regression estimators for texts and pairs of texts. Shape letters: N texts, C classes."""
 
 from collections.abc import Mapping, Sequence
 from numbers import Real
@@ -23,7 +23,7 @@ from bertkit.tasks.texts import OfTexts, names_of
 
 
 class SequenceClassifier(ClassifierMixin, TextEstimator):
-    """Classifier of texts and pairs of texts; an (N, C) array ``y`` of 0 and 1 gives a text several classes.
+    """Classifier of texts and pairs of texts; with an (N, C) array ``y`` of 0 and 1, multi-label.
 
     Parameters are those of `TextEstimator` with ``class_weights``, None, "balanced", or a weight for each class, and
     ``label_smoothing``.
@@ -32,27 +32,26 @@ class SequenceClassifier(ClassifierMixin, TextEstimator):
         classes_: (C,) the classes, in the order of ``predict_proba``.
     """
 
-    _task: ClassVar[type[OfTexts]] = SequenceClassification  # where a text has one class
-    _task_of_several: ClassVar[type[OfTexts] | None] = MultiLabelClassification  # where it may have several
+    _task: ClassVar[type[OfTexts]] = SequenceClassification  # for one class per text
+    _task_of_several: ClassVar[type[OfTexts] | None] = MultiLabelClassification  # for several classes per text
 
     def fit(self, X: Any, y: Any, *, dev: tuple[Any, Any] | None = None) -> Self:
-        """Train.
+        """Fine-tune the model.
 
         Args:
             X: texts, or pairs of texts.
-            y: (N,) classes; (N, C) 0 and 1.
-            dev: texts and classes by which the best weights are kept; None: the last are.
+            y: (N,) classes, or (N, C) 0 and 1.
+            dev: held-out texts and classes, which select the best weights; None: the last weights are kept.
 
         Raises:
-            UsageError: lengths that differ, a parameter that cannot be.
-            DataError: a label that is no class, or no row of 0 and 1; fewer than two classes, or one that
-                only one text has.
+            UsageError: different lengths, or an invalid parameter.
+            DataError: an invalid label; fewer than two classes, or a class with a single text.
         """
         labels = list_of(y)
         self._has_several = bool(labels) and isinstance(labels[0], list | tuple)
         task = self._task_of_several if self._has_several else self._task
         if task is None:
-            raise UsageError(f"{self._task.name} has one class for each text: expected labels of shape (n,)")
+            raise UsageError(f"{self._task.name} requires one class per text: expected labels of shape (n,)")
         _check_labels(labels, len(labels[0]) if self._has_several else None)
         self.classes_ = np.arange(len(labels[0])) if self._has_several else np.unique(np.asarray(labels))
         train = self._examples(X, labels)
@@ -61,12 +60,12 @@ class SequenceClassifier(ClassifierMixin, TextEstimator):
             options["class_weights"] = {str(name): weight for name, weight in options["class_weights"].items()}
         missing = {str(name) for name in self.classes_.tolist()} - names_of(train).keys()
         if missing:
-            raise UsageError(f"no text has the class {', '.join(sorted(missing))}: take its column out")
+            raise UsageError(f"no text has the class {', '.join(sorted(missing))}: remove its column")
         self._train(task.name, train, [] if dev is None else self._examples(*dev), options)
         return self
 
     def predict(self, X: Any) -> np.ndarray:
-        """(N,) the likeliest classes; (N, C) 0 and 1."""
+        """(N,) the likeliest classes, or (N, C) 0 and 1."""
         predictions = self._predictions(X)
         if self._has_several:
             names = [str(name) for name in self.classes_.tolist()]
@@ -111,12 +110,12 @@ class SequenceClassifier(ClassifierMixin, TextEstimator):
         names = task.label_names or ()
         classes = member(dict(record), "classes", list, path, list(names))
         if {str(name) for name in classes} != set(names):
-            raise CheckpointError(f"{path}: its classes are not those of the model, {', '.join(names)}")
+            raise CheckpointError(f"{path}: its classes differ from those of the model, {', '.join(names)}")
         self.classes_ = np.array(classes)
 
 
 class FewShotClassifier(SequenceClassifier):
-    """Few-shot classifier of texts and pairs of texts, with (N,) classes and few texts of each, such as eight.
+    """Few-shot classifier of texts and pairs of texts, with (N,) classes and few texts per class, such as eight.
 
     First the encoder learns vectors that separate the classes, then a linear layer is fitted to them
     (`FewShotClassification`). Best with a sentence encoder. Parameters are those of `TextEstimator`.
@@ -127,9 +126,9 @@ class FewShotClassifier(SequenceClassifier):
 
 
 class SequenceRegressor(RegressorMixin, TextEstimator):
-    """How much of something has a text or a pair of texts.
+    """Regression over texts and pairs of texts.
 
-    X are texts or pairs of texts, y (N,) or (N, 1) numbers of any unit. Parameters are those of `TextEstimator`.
+    X are texts or pairs of texts, y (N,) or (N, 1) numbers in any unit. Parameters are those of `TextEstimator`.
     """
 
     _task: ClassVar[type[TextTask]] = Regression
@@ -144,21 +143,23 @@ class SequenceRegressor(RegressorMixin, TextEstimator):
 
 
 def _check_labels(labels: Sequence[Any], num_classes: int | None) -> None:
-    """Check that each label is a class, or where there is a number of classes, as many 0 and 1.
+    """Check that each label is a class, or, with ``num_classes``, a row of that many 0 and 1.
 
     Raises:
-        DataError: one is not.
+        DataError: an invalid label.
     """
     for index, label in enumerate(labels):
         if num_classes is None:
             if not isinstance(label, str | Real | np.bool_) or label != label:
                 raise DataError(
-                    f"text {index}: its label is {label!r:.60}: expected a str or a number, or take the text out"
+                    f"text {index}: its label is {label!r:.60}: expected a str or a number; correct it, or remove the "
+                    "text"
                 )
         elif not (isinstance(label, list | tuple) and len(label) == num_classes and all(map(_is_decided, label))):
             raise DataError(
-                f"text {index}: its labels are {label!r:.60}: expected {num_classes} numbers, 1 for each class that it "
-                "has and 0 for the others, as scikit-learn's MultiLabelBinarizer makes them of names"
+                f"text {index}: its labels are {label!r:.60}: expected {num_classes} numbers, 1 for each class of the "
+                "text "
+                "and 0 for the others; scikit-learn's MultiLabelBinarizer makes them from names"
             )
 
 

@@ -1,4 +1,4 @@
-"""Tagger of words. Shape letters: C labels."""
+"""Tagging estimator for words. Shape letters: C labels."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,25 +13,24 @@ from bertkit.tokenizer import Encodings
 
 
 class TokenClassifier(TextEstimator):
-    """Which label has each word of a text: entities, or plain labels such as parts of speech.
+    """Labels of words: entities, or plain labels such as parts of speech.
 
-    X are lists of words, and y for each a list of tags; or X are texts, and y for each a list of its entities as
-    (start, end, label), characters of the text. Parameters are those of `TextEstimator` with ``class_weights``, None,
+    X are lists of words, and y lists of their tags; or X are texts, and y lists of their entities as
+    (start, end, label), in characters. Parameters are those of `TextEstimator` with ``class_weights``, None,
     "balanced", or a weight for each tag, and ``label_smoothing``.
     """
 
     _task: ClassVar[type[TextTask]] = TokenClassification
 
     def predict(self, X: Any) -> list[list[Any]]:
-        """For a list of words its tags; for a text its entities, of plain labels its words, as (start, end, label)."""
+        """Tags for lists of words; for texts (start, end, label) of each entity, or of each word with plain labels."""
         pairs = zip(items_of(X), self._predictions(X), strict=True)
         return [self._spans(one) if isinstance(item, str) else list(one.labels) for item, one in pairs]
 
     def predict_proba(self, X: Any) -> list[np.ndarray]:
         """For each text (words, C) float64, the probability of each label of ``classes_``.
 
-        A word that was cut off, or of which the tokenizer keeps nothing, has its label for certain: O, of plain labels
-        the first.
+        A word that was cut, or without a token, has its label with probability 1: O, or the first plain label.
         """
         task = self._trained_task
 
@@ -44,7 +43,7 @@ class TokenClassifier(TextEstimator):
         return [results for _, of_part in parts for results in of_part]
 
     def score(self, X: Any, y: Any) -> float:
-        """Entity F1, for plain labels accuracy. A tag that was not in training counts as a wrong prediction."""
+        """Entity F1, or accuracy for plain labels. A tag that was not in training counts as a wrong prediction."""
         examples, task = self._examples(X, y), self._trained_task
         strange = {tag for example in examples for tag in example.tags or ()} - {*task.label_names}
         task = replace(task, label_names=(*task.label_names, *sorted(strange)), class_weights=())

@@ -1,7 +1,7 @@
 """Evaluation of models: scores with 95 % confidence intervals.
 
-Takes: a model, and texts whose right answers are known; where they are at hand the texts it learned from.
-Gives: scores with 95 % intervals, and an account of what could not be judged; of classifiers and taggers also
+Takes: a model, and labeled examples; optionally its training data.
+Gives: scores with 95 % confidence intervals, and reasons for parts that are missing; for classifiers and taggers also
 calibration, thresholds, likely label errors, leakage and a baseline.
 May import: errors, files, tokenizer, corpus, tasks, inference, neighbors, model.
 """

@@ -19,10 +19,11 @@ from bertkit.tasks import JudgedTask, TaggedText
 
 _SHARES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1)
 _INVERSE_REGULARIZATION = 10.0
-"""Of the logistic regression: TF-IDF vectors have length 1, so that scikit-learn's 1.0 holds back more than helps."""
+"""For logistic regression. TF-IDF vectors have length 1, for which scikit-learn's default of 1.0 regularizes too
+much."""
 
 _UNSEEN = 1e-6
-"""Share of a tag that a word never has in training."""
+"""Count of a tag that a word never has in training."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,12 @@ class SizeScore:
 
 @dataclass(frozen=True)
 class Baseline:
-    """The scores of a simple method, trained on the same examples."""
+    """Scores of a simple method, trained on the same examples."""
 
     method: str
     num_train: int
     scores: dict[str, Measured]
-    difference: dict[str, Measured]  # the model's less these, by the same draws of examples
+    difference: dict[str, Measured]  # model minus baseline, on the same bootstrap samples
     by_size: list[SizeScore]
 
 
@@ -49,11 +50,11 @@ def baseline_of(outcomes: Outcomes, train: Sequence[Any], metric: str) -> Baseli
 
     Args:
         train: examples of the same task with labels.
-        metric: the score that is reported for parts.
+        metric: the score to report for parts.
 
     Raises:
-        DataError: a label of ``train`` that is missing, or not one of the model's.
-        DependencyError: no scikit-learn, where it is needed.
+        DataError: a label of ``train`` that is missing or unknown to the model.
+        DependencyError: scikit-learn is required and not installed.
     """
     task, scoring, order = outcomes.task, outcomes.task.scoring, np.random.default_rng(0).permutation(len(train))
     by_size, plain_rows, scores = [], outcomes.rows, {}
@@ -67,11 +68,11 @@ def baseline_of(outcomes: Outcomes, train: Sequence[Any], metric: str) -> Baseli
 
 
 def predict_plainly(task: JudgedTask, train: Sequence[Any], examples: Sequence[Any]) -> np.ndarray:
-    """What the baseline predicts, as `Outcomes.predicted`.
+    """Predictions of the baseline, in the form of `Outcomes.predicted`.
 
     Raises:
-        DataError: a label of ``train`` that is missing, or not one of the model's.
-        DependencyError: no scikit-learn, where it is needed.
+        DataError: a label of ``train`` that is missing or unknown to the model.
+        DependencyError: scikit-learn is required and not installed.
     """
     targets = task.truth(train)
     if task.of_words:
@@ -87,29 +88,29 @@ def predict_plainly(task: JudgedTask, train: Sequence[Any], examples: Sequence[A
 
 
 def tf_idf_vectors(train: Sequence[Any], examples: Sequence[Any]) -> tuple[Any, Any]:
-    """Sparse rows of TF-IDF of words and pairs of words, of ``examples`` and of ``train``, from which the words are.
+    """Sparse TF-IDF rows of words and word pairs for ``train`` and ``examples``; the vocabulary is from ``train``.
 
     Raises:
-        DependencyError: no scikit-learn.
+        DependencyError: scikit-learn is not installed.
     """
     try:
         from sklearn.feature_extraction.text import TfidfVectorizer
     except ImportError:
         raise DependencyError("scikit-learn is not installed: pip install 'bertkit[sklearn]'") from None
-    # every word counts, of one letter and punctuation too, so that no text is without any
+    # keep single letters and punctuation, so that no text is empty
     vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"\w+|[^\w\s]", dtype=np.float32)
     train_vectors = vectorizer.fit_transform(map(whole_text, train))
     return vectorizer.transform(map(whole_text, examples)), train_vectors
 
 
 def _classes(train_vectors: Any, targets: np.ndarray, vectors: Any) -> np.ndarray:
-    """Logistic regression; where all targets are the same, these."""
+    """Predictions of logistic regression; the only target if all are the same."""
     from sklearn.linear_model import LogisticRegression
 
     if (targets == targets[0]).all():
         return np.full(vectors.shape[0], targets[0])
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of few examples for many labels, which the curve begins with
+        warnings.simplefilter("ignore", UserWarning)  # about few examples for many labels, as at the start of the curve
         results = LogisticRegression(C=_INVERSE_REGULARIZATION, max_iter=300).fit(train_vectors, targets)
     return results.predict(vectors)
 
@@ -117,12 +118,12 @@ def _classes(train_vectors: Any, targets: np.ndarray, vectors: Any) -> np.ndarra
 def _most_frequent_tags(
     task: Any, train: Sequence[TaggedText], targets: np.ndarray, examples: Sequence[TaggedText]
 ) -> np.ndarray:
-    """(W,) int64, well-formed as the model's; the more frequent a tag is with a word, the likelier."""
+    """(W,) int64, decoded like the model's; scores are tag frequencies of each word."""
     numbers: dict[str, int] = {}
     indices = np.array([numbers.setdefault(word, len(numbers)) for word in _words(train)], np.int64)
     shape = len(numbers) + 1, len(task.label_names)
     counts = np.bincount(indices * shape[1] + targets, minlength=shape[0] * shape[1]).reshape(shape)
-    counts[-1] = counts.sum(axis=0)  # of words that training does not have
+    counts[-1] = counts.sum(axis=0)  # for words absent from training
     shares = counts / counts.sum(axis=1, keepdims=True)
     scores = np.log(shares + _UNSEEN)[[numbers.get(word, -1) for word in _words(examples)]]
     return task.likeliest(scores, np.cumsum([0, *(len(example.words or ()) for example in examples)]))

@@ -13,18 +13,18 @@ from bertkit.evidence.outcomes import Outcomes
 
 NUM_BINS = 15
 FEWEST_EXAMPLES = 20
-"""For which a temperature is fitted on half of them."""
+"""Minimum for fitting a temperature on half of the examples."""
 
 _SMALLEST = 1e-12  # probability
-_RANGE = 0.02, 50.0  # of 1 / temperature
+_RANGE = 0.02, 50.0  # range of 1 / temperature
 _HALVINGS = 50
 
 
 @dataclass(frozen=True)
 class Bin:
-    """The judgments whose confidence lies in one of NUM_BINS equal parts of 0 to 1."""
+    """Predictions whose confidence is in one of NUM_BINS equal intervals of 0 to 1."""
 
-    confidence: float  # their mean
+    confidence: float  # mean confidence
     accuracy: float
     low: float  # Wilson's 95 % interval of the accuracy
     high: float
@@ -33,12 +33,12 @@ class Bin:
 
 @dataclass(frozen=True)
 class Temperature:
-    """What logits are divided by, and what that does to judgments on which it was not fitted.
+    """Temperature scaling, and its effect on predictions that it was not fitted to.
 
-    Each half of the examples is scaled by the temperature that was fitted on the other.
+    Each half of the examples is scaled by the temperature fitted on the other half.
     """
 
-    temperature: float  # fitted on all examples, to be used from now on
+    temperature: float  # fitted on all examples, for future use
     of_halves: tuple[float, float]
     expected_calibration_error: float
     loss: float
@@ -46,18 +46,18 @@ class Temperature:
 
 @dataclass(frozen=True)
 class Calibration:
-    """How far confidence and accuracy are apart."""
+    """Difference between confidence and accuracy."""
 
-    judgments: str  # what they are
+    judgments: str  # description of the predictions
     num_judgments: int
-    bins: list[Bin]  # but for empty ones
+    bins: list[Bin]  # without empty ones
     expected_calibration_error: float
     loss: float  # mean negative log-likelihood, nats
     scaled: Temperature | None  # None: too few examples
 
 
 def calibration_of(outcomes: Outcomes) -> Calibration | None:
-    """None for a task without probabilities, or where no word was read."""
+    """Calibration of predictions; None for a task without probabilities, or if no word was encoded."""
     judgments = _judgments(outcomes)
     if judgments is None or not len(judgments.targets):
         return None
@@ -77,7 +77,7 @@ class _Judgments:
     name: str
     logits: np.ndarray  # (U, C)
     targets: np.ndarray  # (U,) int64
-    said: np.ndarray  # (U,) int64, the label whose probability is the confidence
+    said: np.ndarray  # (U,) int64, the predicted label, whose probability is the confidence
     right: np.ndarray  # (U,) bool
     in_first_half: np.ndarray  # (U,) bool
 
@@ -94,7 +94,7 @@ def _judgments(outcomes: Outcomes) -> _Judgments | None:
         has, known = targets.ravel().astype(np.int64), np.clip(probabilities.ravel(), _SMALLEST, 1 - _SMALLEST)
         logits = np.stack([np.log1p(-known), np.log(known)], axis=1)
         halves = np.repeat(first, targets.shape[1])
-        name = "each label of each example: how often an example has a label of that probability"
+        name = "each label of each example: how often an example has a label with that probability"
         return _Judgments(name, logits, has, np.ones_like(has), has == 1, halves)
     logits, said, halves = np.log(np.maximum(probabilities, _SMALLEST)), outcomes.predicted, first
     if outcomes.was_read is None:
@@ -105,7 +105,7 @@ def _judgments(outcomes: Outcomes) -> _Judgments | None:
 
 
 def expected_calibration_error(confidence: np.ndarray, right: np.ndarray) -> float:
-    """The mean distance of a bin's accuracy from its confidence, each bin counting by its judgments."""
+    """Mean absolute difference between accuracy and confidence of a bin, weighted by bin size."""
     indices = _bins_of(confidence)
     apart = np.bincount(indices, right, NUM_BINS) - np.bincount(indices, confidence, NUM_BINS)
     return float(np.abs(apart).sum() / len(confidence))
@@ -120,8 +120,8 @@ def mean_loss(logits: np.ndarray, targets: np.ndarray) -> float:
 def fitted_temperature(logits: np.ndarray, targets: np.ndarray) -> float:
     """The temperature with the lowest loss, within 1/50 to 50.
 
-    The loss is convex in 1 / temperature; where its derivative, the mean of what logits are expected to be less what
-    those of the targets are, changes its sign, it is lowest.
+    The loss is convex in 1 / temperature. It is lowest where its derivative changes sign; that is the mean expected
+    logit minus the mean logit of the targets.
     """
     low, high = np.log(_RANGE)
     of_targets = logits[np.arange(len(targets)), targets]

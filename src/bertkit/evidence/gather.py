@@ -1,4 +1,4 @@
-"""All evidence on a classifier or a tagger, from one run over labeled examples."""
+"""Evaluate a classifier or tagger in detail, in one run over labeled examples."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -34,20 +34,20 @@ _NUM_CONFUSIONS = 15
 
 @dataclass(frozen=True)
 class LabelRow:
-    """The scores of one label, or of one type of entity."""
+    """The scores of one label or entity type."""
 
     label: str
     precision: float
     recall: float
     f1: float
     f1_interval: Interval
-    support: int  # how often it is the true one
+    support: int  # number of examples with this label
     num_predicted: int
 
 
 @dataclass(frozen=True)
 class Confusion:
-    """How often a label was taken for another."""
+    """How often a label was predicted instead of another."""
 
     true: str
     predicted: str
@@ -56,7 +56,7 @@ class Confusion:
 
 @dataclass(frozen=True)
 class Confusions:
-    """Which labels are taken for which."""
+    """Confusion matrix."""
 
     of: str  # "examples", "words"
     labels: tuple[str, ...]
@@ -66,17 +66,17 @@ class Confusions:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known of a classifier or a tagger by its labeled examples. All intervals hold 95 %.
+    """Evaluation of a classifier or tagger on labeled examples. All intervals are 95 % confidence intervals.
 
-    ``missing`` says of each part that is not there why it is not.
+    ``missing`` holds the reason for each absent part.
     """
 
     task: str
-    metric: str  # the score that decides, as in training
-    unit: str  # what is drawn again for intervals: "examples", "texts"
+    metric: str  # the score that selects models, as in training
+    unit: str  # the resampled unit for intervals: "examples", "texts"
     num_examples: int
-    num_words: int | None  # of a tagger
-    num_unread_words: int | None  # cut off, or without a token: the tagger says nothing of them
+    num_words: int | None  # for taggers
+    num_unread_words: int | None  # cut, or without a token, so without a prediction
     num_resamples: int
     scores: dict[str, Measured]
     labels: list[LabelRow]
@@ -87,12 +87,12 @@ class Evidence:
     label_errors: LabelErrors
     leakage: Leakage | None
     baseline: Baseline | None
-    by_size: list[SizeScore] | None  # of models trained on fewer examples, and of this one
+    by_size: list[SizeScore] | None  # models trained on fewer examples, and this one
     seeds: Seeds | None
     missing: dict[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """JSON values: what is not a finite number is null."""
+        """The evidence as JSON values; numbers that are not finite become null."""
         return json_value(asdict(self))
 
 
@@ -105,19 +105,19 @@ def gather_evidence(
     smaller: Mapping[int, str | Path | Model] | None = None,
     progress: bool | None = None,
 ) -> Evidence:
-    """Judge a classifier or a tagger by labeled examples that it was not trained on.
+    """Evaluate a classifier or tagger on labeled examples that it was not trained on.
 
     Args:
-        examples: with labels, as `Model.evaluate` takes them.
-        train: the same of what the model was trained on: for leakage, the baseline and its learning curve.
-        seeds: models of the same task that were trained with other seeds.
-        smaller: models of the same task that were trained on fewer examples, by how many: the learning curve.
-        progress: show a bar after two seconds; None: where a person is watching.
+        examples: labeled examples, as for `Model.evaluate`.
+        train: training data of the model: for leakage, the baseline and its learning curve.
+        seeds: models of the same task trained with other seeds.
+        smaller: number of training examples -> model of the same task: the learning curve.
+        progress: show a bar after two seconds; None: on a terminal.
 
     Raises:
-        DataError: no examples; a label that is missing, or not one of the model's.
-        MissingHeadError: no task, or a head that was never trained.
-        UsageError: a task that is neither a classifier's nor a tagger's, or models of different tasks.
+        DataError: no examples; a label that is missing or unknown to the model.
+        MissingHeadError: the model has no task, or its head was never trained.
+        UsageError: the task is neither classification nor tagging, or models of different tasks.
     """
     read = judged_task(model.trained.task).labeled_example
     examples, train = [read(one) for one in examples], None if train is None else [read(one) for one in train]
@@ -128,7 +128,7 @@ def gather_evidence(
     scores = bootstrap_scores(scoring, outcomes.rows)
     layout, words = model.trained.layout, outcomes.was_read
     if not train:
-        why = "needs the examples that the model was trained on" + ("" if train is None else ": none were given")
+        why = "needs the examples that the model was trained on" + ("" if train is None else ": none given")
         missing |= {"leakage": why, "baseline": why}
     evidence = Evidence(
         task=task.name,
@@ -164,7 +164,7 @@ def _baseline(outcomes: Outcomes, train: Any, metric: str, missing: dict[str, st
 
 
 def _loss(outcomes: Outcomes) -> dict[str, Measured]:
-    """Mean negative log-likelihood of labels; none of words and numbers."""
+    """Mean negative log-likelihood of labels; empty for words and numbers."""
     if outcomes.probabilities is None or outcomes.losses is None:
         return {}
     return {"loss": Measured(float(outcomes.losses.mean()), *bootstrap_interval(outcomes.losses))}
@@ -183,7 +183,7 @@ def _labels(scoring: Scoring, rows: np.ndarray) -> list[LabelRow]:
 
 
 def _confusions(outcomes: Outcomes) -> Confusions | None:
-    """Of one label for each example or word; of levels the nearest ones."""
+    """Confusions for tasks with one label per example or word; for levels, of the nearest level."""
     labels, targets, predicted = outcomes.names, outcomes.targets, outcomes.predicted
     if labels is None or outcomes.has_several:
         return None
@@ -218,21 +218,23 @@ def _by_size(
 
 def _say_what_is_missing(evidence: Evidence, outcomes: Outcomes) -> None:
     missing, task = evidence.missing, outcomes.task
-    no_probabilities = f"{task.name} gives numbers, not probabilities"
+    no_probabilities = f"{task.name} predicts numbers, not probabilities"
     if not evidence.labels:
         missing["labels"] = "the task has no labels"
     if evidence.confusions is None:
         missing["confusions"] = "an example has several labels" if outcomes.has_several else "the task has no labels"
     if evidence.thresholds is None:
-        missing["thresholds"] = "only for several labels, or for one of two: otherwise the likeliest label is given"
+        missing["thresholds"] = "only for multi-label tasks and two classes: otherwise the likeliest label is predicted"
     if evidence.calibration is None:
-        missing["calibration"] = no_probabilities if outcomes.probabilities is None else "no word was read"
+        missing["calibration"] = no_probabilities if outcomes.probabilities is None else "no word was encoded"
     elif evidence.calibration.scaled is None:
-        missing["temperature"] = f"needs {FEWEST_EXAMPLES} examples or more, there are {evidence.num_examples}"
+        missing["temperature"] = f"needs at least {FEWEST_EXAMPLES} examples, there are {evidence.num_examples}"
     if evidence.by_size is None:
         missing["by_size"] = "needs models that were trained on fewer examples"
     if evidence.seeds is None:
         missing["seeds"] = "needs models of the same task that were trained with other seeds"
     num_seen = sum(row.support > 0 for row in evidence.labels)
     if num_seen == 1 and not task.scoring.may_have_none:
-        missing["other_labels"] = "all examples have the same label: of telling labels apart these scores say nothing"
+        missing["other_labels"] = (
+            "all examples have the same label, so these scores do not show whether the model distinguishes labels"
+        )

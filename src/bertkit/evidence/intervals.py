@@ -1,4 +1,4 @@
-"""95 % confidence intervals of scores, for the sampling of the examples."""
+"""95 % confidence intervals of scores under resampling of the examples."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -9,23 +9,23 @@ import numpy as np
 from bertkit.tasks.scoring import Scoring
 
 Interval = tuple[float, float]
-"""Low and high end."""
+"""Lower and upper bound."""
 
 _Z = 1.959963984540054
-"""Standard deviations that hold 95 % of a normal distribution."""
+"""Number of standard deviations that cover 95 % of a normal distribution."""
 
 NUM_RESAMPLES = 10_000
 NUM_SCORE_RESAMPLES = 2_000
-"""Of scores that are no means, and take longer."""
+"""For scores that are not means and take longer to compute."""
 
 _ENDS = (2.5, 97.5)
 _DRAWS_AT_ONCE = 2**22
-_MANY_ALIKE = 8  # examples for each different row
+_MANY_ALIKE = 8  # examples per distinct row
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A score and its 95 % interval."""
+    """A score with its 95 % confidence interval."""
 
     value: float
     low: float
@@ -33,7 +33,8 @@ class Measured:
 
 
 def wilson_interval(num_correct: int, num_examples: int) -> Interval:
-    """Wilson's score interval of a share (Wilson 1927; Brown, Cai & DasGupta 2001 recommend it also for few examples).
+    """Wilson score interval of a proportion (Wilson 1927; Brown, Cai & DasGupta 2001 recommend it also for few
+    examples).
 
     >>> tuple(round(end, 4) for end in wilson_interval(8, 10))
     (0.4902, 0.9433)
@@ -46,9 +47,9 @@ def wilson_interval(num_correct: int, num_examples: int) -> Interval:
 
 
 def bootstrap_interval(values: Sequence[float] | np.ndarray, seed: int = 0) -> Interval:
-    """Percentile bootstrap of a mean: the values are drawn again with replacement, NUM_RESAMPLES times (Efron 1979).
+    """Percentile bootstrap of a mean, with NUM_RESAMPLES resamples (Efron 1979).
 
-    For the difference of two models give the differences, example by example: the interval of a real one leaves out 0.
+    For two models, pass the differences for each example: the interval of a real difference excludes 0.
     """
     given, random = np.asarray(values, np.float64), np.random.default_rng(seed)
     means = [
@@ -60,10 +61,10 @@ def bootstrap_interval(values: Sequence[float] | np.ndarray, seed: int = 0) -> I
 
 
 def bootstrap_scores(scoring: Scoring, rows: np.ndarray, seed: int = 0) -> dict[str, Measured]:
-    """Percentile bootstrap of scores: the examples are drawn again, NUM_SCORE_RESAMPLES times.
+    """Percentile bootstrap of scores, with NUM_SCORE_RESAMPLES resamples of the examples.
 
     Args:
-        rows: (N, K) of the examples, as ``scoring`` makes them.
+        rows: (N, K) rows of the examples, from ``scoring``.
     """
     different, times = _different(rows)
     draws = [scoring.results(different, weights) for weights in _weights(times, seed)]
@@ -73,8 +74,8 @@ def bootstrap_scores(scoring: Scoring, rows: np.ndarray, seed: int = 0) -> dict[
 def bootstrap_difference(
     scoring: Scoring, rows: np.ndarray, other_rows: np.ndarray, seed: int = 0
 ) -> dict[str, Measured]:
-    """The same of the scores of one model less those of another on the same examples: both are judged by the same
-    draws, so the interval of a real difference leaves out 0."""
+    """Paired bootstrap of the scores of one model minus those of another on the same examples, with the same resamples
+    for both: the interval of a real difference excludes 0."""
     both, times = _different(np.concatenate([rows, other_rows], axis=1))
 
     def difference(weights: np.ndarray) -> dict[str, np.ndarray]:
@@ -85,7 +86,7 @@ def bootstrap_difference(
 
 
 def bootstrap_f1(scoring: Scoring, rows: np.ndarray, seed: int = 0) -> np.ndarray:
-    """(2, C) low and high end of the F1 of each label."""
+    """(2, C) lower and upper bound of the F1 of each label."""
     different, times = _different(rows)
     draws = []
     for weights in _weights(times, seed):
@@ -95,16 +96,16 @@ def bootstrap_f1(scoring: Scoring, rows: np.ndarray, seed: int = 0) -> np.ndarra
 
 
 def _different(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(G, K) the rows that are different, and (G,) float64 how often each stands there."""
+    """(G, K) distinct rows, and (G,) float64 count of each."""
     different, times = np.unique(rows, axis=0, return_counts=True)
     return different, times.astype(np.float64)
 
 
 def _weights(times: np.ndarray, seed: int) -> Iterator[np.ndarray]:
-    """(R, G) float64 how often each row is drawn, when as many are drawn as there are.
+    """(R, G) float64 count of each row in samples of the original size.
 
-    The numbers of draws are multinomial, which costs by different rows; where most are different it is quicker to draw
-    one by one.
+    Counts are drawn from a multinomial distribution, whose cost grows with the number of distinct rows; if most rows
+    are distinct, drawing indices is faster.
     """
     random, number, num_rows = np.random.default_rng(seed), int(times.sum()), len(times)
     row_of = np.repeat(np.arange(num_rows), times.astype(np.int64))
@@ -128,7 +129,7 @@ def _measured(values: dict[str, np.ndarray], draws: list[dict[str, np.ndarray]])
     results = {}
     for name, value in values.items():
         drawn = np.concatenate([draw[name] for draw in draws])
-        drawn = drawn[~np.isnan(drawn)]  # such as the correlation of a draw in which all numbers are one
+        drawn = drawn[~np.isnan(drawn)]  # such as the correlation of a sample of equal numbers
         low, high = np.percentile(drawn, _ENDS) if len(drawn) else (math.nan, math.nan)
         results[name] = Measured(float(value[0]), float(low), float(high))
     return results

@@ -1,10 +1,10 @@
-"""Which given labels are likely wrong: those that the model contradicts most surely.
+"""Likely label errors: labels that the model contradicts most confidently.
 
 Confident learning (Northcutt, Jiang & Chuang 2021, "Confident Learning: Estimating Uncertainty in Dataset Labels",
-equation 1): the estimated label of an example is the likeliest of those whose probability reaches the mean probability
-that they have in the examples they are given to. Where it is not the given label, the given one is likely wrong. Such
-examples are listed by the probability of the given label less that of the estimated one (the paper's "normalized
-margin"). The model must not have been trained on them. Shape letters: U judgments, C labels.
+equation 1). The threshold of a label is its mean probability in the examples with that label. The estimated label of an
+example is the likeliest among labels that reach their threshold. If it differs from the given label, that one is likely
+wrong. Errors are sorted by the probability of the given label minus that of the estimated one (the paper's "normalized
+margin"). The model must not have been trained on the examples. Shape letters: U predictions, C labels.
 """
 
 from collections.abc import Iterator
@@ -19,30 +19,30 @@ NUM_SHOWN = 25
 
 @dataclass(frozen=True)
 class LabelError:
-    """A label to look at again."""
+    """A label that is likely wrong."""
 
-    number: int  # of the example, from 0
-    place: str  # file and line, where they are known
-    text: str  # or what of it can be shown
+    number: int  # index of the example
+    place: str  # file and line, if known
+    text: str  # or an excerpt
     pair: str | None
-    word: str | None  # of a tagger
+    word: str | None  # for taggers
     given: str
     likely: str
-    given_probability: float | None  # None: of numbers
+    given_probability: float | None  # None: for numbers
     likely_probability: float | None
 
 
 @dataclass(frozen=True)
 class LabelErrors:
-    """The likeliest errors among the given labels."""
+    """The likeliest label errors."""
 
     num_judged: int
-    num_likely: int | None  # None: numbers, which are only listed by their distance
-    shown: list[LabelError]  # the likeliest first; of a text no more than one word
+    num_likely: int | None  # None: for numbers, which are only sorted by their error
+    shown: list[LabelError]  # the likeliest first; at most one word per text
 
 
 def confident_labels(probabilities: np.ndarray, given: np.ndarray) -> np.ndarray:
-    """(U,) int64 the estimated labels of examples, -1 where none is.
+    """(U,) int64 estimated labels, -1 for none.
 
     Args:
         probabilities: (U, C)
@@ -51,20 +51,20 @@ def confident_labels(probabilities: np.ndarray, given: np.ndarray) -> np.ndarray
     num_labels = probabilities.shape[1]
     of_given = probabilities[np.arange(len(given)), given]
     number = np.bincount(given, minlength=num_labels)
-    thresholds = np.full(num_labels, np.inf)  # a label that is never given is never estimated either
+    thresholds = np.full(num_labels, np.inf)  # a label that is never given is never estimated
     np.divide(np.bincount(given, of_given, num_labels), number, out=thresholds, where=number > 0)
     reached = np.where(probabilities >= thresholds, probabilities, -1.0)
     return np.where(reached.max(axis=1) < 0, -1, reached.argmax(axis=1))
 
 
 def label_errors_of(outcomes: Outcomes) -> LabelErrors:
-    """Of an example's label, of each decision of several labels, of each word that was read; of numbers those that
-    lie farthest from what is predicted."""
+    """Label errors among the labels of examples, the decisions of multi-label tasks, or the words of taggers; for
+    numbers, those farthest from the prediction."""
     targets, probabilities, names = outcomes.targets, outcomes.probabilities, outcomes.names
     if probabilities is None:
         order = np.argsort(-np.abs(targets - outcomes.predicted), kind="stable")[:NUM_SHOWN]
         return LabelErrors(len(targets), None, list(_of_numbers(outcomes, order)))
-    assert names is not None  # as there are probabilities of labels
+    assert names is not None  # labels have probabilities
     if outcomes.has_several:
         columns = [
             np.stack([1 - probabilities[:, label], probabilities[:, label]], axis=1) for label in range(len(names))
@@ -72,7 +72,7 @@ def label_errors_of(outcomes: Outcomes) -> LabelErrors:
         likely_labels = [confident_labels(*part) for part in zip(columns, targets.T.astype(np.int64), strict=True)]
         margins = [
             _margins(*part) for part in zip(columns, targets.T.astype(np.int64), likely_labels, strict=True)
-        ]  # of each label
+        ]  # for each label
         order = _likeliest(np.concatenate(margins))
         shown = []
         for label, number in zip(*np.divmod(order[:NUM_SHOWN], len(targets)), strict=True):
@@ -85,7 +85,7 @@ def label_errors_of(outcomes: Outcomes) -> LabelErrors:
     known, given = probabilities[read], targets[read]
     likely = confident_labels(known, given)
     order = _likeliest(_margins(known, given, likely))
-    _, first = np.unique(outcomes.example_of[read[order]], return_index=True)  # of each text one word
+    _, first = np.unique(outcomes.example_of[read[order]], return_index=True)  # one word per text
     shown = [
         _error(
             outcomes, int(read[index]), names[given[index]], names[likely[index]],
@@ -97,14 +97,14 @@ def label_errors_of(outcomes: Outcomes) -> LabelErrors:
 
 
 def _margins(probabilities: np.ndarray, given: np.ndarray, likely: np.ndarray) -> np.ndarray:
-    """(U,) by how much the given label is less likely than the estimated one, negated; NaN where that is no other."""
+    """(U,) probability of the given label minus that of the estimated one; NaN if both are the same label."""
     indices = np.arange(len(given))
     margins = probabilities[indices, given] - probabilities[indices, likely]
     return np.where((likely < 0) | (likely == given), np.nan, margins)
 
 
 def _likeliest(margins: np.ndarray) -> np.ndarray:
-    """The indices of those that are not NaN, ascending."""
+    """Indices of margins that are not NaN, in ascending order of margin."""
     return np.argsort(margins, kind="stable")[: int((~np.isnan(margins)).sum())]
 
 

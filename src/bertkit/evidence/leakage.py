@@ -1,9 +1,9 @@
-"""Which test examples the model may know from training: texts that stand in both files, word for word or nearly.
+"""Leakage: test texts that are also in the training data, exactly or nearly.
 
-Word for word: equal once case, white space and punctuation are left out. Nearly: the training text is among the nearest
-by the cosine of the model's own vectors, and both share most of their words. The second condition is there because the
-vectors of a classifier lie close together for all texts of a label. Where no spaces stand between words, characters
-count as words, and so do the symbols of a text without words.
+Exact: equal after removing case, white space and punctuation. Near: the training text is among the nearest by the
+cosine of the model's vectors, and both texts share most of their words. The second condition is needed because the
+vectors of a classifier are close together for all texts of a label. In scripts without spaces, characters count as
+words, and so do the symbols of a text without words.
 """
 
 import re
@@ -23,7 +23,7 @@ from bertkit.model import Model
 from bertkit.neighbors import top_k
 
 LEAST_COSINE = 0.9
-LEAST_SHARED = 0.9  # words in both, as a share of the words of one text; the mean of both texts' shares (Dice 1945)
+LEAST_SHARED = 0.9  # minimum share of common words (Dice 1945)
 _NUM_NEIGHBOURS = 10
 _NUM_SHOWN = 25
 _UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff]")
@@ -31,8 +31,8 @@ _UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff]")
 
 
 class _Separated(dict[int, str]):
-    """What characters become before a text is split at spaces: ideographs stand alone, and letters, digits and the
-    marks on them together."""
+    """Translation of characters before a text is split at spaces: ideographs become separate words; letters, digits and
+    their marks stay together."""
 
     def __missing__(self, code: int) -> str:
         character = chr(code)
@@ -48,10 +48,10 @@ _SEPARATED = _Separated()
 
 @dataclass(frozen=True)
 class LeakedText:
-    """A test example and the training example that it resembles most."""
+    """A test example and the most similar training example."""
 
-    number: int  # of the test example, from 0
-    place: str  # file and line, where they are known
+    number: int  # index of the test example
+    place: str  # file and line, if known
     text: str
     train_number: int
     train_place: str
@@ -64,16 +64,16 @@ class LeakedText:
 
 @dataclass(frozen=True)
 class Leakage:
-    """What of the test examples stands in the training examples."""
+    """Test examples that are also in the training data."""
 
     num_train: int
     num_exact: int
     num_near: int
-    num_other_label: int  # of both, those whose training example has another label
+    num_other_label: int  # of both kinds, with another label in training
     least_cosine: float
     least_shared_words: float
-    scores_without: dict[str, Measured] | None  # of the examples that are left; None: all stand there, or none
-    shown: list[LeakedText]  # the nearest that are not exact first, for the exact ones need no look
+    scores_without: dict[str, Measured] | None  # on the other examples; None: all examples are leaked, or none
+    shown: list[LeakedText]  # near ones first, the most similar first, then exact ones
 
 
 def leakage_of(
@@ -83,7 +83,7 @@ def leakage_of(
     *,
     progress: bool | None = None,
 ) -> Leakage:
-    """Look for every test example in the training examples.
+    """Search for every test example in the training data.
 
     Args:
         train: examples of the same task.
@@ -126,14 +126,14 @@ def leakage_of(
 
 
 def whole_text(example: Any) -> str:
-    """The text, or both texts of a pair in one."""
+    """The text, or both texts of a pair joined."""
     pair = getattr(example, "pair", None)
     return f"{example.text} {pair}" if pair else example.text
 
 
 def normalized_words(text: str) -> list[str]:
-    """The words of a text, by which texts are compared. Ideographs are words, and pairs of letters in the other scripts
-    without spaces; in a text without words all that is not white space.
+    """The words of a text for comparison. Ideographs are words, and so are letter pairs in other scripts without
+    spaces, and all characters except white space in a text without words.
 
     >>> normalized_words("  The CAT, the ﬁsh!")
     ['the', 'cat', 'the', 'fish']
@@ -147,13 +147,13 @@ def normalized_words(text: str) -> list[str]:
     for word in text.translate(_SEPARATED).split():
         if len(word) > 2 and _UNSPACED.search(word):
             words += map("".join, pairwise(word))
-        elif any(map(str.isalnum, word)):  # else marks alone, such as those that choose how a symbol looks
+        elif any(map(str.isalnum, word)):  # not only marks, such as variation selectors
             words.append(word)
     return words or list("".join(text.split()))
 
 
 def shared_words(words: Sequence[str], others: Sequence[str]) -> float:
-    """0 to 1: twice the words in both, each as often as it stands there, by the words of one and the other."""
+    """Dice coefficient of two multisets of words, 0 to 1."""
     if not words or not others:
         return 0.0
     return 2 * (Counter(words) & Counter(others)).total() / (len(words) + len(others))

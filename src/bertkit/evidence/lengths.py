@@ -1,4 +1,4 @@
-"""How well texts of different lengths are judged, and what became of those that are longer than the model reads."""
+"""Scores by text length, and the handling of texts longer than the model's limit."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ _NUM_SLICES = 5
 
 @dataclass(frozen=True)
 class Slice:
-    """Some of the examples."""
+    """Examples in a range of lengths."""
 
     name: str
     num_examples: int
@@ -21,25 +21,25 @@ class Slice:
 
 @dataclass(frozen=True)
 class Lengths:
-    """Texts by their tokens, special tokens included."""
+    """Text lengths in tokens, special tokens included."""
 
-    max_length: int | None  # of a sequence of the model, tokens
-    on_long: str  # what is done with longer ones
+    max_length: int | None  # maximum sequence length of the model
+    on_long: str  # handling of longer texts
     shortest: int
     median: float
     longest: int
-    num_tokens: int  # of all texts
-    num_cut: int  # texts
+    num_tokens: int  # tokens of all texts
+    num_cut: int  # number of texts that were cut
     num_tokens_cut: int
-    num_in_windows: int  # texts read in several windows
-    slices: list[Slice]  # from short to long, each with about as many examples; then those that were cut, or not
+    num_in_windows: int  # number of texts encoded in several windows
+    slices: list[Slice]  # from short to long, of about equal size; then cut and uncut texts
 
 
 def lengths_of(outcomes: Outcomes, metric: str, max_length: int | None, on_long: str) -> Lengths:
     """Scores by length.
 
     Args:
-        metric: which score is reported.
+        metric: the score to report.
     """
     tokens, cut = outcomes.num_tokens, outcomes.num_tokens_cut
     edges = np.unique(np.quantile(tokens, np.linspace(0, 1, _NUM_SLICES + 1), method="inverted_cdf")).tolist()

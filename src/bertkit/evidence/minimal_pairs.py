@@ -1,4 +1,4 @@
-"""Which of two sentences does the model find more likely, the grammatical one or the other?"""
+"""Grammatical minimal pairs: does the model find the good sentence more likely?"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,29 +12,29 @@ from bertkit.inference.pseudo_likelihood import Method
 from bertkit.model import Model
 
 TIE = 1e-4
-"""Nats. Sentences whose likelihoods differ by no more are a tie: sums of float32 logs are no finer."""
+"""In nats. Smaller differences of log-likelihoods are ties, as sums of float32 logarithms are not more precise."""
 
 
 @dataclass(frozen=True)
 class PairScore:
-    """How many of a group of pairs a model judges rightly."""
+    """Counts of correct pairs in a group."""
 
     kind: Literal["paradigm", "term", "field"]
     name: str
     num_pairs: int
     num_correct: int  # the good sentence is more likely
     num_ties: int  # both are equally likely: not correct
-    num_too_long: int  # a sentence is longer than the model reads: not correct
-    num_unknown: int  # a sentence holds [UNK]; judged all the same
+    num_too_long: int  # a sentence exceeds the model's limit: not correct
+    num_unknown: int  # a sentence contains [UNK]; scored like any other
 
     @property
     def accuracy(self) -> float:
-        """0 to 1; without any knowledge 0.5."""
+        """0 to 1; chance is 0.5."""
         return self.num_correct / self.num_pairs
 
     @property
     def interval(self) -> Interval:
-        """95 %, Wilson's, over the pairs."""
+        """95 % Wilson interval over the pairs."""
         return wilson_interval(self.num_correct, self.num_pairs)
 
 
@@ -44,25 +44,25 @@ class SuiteScore:
 
     method: Method
     paradigms: tuple[PairScore, ...]
-    terms: tuple[PairScore, ...]  # all pairs of the paradigms of a phenomenon
+    terms: tuple[PairScore, ...]  # one per phenomenon, over the pairs of its paradigms
     fields: tuple[PairScore, ...]
-    seed: int = 0  # of the bootstrap
+    seed: int = 0  # seed of the bootstrap
 
     @property
     def accuracy(self) -> float:
-        """The mean of the paradigms' accuracies, each counting alike."""
+        """Unweighted mean of the paradigm accuracies."""
         return float(np.mean([score.accuracy for score in self.paradigms]))
 
     @property
     def interval(self) -> Interval:
-        """95 %, of the mean: bootstrap over the paradigms, for the pairs of one are much alike. Of a single paradigm,
-        Wilson's over its pairs."""
+        """95 % interval of the mean: bootstrap over paradigms, as the pairs of one paradigm are similar. For a single
+        paradigm, Wilson interval over its pairs."""
         if len(self.paradigms) == 1:
             return self.paradigms[0].interval
         return bootstrap_interval([score.accuracy for score in self.paradigms], self.seed)
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each paradigm, term and field, and last the mean."""
+        """A row for each paradigm, term and field, and the mean as the last row."""
         groups = [*self.paradigms, *self.terms, *self.fields]
         rows = [_row(score.kind, score.name, score, [score], "Wilson") for score in groups]
         name = f"{len(self.paradigms)} paradigms"
@@ -96,17 +96,17 @@ def score_minimal_pairs(
 ) -> SuiteScore:
     """Compare the pseudo-log-likelihoods of the sentences of each pair (Salazar et al. 2020, section 4).
 
-    A pair is correct where the good sentence is strictly more likely; a tie, and a pair that the model cannot read,
-    is not. All pairs count, so that models of any length are measured on the same ones.
+    A pair is correct if the good sentence is strictly more likely; ties, and pairs that exceed the model's limit, are
+    not. All pairs count, so that models with different limits are measured on the same ones.
 
     Args:
-        suite: as `read_suite` gives it.
-        method: "plain", or "l2r", fairer to words of several pieces; as `Model.pseudo_log_likelihood`.
-        seed: of the mean's interval.
-        progress: show a bar after two seconds; None: where a person is watching.
+        suite: from `read_suite`.
+        method: "plain", or "l2r", which is fairer to words of several pieces; see `Model.pseudo_log_likelihood`.
+        seed: seed of the interval of the mean.
+        progress: show a bar after two seconds; None: on a terminal.
 
     Raises:
-        MissingHeadError: no masked LM head, or one that was never trained.
+        MissingHeadError: the masked LM head is missing or was never trained.
     """
     sentences = [sentence for paradigm in suite for pair in paradigm.pairs for sentence in pair]
     fits, unknown = _readable(model, sentences)
@@ -116,7 +116,7 @@ def score_minimal_pairs(
         method=method,
         progress=progress,
     ).reshape(-1, 2)
-    margins = np.full(len(sentences) // 2, np.nan)  # by how much the good sentence is more likely
+    margins = np.full(len(sentences) // 2, np.nan)  # log-likelihood of the good minus the bad sentence
     margins[judged] = likelihoods[:, 0] - likelihoods[:, 1]
     counts = np.stack(
         [
@@ -146,7 +146,7 @@ def score_minimal_pairs(
 
 
 def _readable(model: Model, sentences: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """(N,) bool whether a sentence fits the model, and whether it holds [UNK]."""
+    """(N,) bool, the sentence fits the model's limit; and (N,) bool, it contains [UNK]."""
     vocabulary = model.tokenizer.vocabulary
     encodings = model.tokenizer.encode_batch(sentences, with_offsets=False)
     is_unknown = np.zeros(len(encodings.input_ids), np.bool_)

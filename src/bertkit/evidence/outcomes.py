@@ -1,4 +1,4 @@
-"""Predictions for labeled examples and what is true, as arrays: computed once, read by every part of the evidence.
+"""Predictions and targets of labeled examples as arrays, computed once for every part of the evidence.
 
 Shape letters: N examples, W words, C labels.
 """
@@ -16,32 +16,32 @@ from bertkit.model import Model
 from bertkit.tasks import JudgedTask, TextTask
 from bertkit.tokenizer import Encodings
 
-_EXCERPT = 300  # characters of a text that are shown
+_EXCERPT = 300  # maximum number of characters shown of a text
 
 
 @dataclass(frozen=True)
 class Outcomes:
-    """Predictions for N examples and what is true of them, in arrays whose form `bertkit.tasks.judged` describes."""
+    """Predictions and targets of N examples, as arrays; `bertkit.tasks.judged` describes their form."""
 
     task: JudgedTask
     examples: Sequence[Any]
     targets: np.ndarray
     predicted: np.ndarray
-    probabilities: np.ndarray | None  # of every label, for each row of ``targets``; None: the task has none
-    num_tokens: np.ndarray  # (N,) int64, of the whole text, special tokens included
+    probabilities: np.ndarray | None  # (rows of ``targets``, C); None: no probabilities
+    num_tokens: np.ndarray  # (N,) int64, tokens of the whole text, special tokens included
     num_tokens_cut: np.ndarray  # (N,) int64
     num_windows: np.ndarray  # (N,) int64
-    was_read: np.ndarray | None = None  # (W,) bool: the model has encoded the word; None: not words
-    losses: np.ndarray | None = None  # (N,) of each example; None: the task has none
+    was_read: np.ndarray | None = None  # (W,) bool: the word was encoded; None: not a tagger
+    losses: np.ndarray | None = None  # (N,); None: no losses
 
     @cached_property
     def example_of(self) -> np.ndarray:
-        """The number of the example that each row of ``targets`` is of, int64."""
+        """Index of the example of each row of ``targets``, int64."""
         return self.task.example_of(self.examples)
 
     @cached_property
     def rows(self) -> np.ndarray:
-        """(N, K) what the scores of examples are made of."""
+        """(N, K) rows that scores are computed from."""
         return self.task.scoring.rows(self.targets, self.predicted, self.example_of, len(self.examples))
 
     @property
@@ -56,29 +56,29 @@ class Outcomes:
 
     @property
     def names(self) -> tuple[str, ...] | None:
-        """Label names, of levels from the lowest to the highest; None: numbers."""
+        """Label names, levels in ascending order; None: numbers."""
         return self.task.known_labels
 
     def levels(self, numbers: np.ndarray) -> np.ndarray:
-        """(N,) int64 the index of the level nearest to each number."""
+        """(N,) int64 index of the level nearest to each number."""
         return np.clip(np.rint(numbers), 0, len(self.names or ()) - 1).astype(np.int64)
 
     @cached_property
     def in_first_half(self) -> np.ndarray:
-        """(N,) bool: a random half, so that what is chosen on one can be measured on the other."""
+        """(N,) bool: a random half, so that choices made on one half can be measured on the other."""
         first = np.zeros(len(self.examples), np.bool_)
         first[np.random.default_rng(0).permutation(len(first))[: len(first) // 2]] = True
         return first
 
 
 def judged_task(task: TextTask) -> JudgedTask:
-    """The task, if evidence is gathered for its kind.
+    """Check that evidence can be gathered for a task.
 
     Raises:
-        UsageError: it is not.
+        UsageError: it cannot.
     """
     if not isinstance(task, JudgedTask):
-        raise UsageError(f"evidence is for classifiers and taggers: the metrics of {task.name} are Model.evaluate's")
+        raise UsageError(f"evidence requires a classifier or tagger: use Model.evaluate for the metrics of {task.name}")
     return task
 
 
@@ -86,13 +86,13 @@ def outcomes_of(model: Model, examples: Sequence[Any], *, progress: bool | None 
     """Run a model over labeled examples, once.
 
     Raises:
-        DataError: no examples; a label that is missing, or not one of the model's.
-        MissingHeadError: no task, or a head that was never trained.
-        UsageError: a task that is neither a classifier's nor a tagger's.
+        DataError: no examples; a label that is missing or unknown to the model.
+        MissingHeadError: the model has no task, or its head was never trained.
+        UsageError: the task is neither classification nor tagging.
     """
     task = judged_task(model.trained.task)
     if not examples:
-        raise DataError("there are no examples to judge the model by")
+        raise DataError("no examples to evaluate the model on: expected at least one")
     targets = task.truth(examples)
     taken = OutcomeArrays(task)
     for _ in model.predict_stream(examples, report=PredictReport(), decode=taken.decode, progress=progress):
@@ -101,7 +101,7 @@ def outcomes_of(model: Model, examples: Sequence[Any], *, progress: bool | None 
 
 
 class OutcomeArrays:
-    """Takes the place of a task's ``decode``, and keeps of each chunk the arrays alone."""
+    """Replacement for the ``decode`` of a task that keeps only arrays."""
 
     def __init__(self, task: JudgedTask) -> None:
         self.task = task
@@ -115,7 +115,7 @@ class OutcomeArrays:
             for of_sequence in (owned, encodings.num_tokens_cut, np.ones_like(owned))
         )
         probabilities, was_read = self.task.probabilities(examples, predictions, encodings, logits)
-        windows //= getattr(self.task, "num_vectors", 0) or 1  # the texts of a pair are no windows
+        windows //= getattr(self.task, "num_vectors", 0) or 1  # the texts of a pair are not windows
         predicted = self.task.predicted(predictions)
         losses = self.task.losses(self.task.truth(examples), predictions)
         self._parts.append((predicted, probabilities, lengths + cut, cut, windows, was_read, losses))
@@ -127,7 +127,7 @@ class OutcomeArrays:
 
 
 def excerpt(text: str, around: int = 0) -> str:
-    """A text, or where it is long the part around a character."""
+    """A text, or for a long text the part around a character."""
     start = max(0, min(around - _EXCERPT // 2, len(text) - _EXCERPT))
     end = start + _EXCERPT
     return ("… " if start else "") + text[start:end] + (" …" if end < len(text) else "")

@@ -15,8 +15,8 @@ _NUM_DRAWS = 1_000
 
 
 def measured_pairs(model: TextEncoder, rows: Sequence[TextSet]) -> dict[str, Measured]:
-    """Pearson's and Spearman's correlation of cosines and scores; where all scores are 0 and 1 average precision, the
-    best threshold with its F1 and the best accuracy; each with a 95 % bootstrap interval.
+    """Pearson and Spearman correlation of cosines and scores; if all scores are 0 or 1, average precision, the best
+    threshold with its F1, and the best accuracy; each with a 95 % bootstrap interval.
 
     Raises:
         DataError: fewer than two pairs, a row without a score, or scores that are all the same.

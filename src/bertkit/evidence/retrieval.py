@@ -1,6 +1,6 @@
 """Retrieval: a collection in the BEIR layout, rankings of its documents, and their scores as trec_eval defines them.
 
-Q queries; a ranking is the documents of a query from the best.
+Q queries; a ranking holds the documents of a query, best first.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,18 +33,18 @@ class Collection:
     queries: Mapping[str, str]
     documents: Mapping[str, str]
     judgments: Mapping[str, Mapping[str, int]]
-    num_without_positives: int = 0  # judged queries without a relevant document, which are left out
+    num_without_positives: int = 0  # judged queries without a relevant document, which are skipped
 
 
 def read_collection(folder: Path) -> Collection:
-    """The collection of a folder: corpus.jsonl with _id, title and text, queries.jsonl with _id and text, and judgments
-    with query-id, corpus-id and score in qrels/test.tsv or qrels.tsv.
+    """Read a collection from a folder: corpus.jsonl with _id, title and text, queries.jsonl with _id and text, and
+    judgments with query-id, corpus-id and score in qrels/test.tsv or qrels.tsv.
 
-    A document is its title and its text, as in BEIR (Thakur et al. 2021).
+    The text of a document is its title and text joined, as in BEIR (Thakur et al. 2021).
 
     Raises:
-        DataError: a file that is missing, or a row that cannot be read; a judged query or document that is not there;
-            no query with a relevant document.
+        DataError: a missing file, an unreadable row, a judgment of an unknown query or document, or no query with a
+            relevant document.
     """
     documents = {
         name: f"{row['title']} {text}".strip() if isinstance(row.get("title"), str) else text
@@ -66,7 +66,7 @@ def read_collection(folder: Path) -> Collection:
                 problem = f" has the grade {grade!r:.40}: expected an integer"
             for name, known in ((query, queries), (document, documents)):
                 if not problem and name not in known:
-                    problem = f" judges {name!r:.60}, which neither corpus.jsonl nor queries.jsonl has"
+                    problem = f" judges {name!r:.60}, which is in neither corpus.jsonl nor queries.jsonl"
             if problem:
                 raise DataError(f"{location(path, row.line)}{problem}")
             judgments.setdefault(query, {})[document] = int(grade)
@@ -88,8 +88,8 @@ def _texts(path: Path) -> list[tuple[str, str, Mapping[str, object]]]:
 
 
 def retrieve(model: TextEncoder, collection: Collection, depth: int = DEPTH) -> dict[str, Ranking]:
-    """The documents nearest to each judged query, by exact search with the model's similarity of vectors: dot product,
-    or the cosine for every other. The model's prompts "query" and "document" or "passage" are used where it has them.
+    """The documents nearest to each judged query, by exact search with the model's similarity: dot product, or else
+    cosine. The model's prompts "query" and "document" or "passage" are used if it has them.
     """
     settings = model.sentence_settings
     names, ids = list(collection.judgments), list(collection.documents)
@@ -103,17 +103,17 @@ def retrieve(model: TextEncoder, collection: Collection, depth: int = DEPTH) -> 
     queries = model.embed(
         [collection.queries[name] for name in names], normalize=normalize, prompt=settings.prompts.get("query", "")
     )
-    scores, found = top_k(queries, documents, depth)
+    scores, nearest = top_k(queries, documents, depth)
     return {
         name: {ids[index]: float(score) for index, score in zip(near, of_query, strict=True)}
-        for name, near, of_query in zip(names, found.tolist(), scores, strict=True)
+        for name, near, of_query in zip(names, nearest.tolist(), scores, strict=True)
     }
 
 
 def rerank(
     model: Model, collection: Collection, rankings: Mapping[str, Ranking], depth: int = 100
 ) -> dict[str, Ranking]:
-    """The best ``depth`` documents of each ranking by the scores of a cross-encoder; the others are left out."""
+    """Rerank the best ``depth`` documents of each ranking by the scores of a cross-encoder; the others are dropped."""
     results = {}
     for query, ranking in rankings.items():
         best = in_order(ranking)[:depth]
@@ -123,14 +123,14 @@ def rerank(
 
 
 def in_order(ranking: Ranking) -> list[str]:
-    """The documents from the best; of equal scores, compared in float32, the later id first, as trec_eval does."""
+    """Documents, best first; for equal float32 scores the larger id first, as in trec_eval."""
     return sorted(ranking, key=lambda name: (np.float32(ranking[name]), name), reverse=True)
 
 
 def retrieval_scores(
     judgments: Mapping[str, Mapping[str, int]], rankings: Mapping[str, Ranking]
 ) -> dict[str, np.ndarray]:
-    """(Q,) of each measure: ndcg_at_10, map, mrr, recall_at_1, _10, _100, judged_at_10.
+    """(Q,) values of each measure: ndcg_at_10, map, mrr, recall_at_1, _10, _100, judged_at_10.
 
     As trec_eval: gains are grades, the discount is the logarithm of the rank plus one, and every judged document counts
     in the ideal ranking. A query without a ranking has 0.
@@ -140,12 +140,12 @@ def retrieval_scores(
 
 
 def measured_retrieval(scores: Mapping[str, np.ndarray]) -> dict[str, Measured]:
-    """The means over queries with 95 % bootstrap intervals; of differences of two models' scores likewise."""
+    """Means over queries with 95 % bootstrap intervals; also for score differences of two models."""
     return {name: Measured(float(values.mean()), *bootstrap_interval(values)) for name, values in scores.items()}
 
 
 def write_run(rankings: Mapping[str, Ranking], write: Callable[[str], object], tag: str = "bertkit") -> None:
-    """The rankings as lines of a run file of trec_eval: query, Q0, document, rank, score, tag."""
+    """Write rankings as lines of a trec_eval run file: query, Q0, document, rank, score, tag."""
     for query, ranking in rankings.items():
         for rank, name in enumerate(in_order(ranking), start=1):
             write(f"{query} Q0 {name} {rank} {ranking[name]:.7g} {tag}\n")

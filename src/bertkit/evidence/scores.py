@@ -1,4 +1,4 @@
-"""The scores of predictions with their intervals, and nothing else."""
+"""Scores of predictions with confidence intervals."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,14 +8,14 @@ from bertkit.tasks import JudgedTask, TextTask
 
 
 def measured_scores(task: TextTask, examples: Sequence[Any], predictions: Sequence[Any]) -> dict[str, Measured]:
-    """Scores by name, as `Model.evaluate` names them; none of a task that is neither a classifier's nor a tagger's.
+    """Scores by name, as in `Model.evaluate`; empty if the task is neither classification nor tagging.
 
     Args:
-        examples: with labels, at least one.
-        predictions: of them, as `Model.predict` gives them.
+        examples: labeled examples, at least one.
+        predictions: their predictions, from `Model.predict`.
 
     Raises:
-        DataError: a label that is missing, or not one of the task's.
+        DataError: a label that is missing or unknown to the task.
     """
     if not isinstance(task, JudgedTask):
         return {}

@@ -11,7 +11,7 @@ from bertkit.errors import DataError, UsageError
 
 
 class MinimalPair(NamedTuple):
-    """Two sentences that differ in one thing, which makes one of them ungrammatical."""
+    """Two sentences with one difference that makes one of them ungrammatical."""
 
     good: str
     bad: str
@@ -23,7 +23,7 @@ class Paradigm:
 
     name: str
     pairs: tuple[MinimalPair, ...]
-    term: str | None = None  # the phenomenon it is a case of, such as "anaphor_agreement"
+    term: str | None = None  # the phenomenon, such as "anaphor_agreement"
     field: str | None = None  # the field of linguistics, such as "morphology"; only BLiMP names it
 
 
@@ -35,18 +35,18 @@ class _Row(NamedTuple):
 
 
 def read_suite(path: str | Path, limit: int | None = None) -> list[Paradigm]:
-    """The paradigms of a file, or of all files of a folder, in the order of their names.
+    """Read the paradigms of a file, or of all files in a folder, sorted by name.
 
     - ``.jsonl``, as BLiMP (Warstadt et al. 2020) publishes it: a pair a line, with ``sentence_good``,
       ``sentence_bad``, ``UID`` (the paradigm), ``linguistics_term`` and ``field``.
-    - ``.txt``, as Zorro (Huebner et al. 2021) publishes it: the BAD sentence and then the good one, each on a line of
-      its own; the file's name is the paradigm, up to its last hyphen the phenomenon.
+    - ``.txt``, as Zorro (Huebner et al. 2021) publishes it: the BAD sentence and then the good one, on separate lines;
+    the file name is the paradigm, its part before the last hyphen the phenomenon.
 
     Args:
-        limit: number of pairs of each paradigm to read, from the first; None: all.
+        limit: number of pairs of each paradigm to read, from the start; None: all.
 
     Raises:
-        DataError: no such files, or a row that is no pair.
+        DataError: no such files, or a row that is not a pair.
     """
     path = Path(path)
     if limit is not None and limit < 1:
@@ -56,7 +56,7 @@ def read_suite(path: str | Path, limit: int | None = None) -> list[Paradigm]:
     files = sorted(path.iterdir()) if path.is_dir() else [path]
     files = [file for file in files if file.suffix in (".jsonl", ".txt")]
     if not files:
-        raise DataError(f"{path} holds no minimal pairs: expected .jsonl files as of BLiMP or .txt files as of Zorro")
+        raise DataError(f"{path} holds no minimal pairs: expected .jsonl files as in BLiMP or .txt files as in Zorro")
     pairs: dict[str, list[MinimalPair]] = {}
     groups: dict[str, tuple[str | None, str | None]] = {}
     for file in files:
@@ -80,8 +80,8 @@ def _blimp(file: Path) -> Iterator[_Row]:
                     yield _Row(name, MinimalPair(good, bad), term, _name(row, "field"))
                 case _:
                     raise DataError(
-                        f"{file}, line {number} is no pair: expected a JSON object with the texts sentence_good and "
-                        f"sentence_bad, found {line.decode(errors='replace').strip():.60}; correct or remove the line"
+                        f"{file}, line {number} is not a pair: expected a JSON object with the texts sentence_good and "
+                        f"sentence_bad, got {line.decode(errors='replace').strip():.60}; correct or remove the line"
                     )
     if not number:
         raise DataError(f"{file} is empty: remove it from the suite")
@@ -99,7 +99,7 @@ def _zorro(file: Path) -> Iterator[_Row]:
             raise DataError(f"{file}, line {number} is blank: expected a sentence; remove the pair it belongs to")
     if len(lines) % 2:
         raise DataError(
-            f"{file}, line {len(lines)} is without a partner: expected the bad sentence and then the good one, each on "
+            f"{file}, line {len(lines)} has no partner: expected the bad sentence and then the good one, each on "
             "a separate line; add the missing one"
         )
     for bad, good in zip(lines[::2], lines[1::2], strict=True):

@@ -1,7 +1,7 @@
-"""From which probability on a label should be given: the threshold with the best F1, and what it is worth.
+"""Decision thresholds of labels: the threshold with the best F1, and its held-out F1.
 
-A threshold that is chosen on the same examples on which its F1 is measured looks better than it is. So the F1 that is
-reported here is of thresholds chosen on one half of the examples and measured on the other, both ways.
+The F1 of a threshold on the examples it was chosen on is too optimistic. The F1 reported here is of thresholds chosen
+on one half of the examples and measured on the other, both ways.
 """
 
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ class Threshold:
     """The threshold of one label."""
 
     label: str
-    in_use: float  # the model's own; of two labels 0.5
+    in_use: float  # the model's current threshold; 0.5 for two labels
     f1_in_use: float
-    best: float  # on all examples, to be used from now on
-    f1_held_out: float | None  # of thresholds chosen on the other half; None: a half that has no example of it
+    best: float  # on all examples, for future use
+    f1_held_out: float | None  # with thresholds chosen on the other half; None: a half has no example of the label
 
 
 def thresholds_of(outcomes: Outcomes) -> list[Threshold] | None:
-    """Of each label of several, or of the second of two; None for other tasks."""
+    """Thresholds of every label of multi-label tasks, or of the second of two classes; None for other tasks."""
     names, probabilities = outcomes.names, outcomes.probabilities
     if probabilities is None or names is None or outcomes.was_read is not None:
         return None

@@ -1,4 +1,4 @@
-"""The same task learned by other models: how much the random seed matters, and the amount of training data."""
+"""Effect of the random seed and the training set size, by models of the same task."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ from bertkit.model import Model, load
 
 @dataclass(frozen=True)
 class Spread:
-    """A score over models that differ by their seed."""
+    """A score over models with different seeds."""
 
     mean: float
-    standard_deviation: float  # of the models, with n - 1
+    standard_deviation: float  # over the models, with n - 1
     lowest: float
     highest: float
 
@@ -40,11 +40,11 @@ def seeds_of(
     others: Sequence[str | Path | Model],
     progress: bool | None,
 ) -> Seeds:
-    """The judged model beside others of the same task.
+    """Compare the judged model with others of the same task.
 
     Args:
-        model: the judged one; others are opened on its device and in its precision.
-        scores: of the judged model, which comes first.
+        model: the judged model; others are loaded with its device and precision.
+        scores: scores of the judged model, which comes first.
 
     Raises:
         UsageError: a model of another task or with other labels.
@@ -60,7 +60,7 @@ def seeds_of(
 def sizes_of(
     model: Model, metric: str, outcomes: Outcomes, smaller: Mapping[int, str | Path | Model], progress: bool | None
 ) -> list[SizeScore]:
-    """Scores of models trained on fewer examples, by the number of examples; ``model`` as in `seeds_of`.
+    """Scores of models trained on fewer examples, by number of examples; ``model`` as in `seeds_of`.
 
     Raises:
         UsageError: a model of another task or with other labels.
@@ -73,7 +73,7 @@ def sizes_of(
 def _judged(
     like: Model, outcomes: Outcomes, models: Sequence[Any], progress: bool | None
 ) -> Iterator[tuple[str, dict[str, Measured]]]:
-    """The name and the scores of each, opened one at a time."""
+    """Name and scores of each model, loaded one at a time."""
     device = str(next(like.network.parameters()).device)
     for number, given in enumerate(models, start=2):
         model = given if isinstance(given, Model) else load(given, precision=like.precision, device=device)
@@ -82,7 +82,7 @@ def _judged(
         if type(task) is not type(outcomes.task) or task.known_labels != outcomes.task.known_labels:
             raise UsageError(
                 f"{name} is a model for {task.name} with the labels {task.known_labels}, this one for "
-                f"{outcomes.task.name} with {outcomes.task.known_labels}: give models of one task"
+                f"{outcomes.task.name} with {outcomes.task.known_labels}: pass models of one task"
             )
         yield name, bootstrap_scores(task.scoring, outcomes_of(model, outcomes.examples, progress=progress).rows)
 

@@ -1,7 +1,7 @@
-"""Training data before it is trained on: rare labels, duplicates, contradictions, and labels that are likely wrong.
+"""Check of training data before training: rare labels, duplicates, contradictions, likely label errors.
 
-The predictions are those of a head that was fitted to other rows, on the features of a frozen encoder: what such a head
-contradicts most surely is worth a look before hours of training.
+Predictions are those of a classifier fitted to other rows, on features of a frozen encoder. Labels that it contradicts
+confidently are worth checking before hours of training.
 """
 
 from collections import Counter
@@ -16,37 +16,37 @@ from bertkit.evidence.outcomes import Outcomes, excerpt
 from bertkit.files.json_files import json_value
 
 FEWEST_OF_A_LABEL = 5
-_IMBALANCE = 10  # times as many rows of the most frequent label as of the rarest
+_IMBALANCE = 10  # ratio of rows between the most frequent and the rarest label
 _MANY_DUPLICATES = 0.01  # share of the rows
 _NUM_SHOWN = 25
 
 
 @dataclass(frozen=True)
 class Repeated:
-    """A text that several rows have, once case, white space and punctuation are left out."""
+    """A text of several rows, ignoring case, white space and punctuation."""
 
     text: str
-    labels: tuple[str, ...]  # of its rows, each once
+    labels: tuple[str, ...]  # distinct labels of its rows
     places: tuple[str, ...]  # files and lines
 
 
 @dataclass(frozen=True)
 class TrainingData:
-    """What is known of training data before training."""
+    """Findings about training data before training."""
 
     task: str
     metric: str
     num_examples: int
     num_labels: int | None  # None: numbers
-    counts: dict[str, int]  # rows of each label, the most frequent first; none of numbers and words
-    num_repeated: int  # rows whose text an earlier row has
-    num_contradicting: int  # rows whose text another row has with another label
+    counts: dict[str, int]  # rows of each label, the most frequent first; empty for numbers and words
+    num_repeated: int  # rows that repeat the text of an earlier row
+    num_contradicting: int  # rows whose text has another label in another row
     repeated: list[Repeated]  # contradictions first
     label_errors: LabelErrors
-    scores: dict[str, Measured]  # of frozen features in cross-validation
+    scores: dict[str, Measured]  # scores of frozen features in cross-validation
 
     def as_json(self) -> dict[str, Any]:
-        """JSON values: what is not a finite number is null."""
+        """The findings as JSON values; numbers that are not finite become null."""
         return json_value(asdict(self))
 
     def findings(self) -> Iterator[tuple[str, str]]:
@@ -58,9 +58,9 @@ class TrainingData:
         if names and self.counts[names[0]] > _IMBALANCE * self.counts[names[-1]]:
             shown = " and ".join(f"{name} {self.counts[name]:,}" for name in (names[0], names[-1]))
             advice = "compare macro F1, and try class weights (balanced)"
-            yield "warning", f"The numbers of rows of the labels differ much, such as {shown}: {advice}."
+            yield "warning", f"The labels are imbalanced, such as {shown}: {advice}."
         if self.num_contradicting:
-            yield "warning", f"{self.num_contradicting:,} rows have the text of another row, and another label."
+            yield "warning", f"{self.num_contradicting:,} rows have the same text as another row, but another label."
         if self.num_repeated > _MANY_DUPLICATES * self.num_examples:
             yield "warning", f"{self.num_repeated:,} of {self.num_examples:,} rows repeat the text of an earlier row."
         elif not self.num_repeated:
@@ -70,10 +70,10 @@ class TrainingData:
 
 
 def training_data_of(outcomes: Outcomes, examples: Sequence[Any]) -> TrainingData:
-    """Look at training rows.
+    """Check training rows.
 
     Args:
-        outcomes: of all rows, or of a random part, by heads that were fitted to other rows.
+        outcomes: outcomes of all rows, or of a random part, by classifiers fitted to other rows.
         examples: all rows.
     """
     task = outcomes.task
@@ -97,7 +97,7 @@ def training_data_of(outcomes: Outcomes, examples: Sequence[Any]) -> TrainingDat
 
 
 def _repeated(task: Any, examples: Sequence[Any]) -> tuple[list[Repeated], int, int]:
-    """Texts of several rows, the number of rows that repeat one, and of those with different labels."""
+    """Texts of several rows, the number of repeating rows, and the number of contradicting rows."""
     groups: dict[tuple[str, ...], list[Any]] = {}
     for example in examples:
         groups.setdefault(tuple(normalized_words(whole_text(example))), []).append(example)

@@ -1,7 +1,7 @@
-"""Bytes on disk and rows: files that appear whole, JSON, and tables whose errors name the line.
+"""Files: atomic writing, JSON, and tables whose errors name the line.
 
 Takes: paths; txt, csv, tsv, jsonl and parquet files.
-Gives: rows by column, each with its line; JSON values; output that is written whole or not at all.
+Gives: rows by column, each with its line; JSON values; files written atomically.
 May import: errors.
 """
 

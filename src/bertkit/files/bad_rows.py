@@ -1,4 +1,4 @@
-"""Rows that cannot be used: an error, or skipped and recorded with file, line and reason."""
+"""Unusable rows: an error, or skipped and recorded with file, line and reason."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -7,20 +7,20 @@ from bertkit.errors import DataError
 from bertkit.files.lines import location
 
 CHARACTERS_KEPT = 200
-"""Of the text of a skipped row."""
+"""Maximum number of characters kept of a skipped row."""
 
 
 class SkippedRow(NamedTuple):
-    """A row, or a sentence, that could not be read."""
+    """A row or sentence that was skipped."""
 
     path: str
     line: int
-    why: str  # what an error says after the location
-    text: str  # how it begins
+    why: str  # the reason: the part of the error message after the location
+    text: str  # first characters
 
     @classmethod
     def of(cls, path: str | Path, line: int, why: str, text: str) -> "SkippedRow":
-        """With as much of the text as is kept."""
+        """A skipped row with the first characters of its text."""
         return cls(str(path), line, why, text[:CHARACTERS_KEPT].encode("utf-8", "replace").decode())
 
     def __str__(self) -> str:
@@ -28,10 +28,10 @@ class SkippedRow(NamedTuple):
 
 
 class BadRows:
-    """Rows that cannot be used: each raises an error, or with ``skip`` is recorded.
+    """Handling of unusable rows: each raises an error, or with ``skip`` is recorded.
 
     Attributes:
-        rows: those skipped.
+        rows: skipped rows.
     """
 
     def __init__(self, *, skip: bool = False) -> None:
@@ -39,7 +39,7 @@ class BadRows:
         self.rows: list[SkippedRow] = []
 
     def add(self, path: str | Path, line: int, why: str, row: object = "") -> None:
-        """Add a row; ``why`` is what an error says after the location.
+        """Add a row; ``why`` is the part of the error message after the location.
 
         Raises:
             DataError: unless rows are skipped.
@@ -52,5 +52,5 @@ class BadRows:
         """The error for a file without a single usable row."""
         of_path = [row for row in self.rows if row.path == str(path)]
         if of_path:
-            return DataError(f"{path} holds no row that can be used; {len(of_path)} set aside, the first: {of_path[0]}")
+            return DataError(f"{path} holds no row that can be used; {len(of_path)} skipped, the first: {of_path[0]}")
         return DataError(f"{path} holds no examples")

@@ -1,4 +1,4 @@
-"""JSON in files: read with checked types, written whole."""
+"""JSON files: read with type checks, written atomically."""
 
 import json
 import math
@@ -11,7 +11,7 @@ from bertkit.files.whole_files import whole_file
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """A JSON object, or None where there is no such file.
+    """Read a JSON object; None if there is no such file.
 
     Raises:
         CheckpointError: the file is not a JSON object.
@@ -23,7 +23,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def read_json_value(path: Path) -> Any:
-    """Any JSON value, or None where there is no such file.
+    """Read any JSON value; None if there is no such file.
 
     Raises:
         CheckpointError: the file is not JSON.
@@ -37,10 +37,10 @@ def read_json_value(path: Path) -> Any:
 
 
 def member(content: dict[str, Any], key: str, kind: type, where: Path, default: Any = None) -> Any:
-    """The value of a key, its type checked; ``default`` where it is absent or null.
+    """The value of a key, with its type checked; ``default`` if it is absent or null.
 
     Args:
-        kind: the type it must have; ``float`` takes whole numbers too, up to the largest float.
+        kind: required type; ``float`` also accepts integers, up to the largest float.
 
     Raises:
         CheckpointError: it has another type.
@@ -57,7 +57,7 @@ def member(content: dict[str, Any], key: str, kind: type, where: Path, default: 
 
 
 def json_value(value: Any) -> Any:
-    """A value as JSON can hold it: numbers that are not finite become null."""
+    """Convert a value for JSON: numbers that are not finite become null."""
     if isinstance(value, dict):
         return {name: json_value(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
@@ -66,6 +66,6 @@ def json_value(value: Any) -> Any:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write a JSON value, indented, whole or not at all."""
+    """Write a JSON value, indented, atomically."""
     with whole_file(path) as temporary:
         temporary.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

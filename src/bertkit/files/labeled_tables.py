@@ -1,8 +1,8 @@
-"""Tables of labeled rows: csv, tsv, jsonl and parquet files whose columns play roles such as "text" and "label".
+"""Tables of labeled rows: csv, tsv, jsonl and parquet files with column roles such as "text" and "label".
 
-A tsv file, and any other whose first line holds a tab, is tab-separated, and quotes in it are text, as in GLUE's files;
-other tables are comma-separated, with fields in quotes where needed. A table without a line of names has the numbers
-of its columns as their names, "1" for the first.
+A tsv file, and any other file with a tab on its first line, is tab-separated, and quotes in it are text, as in GLUE
+files; other tables are comma-separated, with quoted fields where needed. A table without a header has column numbers as
+names, "1" for the first.
 """
 
 import difflib
@@ -30,18 +30,18 @@ from bertkit.files.tables import (
 
 @dataclass(frozen=True)
 class Table:
-    """A file of rows; ``names`` are those of its columns, or the keys of the first object that can be read and has any;
-    () without such an object: then each row says why."""
+    """A file of rows. ``names`` are column names, or the keys of the first readable, non-empty object; () without such
+    an object: then each row has a problem."""
 
     path: str | Path
     names: tuple[str, ...]
     rows: Iterator[Row]
 
     def column(self, role: str, wanted: str | None, known: Iterable[str]) -> str | None:
-        """The column that plays a role: the one wanted, else the only one whose name is known for the role.
+        """The column of a role: ``wanted``, else the only column with a name in ``known``.
 
         Raises:
-            DataError: there is no such column, or several of the known names.
+            DataError: no such column, or several known names.
         """
         if not self.names:
             return wanted or next(iter(known), None)
@@ -52,20 +52,20 @@ class Table:
             return wanted
         matches = [name for name in known if name in self.names]
         if len(matches) > 1:
-            raise DataError(f"{self.path} has {' and '.join(matches)}: say which is the {role}, {role}=NAME")
+            raise DataError(f"{self.path} has {' and '.join(matches)}: choose one with {role}=NAME")
         return matches[0] if matches else None
 
     def require(self, role: str, wanted: str | None, known: Sequence[str]) -> str:
-        """As ``column``, for a role that must be played.
+        """As ``column``, for a required role.
 
         Raises:
-            DataError: there is no such column, or several.
+            DataError: no such column, or several.
         """
         name = self.column(role, wanted, known)
         if name is None:
             raise DataError(
-                f"{self.path} has no column known to be the {role} ({', '.join(known)}); it has "
-                f"{', '.join(self.names)}: say which it is, {role}=NAME"
+                f"{self.path} has no column with a name known for the {role} ({', '.join(known)}); it has "
+                f"{', '.join(self.names)}: choose one with {role}=NAME"
             )
         return name
 
@@ -74,16 +74,16 @@ class Table:
 def open_table(
     path: str | Path, asked: Collection[str], known: Iterable[str], shapes: Mapping[int, int] | None = None
 ) -> Iterator[Table]:
-    """The table in a file; standard input, "-", and txt files without columns are one with the only column "text".
+    """Open the table in a file. Standard input, "-", and txt files without columns have the single column "text".
 
     Args:
-        asked: the names of the columns wanted. If all are numbers, the first line is a row, not a line of names.
-        known: names by which columns are known.
-        shapes: of tab-separated tables that are known to have no line of names: number of columns to the column, from
-            1, that holds a number.
+        asked: names of requested columns. If all are numbers, the first line is a row, not a header.
+        known: known column names.
+        shapes: tab-separated tables known to have no header: number of columns -> the column, from 1, that holds a
+            number.
 
     Raises:
-        DataError: no such file, an empty one, or one whose first line names none of these columns.
+        DataError: no such file, an empty file, or a first line without any of these columns.
         DependencyError: parquet without pyarrow.
     """
     numbered = bool(asked) and all(name.isdecimal() for name in asked)
@@ -119,10 +119,10 @@ def check_roles(columns: Mapping[str, str], roles: Sequence[str]) -> None:
 
 
 def text_of(values: Mapping[str, Any], name: str) -> tuple[str, str]:
-    """The text in a column, and as ``Row.problem`` why there is none."""
+    """The text in a column, and "" or the problem, as in ``Row.problem``."""
     value = values.get(name)
     if value is None:
-        return "", f" has no {name!r}: add it, or take the row out"
+        return "", f" has no {name!r}: add it, or remove the row"
     if not isinstance(value, str):
         return "", f": {name!r} is {type(value).__name__} ({value!r:.40}), expected text"
     try:
@@ -133,11 +133,11 @@ def text_of(values: Mapping[str, Any], name: str) -> tuple[str, str]:
 
 
 def unknown_label(label: str, label_names: Sequence[str]) -> str:
-    """Why a label that is not one of the model's is a problem."""
+    """Error message for an unknown label."""
     shown = ", ".join(label_names[:10]) + (", ..." if len(label_names) > 10 else "")
     near = difflib.get_close_matches(label, label_names, 1)
-    meant = f"; is {near[0]!r} meant?" if near else ""
-    return f" has the label {label!r:.60}, which is none of the {len(label_names)} known ones ({shown}){meant}"
+    meant = f"; did you mean {near[0]!r}?" if near else ""
+    return f" has the label {label!r:.60}, which is not among the {len(label_names)} known labels ({shown}){meant}"
 
 
 def text_row(line: Line) -> Row:
@@ -157,7 +157,7 @@ def _json_table(path: str | Path, lines: Iterator[Line]) -> Table:
 
 
 def _valid(row: Row) -> Row:
-    """The row; bytes that are not UTF-8 are a problem."""
+    """The row, with invalid UTF-8 as its problem."""
     return row._replace(values={}, problem=row.invalid) if row.invalid and not row.problem else row
 
 
@@ -191,8 +191,9 @@ def _delimited_table(
         rows = chain([first], rows)
     else:
         raise DataError(
-            f"{location(path, 1)} names no column that is known; it has {', '.join(names):.100}: say which column is "
-            "which, role=NAME, or by number where there is no line of names"
+            f"{location(path, 1)} has no known column name; it has {', '.join(names):.100}: choose columns with "
+            "role=NAME, "
+            "or with role=NUMBER if there is no header"
         )
     delimiter = "," if quoted else "\t"
     named = named_rows(rows, names, delimiter, quoted=quoted, may_be_wider=not has_names and not quoted)

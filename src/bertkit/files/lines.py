@@ -14,7 +14,7 @@ class Line(NamedTuple):
 
     number: int  # from 1
     text: str  # with its line end
-    invalid: str = ""  # why bytes are not UTF-8: replacement characters stand for them in the text
+    invalid: str = ""  # the problem with bytes that are not UTF-8, which became replacement characters in the text
 
     @property
     def content(self) -> str:
@@ -23,7 +23,7 @@ class Line(NamedTuple):
 
 
 def location(path: str | Path, line: int) -> str:
-    """How errors and reports name a row of a file."""
+    """Name of a row of a file in errors and reports."""
     name = "standard input" if str(path) == "-" else str(path)
     return f"{name}, {'row' if Path(path).suffix == '.parquet' else 'line'} {line}"
 

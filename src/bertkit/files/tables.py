@@ -1,6 +1,6 @@
-"""Rows of csv, tsv, jsonl and parquet files by column, each with its line; a row that cannot be read says why.
+"""Rows of csv, tsv, jsonl and parquet files by column, each with its line, or the reason why it is unreadable.
 
-Blank lines are accepted at the end of a file; before other rows they are bad rows.
+Blank lines are allowed at the end of a file; elsewhere they are bad rows.
 """
 
 import csv
@@ -13,18 +13,18 @@ from typing import Any, NamedTuple
 from bertkit.errors import DataError, DependencyError
 from bertkit.files.lines import Line, location
 
-_LARGEST_FIELD = 1 << 26  # characters; a quote that is never closed makes no field larger than that
+_LARGEST_FIELD = 1 << 26  # characters; a limit for fields with an unclosed quote
 _PARQUET_ROWS = 128  # read at a time
 
 
 class Row(NamedTuple):
     """One row of a file."""
 
-    line: int  # where it begins, from 1; in parquet the number of the row
-    values: Mapping[str, Any] = {}  # by column; none if there is a problem
-    problem: str = ""  # why the row cannot be read: what an error says after the location
-    invalid: str = ""  # why bytes are not UTF-8, for which the values hold replacement characters; worded likewise
-    text: str = ""  # the raw content, as far as known, if there is a problem
+    line: int  # line where the row starts, from 1; for parquet the row number
+    values: Mapping[str, Any] = {}  # by column; empty if there is a problem
+    problem: str = ""  # why the row is unreadable: the part of the error message after the location
+    invalid: str = ""  # same for bytes that are not UTF-8, which became replacement characters in the values
+    text: str = ""  # if there is a problem, the raw content as far as known
     is_blank: bool = False
 
 
@@ -40,7 +40,7 @@ class Fields(NamedTuple):
 def quoted_fields(lines: Iterator[Line], delimiter: str) -> Iterator[Fields]:
     """Rows of a csv file, with fields in quotes where needed (RFC 4180)."""
     csv.field_size_limit(_LARGEST_FIELD)
-    invalid: list[str] = []  # of the lines that the reader has consumed for the current row
+    invalid: list[str] = []  # problems of the lines consumed for the current row
 
     def texts() -> Iterator[str]:
         for line in lines:
@@ -74,19 +74,19 @@ def named_rows(
     """Rows of fields by column name.
 
     Args:
-        quoted: whether fields may be in quotes: errors name what may be wrong.
-        may_be_wider: accept rows with more fields than names, and drop those.
+        quoted: fields may be quoted; errors then mention quotes.
+        may_be_wider: accept rows with more fields than names, and drop the extra fields.
     """
 
     def named(row: Fields) -> Row:
         problem, width, is_blank = row.problem, len(row.fields), not (row.fields or row.problem)
         if not problem and (width < len(names) or (width > len(names) and not may_be_wider)):
             if quoted:
-                problem = f" has {width} fields, the header {len(names)}"
+                problem = f" has {width} fields, but the header has {len(names)}"
             elif is_blank:
-                problem = " is empty: take it out"
+                problem = " is empty: remove it"
             else:
-                problem = f" has {width} fields, the first line {len(names)}: is there a tab or a quote too many?"
+                problem = f" has {width} fields, but the first line has {len(names)}: check for extra tabs or quotes"
         if problem:
             return Row(row.line, problem=problem, text=delimiter.join(row.fields), is_blank=is_blank)
         return Row(row.line, dict(zip(names, row.fields, strict=False)), invalid=row.invalid)
@@ -114,7 +114,7 @@ def _json_row(line: Line) -> Row:
 
 
 def _without_blank_end(rows: Iterator[Row]) -> Iterator[Row]:
-    """Rows without the blank ones at the end; of blank rows that follow each other elsewhere the first."""
+    """Drop blank rows at the end; elsewhere keep the first of consecutive blank rows."""
     blank = None
     for row in rows:
         if row.is_blank:
@@ -163,10 +163,10 @@ def _open_parquet(path: Path) -> Iterator[Any]:
 
 
 def header_of(path: str | Path, rows: Iterator[Fields]) -> Fields:
-    """The first row of a delimited file; one without fields if there is none.
+    """The header row of a delimited file, without fields if the file is empty.
 
     Raises:
-        DataError: it cannot be read.
+        DataError: the header is malformed.
     """
     first = next(rows, Fields(1, []))
     if first.problem:

@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all: written under a temporary name, then renamed."""
+"""Atomic writing of files and folders: under a temporary name, then renamed."""
 
 import os
 import shutil
@@ -12,9 +12,9 @@ from bertkit.errors import UsageError
 
 @contextmanager
 def whole_file(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary path in the folder of ``path``; on success flush it to disk and rename it onto ``path``.
+    """Yield a temporary path next to ``path``; on success flush it to disk and rename it to ``path``.
 
-    On any exception, Ctrl-C included, the temporary file is removed and an older ``path`` stays as it was.
+    On any exception, Ctrl-C included, the temporary file is removed and an existing ``path`` is unchanged.
 
     Raises:
         UsageError: the folder does not exist, or ``path`` is a folder.
@@ -34,7 +34,7 @@ def whole_file(path: str | Path) -> Iterator[Path]:
 
 
 def check_writable(path: Path) -> None:
-    """Check that a file can be written at ``path``, for callers that work long before they write.
+    """Check that a file can be written at ``path``, before long work.
 
     Raises:
         UsageError: the folder does not exist, or ``path`` is a folder.
@@ -42,12 +42,12 @@ def check_writable(path: Path) -> None:
     if not path.parent.is_dir():
         raise UsageError(f"cannot write {path}: the folder {path.parent} does not exist; create it first")
     if path.is_dir():
-        raise UsageError(f"cannot write {path}: it is a folder; give a file name")
+        raise UsageError(f"cannot write {path}: it is a folder; expected a file name")
 
 
 @contextmanager
 def whole_folder(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]:
-    """Yield an empty temporary folder next to ``path``; on success rename it onto ``path``.
+    """Yield an empty temporary folder next to ``path``; on success rename it to ``path``.
 
     An existing non-empty ``path`` is refused unless ``overwrite``; then it is replaced as a whole, and is put back if
     the replacement fails.
@@ -94,7 +94,7 @@ def _flush_to_disk(file: Path) -> None:
 
 
 def _set_default_mode(file: Path) -> None:
-    """Temporary files are made private; give the mode an ordinary ``open`` would have given."""
+    """Give a temporary file, which is private, the mode of an ordinary ``open``."""
     file.chmod(0o666 & ~_umask())
 
 

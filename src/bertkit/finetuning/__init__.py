@@ -1,7 +1,7 @@
-"""Labeled examples to a model for a task.
+"""Fine-tuning of published models for tasks.
 
 Takes: a published model, the name of a task, training and dev examples, settings.
-Gives: a model directory with its task, labels, metrics and card; a stopped run resumes with the same bits.
+Gives: a model directory with its task, labels, metrics and card; a stopped run resumes bit-identically.
 May import: errors, files, locate, device, tokenizer, batch, transformer, heads, architectures, tasks, checkpoint,
 training, inference, model, evidence, reports.
 """

@@ -1,7 +1,7 @@
-"""Low-rank adapters: of each query and value projection only an update of low rank is learned, beside the head.
+"""Low-rank adapters (LoRA): train a low-rank update of each query and value projection, and the head.
 
-Hu et al. 2021, "LoRA: low-rank adaptation of large language models": ``W + alpha / rank B A``. On disk they are as the
-PEFT library has them, ``adapter_config.json`` and ``adapter_model.safetensors``. Shape letters: N outputs, D inputs.
+Hu et al. 2021, "LoRA: low-rank adaptation of large language models": ``W + alpha / rank B A``. Files are those of the
+PEFT library, ``adapter_config.json`` and ``adapter_model.safetensors``. Shape letters: N outputs, D inputs.
 """
 
 import copy
@@ -27,7 +27,7 @@ _PREFIX = "base_model.model."
 
 
 class LowRankUpdate(nn.Module):
-    """What is added to a weight (N, D): nothing at first, as B starts at 0."""
+    """Low-rank update of a weight (N, D); initially 0, as B starts at 0."""
 
     def __init__(self, weight: Tensor, rank: int, alpha: float, generator: torch.Generator) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class LowRankUpdate(nn.Module):
 
 
 def add_adapters(model: Model, rank: int, alpha: float, seed: int) -> None:
-    """Freeze the encoder but for its pooler, and give every query and value projection an update to learn."""
+    """Freeze the encoder except its pooler, and add a trainable update to every query and value projection."""
     model.network.encoder.requires_grad_(False)
     for parameter in _beside(model).values():
         parameter.requires_grad = True
@@ -68,10 +68,10 @@ def without_adapters(model: Model) -> Model:
 
 
 def write_adapter(model: Model, folder: Path, source: str) -> None:
-    """Write the updates, the head and the pooler of a model with adapters into a folder, which is made.
+    """Write the updates, the head and the pooler of a model with adapters into a new folder.
 
     Args:
-        source: the model that they belong to, by name.
+        source: name of the base model.
     """
     folder.mkdir()
     names, adapted = model.network.architecture.names, _projections(model)
@@ -105,10 +105,10 @@ def write_adapter(model: Model, folder: Path, source: str) -> None:
 
 
 def read_adapter(model: Model, folder: Path) -> None:
-    """Fill the updates, the head and the pooler of a model with adapters.
+    """Load the updates, the head and the pooler into a model with adapters.
 
     Raises:
-        CheckpointError: files that are missing or damaged, or are not of such a model.
+        CheckpointError: files that are missing, damaged, or for another model.
     """
     config: dict[str, Any] | None = read_json(folder / _CONFIG)
     if config is None or config.get("peft_type") != "LORA":
@@ -133,7 +133,7 @@ def read_adapter(model: Model, folder: Path) -> None:
 
 
 def _mark_trained(model: Model) -> None:
-    """The weights that an adapter changes."""
+    """Mark the weights that an adapter changes as trained."""
     names = [*(f"{name}.weight" for name in _projections(model)), *_beside(model)]
     published = model.network.architecture.names.published
     model.checkpoint.provenance |= {published(name): Provenance("trained") for name in names}

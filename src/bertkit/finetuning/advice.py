@@ -1,4 +1,4 @@
-"""What a careful engineer would say of a run: before it about the rows, after it about its end."""
+"""Advice on a run: about its training rows before it, about its results after it."""
 
 import json
 from collections import Counter
@@ -16,30 +16,30 @@ from bertkit.tasks.texts import OfTexts
 
 FEWEST_OF_A_LABEL = 5
 FEWEST_WITH_GAIN = 100
-"""Training rows: the smallest number in benchmarks/default_settings.py, where four of five data sets gain."""
+"""Training rows: the smallest number in benchmarks/default_settings.py, at which four of five data sets gain."""
 
 _MOST_NAMED = 8
-_STILL_FALLING = 0.05  # share of the loss
-_FEWEST_LOSSES = 6  # lines of the log, by which a falling loss is judged
+_STILL_FALLING = 0.05  # relative decrease of the loss
+_FEWEST_LOSSES = 6  # minimum number of logged losses to judge the trend by
 
 
 def check_dev(task: TextTask, dev: Sequence[Any]) -> None:
     """Check that dev examples can distinguish models.
 
     Raises:
-        DataError: all have the same class.
+        DataError: all dev examples have the same class.
     """
     if isinstance(task, JudgedTask) and not task.of_words and task.label_names:
         targets = task.truth(dev)
         if targets.ndim == 1 and targets.dtype.kind == "i" and (targets == targets[0]).all():
             raise DataError(
-                f"all {len(dev)} dev examples have the label {task.label_names[targets[0]]!r}: they cannot choose the "
+                f"all {len(dev)} dev examples have the label {task.label_names[targets[0]]!r}: they cannot select the "
                 "weights; expected examples of several labels, such as a random part of all rows"
             )
 
 
 def rare_labels(task: TextTask, train: Sequence[Any]) -> str | None:
-    """A sentence on classes with fewer than five rows, where there are some."""
+    """A sentence on classes with fewer than five rows, if there are any."""
     if not isinstance(task, OfTexts) or task.known_labels is None:
         return None
     counts = Counter(name for one in train for name in (one.label if isinstance(one.label, tuple) else (one.label,)))
@@ -56,10 +56,10 @@ def rare_labels(task: TextTask, train: Sequence[Any]) -> str | None:
 
 
 def on_rows(task: TextTask, train: Sequence[Any]) -> Iterator[str]:
-    """Sentences on training rows."""
+    """Advice on training rows."""
     if len(train) < FEWEST_WITH_GAIN:
         yield (
-            f"{len(train)} rows: {FEWEST_WITH_GAIN} is the smallest number at which fine-tuning was measured to gain "
+            f"{len(train)} rows: {FEWEST_WITH_GAIN} is the smallest number for which fine-tuning was measured to gain "
             "over frozen features (docs/finetuning.md)"
         )
     if sentence := rare_labels(task, train):
@@ -67,7 +67,7 @@ def on_rows(task: TextTask, train: Sequence[Any]) -> Iterator[str]:
 
 
 def still_falling(losses: Sequence[float]) -> str | None:
-    """A sentence on a training loss that was still falling at the end of a finished run.
+    """Advice if the training loss was still falling at the end of a finished run.
 
     >>> still_falling([3.0, 2.0, 1.6, 1.3, 1.1, 0.9, 0.7, 0.5, 0.3])
     'the training loss was still falling at the end (1.100 to 0.500): more epochs or a higher learning rate may help'
@@ -85,7 +85,7 @@ def still_falling(losses: Sequence[float]) -> str | None:
 
 
 def advice_on(outcome: Outcome, best_by: str, log: Path) -> Iterator[str]:
-    """Sentences on a run that ended, whose events are in ``log``."""
+    """Advice on a finished run, whose events are in ``log``."""
     if outcome.baselines:
         yield from not_above_baselines(best_by, outcome.metrics[best_by], outcome.baselines)
     lines = map(json.loads, log.read_text(encoding="utf-8").splitlines())
@@ -95,13 +95,13 @@ def advice_on(outcome: Outcome, best_by: str, log: Path) -> Iterator[str]:
 
 
 def not_above_baselines(metric: str, value: float, baselines: Mapping[str, float]) -> Iterator[str]:
-    """Sentences on baselines without a language model that a fine-tuned model does not beat."""
+    """Advice if the fine-tuned model does not beat baselines without a language model."""
     sign = 1 if higher_is_better(metric) else -1
     for name, other in baselines.items():
         if name != FROZEN and sign * value <= sign * other:
             reason = (
-                "the words of the texts say as much as this model: look at the labels, or use that method"
+                "word counts predict as well as this model: check the labels, or use that method"
                 if name in (TF_IDF, FREQUENT_TAG)
-                else "nothing was learned: look at the labels and the text columns"
+                else "nothing was learned: check the labels and the text columns"
             )
             yield f"{metric} on dev, {value:.3f}, is not better than {name}, {other:.3f}: {reason}"

@@ -1,4 +1,4 @@
-"""What is reached without fine-tuning: by a constant prediction, and by the words of a text alone."""
+"""Baselines without fine-tuning: a constant prediction, and classifiers of words."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -16,19 +16,18 @@ from bertkit.tokenizer import Encodings
 FROZEN = "frozen features"
 TF_IDF, FREQUENT_TAG = "TF-IDF", "most frequent tag of each word"
 _MOST_ROWS = 10_000
-"""Training examples of the baseline of words; of more a random part."""
+"""Maximum number of training examples for the word baseline; a random part of more."""
 
 
 def simple_baselines(model: Model, train: Sequence[Any], dev: Sequence[Any], metric: str) -> dict[str, float]:
-    """A metric on dev examples, by the name of the method: of a constant prediction; of classifiers by a linear
-    classifier of TF-IDF, of taggers by the most frequent tag of each word, where scikit-learn is installed and the
-    metric is not the loss.
+    """Score baselines on dev examples, by name: a constant prediction; and, if scikit-learn is installed and the metric
+    is not the loss, a linear classifier on TF-IDF for classifiers, or the most frequent tag of each word for taggers.
 
-    A threshold that the task sets on dev examples is set for the constant as well. A correlation with a constant is 0
-    here.
+    A threshold that the task sets on dev examples is set for the constant, too. The correlation with a constant counts
+    as 0.
 
     Args:
-        model: one for the task of the examples.
+        model: a model for the task of the examples.
     """
     task = model.trained.task
     if not isinstance(task, JudgedTask):
@@ -50,8 +49,8 @@ def simple_baselines(model: Model, train: Sequence[Any], dev: Sequence[Any], met
 
 
 def _by_words(task: JudgedTask, train: Sequence[Any], dev: Sequence[Any]) -> np.ndarray:
-    """Predictions in the form of `JudgedTask.truth`; of classes by a support vector machine, which for many labels is
-    fitted twenty times as fast as logistic regression, with as many right."""
+    """Predictions in the form of `JudgedTask.truth`; for classes by a support vector machine, which is equally accurate
+    and fits twenty times as fast as logistic regression with many labels."""
     targets = task.truth(train)
     if task.of_words or targets.dtype.kind == "f":
         return predict_plainly(task, train, dev)
@@ -70,12 +69,12 @@ def _separated(train_vectors: Any, targets: np.ndarray, vectors: Any) -> np.ndar
 
 
 def higher_is_better(metric: str) -> bool:
-    """Whether more of a metric is better: of losses and errors it is not."""
+    """Whether higher values of a metric are better, unlike losses and errors."""
     return metric != "loss" and not metric.endswith("_error")
 
 
 def comparison(metric: str, metrics: Mapping[str, float], baselines: Mapping[str, float]) -> str:
-    """In one line, what fine-tuning reached and what is reached without it.
+    """One line that compares fine-tuning with the baselines.
 
     >>> comparison("accuracy", {"accuracy": 0.821}, {"most frequent label": 0.013, "frozen features": 0.863})
     'accuracy on dev 0.821; most frequent label 0.013, frozen features 0.863: fine-tuning is worse by 0.042'

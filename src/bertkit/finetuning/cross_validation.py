@@ -1,4 +1,4 @@
-"""Training data before training: every row predicted by a head that was fitted to other rows, on frozen features."""
+"""Check training data before training, by cross-validation of a classifier on frozen features."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,19 +19,19 @@ _ITERATIONS = 100
 def check_training_data(
     model: str, task: str, examples: Sequence[Any], *, precision: str = "float32", device: str = "auto"
 ) -> TrainingData:
-    """Rare labels, repeated texts and likely label errors of the training data of a classifier or a tagger.
+    """Check the training data of a classifier or tagger for rare labels, repeated texts and likely label errors.
 
     Args:
-        model: a published model, whose frozen features are used.
+        model: a published model, as the source of frozen features.
         task: a name of TASKS.
-        precision: of the encoder, "float32" or "bfloat16".
+        precision: precision of the encoder, "float32" or "bfloat16".
 
     Raises:
-        DataError: labels that cannot be learned, or fewer than ten rows.
-        UsageError: a task that is neither a classifier's nor a tagger's.
+        DataError: unusable labels, or fewer than ten rows.
+        UsageError: the task is neither classification nor tagging.
     """
     if len(examples) < _FEWEST_ROWS:
-        raise DataError(f"there are {len(examples)} rows: expected {_FEWEST_ROWS} or more to compare labels")
+        raise DataError(f"there are {len(examples)} rows: expected at least {_FEWEST_ROWS} to compare labels")
     shown = judged_task(task_kind(task).of_examples(examples, {}))
     network = model_to_train(model, shown, FinetuningSettings(), lambda line: None, examples[0])
     network.network.to(resolve_device(device))

@@ -1,8 +1,8 @@
-"""The head that training starts from, fitted to the features of the frozen encoder.
+"""Initialize the head by fitting it to the features of the frozen encoder.
 
-A head drawn at random bends good features before it is of use (Kumar et al. 2022, "Fine-tuning can distort pretrained
-features and underperform out-of-distribution"). Here its last layer starts where the loss of the task, with a penalty
-of its weights, is lowest: for classes that is logistic regression, for numbers ridge regression. The loss is convex in
+A randomly initialized head distorts good features before it is useful (Kumar et al. 2022, "Fine-tuning can distort
+pretrained features and underperform out-of-distribution"). Here its last layer starts at the minimum of the task's loss
+with a weight penalty: logistic regression for classes, ridge regression for numbers. The loss is convex in
 that layer, and the features are computed once. Shape letters: R rows of features, E their width, C outputs.
 """
 
@@ -29,29 +29,29 @@ from bertkit.tokenizer.ragged import ranges
 from bertkit.transformer import EncoderOutput
 
 MOST_ROWS = 20_000
-"""Rows of features that a head is fitted to; of more a random part."""
+"""Maximum number of feature rows to fit a head to; a random part of more."""
 
-_NUM_FOLDS, _MOST_FOLDED = 5, 2_000  # parts of cross-validation; with more examples a single fifth is held out
-_FEWEST_FOLDED = 10  # examples; with fewer the penalty is that of few-shot classification
+_NUM_FOLDS, _MOST_FOLDED = 5, 2_000  # folds; with more examples a single fifth is held out
+_FEWEST_FOLDED = 10  # examples; with fewer, the penalty of few-shot classification is used
 _FIRST_ITERATIONS, _ITERATIONS = 100, 1_000
 
 
 @dataclass(frozen=True)
 class FittedHead:
-    """How a head was fitted."""
+    """Result of fitting a head."""
 
-    num_examples: int  # that it was fitted to
+    num_examples: int  # number of training examples
     inverse_penalty: float  # what scikit-learn calls C
-    num_held_out: int  # examples that were predicted by a head fitted to others: cross-validation
-    metrics: dict[str, float]  # on those; none with fewer than ten examples
+    num_held_out: int  # number of examples in cross-validation
+    metrics: dict[str, float]  # in cross-validation; empty with fewer than ten examples
 
 
 def fit_new_head(model: Model, examples: Sequence[Any], precision: str) -> FittedHead | None:
-    """Fit the last layer of the head to the encoder as it is, with the penalty that is best in cross-validation; None
-    for a task whose head is not fitted.
+    """Fit the last layer of the head to the frozen encoder, with the best penalty in cross-validation; None if the
+    task does not fit its head.
 
     Args:
-        precision: of the encoder, "float32" or "bfloat16".
+        precision: precision of the encoder, "float32" or "bfloat16".
 
     Raises:
         DataError: all examples have the same features.
@@ -65,7 +65,7 @@ def fit_new_head(model: Model, examples: Sequence[Any], precision: str) -> Fitte
 
 
 def refit_head(model: Model, data: LabeledEncodings) -> None:
-    """Fit the last layer again to the encoder as it is now, of a task whose gradients leave it out; else do nothing."""
+    """Refit the last layer to the current encoder, for tasks that do not train it by gradients; else do nothing."""
     task = model.trained.task
     if task.of_vectors and task.fitted_by() is not None:
         rows = head_features(model, data, "float32")
@@ -74,7 +74,7 @@ def refit_head(model: Model, data: LabeledEncodings) -> None:
 
 
 def head_features(model: Model, data: LabeledEncodings, precision: str) -> Tensor:
-    """(R, E) float32: what the last layer of the head takes, for each sequence, pair or token, without dropout."""
+    """(R, E) float32: the input of the head's last layer for each sequence, pair or token, without dropout."""
     network, task = model.network, model.trained.task
     was_training = network.training
     network.eval()
@@ -95,7 +95,7 @@ def head_features(model: Model, data: LabeledEncodings, precision: str) -> Tenso
 
 @dataclass(frozen=True)
 class FrozenFeatures:
-    """Features of examples, and which rows are whose."""
+    """Features of examples, and the rows of each example."""
 
     task: TextTask
     model: Model
@@ -111,35 +111,35 @@ class FrozenFeatures:
         data = task.labeled(some, task.encode(model.tokenizer, some, layout))
         rows = head_features(model, data, precision)
         if not torch.isfinite(rows).all():
-            raise DataError("the encoder gives features that are not finite numbers: its weights are damaged")
+            raise DataError("the encoder's features are not finite numbers: its weights are damaged")
         if len(rows) > 1 and bool((rows == rows[:1]).all()):
             raise DataError(
-                f"the encoder gives all {len(some)} training examples the same features: expected texts that differ; "
-                "look at the text column"
+                f"the encoder gives all {len(some)} training examples the same features: expected different texts; "
+                "check the text column"
             )
         return cls(task, model, some, data, rows, _last_layer(model).out_features)
 
     def fit(
         self, indices: np.ndarray, inverse_penalty: float, max_iter: int, start: tuple[Tensor, Tensor] | None = None
     ) -> tuple[Tensor, Tensor]:
-        """The (C, E) weights and (C,) biases fitted to the examples of these numbers."""
+        """Fit (C, E) weights and (C,) biases to the examples at ``indices``."""
         rows, part = self._part(indices)
         return _fit(self.task, rows, part, self.num_outputs, inverse_penalty, max_iter, start)
 
     def loss(self, indices: np.ndarray, layer: tuple[Tensor, Tensor]) -> float:
-        """The loss of other examples, a sum."""
+        """Summed loss of the examples at ``indices``."""
         rows, part = self._part(indices)
         return float(_loss_of(self.task, part)(F.linear(rows.double(), *layer)))
 
     def logits(self, indices: np.ndarray, layer: tuple[Tensor, Tensor]) -> tuple[list[Any], Encodings, np.ndarray]:
-        """Examples of these numbers, their sequences and logits, as `TextTask.decode` takes them."""
+        """Examples at ``indices``, with their sequences and logits: the arguments of `TextTask.decode`."""
         some = [self.examples[index] for index in indices.tolist()]
         encodings = self.task.encode(self.model.tokenizer, some, self.model.trained.layout)
         rows = self.rows[self._row_indices(self._groups(indices))]
         return some, encodings, F.linear(rows.double(), *layer).float().numpy()
 
     def _groups(self, indices: np.ndarray) -> np.ndarray:
-        """The groups of sequences that belong to these examples."""
+        """Groups of sequences of the examples at ``indices``."""
         example_of = self.data.encodings.text_index[:: self.data.group_size]
         starts, ends = (np.searchsorted(example_of, indices, side) for side in ("left", "right"))
         return ranges(starts, ends - starts)
@@ -154,14 +154,14 @@ class FrozenFeatures:
     def _part(self, indices: np.ndarray) -> tuple[Tensor, LabeledBatch]:
         groups = self._groups(indices)
         part, rows = self.data.take(groups), self.rows[self._row_indices(groups)]
-        if self.data.of_tokens:  # a token without a label has no part in the loss
+        if self.data.of_tokens:  # tokens without a label do not count in the loss
             has_label = part.labels != IGNORED
             rows, part = rows[has_label], replace(part, labels=part.labels[has_label])
         return rows, part
 
 
 def best_penalty(features: FrozenFeatures) -> tuple[float, int, dict[str, float]]:
-    """The inverse penalty with the lowest loss of examples that were held out, their number and their metrics."""
+    """The inverse penalty with the lowest held-out loss, the number of held-out examples, and their metrics."""
     number = len(features.examples)
     if number < _FEWEST_FOLDED:
         return FEW_SHOT_PENALTY, 0, {}
@@ -174,7 +174,7 @@ def best_penalty(features: FrozenFeatures) -> tuple[float, int, dict[str, float]
             for index, (kept, _) in enumerate(folds)
         }
         losses[penalty] = sum(features.loss(held_out, layers[index]) for index, (_, held_out) in enumerate(folds))
-        if losses[penalty] > min(losses.values()):  # convex in the penalty but for noise
+        if losses[penalty] > min(losses.values()):  # convex in the penalty up to noise
             layers = before
             break
     scorer, num_held_out = features.task.scorer(), 0
@@ -186,10 +186,10 @@ def best_penalty(features: FrozenFeatures) -> tuple[float, int, dict[str, float]
 
 
 def folds_of(features: FrozenFeatures, *, all_rows: bool = False) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Numbers of the examples kept and held out, with as many of each label as may be.
+    """Indices of the training and held-out examples of each fold, stratified by label.
 
     Args:
-        all_rows: hold out every example once, also where there are many.
+        all_rows: hold out every example once, even with many examples.
     """
     number, labels = len(features.examples), features.data.labels
     order = np.random.default_rng(0).permutation(number)
@@ -219,7 +219,7 @@ def _fit(
 
 
 def _loss_of(task: TextTask, part: LabeledBatch) -> Callable[[Tensor], Tensor]:
-    """The loss of logits, a sum."""
+    """Summed loss as a function of the logits."""
     task = task.fitted_by() or task
     labels = part.labels.double() if part.labels.is_floating_point() else part.labels
     part, totals = replace(part, labels=labels), task.totals(part)
@@ -250,7 +250,7 @@ def _set_last_layer(model: Model, weight: Tensor, bias: Tensor) -> None:
 
 
 def _some(examples: Sequence[Any], encodings: Encodings, task: TextTask) -> list[Any]:
-    """Examples that have at most MOST_ROWS rows, drawn at random; in order."""
+    """Random examples with at most MOST_ROWS rows in total, in order."""
     counts = np.bincount(encodings.text_index, encodings.seqlens if task.of_tokens else None, minlength=len(examples))
     order = np.random.default_rng(0).permutation(len(examples))
     before = np.cumsum(counts[order]) - counts[order]

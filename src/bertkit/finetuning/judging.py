@@ -1,4 +1,4 @@
-"""A trained model on dev examples: thresholds, predictions, metrics, and what it gains over another."""
+"""Evaluate a trained model on dev examples: thresholds, predictions, metrics, and gain over another model."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from bertkit.training import without_dropout
 
 @dataclass(frozen=True)
 class Judged:
-    """What a model predicts for dev examples, by thresholds that were set on them."""
+    """Predictions for dev examples, with thresholds set on them."""
 
     task: TextTask
     predictions: list[Any]
@@ -27,13 +27,13 @@ class Judged:
 
 
 def judge(model: Model, dev: Sequence[Any]) -> Judged:
-    """Give a model its thresholds and its metrics on dev examples."""
+    """Set a model's thresholds and compute its metrics, on dev examples."""
     report, trained = PredictReport(), model.trained
     predictions = model.predict(dev, report=report)
     task = trained.task.with_calibrated_thresholds(dev, predictions)
     if task != trained.task:
         model.checkpoint.trained = trained = replace(trained, task=task)
-        predictions = model.predict(dev, report=PredictReport())  # by its new thresholds
+        predictions = model.predict(dev, report=PredictReport())  # with its new thresholds
     scorer = task.scorer()
     scorer.add(dev, predictions)
     metrics = scorer.results()
@@ -42,8 +42,8 @@ def judge(model: Model, dev: Sequence[Any]) -> Judged:
 
 
 def gain_of(judged: Judged, other: Judged, dev: Sequence[Any], metric: str) -> Measured | None:
-    """By how much a model is better than another on the same examples, by one metric, with its 95 % interval; None for
-    a task or a metric without intervals."""
+    """Gain of a model over another on the same examples in one metric, with its 95 % confidence interval; None for a
+    task or a metric without intervals."""
     task = judged.task
     if not isinstance(task, JudgedTask):
         return None
@@ -58,18 +58,18 @@ def gain_of(judged: Judged, other: Judged, dev: Sequence[Any], metric: str) -> M
 
 
 def gain_sentence(metric: str, gain: Measured, num_dev: int) -> str:
-    """What fine-tuning bought over frozen features, and whether it is worth having.
+    """One line on the gain of fine-tuning over frozen features.
 
     >>> gain_sentence("accuracy", Measured(0.021, 0.004, 0.039), 500)
-    'over frozen features, fine-tuning bought 0.021 of accuracy (95 % interval 0.004 to 0.039, 500 dev examples)'
+    'over frozen features, fine-tuning gained 0.021 accuracy (95 % interval 0.004 to 0.039, 500 dev examples)'
     """
     interval = f"95 % interval {gain.low:.3f} to {gain.high:.3f}, {num_dev} dev examples"
     if gain.low > 0:
-        return f"over frozen features, fine-tuning bought {gain.value:.3f} of {metric} ({interval})"
-    verdict = "fine-tuning is worse" if gain.high < 0 else "no gain that these examples can show"
+        return f"over frozen features, fine-tuning gained {gain.value:.3f} {metric} ({interval})"
+    verdict = "fine-tuning is worse" if gain.high < 0 else "no significant gain on these examples"
     return (
-        f"over frozen features, fine-tuning bought {gain.value:.3f} of {metric} ({interval}): {verdict}; the frozen "
-        "model is the better buy"
+        f"over frozen features, fine-tuning gained {gain.value:.3f} {metric} ({interval}): {verdict}; the frozen "
+        "model is preferable"
     )
 
 
@@ -85,14 +85,14 @@ def shown(metric: str, metrics: Mapping[str, float]) -> str:
 
 
 def frozen_line(model: Model, fitted: FittedHead, judged: Judged | None, num_dev: int, metric: str) -> str:
-    """The first line of a run: how good a model is whose head alone was fitted."""
+    """The first log line of a run: the quality of frozen features."""
     if judged is not None:
         score = f"{shown(metric, judged.metrics)} on {num_dev} dev examples"
     elif fitted.metrics:
         score = f"{shown(metric, fitted.metrics)} in cross-validation on {fitted.num_held_out} training examples"
     else:
         score = "quality unknown without dev examples"
-    return f"{FROZEN}: {score}; the head reads: {what_head_reads(model)} (C={fitted.inverse_penalty:g})"
+    return f"{FROZEN}: {score}; head input: {what_head_reads(model)} (C={fitted.inverse_penalty:g})"
 
 
 def evaluate_in_training(model: Model, data: LabeledEncodings, dev: Sequence[Any]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""The model that fine-tuning starts from: a published encoder with a new head, and which weights learn how fast."""
+"""The model that fine-tuning starts from: a published encoder with a new head, and learning rates by layer."""
 
 import re
 from collections.abc import Callable
@@ -22,17 +22,17 @@ from bertkit.tokenizer.layout import Layout
 def model_to_train(
     name: str, task: TextTask, settings: FinetuningSettings, log_line: Callable[[str], None], example: Any = None
 ) -> Model:
-    """The encoder of a published model with a new head for the task, on the CPU; the head is drawn at random.
+    """The encoder of a published model with a new, randomly initialized head for the task, on the CPU.
 
-    With ``settings.head`` "fitted" it is the head that reads what the encoder was trained with: the pooling of a
-    sentence encoder; the pooler and the published class where there is a pooler that was trained; else the mean.
+    With ``settings.head`` "fitted" the head uses what the encoder was trained with: the pooling of a sentence encoder;
+    the pooler and the published class if the pooler was trained; else the mean of the tokens.
 
     Args:
-        example: a training example, which says whether texts come in pairs.
+        example: a training example, which shows whether texts come in pairs.
 
     Raises:
         CheckpointError: no such model.
-        UsageError: a length that the model does not take.
+        UsageError: a length beyond the model's limit.
     """
     if settings.head == "fitted" and task.head:
         task = _with_trained_pooling(name, task, settings, example)
@@ -93,7 +93,7 @@ def _with_stored_head(directory: Path, task: TextTask) -> Checkpoint | None:
 
 
 def what_head_reads(model: Model) -> str:
-    """What the head of a model takes, in words."""
+    """Description of the input of a model's head."""
     task, network = model.trained.task, model.network
     if task.head in ("", VECTOR_HEAD):
         pooling = model.sentence_settings.pooling
@@ -109,7 +109,7 @@ _POOLING_NAMES = {
 
 
 def _with_trained_pooling(name: str, task: TextTask, settings: FinetuningSettings, example: Any) -> TextTask:
-    """The task with a head over sentence vectors, unless the published head reads a pooler that was trained."""
+    """The task with a head over sentence vectors, unless the published head uses a trained pooler."""
     over_vectors: Any = task.over_vectors(example)
     if over_vectors is None:
         return task
@@ -123,7 +123,7 @@ def _with_trained_pooling(name: str, task: TextTask, settings: FinetuningSetting
         except MissingHeadError:
             is_trained = False
     if encoder.sentence is not None:
-        return over_vectors if not encoder.sentence.layers else task  # which that head does not apply
+        return over_vectors if not encoder.sentence.layers else task  # which the head over vectors does not apply
     return task if is_trained else over_vectors
 
 
@@ -131,7 +131,7 @@ def freeze(model: Model, num_layers: int | None) -> None:
     """Freeze the embeddings and the lowest ``num_layers`` layers; None freezes nothing.
 
     Raises:
-        UsageError: more layers than there are.
+        UsageError: more layers than the model has.
     """
     if num_layers is None:
         return
@@ -143,8 +143,8 @@ def freeze(model: Model, num_layers: int | None) -> None:
 
 
 def rate_factor(num_layers: int, layer_decay: float, of_head: float = 1.0) -> Callable[[str], float]:
-    """The share of the learning rate that a parameter has by its name: ``of_head`` in the head, 1 above the layers,
-    ``layer_decay`` to the power of its depth below."""
+    """Factor of the learning rate for each parameter name: ``of_head`` in the head, 1 above the layers, and
+    ``layer_decay`` to the power of the depth below the top layer."""
 
     def factor(name: str) -> float:
         if name.startswith("heads."):

@@ -1,4 +1,4 @@
-"""How a run ended, and its record in the folder of the model."""
+"""Outcome of a run, and its record in the model's folder."""
 
 import hashlib
 from collections.abc import Sequence
@@ -15,13 +15,13 @@ _RECORD = Path("run") / "outcome.json"
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended."""
+    """Outcome of a run."""
 
     reason: str  # "finished", "stopped early" without improvement, "stopped" on request
-    step: int  # optimizer steps done
+    step: int  # number of optimizer steps
     best_step: int | None  # the step whose weights were kept; None: the last
-    metrics: dict[str, float]  # of the model on the dev examples; none without them
-    baselines: dict[str, float] = field(default_factory=dict)  # on them, without fine-tuning: by method
+    metrics: dict[str, float]  # on the dev examples; empty without them
+    baselines: dict[str, float] = field(default_factory=dict)  # method -> score on dev without fine-tuning
     tried: list[dict[str, Any]] = field(default_factory=list)  # runs within a number of minutes: name, score, seconds
 
 
@@ -35,12 +35,14 @@ def read_outcome(folder: Path) -> Outcome:
     """The outcome of the run that made a model.
 
     Raises:
-        CheckpointError: no record of it, or one of another form.
+        CheckpointError: the record is missing or malformed.
     """
     path = folder / _RECORD
     content = read_json(path)
     if content is None:
-        raise CheckpointError(f"{path} is missing, the record of how this run ended: load its model, or train it again")
+        raise CheckpointError(
+            f"{path} is missing: expected the record of a finished run; load its model, or train it again"
+        )
     reason, step = member(content, "reason", str, path), member(content, "step", int, path)
     best_step, baselines = member(content, "best_step", int, path), member(content, "baselines", dict, path, {})
     metrics, tried = load(folder, device="cpu").trained.metrics, member(content, "tried", list, path, [])
@@ -48,7 +50,7 @@ def read_outcome(folder: Path) -> Outcome:
 
 
 def digest_of(examples: Sequence[Any]) -> str:
-    """Digest of examples, independent of where they were read from."""
+    """Digest of examples, independent of their location."""
     digest = hashlib.sha256()
     for example in examples:
         digest.update(repr(replace(example, place="")).encode())
@@ -56,6 +58,6 @@ def digest_of(examples: Sequence[Any]) -> str:
 
 
 def began_before_fitted_heads(folder: Path) -> bool:
-    """True if a folder has a run of an older version, whose head was drawn at random."""
+    """Whether a folder has a run of an older version, whose head was randomly initialized."""
     record = read_json(folder / "run" / "settings.json")
     return record is not None and "head" not in (member(record, "settings", dict, folder) or {})

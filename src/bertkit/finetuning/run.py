@@ -1,6 +1,6 @@
-"""A fine-tuning run, from examples to a model folder; a stopped run resumes from its last checkpoint.
+"""Fine-tuning run, from examples to a model folder; a stopped run resumes from its last checkpoint.
 
-The directory is the model: ``run`` in it holds settings and metrics, and until the model is there its checkpoints.
+The output directory is the model. Its folder ``run`` holds settings and metrics, and checkpoints until the run ends.
 """
 
 import math
@@ -47,12 +47,12 @@ from bertkit.training import (
 )
 
 GRID, MINUTES = "grid.json", "minutes.json"
-"""In ``run`` of the folder of a sweep, and of runs within a time, by which they are known."""
+"""Files in ``run`` that identify a sweep, or runs within a time limit."""
 
 
 @dataclass
 class Finetuning:
-    """One run: ``out`` becomes the model directory; ``options`` are those of the task (`TextTask.of_examples`)."""
+    """One run: ``out`` becomes the model directory; ``options`` are task options (`TextTask.of_examples`)."""
 
     out: Path
     model: str | Path  # the published model to start from
@@ -60,15 +60,15 @@ class Finetuning:
     settings: FinetuningSettings = field(default_factory=FinetuningSettings)
     options: Mapping[str, Any] = field(default_factory=dict)
     device: str = "auto"
-    log_line: Callable[[str], None] = tqdm.write  # called with lines of text for the user
-    files: Mapping[str, Path] = field(default_factory=dict)  # of "training" and "dev" examples, for the model's card
-    num_set_aside: int = 0  # rows of them that could not be used, for the card too
-    resumable: bool = True  # keep a checkpoint for each epoch; else only of the best
-    compare: bool = True  # with what is reached without fine-tuning, on the dev examples
+    log_line: Callable[[str], None] = tqdm.write  # called with each line for the user
+    files: Mapping[str, Path] = field(default_factory=dict)  # "training" and "dev" files, for the model card
+    num_set_aside: int = 0  # number of skipped rows in these files, also for the card
+    resumable: bool = True  # keep a checkpoint for each epoch; else only the best one
+    compare: bool = True  # compare with baselines without fine-tuning, on the dev examples
     ranks: Ranks = field(default_factory=Ranks)  # the processes that train together; the first one writes
-    frozen_only: bool = False  # fit the head, and leave the encoder as it is
-    clock_minutes: float | None = None  # train for that time instead of the epochs of the settings
-    kept: dict[str, Any] = field(default_factory=dict)  # the fitted head, for other runs on the same examples
+    frozen_only: bool = False  # fit the head, and do not train the encoder
+    clock_minutes: float | None = None  # training time, instead of the epochs of the settings
+    kept: dict[str, Any] = field(default_factory=dict)  # cache of the fitted head, for other runs on the same examples
 
     def start(
         self,
@@ -78,13 +78,13 @@ class Finetuning:
         resume: bool = False,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> Outcome:
-        """Train on examples and keep the weights that are best on ``dev``, without it the last.
+        """Train on examples, and keep the best weights on ``dev``, or the last weights without it.
 
         Raises:
-            UsageError: invalid settings; or ``out`` contains something else, or another run.
-            DataError: examples that cannot be learned from, a dev label that none of them has, or dev examples on which
-                the metric that decides is not a number.
-            TrainingError: a loss that is not a number.
+            UsageError: invalid settings; or ``out`` contains other files, or another run.
+            DataError: unusable examples, a dev label that no training example has, or dev examples for which the
+                selecting metric is not a number.
+            TrainingError: the loss is not a number.
         """
         kept = self.out.with_name(f"{self.out.name}-teacher")
         train, dev = taught(self.options, (train, dev), kept, self.device)
@@ -110,9 +110,9 @@ class Finetuning:
     ) -> Outcome:
         """As `start`, with complete settings."""
         if self.settings.patience is not None and not dev:
-            raise UsageError(f"patience={self.settings.patience} needs dev examples, to measure improvement")
+            raise UsageError(f"patience={self.settings.patience} requires dev examples, to measure improvement")
         if self.settings.batch_size < self.ranks.num_ranks:
-            raise UsageError(f"batch_size={self.settings.batch_size} is less than the {self.ranks.num_ranks} ranks")
+            raise UsageError(f"batch_size={self.settings.batch_size} is below the {self.ranks.num_ranks} ranks")
         for record, option in ((GRID, "--sweep"), (MINUTES, "--minutes")):
             if (self._run / record).is_file():
                 raise UsageError(
@@ -127,7 +127,7 @@ class Finetuning:
         if is_there and self.ranks.is_first:
             claim()
         if (self.out / "config.json").is_file():
-            self.log_line(f"{self.out} has ended before")
+            self.log_line(f"{self.out} is finished already")
             return read_outcome(self.out)
         model, is_new = self._model(train)
         data = self._encoded(model, train)
@@ -172,13 +172,13 @@ class Finetuning:
         try:
             reason = trainer.train()
         except DataError:
-            if not trainer.state.step and self.ranks.is_first:  # the first evaluation refused the dev examples
+            if not trainer.state.step and self.ranks.is_first:  # the first evaluation rejected the dev examples
                 shutil.rmtree(self._run)
             raise
         return Outcome(reason, trainer.state.step, trainer.state.best_step, {})
 
     def _end_frozen(self, run: Run, model: Model) -> Outcome:
-        """The record of a run without training."""
+        """Record a run without training."""
         start: Any = SimpleNamespace(state=TrainingState(), network=model.network)
         run.log_start(start, **self._start_facts(model))
         return Outcome("finished", 0, None, {})
@@ -188,15 +188,15 @@ class Finetuning:
                 "best_by": self._best_by(model.trained.task)}  # fmt: skip
 
     def _fitted_start(self, new_model: Model | None, train: Sequence[Any], dev: Sequence[Any]) -> Judged | None:
-        """Fit the head of a new model, unless it stays drawn, and log how good that is; what it predicts for dev
-        examples, None without those or with another head than the one that fits the encoder."""
+        """Fit the head of a new model, unless it is randomly initialized, and log its quality. Returns its dev
+        predictions; None without dev examples, or if the head is not the default one."""
         if self.settings.head == "drawn":
             return None
         if self.kept and new_model is not None:
             new_model.network.heads.load_state_dict(self.kept["weights"])
             new_model.checkpoint.provenance |= self.kept["provenance"]
             return self.kept["judged"]
-        model = new_model or self._new_model(train)  # of a resumed run the frozen model is made again
+        model = new_model or self._new_model(train)  # for a resumed run, the frozen model is built again
         fitted, trained = fit_new_head(model, train, self.settings.precision), model.trained
         if fitted is None:
             return None
@@ -212,7 +212,7 @@ class Finetuning:
         return judged if self.settings.head == "fitted" else None
 
     def _share_head(self, model: Model) -> None:
-        """Give every rank the head of the first one: others' may differ in the last bit."""
+        """Copy the first rank's head to every rank: heads may differ in the last bit."""
         for parameter in model.network.heads.parameters():
             first = parameter.data if self.ranks.is_first else parameter.data * 0
             parameter.data.copy_(self.ranks.add(first))
@@ -221,14 +221,14 @@ class Finetuning:
         self, model: Model, judged: Judged, frozen: Judged | None, train: Sequence[Any], dev: Sequence[Any],
         outcome: Outcome,
     ) -> Outcome:  # fmt: skip
-        """The outcome with what is reached without fine-tuning, which is logged."""
+        """Add baselines without fine-tuning to the outcome, and log the comparison."""
         best_by, frozen = self._best_by(judged.task), frozen or self.frozen(train, dev)
         if frozen is not None and (gain := gain_of(judged, frozen, dev, best_by)) is not None:
             self.log_line(gain_sentence(best_by, gain, len(dev)))
         return replace(outcome, baselines=self.baselines(model, frozen, train, dev))
 
     def frozen(self, train: Sequence[Any], dev: Sequence[Any]) -> Judged | None:
-        """What frozen features predict for dev examples, by a fitted head; None for a new head that is not fitted."""
+        """Dev predictions of frozen features, with a fitted head; None for a new head that is not fitted."""
         run = replace(self, settings=replace(self.settings, head="fitted", lora_rank=None), log_line=lambda line: None)
         model = run._new_model(train)
         model.network.to(resolve_device(self.device))
@@ -238,10 +238,10 @@ class Finetuning:
         return judge(model, dev)
 
     def baselines(self, model: Model, frozen: Judged | None, *examples: Sequence[Any]) -> dict[str, float]:
-        """The metric that selects the weights, on the dev examples without fine-tuning, by method.
+        """The selecting metric on the dev examples of methods without fine-tuning, by name.
 
         Args:
-            model: a trained one of this run, whose task and layout count.
+            model: a trained model of this run, for its task and layout.
         """
         best_by = self._best_by(model.trained.task)
         known = simple_baselines(model, *examples, metric=best_by)
@@ -252,7 +252,7 @@ class Finetuning:
         return self.out / "run"
 
     def facts(self, train: Sequence[Any], dev: Sequence[Any]) -> dict[str, Any]:
-        """The facts that must match for a run to be resumed."""
+        """Facts that must match for a run to be resumed."""
         return {
             "model": str(self.model),
             "task": self.task,
@@ -263,7 +263,7 @@ class Finetuning:
         }
 
     def _model(self, train: Sequence[Any]) -> tuple[Model, bool]:
-        """The initial model and True, or that of the last checkpoint and False."""
+        """The initial model and True, or the model of the last checkpoint and False."""
         saved = checkpoints(self._run)
         if saved and self.settings.lora_rank is None:
             return load(saved[-1] / "model", device="cpu"), False
@@ -284,10 +284,10 @@ class Finetuning:
             read_adapter(model, saved[-1] / "model" / "adapter")
 
     def _write(self, model: Model, folder: Path, parameters: Mapping[str, Tensor] | None = None) -> None:
-        """Write the model's directory; with adapters the merged model, and in it the adapters alone.
+        """Write the model directory; with adapters, the merged model, and the adapters in a subfolder.
 
         Args:
-            parameters: as the training loop has them, instead of the network's own.
+            parameters: values from the training loop, instead of the network's own.
         """
         if self.settings.lora_rank is None:
             save_checkpoint(model.checkpoint, folder, parameters=parameters)
@@ -322,8 +322,8 @@ class Finetuning:
             metrics = evaluate_in_training(model, data, dev) if known is None else known.metrics
             if not trainer.state.step and math.isnan(metrics[best_by]):
                 raise DataError(
-                    f"{best_by} of the {len(dev)} dev examples is not a number, so that it cannot choose the weights: "
-                    "give other dev examples, several and with scores that differ, or another metric as best_by"
+                    f"{best_by} of the {len(dev)} dev examples is not a number, so it cannot select the weights: "
+                    "use several dev examples with different labels, or another metric as best_by"
                 )
             return metrics
 
@@ -345,7 +345,7 @@ class Finetuning:
         return best_by
 
     def _finish(self, model: Model, data: LabeledEncodings, outcome: Outcome) -> None:
-        """Give the model its best weights."""
+        """Load the best weights into the model."""
         best_step = outcome.best_step
         if best_step is not None and best_step != outcome.step:
             best = checkpoint_folder(self._run, best_step) / "model"
@@ -368,14 +368,14 @@ class Finetuning:
         self, model: Model, train: Sequence[Any], data: LabeledEncodings, dev: Sequence[Any], judged: Judged | None,
         outcome: Outcome,
     ) -> None:  # fmt: skip
-        """Give the model its card."""
+        """Write the model card."""
         facts, intervals = {"training": self._data_facts("training", train, data)}, {}
         if judged is not None:
             report = judged.report
             facts["dev"] = DataFacts(len(dev), report.num_cut, report.num_tokens_cut, self.files.get("dev"))
             intervals = measured_scores(judged.task, dev, judged.predictions)
         steps = {"end": outcome.reason, "steps": outcome.step, "step of the weights kept": outcome.best_step,
-                 "the head reads": what_head_reads(model)}  # fmt: skip
+                 "head input": what_head_reads(model)}  # fmt: skip
         best_by = self._best_by(model.trained.task)
         steps |= {f"{best_by} on dev, {name}": value for name, value in outcome.baselines.items()}
         card = model_card(

@@ -1,4 +1,4 @@
-"""How a model is fine-tuned."""
+"""Settings of fine-tuning, and their defaults."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -9,31 +9,31 @@ from bertkit.tokenizer.layout import Layout, OnLong
 from bertkit.training import TrainingSettings
 
 PAPER: Mapping[str, Any] = {"learning_rate": 2e-5, "num_epochs": 3}
-"""Devlin et al. 2018, appendix A.3, for encoders 768 and 1,024 wide."""
+"""Devlin et al. 2018, appendix A.3, for encoders of width 768 and 1,024."""
 
 NARROW = 512
-"""Hidden sizes up to this one have the measured rates, larger ones the paper's. Measured was 384 (docs/finetuning.md).
+"""Largest hidden size with the measured rates; larger ones use the paper's. Measured at 384 (docs/finetuning.md).
 """
 
 FROM_FITTED: Mapping[str, Any] = {"learning_rate": 1e-4, "num_epochs": 3}
-"""Of a narrow encoder whose head starts fitted."""
+"""For a narrow encoder with a fitted head."""
 
 FROM_DRAWN: Mapping[str, Any] = {"learning_rate": 5e-4, "num_epochs": 3}
-"""Of a narrow encoder whose head is drawn at random, with more epochs where there are few rows."""
+"""For a narrow encoder with a randomly initialized head; the number of epochs grows for small data sets."""
 
 FEWEST_STEPS = 500
-"""Optimizer steps that a run from a drawn head takes at least, as far as MOST_EPOCHS allows."""
+"""Minimum number of optimizer steps with a randomly initialized head, within MOST_EPOCHS."""
 MOST_EPOCHS = 20
-"""What a small data set gets at most: Mosbach et al. 2021, section 5."""
+"""Maximum number of epochs for small data sets: Mosbach et al. 2021, section 5."""
 
 
 def default_settings(hidden_size: int, num_batches: int, head: str = "fitted") -> dict[str, Any]:
-    """Learning rate and number of epochs, where neither is asked for.
+    """Default learning rate and number of epochs.
 
     Args:
         hidden_size: width of the encoder.
-        num_batches: optimizer steps of an epoch.
-        head: as of `FinetuningSettings`.
+        num_batches: optimizer steps per epoch.
+        head: as in `FinetuningSettings`.
 
     >>> default_settings(hidden_size=384, num_batches=47)
     {'learning_rate': 0.0001, 'num_epochs': 3}
@@ -53,23 +53,23 @@ def default_settings(hidden_size: int, num_batches: int, head: str = "fitted") -
 class FinetuningSettings:
     """Settings of a fine-tuning run, its estimator parameters and its command line options.
 
-    The defaults are those of the BERT paper (Devlin et al. 2018, appendix A.3), with Adam's bias correction, without
-    which runs on small data sometimes fail (Mosbach et al. 2021), except for learning rate and epochs: if not given,
-    they are those of `default_settings`. ``FinetuningSettings(**PAPER)`` has the paper's.
+    The defaults are those of the BERT paper (Devlin et al. 2018, appendix A.3), except for Adam's bias correction,
+    without which runs on small data sometimes fail (Mosbach et al. 2021), and for learning rate and epochs: if not
+    given, they are those of `default_settings`. ``FinetuningSettings(**PAPER)`` has the paper's.
 
     Parameters
     ----------
     head
-        fitted, a head over the pooling that the encoder was trained with, fitted to the frozen encoder before training;
-        published, that of the published class, fitted likewise; drawn, the same with random initial weights.
+        fitted: a head over the pooling that the encoder was trained with, fitted to the frozen encoder before training;
+        published: the head of the published class, fitted likewise; drawn: the same, with random initial weights.
     minutes
-        Find the best model within this time: frozen features, contrast for few rows, fine-tuning at several rates.
+        Time limit for finding the best model: frozen features, contrast for few rows, fine-tuning at several rates.
     num_epochs
-        Passes over the examples; by default 3, from a drawn head more where examples are few.
+        Passes over the examples; by default 3, or more for few examples with head=drawn.
     batch_size
-        Examples of an optimizer step.
+        Examples per optimizer step.
     learning_rate
-        Peak learning rate; by default 1e-4 for encoders up to 512 wide, from a drawn head 5e-4; 2e-5 for wider ones.
+        Peak learning rate; by default 1e-4 for encoders up to 512 wide, 5e-4 with head=drawn; 2e-5 for wider ones.
     head_learning_rate
         Peak learning rate of the head; by default that of the encoder.
     warmup
@@ -77,21 +77,22 @@ class FinetuningSettings:
     weight_decay
         Weight decay of matrices and embeddings.
     clip_norm
-        Largest norm of all gradients together.
+        Maximum norm of the gradients of all parameters.
     layer_decay
-        Learning rate of a layer as a share of that of the layer above.
+        Learning rate of a layer relative to that of the layer above.
     frozen_layers
         Freeze the embeddings and the lowest N layers; by default nothing is frozen.
     lora_rank
-        Train low-rank updates (LoRA) of this rank instead of the encoder's weights; they are saved merged and alone.
+        Train low-rank updates (LoRA) of this rank instead of the encoder's weights; they are saved both merged and
+        separately.
     lora_alpha
         LoRA scaling: the update is multiplied by lora_alpha / lora_rank.
     max_length
-        Longest sequence in tokens; by default the limit of the model.
+        Maximum sequence length in tokens; by default the model's limit.
     on_long
         Policy for longer sequences; by default window for tags and answers, truncate for other tasks.
     stride
-        Tokens from the start of one window to the next, with on_long=window.
+        Number of tokens from the start of one window to the next, with on_long=window.
     evaluations_per_epoch
         Evaluations on the dev examples per epoch.
     best_by
@@ -99,9 +100,9 @@ class FinetuningSettings:
     patience
         Stop after this number of evaluations without improvement; by default never.
     precision
-        Precision of the products in training.
+        Precision of matrix products in training.
     tokens_per_part
-        Most tokens of one forward and backward pass; by default 2,048 on the CPU, 8,192 on a GPU.
+        Maximum number of tokens in one forward and backward pass; by default 2,048 on the CPU, 8,192 on a GPU.
     seed
         Seed of the new head, the order of examples and dropout.
     """
@@ -143,22 +144,24 @@ class FinetuningSettings:
         if not 0 < self.layer_decay <= 1:
             raise UsageError(f"layer_decay={self.layer_decay!r}: expected a share above 0, at most 1")
         if self.frozen_layers is not None and self.frozen_layers < 0:
-            raise UsageError(f"frozen_layers={self.frozen_layers}: expected at least 0, which freezes the embeddings")
+            raise UsageError(
+                f"frozen_layers={self.frozen_layers}: expected at least 0, which freezes only the embeddings"
+            )
         if self.lora_rank is not None and self.frozen_layers is not None:
-            raise UsageError("lora_rank freezes the encoder already: leave frozen_layers out")
+            raise UsageError("lora_rank freezes the encoder already: omit frozen_layers")
         if not 0 < self.lora_alpha < float("inf"):
             raise UsageError(f"lora_alpha={self.lora_alpha!r}: expected a number above 0")
         Layout(self.max_length, self.on_long or "window", self.stride)
         self.completed(PAPER).training(steps_per_epoch=1)
 
     def completed(self, values: Mapping[str, Any]) -> Self:
-        """With these in place of those that are None."""
+        """A copy in which these values replace None."""
         missing = {name: value for name, value in values.items() if getattr(self, name) is None}
         return replace(self, **missing) if missing else self
 
     @property
     def head_rate_factor(self) -> float:
-        """Learning rate of the head as a share of that of the encoder."""
+        """Learning rate of the head relative to that of the encoder."""
         return 1.0 if self.head_learning_rate is None else self.head_learning_rate / (self.learning_rate or 1.0)
 
     def training(self, steps_per_epoch: int) -> TrainingSettings:

@@ -1,4 +1,4 @@
-"""Runs that differ in a few settings; the best on the dev examples is kept."""
+"""Hyperparameter sweep: train with several settings, keep the best model on the dev examples."""
 
 import math
 import shutil
@@ -32,16 +32,16 @@ def sweep(
     resume: bool = False,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Outcome:
-    """A run with every combination of the settings in ``grid``; ``run.out`` becomes the model of the best.
+    """Run every combination of the settings in ``grid``; ``run.out`` becomes the best model.
 
-    ``run/sweep.json`` in it holds the settings and metrics of each run. A sweep that stopped resumes the run that
-    it was in.
+    ``run/sweep.json`` in it holds the settings and metrics of each run. A stopped sweep resumes within the run that was
+    in progress.
 
     Raises:
-        UsageError: no dev examples to choose by; else as `Finetuning.start`.
+        UsageError: no dev examples; else as `Finetuning.start`.
     """
     if not dev:
-        raise UsageError("a sweep needs dev examples, by which to choose")
+        raise UsageError("a sweep requires dev examples, to select the best run")
     folder = run.out / "run"
     task = task_kind(run.task).of_examples(train, run.options)
     record, best_by = folder / "sweep.json", run.settings.best_by or task.best_by
@@ -75,7 +75,7 @@ def sweep(
         shutil.copytree(folder / "runs" / best, whole, dirs_exist_ok=True)
         for name in (GRID, "sweep.json"):
             shutil.copy(folder / name, whole / "run" / name)
-    run.log_line(f"the best by {best_by}: {best.replace('_', ' ')}")
+    run.log_line(f"best by {best_by}: {best.replace('_', ' ')}")
     outcome = _outcome(results[best])
     run.log_line(comparison(best_by, outcome.metrics, outcome.baselines))
     return outcome
@@ -91,7 +91,7 @@ def best_of(results: Mapping[str, Any], best_by: str) -> str:
 
     def goodness(name: str) -> float:
         value = results[name]["metrics"][best_by]
-        return -math.inf if math.isnan(value) else sign * value  # not a number: such as of equal predictions
+        return -math.inf if math.isnan(value) else sign * value  # NaN, for example for constant predictions
 
     return max(results, key=goodness)
 

@@ -1,8 +1,8 @@
-"""The best model that can be trained within a number of minutes.
+"""Find the best model within a time limit.
 
-Frozen features first, which take seconds; contrast where rows are few; then fine-tuning from the fitted head, at one to
-a few learning rates, as the measured speed of this machine allows. The best on dev examples is kept; without those,
-the best on a part of the training rows, and it is then trained again on all of them where there is time.
+First frozen features, which take seconds; contrastive training for few rows; then fine-tuning from the fitted head at
+up to three learning rates, as far as the measured speed of this machine allows. The best model on dev examples is kept.
+Without dev examples, a part of the training rows selects the best, and it is trained again on all rows if time allows.
 """
 
 import math
@@ -28,24 +28,24 @@ from bertkit.model import load
 from bertkit.tasks import FewShotClassification, SequenceClassification, task_kind
 from bertkit.training import claim_run_folder
 
-_USABLE = 0.95  # share of the time that is planned; the rest is for files and other programs
+_USABLE = 0.95  # planned share of the time; the rest is for files and other programs
 _HELD_OUT, _MOST_HELD_OUT, _FEWEST_HELD_OUT = 0.2, 2_000, 20  # share and number of training rows
-_FEW_OF_A_CLASS = 16  # rows up to which contrast is tried
+_FEW_OF_A_CLASS = 16  # maximum rows per class for trying contrastive training
 _CONTRAST = "contrast"
-_RATES = (1.0, 3.0, 1 / 3)  # of the default rate, in the order in which they are tried
-_FEWEST_EPOCHS = 0.3  # less of an epoch is not worth a run
+_RATES = (1.0, 3.0, 1 / 3)  # relative to the default rate, in order of trial
+_FEWEST_EPOCHS = 0.3  # minimum length of a run
 _PROBE_STEPS = 5
-_SECONDS_OF_A_RUN = 3.0  # of opening and writing models
+_SECONDS_OF_A_RUN = 3.0  # to load and save models
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A run that fits in the time."""
+    """A run that fits in the remaining time."""
 
     name: str
     task: str
-    settings: dict[str, Any]  # that differ from those of the user
-    seconds: float  # that it may take, evaluations included
+    settings: dict[str, Any]  # settings that differ from the user's
+    seconds: float  # maximum duration, evaluations included
 
 
 def start_run(
@@ -56,16 +56,17 @@ def start_run(
     resume: bool = False,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Outcome:
-    """Start a run, or with ``settings.minutes`` the best of several that fit in that time; as `Finetuning.start`."""
+    """Start a run; with ``settings.minutes``, several runs within that time, and keep the best. As
+    `Finetuning.start`."""
     if run.settings.minutes is None:
         return run.start(train, dev, resume=resume, should_stop=should_stop)
     if run.ranks.num_ranks > 1:
-        raise UsageError("minutes chooses among runs in one process: start it without torchrun")
+        raise UsageError("minutes compares runs in one process: start it without torchrun")
     return _Within(run, train, dev, should_stop).start(resume)
 
 
 class _Within:
-    """The runs within a time; ``run.out`` becomes the model of the best, with the record of all in ``run``."""
+    """Runs within a time limit; ``run.out`` becomes the best model, with a record of all runs in ``run``."""
 
     def __init__(
         self, run: Finetuning, train: Sequence[Any], dev: Sequence[Any], should_stop: Callable[[], bool]
@@ -85,7 +86,7 @@ class _Within:
         facts = {"minutes": self.minutes, **self.run.facts(self.all_rows, self.dev)}
         claim_run_folder(self.run.out, self.folder / "minutes-settings.json", facts, resume=resume)
         if (self.run.out / "config.json").is_file():
-            self.run.log_line(f"{self.run.out} has ended before")
+            self.run.log_line(f"{self.run.out} is finished already")
             return read_outcome(self.run.out)
         self.state: dict[str, Any] = read_json(self.record) or {"seconds": 0.0, "plan": None, "tried": []}
         self.started -= self.state["seconds"]
@@ -101,7 +102,7 @@ class _Within:
             plan: list[dict[str, Any]] = self.state["plan"]
             for one in plan[len(self.state["tried"]) - 1 :]:
                 if self._gains_nothing():
-                    self.run.log_line("stopped early: two runs in a row were not better than the best before")
+                    self.run.log_line("stopped early: two runs in a row did not improve on the best one")
                     break
                 candidate = Candidate(**one)
                 if self._left() < candidate.seconds * 0.5:
@@ -111,7 +112,7 @@ class _Within:
         return self._keep_best()
 
     def _try(self, candidate: Candidate, train: Sequence[Any] | None = None) -> str:
-        """Carry a run out, and record it."""
+        """Train one candidate, and record it."""
         began, is_frozen = time.monotonic(), candidate.name == FROZEN
         out = self.folder / "runs" / candidate.name.replace(" ", "-")
         settings = replace(self.run.settings, minutes=None, **candidate.settings)
@@ -139,7 +140,7 @@ class _Within:
         return outcome.reason
 
     def _score(self, out: Path) -> dict[str, float]:
-        """The metric of a run, with its interval."""
+        """The metric of a run, with its confidence interval."""
         judged = self._judged(out)
         intervals = measured_scores(judged.task, self.chosen_by, judged.predictions)
         value = judged.metrics[self.best_by]
@@ -150,13 +151,13 @@ class _Within:
         return judge(load(out, device=self.run.device), self.chosen_by)
 
     def _look_at_frozen(self) -> None:
-        """Predict with the frozen model, for the last sentence and to know how long an evaluation takes."""
+        """Predict with the frozen model, for the final comparison and to measure the duration of an evaluation."""
         began = time.monotonic()
         self.frozen = self._judged(self._folder_of(self.state["tried"][0]))
         self.seconds_to_evaluate = time.monotonic() - began
 
     def _plan(self) -> list[Candidate]:
-        """The runs that fit in the time that is left, the most promising first."""
+        """Candidates that fit in the remaining time, the most promising first."""
         if len(self.train) < 2 * self.run.settings.batch_size and self._left() <= 0:
             return []
         step = self._seconds_per_step()
@@ -193,7 +194,7 @@ class _Within:
                       cost(longer["num_epochs"]))
         )  # fmt: skip
         fitting, total = [], 0.0
-        around = 2 * self.seconds_to_evaluate + _SECONDS_OF_A_RUN  # of a run, besides its training
+        around = 2 * self.seconds_to_evaluate + _SECONDS_OF_A_RUN  # overhead of a run
         for candidate in plan:
             if total + candidate.seconds + (around if fitting else 0) <= left:
                 fitting.append(candidate)
@@ -201,7 +202,7 @@ class _Within:
         return fitting
 
     def _seconds_per_step(self) -> float:
-        """Of fine-tuning on this machine, measured over a few steps that are thrown away."""
+        """Seconds per fine-tuning step on this machine, measured over a few discarded steps."""
         moments: list[float] = []
 
         def should_stop() -> bool:
@@ -223,12 +224,12 @@ class _Within:
         return not has_pairs and len(self.train) <= _FEW_OF_A_CLASS * len(labels)
 
     def _gains_nothing(self) -> bool:
-        """True if the last two runs were not better than the best of those before."""
+        """Whether the last two runs did not improve on the best one before them."""
         scores = [self._sign() * row["score"] for row in self.state["tried"]]
         return len(scores) > 3 and max(scores[-2:]) <= max(scores[:-2])
 
     def _best(self) -> dict[str, Any]:
-        """The row with the best score; of equal ones the first, so that frozen features win a tie."""
+        """The row with the best score; the first of equal ones, so that frozen features win ties."""
         tried = self.state["tried"]
         return max(tried, key=lambda row: self._sign() * row["score"]) if self.chosen_by else tried[0]
 
@@ -244,7 +245,7 @@ class _Within:
             if gain is not None:
                 self.run.log_line(gain_sentence(self.best_by, gain, len(self.chosen_by)))
         elif self.chosen_by and len(self.state["tried"]) > 1:
-            self.run.log_line(f"fine-tuning bought nothing over {FROZEN}: the frozen model is the better buy, and kept")
+            self.run.log_line(f"fine-tuning gained nothing over {FROZEN}: the frozen model is kept")
         self._save()
         with whole_folder(self.run.out, overwrite=True) as whole:
             shutil.copytree(folder, whole, dirs_exist_ok=True)
@@ -254,10 +255,10 @@ class _Within:
         return outcome
 
     def _trained_on_all_rows(self, best: Mapping[str, Any], folder: Path) -> Path:
-        """The folder of the best run repeated with the rows that chose it, or without time for that its own."""
+        """Folder of the best run, trained again with the held-out rows if time allows."""
         is_frozen, seconds = best["name"] == FROZEN, best["seconds"] * len(self.all_rows) / len(self.train)
         if not is_frozen and self._left() < 0.8 * seconds:
-            self.run.log_line(f"no time to train again with the {len(self.chosen_by)} rows that chose: left out")
+            self.run.log_line(f"no time to train again with the {len(self.chosen_by)} held-out rows")
             return folder
         task = FewShotClassification.name if best["name"] == _CONTRAST else self.run.task
         name = FROZEN if is_frozen else "all rows"
@@ -268,7 +269,7 @@ class _Within:
 
     def _log_table(self) -> None:
         width = max(len(row["name"]) for row in self.state["tried"])
-        on = f"{self.best_by} on {len(self.chosen_by)} examples" if self.chosen_by else "nothing to choose by"
+        on = f"{self.best_by} on {len(self.chosen_by)} examples" if self.chosen_by else "no examples to compare on"
         self.run.log_line(f"{'tried':{width}}  {on}, 95 % interval, seconds")
         for row in self.state["tried"]:
             score = f"{row['score']:.3f}" if "score" in row else ""
@@ -277,10 +278,10 @@ class _Within:
 
     def _how_chosen(self) -> str:
         if not self.chosen_by:
-            return f"no dev examples, and {len(self.all_rows)} rows are too few to hold some out: {FROZEN} alone"
+            return f"no dev examples, and {len(self.all_rows)} rows are too few to hold some out: only {FROZEN}"
         return (
-            f"no dev examples: {len(self.chosen_by)} of the {len(self.all_rows)} training rows, drawn at random, "
-            "choose among the runs"
+            f"no dev examples: {len(self.chosen_by)} of the {len(self.all_rows)} training rows, chosen at random, "
+            "are held out to compare runs"
         )
 
     def _stopped(self) -> Outcome:
@@ -303,9 +304,9 @@ class _Within:
 
 
 def held_out(task: str, train: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """Training rows that are kept, and those that choose among runs; of each label at least two are kept.
+    """Split training rows into rows to train on, with at least two of each label, and rows held out to compare runs.
 
-    No row is held out where these would be fewer than 20.
+    No row is held out if there would be fewer than 20.
     """
     number = min(_MOST_HELD_OUT, round(_HELD_OUT * len(train)))
     if number < _FEWEST_HELD_OUT:
@@ -313,7 +314,7 @@ def held_out(task: str, train: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     order = np.random.default_rng(0).permutation(len(train)).tolist()
     chosen = set(order[:number])
     kind = task_kind(task)
-    while True:  # a label of which one row is left would be refused
+    while True:  # a label with a single row would be rejected
         kept = [one for index, one in enumerate(train) if index not in chosen]
         alone = {_names(one) for one, _ in kind.unusable_examples(kept)}
         known = {name for one in kept for name in _names(one)}
@@ -328,7 +329,7 @@ def held_out(task: str, train: Sequence[Any]) -> tuple[list[Any], list[Any]]:
 
 
 def _names(example: Any) -> tuple[Any, ...]:
-    """The labels of an example that are names."""
+    """Label names of an example."""
     label = getattr(example, "label", None)
     if isinstance(label, str):
         return (label,)

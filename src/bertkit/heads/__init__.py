@@ -1,4 +1,4 @@
-"""Hidden states to logits or vectors.
+"""Heads: hidden states to logits or vectors.
 
 Takes: hidden states (total_tokens, hidden_size) and one vector for each sequence (batch_size, hidden_size).
 Gives: logits of each head; one vector for each sequence by pooling.

@@ -14,7 +14,7 @@ class ClassificationHead(nn.Module):
     """Dropout and one linear layer, over one vector for each sequence or over the hidden state of every token.
 
     With one label it is regression, or the score of a choice (Devlin et al. 2018, section 4.4); with two over tokens,
-    the logits that an answer starts and ends there (section 4.2).
+    the logits of answer starts and ends (section 4.2).
     """
 
     def __init__(self, config: EncoderConfig, num_labels: int, dropout_prob: float) -> None:
@@ -23,7 +23,7 @@ class ClassificationHead(nn.Module):
         self.classifier = nn.Linear(config.hidden_size, num_labels)
 
     def features(self, vectors: Tensor) -> Tensor:
-        """(N, D) what the linear layer takes, without dropout: the same."""
+        """(N, D) input of the linear layer, without dropout: ``vectors`` themselves."""
         return vectors
 
     def forward(self, vectors: Tensor) -> Tensor:
@@ -36,7 +36,7 @@ class DenseClassificationHead(nn.Module):
 
     Args:
         activation: a key of ACTIVATIONS.
-        input_dropout_prob: dropout before the first layer; ``dropout_prob`` is before the second.
+        input_dropout_prob: dropout before the first layer; ``dropout_prob`` is that before the second.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class DenseClassificationHead(nn.Module):
         self.classifier = nn.Linear(config.hidden_size, num_labels)
 
     def features(self, vectors: Tensor) -> Tensor:
-        """(B, D) what the last layer takes, without dropout."""
+        """(B, D) input of the last layer, without dropout."""
         return activate(project(vectors, self.dense), self.activation)
 
     def forward(self, vectors: Tensor) -> Tensor:
@@ -65,10 +65,10 @@ class DenseClassificationHead(nn.Module):
 
 
 class VectorClassificationHead(nn.Module):
-    """One linear layer over the vectors of a sentence encoder, which are scaled to length 1.
+    """One linear layer over sentence vectors of length 1.
 
-    For one text the layer takes its vector (Tunstall et al. 2022, "Efficient few-shot learning without prompts"). For
-    a pair, whose texts u and v are neighboring sequences, it takes |u - v|, u * v and their cosine (Conneau et al.
+    For one text its input is the text's vector (Tunstall et al. 2022, "Efficient few-shot learning without prompts").
+    For a pair, whose texts u and v are neighboring sequences, it is |u - v|, u * v and their cosine (Conneau et al.
     2017, section 3.1; Reimers & Gurevych 2019, section 3).
 
     Args:
@@ -87,7 +87,7 @@ class VectorClassificationHead(nn.Module):
         return F.normalize(sequence_vectors(self.pooling, encoded, batch), dim=-1)
 
     def features(self, vectors: Tensor) -> Tensor:
-        """(B, D) vectors to what the linear layer takes: the same, or (B / 2, 2 D + 1) for pairs."""
+        """(B, D) vectors to the input of the linear layer: the same, or (B / 2, 2 D + 1) for pairs."""
         if self.num_vectors == 1:
             return vectors
         product = vectors[::2] * vectors[1::2]

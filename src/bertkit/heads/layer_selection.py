@@ -1,4 +1,4 @@
-"""Which hidden states a vector is made of: one layer, or a sum, mean or concatenation of several.
+"""Layer selection: one layer, or a sum, mean or concatenation of several.
 
 Shape letters: T total_tokens, D hidden_size, S selected layers.
 """
@@ -21,9 +21,9 @@ NAMED_LAYERS = {
     "concat-last-4": "concat:-4,-3,-2,-1",
     "sum-all": "sum:all",
 }
-"""The rows of the feature table of the BERT paper (Devlin et al. 2018, table 7), spelled out.
+"""Names of the selections in table 7 of the BERT paper (Devlin et al. 2018), in the general notation.
 
-Any other selection is spelled so too: "sum:", "mean:" or "concat:", then numbers of layers with commas between, or
+The general notation is "sum:", "mean:" or "concat:" and comma-separated layer numbers, or
 "all" for every encoder layer. 0 is the embedding, 1 the first encoder layer, -1 the last.
 """
 
@@ -32,24 +32,24 @@ _SPELLED_OUT = re.compile(r"(sum|mean|concat):(all|-?\d+(?:,-?\d+)*)")
 
 @dataclass(frozen=True)
 class LayerSelection:
-    """Layers, and how their hidden states become one vector for each token."""
+    """Selected layers, and how their hidden states are combined for each token."""
 
-    text: str  # as it was asked for
+    text: str  # as requested
     way: Literal["sum", "mean", "concat"]
     layers: tuple[int, ...] | None  # None: every encoder layer
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """A selection by one of NAMED_LAYERS or spelled out.
+        """Parse one of NAMED_LAYERS, or the general notation.
 
         Raises:
-            UsageError: neither.
+            UsageError: it is neither.
         """
         match = _SPELLED_OUT.fullmatch(NAMED_LAYERS.get(text, text)) if isinstance(text, str) else None
         if match is None:
             raise UsageError(
-                f"layers={text!r}: expected one of {', '.join(NAMED_LAYERS)}, or sum:, mean: or concat: with numbers "
-                "of layers, as in concat:-2,-1, or with all"
+                f"layers={text!r}: expected one of {', '.join(NAMED_LAYERS)}, or sum:, mean: or concat: with layer "
+                "numbers, as in concat:-2,-1, or with all"
             )
         way, layers = match.groups()
         numbers = None if layers == "all" else tuple(int(number) for number in layers.split(","))
@@ -57,14 +57,14 @@ class LayerSelection:
 
     @property
     def is_last(self) -> bool:
-        """Whether it is the last layer alone, for which no others need be kept."""
+        """Whether only the last layer is selected, so that no others need to be kept."""
         return self.layers == (-1,)
 
     def indices(self, num_layers: int) -> list[int]:
         """(S,) indices of the layers in ``hidden_states`` of an encoder with ``num_layers`` layers.
 
         Raises:
-            UsageError: it has no such layer.
+            UsageError: the encoder has no such layer.
         """
         if self.layers is None:
             return list(range(1, num_layers + 1))
@@ -74,12 +74,13 @@ class LayerSelection:
         return [layer if layer >= 0 else num_layers + 1 + layer for layer in self.layers]
 
     def num_vectors(self, num_layers: int) -> int:
-        """How many times the hidden size the selected vector is wide."""
+        """Width of the selected vector, in multiples of the hidden size."""
         indices = self.indices(num_layers)
         return len(indices) if self.way == "concat" else 1
 
     def of(self, encoded: EncoderOutput) -> Tensor:
-        """(T, D), concatenated (T, S * D); ``encoded`` holds all hidden states unless `is_last`.
+        """Combined hidden states (T, D), or (T, S * D) for a concatenation; ``encoded`` holds all hidden states unless
+        `is_last`.
 
         Raises:
             UsageError: the encoder has no such layer.

@@ -11,7 +11,7 @@ class MaskedLMHead(nn.Module):
     """``norm(activation(dense(h))) @ word_embedding^T + bias``.
 
     The output projection is the word embedding itself (weight tying; Devlin et al. 2018, appendix A.1, and
-    google-research/bert ``run_pretraining.py``), so the head holds only the bias of it.
+    google-research/bert ``run_pretraining.py``), so the head holds only its bias.
 
     Args:
         activation: a key of ACTIVATIONS; None: that of the encoder.
@@ -25,6 +25,6 @@ class MaskedLMHead(nn.Module):
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
 
     def forward(self, hidden_states: Tensor, word_embedding: Tensor) -> Tensor:
-        """(P, D) hidden states of the positions wanted and (V, E) word embedding to (P, V) logits; E is D in most."""
+        """(P, D) hidden states of the requested positions and (V, E) word embedding to (P, V) logits; usually E = D."""
         transformed = activate(apply_linear(hidden_states, self.dense), self.activation)
         return linear(self.norm(transformed.to(hidden_states.dtype)), word_embedding, self.bias).to(hidden_states.dtype)

@@ -26,14 +26,14 @@ class PredictionHead(nn.Module):
 
 
 class ModernBertMaskedLMHead(PredictionHead):
-    """A score for every entry of the vocabulary: the word embedding is the output projection, the head its bias."""
+    """A score for every vocabulary entry: the output projection is the word embedding, with a bias from the head."""
 
     def __init__(self, config: ModernBertConfig) -> None:
         super().__init__(config)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
 
     def forward(self, hidden_states: Tensor, word_embedding: Tensor) -> Tensor:
-        """(P, D) hidden states of the positions wanted and (V, D) word embedding to (P, V) logits."""
+        """(P, D) hidden states of the requested positions and (V, D) word embedding to (P, V) logits."""
         return linear(self.transform(hidden_states), word_embedding, self.bias).to(hidden_states.dtype)
 
 
@@ -46,7 +46,7 @@ class ModernBertClassificationHead(PredictionHead):
         self.classifier = nn.Linear(config.hidden_size, num_labels)
 
     def features(self, vectors: Tensor) -> Tensor:
-        """(N, D) what the last layer takes, without dropout."""
+        """(N, D) input of the last layer, without dropout."""
         return self.transform(vectors)
 
     def forward(self, vectors: Tensor) -> Tensor:

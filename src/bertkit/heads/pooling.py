@@ -1,7 +1,7 @@
-"""Hidden states to one vector for each text: how its tokens are pooled.
+"""Pooling: hidden states of tokens to one vector for each text.
 
-A text may come as several windows. Pooling therefore has two steps: `pool_windows` sums up what each window owns, and
-`finish` turns the sums of all windows of a text into its vector, so that every token of a long text counts once.
+A text may be encoded in several windows. Pooling therefore has two steps: `pool_windows` sums over the tokens that each
+window owns, and `finish` turns the sums of all windows of a text into its vector, so that every token counts once.
 Shape letters: T total_tokens, W windows (sequences of the batch), N texts, D width of the selected layers.
 """
 
@@ -14,7 +14,7 @@ from bertkit.heads.layer_selection import LayerSelection
 from bertkit.transformer import EncoderOutput
 
 POOLINGS = ("mean", "cls", "max", "mean-sqrt-len", "weighted-mean", "last", "pooler")
-"""How the tokens of a text become one vector:
+"""Names of poolings:
 
 - mean: of all tokens, [CLS] and [SEP] included (Reimers & Gurevych 2019)
 - cls: the hidden state of [CLS]
@@ -24,18 +24,18 @@ POOLINGS = ("mean", "cls", "max", "mean-sqrt-len", "weighted-mean", "last", "poo
 - last: the hidden state of the last token, which is [SEP]
 - pooler: tanh(dense([CLS])), the checkpoint's own pooler; last layer only
 
-cls, last and pooler have one vector for each window of a long text: their mean is taken. Several names with "+" between
-them, as in "cls+mean", give their vectors one after the other.
+With cls, last and pooler, the vector of a long text is the mean over its windows. Names joined by "+", as in
+"cls+mean", give concatenated vectors.
 """
 
 _LAST = LayerSelection.parse("last")
 
 
 def poolings_of(name: str) -> tuple[str, ...]:
-    """The poolings that a name such as "mean" or "cls+mean" stands for.
+    """Split a name such as "mean" or "cls+mean" into poolings.
 
     Raises:
-        UsageError: one that is not in POOLINGS, or one named twice.
+        UsageError: an unknown or repeated pooling.
     """
     names = tuple(name.split("+"))
     if len(set(names)) < len(names) or not set(names) <= set(POOLINGS):
@@ -52,22 +52,22 @@ def pool_windows(
     owned: Tensor,
     positions: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """What each window contributes to the vector of its text, by one of POOLINGS.
+    """Contribution of each window to the vector of its text, for one pooling.
 
     Args:
         encoded: the encoder's output for the W windows, with all hidden states unless ``layers.is_last``.
-        cls_positions: (W,) the token of each window that "cls" takes, as a position in the packed row.
-        last_positions: (W,) the last token of each window, likewise.
+        cls_positions: (W,) position of the token of each window used by "cls", in the packed row.
+        last_positions: (W,) position of the last token of each window, likewise.
         owned: (W, 2) start and end of the tokens that count, as positions in the packed row.
-        positions: (W,) how many tokens of the text stand before the first one that counts.
+        positions: (W,) number of tokens of the text before the first one that counts.
 
     Returns:
-        (W, D) values and (W,) weights, to be added up over the windows of a text; for "max" the values' maximum is
-        taken instead.
+        (W, D) values and (W,) weights, to be summed over the windows of a text; for "max", the maximum of the values
+        is taken instead.
 
     Raises:
-        MissingHeadError: "pooler" of an encoder without one.
-        UsageError: layers that the encoder has not.
+        MissingHeadError: "pooler" for an encoder without one.
+        UsageError: layers that the encoder lacks.
     """
     states = layers.of(encoded)
     if pooling == "cls":
@@ -79,7 +79,7 @@ def pool_windows(
             raise MissingHeadError("this model was saved without its pooler: choose another pooling")
         return encoded.pooled, states.new_ones(len(owned))
     lengths = owned[:, 1] - owned[:, 0]
-    before = lengths.cumsum(0) - lengths  # (W,) tokens that earlier windows of this batch contribute
+    before = lengths.cumsum(0) - lengths  # (W,) number of tokens of earlier windows in this batch
     count = torch.arange(int(lengths.sum()), device=states.device)
     tokens = states[count + (owned[:, 0] - before).repeat_interleave(lengths)]
     if pooling == "max":
@@ -100,7 +100,8 @@ def finish(pooling: str, values: Tensor, weights: Tensor) -> Tensor:
 
 
 def sequence_vectors(pooling: str, encoded: EncoderOutput, batch: Batch) -> Tensor:
-    """(W, D): the vector of each sequence, from the last layer, by one pooling or several; as `pool_windows`."""
+    """(W, D): the vector of each sequence, from the last layer, by one or several poolings; raises as
+    `pool_windows`."""
     bounds = batch.cu_seqlens.long()
     owned = torch.stack([bounds[:-1], bounds[1:]], dim=1)
     vectors = []

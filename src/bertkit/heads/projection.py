@@ -1,6 +1,6 @@
 """Layers between the pooled hidden states of a text and its vector: Dense, LayerNorm and Normalize.
 
-They are the modules that sentence-transformers folders list after Pooling. Shape letters: N texts, D width.
+These are the modules after Pooling in sentence-transformers folders. Shape letters: N texts, D width.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from bertkit.errors import UsageError
 from bertkit.transformer.kernels import linear
 
-OUTPUT_ACTIVATIONS = {  # name of torch's class -> the function
+OUTPUT_ACTIVATIONS = {  # torch class name -> function
     "Identity": lambda x: x,
     "Sigmoid": F.sigmoid,
     "Tanh": F.tanh,
@@ -23,12 +23,12 @@ OUTPUT_ACTIVATIONS = {  # name of torch's class -> the function
     "LeakyReLU": F.leaky_relu,
     "ELU": F.elu,
 }
-"""Activations of a Dense layer and of the scores of a cross-encoder."""
+"""Activations of Dense layers and of cross-encoder scores."""
 
 
 @dataclass(frozen=True)
 class DenseLayer:
-    """``activation(x W^T + b)``, with ``residual`` plus x, or plus a product of x where the widths differ."""
+    """``activation(x W^T + b)``, with ``residual`` plus x, or plus a linear map of x if the widths differ."""
 
     in_features: int
     out_features: int
@@ -59,10 +59,10 @@ ProjectionLayer = DenseLayer | NormLayer | UnitLength
 
 
 def output_width(layers: Sequence[ProjectionLayer], width: int) -> int:
-    """The width after the layers of vectors that are ``width`` wide.
+    """Output width of the layers for input vectors of ``width`` components.
 
     Raises:
-        UsageError: a layer that takes vectors of another width.
+        UsageError: a layer's input width differs from the width before it.
     """
     for number, layer in enumerate(layers, start=1):
         match layer:
@@ -73,16 +73,18 @@ def output_width(layers: Sequence[ProjectionLayer], width: int) -> int:
             case _:
                 expected = after = width
         if expected != width:
-            raise UsageError(f"projection layer {number} takes vectors {expected} wide, and they are {width} wide")
+            raise UsageError(
+                f"projection layer {number} expects vectors of width {expected}, but they have width {width}"
+            )
         width = after
     return width
 
 
 class Projection(nn.ModuleList):
-    """The layers with their weights, named as sentence-transformers stores them.
+    """Projection layers with weights, under the names of sentence-transformers.
 
     Raises:
-        UsageError: a layer that takes vectors of another width than ``width`` or the layer before it gives.
+        UsageError: a layer's input width differs from ``width``, or from the output of the layer before it.
     """
 
     def __init__(self, layers: Sequence[ProjectionLayer], width: int) -> None:

@@ -7,7 +7,7 @@ from bertkit.transformer.kernels import activate, apply_linear, project
 
 
 class ReplacedTokensHead(nn.Module):
-    """One logit for each token, above 0 where it is likely replaced (Clark et al. 2020, section 2)."""
+    """One logit for each token, above 0 if the token was likely replaced (Clark et al. 2020, section 2)."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()

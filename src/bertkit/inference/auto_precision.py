@@ -1,4 +1,4 @@
-"""The fastest precision that stays close to float32, chosen by trial on this machine."""
+"""The fastest precision that stays close to float32, measured on this machine."""
 
 import hashlib
 import json
@@ -22,7 +22,7 @@ from bertkit.transformer import Encoder
 from bertkit.version import __version__
 
 CLOSEST_COSINE = 0.9999
-"""A precision is taken if no text of the sample has its vector further from float32's than this."""
+"""Minimum cosine with float32's vectors, over all texts of the sample."""
 
 _SAMPLE = (
     "No.",
@@ -40,7 +40,7 @@ _NUM_TRIALS = 7
 
 @dataclass(frozen=True)
 class PrecisionChoice:
-    """What "auto" took, and why in one line."""
+    """The precision chosen by "auto", and the reason in one line."""
 
     precision: str
     reason: str
@@ -49,15 +49,15 @@ class PrecisionChoice:
 def choose_precision(encoder: Encoder, tokenizer: Tokenizer) -> PrecisionChoice:
     """Try each precision on a fixed sample of texts, or recall the choice for these weights on this machine.
 
-    Kept in the folder ``bertkit`` of the user's cache ($XDG_CACHE_HOME, else ~/.cache), where it can be written.
+    The choice is cached in the folder ``bertkit`` of the user's cache ($XDG_CACHE_HOME, else ~/.cache), if writable.
     """
     file = precision_cache() / f"{_fingerprint(encoder)}.json"
     try:
         if kept := read_json(file):
             return PrecisionChoice(**kept)
-    except (BertkitError, TypeError):  # written by hand or by another version: find it again
+    except (BertkitError, TypeError):  # edited, or written by another version: measure again
         pass
-    # On one core, as batches run; threads that wait for each other say more of the machine's other work.
+    # Measure on one core, as batches run; timings of several threads depend more on other load.
     choice = executor().submit(_try_each, encoder, tokenizer).result()
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -91,7 +91,7 @@ def _try_each(encoder: Encoder, tokenizer: Tokenizer) -> PrecisionChoice:
 
 
 def _measure(encoder: Encoder, precision: str, batch: Batch) -> tuple[Tensor, float]:
-    """(B, D) means of the hidden states, and the fewest seconds that computing them took."""
+    """(B, D) means of the hidden states, and the minimum time to compute them."""
     prepared = prepare(encoder, precision)
     hidden = prepared(batch, with_pooled=False).last_hidden_state  # the first run compiles
     seconds = []
@@ -100,16 +100,16 @@ def _measure(encoder: Encoder, precision: str, batch: Batch) -> tuple[Tensor, fl
         hidden = prepared(batch, with_pooled=False).last_hidden_state
         sums = torch.segment_reduce(hidden.cpu(), "mean", lengths=batch.cu_seqlens.diff().cpu())
         seconds.append(time.perf_counter() - start)
-    return sums, min(seconds)  # what else the machine did meanwhile only adds
+    return sums, min(seconds)  # other load only adds time
 
 
 def precision_cache() -> Path:
-    """The folder in which `choose_precision` keeps what it chose."""
+    """The cache folder of `choose_precision`."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bertkit" / "precision"
 
 
 def _fingerprint(encoder: Encoder) -> str:
-    """Of the machine, the versions, and the beginning of every weight."""
+    """Fingerprint of the machine, the versions, and the first values of every weight."""
     weights = hashlib.sha256()
     for parameter in encoder.parameters():
         weights.update(parameter.detach().flatten()[:64].float().cpu().numpy().tobytes())

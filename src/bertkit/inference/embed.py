@@ -1,4 +1,4 @@
-"""Texts to vectors."""
+"""Embed texts as vectors."""
 
 from collections.abc import Iterable, Iterator, Sized
 from dataclasses import dataclass, fields
@@ -24,28 +24,28 @@ from bertkit.transformer.kernels import inference_kernels
 
 @dataclass(frozen=True)
 class EmbedOptions:
-    """How texts become vectors. None everywhere means: as the checkpoint says."""
+    """Options of embedding. None means the checkpoint's setting."""
 
-    pooling: str | None = None  # names from POOLINGS, as in "cls+mean"; without a checkpoint's word, "mean"
-    layers: str = "last"  # which hidden states are pooled: a name from NAMED_LAYERS, or "mean:1,-1"
-    normalize: bool | None = None  # scale vectors to length 1; without a checkpoint's word, no
+    pooling: str | None = None  # names from POOLINGS, as in "cls+mean"; "mean" if the checkpoint has none
+    layers: str = "last"  # hidden states to pool: a name from NAMED_LAYERS, or "mean:1,-1"
+    normalize: bool | None = None  # scale vectors to length 1; False if the checkpoint has no setting
     dimensions: int | None = None  # keep the first N components, before normalizing (Kusupati et al. 2022)
     prompt: str | None = None  # put before every text
-    prompt_name: str | None = None  # or one of the checkpoint's prompts by name
-    max_length: int | None = None  # longest sequence in tokens, special tokens included
+    prompt_name: str | None = None  # one of the checkpoint's prompts, by name
+    max_length: int | None = None  # maximum sequence length in tokens, special tokens included
     on_long: OnLong = (
-        "truncate"  # what sentence encoders' publishers do; "window" pools every token of a long text once
+        "truncate"  # as publishers of sentence encoders do; "window" pools every token of a long text once
     )
-    stride: int | None = None  # tokens from one window's start to the next; None: half a window
-    tokens_per_batch: int | None = None  # None: by device
-    progress: bool | None = None  # show a bar after two seconds; None: where a person is watching
+    stride: int | None = None  # tokens from the start of one window to the next; None: half a window
+    tokens_per_batch: int | None = None  # None: chosen by device
+    progress: bool | None = None  # show a bar after two seconds; None: on a terminal
 
     @classmethod
     def of(cls, **options: Any) -> Self:
         """Options by name.
 
         Raises:
-            UsageError: an unknown option, or a value that it cannot have.
+            UsageError: an unknown option, or an invalid value.
         """
         if unknown := options.keys() - {one.name for one in fields(cls)}:
             raise UsageError(
@@ -56,7 +56,7 @@ class EmbedOptions:
     def __post_init__(self) -> None:
         poolings = () if self.pooling is None else poolings_of(self.pooling)
         if not LayerSelection.parse(self.layers).is_last and "pooler" in poolings:
-            raise UsageError("pooling='pooler' reads the last layer only: leave layers out")
+            raise UsageError("pooling='pooler' uses only the last layer: omit layers")
         if self.dimensions is not None and self.dimensions < 1:
             raise UsageError(f"dimensions={self.dimensions}: expected at least 1")
         if self.prompt is not None and self.prompt_name is not None:
@@ -65,14 +65,14 @@ class EmbedOptions:
 
 @dataclass
 class EmbedReport:
-    """What happened to the texts on the way."""
+    """Counts of an embedding run."""
 
     num_texts: int = 0
-    num_tokens: int = 0  # run through the network, special tokens and windows' overlaps included
+    num_tokens: int = 0  # tokens computed, special tokens and window overlaps included
     num_empty: int = 0  # texts without a single token; their vector is that of "[CLS] [SEP]"
-    num_texts_cut: int = 0  # longer than the limit, and cut there
+    num_texts_cut: int = 0  # texts longer than the limit, which were cut
     num_tokens_cut: int = 0
-    num_texts_windowed: int = 0  # longer than the limit, and read whole in windows
+    num_texts_windowed: int = 0  # texts longer than the limit, encoded in windows
     num_unknown: int = 0  # tokens without a vector in a static encoder, left out of the averages
 
 
@@ -96,7 +96,7 @@ def embed(
             np.concatenate(parts) if parts else np.empty((0, embedding_dim(runner, settings, options)), np.float32)
         )
     if report is None:
-        remedy = "choose on_long='window' to read them whole, or pass report= to have the counts"
+        remedy = "choose on_long='window' to encode them in full, or pass report= to get the counts"
         warn_of_truncation(counts.num_texts, counts.num_texts_cut, counts.num_tokens_cut, remedy, stacklevel=3)
     return vectors
 
@@ -111,11 +111,11 @@ def embed_stream(
     """Embed texts in bounded memory.
 
     Yields:
-        Some thousand texts and their (n, embedding_dim) float32 vectors, in order; ``report`` is kept up to date.
+        Up to some thousand texts and their (n, embedding_dim) float32 vectors, in order; ``report`` is kept up to date.
 
     Raises:
         OverLengthError: a text is too long under ``on_long="error"``.
-        UsageError: an option this model cannot honor.
+        UsageError: an option that this model does not support.
     """
     plan = _Plan.of(runner, settings, options)
     total = len(texts) if isinstance(texts, Sized) else None
@@ -130,7 +130,7 @@ def embed_stream(
 def embed_one(
     runner: Runner, settings: SentenceSettings, text: str, options: EmbedOptions, report: EmbedReport
 ) -> np.ndarray:
-    """The (embedding_dim,) vector of one text, the same bits as among others, without the machinery of batches."""
+    """The (embedding_dim,) vector of one text, bit-identical to a batch's, without the overhead of batching."""
     num_characters(text)
     plan = _Plan.of(runner, settings, options)
     encodings = plan.encode(runner, [text], report)
@@ -142,12 +142,12 @@ def embed_one(
 
 @dataclass(frozen=True)
 class _Plan:
-    """What the options come to for one model."""
+    """The options resolved for one model."""
 
     options: EmbedOptions
     layers: LayerSelection
     poolings: tuple[str, ...]
-    projection: Projection | None  # None: pooling or layers were asked for that the checkpoint's layers do not take
+    projection: Projection | None  # None: the requested pooling or layers do not fit the checkpoint's projection
     normalize: bool
     prompt: str
     prompt_length: int  # tokens at the start that are not pooled
@@ -166,7 +166,7 @@ class _Plan:
             runner.network.projection if _takes_projection(settings, options) else None,
             settings.normalize if options.normalize is None else options.normalize,
             prompt,
-            # A prompt that is not to be pooled is left out with the [CLS] before it, as its publishers do.
+            # An unpooled prompt is skipped together with the [CLS] before it, as its publishers do.
             0 if settings.include_prompt or not prompt else empty_length - 1,
             empty_length,
             max_sequence_length(runner, settings, options.max_length),
@@ -188,8 +188,8 @@ class _Plan:
     def pool(
         self, runner: Runner, batch: Batch, owned: Tensor, num_before: Tensor, skipped: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """What each window gives its text, from the tokens it owns; as `pool_windows`, P poolings one after the other:
-        (W, P D) values and (W, P) weights."""
+        """Contribution of each window to its text, from the tokens it owns, as `pool_windows`, with P poolings
+        concatenated: (W, P D) values and (W, P) weights."""
         device = runner.device
         encoded = runner.encoder(
             batch, with_hidden_states=not self.layers.is_last, with_pooled="pooler" in self.poolings
@@ -205,7 +205,7 @@ class _Plan:
         return torch.cat(values, dim=1), torch.stack(weights, dim=1)
 
     def finish(self, values: Tensor, weights: Tensor) -> np.ndarray:
-        """(num_texts, embedding_dim) float32, from what the windows of each text gave together."""
+        """(num_texts, embedding_dim) float32, from the combined contributions of the windows of each text."""
         parts = zip(self.poolings, values.chunk(len(self.poolings), dim=1), weights.unbind(dim=1), strict=True)
         vectors = torch.cat([finish(*part) for part in parts], dim=1)
         if self.projection:
@@ -223,7 +223,7 @@ def embedding_dim(runner: Runner, settings: SentenceSettings, options: EmbedOpti
     """Components of a vector.
 
     Raises:
-        UsageError: more are asked for than there are, or layers that there are not.
+        UsageError: more dimensions than the model has, or layers that it lacks.
     """
     config = runner.network.config
     num_poolings = len(poolings_of(options.pooling or settings.pooling))
@@ -236,10 +236,10 @@ def embedding_dim(runner: Runner, settings: SentenceSettings, options: EmbedOpti
 
 
 def max_sequence_length(runner: Runner, settings: SentenceSettings, asked: int | None) -> int:
-    """Longest sequence: as asked, else as the checkpoint says, and never more than the model has positions.
+    """Maximum sequence length: as requested, else from the checkpoint, and at most the model's number of positions.
 
     Raises:
-        UsageError: more is asked for than the model has positions.
+        UsageError: the request exceeds the model's number of positions.
     """
     if asked is not None:
         if asked > runner.max_positions:
@@ -253,7 +253,7 @@ def max_sequence_length(runner: Runner, settings: SentenceSettings, asked: int |
 def _embed_chunk(
     runner: Runner, encodings: Encodings, num_texts: int, plan: _Plan, progress: tqdm
 ) -> tuple[Tensor, Tensor]:
-    """(num_texts, D) values and (num_texts,) weights: every window adds what it owns to the text it is from."""
+    """(num_texts, D) values and (num_texts,) weights: the contributions of windows summed for each text."""
     owned, num_before, skipped = _owned_tokens(encodings, plan.prompt_length)
 
     def forward(batch: Batch, indices: np.ndarray) -> Tensor:
@@ -278,8 +278,7 @@ def _embed_chunk(
 
 
 def _added_up(pooling: str, values: Tensor, rows: Tensor, num_texts: int) -> Tensor:
-    """(num_texts, D): the (W, D) values of windows added up over the text of each, (W,) ``rows``; "max" is the
-    largest."""
+    """(num_texts, D): sums of the (W, D) window values over each text, given by (W,) ``rows``; maxima for "max"."""
     if pooling != "max":
         return values.new_zeros(num_texts, values.shape[1]).index_add_(0, rows, values)
     lowest = values.new_full((num_texts, values.shape[1]), float("-inf"))
@@ -287,8 +286,8 @@ def _added_up(pooling: str, values: Tensor, rows: Tensor, num_texts: int) -> Ten
 
 
 def _owned_tokens(encodings: Encodings, prompt_length: int) -> tuple[Tensor, Tensor, Tensor]:
-    """(W, 2) the tokens that each window pools, (W,) how many tokens of its text come before them, and (W,) how many
-    at its start are skipped as a prompt that is not pooled."""
+    """(W, 2) the tokens that each window pools, (W,) the number of tokens of its text before them, and (W,) the number
+    of tokens skipped at its start, as an unpooled prompt."""
     owned = encodings.owned.copy()
     lengths = owned[:, 1] - owned[:, 0]
     before = np.cumsum(lengths) - lengths

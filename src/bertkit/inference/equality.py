@@ -1,4 +1,4 @@
-"""A check that what a model computes for a text has the same bits regardless of the other texts."""
+"""Check that the results for a text are bit-identical regardless of the other texts."""
 
 from collections.abc import Sequence
 from copy import deepcopy
@@ -25,11 +25,11 @@ _HEAD = "sequence_classification"
 
 @dataclass(frozen=True)
 class EqualityCheck:
-    """What was compared on this machine, at one precision.
+    """Result of the check on this machine, at one precision.
 
     Attributes:
-        num_different: texts whose vector or logits differ from those that the text has alone.
-        largest_difference: between any two numbers that should be equal.
+        num_different: number of texts whose vector or logits differ from those computed alone.
+        largest_difference: largest absolute difference.
     """
 
     precision: str
@@ -41,7 +41,7 @@ class EqualityCheck:
 def check_equality(precision: str) -> EqualityCheck:
     """Compare vectors and logits of texts alone, in one call, and in one call in another order, on the CPU.
 
-    The model is small, of MiniLM's widths, and has random weights.
+    The model is small, with MiniLM's widths and random weights.
     """
     network = deepcopy(_network()).to(weights_dtype(precision))
     tokenizer = Tokenizer.from_vocab(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *_WORDS])
@@ -69,7 +69,7 @@ def _network() -> Network:
 
 
 def _texts() -> list[str]:
-    """Of all lengths, most of them short."""
+    """Texts of all lengths, most of them short."""
     draw = np.random.default_rng(0)
     lengths = np.geomspace(1, _LONGEST, _NUM_TEXTS).astype(int)
     return [" ".join(draw.choice(_WORDS, length)) for length in draw.permutation(lengths)]

@@ -34,8 +34,8 @@ class FilledMask:
 def fill_mask(runner: Runner, text: str, *, top_k: int = 5, on_long: OnLong = "error") -> list[FilledMask]:
     """Predict every [MASK] in a text, in order (Devlin et al. 2018, section 3.1).
 
-    With ``on_long="truncate"`` a cut is announced by a TruncationWarning. With ``on_long="window"`` each [MASK] of a
-    long text is predicted in the window that shows it the most context.
+    With ``on_long="truncate"`` cutting issues a TruncationWarning. With ``on_long="window"`` each [MASK] of a long text
+    is predicted in the window with the most context.
 
     Raises:
         UsageError: no [MASK] in the text, or ``top_k`` below 1.
@@ -48,7 +48,7 @@ def fill_mask(runner: Runner, text: str, *, top_k: int = 5, on_long: OnLong = "e
         [text], max_length=runner.max_positions, on_long=on_long, special_tokens_in_text=True
     )
     num_tokens_cut = int(encodings.num_tokens_cut.sum())
-    remedy = "a [MASK] there is not filled; choose on_long='window'"
+    remedy = "a [MASK] in the removed part is not filled; choose on_long='window'"
     warn_of_truncation(1, int(num_tokens_cut > 0), num_tokens_cut, remedy, stacklevel=3)
     num_entries = len(tokenizer.vocabulary)
 
@@ -68,7 +68,7 @@ def fill_mask(runner: Runner, text: str, *, top_k: int = 5, on_long: OnLong = "e
     states = runner.run(encodings, forward, rows_per_sequence=np.array([len(positions) for positions in masked]))
     head, word_embedding = runner.network.require_head("masked_lm"), runner.network.encoder.embeddings.word.weight
     logits = runner.one(lambda: head(states, word_embedding))  # (P, V)
-    probabilities = logits.softmax(-1)[:, :num_entries]  # rows beyond the vocabulary spell nothing
+    probabilities = logits.softmax(-1)[:, :num_entries]  # rows beyond the vocabulary have no token
     best = probabilities.topk(min(top_k, num_entries))
     offsets = [
         tuple(encoding.offsets[each].tolist())

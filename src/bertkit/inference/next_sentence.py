@@ -37,7 +37,7 @@ def _probabilities(runner: Runner, texts: Sequence[str], following: Sequence[str
         texts, following, max_length=runner.max_positions, on_long=on_long, with_offsets=False
     )
     cut = encodings.num_tokens_cut
-    num_cut, remedy = encodings.num_texts_cut, "shorten them to have them read whole"
+    num_cut, remedy = encodings.num_texts_cut, "shorten them to encode them in full"
     warn_of_truncation(len(texts), num_cut, int(cut.sum()), remedy, stacklevel=4)
 
     def forward(batch: Batch, indices: np.ndarray) -> Tensor:

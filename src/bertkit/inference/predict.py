@@ -1,4 +1,4 @@
-"""Examples to the typed predictions of a task, and to its metrics."""
+"""Predictions of a task for examples, and its metrics."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
@@ -17,25 +17,25 @@ from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.layout import Layout
 
 Decode = Callable[[Sequence[Any], Encodings, np.ndarray], list[Any]]
-"""As `TextTask.decode`."""
+"""Signature of `TextTask.decode`."""
 Read = Callable[[Any], Any]
-"""As `TextTask.example` or `TextTask.labeled_example`."""
+"""Signature of `TextTask.example` and `TextTask.labeled_example`."""
 
 
 @dataclass
 class PredictReport:
-    """What happened to the examples on the way."""
+    """Counts of a prediction run."""
 
     num_examples: int = 0
-    num_tokens: int = 0  # run through the network, special tokens and windows' overlaps included
-    num_cut: int = 0  # examples longer than the limit, and cut there
+    num_tokens: int = 0  # tokens computed, special tokens and window overlaps included
+    num_cut: int = 0  # examples longer than the limit, which were cut
     num_tokens_cut: int = 0
 
 
 def predict(
     runner: Runner, task: TextTask, examples: Iterable[Any], layout: Layout, report: PredictReport | None
 ) -> list[Any]:
-    """The predictions of a task, in order; without a report, examples that were cut raise a TruncationWarning."""
+    """Predictions of a task, in order; without a report, cut examples issue a TruncationWarning."""
     counts = PredictReport() if report is None else report
     parts = predict_stream(runner, task, examples, layout, counts)
     predictions = [prediction for _, part in parts for prediction in part]
@@ -46,10 +46,10 @@ def predict(
 def evaluate(
     runner: Runner, task: TextTask, examples: Iterable[Any], layout: Layout, report: PredictReport | None
 ) -> dict[str, float]:
-    """The metrics of a task over labeled examples, in any form of `TextTask.labeled_example`; otherwise as `predict`.
+    """Metrics of a task over labeled examples, in any form that `TextTask.labeled_example` accepts; else as `predict`.
 
     Raises:
-        DataError: a label that is missing, or not one of the task's.
+        DataError: a label that is missing or unknown to the task.
     """
     counts, scorer = PredictReport() if report is None else report, task.scorer()
     for part, predictions in predict_stream(runner, task, examples, layout, counts, read=task.labeled_example):
@@ -72,16 +72,16 @@ def predict_stream(
     """Predict in bounded memory.
 
     Args:
-        examples: what ``read`` turns into an example; with a length, the progress bar shows the total.
-        read: None: `TextTask.example`.
-        decode: what makes predictions of logits; None: the task.
+        examples: inputs of ``read``; if they have a length, the progress bar shows the total.
+        read: turns an input into an example; None: `TextTask.example`.
+        decode: turns logits into predictions; None: `TextTask.decode`.
 
     Yields:
-        Some thousand examples and their predictions, in order; ``report`` is kept up to date.
+        Up to some thousand examples and their predictions, in order; ``report`` is kept up to date.
 
     Raises:
         OverLengthError: an example is too long under ``on_long="error"``.
-        DataError, UsageError: an example that this task cannot read.
+        DataError, UsageError: an example that is invalid for this task.
     """
     read, decode = read or task.example, decode or task.decode
     total = len(examples) if isinstance(examples, Sized) else None
@@ -98,7 +98,7 @@ def predict_stream(
 
 def _warn_unless_reported(counts: PredictReport, report: PredictReport | None) -> None:
     if report is None:
-        remedy = "shorten them, or pass report= to have the counts"
+        remedy = "shorten them, or pass report= to get the counts"
         warn_of_truncation(counts.num_examples, counts.num_cut, counts.num_tokens_cut, remedy, stacklevel=4)
 
 
@@ -106,7 +106,7 @@ def head_logits(runner: Runner, task: TextTask, encodings: Encodings, bar: tqdm)
     """The logits of a task's head: float32, (S, ...) for each sequence, or (T, ...) for each token.
 
     Args:
-        bar: advanced by the number of examples whose first sequence was computed.
+        bar: progress bar, advanced by the number of computed examples.
     """
     reads_pooler = runner.network.architecture.reads_pooler(task.head, runner.network.config)
     is_first = np.diff(encodings.text_index, prepend=-1) > 0

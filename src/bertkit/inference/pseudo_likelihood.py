@@ -16,10 +16,10 @@ from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.ragged import ranges
 
 Method = Literal["plain", "l2r"]
-"""What is hidden besides the token that is guessed: "plain", nothing; "l2r", the later pieces of the same word."""
+"""Tokens hidden besides the predicted one: "plain": none; "l2r": the later pieces of the same word."""
 
 _TOKENS_AT_A_TIME = 1 << 20
-"""Of masked copies that are held at once."""
+"""Maximum number of tokens in the masked copies held at once."""
 
 
 def pseudo_log_likelihood(
@@ -34,24 +34,24 @@ def pseudo_log_likelihood(
 def token_log_probs(
     runner: Runner, texts: Sequence[str], *, method: Method = "plain", progress: bool | None = None
 ) -> list[np.ndarray]:
-    """The natural log of each token's probability, given the text without it.
+    """Natural log of the probability of each token, given the other tokens.
 
-    A text's pseudo-log-likelihood is the sum of them (Salazar et al. 2020, equation 1). With "plain", a word of
-    several pieces is easy to guess from its own other pieces; "l2r" hides those to the right too (PLL-word-l2r; Kauf &
-    Ivanova 2023), words being the tokenizer's ``word_ids``.
+    The pseudo-log-likelihood of a text is their sum (Salazar et al. 2020, equation 1). With "plain", a piece of a
+    longer word is easy to predict from the other pieces; "l2r" also hides the pieces to its right (PLL-word-l2r; Kauf &
+    Ivanova 2023), where words are the tokenizer's ``word_ids``.
 
-    Every text of n tokens is read n times, all copies of all texts in packed batches; only the token that is guessed
-    is projected to the vocabulary.
+    A text of n tokens is encoded n times, with all copies of all texts in packed batches; only the predicted token is
+    projected to the vocabulary.
 
     Args:
-        progress: show a bar after two seconds; None: where a person is watching.
+        progress: show a bar after two seconds; None: on a terminal.
 
     Returns:
         For each text (n,) float64, in the order of its tokens, without [CLS] and [SEP].
 
     Raises:
-        OverLengthError: a text is longer than the model reads.
-        UsageError: an unknown method, or something that is not a str.
+        OverLengthError: a text exceeds the model's limit.
+        UsageError: an unknown method, or a text that is not a str.
     """
     if method not in ("plain", "l2r"):
         raise UsageError(f"method={method!r}: expected 'plain' or 'l2r'")
@@ -67,7 +67,7 @@ def token_log_probs(
             copies = encodings.take(text_of_token[own])
             positions = tokens[own] - encodings.cu_seqlens[text_of_token[own]]
             hidden_tokens = ranges(copies.cu_seqlens[:-1] + positions, num_hidden[own])
-            copies.input_ids[hidden_tokens] = runner.tokenizer.mask_id  # they are copies: `take` has made them
+            copies.input_ids[hidden_tokens] = runner.tokenizer.mask_id  # safe: `take` made copies
             _guess(runner, copies, positions, encodings.input_ids[tokens[own]], log_probs[own], bar)
     num_tokens = np.bincount(text_of_token, minlength=len(encodings))
     return np.split(log_probs, np.cumsum(num_tokens)[:-1]) if len(encodings) else []
@@ -76,7 +76,7 @@ def token_log_probs(
 def _guess(
     runner: Runner, copies: Encodings, positions: np.ndarray, targets: np.ndarray, log_probs: np.ndarray, bar: tqdm
 ) -> None:
-    """Write into (C,) ``log_probs`` how probable the ``targets`` are at ``positions`` of the copies."""
+    """Write the log probabilities of ``targets`` at ``positions`` of the copies into (C,) ``log_probs``."""
     head, word_embedding = runner.network.require_head("masked_lm"), runner.network.encoder.embeddings.word.weight
     in_copy, wanted = torch.from_numpy(positions), torch.from_numpy(targets.astype(np.int64))
 
@@ -90,7 +90,7 @@ def _guess(
 
 
 def _pieces_to_the_end(word_ids: np.ndarray) -> np.ndarray:
-    """(T,) how many pieces there are from each one to the end of its word, itself included.
+    """(T,) number of pieces from each piece to the end of its word, itself included.
 
     >>> _pieces_to_the_end(np.array([-1, 0, 0, 0, 1, -1])).tolist()
     [1, 3, 2, 1, 1, 1]

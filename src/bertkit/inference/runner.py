@@ -1,4 +1,4 @@
-"""The one loop that runs a network over encodings."""
+"""Runner: the loop that runs a network over encodings."""
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
@@ -24,16 +24,16 @@ Result = TypeVar("Result")
 
 _TOKENS_PER_BATCH = [count for count in reversed(ROW_COUNTS) if count >= 256]  # fewer are not worth a core
 _TOKENS_PER_BATCH_ON_GPU = 65_536
-_BATCH_COST = 32  # of starting a batch, in rows
+_BATCH_COST = 32  # cost of starting a batch, in rows
 _ITEMS_AT_A_TIME = 8_192
 _CHARACTERS_AT_A_TIME = 4_000_000
 
 
 @dataclass(frozen=True)
 class Runner:
-    """A network and its tokenizer, ready to run, from any number of threads at once.
+    """A network and its tokenizer, usable from several threads at once.
 
-    A row of what it returns has the same bits regardless of what else is encoded, and of how many threads call.
+    Result rows are bit-identical regardless of the other encodings, and of the number of calling threads.
     """
 
     network: Network
@@ -46,7 +46,7 @@ class Runner:
 
     @property
     def max_positions(self) -> int:
-        """Longest sequence the network can take, in tokens."""
+        """Maximum sequence length of the network, in tokens."""
         return self.network.config.max_position_embeddings
 
     def run(
@@ -58,18 +58,18 @@ class Runner:
         tokens_per_batch: int | None = None,
         on_batch: Callable[[np.ndarray], object] = lambda indices: None,
     ) -> Tensor:
-        """Apply ``forward`` to the encodings in packed batches, and put its rows into the order of the encodings.
+        """Apply ``forward`` to the encodings in packed batches, and return its rows in the order of the encodings.
 
-        On the CPU each core computes its own batches: inside a batch no core waits for another, which with short
-        products it would do most of the time. A single batch is shared by all cores, unless other calls are computing.
+        On the CPU each core computes its own batches, since cores that share short products mostly wait for each other.
+        A single batch is shared by all cores, unless other calls are computing.
 
         Args:
             encodings: at least one.
             forward: called without gradients with a batch and the indices of its sequences in ``encodings``, on the
                 CPU from several threads at once; returns the rows of the first sequence, of the second, and so on.
-            rows_per_sequence: (S,) how many rows each sequence has; None: one each.
-            tokens_per_batch: None: by device and number of tokens.
-            on_batch: called with the indices of every batch that is finished.
+            rows_per_sequence: (S,) number of rows of each sequence; None: one each.
+            tokens_per_batch: None: chosen by device and number of tokens.
+            on_batch: called with the indices of every finished batch.
         """
         if tokens_per_batch is None:
             tokens_per_batch = self.tokens_per_batch(len(encodings.input_ids))
@@ -96,7 +96,7 @@ class Runner:
     def submit(
         self, encodings: Encodings, forward: Callable[[Batch, np.ndarray], Tensor], **options: Any
     ) -> Future[Tensor]:
-        """`run` on one thread of the executor, whose cores several calls share; the options as of `run`."""
+        """`run` on one thread of the executor, as several calls share its cores; options as for `run`."""
         return executor().submit(partial(self.run, **options), encodings, forward)
 
     def one(self, work: Callable[[], Result]) -> Result:
@@ -107,7 +107,7 @@ class Runner:
             return inferred(work) if is_alone else executor().submit(inferred, work).result()
 
     def tokens_per_batch(self, num_tokens: int) -> int:
-        """The budget with which the cores are expected to finish first."""
+        """Token budget of a batch with the shortest expected run time."""
         if self.device.type != "cpu":
             return _TOKENS_PER_BATCH_ON_GPU
         num_threads = torch.get_num_threads()
@@ -115,7 +115,7 @@ class Runner:
 
 
 def _rows_of_busiest_core(num_tokens: int, budget: int, num_threads: int) -> int:
-    """Rows that the core with the most to do computes, in full batches and one with the rest, taken in turns.
+    """Rows computed by the busiest core, if cores take turns at full batches and a last partial batch.
 
     >>> [_rows_of_busiest_core(1_800, budget, num_threads=2) for budget in (1_024, 896, 512)]
     [1056, 968, 1088]
@@ -144,7 +144,7 @@ def rows_in_order(results: list[Tensor], batches: list[np.ndarray], rows_per_seq
 
 
 def chunks(items: Iterable[Item], num_characters: Callable[[Item], int]) -> Iterator[list[Item]]:
-    """Items in lists small enough to hold at once, so that memory does not grow with their number."""
+    """Lists of items of bounded size, so that memory does not grow with the number of items."""
     chunk: list[Item] = []
     characters = 0
     for item in items:

@@ -1,4 +1,4 @@
-"""Scores of pairs of texts by a cross-encoder, and texts ranked by them."""
+"""Score pairs of texts with a cross-encoder, and rank texts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ HEAD = "sequence_classification"
 class RankedText:
     """A text with its score."""
 
-    index: int  # in the texts that were given
+    index: int  # index in the given texts
     score: float
     text: str
 
@@ -35,21 +35,19 @@ def score_pairs(
     *,
     on_long: OnLong = "truncate",
 ) -> np.ndarray:
-    """(N,) float32, or (N, num_labels) of several labels; as `Model.score_pairs`.
+    """Scores (N,) float32, or (N, num_labels) for several labels; see `Model.score_pairs`.
 
     Args:
-        activation: of the logits, a name from OUTPUT_ACTIVATIONS; None: sigmoid for one label, else none.
+        activation: activation of the logits, a name from OUTPUT_ACTIVATIONS; None: sigmoid for one label, else no
+            activation.
 
     Raises:
         OverLengthError: a pair is too long under ``on_long="error"``.
-        UsageError: queries and texts of unequal number, or ``on_long="window"``.
+        UsageError: different numbers of queries and texts, or ``on_long="window"``.
     """
     if on_long == "window":
         raise UsageError("on_long='window' gives several scores for a pair: choose 'truncate' or shorten the texts")
-    texts = [texts] if isinstance(texts, str) else list(texts)
-    queries = [queries] * len(texts) if isinstance(queries, str) else list(queries)
-    if len(queries) != len(texts):
-        raise UsageError(f"{len(queries)} queries and {len(texts)} texts: give one query, or one for each text")
+    queries, texts = paired(queries, texts)
     head: Any = runner.network.heads[HEAD]
     num_labels = head.classifier.out_features
     activation = activation or ("Sigmoid" if num_labels == 1 else "Identity")
@@ -76,31 +74,34 @@ def score_pairs(
             scores.append(runner.run(encodings, forward).numpy())
             num_scored += len(chunk)
             progress.update(len(chunk))
-    warn_of_truncation(len(texts), num_cut, num_tokens_cut, "shorten them to have them read whole", stacklevel=4)
+    warn_of_truncation(len(texts), num_cut, num_tokens_cut, "shorten them to encode them in full", stacklevel=4)
     results = np.concatenate(scores)
     return results[:, 0] if num_labels == 1 else results
 
 
-def rank(
-    runner: Runner,
-    activation: str | None,
-    query: str,
-    texts: Sequence[str],
-    *,
-    top_k: int | None = None,
-    on_long: OnLong = "truncate",
-) -> list[RankedText]:
-    """The texts by their score with a query, best first; as `Model.rank`.
+def paired(queries: str | Sequence[str], texts: str | Sequence[str]) -> tuple[list[str], list[str]]:
+    """A query for each text.
 
     Raises:
-        OverLengthError: a pair is too long under ``on_long="error"``.
-        UsageError: a model with several labels, or ``top_k`` below 1.
+        UsageError: queries and texts of unequal number.
+    """
+    texts = [texts] if isinstance(texts, str) else list(texts)
+    queries = [queries] * len(texts) if isinstance(queries, str) else list(queries)
+    if len(queries) != len(texts):
+        raise UsageError(f"{len(queries)} queries and {len(texts)} texts: expected one query, or one for each text")
+    return queries, texts
+
+
+def rank(scores: np.ndarray, texts: Sequence[str], *, top_k: int | None = None) -> list[RankedText]:
+    """The texts by their (N,) scores, best first; see `Model.rank`.
+
+    Raises:
+        UsageError: scores of several labels, or ``top_k`` below 1.
     """
     if top_k is not None and top_k < 1:
         raise UsageError(f"top_k={top_k}: expected at least 1")
-    scores = score_pairs(runner, activation, query, texts, on_long=on_long)
     if scores.ndim == 2:
-        raise UsageError(f"rank needs one score for each text, and this model has {scores.shape[1]} labels")
+        raise UsageError(f"rank needs one score for each text, but this model has {scores.shape[1]} labels")
     order = np.argsort(-scores, kind="stable")[:top_k].tolist()
     return [RankedText(index, float(scores[index]), texts[index]) for index in order]
 

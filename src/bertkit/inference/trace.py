@@ -1,4 +1,4 @@
-"""Trace: what happens to one text inside a model, as arrays.
+"""Trace: the intermediate values of one text inside a model, as arrays.
 
 Shape letters: L tokens of the sequence, D hidden_size, H num_heads, K head_dim, V vocab_size, N num_hidden_layers.
 """
@@ -90,13 +90,13 @@ def trace(
     runner: Runner, text: str, pair: str | None = None, *, layers: Iterable[int] | None = None,
     heads: Collection[str] = (),
 ) -> Trace:  # fmt: skip
-    """Run one text through the network's own encoder and keep what happens.
+    """Run one text through the network's own encoder and record its intermediate values.
 
     A literal [MASK] in a text is read as that token. Hidden states are equal to inference in float32 to rounding.
 
     Args:
         layers: numbers of the layers whose attention is recorded, 1 for the first; None: all.
-        heads: those that may be applied; only "masked_lm" and "next_sentence" are.
+        heads: heads that may be applied; only "masked_lm" and "next_sentence" are used.
 
     Raises:
         OverLengthError: more tokens than the model accepts.
@@ -109,13 +109,13 @@ def trace(
             raise UsageError(f"layer {number}: expected 1 to {num_layers}, the layers of this model")
     for name, given in (("text", text), ("pair", pair)):
         if isinstance(given, str) and not given.strip():
-            raise UsageError(f"the {name} is empty: there is nothing to look at; give at least one word")
+            raise UsageError(f"the {name} is empty: expected at least one word")
     try:
         encoding = runner.tokenizer.encode(text, pair, max_length=runner.max_positions, special_tokens_in_text=True)
     except OverLengthError as error:
         raise OverLengthError(
             f"the text has {len(runner.tokenizer.encode(text, pair)):,} tokens, the model accepts "
-            f"{runner.max_positions:,}: shorten it, or look at its parts one by one"
+            f"{runner.max_positions:,}: shorten it, or trace its parts separately"
         ) from error
     batch, recorder, encoder = collate([encoding]).to(runner.device), Recorder(chosen), runner.network.encoder
 

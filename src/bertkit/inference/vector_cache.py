@@ -1,8 +1,8 @@
-"""A cache of vectors on disk: the vector of a text is computed once, regardless of the other texts.
+"""Vector cache on disk: each text's vector is computed once.
 
-A folder holds parts, each a npy file of rows (hash of the text, vector) whose name is the hash of its rows. A part
-appears whole and is never changed; one that does not match its name is computed again. Several processes may
-use a folder at once: at worst both compute what neither has written yet.
+A folder holds parts: npy files of rows (hash of the text, vector), each named by the hash of its rows. A part is
+written atomically and never changed; one that does not match its name is computed again. Several processes may
+use a folder at once: at worst, both compute the same vectors.
 """
 
 import hashlib
@@ -19,12 +19,12 @@ _HASH_BYTES = 16
 def kept_vectors(
     folder: Path, texts: Sequence[str], compute: Callable[[list[str]], Iterator[np.ndarray]]
 ) -> np.ndarray:
-    """Vectors of texts, read from the cache; missing vectors are computed and appended part by part.
+    """Read the vectors of texts from the cache; missing vectors are computed and appended part by part.
 
     Args:
-        folder: for vectors of one model and one way to make them; made if it does not exist.
+        folder: for vectors of one model with one set of options; created if missing.
         texts: N of them, at least one.
-        compute: (n, E) float32 arrays for some texts after another; called once with all that are missing, if any are.
+        compute: yields (n, E) float32 arrays for consecutive texts; called once with all missing texts, if any.
 
     Returns:
         (N, E) float32.

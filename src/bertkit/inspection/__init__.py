@@ -1,7 +1,7 @@
-"""Looks inside a model: attention, predictions of each layer, words in context, heads, probes.
+"""Inspection of models: attention, predictions of each layer, words in context, heads, probes.
 
 Takes: a Model and texts.
-Gives: views: their numbers first, then one self-contained page of them.
+Gives: views: numbers, and a self-contained page.
 May import: errors, files, tokenizer, batch, transformer, heads, architectures, inference, clusters, pages, model,
 words.
 """

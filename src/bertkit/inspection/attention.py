@@ -23,15 +23,15 @@ Side = Literal["all", "A", "B"]
 
 @dataclass(frozen=True, eq=False)
 class Shown:
-    """A matrix of attention and the labels of its rows and columns."""
+    """An attention matrix with labels of its rows and columns."""
 
     labels: list[str]  # n
-    weights: np.ndarray  # (n, n): row = attending, column = attended; NaN outside of the texts asked for
+    weights: np.ndarray  # (n, n): row = attending, column = attended; NaN outside the requested texts
 
 
 @dataclass(frozen=True, eq=False)
 class AttentionView(View):
-    """Attention of a traced text. Layers and heads are numbered from 1, as papers do."""
+    """Attention of a traced text. Layers and heads are numbered from 1, as in papers."""
 
     trace: Trace
     title: ClassVar[str] = "Attention"
@@ -48,19 +48,19 @@ class AttentionView(View):
         source: Side = "all",
         target: Side = "all",
     ) -> Shown:
-        """Attention of one head, or the mean of all heads of a layer, as the page shows it.
+        """Attention of one head, or the mean over the heads of a layer, as shown on the page.
 
         Args:
             weighted: multiply each probability by the norm of the value that it weighs (Kobayashi et al. 2020).
-            hide_special: leave out the [CLS] and [SEP] that were added; the remaining probabilities of a row are
+            hide_special: omit the added [CLS] and [SEP]; the remaining probabilities of a row are
                 divided by their sum, norms are not.
             words: merge the pieces of words: attention to a word is the sum over its pieces, attention from it the
                 mean (Clark et al. 2019, section 4.1).
-            source, target: of a pair, the text that attends and the one that is attended to.
+            source, target: for a pair, the attending and the attended text.
         """
         traced = self.trace
         if layer not in traced.layers:
-            raise UsageError(f"layer {layer}: expected one of {', '.join(map(str, traced.layers))}, which were traced")
+            raise UsageError(f"layer {layer}: expected one of the traced layers, {', '.join(map(str, traced.layers))}")
         record = traced.layers[layer]
         num_heads = len(record.attention_probs)
         if head is not None and not 1 <= head <= num_heads:
@@ -134,8 +134,8 @@ class AttentionView(View):
         ]
 
     def program(self) -> Program:
-        """Probabilities as one byte (of their root), queries and keys as 16 bits. Queries and keys are left out of a
-        page that would exceed its budget; the page says so."""
+        """Probabilities as one byte (of their root), queries and keys as 16 bits. Queries and keys are omitted if the
+        page would exceed its size limit; the page says so."""
         traced, layers = self.trace, list(self.trace.layers.values())
         probs = np.stack([layer.attention_probs for layer in layers])
         data: dict[str, Any] = {
@@ -164,27 +164,28 @@ class AttentionView(View):
 def inspect_attention(
     model: Model, text: str, pair: str | None = None, *, layers: Iterable[int] | None = None
 ) -> AttentionView:
-    """The attention view of a text or a pair of texts.
+    """Attention view of a text or a pair of texts.
 
     Args:
         layers: numbers of the layers to show, 1 for the first; None: all.
 
     Raises:
         OverLengthError: more tokens than the model accepts.
-        UsageError: an empty text, no layer, or one that the model does not have.
+        UsageError: an empty text, no layer, or an unknown layer.
     """
     traced = model.trace(text, pair, layers=layers)
     if not traced.layers:
-        raise UsageError("no layer chosen: give layers=[1] or more")
+        raise UsageError("no layer chosen: expected at least one, such as layers=[1]")
     return AttentionView(traced)
 
 
 def packed(values: np.ndarray) -> str:
-    """An array as base64 of its bytes, compressed by gzip without a time, so that equal arrays are equal texts."""
+    """An array as base64 of its bytes, compressed by gzip without a timestamp, so that equal arrays give equal
+    strings."""
     return base64.b64encode(gzip.compress(np.ascontiguousarray(values).tobytes(), 6, mtime=0)).decode()
 
 
 def _in_16_bits(values: np.ndarray) -> tuple[np.ndarray, list[list[float]]]:
-    """(S, H, L, K) as integers, and what one of them is worth in each layer and head."""
+    """(S, H, L, K) as integers, and the scale for each layer and head."""
     worth = np.maximum(np.abs(values).max(axis=(2, 3), keepdims=True), 1e-12) / 32_767
     return np.round(values / worth).astype("<i2"), worth[:, :, 0, 0].astype(np.float64).tolist()

@@ -1,4 +1,4 @@
-"""Two models side by side: layer against layer, attention, and which texts and layers changed most.
+"""Two models side by side: layer against layer, attention, and the texts and weights that changed most.
 
 Shape letters: L tokens, D hidden_size, S layers (embeddings and every layer), T tokens of all texts.
 """
@@ -17,7 +17,7 @@ from bertkit.pages import Line, Markup, findings, heat_map, line_chart, paragrap
 
 @dataclass(frozen=True, eq=False)
 class CompareView(View):
-    """What differs between two models that read the same tokens."""
+    """Differences between two models with the same tokens."""
 
     title: ClassVar[str] = "Two models"
     names: tuple[str, str]
@@ -69,14 +69,16 @@ def inspect_difference(
         UsageError: no texts, or models whose tokenizers differ on them.
     """
     if not texts:
-        raise UsageError("no texts: give at least one")
+        raise UsageError("no texts: expected at least one")
     is_same_shape = _shapes(first) == _shapes(second)
     states: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
     cosine, divergence, by_text, num_tokens = 0.0, 0.0, [], 0
     for text in texts:
         one, other = (model.trace(text, layers=None if is_same_shape else []) for model in (first, second))
         if one.tokens != other.tokens:
-            raise UsageError(f"the models split {text[:40]!r} into different tokens: compare models of one vocabulary")
+            raise UsageError(
+                f"the models split {text[:40]!r} into different tokens: choose models with the same vocabulary"
+            )
         for own, trace in zip(states, (one, other), strict=True):
             own.append(trace.hidden_states.astype(np.float64))
         num_tokens += len(one)

@@ -31,17 +31,17 @@ class Tree:
 
     @property
     def text(self) -> str:
-        """The words with a space between them."""
+        """The words joined by spaces."""
         return " ".join(self.words)
 
     @property
     def spans(self) -> list[Span]:
-        """Where the words stand in `text`."""
+        """Character spans of the words in `text`."""
         starts = np.cumsum([0, *(len(word) + 1 for word in self.words)])[:-1].tolist()
         return [(start, start + len(word)) for start, word in zip(starts, self.words, strict=True)]
 
     def distances(self) -> np.ndarray:
-        """(n, n) int64 number of edges between two words."""
+        """(n, n) int64 number of edges between each two words."""
         number = len(self.words)
         distances = np.where(np.eye(number, dtype=np.bool_), 0, number + 1)
         for word, head in enumerate(self.heads):
@@ -53,10 +53,10 @@ class Tree:
 
 
 def read_trees(path: str | Path, limit: int | None = None) -> list[Tree]:
-    """The sentences of a CoNLL-U file, without multiword tokens and empty nodes; at most ``limit``.
+    """Read at most ``limit`` sentences of a CoNLL-U file, without multiword tokens and empty nodes.
 
     Raises:
-        DataError: a line without ten columns, a head that is no number or beyond its sentence, or no sentences.
+        DataError: a line without ten columns, a head that is not a number or outside its sentence, or no sentences.
     """
     trees: list[Tree] = []
     rows: list[list[str]] = []
@@ -82,7 +82,7 @@ def read_trees(path: str | Path, limit: int | None = None) -> list[Tree]:
 def _tree(rows: list[list[str]], path: str | Path, line: int) -> Tree:
     heads = [int(row[6]) - 1 if row[6].isdecimal() else len(rows) for row in rows]
     if max(heads) >= len(rows):
-        raise DataError(f"{path}, sentence before line {line}: a head that is no word of the sentence")
+        raise DataError(f"{path}, sentence before line {line}: a head is not a word of the sentence")
     return Tree(
         tuple(row[1].replace(" ", "_") for row in rows),
         tuple(heads),
@@ -94,10 +94,10 @@ def _tree(rows: list[list[str]], path: str | Path, line: int) -> Tree:
 def word_vectors(
     model: Model, texts: Sequence[str], spans: Sequence[Sequence[Span]], layers: Sequence[int] | None = None
 ) -> np.ndarray:
-    """Each word as the mean of its pieces, at each layer.
+    """Vectors of words at each layer: the mean over the pieces of a word.
 
     Args:
-        spans: for each text the characters of its words.
+        spans: character spans of the words of each text.
         layers: numbers of the layers, 0 for the embeddings; None: all.
 
     Returns:
@@ -105,10 +105,10 @@ def word_vectors(
 
     Raises:
         OverLengthError: a text has more tokens than the model accepts.
-        UsageError: a word of which no token is left, or no texts.
+        UsageError: a word without tokens, or no texts.
     """
     if not texts:
-        raise UsageError("no texts: give at least one")
+        raise UsageError("no texts: expected at least one")
     chosen = range(model.config.num_hidden_layers + 1) if layers is None else layers
     vectors = []
     for number, (encoding, states) in enumerate(token_states(model, texts, chosen)):
@@ -116,7 +116,7 @@ def word_vectors(
             pieces = pieces_of(encoding, span)
             if not pieces.any():
                 start, end = span
-                raise UsageError(f"text {number}: no token is left of {texts[number][start:end]!r}; leave the word out")
+                raise UsageError(f"text {number}: {texts[number][start:end]!r} has no tokens; omit the word")
             vectors.append(states[pieces].mean(axis=0))
     return np.stack(vectors, axis=1) if vectors else np.empty((len(chosen), 0, model.config.hidden_size), np.float32)
 

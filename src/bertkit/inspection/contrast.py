@@ -23,7 +23,7 @@ from bertkit.words import StaticEncoder
 from bertkit.words.opening import input_embeddings
 
 _MOST_WORDS = 500  # of the baseline: 124,750 pairs
-_EQUAL = 1e-6  # cosines closer than this are ties, of which half count as lower
+_EQUAL = 1e-6  # cosines closer than this are ties; half of them count as lower
 _CONTEXTUAL = ("word", "[CLS]", "mean of tokens")
 
 

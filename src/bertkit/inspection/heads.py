@@ -1,4 +1,4 @@
-"""Heads over a corpus: where they attend, which syntactic relations they follow, what is lost without them.
+"""Heads over a corpus: what they attend to, which syntactic relations they follow, and the effect of removing them.
 
 Shape letters: S layers, H num_heads, L tokens.
 """
@@ -32,12 +32,13 @@ STATISTICS = {
     "entropy": "entropy of the attention of a token, in nats",
     "distance": "mean distance between attending and attended token, in tokens",
 }
-"""Each is a mean over the tokens of all texts (Clark et al. 2019, section 3; distance: Vig & Belinkov 2019)."""
+"""Names of statistics; each is a mean over the tokens of all texts (Clark et al. 2019, section 3; distance: Vig &
+Belinkov 2019)."""
 
 _TITLES = {"cls": "[CLS]", "sep": "[SEP]"}
 
 OFFSETS = (-3, -2, -1, 1, 2, 3)
-"""The fixed offsets, in words, against which heads are compared."""
+"""Fixed offsets, in words, as baselines for heads."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Relation:
     layer: int  # from 1
     head: int  # from 1
     from_head: bool  # the head attends to the dependent; else the dependent attends to its head
-    accuracy: float  # share of words whose most attended other word is right
+    accuracy: float  # share of words whose most attended other word is correct
     baseline: float  # the same for the best fixed offset
     offset: int  # of that baseline, from the dependent
 
@@ -63,7 +64,7 @@ class HeadsView(View):
     num_texts: int
     num_tokens: int
     statistics: dict[str, np.ndarray]  # (S, H) each
-    uniform_entropy: float  # nats: that of attention spread evenly
+    uniform_entropy: float  # in nats, of uniform attention
     importance: np.ndarray  # (S, H): mean cosine distance of the last hidden states without the head
     relations: list[Relation]  # of a corpus with trees
     example: Trace
@@ -92,12 +93,12 @@ class HeadsView(View):
         return [
             paragraph(
                 f"{self.num_texts} texts, {self.num_tokens} tokens. Choose a cell to see that head on the first text, "
-                f"below. Attention spread evenly would have an entropy of {self.uniform_entropy:.2f} nats."
+                f"below. Uniform attention has an entropy of {self.uniform_entropy:.2f} nats."
             ),
             *([section("Syntactic relations", table(names, rows))] if rows else []),
             section("What heads attend to", *maps),
             section(
-                "What is lost without a head",
+                "Effect of removing a head",
                 self._map("Ablation", self.importance, "mean cosine distance of the last hidden states without it", 4),
             ),
             *AttentionView(self.example).parts(),
@@ -122,7 +123,7 @@ def inspect_heads(model: Model, texts: Sequence[str] | Sequence[Tree]) -> HeadsV
         UsageError: no texts, or an empty one.
     """
     if not texts:
-        raise UsageError("no texts: give at least one")
+        raise UsageError("no texts: expected at least one")
     trees = [text for text in texts if isinstance(text, Tree)]
     plain = [text.text if isinstance(text, Tree) else text for text in texts]
     sums: dict[str, np.ndarray] = {}
@@ -179,7 +180,8 @@ def head_statistics(trace: Trace, probs: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def word_attention(trace: Trace, probs: np.ndarray, tree: Tree) -> np.ndarray:
-    """Attention between the words of a tree: to a word the sum over its pieces, from it the mean.
+    """Attention between the words of a tree: the sum over the pieces of the attended word, the mean over those of the
+    attending word.
 
     Returns:
         (S, H, n, n), zero on the diagonal.
@@ -196,9 +198,9 @@ def word_attention(trace: Trace, probs: np.ndarray, tree: Tree) -> np.ndarray:
 
 
 def relation_scores(matrices: Sequence[np.ndarray], trees: Sequence[Tree], least: int = 20) -> list[Relation]:
-    """For each relation with ``least`` words or more the head whose strongest attention follows it most often, against
-    the fixed offset that does (Clark et al. 2019, section 4.2), most frequent relation first. Roots and punctuation
-    are left out.
+    """For each relation with at least ``least`` words, the head whose strongest attention follows it most often,
+    compared with the best fixed offset (Clark et al. 2019, section 4.2), most frequent relation first. Roots and
+    punctuation are omitted.
 
     Args:
         matrices: (S, H, n, n) of each tree.
@@ -213,15 +215,15 @@ def relation_scores(matrices: Sequence[np.ndarray], trees: Sequence[Tree], least
             hits.setdefault(name, []).append(np.stack([to_head[..., word] == head, from_head[..., word] == head]))
             offsets.setdefault(name, []).append(head - word)
     scores = []
-    for name, found in sorted(hits.items(), key=lambda item: -len(item[1])):
-        if len(found) < least:
+    for name, results in sorted(hits.items(), key=lambda item: -len(item[1])):
+        if len(results) < least:
             continue
-        accuracy = np.mean(found, axis=0)  # (2, S, H)
+        accuracy = np.mean(results, axis=0)  # (2, S, H)
         way, layer, head = np.unravel_index(accuracy.argmax(), accuracy.shape)
         shares = {offset: float(np.mean(np.array(offsets[name]) == offset)) for offset in OFFSETS}
         best = max(shares, key=lambda offset: shares[offset])
         scores.append(
-            Relation(name, len(found), int(layer) + 1, int(head) + 1, bool(way), float(accuracy.max()),
+            Relation(name, len(results), int(layer) + 1, int(head) + 1, bool(way), float(accuracy.max()),
                      shares[best], best)
         )  # fmt: skip
     return scores
@@ -229,7 +231,7 @@ def relation_scores(matrices: Sequence[np.ndarray], trees: Sequence[Tree], least
 
 def ablation(model: Model, texts: Sequence[str], most: int = 8) -> np.ndarray:
     """(S, H) mean cosine distance between the last hidden states with and without each head, over the tokens of the
-    first ``most`` texts. Without a head means that its part of the input of the output matrix is zero."""
+    first ``most`` texts. A head is removed by zeroing its part of the input of the output matrix."""
     batch = collate(model.tokenizer.encode_batch(list(texts[:most]), special_tokens_in_text=True))
     batch = batch.to(model.encoder.embeddings.word.weight.device)
     config = model.config

@@ -1,4 +1,4 @@
-"""Input: the summed embeddings of a text shown apart, and how alike positions are.
+"""Input view: the embeddings of a text, each summand separately, and similarities of positions.
 
 Shape letters: L tokens, D hidden_size, P positions.
 """
@@ -16,12 +16,12 @@ from bertkit.inspection.view import View
 from bertkit.model import Model
 from bertkit.pages import Line, Markup, findings, heat_map, line_chart, paragraph, section, table
 
-_POSITIONS = 32  # at most, in the maps
+_POSITIONS = 32  # maximum number in the maps
 
 
 @dataclass(frozen=True, eq=False)
 class InputView(View):
-    """The embeddings that are added up into the input of the first layer."""
+    """The embeddings whose sum is the input of the first layer."""
 
     title: ClassVar[str] = "Input"
     text: str
@@ -75,8 +75,8 @@ class InputView(View):
         ]
         return [
             paragraph(
-                f"{len(self.tokens)} tokens. For each token {' + '.join(names)} are added up and normalized: "
-                "that is all the first layer sees. A share is the part of the sum that an embedding makes; the shares "
+                f"{len(self.tokens)} tokens. For each token {' + '.join(names)} are added and normalized: "
+                "that is all the first layer sees. The share of an embedding is its part of the sum; the shares "
                 "add up to 1."
             ),
             *is_note,
@@ -90,7 +90,7 @@ class InputView(View):
 
 
 def inspect_input(model: Model, text: str, pair: str | None = None) -> InputView:
-    """The embeddings of a text, part by part.
+    """Input view of a text.
 
     Raises:
         OverLengthError: more tokens than the model accepts.
@@ -102,7 +102,7 @@ def inspect_input(model: Model, text: str, pair: str | None = None) -> InputView
     first, kinds = getattr(embeddings, "first_position", 0), getattr(embeddings, "token_type", None)
     types = torch.from_numpy(traced.token_type_ids.astype(np.int64))
     if kinds is not None and kinds.num_embeddings == 1:
-        types = torch.zeros_like(types)  # every token has the one type
+        types = torch.zeros_like(types)  # every token has the same type
     tables = {
         "token": (embeddings.word, ids),
         "segment": (kinds, types),

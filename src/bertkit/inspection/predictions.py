@@ -1,4 +1,4 @@
-"""Predictions of the masked LM head: blanks, surprise over a text, and what each layer would predict (layer lens).
+"""Predictions of the masked LM head: blanks, surprisal of tokens, and predictions of each layer (layer lens).
 
 Shape letters: L tokens, N num_hidden_layers, V vocab_size.
 """
@@ -64,7 +64,7 @@ class FillView(View):
 
 @dataclass(frozen=True, eq=False)
 class SurpriseView(View):
-    """How surprising each token of a text is, given the rest of the text."""
+    """Surprisal of each token of a text, given the other tokens."""
 
     title: ClassVar[str] = "Surprise"
     text: str
@@ -74,7 +74,7 @@ class SurpriseView(View):
 
     @property
     def pseudo_log_likelihood(self) -> float:
-        """Minus the sum of the surprise, in nats (Salazar et al. 2020)."""
+        """Minus the sum of the surprisals, in nats (Salazar et al. 2020)."""
         return -float(self.surprise.sum())
 
     def numbers(self) -> dict[str, Any]:
@@ -108,17 +108,17 @@ class SurpriseView(View):
 
 @dataclass(frozen=True, eq=False)
 class LensView(View):
-    """What each layer would predict at each position, through the masked LM head (logit lens)."""
+    """Predictions of each layer at each position, through the masked LM head (logit lens)."""
 
     title: ClassVar[str] = "Layer lens"
     text: str
     tokens: list[str]
     top_tokens: list[list[str]]  # (N + 1) lists of L
     top_probs: np.ndarray  # (N + 1, L)
-    own_probs: np.ndarray  # (N + 1, L) of the token that stands there
+    own_probs: np.ndarray  # (N + 1, L) of the actual token
     own_ranks: np.ndarray  # (N + 1, L), 1 for the most likely
     divergence: np.ndarray  # (N + 1, L) nats: KL divergence of the last layer's distribution from this layer's
-    first_layers: np.ndarray  # (L,) the first layer whose most likely token is that of the last
+    first_layers: np.ndarray  # (L,) the first layer with the same most likely token as the last layer
 
     def numbers(self) -> dict[str, Any]:
         names = (
@@ -133,8 +133,10 @@ class LensView(View):
         curve = Line("mean over tokens", np.arange(len(layers), dtype=np.float64), self.divergence.mean(axis=1))
         return [
             paragraph(
-                "The masked LM head reads the hidden state of every layer in place of the last one. Layer 0 is the "
-                "embeddings. The head was trained on the last layer, so early rows are a reading, not a belief."
+                "The masked LM head is applied to the hidden state of every layer instead of the last one. Layer 0 is "
+                "the "
+                "embeddings. The head was trained on the last layer, so predictions of early layers are only an "
+                "interpretation."
             ),
             heat_map(
                 "Most likely token",
@@ -147,7 +149,7 @@ class LensView(View):
                 full=1.0,
                 note="The darker, the more probable.",
                 below=details(
-                    "First layer that predicts what the last predicts",
+                    "First layer with the prediction of the last layer",
                     table(["token", "first layer", "last prediction"], rows),
                 ),
             ),
@@ -173,7 +175,7 @@ def inspect_fill(model: Model, text: str, *, top_k: int = 8) -> FillView:
 
 
 def inspect_surprise(model: Model, text: str, *, method: Method = "plain") -> SurpriseView:
-    """The surprise of each token; ``method`` as of `Model.token_log_probs`.
+    """The surprise of each token; ``method`` as in `Model.token_log_probs`.
 
     Raises:
         MissingHeadError: no trained masked LM head.
@@ -182,16 +184,16 @@ def inspect_surprise(model: Model, text: str, *, method: Method = "plain") -> Su
     """
     (log_probs,) = model.token_log_probs([text], method=method)
     if not len(log_probs):
-        raise UsageError("the text is empty: there is nothing to look at; give at least one word")
+        raise UsageError("the text is empty: expected at least one word")
     encoding = model.tokenizer.encode(text)
     return SurpriseView(text, model.tokenizer.tokens(encoding)[1:-1], -log_probs, method)
 
 
 def inspect_lens(model: Model, text: str, pair: str | None = None) -> LensView:
-    """What each layer would predict at each position.
+    """Predictions of each layer at each position.
 
-    Each hidden state goes through the whole head, whose normalization is computed again for it; ModernBERT's inner
-    states get its final norm first.
+    Each hidden state passes through the whole head, with normalization recomputed for it; inner states of ModernBERT
+    pass through its final norm first.
 
     Raises:
         MissingHeadError: no trained masked LM head.

@@ -1,4 +1,4 @@
-"""Linear probes of each layer, with the baselines without which their scores mean nothing.
+"""Linear probes of each layer, with baselines that make their scores meaningful.
 
 Shape letters: W words, S layers (embeddings and every layer), D hidden_size, C labels.
 """
@@ -27,7 +27,7 @@ class ProbeView(View):
     """Accuracy of a linear classifier on each layer, for words it was not trained on."""
 
     title: ClassVar[str] = "Probes"
-    label: str  # what is predicted
+    label: str  # the predicted property
     num_train: int
     num_test: int
     num_labels: int
@@ -40,7 +40,7 @@ class ProbeView(View):
 
     @property
     def selectivity(self) -> np.ndarray:
-        """(S,) accuracy minus control accuracy: how much is the layer's and not the probe's own memory."""
+        """(S,) accuracy minus control accuracy: the part due to the layer, not to the probe's memorization."""
         return self.accuracy - self.control
 
     @property
@@ -50,7 +50,8 @@ class ProbeView(View):
 
     @property
     def expected_layer(self) -> float:
-        """The mean layer at which cumulative scores rise; layer 0 is left out and falls count (Tenney et al. 2019)."""
+        """The mean layer at which cumulative scores rise; layer 0 is excluded and decreases count (Tenney et al.
+        2019)."""
         gains = np.diff(self.cumulative)
         total = float(gains.sum())
         return float((np.arange(1, len(self.mix)) * gains).sum() / total) if abs(total) > 1e-12 else float("nan")
@@ -78,13 +79,16 @@ class ProbeView(View):
             paragraph(
                 f"A linear classifier learns {self.label} ({self.num_labels} labels) from the vectors of "
                 f"{self.num_train:,} words and is tested on {self.num_test:,} words of other sentences. Layer 0 is the "
-                "embeddings. A layer knows more than its words only where it is above layer 0 and the random encoder."
+                "embeddings. A layer encodes more than word identity only if it is above layer 0 and the random "
+                "encoder."
             ),
             line_chart(f"Accuracy of {self.label}", curves, x_name="layer", x_kind="integer", y_name="share correct",
                        references=[Reference("most frequent label", self.majority)]),
             paragraph(
-                f"Center of gravity {self.center_of_gravity:.2f}, expected layer {self.expected_layer:.2f}: how far up "
-                "the layers the information lies. They describe where a probe finds it, not where the model uses it."
+                f"Center of gravity {self.center_of_gravity:.2f}, expected layer {self.expected_layer:.2f}: the "
+                "height in "
+                "the layers where the information is. They describe where a probe finds it, not where the model uses "
+                "it."
             ),
             section("Numbers", table(names, rows)),
         ]  # fmt: skip
@@ -93,11 +97,11 @@ class ProbeView(View):
 def inspect_probes(
     model: Model, train: Sequence[Tree], test: Sequence[Tree], *, label: str = "tags", seed: int = 0
 ) -> ProbeView:
-    """Probes of a label of words.
+    """Probe each layer for a label of words.
 
     Args:
-        label: "tags", parts of speech, or "relations", to the head of the word.
-        seed: of the probes, the control labels and the random encoder.
+        label: "tags" (parts of speech) or "relations" (to the head of the word).
+        seed: seed of the probes, the control labels and the random encoder.
 
     Raises:
         OverLengthError: a sentence has more tokens than the model accepts.
@@ -106,7 +110,7 @@ def inspect_probes(
     if label not in ("tags", "relations"):
         raise UsageError(f"label={label!r}: expected 'tags' or 'relations'")
     if not train or not test:
-        raise UsageError("no sentences: give some for training and others for testing")
+        raise UsageError("no sentences: expected some for training and others for testing")
     names = [[name for tree in trees for name in getattr(tree, label)] for trees in (train, test)]
     words = [[word.lower() for tree in trees for word in tree.words] for trees in (train, test)]
     vectors = [word_vectors(model, [tree.text for tree in trees], [tree.spans for tree in trees])
@@ -144,7 +148,7 @@ def inspect_probes(
 def probe(
     train: np.ndarray, labels: np.ndarray, test: np.ndarray, test_labels: np.ndarray, num_labels: int, seed: int = 0
 ) -> float:
-    """Share of test words that a linear classifier, trained by Adam on standardized vectors, labels correctly.
+    """Test accuracy of a linear classifier, trained by Adam on standardized vectors.
 
     Args:
         train, test: (W, D).
@@ -157,13 +161,14 @@ def probe(
 def mixed_probe(
     vectors: Sequence[np.ndarray], labels: Sequence[np.ndarray], num_labels: int, seed: int = 0
 ) -> tuple[float, np.ndarray]:
-    """The same on a mix of layers whose weights are trained with the classifier (Peters et al. 2018, equation 1).
+    """Test accuracy on a mix of layers with weights trained jointly with the classifier (Peters et al. 2018, equation
+    1).
 
     Args:
         vectors: (S, W, D) for training and for testing.
 
     Returns:
-        The share of test words that are correct, and the (S,) weights.
+        The accuracy, and the (S,) weights.
     """
     generator = torch.Generator().manual_seed(seed)
     mean = vectors[0].mean(axis=1, keepdims=True)

@@ -22,7 +22,7 @@ class Cloud:
 
 
 def projections(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Two principal components of each cloud, each cloud turned and mirrored to fit the last one (orthogonal
+    """Two principal components of each cloud, each cloud rotated and reflected to fit the last one (orthogonal
     Procrustes; Schönemann 1966), so that points move as little as possible from layer to layer.
 
     Args:
@@ -48,16 +48,16 @@ def projections(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def scatter_parts(title: str, note: str) -> list[Markup]:
-    """Where the map is drawn."""
+    """The page elements of the map."""
     return [section(title, paragraph(note), element("div", id="map"))]
 
 
 def scatter_program(clouds: Sequence[Cloud], hints: Sequence[str], groups: Sequence[str] | None = None) -> Program:
-    """What draws the map.
+    """The script that draws the map.
 
     Args:
         hints: the text of each point.
-        groups: the group of each point, which gives it its color and shape.
+        groups: the group of each point, which sets its color and shape.
     """
     content = {
         "clouds": [
@@ -72,7 +72,7 @@ def scatter_program(clouds: Sequence[Cloud], hints: Sequence[str], groups: Seque
 
 
 def _in_unit_square(points: np.ndarray) -> np.ndarray:
-    """Both axes on one scale, the larger from 0 to 1."""
+    """Scale both axes equally, the larger to 0 to 1."""
     low, high = points.min(axis=0), points.max(axis=0)
     span = max(float((high - low).max()), 1e-12)
     return (points - (low + high) / 2) / span + 0.5

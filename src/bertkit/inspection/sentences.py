@@ -28,9 +28,9 @@ class MapView(View):
     texts: list[str]  # n
     projection: Projection
     points: np.ndarray  # (n, 2)
-    explained: float | None  # share of the variance that the map shows; None for t-SNE, which has none
+    explained: float | None  # share of variance shown by the map; None for t-SNE
     clusters: np.ndarray  # (n,) int64
-    names: list[str]  # C, the words that set each cluster apart
+    names: list[str]  # C, distinctive words of each cluster
 
     def numbers(self) -> dict[str, Any]:
         return vars(self)
@@ -40,7 +40,7 @@ class MapView(View):
         rows = [[name, int(size)] for name, size in zip(self.names, sizes, strict=True)]
         way = (
             "Two principal components of the vectors." if self.projection == "pca"
-            else "t-SNE of the vectors: near points are alike, far distances and sizes of groups mean nothing."
+            else "t-SNE of the vectors: near points are similar; far distances and group sizes have no meaning."
         )  # fmt: skip
         return [
             paragraph(f"{len(self.texts):,} texts in {len(self.names)} clusters."),
@@ -55,7 +55,7 @@ class MapView(View):
 
 @dataclass(frozen=True, eq=False)
 class NextSentenceView(View):
-    """Which sentence follows which, as next sentence prediction sees it."""
+    """Probabilities that one sentence follows another, by next sentence prediction."""
 
     title: ClassVar[str] = "Next sentence"
     sentences: list[str]  # n
@@ -71,7 +71,7 @@ class NextSentenceView(View):
         others = self.probabilities[~np.eye(len(labels), k=1, dtype=np.bool_)]
         return [
             paragraph(
-                f"Probability that the sentence of a column follows that of a row. True neighbors have "
+                f"Probability that the sentence of a column follows that of a row. Sentences that do follow have "
                 f"{np.mean(following):.3f} on average, all other pairs {others.mean():.3f}."
             ),
             heat_map("Sentence by sentence", self.probabilities, labels, labels, row_name="first",
@@ -82,12 +82,12 @@ class NextSentenceView(View):
 def inspect_map(
     model: Model, texts: Sequence[str], *, projection: Projection = "pca", num_clusters: int = 8, seed: int = 0
 ) -> MapView:
-    """A map of texts.
+    """Map of texts by their embeddings.
 
     Args:
         projection: "pca" or "tsne".
-        num_clusters: of k-means, at most the number of texts.
-        seed: of k-means and t-SNE.
+        num_clusters: number of clusters of k-means, at most the number of texts.
+        seed: seed of k-means and t-SNE.
 
     Raises:
         DependencyError: scikit-learn is not installed.

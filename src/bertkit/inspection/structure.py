@@ -18,14 +18,14 @@ from bertkit.model import Model
 from bertkit.pages import Line, Markup, Reference, element, figure, line_chart, paragraph, scrolling, section
 
 _LEARNING_RATE, _BATCH_SIZE, _INITIAL = 1e-3, 20, 0.05
-_MOST_WORDS = 60  # longer sentences are left out of the training
+_MOST_WORDS = 60  # longer sentences are not used for training
 _LETTER_WIDTH, _ARC_HEIGHT = 9, 22  # pixels
 Edge = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class TreeScore:
-    """How well predicted distances fit the gold trees; punctuation is left out."""
+    """Agreement of predicted distances with gold trees; punctuation is excluded."""
 
     uuas: float  # share of gold edges in the minimum spanning tree of predicted distances
     spearman: float  # rank correlation of predicted and true distances: mean over the words of sentences of one length,
@@ -40,8 +40,8 @@ class StructureView(View):
     rank: int
     num_train: int
     num_test: int
-    scores: list[TreeScore]  # S, of the embeddings and every layer
-    linear: TreeScore  # each word tied to the next: the best fixed offset
+    scores: list[TreeScore]  # S, for the embeddings and every layer
+    linear: TreeScore  # baseline that connects each word to the next
     examples: list[tuple[Tree, list[Edge]]]  # test sentences with the predicted edges of the best layer
 
     @property
@@ -72,7 +72,7 @@ class StructureView(View):
             paragraph(
                 f"A map of rank {self.rank}, learned from {self.num_train:,} sentences, turns squared distances "
                 f"between word vectors into distances in the syntax tree. On {self.num_test:,} other sentences layer "
-                f"{self.best_layer} finds {100 * best.uuas:.1f} % of the edges; tying each word to the next finds "
+                f"{self.best_layer} finds {100 * best.uuas:.1f} % of the edges; connecting each word to the next finds "
                 f"{100 * self.linear.uuas:.1f} %."
             ),
             line_chart("By layer", curves, x_name="layer", x_kind="integer", y_name="score",
@@ -99,8 +99,8 @@ def inspect_structure(
     """The structural probe of each layer.
 
     Args:
-        layers: those to score, 0 for the embeddings; None: all. Others score as NaN.
-        rank: of the map; at most the hidden size.
+        layers: layers to score, 0 for the embeddings; None: all. Other layers score NaN.
+        rank: rank of the map, at most the hidden size.
 
     Raises:
         OverLengthError: a sentence has more tokens than the model accepts.
@@ -109,7 +109,7 @@ def inspect_structure(
     train = [tree for tree in train if 2 <= len(tree.words) <= _MOST_WORDS]
     test = [tree for tree in test if len(tree.words) >= 2]
     if not train or not test:
-        raise UsageError("no sentences: give some of 2 to 60 words for training, and others for testing")
+        raise UsageError("no sentences: expected some of 2 to 60 words for training, and others for testing")
     rank = min(rank, model.config.hidden_size)
     every = range(model.config.num_hidden_layers + 1)
     gold = [tree.distances() for tree in test]
@@ -165,7 +165,7 @@ def structural_probe(
 
 
 def tree_scores(trees: Sequence[Tree], gold: Sequence[np.ndarray], predicted: Sequence[np.ndarray]) -> TreeScore:
-    """UUAS over all edges between words that are no punctuation, and Spearman's correlation."""
+    """UUAS over all edges between words other than punctuation, and Spearman correlation."""
     num_right = num_edges = 0
     by_length: dict[int, list[float]] = {}
     for tree, true, guess in zip(trees, gold, predicted, strict=True):
@@ -181,7 +181,7 @@ def tree_scores(trees: Sequence[Tree], gold: Sequence[np.ndarray], predicted: Se
 
 
 def gold_edges(tree: Tree) -> set[Edge]:
-    """The edges between words that are no punctuation, the smaller index first."""
+    """Edges between words other than punctuation, the smaller index first."""
     kept = set(_kept(tree))
     pairs = [(min(word, head), max(word, head)) for word, head in enumerate(tree.heads) if head >= 0]
     return {pair for pair in pairs if kept.issuperset(pair)}
@@ -231,7 +231,7 @@ def arcs(tree: Tree, predicted: Sequence[Edge]) -> Markup:
 
 
 def _level(edge: Edge, edges: set[Edge]) -> int:
-    """One more than the deepest edge within."""
+    """Drawing level of an edge: one above the highest edge within it."""
     inner = [other for other in edges if other != edge and edge[0] <= other[0] and other[1] <= edge[1]]
     return 1 + max((_level(other, edges) for other in inner), default=0)
 
@@ -252,7 +252,7 @@ def _distances(rows: Tensor) -> Tensor:
 
 
 def _spearman(first: np.ndarray, second: np.ndarray) -> float:
-    """Rank correlation with mean ranks for ties; NaN where one is constant."""
+    """Rank correlation with mean ranks for ties; NaN if an input is constant."""
     ranks = [_ranks(values) for values in (first, second)]
     centered = [rank - rank.mean() for rank in ranks]
     norm = float(np.sqrt((centered[0] ** 2).sum() * (centered[1] ** 2).sum()))

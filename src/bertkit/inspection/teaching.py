@@ -24,14 +24,14 @@ _MOST_ROWS = 12
 
 @dataclass(frozen=True, eq=False)
 class TeachingView(View):
-    """Every step for one text; one token and one head are followed where all would be too many."""
+    """Every step for one text, with details for one token and one head."""
 
     title: ClassVar[str] = "A text inside BERT"
     trace: Trace
     input: InputView
     lens: LensView | None  # None without a trained masked LM head
-    position: int  # of the token that is followed
-    layer: int  # from 1, of the head that is followed
+    position: int  # index of the followed token
+    layer: int  # from 1, layer of the followed head
     head: int  # from 1
 
     def numbers(self) -> dict[str, Any]:
@@ -106,16 +106,16 @@ class TeachingView(View):
                       [[trace.tokens[n], float(scores[n]), share_bar(float(weights[n]))] for n in order]),
             ),
             section(
-                f"5. {num_heads} heads look at once",
+                f"5. {num_heads} heads work in parallel",
                 paragraph(f"Each head of layer {self.layer} weighs the tokens for ", data(token), " in its own way; "
-                          "what they gather is joined."),
+                          "their results are concatenated."),
                 heat_map("Weights of each head", others, [str(n + 1) for n in range(num_heads)], list(trace.tokens),
                          row_name="head", column_name="token", full=1.0),
             ),
             section(
                 f"6. {num_layers} layers, one after the other",
-                paragraph("Each layer adds what its heads and its feed-forward network found. How alike the vector "
-                          "still is to its input (cosine):"),
+                paragraph("Each layer adds the outputs of its heads and its feed-forward network. Similarity of the "
+                          "vector to its input (cosine):"),
                 table(["after layer", "cosine with the input"], [[n, float(value)] for n, value in enumerate(cosine)]),
             ),
             self._prediction(),
@@ -134,15 +134,15 @@ class TeachingView(View):
         rows = [[n, tokens[self.position], share_bar(prob)] for n, (tokens, prob) in enumerate(layers)]
         return section(
             title,
-            paragraph("The masked LM head turns a vector into a probability for every entry of the vocabulary. What it "
-                      "would say at this position after each layer:"),
+            paragraph("The masked LM head turns a vector into a probability for every entry of the vocabulary. Its "
+                      "prediction at this position after each layer:"),
             table(["after layer", "most likely token", "probability"], rows),
         )  # fmt: skip
 
 
 def inspect_all(model: Model, text: str) -> TeachingView:
-    """The teaching page of a text: it follows the [MASK] of the text, or its first word, in the head that attends from
-    it most sharply to another word.
+    """The teaching page of a text: it follows the [MASK] of the text, or its first word, in the head with the sharpest
+    attention from it to another word.
 
     Raises:
         OverLengthError: more tokens than the model accepts.
@@ -151,7 +151,7 @@ def inspect_all(model: Model, text: str) -> TeachingView:
     trace = model.trace(text)
     own = np.flatnonzero(~trace.special_tokens_mask)
     if not len(own):
-        raise UsageError("no token is left of the text: give at least one word")
+        raise UsageError("the text has no tokens: expected at least one word")
     masks = own[trace.input_ids[own] == model.tokenizer.mask_id]
     position = int(masks[0] if len(masks) else own[0])
     others = own[own != position] if len(own) > 1 else own
@@ -169,7 +169,7 @@ def inspect_all(model: Model, text: str) -> TeachingView:
 
 
 def write_folder(model: Model, text: str, folder: str | Path) -> list[Path]:
-    """The teaching page of a text and the views it is made of, with an index page; the folder is made if needed.
+    """Write the teaching page of a text, its views and an index page; the folder is created if needed.
 
     Returns:
         The pages written, the index first.
@@ -198,7 +198,7 @@ def write_index(folder: Path, pages: Sequence[tuple[Path, str]], text: str | Non
         UsageError: no pages.
     """
     if not pages:
-        raise UsageError(f"{folder} has no HTML pages to link: write some there with bertkit inspect ... --out")
+        raise UsageError(f"{folder} has no HTML pages: write some with bertkit inspect ... --out")
     links = element(
         "ul", [element("li", element("a", title, href=path.name), f" ({path.name})") for path, title in pages]
     )

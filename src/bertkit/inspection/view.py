@@ -1,4 +1,4 @@
-"""A view: numbers first, then one self-contained page of them."""
+"""Base class of views: numbers, and a self-contained page."""
 
 from abc import ABC, abstractmethod
 from html import escape
@@ -14,11 +14,11 @@ from bertkit.files.whole_files import whole_file
 from bertkit.pages import Markup, Program, page
 
 MAX_PAGE_BYTES = 5_000_000
-"""Largest page that is written, in bytes."""
+"""Maximum page size in bytes."""
 
 
 class View(ABC):
-    """Numbers of one look inside, and the page that shows them; in a notebook it shows itself."""
+    """Numbers of an inspection, and a page that shows them; displayed inline in notebooks."""
 
     title: ClassVar[str]
     smaller: ClassVar[str] = "give a shorter text"  # how to get a smaller page
@@ -32,28 +32,28 @@ class View(ABC):
         """The parts of the page."""
 
     def program(self) -> Program | None:
-        """What makes the page interactive; None if nothing does."""
+        """The script of an interactive page; None for a static page."""
         return None
 
     def to_dict(self) -> dict[str, Any]:
-        """The numbers as JSON can hold them; what is not finite is None."""
+        """The numbers as JSON values; None for numbers that are not finite."""
         return json_value(_plain(self.numbers()))
 
     def page(self) -> str:
         """The whole HTML document.
 
         Raises:
-            UsageError: it is larger than the budget of 5 MB.
+            UsageError: the page exceeds 5 MB.
         """
         content = page(self.title, self.parts(), self.program())
         if (size := len(content.encode())) > MAX_PAGE_BYTES:
             raise UsageError(
-                f"the page would have {size / 1e6:.1f} MB, the budget is {MAX_PAGE_BYTES / 1e6:.0f} MB: {self.smaller}"
+                f"the page has {size / 1e6:.1f} MB, the limit is {MAX_PAGE_BYTES / 1e6:.0f} MB: {self.smaller}"
             )
         return content
 
     def html(self, path: str | Path) -> None:
-        """Write one self-contained HTML file, whole or not at all.
+        """Write one self-contained HTML file, atomically.
 
         Raises:
             UsageError: the page is larger than 5 MB, or ``path`` is in a folder that does not exist.

@@ -22,7 +22,7 @@ _STEPS_AT_A_TIME = 10
 
 @dataclass(frozen=True, eq=False)
 class WhyView(View):
-    """Which tokens speak for a label, and which against it."""
+    """Which tokens support a label, and which oppose it."""
 
     title: ClassVar[str] = "Why this prediction"
     text: str
@@ -36,7 +36,7 @@ class WhyView(View):
 
     @property
     def completeness_error(self) -> float:
-        """How far the attributions are from adding up to the difference of the logits."""
+        """Difference between the sum of the attributions and that of the logits."""
         return abs(float(self.attributions.sum()) - (self.logit - self.baseline_logit))
 
     def numbers(self) -> dict[str, Any]:
@@ -48,8 +48,9 @@ class WhyView(View):
         return [
             paragraph(
                 f"Label {self.label}, probability {self.probability:.3f}. Its logit is {self.logit:.3f}, and "
-                f"{self.baseline_logit:.3f} when every token is [MASK]; the tokens share the difference "
-                "(integrated gradients; Sundararajan et al. 2017). Their sum misses it by "
+                f"{self.baseline_logit:.3f} when every token is [MASK]; attributions divide the difference among the "
+                "tokens "
+                "(integrated gradients; Sundararajan et al. 2017). Their sum deviates from it by "
                 f"{self.completeness_error:.4f}."
             ),
             shaded_text(
@@ -58,7 +59,7 @@ class WhyView(View):
                 self.attributions,
                 glued=[token.startswith("##") for token in self.tokens],
                 value_name="attribution",
-                note="Blue speaks for the label, orange and underlined against it.",
+                note="Blue supports the label, orange and underlined opposes it.",
                 numbers=details("Numbers", table(["token", "attribution"], rows)),
             ),
         ]
@@ -66,7 +67,7 @@ class WhyView(View):
 
 @dataclass(frozen=True, eq=False)
 class SimilarityView(View):
-    """What each pair of tokens contributes to the cosine of two texts."""
+    """Contribution of each pair of tokens to the cosine of two texts."""
 
     title: ClassVar[str] = "Why these are similar"
     texts: tuple[str, str]
@@ -105,9 +106,9 @@ class SimilarityView(View):
 def inspect_why(
     model: Model, text: str, pair: str | None = None, *, label: str | None = None, steps: int = 50
 ) -> WhyView:
-    """Integrated gradients of a label's logit with respect to the word embeddings; positions and segments stay.
+    """Integrated gradients of a label's logit with respect to the word embeddings; positions and segments are fixed.
 
-    The path goes from [MASK] in place of every token, [CLS] and [SEP] excepted, to the text, with Gauss-Legendre
+    The path goes from [MASK] for every token except [CLS] and [SEP], to the text, with Gauss-Legendre
     quadrature.
 
     Args:
@@ -115,7 +116,7 @@ def inspect_why(
         steps: points on the path.
 
     Raises:
-        MissingHeadError: no trained head that classifies texts.
+        MissingHeadError: no trained classification head.
         OverLengthError: more tokens than the model accepts.
         UsageError: an unknown label, or an empty text.
     """
@@ -169,7 +170,7 @@ def inspect_similarity(model: Model, text: str, other: str) -> SimilarityView:
     """
     settings = model.sentence_settings
     if settings.pooling != "mean":
-        raise UsageError(f"this model pools by {settings.pooling!r}: only a mean is a sum over tokens")
+        raise UsageError(f"this model pools by {settings.pooling!r}: expected mean pooling, which is a sum over tokens")
     traces = [model.trace(each, layers=[]) for each in (text, other)]
     states = [trace.hidden_states[-1].astype(np.float64) for trace in traces]
     pooled = [each.mean(axis=0) for each in states]
@@ -184,8 +185,8 @@ def inspect_similarity(model: Model, text: str, other: str) -> SimilarityView:
 
 
 def _logits(model: Model, head: str, batch: Batch, rows: Tensor) -> Tensor:
-    """(m, C) logits of m copies of a sequence whose word embeddings are (m, L, D): the table is replaced by them, and
-    each token is its own row of it."""
+    """(m, C) logits of m copies of a sequence with word embeddings (m, L, D), which replace the table, so that each
+    token indexes its own row."""
     number, length, _ = rows.shape
     copies = Batch(
         input_ids=torch.arange(number * length, device=rows.device),

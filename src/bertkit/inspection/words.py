@@ -1,4 +1,4 @@
-"""Words in context: nearest occurrences, a map of senses by layer, static against contextual by layer.
+"""Words in context: nearest occurrences, a map of senses by layer, and how contextual each layer is.
 
 Shape letters: n occurrences, S layers (embeddings and every layer), D hidden_size.
 """
@@ -19,7 +19,7 @@ from bertkit.pages import Line, Markup, Program, data, line_chart, paragraph, se
 from bertkit.tokenizer.encoding import Span
 
 _NUM_BASELINE_WORDS = 1_000
-_MOST_NEIGHBORS_SHOWN = 12  # occurrences whose neighbors stand on the page
+_MOST_NEIGHBORS_SHOWN = 12  # occurrences whose neighbors are shown
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,9 +62,9 @@ class WordsView(View):
         return [
             paragraph(
                 f"{len(self.texts)} occurrences of ", data(self.word), ". Each is a vector at each layer: the mean of "
-                "its pieces. Layer 0 is the embeddings, which know the word and its position only.",
+                "its pieces. Layer 0 is the embeddings, which encode only the word and its position.",
             ),
-            *scatter_parts("Map of occurrences", "Two principal components at each layer; near means alike."),
+            *scatter_parts("Map of occurrences", "Two principal components at each layer; near means similar."),
             section(
                 "Static or contextual",
                 line_chart("Cosine by layer", curves, x_name="layer", x_kind="integer", y_name="cosine",
@@ -96,23 +96,23 @@ class WordsView(View):
 def inspect_words(
     model: Model, word: str, texts: Sequence[str], *, senses: Sequence[str] | None = None, top_k: int = 5, seed: int = 0
 ) -> WordsView:
-    """The first occurrence of a word in each text that has it.
+    """View of the first occurrence of a word in each text that contains it.
 
     Args:
-        word: found as a whole word, in any case.
+        word: matched as a whole word, ignoring case.
         senses: a label for each text.
-        seed: of the random words of the baseline.
+        seed: seed of the random words of the baseline.
 
     Raises:
         OverLengthError: a text has more tokens than the model accepts.
-        UsageError: fewer than three texts with the word, or another number of senses than of texts.
+        UsageError: fewer than three texts with the word, or different numbers of senses and texts.
     """
     if senses is not None and len(senses) != len(texts):
-        raise UsageError(f"{len(senses)} senses for {len(texts)} texts: give one for each")
+        raise UsageError(f"{len(senses)} senses for {len(texts)} texts: expected one for each")
     pattern = re.compile(rf"(?<!\w){re.escape(word)}(?!\w)", re.IGNORECASE)
     matches = [(index, match.span()) for index, text in enumerate(texts) if (match := pattern.search(text))]
     if not word.strip() or len(matches) < 3:
-        raise UsageError(f"{len(matches)} of {len(texts)} texts have the word {word!r}: expected at least 3")
+        raise UsageError(f"{len(matches)} of {len(texts)} texts contain the word {word!r}: expected at least 3")
     chosen, spans = [texts[index] for index, _ in matches], [span for _, span in matches]
     vectors = word_vectors(model, chosen, [[span] for span in spans])  # (S, n, D)
     others = [[match.span() for match in re.finditer(r"\w+", text)] for text in chosen]

@@ -52,7 +52,7 @@ class BertkitRetriever:
     @component.output_types(documents=list[Document])
     def run(self, query: str, top_k: int | None = None) -> dict[str, list[Document]]:
         """The passages that fit a query, best first."""
-        found = [
+        documents = [
             Document(
                 id=one.id,
                 content=one.text,
@@ -61,7 +61,7 @@ class BertkitRetriever:
             )
             for one in self.index.search(query, top_k or self.top_k)
         ]
-        return {"documents": found}
+        return {"documents": documents}
 
 
 @component

@@ -36,11 +36,11 @@ class BertkitEmbeddings(Embeddings):
         self.encoder = Encoder.of(model, **options)
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
-        """As LangChain's `Embeddings`."""
+        """See LangChain's `Embeddings`."""
         return self.encoder.embed_document(texts).tolist()
 
     def embed_query(self, text: str) -> list[float]:
-        """As LangChain's `Embeddings`."""
+        """See LangChain's `Embeddings`."""
         return self.encoder.embed_query([text])[0].tolist()
 
 
@@ -48,8 +48,8 @@ class BertkitStore(LangChainStore):
     """A store of texts with any embeddings of LangChain, exact and durable.
 
     Args:
-        store: where texts and vectors are kept.
-        embedding: what makes the vectors.
+        store: stores texts and vectors.
+        embedding: computes the vectors.
     """
 
     def __init__(self, store: VectorStore, embedding: Embeddings) -> None:
@@ -57,7 +57,7 @@ class BertkitStore(LangChainStore):
 
     @classmethod
     def open(cls, folder: str | Path, embedding: Embeddings) -> Self:
-        """The store in a folder, made if it is not there."""
+        """Open the store in a folder, or create it."""
         name, size = type(embedding).__name__, len(embedding.embed_query("size"))
         identity = Identity(f"langchain {name}", size)
         if isinstance(embedding, BertkitEmbeddings):
@@ -71,18 +71,18 @@ class BertkitStore(LangChainStore):
     def from_texts(
         cls, texts: list[str], embedding: Embeddings, metadatas: list[dict] | None = None, **kwargs: Any
     ) -> Self:
-        """As LangChain's `VectorStore`; ``folder`` is where the store is made."""
+        """See LangChain's `VectorStore`; the store is created in ``folder``."""
         store = cls.open(kwargs.pop("folder"), embedding)
         store.add_texts(texts, metadatas, **kwargs)
         return store
 
     @property
     def embeddings(self) -> Embeddings:
-        """What makes the vectors."""
+        """The embeddings that compute the vectors."""
         return self._embedding
 
     def add_documents(self, documents: list[Document], **kwargs: Any) -> list[str]:
-        """As LangChain's `VectorStore`: documents take the place of those with their ids."""
+        """See LangChain's `VectorStore`: documents replace those with the same ids."""
         given: Iterable[str | None] = kwargs.get("ids") or [document.id for document in documents]
         ids = [id or str(uuid.uuid4()) for id in given]
         vectors = self._embedding.embed_documents([document.page_content for document in documents])
@@ -94,26 +94,26 @@ class BertkitStore(LangChainStore):
         return ids
 
     def delete(self, ids: list[str] | None = None, **kwargs: Any) -> bool:
-        """As LangChain's `VectorStore`; without ids all are removed."""
+        """See LangChain's `VectorStore`; without ids, all documents are removed."""
         self.store.delete([record.id for record in self.store.records()] if ids is None else ids)
         return True
 
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
-        """As LangChain's `VectorStore`."""
+        """See LangChain's `VectorStore`."""
         return [_document(record) for record in self.store.get(list(dict.fromkeys(ids)))]
 
     def similarity_search_with_score(
         self, query: str, k: int = 4, filter: dict[str, Any] | None = None, **kwargs: Any
     ) -> list[tuple[Document, float]]:
-        """Documents and their cosines; ``filter``: the values that metadata must have."""
+        """Documents and their cosines; ``filter``: required metadata values."""
         return self._search(self._embedding.embed_query(query), k, filter)
 
     def similarity_search(self, query: str, k: int = 4, **kwargs: Any) -> list[Document]:
-        """As LangChain's `VectorStore`."""
+        """See LangChain's `VectorStore`."""
         return [document for document, _ in self.similarity_search_with_score(query, k, **kwargs)]
 
     def similarity_search_by_vector(self, embedding: list[float], k: int = 4, **kwargs: Any) -> list[Document]:
-        """As LangChain's `VectorStore`."""
+        """See LangChain's `VectorStore`."""
         return [document for document, _ in self._search(embedding, k, kwargs.get("filter"))]
 
     def _select_relevance_score_fn(self) -> Any:
@@ -144,7 +144,7 @@ class BertkitRetriever(BaseRetriever):
 
 
 class BertkitReranker(BaseDocumentCompressor):
-    """The documents that a cross-encoder scores best."""
+    """Reranks documents with a cross-encoder."""
 
     model: Any  # a Model
     top_n: int = 4
@@ -152,7 +152,7 @@ class BertkitReranker(BaseDocumentCompressor):
     def compress_documents(
         self, documents: Sequence[Document], query: str, callbacks: Any = None
     ) -> Sequence[Document]:
-        """As LangChain's `BaseDocumentCompressor`; the metadata gets a ``relevance_score``."""
+        """See LangChain's `BaseDocumentCompressor`; the metadata gets a ``relevance_score``."""
         model: Model = self.model
         if not documents:
             return []

@@ -13,7 +13,7 @@ except ImportError:
 
 
 def mcp_server(index: Index, answerer: Model | None = None) -> MCPServer:
-    """A server whose tools search an index; with a model of question answering it answers, too."""
+    """A server with search tools for an index, and a tool "answer" if a question answering model is given."""
     server = MCPServer("bertkit", instructions="Search indexed documents by words and meaning.")
 
     @server.tool()

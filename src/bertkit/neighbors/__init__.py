@@ -1,7 +1,7 @@
-"""Vectors to their nearest neighbors, most similar pairs and groups.
+"""Nearest neighbors of vectors, most similar pairs and groups.
 
-Takes: arrays of query and corpus embeddings, or of a collection.
-Gives: for every query the scores and ids of the best corpus vectors; of a collection the most similar pairs,
+Takes: arrays of query and corpus embeddings, or one collection.
+Gives: scores and ids of the best corpus vectors for every query; most similar pairs of a collection,
 communities and groups of near duplicates.
 May import: errors, executor, compiled.
 """

@@ -1,10 +1,10 @@
 """Pairs of vectors with a large dot product: blocks of scores in 8 bits with an error bound, exact sums for the rest.
 
-Vectors are rounded to 8 bits, each with its own scale and the length r of what rounding took away. For two vectors
+Vectors are rounded to 8 bits, each with its own scale and the length r of its rounding error. For two vectors
 x, y with roundings x', y' the Cauchy-Schwarz inequality gives |xy - x'y'| <= r_x (|y| + r_y) + |x| r_y. A product of
-8-bit numbers therefore shows which pairs can reach a threshold, in a quarter of the time that float32 takes, and a sum
-in float64 decides those. Where the processor does not multiply 8-bit numbers exactly, float32 products propose, with
-r the rounding error of a sum (Higham 2002, section 3.1).
+8-bit numbers therefore shows which pairs can reach a threshold, in a quarter of the time of float32, and a sum in
+float64 decides. If the processor does not multiply 8-bit numbers exactly, float32 products select candidates, with r
+the rounding error of a sum (Higham 2002, section 3.1).
 """
 
 import threading
@@ -33,14 +33,14 @@ class Pairs(NamedTuple):
 
 
 class Vectors:
-    """Vectors with what proposes their close pairs.
+    """Vectors prepared for the search of close pairs.
 
     Args:
         vectors: (num_vectors, embedding_dim), any float dtype; compared as float32. May be memory-mapped.
         caller: the name of the function for its errors.
 
     Raises:
-        UsageError: not two dimensions.
+        UsageError: the array does not have two dimensions.
         DataError: a component that is not finite, or so large that a product may not be.
     """
 
@@ -76,7 +76,7 @@ class Vectors:
         """The pairs with a dot product of at least the threshold, each once, with first < second, block by block.
 
         Args:
-            threshold: called for each block; it may rise meanwhile.
+            threshold: called for each block; it may rise between blocks.
         """
         starts = range(0, len(self), BLOCK_ROWS)
         blocks = ((row, column) for row in starts for column in starts if row <= column)
@@ -85,7 +85,8 @@ class Vectors:
         )
 
     def close_to(self, rows: np.ndarray, threshold: float) -> Iterator[Pairs]:
-        """The pairs of some rows, (R,) int64 with R at most BLOCK_ROWS, with every vector, themselves included."""
+        """Pairs of some rows, (R,) int64 with R at most BLOCK_ROWS, with every vector, including the rows
+        themselves."""
         starts = range(0, len(self), BLOCK_ROWS)
         return map_on_cores(lambda column: self._block(rows, column, threshold, is_triangle=False), starts)
 
@@ -115,7 +116,7 @@ class Vectors:
 
 @cache
 def has_exact_int8() -> bool:
-    """Whether torch multiplies 8-bit numbers exactly here: without VNNI or AMX, pairs of products may be cut off."""
+    """Whether torch multiplies 8-bit numbers exactly here: without VNNI or AMX, sums of two products may saturate."""
     if not hasattr(torch, "_int_mm"):
         return False
     largest = torch.full((64, 64), 127, dtype=torch.int8)
@@ -124,7 +125,7 @@ def has_exact_int8() -> bool:
 
 
 def _products(rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """(R, E) @ (E, C) -> (R, C), in memory that is valid until the thread calls again."""
+    """(R, E) @ (E, C) -> (R, C), in memory that the next call in this thread reuses."""
     size = len(rows) * len(columns)
     if len(getattr(_memory, "scores", ())) < size:
         _memory.scores = np.empty(max(size, BLOCK_ROWS * BLOCK_ROWS), np.int32)
@@ -140,7 +141,7 @@ _memory = threading.local()
 
 @lean
 def _round(rows, values, scales, lengths, residuals):
-    """Round each row to 8 bits; lengths and residuals are of the row and of what rounding took away."""
+    """Round each row to 8 bits; lengths of the row and of its rounding error."""
     for row in range(rows.shape[0]):
         largest = np.float32(0)
         for column in range(rows.shape[1]):

@@ -1,4 +1,5 @@
-"""Threshold communities: rows around a central row, as sentence-transformers' community_detection, in flat memory."""
+"""Threshold communities: rows around a central row, like sentence-transformers' community_detection, in bounded
+memory."""
 
 import numpy as np
 
@@ -10,23 +11,23 @@ _CENTERS_AT_ONCE = 256
 
 
 def communities(vectors: np.ndarray, threshold: float = 0.75, min_size: int = 10) -> list[np.ndarray]:
-    """Groups of rows whose dot product with a central row is at least the threshold, the larger groups first.
+    """Groups of rows whose dot product with a central row is at least the threshold, larger groups first.
 
-    The greedy rule of sentence-transformers (util/retrieval.py, version 6.2): rows are taken in the order of their
-    number of close rows; one that is not in a group yet becomes a center, with its close rows that are not in a group
-    yet, if those are ``min_size`` or more. Only the number of close rows is kept of each row, and the close rows of a
-    few centers at a time are found again: memory does not grow with the number of close pairs.
+    The greedy rule of sentence-transformers (util/retrieval.py, version 6.2): rows are visited in descending order of
+    their number of close rows. A row without a group becomes a center if it has ``min_size`` or more close rows without
+    a group. Only the number of close rows is stored for each row, and close rows are recomputed for a few centers at a
+    time, so memory does not grow with the number of close pairs.
 
     Args:
         vectors: (num_vectors, embedding_dim), of length 1 for cosines.
-        threshold: the smallest dot product with the center.
-        min_size: rows in a group, the center included.
+        threshold: minimum dot product with the center.
+        min_size: minimum number of rows in a group, the center included.
 
     Returns:
         (size,) int64 rows of each group: the center, then by descending score.
 
     Raises:
-        UsageError: not two dimensions, ``min_size`` below 1, or a threshold that is not a number.
+        UsageError: the array does not have two dimensions, ``min_size`` below 1, or a threshold that is not a number.
         DataError: a component that is not finite.
     """
     if min_size < 1:

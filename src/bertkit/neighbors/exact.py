@@ -13,26 +13,26 @@ def top_k(query_embeddings: np.ndarray, corpus_embeddings: np.ndarray, k: int) -
 
     Exact: num_queries x num_corpus x embedding_dim multiplications by BLAS, then a partition instead of a sort. The
     corpus is read in chunks, so a memory-mapped array may be larger than memory; the scores of one chunk take 32 MiB
-    (more only where ``k`` itself is larger).
+    (more only if ``k`` itself is larger).
 
     Args:
         query_embeddings: (num_queries, embedding_dim), any float dtype.
         corpus_embeddings: (num_corpus, embedding_dim), any float dtype; halves are compared in float32.
-        k: how many; all of the corpus if it has fewer.
+        k: number of results; all of the corpus if it has fewer.
 
     Returns:
         scores: (num_queries, min(k, num_corpus)) float32, or float64 if an input is; best first.
-        corpus_ids: the same shape, int64, rows of ``corpus_embeddings``. Of equal scores the lower id comes first, and
-            is the one kept.
+        corpus_ids: the same shape, int64, rows of ``corpus_embeddings``. For equal scores the lower id comes first and
+            is kept.
 
     Raises:
-        UsageError: shapes that do not fit each other, or ``k`` below 1.
+        UsageError: incompatible shapes, or ``k`` below 1.
         DataError: a score that is not a number.
     """
     if query_embeddings.ndim != 2 or corpus_embeddings.ndim != 2:
         raise UsageError(
             f"top_k: expected (num_queries, embedding_dim) and (num_corpus, embedding_dim), got shapes "
-            f"{query_embeddings.shape} and {corpus_embeddings.shape}; one query is query[None]"
+            f"{query_embeddings.shape} and {corpus_embeddings.shape}; for one query, pass query[None]"
         )
     if query_embeddings.shape[1] != corpus_embeddings.shape[1]:
         raise UsageError(
@@ -60,7 +60,7 @@ def _top_k(queries: np.ndarray, corpus: np.ndarray, k: int) -> tuple[np.ndarray,
         if np.isnan(scores).any():
             raise DataError(f"top_k: a score against corpus rows {start} to {start + len(chunk) - 1} is not a number")
         columns = _columns_of_largest(scores, k)
-        # Earlier chunks hold the lower ids and stand first, so the stable sort keeps ties in the order of their ids.
+        # Earlier chunks have lower ids and come first, so the stable sort keeps ties in order of ids.
         scores = np.concatenate([best_scores, np.take_along_axis(scores, columns, axis=1)], axis=1)
         ids = np.concatenate([best_ids, columns + start], axis=1)
         order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
@@ -70,7 +70,8 @@ def _top_k(queries: np.ndarray, corpus: np.ndarray, k: int) -> tuple[np.ndarray,
 
 
 def _columns_of_largest(scores: np.ndarray, k: int) -> np.ndarray:
-    """(Q, n) -> (Q, min(k, n)): the columns of the largest scores, ascending; among equals at the edge the first."""
+    """(Q, n) -> (Q, min(k, n)): the columns of the largest scores, ascending; the first ones among equals at the
+    boundary."""
     num_rows, num_columns = scores.shape
     k = min(k, num_columns)
     smallest_kept = np.partition(scores, num_columns - k, axis=1)[:, num_columns - k]

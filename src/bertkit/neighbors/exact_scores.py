@@ -1,4 +1,4 @@
-"""Exact order of candidates: products in float64 with their error, and exact sums where that leaves a doubt."""
+"""Exact order of candidates: float64 products with error bounds, and exact sums where these are not sufficient."""
 
 import math
 from typing import NamedTuple
@@ -15,13 +15,14 @@ class Scored(NamedTuple):
     """Products of a query and some rows."""
 
     scores: np.ndarray  # (n,) float64
-    errors: np.ndarray  # (n,) float64: how far from it the true product can be
+    errors: np.ndarray  # (n,) float64: bound of the difference from the true product
 
 
 def best(
     query: np.ndarray, rows: np.ndarray, positions: np.ndarray, k: int, similarity: Similarity
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The ``k`` of some rows with the largest similarity: as if computed without rounding, earlier rows first.
+    """The ``k`` of some rows with the largest similarity: as if computed without rounding; for ties, earlier rows
+    first.
 
     Args:
         query: (dimensions,) float32.
@@ -29,7 +30,7 @@ def best(
         positions: (n,) int64, the rows to compare.
 
     Returns:
-        (min(k, n),) int64 positions and float64 scores, best first. A score is the true value but for some units in
+        (min(k, n),) int64 positions and float64 scores, best first. A score is the true value up to a few units in
         the last digit of float64.
     """
     k = min(k, len(positions))
@@ -55,7 +56,7 @@ def best(
 
 
 def _true_scores(query: np.ndarray, rows: np.ndarray, similarity: Similarity) -> np.ndarray:
-    """Scores whose sums are rounded once; of equal rows computed once."""
+    """Scores whose sums are rounded once; equal rows are computed once."""
     as_bytes = np.ascontiguousarray(rows + np.float32(0)).view(np.dtype((np.void, rows.shape[1] * 4)))[:, 0]
     _, first, inverse = np.unique(as_bytes, return_index=True, return_inverse=True)
     return np.array([true_score(query, rows[index], similarity) for index in first])[inverse]
@@ -82,7 +83,7 @@ def _score(query, rows, positions, is_cosine, scores, errors):
         product, size, squares = 0.0, 0.0, 0.0
         product_1, product_2, product_3, size_1, size_2, size_3 = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
         squares_1, squares_2, squares_3 = 0.0, 0.0, 0.0
-        for column in range(0, whole, 4):  # four sums at once: one alone would wait for each addition
+        for column in range(0, whole, 4):  # four sums at once: a single sum would wait for each addition
             value, value_1 = np.float64(rows[row, column]), np.float64(rows[row, column + 1])
             value_2, value_3 = np.float64(rows[row, column + 2]), np.float64(rows[row, column + 3])
             part, part_1 = value * query[column], value_1 * query[column + 1]

@@ -1,12 +1,12 @@
-"""float32 rows and queries as int8, with proved bounds of what that changes.
+"""float32 rows and queries as int8, with proven error bounds.
 
-A row x is stored as x' = factor * code with int8 codes, the length r of x - x' and its own length. For a query q,
+A row x is stored as x' = factor * code with int8 codes, with the length r of x - x' and the length of x. For a query q,
 scaled to length 1 and stored as q' in the same way, Cauchy and Schwarz give
 
     |q.x - q'.x'| <= |q'| r + |q - q'| |x|
 
-so that a row whose largest possible product is below the k-th largest smallest possible product is not among the k
-best. All lengths are computed in float64 and rounded up, with room for the rounding of the sums in float32.
+so a row whose largest possible product is below the k-th largest smallest possible product is not among the k
+best. All lengths are computed in float64 and rounded up, with a margin for the rounding of sums in float32.
 """
 
 from typing import Literal, NamedTuple
@@ -19,19 +19,19 @@ from bertkit.neighbors.int8_tiles import LANES, TILE_QUERIES, WORDS
 
 Similarity = Literal["cosine", "dot"]
 BOUND_BYTES = 3 * LANES * 4
-"""Of a block: for each row the factor, the length of its error and its own length, float32."""
+"""Per row of a block: factor, length of the error, length of the row; float32."""
 
 MAX_DIMENSIONS = 32_768
-"""More could overflow sums of 32 bits."""
+"""More dimensions could overflow 32-bit sums."""
 
-_SLACK = 2.0**-20  # of a product, for what float32 rounds: some units of 2**-24
+_SLACK = 2.0**-20  # relative margin for float32 rounding of a product: some units of 2**-24
 _SMALLEST, _LARGEST = 1e-28, 1e30  # lengths between which float32 neither overflows nor loses bits
 
 
 class Queries(NamedTuple):
-    """Queries as int8, in whole tiles; surplus ones reach no row."""
+    """Queries as int8, padded to whole tiles; padding matches no row."""
 
-    words: np.ndarray  # int32, as `int8_tiles` reads them
+    words: np.ndarray  # int32, in the layout of `int8_tiles`
     numbers: np.ndarray  # (n, 4) float32: scale, length, length of the error, threshold
     offsets: np.ndarray  # (n,) int32
 
@@ -42,7 +42,7 @@ def block_bytes(dimensions: int) -> int:
 
 
 def padded(dimensions: int) -> int:
-    """Dimensions as they are stored: whole vectors."""
+    """Stored dimensions, rounded up to whole vectors."""
     return -(-dimensions // 16) * 16
 
 
@@ -51,7 +51,7 @@ def encode_rows(rows: np.ndarray, similarity: Similarity) -> np.ndarray:
 
     Args:
         rows: (n, dimensions) float32, finite.
-        similarity: for "cosine" rows are scaled to length 1 first; none may be zero.
+        similarity: for "cosine" rows are scaled to length 1 first; no row may be zero.
 
     Returns:
         (ceil(n / 16), block_bytes) uint8; rows beyond n are zeros.
@@ -60,7 +60,7 @@ def encode_rows(rows: np.ndarray, similarity: Similarity) -> np.ndarray:
         UsageError: too many dimensions.
     """
     if rows.shape[1] > MAX_DIMENSIONS:
-        raise UsageError(f"vectors have {rows.shape[1]} dimensions: int8 codes go up to {MAX_DIMENSIONS}")
+        raise UsageError(f"vectors have {rows.shape[1]} dimensions: expected at most {MAX_DIMENSIONS} for int8 codes")
     blocks = np.zeros((-(-len(rows) // LANES), block_bytes(rows.shape[1])), np.uint8)
     _encode(np.ascontiguousarray(rows, np.float32), similarity == "cosine", blocks, blocks.view(np.float32))
     return blocks
@@ -70,7 +70,7 @@ def same_rows(blocks: np.ndarray, others: np.ndarray, num_rows: int) -> bool:
     """Whether the first rows of two arrays of blocks have the same codes and bounds."""
     if not np.array_equal(blocks[:-1], others[:-1]):
         return False
-    lanes = num_rows - LANES * (len(blocks) - 1)  # of the last block
+    lanes = num_rows - LANES * (len(blocks) - 1)  # rows of the last block
     return all(
         np.array_equal(*parts) for parts in zip(_lanes(blocks[-1], lanes), _lanes(others[-1], lanes), strict=True)
     )
@@ -121,7 +121,7 @@ def _encode(rows, is_cosine, blocks, floats):
 
 
 def encode_queries(queries: np.ndarray) -> Queries:
-    """Queries as int8: (n, dimensions) float32, finite; each is scaled to length 1, a zero stays zero."""
+    """Queries as int8: (n, dimensions) float32, finite; each is scaled to length 1; zero stays zero."""
     number, dimensions = queries.shape
     whole = -(-number // TILE_QUERIES) * TILE_QUERIES if number > 1 else number
     exact = queries.astype(np.float64)

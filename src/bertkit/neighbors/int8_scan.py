@@ -8,11 +8,11 @@ from bertkit.compiled import lean, lean_part
 from bertkit.neighbors.int8_codes import Queries
 from bertkit.neighbors.int8_tiles import LANES, TILE_QUERIES, bounds_of_one, bounds_of_tile
 
-_ROOM = 1024  # candidates of a query before the first time that they are thinned out
+_ROOM = 1024  # candidates of a query before they are first pruned
 
 
 class Candidates(NamedTuple):
-    """What a pass knows of each query."""
+    """State of a scan for each query."""
 
     lowest: np.ndarray  # (num_queries, k) float32, a heap: the k largest lower bounds
     positions: np.ndarray  # (num_queries, room) int64: rows that can be among the k nearest
@@ -43,18 +43,18 @@ def scan(
     """The rows of some blocks that can be among the ``k`` with the largest product, for every query.
 
     Args:
-        blocks: as `encode_rows` makes them.
-        masks: (num_blocks,) uint16, a bit for every row that counts.
-        first, end: which blocks.
+        blocks: from `encode_rows`.
+        masks: (num_blocks,) uint16, a bit for every row to compare.
+        first, end: range of blocks.
         k: at least 1.
     """
-    found = Candidates.empty(num_queries, k)
+    candidates = Candidates.empty(num_queries, k)
     queries = queries._replace(numbers=queries.numbers.copy())  # thresholds change
     while first < end:
-        first = _scan(blocks, masks, first, end, *queries, *found, *_scratch())
+        first = _scan(blocks, masks, first, end, *queries, *candidates, *_scratch())
         if first < end:
-            found = found.with_more_room()
-    return found
+            candidates = candidates.with_more_room()
+    return candidates
 
 
 def _scratch() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -64,7 +64,7 @@ def _scratch() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 @lean
 def _scan(blocks, masks, first, end, words, numbers, offsets, lowest, positions, upper, counts, hits, low, high):
-    """Returns the block at which the scan stopped: the end, or earlier where a query ran out of room."""
+    """Scan blocks; returns the block where it stopped: the end, or earlier if a query ran out of room."""
     num_queries = lowest.shape[0]
     for block in range(first, end):
         if masks[block] == 0:
@@ -87,7 +87,7 @@ def _scan(blocks, masks, first, end, words, numbers, offsets, lowest, positions,
 
 @lean_part
 def _collect(query, block, one, hits, low, high, numbers, lowest, positions, upper, counts):
-    """Note the rows of a block that reach the threshold. Returns whether the next block could find no room."""
+    """Record the rows of a block that reach the threshold. Returns True if the next block may not fit."""
     bits, lane = hits[one], 0
     while bits:
         if bits & 1 and high[one * LANES + lane] >= numbers[query, 3]:
@@ -108,7 +108,7 @@ def _collect(query, block, one, hits, low, high, numbers, lowest, positions, upp
 
 @lean_part
 def _replace_smallest(lowest, query, value):
-    """Put a value in the place of the smallest of a heap."""
+    """Replace the smallest value of a heap."""
     k = lowest.shape[1]
     index = 0
     while True:
@@ -126,7 +126,7 @@ def _replace_smallest(lowest, query, value):
 
 @lean_part
 def _thin_out(query, threshold, positions, upper, counts):
-    """Forget rows that the threshold has passed."""
+    """Drop rows below the threshold."""
     kept = 0
     for index in range(counts[query]):
         if upper[query, index] >= threshold:

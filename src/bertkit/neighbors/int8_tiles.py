@@ -1,9 +1,9 @@
-"""Products of int8 queries and blocks of sixteen int8 rows, with bounds of the true products: what LLVM is told.
+"""Products of int8 queries and blocks of sixteen int8 rows, with bounds of the true products, generated as LLVM code.
 
-A block holds sixteen rows side by side: for every four dimensions sixteen times four bytes, so that one instruction
+A block holds sixteen rows interleaved: for every four dimensions sixteen times four bytes, so that one instruction
 (vpdpbusd of AVX-512 VNNI) multiplies four bytes of sixteen rows with four bytes of a query and adds the products to
-sixteen sums. Rows are stored as value + 128, since the instruction takes one side without sign; the constant that this
-adds to every sum of a query is subtracted at the end. Elsewhere the same sums are made of 16-bit products.
+sixteen sums. Rows are stored as value + 128, since one operand of the instruction is unsigned; the resulting
+constant is subtracted from the sums of a query at the end. Other processors compute the same sums from 16-bit products.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ from numba import extending, types
 from numba.core.registry import cpu_target
 
 LANES = 16
-"""Rows of a block."""
+"""Number of rows in a block."""
 
 intrinsic: Any = extending.intrinsic
 INT, LONG, FLOAT = ir.IntType(32), ir.IntType(64), ir.FloatType()
@@ -28,13 +28,13 @@ def _has_byte_products() -> bool:
 
 
 BYTE_PRODUCTS = _has_byte_products()
-"""Whether the processor multiplies bytes and adds four products at once."""
+"""The processor has an instruction that adds four byte products at once."""
 
 WORDS = 1 if BYTE_PRODUCTS else 2
 """32-bit words of a query for every four dimensions: four bytes, or twice two 16-bit numbers."""
 
 TILE_QUERIES = 4
-"""Queries that share the reading of a block, where there are several."""
+"""Number of queries processed together per read of a block."""
 
 
 def _in_all_lanes(builder: Any, value: Any) -> Any:
@@ -72,7 +72,8 @@ def _add_products(builder: Any, sums: Any, rows: Any, words: list[Any]) -> Any:
 
 
 def _tile(num_queries: int, unrolled: int) -> Any:
-    """A function of a block and some queries, with separate sums for each of ``unrolled`` groups of dimensions."""
+    """Generate a function of a block and some queries, with separate sums for each of ``unrolled`` groups of
+    dimensions."""
 
     @intrinsic
     def bounds(typing_context, blocks, masks, block, queries, query, numbers, offsets, hits, lower, upper):
@@ -80,12 +81,12 @@ def _tile(num_queries: int, unrolled: int) -> Any:
 
         Args:
             blocks: (num_all_blocks, block_bytes) uint8: products of bytes, then 3 x 16 float32.
-            masks: (num_all_blocks,) uint16, a bit for every row that counts.
-            block: which.
+            masks: (num_all_blocks,) uint16, a bit for every row to compare.
+            block: its index.
             queries: int32, for every tile of queries, group of dimensions and word one number for each query.
             query: the first query, a multiple of the number of queries.
             numbers: (num_all_queries, 4) float32: scale, length of the quantized query, of its error, threshold.
-            offsets: (num_all_queries,) int32, what the sums have too much.
+            offsets: (num_all_queries,) int32, constant to subtract from the sums.
             hits: for each query the bits of rows whose upper bound reaches the threshold, int32.
             lower, upper: for each query sixteen float32.
 

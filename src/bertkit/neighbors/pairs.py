@@ -1,4 +1,4 @@
-"""The most similar pairs of a collection, and groups of near duplicates, exact and in flat memory."""
+"""The most similar pairs of a collection, and groups of near duplicates, exact, in bounded memory."""
 
 import numpy as np
 
@@ -12,20 +12,20 @@ _PENDING = 10_000  # pairs collected before the best are selected again
 def top_pairs(vectors: np.ndarray, k: int = 100, *, min_score: float = -np.inf) -> Pairs:
     """The ``k`` pairs of a collection with the largest dot product, each once; the cosine if vectors have length 1.
 
-    Exact: the same pairs in the same order as all scores in float64, sorted. All pairs are compared in 8 bits with an
+    Exact: the same pairs and order as from sorting all scores in float64. All pairs are compared in 8 bits with an
     error bound, and those that can be among the best are summed again (see `bertkit.neighbors.close_pairs`). Memory is
     that of the vectors, a quarter more, the ``k`` pairs, and a few blocks of 4 MiB.
 
     Args:
         vectors: (num_vectors, embedding_dim), any float dtype; compared as float32. May be memory-mapped.
-        k: the largest number of pairs; all of them if there are fewer.
-        min_score: the smallest score of a pair.
+        k: maximum number of pairs.
+        min_score: minimum score of a pair.
 
     Returns:
-        Pairs, best first; of equal scores the one with the lower first row comes first, then the lower second.
+        Pairs, best first; ties are ordered by the first row, then by the second.
 
     Raises:
-        UsageError: not two dimensions, ``k`` below 1, or a ``min_score`` that is not a number.
+        UsageError: the array does not have two dimensions, ``k`` below 1, or a ``min_score`` that is not a number.
         DataError: a component that is not finite.
     """
     if k < 1:
@@ -41,7 +41,7 @@ def top_pairs(vectors: np.ndarray, k: int = 100, *, min_score: float = -np.inf) 
 def duplicate_groups(vectors: np.ndarray, threshold: float = 0.95) -> list[np.ndarray]:
     """Groups of near duplicates: rows connected by pairs with a dot product of at least the threshold.
 
-    Two rows of a group may be less similar than that, if others connect them. To remove duplicates keep the first row
+    Two rows of a group may be less similar, if other rows connect them. To remove duplicates, keep the first row
     of each group.
 
     Args:
@@ -51,7 +51,7 @@ def duplicate_groups(vectors: np.ndarray, threshold: float = 0.95) -> list[np.nd
         The rows of each group of at least two, ascending, int64; larger groups first, then by first row.
 
     Raises:
-        UsageError: not two dimensions, or a threshold that is not a number.
+        UsageError: the array does not have two dimensions, or a threshold that is not a number.
         DataError: a component that is not finite.
     """
     check_threshold("duplicate_groups", "threshold", threshold)
@@ -76,7 +76,8 @@ def check_threshold(caller: str, name: str, value: float) -> None:
 
 
 def _kth_of_sample(vectors: np.ndarray, k: int) -> float:
-    """A score that at least ``k`` pairs reach: the k-th largest of the pairs of some rows, less its rounding error."""
+    """A score that at least ``k`` pairs reach: the k-th largest among the pairs of some rows, minus its rounding
+    error."""
     sample = vectors[:: max(1, len(vectors) // BLOCK_ROWS)][:BLOCK_ROWS].astype(np.float64)
     if k > len(sample) * (len(sample) - 1) // 2:
         return -np.inf
@@ -87,7 +88,7 @@ def _kth_of_sample(vectors: np.ndarray, k: int) -> float:
 
 
 class _Best:
-    """The ``k`` best of the pairs that were added, and the least score that a further one needs."""
+    """The ``k`` best of the added pairs, and the minimum score for another one."""
 
     def __init__(self, k: int, least: float) -> None:
         self._k, self.least = k, least

@@ -1,4 +1,5 @@
-"""Exact nearest neighbors by one pass over int8 rows: what float32 rows would give, read at a quarter of the bytes."""
+"""Exact nearest neighbors by one pass over int8 rows: results as from float32 rows, with a quarter of the memory
+traffic."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -13,16 +14,16 @@ from bertkit.neighbors.int8_scan import Candidates, scan
 from bertkit.neighbors.int8_tiles import LANES
 
 QUERIES_AT_ONCE = 1024
-_BLOCKS_AT_LEAST = 1024  # worth a thread
+_BLOCKS_AT_LEAST = 1024  # minimum blocks per thread
 
 
 @dataclass(frozen=True)
 class Nearest:
     """The nearest rows of one query."""
 
-    positions: np.ndarray  # (n,) int64, best first; of equal scores the lower position
+    positions: np.ndarray  # (n,) int64, best first; for equal scores, the lower position first
     scores: np.ndarray  # (n,) float64
-    num_scored_again: int  # rows that int8 could not decide on
+    num_scored_again: int  # number of rows rescored in float32
 
     def first(self, k: int) -> "Nearest":
         """The first ``k`` of them."""
@@ -30,14 +31,14 @@ class Nearest:
 
 
 class RowMask(NamedTuple):
-    """Which rows are compared."""
+    """Mask of the rows to compare."""
 
-    bits: np.ndarray  # (ceil(num_rows / 16),) uint16: a bit for every row that counts
-    num_rows: int  # that count
+    bits: np.ndarray  # (ceil(num_rows / 16),) uint16: a bit for every row to compare
+    num_rows: int  # number of rows to compare
 
     @classmethod
     def of(cls, num_rows: int, is_counted: np.ndarray | None = None) -> "RowMask":
-        """Mask of (num_rows,) bool; None: all rows count."""
+        """Mask of (num_rows,) bool; None: all rows."""
         flags = np.zeros(-(-num_rows // LANES) * LANES, bool)
         flags[:num_rows] = True if is_counted is None else is_counted
         return cls(np.packbits(flags, bitorder="little").view("<u2"), int(np.count_nonzero(flags)))
@@ -51,14 +52,14 @@ def nearest(
     similarity: Similarity,
     mask: RowMask | None = None,
 ) -> list[Nearest]:
-    """The ``k`` rows with the largest similarity for every query: ids and order as exact arithmetic gives them.
+    """The ``k`` rows with the largest similarity for every query: ids and order as in exact arithmetic.
 
     Only rows whose upper bound reaches the k-th largest lower bound are read in float32.
 
     Args:
         queries: (num_queries, dimensions) float32, finite; for "cosine" not zero.
         rows: (num_rows, dimensions) float32; may be mapped into memory.
-        blocks: `encode_rows` of them.
+        blocks: their `encode_rows`.
         k: at least 1; all rows if there are fewer.
         mask: rows to compare; None: all.
     """
@@ -82,12 +83,12 @@ def _nearest(
     def scan_part(part: int) -> Candidates:
         return scan(blocks, masks, edges[part], edges[part + 1], encoded, len(queries), k)
 
-    found = list(map_on_cores(scan_part, range(parts))) if parts > 1 else [scan_part(0)]
+    candidates = list(map_on_cores(scan_part, range(parts))) if parts > 1 else [scan_part(0)]
 
     def finish(query: int) -> Nearest:
-        threshold = np.partition(np.concatenate([each.lowest[query] for each in found]), -k)[-k]
+        threshold = np.partition(np.concatenate([each.lowest[query] for each in candidates]), -k)[-k]
         kept = []
-        for each in found:
+        for each in candidates:
             count = each.counts[query]
             kept.append(each.positions[query, :count][each.upper[query, :count] >= threshold])
         positions = np.concatenate(kept)

@@ -1,14 +1,14 @@
 """Self-contained HTML pages with charts, tables and text, for every report.
 
 Takes: arrays, names and sentences; all data is escaped.
-Gives: charts with the numbers behind them, and the page that holds them.
+Gives: charts with their numbers, and pages of them.
 May import: errors, files.
 
-Why charts are made here and not by a library: four kinds are needed (lines, intervals, reliability, matrix), in one
-file that works offline, in dark and light, at any width, by keyboard and for screen readers, under a policy without
-foreign scripts. Vega-Lite and Plotly would embed 0.8 to 4 MB of JavaScript in each page; matplotlib is a large
-dependency, its SVG has one fixed size and color scheme and no table behind it. So the layout is left to the browser:
-labels, legends and matrices are HTML, and an SVG has only marks and ticks, at positions in percent
+Reasons for drawing charts here instead of using a library: four kinds are needed (lines, intervals, reliability,
+matrix), in one file that works offline, in dark and light mode, at any width, by keyboard and for screen readers, under
+a policy that forbids external scripts. Vega-Lite and Plotly would embed 0.8 to 4 MB of JavaScript in each page;
+matplotlib is a large dependency, and its SVG has one fixed size and color scheme and no table. So layout is left to the
+browser: labels, legends and matrices are HTML, and an SVG has only marks and ticks, at positions in percent
 (`pages.frame`). No text is measured, and nothing is drawn twice for narrow screens.
 """
 

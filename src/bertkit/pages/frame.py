@@ -9,10 +9,10 @@ from bertkit.pages.markup import Markup, element
 from bertkit.pages.ticks import integer_ticks, linear_ticks, log_labels, log_ticks, tick_labels, time_labels, time_ticks
 
 LARGEST = 1e100  # larger numbers are not drawn
-_MOST_TICKS = 8  # of an x axis
+_MOST_TICKS = 8  # maximum number of ticks of an x axis
 LETTER, NARROW_LETTER = 1.2, 3.3  # percent of a chart's width that a digit takes: on a wide and on a narrow screen
 _LINE_HEIGHT = 16  # pixels
-_MOST_LETTERS = 29  # of a name inside a chart: no more fit on a narrow screen
+_MOST_LETTERS = 29  # maximum length of a name inside a chart, for narrow screens
 
 
 @dataclass(frozen=True)
@@ -48,14 +48,14 @@ _TICKS: dict[str, tuple[Callable, Callable]] = {
 
 
 def drawable(values: np.ndarray, kind: str) -> np.ndarray:
-    """True for numbers that such an axis can show."""
+    """True for numbers that an axis of this kind can show."""
     with np.errstate(invalid="ignore"):
         is_small = np.abs(values) <= LARGEST
         return is_small & (values > 1 / LARGEST) if kind == "log" else is_small
 
 
 def span(arrays: Sequence[np.ndarray], kind: str, margin: float = 0.0) -> tuple[float, float]:
-    """The range of all numbers that can be drawn, a share ``margin`` wider at both ends, and never empty."""
+    """Range of all drawable numbers, wider by the share ``margin`` at both ends, and never empty."""
     values = np.concatenate([np.empty(0), *(array[drawable(array, kind)] for array in arrays)])
     if len(values) == 0:
         return (0.1, 10.0) if kind == "log" else (0.0, 1.0)
@@ -71,7 +71,7 @@ def span(arrays: Sequence[np.ndarray], kind: str, margin: float = 0.0) -> tuple[
 
 
 def chart(rows: Sequence[tuple[object, object]], class_: str = "chart") -> Markup:
-    """A grid of two columns: at the left labels and names, as wide as the widest; at the right drawings."""
+    """A grid of two columns: labels and names on the left, as wide as the widest; drawings on the right."""
     return element("div", rows, class_=class_)
 
 
@@ -97,7 +97,7 @@ def dot(x: float, y: float, radius: float, color: int) -> Markup:
 
 
 def name_at(name: str, x: float, y: str, class_: str = "name") -> Markup:
-    """A name inside a drawing, aligned so that it stays within; ``y`` is its baseline."""
+    """A name inside a drawing, aligned to stay within it; ``y`` is its baseline."""
     cut = name if len(name) <= _MOST_LETTERS else name[: _MOST_LETTERS - 1] + "…"
     return element("text", cut, x=percent(x), y=y, text_anchor=_anchor(x, 25), class_=class_)
 
@@ -108,7 +108,7 @@ def y_axis(scale: Scale, height: float) -> tuple[Markup, list[Markup]]:
     levels = scale(ticks).tolist()
     texts = [element("text", label, x="100%", y=percent(y), dy="0.35em", text_anchor="end")
              for label, y in zip(labels, levels, strict=True)]  # fmt: skip
-    widest = element("span", max(labels, key=len, default=""))  # not seen: the browser makes the column as wide
+    widest = element("span", max(labels, key=len, default=""))  # invisible: sets the width of the column
     return element("div", widest, canvas(height, texts), class_="y-axis", aria_hidden="true"), [
         rule(0, y, 100, y, "grid") for y in levels
     ]
@@ -120,11 +120,11 @@ def x_axis(
     position: Callable[[list[float]], np.ndarray] | None = None,
     letters: tuple[float, float] = (LETTER, NARROW_LETTER),
 ) -> tuple[Markup, Markup]:
-    """A row of `chart`: the name of the axis, and its ticks with labels, as many as have room.
+    """A row of `chart`: the name of the axis, and ticks with labels, as many as fit.
 
     Args:
-        position: percent of the ticks where it is not the scale's own.
-        letters: percent that a digit takes on a wide and on a narrow screen.
+        position: position of the ticks in percent; None: the scale's own.
+        letters: width of a digit in percent, on a wide and on a narrow screen.
     """
     wide: list[tuple[float, str, str]] = []
     for most in range(_MOST_TICKS, 2, -1):
@@ -151,7 +151,7 @@ def _anchor(x: float, margin: float) -> str:
 
 
 def _with_room(ticks: list[tuple[float, str, str]], letter: float) -> list[tuple[float, str, str]]:
-    """The ticks whose labels do not meet, from left to right."""
+    """Ticks whose labels do not overlap, from left to right."""
     kept, free = [], -np.inf
     for x, anchor, label in ticks:
         width = letter * len(label)
@@ -163,7 +163,8 @@ def _with_room(ticks: list[tuple[float, str, str]], letter: float) -> list[tuple
 
 
 def levels(named: Sequence[tuple[str, float]], height: float, curves: Sequence[np.ndarray]) -> list[Markup]:
-    """Lines across the chart at percents, each with its name at an end, above or below it, where it covers least.
+    """Lines across the chart at percents, each with its name at one end, above or below, where it overlaps least with
+    curves.
 
     Args:
         curves: (100,) percents from the top at equal distances along the chart, NaN where there is no curve.

@@ -1,4 +1,4 @@
-"""Scores with their confidence intervals, one below the other."""
+"""Charts of scores with confidence intervals, one below the other."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from bertkit.pages.page import figure
 from bertkit.pages.ticks import format_number
 
 _ROW = 24  # pixels
-_LETTERS = (2.6, 4.2)  # percent of the drawing that a digit takes
+_LETTERS = (2.6, 4.2)  # width of a digit in percent of the drawing
 
 
 @dataclass(frozen=True)
 class Score:
-    """A score and, where it is known, its interval."""
+    """A score with its interval, if known."""
 
     name: str
     value: float
@@ -29,8 +29,8 @@ class Score:
 def interval_chart(
     title: str, scores: Sequence[Score], *, x_name: str, references: Sequence[Reference] = (), note: object = None
 ) -> Markup:
-    """A figure of dots in their intervals: for scores, of which only the differences mean something. It is a table
-    with the numbers in it."""
+    """A figure of dots with intervals, for scores of which only differences matter. It is a table that includes the
+    numbers."""
     edges = np.array([(score.value, score.low, score.high) for score in scores], np.float64).ravel()
     levels = np.array([reference.y for reference in references], np.float64)
     x = Scale(*span([edges, levels], "linear", 0.06))

@@ -11,7 +11,7 @@ from bertkit.pages.page import details, figure, scrolling
 from bertkit.pages.series import evenly, thin
 from bertkit.pages.ticks import format_number, format_seconds
 
-_MOST_ROWS = 200  # of the table behind a chart
+_MOST_ROWS = 200  # maximum number of rows of a chart's table
 _MOST_DOTS = 60
 _COLUMNS_PER_PERCENT = 7  # pixels, on a wide screen
 
@@ -23,10 +23,10 @@ class Line:
     Attributes:
         name: short, for the legend.
         x: (n,) ascending.
-        y: (n,) values that are not finite leave a gap.
+        y: (n,) values that are not finite make a gap.
         color: 1 to 6, of the page's palette.
-        look: "line"; "faint", the raw numbers behind a smoothed line, without a name; "dots", a line with its points;
-            "dashed", what was expected.
+        look: "line"; "faint", raw numbers behind a smoothed line, without a name; "dots", a line with its points;
+            "dashed", expected values.
         low, high: (n,) of a band around the line, such as a confidence interval.
     """
 
@@ -41,7 +41,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Reference:
-    """A level to compare with: a line across the chart."""
+    """A reference level: a line across the chart."""
 
     name: str
     y: float
@@ -49,7 +49,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class OtherScale:
-    """A second scale along the x axis, such as the time at which a step was made.
+    """A second scale along the x axis, such as the time of each step.
 
     Attributes:
         x: (n,) ascending, in the chart's own unit.
@@ -126,7 +126,7 @@ def _checked(line: Line) -> Line:
 
 
 def _left_out(lines: Sequence[Line], x_kind: str, y_kind: str) -> str:
-    """How many points are not drawn, and why not; "" if all are."""
+    """Numbers of points not drawn, with reasons; "" if all are drawn."""
     x, y = (np.concatenate([np.empty(0), *(getattr(line, axis) for line in lines)]) for axis in "xy")
     is_finite = np.isfinite(x) & np.isfinite(y)
     is_large = is_finite & (np.maximum(np.abs(x), np.abs(y)) > LARGEST)
@@ -141,12 +141,12 @@ def _left_out(lines: Sequence[Line], x_kind: str, y_kind: str) -> str:
 
 
 def _other(x: Scale, scale: OtherScale) -> Scale:
-    """The range of the other scale over the same width."""
+    """Range of another scale over the same width."""
     return Scale(*span([np.interp([x.low, x.high], scale.x, scale.values)], scale.kind), kind=scale.kind)
 
 
 def _described(title: str, lines: Sequence[Line], x_name: str, y_name: str) -> str:
-    """What a screen reader says of the drawing; the numbers are in the table below it."""
+    """Description of the drawing for screen readers; the numbers are in the table below it."""
     parts = [f"{title}: {y_name} over {x_name}"]
     for line in lines:
         values = line.y[np.isfinite(line.y)]
@@ -156,7 +156,7 @@ def _described(title: str, lines: Sequence[Line], x_name: str, y_name: str) -> s
 
 
 def _drawn(line: Line, x: Scale, y: Scale) -> list[Markup]:
-    """Band, path and points. The first two are stretched to the size of the chart; their strokes are not (page.css)."""
+    """Band, path and points. Band and path are stretched to the size of the chart, without their strokes (page.css)."""
     color = f"color-{line.color}"
     shown = drawable(line.y, y.kind) & drawable(line.x, x.kind)
     gaps = np.cumsum(~shown)[shown]
@@ -202,8 +202,8 @@ def _swatch(line: Line) -> Markup:
 
 
 def _numbers(lines: Sequence[Line], x_name: str, scales: Sequence[OtherScale], x: Scale, y_kind: str) -> Markup:
-    """The table behind the chart, which the script reads too: one row for each x of any line, evenly chosen ones of
-    long lines."""
+    """The table of a chart, also used by the script: one row for each x of any line; evenly chosen rows for long
+    lines."""
     xs = np.unique(np.concatenate([np.empty(0), *(line.x[evenly(len(line.x), _MOST_ROWS)] for line in lines)]))
     longest = max((len(line.x) for line in lines), default=0)
     cells = [[_written(value, x.kind) for value in xs]]
@@ -220,7 +220,7 @@ def _numbers(lines: Sequence[Line], x_name: str, scales: Sequence[OtherScale], x
 
 
 def read_out_table(title: str, names: Sequence[str], rows: Sequence[Sequence[str]], percents: np.ndarray) -> Markup:
-    """The numbers behind a chart, folded away; pointing at the chart reads out the row at the nearest percent."""
+    """The numbers of a chart, collapsed; pointing at the chart shows the row at the nearest percent."""
     head = element("tr", [element("th", name, scope="col") for name in names])
     body = [
         element("tr", [element("td", cell) for cell in row], data_x=round(at, 3))

@@ -9,7 +9,7 @@ _VOID = frozenset({"meta", "br"})  # elements without an end tag
 
 
 class Markup(str):
-    """Safe HTML, made by `element` and `text`; any other string is data and is escaped."""
+    """Safe HTML, from `element` and `text`; any other string is data and gets escaped."""
 
     __slots__ = ()
 
@@ -26,8 +26,9 @@ def element(name: str, /, *children: object, **attributes: object) -> Markup:
     """An element.
 
     Args:
-        children: Markup as it is; None as nothing; a list, tuple or generator as its items; anything else as text.
-        attributes: ``class_`` is written class, ``text_anchor`` text-anchor; None leaves the attribute out.
+        children: Markup is inserted as is, None omitted, a list, tuple or generator inserted by item, anything else
+            escaped.
+        attributes: ``class_`` is written class, ``text_anchor`` text-anchor; None omits the attribute.
 
     >>> element("p", "1 < 2 ", element("b", "&"), class_="note")
     '<p class="note">1 &lt; 2 <b>&amp;</b></p>'

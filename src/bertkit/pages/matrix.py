@@ -1,4 +1,4 @@
-"""Matrices as tables of shaded cells: confusions between labels, attention between tokens."""
+"""Heat maps: matrices as tables of shaded cells, such as confusion and attention matrices."""
 
 from collections.abc import Sequence
 
@@ -7,8 +7,8 @@ import numpy as np
 from bertkit.pages.markup import Markup, element
 from bertkit.pages.page import details, figure, paragraph, scrolling
 
-_MOST_CONFUSED = 20  # labels of a confusion matrix that are drawn without being asked for
-_MOST_LETTERS, _LONG = 60, 12  # letters of all column labels, and of one; longer ones are set upright
+_MOST_CONFUSED = 20  # maximum number of labels of a confusion matrix shown by default
+_MOST_LETTERS, _LONG = 60, 12  # letters of all column labels, and of one; longer labels are rotated
 
 
 def heat_map(
@@ -24,13 +24,13 @@ def heat_map(
     note: object = None,
     below: object = None,
 ) -> Markup:
-    """A figure of cells, the darker the higher.
+    """A figure of shaded cells, darker for higher values.
 
     Args:
-        values: (rows, columns); 0 and what is not finite is not shaded.
-        written: the texts in the cells; by default the values with two decimals.
-        full: the value of the darkest; by default the highest.
-        below: what stands below the matrix.
+        values: (rows, columns); 0 and values that are not finite are not shaded.
+        written: cell texts; by default the values with two decimals.
+        full: the value of the darkest shade; by default the highest value.
+        below: content below the matrix.
     """
     values = np.asarray(values, np.float64)
     assert values.shape == (len(row_labels), len(column_labels)), "a label for each row and column"
@@ -60,10 +60,10 @@ def heat_map(
 
 
 def confusion_matrix(title: str, counts: np.ndarray, labels: Sequence[str], *, note: object = None) -> Markup:
-    """A figure of how often each true label (row) was predicted as each label (column): counts, shaded by their share
+    """Confusion matrix: how often each true label (row) was predicted as each label (column), shaded by the share
     of the row.
 
-    Of more than 20 labels it shows those that are confused most with one another; the whole matrix is folded away
+    For more than 20 labels it shows those with most confusions among them; the whole matrix is collapsed
     below them.
 
     Args:

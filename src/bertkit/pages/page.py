@@ -18,7 +18,7 @@ from bertkit.pages.ticks import format_number
 
 @dataclass(frozen=True)
 class Program:
-    """What an interactive page has in addition to its parts."""
+    """Style, script and data of an interactive page."""
 
     style: str  # CSS, after that of every page
     script: str  # JavaScript, run at the end of the page; it reads its data from the element "program-data"
@@ -26,7 +26,7 @@ class Program:
 
 
 def write_page(path: str | Path, title: str, parts: Sequence[Markup], program: Program | None = None) -> None:
-    """Write a page, whole or not at all.
+    """Write a page atomically.
 
     Raises:
         UsageError: the folder does not exist, or ``path`` is a folder.
@@ -36,7 +36,7 @@ def write_page(path: str | Path, title: str, parts: Sequence[Markup], program: P
 
 
 def page(title: str, parts: Sequence[Markup], program: Program | None = None) -> str:
-    """A whole HTML document. Nothing is fetched: style sheet and scripts are in the page, and its policy
+    """A whole HTML document. Nothing is fetched: style sheet and scripts are embedded, and the content security policy
     (https://www.w3.org/TR/CSP3/) names their hashes and forbids everything else."""
     styles, scripts = [_own_file("page.css") + _shades()], [_own_file("hover.js")]
     if program is not None:
@@ -128,12 +128,12 @@ def scrolling(*parts: object) -> Markup:
 
 
 def details(summary: object, *parts: object) -> Markup:
-    """Content that is folded away until it is opened."""
+    """Collapsed content that opens on click."""
     return element("details", element("summary", summary), *parts)
 
 
 def figure(title: str, drawing: object, *, note: object = None, numbers: object = None) -> Markup:
-    """A chart with its title, a note and the numbers behind it."""
+    """A chart with its title, a note and its numbers."""
     return element(
         "figure",
         element("figcaption", element("h3", title), None if note is None else element("p", note, class_="note")),
@@ -162,8 +162,8 @@ def _cell(cell: object) -> object:
 
 
 def _shades() -> str:
-    """Classes s1 to s100 of shaded cells, as a policy allows no style attributes: the share of color, and for the text
-    over it black or white, whichever has a contrast above 4.5 (WCAG 2.2, 1.4.3)."""
+    """CSS classes s1 to s100 of shaded cells, as the policy allows no style attributes: the share of color, and black
+    or white text, the one with a contrast above 4.5 (WCAG 2.2, 1.4.3)."""
 
     def text_over(last_below: int, below: str, above: str) -> str:
         return "".join(f".s{n}{{--over:{below if n <= last_below else above}}}" for n in range(1, 101))
@@ -174,7 +174,7 @@ def _shades() -> str:
 
 
 def _json(value: object) -> Markup:
-    """JSON within a script element: no character of it can end the element, and all of it is ASCII."""
+    """JSON within a script element: all ASCII, without characters that can end the element."""
     written = json.dumps(json_value(value), ensure_ascii=True, separators=(",", ":"), allow_nan=False)
     for character in "<>&":
         written = written.replace(character, f"\\u{ord(character):04x}")

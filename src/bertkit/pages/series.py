@@ -4,8 +4,8 @@ import numpy as np
 
 
 def thin(columns: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Indices of the points to draw so that the line looks as if all were drawn: the first, the last, the lowest and
-    the highest of each column.
+    """Indices of the points to draw for a line that looks complete: the first, last, lowest and highest of each
+    column.
 
     Args:
         columns: (n,) the pixel column of each point, in the order of the line.
@@ -30,8 +30,8 @@ def evenly(count: int, most: int) -> np.ndarray:
 
 def running_mean(y: np.ndarray, window: int) -> np.ndarray:
     """Centered running mean over ``window`` points. Near the start the window shrinks on both sides, so that a steep
-    fall is not blurred; near the end on one side, so that the last points are smoothed too. Values that are not finite
-    are skipped; NaN where none remain.
+    fall is not blurred; near the end on one side, so that the last points are smoothed, too. Values that are not finite
+    are skipped; NaN if none remain.
 
     Args:
         y: (n,) float64.

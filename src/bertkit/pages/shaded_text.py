@@ -1,4 +1,4 @@
-"""Running text whose pieces are shaded by a value: surprise, attribution."""
+"""Text with pieces shaded by a value, such as surprisal or attribution."""
 
 from collections.abc import Sequence
 
@@ -21,13 +21,13 @@ def shaded_text(
     note: object = None,
     numbers: object = None,
 ) -> Markup:
-    """A figure of text; the larger a value the darker its piece, blue above zero and orange, underlined, below.
+    """A figure of text with darker pieces for larger values, blue above zero, orange and underlined below.
 
     Args:
         pieces: n texts.
         values: (n,); NaN is not shaded.
         glued: n, True for a piece without a space before it.
-        numbers: what stands below the text.
+        numbers: content below the text.
     """
     finite = np.where(np.isfinite(values), values, 0.0)
     full = max(float(np.abs(finite).max(initial=0.0)), 1e-300)

@@ -40,7 +40,7 @@ def integer_ticks(low: float, high: float, most: int) -> list[float]:
 
 
 def log_ticks(low: float, high: float, most: int) -> list[float]:
-    """Powers of ten within the range; where these are few, 1, 2 and 5 times them, or round numbers.
+    """Powers of ten within the range; if these are few, 1, 2 and 5 times them, or round numbers.
 
     >>> log_ticks(0.5, 2000.0, 6), log_ticks(3.0, 40.0, 6)
     ([1.0, 10.0, 100.0, 1000.0], [5.0, 10.0, 20.0])
@@ -100,7 +100,7 @@ def _scientific_labels(ticks: Sequence[float], digits: int) -> list[str] | None:
 
 
 def log_labels(ticks: Sequence[float]) -> list[str]:
-    """Labels of a logarithmic axis: each as short as it can be.
+    """Labels of a logarithmic axis: each as short as possible.
 
     >>> log_labels([0.5, 1.0, 100.0]), log_labels([1e5, 1e6])
     (['0.5', '1', '100'], ['100,000', '1 M'])
@@ -111,7 +111,7 @@ def log_labels(ticks: Sequence[float]) -> list[str]:
 
 
 def time_labels(ticks: Sequence[float]) -> list[str]:
-    """Labels of an axis of seconds, all in the largest unit that writes them without remainder.
+    """Labels of an axis of seconds, all in the largest unit that has no remainder.
 
     >>> time_labels([0.0, 600.0, 1200.0]), time_labels([0.0, 5400.0])
     (['0', '10 min', '20 min'], ['0', '90 min'])
@@ -123,8 +123,8 @@ def time_labels(ticks: Sequence[float]) -> list[str]:
 
 
 def format_number(value: float, digits: int = 4) -> str:
-    """A number as text: whole numbers in full, others with ``digits`` significant digits, the very small and the very
-    large with a power of ten.
+    """A number as text: integers in full, others with ``digits`` significant digits, very small and very large ones
+    with a power of ten.
 
     >>> [format_number(value) for value in (4393342, 3.14159, 0.0001, float("nan"))]
     ['4,393,342', '3.142', '10⁻⁴', 'not a number']
@@ -140,7 +140,7 @@ def format_number(value: float, digits: int = 4) -> str:
 
 
 def format_short(value: float, digits: int = 4) -> str:
-    """The same with millions, billions and trillions by their letter.
+    """As `format_number`, with M, B and T for millions, billions and trillions.
 
     >>> [format_short(value) for value in (30522, 4393342, 2.5e9)]
     ['30,522', '4.393 M', '2.5 B']
@@ -163,13 +163,13 @@ def format_seconds(seconds: float) -> str:
         whole, rest = divmod(round(seconds / next_unit) * next_unit, unit)
         if whole:
             return f"{whole:,} {name} {rest // next_unit} {next_name}" if rest else f"{whole:,} {name}"
-    raise AssertionError("a minute or more has minutes")
+    raise AssertionError("at least a minute, so there are minutes")
 
 
 def _multiples(low: float, high: float, factor: int, power: int) -> list[float]:
     """The multiples of ``factor * 10**power`` in a range."""
     step = _product(factor, power)
-    slack = 1e-9  # of a step, for ends that are multiples but for rounding
+    slack = 1e-9  # tolerance in steps, for range ends that are multiples up to rounding
     first, last = math.ceil(low / step - slack), math.floor(high / step + slack)
     if last - first > 1_000:
         return [math.nan] * 1_001  # too many for any axis
@@ -177,7 +177,7 @@ def _multiples(low: float, high: float, factor: int, power: int) -> list[float]:
 
 
 def _product(factor: int, power: int) -> float:
-    """``factor * 10**power`` to the last bit: 3 / 10 is 0.3, 3 * 0.1 is not."""
+    """``factor * 10**power``, correctly rounded: 3 / 10 is 0.3, 3 * 0.1 is not."""
     return float(f"{factor}e{power}")
 
 

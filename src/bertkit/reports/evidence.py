@@ -1,4 +1,4 @@
-"""The report of evidence: a page, the same figures as JSON, and the parts that go into a model card."""
+"""Evaluation report: a page, the same figures as JSON, and sections for a model card."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
@@ -35,16 +35,16 @@ from bertkit.reports.parts import Interval, Label, Metric, Only, Table, html_of,
 
 _MODEL, _BASELINE = 1, 2  # colors
 _MOST_LABELS_DRAWN = 40
-_FEW_LABELS = 4  # whose confusions are seen at a glance
+_FEW_LABELS = 4  # below which a list of confusions is unnecessary
 _INTERVAL = "95 % interval"
 
 
 def write_evidence_report(evidence: Evidence, path: str | Path, *, title: str = "Evidence") -> None:
-    """Write a page, and the same figures as JSON to a file of the same name that ends in .json.
+    """Write a page, and the same figures as JSON to a file of the same name with the ending .json.
 
     Args:
-        path: of the page, ending in .html.
-        title: of the page, such as the model's name.
+        path: path of the page, ending in .html.
+        title: title of the page, such as the model's name.
 
     Raises:
         UsageError: another ending, no such folder, or a folder of that name.
@@ -71,7 +71,7 @@ def _page(evidence: Evidence) -> Iterator[Markup]:
 
 
 def evidence_sections(evidence: Evidence) -> Iterator[tuple[str, list[Any]]]:
-    """Titles and their parts (`reports.parts`), of what there is evidence for."""
+    """Titles and parts (`reports.parts`) of the available evidence."""
     for title, parts in (
         ("Scores", [Only("page", score_table(evidence.scores))]),
         ("Labels", _labels(evidence)),
@@ -84,7 +84,7 @@ def evidence_sections(evidence: Evidence) -> Iterator[tuple[str, list[Any]]]:
         ("Baseline", _baseline(evidence)),
         ("Learning curve", _learning_curve(evidence)),
         ("Seeds", _seeds(evidence)),
-        ("What is not here", _missing(evidence)),
+        ("Not included", _missing(evidence)),
     ):
         yield title, list(parts)
 
@@ -131,7 +131,7 @@ def findings_of(evidence: Evidence) -> Iterator[tuple[str, str]]:
         lost = f"{lengths.num_tokens_cut:,} tokens lost"
         yield "warning", f"Cut at the model's limit: {lengths.num_cut:,} of {evidence.num_examples:,} texts, {lost}."
     if errors.num_likely:
-        yield "note", f"{errors.num_likely:,} of {errors.num_judged:,} given labels may be wrong: look at them."
+        yield "note", f"{errors.num_likely:,} of {errors.num_judged:,} given labels may be wrong: check them."
     if (seeds := evidence.seeds) is not None:
         spread = seeds.spread[evidence.metric]
         yield "note", f"With other seeds {name} is between {number(spread.lowest)} and {number(spread.highest)}."
@@ -198,7 +198,7 @@ def _calibration(evidence: Evidence) -> Iterator[Any]:
         high=columns["high"],
         note=f"Over {calibration.judgments}.",
     )
-    rows: list[Sequence[Any]] = [("as it is", None, calibration.expected_calibration_error, calibration.loss)]
+    rows: list[Sequence[Any]] = [("unscaled", None, calibration.expected_calibration_error, calibration.loss)]
     if (scaled := calibration.scaled) is not None:
         rows.append(("scaled", scaled.temperature, scaled.expected_calibration_error, scaled.loss))
     yield Table(("", "temperature", "expected calibration error", "loss"), rows)
@@ -243,7 +243,7 @@ def _label_errors(evidence: Evidence) -> Iterator[Markup]:
     else:
         yield paragraph(
             f"{errors.num_likely:,} of {errors.num_judged:,} given labels may be wrong by confident learning "
-            "(Northcutt et al. 2021): another label reaches the mean probability that it has where it is given. The "
+            "(Northcutt et al. 2021): another label reaches its mean probability in examples with that label. The "
             "weaker the model, the more of these are its own errors. "
             f"The {len(errors.shown):,} that the model contradicts with the highest confidence:"
         )
@@ -292,7 +292,7 @@ def _leakage(evidence: Evidence) -> Iterator[Any]:
             for one in leakage.shown
         ]  # fmt: skip
         listed = table(["example", "in training", "cosine", "words shared", "label"], rows)
-        yield details(f"{len(leakage.shown):,} of them, first those that are not the same word for word", listed)
+        yield details(f"{len(leakage.shown):,} of them, near ones first", listed)
 
 
 def _baseline(evidence: Evidence) -> Iterator[Any]:
@@ -358,7 +358,7 @@ def _missing(evidence: Evidence) -> Iterator[Any]:
 
 
 def _located(texts: object, index: int, location: str) -> Markup:
-    """An example and below it its location: the file's name and the line, otherwise its number."""
+    """An example and below it its location: the file's name and the line, or else its number."""
     where = location.replace("\\", "/").rpartition("/")[2] or f"number {index:,}"
     return join([texts, element("br"), element("span", data(where), class_="figures")])
 

@@ -48,11 +48,11 @@ def model_card(
 
     Args:
         source: the model that training started from, by name.
-        data: of "training", and of "dev" where there are dev examples.
-        settings: how it was trained.
-        steps: how the run ended, by name.
-        intervals: of the metrics on the dev examples.
-        num_set_aside: rows of the files that could not be used.
+        data: facts on "training", and on "dev" examples if there are any.
+        settings: training settings.
+        steps: outcome of the run, by name.
+        intervals: confidence intervals of the metrics on the dev examples.
+        num_set_aside: number of skipped rows of the files.
     """
     task, layout = trained.task, trained.layout
     base = hub_name(source) or Path(source).name
@@ -64,14 +64,14 @@ def model_card(
         "longest sequence": f"{layout.max_length} tokens; {_LONG[layout.on_long]}",
     }
     chosen_by = "" if "dev" not in data else (
-        "\nThe scores are those of the dev examples, by which the weights kept"
-        f"{_tuned(task)} were chosen: expect slightly lower scores on new texts.\n"
+        "\nThe scores are those of the dev examples, which selected the weights"
+        f"{_tuned(task)}: expect slightly lower scores on new texts.\n"
     )  # fmt: skip
     parts = [
         _front_matter(task.pipeline, hub_name(source)),
         f"# {base}, fine-tuned for {task.name}\n",
         markdown_table(("", ""), about.items()),
-        "## Use\n\nIn this folder; transformers opens it too.\n\n```python\nimport bertkit\n\n"
+        "## Use\n\nIn this folder; transformers opens it, too.\n\n```python\nimport bertkit\n\n"
         f'model = bertkit.load(".")\nprint(model.predict([{task.card_example(example)}]))\n```\n',
         "## Data\n\n" + _data_table(data) + (f"\n{num_set_aside} rows could not be used.\n" if num_set_aside else ""),
         "## Training\n\n" + markdown_table(("", ""), {**steps, **settings}.items()),
@@ -83,7 +83,7 @@ def model_card(
 
 
 def with_section(card: str, heading: str, body: str) -> str:
-    """A card with a section of that heading at its end, in place of an older one; all else stays as it is.
+    """A card with a section at its end, which replaces a section with the same heading; the rest is unchanged.
 
     >>> with_section("# A\\n\\n## B\\n\\nold\\n\\n## C\\n\\nc\\n", "B", "new")
     '# A\\n\\n## C\\n\\nc\\n\\n## B\\n\\nnew\\n'
@@ -105,7 +105,7 @@ def scores_section(
     metrics: Mapping[str, float],
     evidence: Evidence | None = None,
 ) -> tuple[str, str]:
-    """Heading and body of the section that an evaluation adds to a card, with all evidence where there is some."""
+    """Heading and body of the section that an evaluation adds to a card, with all available evidence."""
     facts = {"file": data.name, "sha256": file_sha256(data), "examples": num_examples, "rows not used": num_set_aside}
     parts = [_score_table(metrics, {} if evidence is None else evidence.scores)]
     if evidence is not None:
@@ -129,7 +129,7 @@ def _evidence_facts(evidence: Evidence) -> dict[str, Any]:
 
 
 def _evidence_parts(evidence: Evidence) -> Iterator[str]:
-    """The sections of a report, with tables only: no charts, no texts, no single examples."""
+    """The sections of a report, tables only, without charts, texts or single examples."""
     if sentences := [f"- {sentence}\n" for _, sentence in findings_of(evidence)]:
         yield "".join(sentences)
     for heading, parts in evidence_sections(evidence):

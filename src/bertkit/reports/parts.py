@@ -14,18 +14,18 @@ _METRICS = {"matthews": "Matthews", "pearson": "Pearson", "spearman": "Spearman"
 
 
 class Interval(NamedTuple):
-    """The ends of a confidence interval, in one cell of a table."""
+    """The bounds of a confidence interval, in one table cell."""
 
     low: float
     high: float
 
 
 class Label(str):
-    """The name of a label, in a cell of a table."""
+    """A label name in a table cell."""
 
 
 class Metric(str):
-    """The name of a metric, in a cell of a table: on a page in words, in a card as the commands print it."""
+    """A metric name in a table cell: in words on a page, as printed by the commands in a card."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,8 @@ class Table:
     """A table whose cells are numbers, texts, intervals, labels or None.
 
     Attributes:
-        weights: of the rows; where there are very many, a page folds them away and a card has the heaviest ones.
+        weights: weights of the rows; if there are many, a page collapses them, and a card has those with the largest
+            weights.
     """
 
     columns: Sequence[str]
@@ -44,7 +45,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Only:
-    """A part for one kind of report."""
+    """A part for only one kind of report."""
 
     kind: str  # "page" or "card"
     part: Any  # on a page also Markup
@@ -65,7 +66,7 @@ def html_of(part: Any) -> Markup | None:
 
 
 def markdown_of(part: Any) -> str:
-    """A part of a model card; "" if it is not for cards, or empty."""
+    """A part of a model card; "" if it is not for cards or is empty."""
     if isinstance(part, Only):
         return markdown_of(part.part) if part.kind == "card" else ""
     if isinstance(part, Markup):
@@ -82,10 +83,10 @@ def markdown_of(part: Any) -> str:
 
 
 def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], digits: int = 6) -> str:
-    """A table without the rows in which only the first cell has content; "" if no row is left.
+    """A table without rows whose only content is the first cell; "" if no row is left.
 
     Args:
-        digits: significant ones of real numbers.
+        digits: significant digits of real numbers.
     """
     kept = [row for row in rows if any(cell not in (None, "", ()) for cell in row[1:])]
     if not kept:

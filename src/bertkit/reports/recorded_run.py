@@ -1,4 +1,4 @@
-"""Reader of the folder of a training run: its settings, and every number it logged."""
+"""Read the folder of a training run: settings and logged numbers."""
 
 import json
 from collections.abc import Sequence
@@ -25,7 +25,8 @@ class Samples:
     """Predictions for [MASK] at one step."""
 
     step: int
-    fillings: dict[tuple[str, int], list[Candidate]]  # a text and which [MASK] in it, from 1 -> candidates, best first
+    fillings: dict[tuple[str, int], list[Candidate]]  # (text, number of the [MASK] in it, from 1) -> candidates, best
+    # first
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Series:
         return len(self.columns["step"])
 
     def __getitem__(self, name: str) -> np.ndarray:
-        """(n,) float64; all NaN where no line has the name."""
+        """(n,) float64; all NaN if no line has the name."""
         return self.columns.get(name, np.full(len(self), np.nan))
 
     def has(self, name: str) -> bool:
@@ -51,12 +52,12 @@ class TrainingRun:
     """All records of a pre-training or fine-tuning run.
 
     Attributes:
-        folder: of a fine-tuning run, the folder of the model.
-        settings: of its last start, or else of recipe.json or settings.json.
-        starts: the "start" lines, the first and one for each time it was resumed.
+        folder: the folder of the run; for fine-tuning, of the model.
+        settings: settings of the last start, or else from recipe.json or settings.json.
+        starts: the "start" lines, the first, and one for each resumption.
         end: the last "end" line; None while the run continues, or after it was killed.
         remarks: irregularities in the file.
-        baselines: of a fine-tuning run that ended, scores on the dev examples without fine-tuning, by method.
+        baselines: for finished fine-tuning runs, scores on the dev examples without fine-tuning, by method.
     """
 
     folder: Path
@@ -72,12 +73,12 @@ class TrainingRun:
 
     @property
     def start(self) -> dict[str, Any]:
-        """The last start: its facts are those of the whole run."""
+        """The last start line, which describes the whole run."""
         return self.starts[-1] if self.starts else {}
 
     @property
     def best_by(self) -> str | None:
-        """The metric that chooses the weights of a fine-tuning run; None without dev examples."""
+        """The metric that selects the weights of a fine-tuning run; None without dev examples."""
         named = self.start.get("best_by") or self.settings.get("best_by")
         metrics = [name for name in self.evaluations.columns if name not in ("step", "seconds", "tokens", "loss")]
         known = [name for name in (named, *metrics, "loss") if isinstance(name, str) and self.evaluations.has(name)]
@@ -92,16 +93,16 @@ class TrainingRun:
 
 
 def read_run(folder: Path) -> TrainingRun:
-    """Read a run that ended, continues or was killed: the folder of a pre-training run, or of a fine-tuned model.
+    """Read a finished, running or killed run: the folder of a pre-training run, or of a fine-tuned model.
 
-    When a run is resumed, the steps after its checkpoint are repeated: their older lines are left out.
+    When a run is resumed, the steps after its checkpoint are repeated: their older lines are dropped.
 
     Raises:
-        UsageError: no such folder, not a run, or a run that has not logged a step.
-        DataError: a line that a run does not write, with its number.
+        UsageError: no such folder, not a run, or a run without a logged step.
+        DataError: a malformed line, with its number.
         CheckpointError: a file is not JSON.
     """
-    hint = "give the folder that bertkit pretrain --out or bertkit finetune --out made"
+    hint = "expected a folder written by bertkit pretrain --out or bertkit finetune --out"
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such run; {hint}")
     is_finetuning = not (folder / "recipe.json").exists() and (folder / "run" / "settings.json").is_file()
@@ -117,7 +118,7 @@ def read_run(folder: Path) -> TrainingRun:
     kept = _in_force(lines, metrics, remarks)
     steps = _series([line for line in kept if line[1]["event"] == "step"], metrics)
     if not len(steps):
-        raise UsageError(f"{metrics} has no step yet: a report needs at least one; try again once training has started")
+        raise UsageError(f"{metrics} has no step yet: expected at least one; try again when training has started")
     starts = [content for _, content in lines if content["event"] == "start"]
     ends = [content for _, content in kept if content["event"] == "end"]
     settings = starts[-1].get("settings") if starts else None
@@ -167,7 +168,7 @@ def _lines(metrics: Path, remarks: list[str]) -> list[tuple[int, dict[str, Any]]
 def _in_force(
     lines: list[tuple[int, dict[str, Any]]], metrics: Path, remarks: list[str]
 ) -> list[tuple[int, dict[str, Any]]]:
-    """The lines that no later start has replaced."""
+    """Lines not replaced by a later start."""
     kept: list[tuple[int, dict[str, Any]]] = []
     for number, content in lines:
         step = _step(metrics, number, content)
@@ -239,6 +240,4 @@ def _number(value: int | float) -> float:
 
 
 def _wrong(metrics: Path, number: int, what: str) -> DataError:
-    return DataError(
-        f"{metrics}, line {number}: {what}; the file was not written by a run, or it was changed afterwards"
-    )
+    return DataError(f"{metrics}, line {number}: {what}; the file was not written by a run, or was edited")

@@ -44,7 +44,7 @@ from bertkit.reports.training_findings import (
 )
 
 _TRAINING, _HELD_OUT, _EXPECTED = 1, 2, 6  # colors
-_SMALL = 130  # pixels of height of the minor charts
+_SMALL = 130  # height of minor charts in pixels
 _MOST_EVALUATIONS, _MOST_SAMPLES, _MOST_CANDIDATES = 100, 8, 5
 _TITLES = {
     "masked_lm_loss": "loss", "masked_lm_accuracy": "accuracy", "masked_lm_perplexity": "perplexity", "seconds": "time",
@@ -57,14 +57,14 @@ _CORPUS = {
     "num_forgotten": "lines not checked for duplicates",
     "num_set_aside": "rows skipped",
     "num_invalid": "byte sequences that are not UTF-8",
-    "num_left_out": "files left out for their extension",
+    "num_left_out": "files skipped for their extension",
     "unigram_entropy": "entropy of word frequencies, in nats",
     "random_pair_share": "share of sentence pairs that are random",
 }
 
 
 def write_training_report(run: TrainingRun, out: Path) -> None:
-    """Write the page, whole or not at all.
+    """Write the page atomically.
 
     Raises:
         UsageError: the folder of ``out`` does not exist, or ``out`` is a folder.
@@ -150,7 +150,7 @@ def _pretraining_scores(run: TrainingRun) -> Iterator[tuple[str, object, object]
 def _finetuning_scores(run: TrainingRun) -> Iterator[tuple[str, object, object]]:
     best = best_evaluation(run)
     if best is None:
-        yield "Dev score", "none", "there were no dev examples"
+        yield "Dev score", "none", "no dev examples"
         return
     step, value, _ = best
     yield (
@@ -167,7 +167,7 @@ def _pretraining_charts(run: TrainingRun) -> list[tuple[str, Iterable[Markup]]]:
 
 
 def _finetuning_charts(run: TrainingRun) -> list[tuple[str, Iterable[Markup]]]:
-    """The metric that decides and the loss, over steps and epochs."""
+    """The selecting metric and the loss, over steps and epochs."""
     charts = []
     if run.best_by is not None and run.best_by != "loss":
         references = [Reference(f"{name}: {format_number(value, 3)}", value) for name, value in run.baselines.items()]
@@ -187,7 +187,7 @@ def _chart(
     held_out: str = "held-out",
     **options: Any,
 ) -> Markup:
-    """A value over the steps: as logged, its mean, and on held-out data."""
+    """A value over the steps: as logged, smoothed, and on held-out data."""
     steps, evaluations = run.steps, run.evaluations
     lines = [
         Line("training, each step", steps["step"], factor * steps[name], _TRAINING, "faint"),
@@ -203,7 +203,7 @@ def _loss_charts(run: TrainingRun) -> Iterator[Markup]:
     steps, references = run.steps, _references(run)
     note = (
         f"Faint: as logged. Training is the mean of {smoothing_window(steps)} lines of the log, at the mask rate of "
-        "the step; held-out text always has 15 % of its tokens masked, the same ones, so the two need not be equal."
+        "the step; in held-out text always the same 15 % of tokens are masked, so the two can differ."
     )
     expected_at, expected = _expected(run)
     more = [Line("expected", steps["step"][expected_at], expected, _EXPECTED, "dashed")]
@@ -213,7 +213,7 @@ def _loss_charts(run: TrainingRun) -> Iterator[Markup]:
         return
     origin, tokens, held_out = expected_origin(run), _tokens(run, steps), run.evaluations["masked_lm_loss"]
     yield line_chart(
-        "The same over tokens",
+        "Loss over tokens",
         [
             Line("training", tokens, smoothed(steps, "masked_lm_loss"), _TRAINING),
             Line("held-out", _tokens(run, run.evaluations), held_out, _HELD_OUT, "dots"),
@@ -223,12 +223,12 @@ def _loss_charts(run: TrainingRun) -> Iterator[Markup]:
         y_name=y_name,
         x_kind="log",
         references=references,
-        note=join(["Logarithmic in the tokens. ", ["Expected: ", data(origin), "."] if origin else []]),
+        note=join(["Logarithmic scale of tokens. ", ["Expected: ", data(origin), "."] if origin else []]),
     )
 
 
 def _expected(run: TrainingRun) -> tuple[np.ndarray, np.ndarray]:
-    """Which steps lie within the recipe's expected curve, (n,) bool, and the loss expected at these."""
+    """(n,) bool, steps within the recipe's expected curve; and the expected loss at these."""
     curve = expected_curve(run)
     if curve is None or not run.steps.has("tokens"):
         return np.zeros(len(run.steps), bool), np.empty(0)
@@ -238,7 +238,7 @@ def _expected(run: TrainingRun) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _tokens(run: TrainingRun, series: Series) -> np.ndarray:
-    """(n,) tokens processed at each line of a series, ascending; interpolated where the line has none."""
+    """(n,) tokens processed at each line of a series, ascending; interpolated where a line lacks the number."""
     known = np.isfinite(run.steps["tokens"])
     between = np.interp(series["step"], run.steps["step"][known], run.steps["tokens"][known])
     return np.maximum.accumulate(np.where(np.isfinite(series["tokens"]), series["tokens"], between))
@@ -257,7 +257,7 @@ def _references(run: TrainingRun) -> list[Reference]:
 
 
 def _scales(run: TrainingRun) -> list[OtherScale]:
-    """Tokens or epochs, and time along the steps, where they were logged at every step and only grow."""
+    """Tokens or epochs, and time, as further scales, if logged at every step and increasing."""
     steps, first = run.steps, ("epoch", "epochs", "linear") if run.is_finetuning else ("tokens", "tokens", "integer")
     return [
         OtherScale(title, steps["step"], steps[name], kind)
@@ -299,7 +299,7 @@ def _optimization_charts(run: TrainingRun) -> Iterator[Markup]:
 
 
 def _samples(run: TrainingRun) -> Iterator[Markup]:
-    """One table for each text: a row for each of some steps, closer together at the start, where more changes."""
+    """One table for each text: rows for some steps, denser at the start, where more changes."""
     if run.samples:
         note = "The likeliest tokens for [MASK], with their probabilities, from the first samples to the last."
         yield element("p", note, class_="note")
@@ -351,7 +351,7 @@ def _corpus(run: TrainingRun) -> Iterator[Markup]:
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[list[object]]:
-    """Nested settings as dotted names with their values as JSON; the expected curve is in the chart."""
+    """Nested settings as dotted names with JSON values; the expected curve is in the chart."""
     for name, value in settings.items():
         if isinstance(value, dict) and value:
             yield from _flat(value, f"{prefix}{name}.")

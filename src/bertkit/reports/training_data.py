@@ -1,4 +1,4 @@
-"""The page on training data before training, and the same figures as JSON."""
+"""Report on training data before training: a page, and the same figures as JSON."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +13,7 @@ from bertkit.reports.parts import Label, Table, html_of
 
 
 def write_training_data_report(checked: TrainingData, path: Path, *, title: str) -> None:
-    """Write a page, and the same figures as JSON to a file of the same name that ends in .json.
+    """Write a page, and the same figures as JSON to a file of the same name with the ending .json.
 
     Raises:
         UsageError: another ending than .html, or a file that cannot be written.
@@ -51,7 +51,7 @@ def _repeated(checked: TrainingData) -> Iterator[Any]:
 
 def _label_errors(checked: TrainingData) -> Iterator[Any]:
     if checked.label_errors.shown:
-        yield "By heads that were fitted to other rows, the surest first (Northcutt, Jiang & Chuang 2021)."
+        yield "By classifiers fitted to other rows, the most confident first (Northcutt, Jiang & Chuang 2021)."
         rows = [
             (one.place, one.text if one.pair is None else f"{one.text} / {one.pair}", one.word, one.given, one.likely)
             for one in checked.label_errors.shown

@@ -1,7 +1,7 @@
-"""Findings on a training run, in plain words.
+"""Findings on a training run, as sentences.
 
-Each rule takes a run and returns a finding or None. Its thresholds are published experience, from papers and the issue
-threads of repositories, which are cited where they are used.
+Each rule takes a run and returns a finding or None. Thresholds are published experience from papers and issue threads,
+cited where they are used.
 """
 
 import math
@@ -16,18 +16,18 @@ from bertkit.reports.recorded_run import Series, TrainingRun
 
 Finding = tuple[str, str]  # "good", "note" or "warning", and a sentence
 
-PLATEAU_MARGIN = 0.2  # nats below the corpus' unigram entropy that count as having left it
-_NOISE = 0.01  # share of a held-out loss that is no rise
+PLATEAU_MARGIN = 0.2  # nats below the corpus' unigram entropy at which a run has left the plateau
+_NOISE = 0.01  # relative increase of a held-out loss that does not count as a rise
 
 
 def findings_of(run: TrainingRun) -> list[Finding]:
-    """The findings of all rules for this kind of run, and irregularities in its files."""
+    """Findings of all rules for this kind of run, and irregularities in its files."""
     of_rules = [rule(run) for rule in (FINETUNING_RULES if run.is_finetuning else RULES)]
     return [*(finding for finding in of_rules if finding), *(("note", remark) for remark in run.remarks)]
 
 
 def smoothed(series: Series, name: str) -> np.ndarray:
-    """(n,) means over the steps around each."""
+    """(n,) running means over neighboring steps."""
     return running_mean(series[name], smoothing_window(series))
 
 
@@ -45,7 +45,7 @@ def setting(settings: dict[str, Any], name: str) -> Any:
 
 
 def share_done(run: TrainingRun, step: float) -> float:
-    """The progress at a step, 0 to 1: of the run as planned, or if no plan is known, of the steps so far."""
+    """Progress at a step, 0 to 1, relative to the planned run, or to the steps so far if no plan is known."""
     steps, minutes = setting(run.settings, "num_steps"), setting(run.settings, "minutes")
     if isinstance(steps, int) and steps > 0:
         return step / steps
@@ -76,7 +76,7 @@ def _ending(run: TrainingRun) -> Finding:
         )
     if reason is None:
         share = f"{_percent(share_done(run, step))} of it"
-        return "note", f"The run has not ended: it is in progress, or was killed, {after}, {share}."
+        return "note", f"The run is unfinished: it is in progress, or was killed, {after}, {share}."
     if reason == "non-finite loss":
         return "warning", (
             f"The run stopped {after} because its loss was not a finite number. The usual causes: a learning rate that "
@@ -91,7 +91,7 @@ def _percent(share: float, decimals: int = 0) -> str:
 
 
 def _text_not_read(run: TrainingRun) -> Finding | None:
-    """Input text that is in no token."""
+    """Input text that was not tokenized."""
     lost = []
     for name, title, folder in (
         ("corpus", "of the corpus", "shard"),
@@ -101,20 +101,20 @@ def _text_not_read(run: TrainingRun) -> Finding | None:
         if set_aside > 0:
             lost.append(f"{title} {set_aside:,.0f} rows and sentences were skipped ({folder}/set_aside.jsonl)")
         if left_out > 0:
-            lost.append(f"{title} {left_out:,.0f} files were left out for their extension ({folder}/manifest.json)")
+            lost.append(f"{title} {left_out:,.0f} files were skipped for their extension ({folder}/manifest.json)")
     return ("note", f"Not all of the text was read: {'; '.join(lost)}.") if lost else None
 
 
 def _first_loss(run: TrainingRun) -> Finding | None:
-    """An untrained model gives every entry the same probability."""
+    """Check the first loss: an untrained model gives every entry the same probability."""
     fresh, first, step = math.log(max(1.0, run.number("vocab_size"))), _first_known(run), run.steps["step"][0]
     if not np.isfinite(fresh) or fresh == 0 or not np.isfinite(first) or step > 100:
         return None
     facts = f"The first loss logged is {first:.2f}; a fresh model starts at ln(vocabulary size) = {fresh:.2f}."
     if first > fresh + 1:
-        return "warning", f"{facts} So far above it, the initial values or the learning rate are too large."
+        return "warning", f"{facts} This is far above it: the initial values or the learning rate are too large."
     if first < fresh - 2:
-        return "note", f"{facts} The weights were trained before, or learned much before the first line."
+        return "note", f"{facts} The weights were already trained, or learned much before the first logged step."
     return None
 
 
@@ -124,19 +124,20 @@ def _first_known(run: TrainingRun) -> float:
 
 
 def _plateau(run: TrainingRun) -> Finding | None:
-    """A model first learns word frequencies, then to use context; many runs never reach the second phase."""
+    """Check for the plateau: a model first learns word frequencies, then context; many runs never reach the second
+    phase."""
     entropy = run.number("corpus", "unigram_entropy")
     steps, loss = best_known_loss(run)
     if not np.isfinite(entropy) or not len(loss) or _first_known(run) < entropy - PLATEAU_MARGIN:
         return None
     left = np.flatnonzero(loss < entropy - PLATEAU_MARGIN)
-    plateau = f"the unigram plateau ({entropy:.2f} nats, what word frequencies alone give)"
+    plateau = f"the unigram plateau ({entropy:.2f} nats, the loss from word frequencies alone)"
     if not len(left):
         share = share_done(run, run.steps["step"][-1])
         if share < 0.1:
             return (
                 "note",
-                f"Still at {plateau} after {_percent(share)} of the run; in its first tenth that is usual.",
+                f"Still at {plateau} after {_percent(share)} of the run; this is usual in the first tenth.",
             )
         return "warning", (
             f"Still at {plateau} after {_percent(share)} of the run: a learning rate that is too low or too high, "
@@ -147,13 +148,13 @@ def _plateau(run: TrainingRun) -> Finding | None:
     share = share_done(run, step)
     when = f"at step {int(step):,}, {_percent(share, 1)} of the run"
     if share > 0.1:
-        usual = "within a tenth is usual. A higher learning rate may do better."
+        usual = "usual is within the first tenth. A higher learning rate may be better."
         return "note", f"It left {plateau} only {when}; {usual}"
     return "good", f"It left {plateau} {when}."
 
 
 def best_known_loss(run: TrainingRun) -> tuple[np.ndarray, np.ndarray]:
-    """(n,) steps and losses: of held-out text where it was evaluated, or else smoothed of training."""
+    """(n,) steps and losses: held-out loss if evaluated, or else smoothed training loss."""
     series = run.evaluations if run.evaluations.has("masked_lm_loss") else run.steps
     loss = series["masked_lm_loss"] if series is run.evaluations else smoothed(series, "masked_lm_loss")
     known = np.isfinite(loss)
@@ -161,7 +162,7 @@ def best_known_loss(run: TrainingRun) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _rising(run: TrainingRun) -> Finding | None:
-    """The best loss was long before the end."""
+    """Check for a rising loss: the best one was long before the end."""
     steps, loss = best_known_loss(run)
     if len(loss) < 5:
         return None
@@ -184,12 +185,12 @@ def _rising(run: TrainingRun) -> Finding | None:
         )
     return "warning", (
         f"{fact} Training loss did not fall either: the run is diverging. A lower learning rate, a longer warm-up, or "
-        "going back to an earlier checkpoint at a lower rate, as ModernBERT was (arXiv:2412.13663), help."
+        "resuming from an earlier checkpoint at a lower rate, as for ModernBERT (arXiv:2412.13663), can help."
     )
 
 
 def _memorized(run: TrainingRun) -> Finding | None:
-    """Training loss is much lower than held-out loss at the same mask rate."""
+    """Check for memorization: training loss much lower than held-out loss at the same mask rate."""
     if not run.evaluations.has("masked_lm_loss"):
         return None
     steps, loss = best_known_loss(run)
@@ -199,13 +200,13 @@ def _memorized(run: TrainingRun) -> Finding | None:
         return None
     return "note", (
         f"Held-out loss is {loss[-1] - at_end:.2f} nats above training loss: part of the text is memorized, or the "
-        "held-out text is of another kind."
+        "held-out text is different in kind."
     )
 
 
 def _against_expected(run: TrainingRun) -> Finding | None:
     curve = expected_curve(run)
-    if not run.evaluations.has("masked_lm_loss"):  # training loss is at another mask rate
+    if not run.evaluations.has("masked_lm_loss"):  # training loss has another mask rate
         return None
     steps, loss = best_known_loss(run)
     tokens = np.interp(steps[-1:], run.steps["step"], run.steps["tokens"])
@@ -221,7 +222,7 @@ def _against_expected(run: TrainingRun) -> Finding | None:
 
 
 def expected_curve(run: TrainingRun) -> tuple[np.ndarray, np.ndarray] | None:
-    """(n,) tokens, ascending and above 0, and the held-out loss expected after them; None where the recipe has none."""
+    """(n,) tokens, ascending and above 0, and the expected held-out loss after them; None if the recipe has none."""
     points = setting(run.settings, "expected")
     if not isinstance(points, list):
         return None
@@ -236,7 +237,7 @@ def expected_curve(run: TrainingRun) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 def expected_origin(run: TrainingRun) -> str | None:
-    """Source of the expected curve: the "origin" of the first of its points that has one."""
+    """Source of the expected curve: the first "origin" of its points."""
     points = setting(run.settings, "expected")
     origins = [point.get("origin") for point in points if isinstance(point, dict)] if isinstance(points, list) else []
     return next((str(origin) for origin in origins if origin), None)
@@ -252,8 +253,8 @@ def _next_sentence(run: TrainingRun) -> Finding | None:
     if last > 0.6:
         return None
     return "warning", (
-        f"Next sentence prediction is right in {_percent(last)} of pairs, hardly more than by guessing (the BERT "
-        "paper reports 97 to 98 %): the learning rate, or documents of single or unrelated sentences."
+        f"Next sentence prediction is right in {_percent(last)} of pairs, hardly more than chance (the BERT "
+        "paper reports 97 to 98 %): check the learning rate, and for documents of single or unrelated sentences."
     )
 
 
@@ -262,11 +263,11 @@ def _gradients(run: TrainingRun) -> Finding | None:
     bad = int(np.sum(np.isinf(norms)))
     if not bad:
         return None
-    return "warning", f"The gradient's norm was infinite at {bad:,} of {len(norms):,} logged steps."
+    return "warning", f"The gradient norm was infinite at {bad:,} of {len(norms):,} logged steps."
 
 
 def best_evaluation(run: TrainingRun) -> tuple[int, float, bool] | None:
-    """Step and value of the best dev score of a fine-tuning run, and True if a higher score is better; None without
+    """Step and value of the best dev score of a fine-tuning run, and whether a higher score is better; None without
     dev examples. The baselines are compared in the same direction."""
     if run.best_by is None:
         return None
@@ -291,7 +292,7 @@ def _best_dev_score(run: TrainingRun) -> Finding | None:
 
 
 def _above_baselines(run: TrainingRun) -> Finding | None:
-    """Fine-tuning must beat what is reached without it."""
+    """Compare fine-tuning with the baselines without it."""
     best = best_evaluation(run)
     if best is None or not run.baselines:
         return None
@@ -312,7 +313,8 @@ def _throughput(run: TrainingRun) -> Finding | None:
     if last > 0.7 * before:
         return None
     return "note", (
-        f"Speed fell from {before:,.0f} to {last:,.0f} tokens per second: another program, heat, or longer sequences."
+        f"Speed fell from {before:,.0f} to {last:,.0f} tokens per second: possible causes are another program, heat, "
+        "or longer sequences."
     )
 
 

@@ -1,4 +1,4 @@
-"""Search: documents to passages in a store, and queries to the passages that fit them.
+"""Search: an index of documents, split into passages, by words and meaning.
 
 Takes: files, or documents, and a model; queries in words. Of a store alone: records with their vectors, the identity
 of the embedding, queries as vectors, filters on metadata.

@@ -1,4 +1,4 @@
-"""Checksum of what a record holds besides its vector."""
+"""Checksum of a record without its vector."""
 
 import zlib
 

@@ -1,7 +1,8 @@
-"""Files to documents: txt, md, html, jsonl, csv, tsv, parquet and pdf; what cannot be read is listed with its reason.
+"""Files to documents: txt, md, html, jsonl, csv, tsv, parquet and pdf; unreadable files and rows are listed with
+reasons.
 
-A file of rows holds a document for each row; any other file is one document. A large txt or md file comes in several
-parts, so that a file of any size takes little memory; their offsets are those of the whole.
+A file of rows gives a document per row; any other file is one document. Large txt and md files are read in parts, so
+that a file of any size takes little memory; offsets are those of the whole document.
 """
 
 import hashlib
@@ -20,26 +21,26 @@ TEXT_FORMATS, ROW_FORMATS = (".txt", ".md", ".html", ".htm", ".pdf"), (".jsonl",
 FORMATS = (*TEXT_FORMATS, *ROW_FORMATS)
 _PART_BYTES = 1 << 20
 _LARGEST_WHOLE = 1 << 26
-"""Bytes of an html or pdf file, which are read at once."""
+"""Maximum size in bytes of an html or pdf file, as these are read at once."""
 _MARKDOWN_HEADING = re.compile(r"^(#{1,6})[ \t]+(.+?)[ \t]*#*[ \t]*$", re.MULTILINE)
 _FENCE = re.compile(r"^(```|~~~).*?(?:^\1[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Document:
-    """A text to be searched."""
+    """A text to index."""
 
     id: str
     text: str
-    title: str = ""  # put before each passage when it is embedded
+    title: str = ""  # prepended to each passage for embedding
     headings: tuple[tuple[int, int, str], ...] = ()  # (first character, level from 1, heading)
     metadata: Mapping[str, Scalar] = field(default_factory=dict)
-    offset: int = 0  # of the text in the document, for one that comes in parts
+    offset: int = 0  # offset of the text in the document, for documents in parts
 
 
 @dataclass(frozen=True)
 class SkippedFile:
-    """A file, or a row of it, that was not read."""
+    """A file, or a row of it, that was skipped."""
 
     path: str
     why: str
@@ -47,19 +48,19 @@ class SkippedFile:
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file to be read."""
+    """A file to read."""
 
-    name: str  # as documents are named by: the path as given, with "/"
+    name: str  # document name: the path as given, with "/"
     path: Path
     size: int
     modified: int  # nanoseconds
 
 
 def find_sources(paths: Iterable[str | Path], skipped: list[SkippedFile]) -> list[SourceFile]:
-    """The files of these names, and all below the folders of these names; hidden ones left out.
+    """The files at these paths, and all files below the folders there, except hidden ones.
 
     Args:
-        skipped: is given the files in folders whose extension is not one of FORMATS.
+        skipped: receives files in folders whose extension is not in FORMATS.
 
     Raises:
         DataError: no such file or folder.
@@ -88,11 +89,11 @@ def content_of(path: Path) -> str:
 
 
 def read_documents(source: SourceFile, column: str | None, skipped: list[SkippedFile]) -> Iterator[Document]:
-    """The documents of a file, large ones in parts.
+    """Read the documents of a file, large ones in parts.
 
     Args:
-        column: which key or column holds the text of a row; None: "text", or the only one.
-        skipped: is given the file or its rows that cannot be read.
+        column: key or column of the text of a row; None: "text", or the only one.
+        skipped: receives the file, or its rows, that cannot be read.
     """
     kind = source.path.suffix.lower()
     metadata: dict[str, Scalar] = {"source": source.name}
@@ -123,7 +124,7 @@ def read_documents(source: SourceFile, column: str | None, skipped: list[Skipped
 
 
 def markdown_headings(text: str) -> tuple[tuple[int, int, str], ...]:
-    """The headings of Markdown: (first character, level, heading); lines in blocks of code are none.
+    """The headings of Markdown: (first character, level, heading); not in code blocks.
 
     >>> markdown_headings("# One\\n\\n~~~\\n# no\\n~~~\\n## Two ##\\n")
     ((0, 1, 'One'), (20, 2, 'Two'))
@@ -137,7 +138,7 @@ def markdown_headings(text: str) -> tuple[tuple[int, int, str], ...]:
 
 
 def _text_parts(path: Path) -> Iterator[tuple[int, str]]:
-    """The text of a file in parts of about a megabyte that end with a line, and the first character of each."""
+    """The text of a file in parts of about a megabyte of whole lines, each with the offset of its first character."""
     offset = 0
     with open(path, "rb") as file:
         data = file.read(_PART_BYTES)
@@ -154,7 +155,7 @@ def _text_parts(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _part_end(data: bytes) -> int:
-    """Where a part ends: after an empty line in its second half, else after a line, a word or a character."""
+    """End of a part: after an empty line in its second half, else after a line, a word or a character."""
     if (end := data.rfind(b"\n\n")) > len(data) // 2:
         return end + 2
     return data.rfind(b"\n") + 1 or data.rfind(b" ") + 1 or _character_end(data)
@@ -169,7 +170,7 @@ def _character_end(data: bytes) -> int:
 
 def _whole_text(source: SourceFile) -> str:
     if source.size > _LARGEST_WHOLE:
-        raise DataError(f"{source.size:,} bytes, html is read up to {_LARGEST_WHOLE:,}")
+        raise DataError(f"{source.size:,} bytes: expected at most {_LARGEST_WHOLE:,} for html")
     data = source.path.read_bytes()
     if b"\0" in data[:8192]:
         raise DataError("binary, not text")
@@ -191,5 +192,5 @@ def _pdf(source: SourceFile, metadata: dict[str, Scalar]) -> Iterator[Document]:
             offset += len(text)
     except BertkitError:
         raise
-    except Exception as error:  # pypdf raises whatever a damaged file leads it to
+    except Exception as error:  # pypdf can raise anything for a damaged file
         raise DataError(f"cannot be read as pdf: {error}") from None

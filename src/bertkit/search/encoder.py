@@ -1,4 +1,4 @@
-"""The encoder of a store: queries and documents to vectors, each with its prompt."""
+"""Encoder of a store: embeds queries and documents, each with its prompt."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from bertkit.words.opening import encoder_path, open_encoder
 
 
 class Encoder(NamedTuple):
-    """A model, and how it embeds for a store."""
+    """A model with the prompts and settings of a store."""
 
     model: TextEncoder
     identity: Identity
@@ -57,7 +57,7 @@ class Encoder(NamedTuple):
 
         Raises:
             CheckpointError: no such model.
-            UsageError: the model of that name is another one now.
+            UsageError: the model with that name has changed.
         """
         encoder = cls.of(
             identity.model_name,
@@ -78,5 +78,5 @@ class Encoder(NamedTuple):
         return self._embed(texts, self.identity.document_prompt, report)
 
     def _embed(self, texts: list[str], prompt: str, report: EmbedReport | None = None) -> np.ndarray:
-        # Texts that are too long are cut, and counted.
+        # Texts that are too long are cut and counted.
         return self.model.embed(texts, normalize=True, prompt=prompt, report=report or EmbedReport(), progress=False)

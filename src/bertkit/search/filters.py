@@ -1,4 +1,4 @@
-"""Filters on metadata and documents: small trees that every store translates into its own language."""
+"""Filters on metadata and documents: small trees that each store translates to its query language."""
 
 import math
 from dataclasses import dataclass
@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from bertkit.errors import UsageError
 
 Scalar = str | int | float | bool | None
-"""A value of metadata: what JSON has for one value."""
+"""A metadata value: a JSON scalar."""
 
 
 @dataclass(frozen=True)
 class Equal:
-    """Records whose metadata has this key with this value. True and 1 differ; 1 and 1.0 are equal."""
+    """Match records with this metadata value. True and 1 differ; 1 and 1.0 are equal."""
 
     key: str
     value: Scalar
@@ -23,7 +23,7 @@ class Equal:
 
 @dataclass(frozen=True)
 class OneOf:
-    """Records whose metadata has this key with one of these values."""
+    """Match records with one of these metadata values."""
 
     key: str
     values: tuple[Scalar, ...]
@@ -37,7 +37,7 @@ class OneOf:
 
 @dataclass(frozen=True)
 class Between:
-    """Records whose metadata has this key with a number in a range, both ends included; None: no limit."""
+    """Match records with a metadata number in a range, both ends included; None: no limit."""
 
     key: str
     low: float | None = None
@@ -52,28 +52,28 @@ class Between:
 
 @dataclass(frozen=True)
 class InDocument:
-    """Records of one of these documents."""
+    """Match records of one of these documents."""
 
     document_ids: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class And:
-    """Records that every part matches; all records without parts."""
+    """Match records that match every part; all records if there are no parts."""
 
     parts: tuple["Filter", ...]
 
 
 @dataclass(frozen=True)
 class Or:
-    """Records that at least one part matches; no record without parts."""
+    """Match records that match at least one part; no record if there are no parts."""
 
     parts: tuple["Filter", ...]
 
 
 @dataclass(frozen=True)
 class Not:
-    """Records that the part does not match; those that lack its key included."""
+    """Match records that do not match the part, including those without its key."""
 
     part: "Filter"
 
@@ -82,7 +82,7 @@ Filter = Equal | OneOf | Between | InDocument | And | Or | Not
 
 
 def check_key(key: object) -> None:
-    """Check the key of metadata.
+    """Check a metadata key.
 
     Raises:
         UsageError: it is not a str, or is empty.
@@ -92,7 +92,7 @@ def check_key(key: object) -> None:
 
 
 def check_scalar(key: str, value: object) -> None:
-    """Check a value of metadata.
+    """Check a metadata value.
 
     Raises:
         UsageError: it is not a str, a number, a bool or None; or a number that is not finite or needs more than 64
@@ -110,7 +110,7 @@ def check_scalar(key: str, value: object) -> None:
 
 
 def not_a_filter(where: object) -> UsageError:
-    """The error for something else in the place of a filter."""
+    """Error for a value that is not a filter."""
     return UsageError(
         f"where={where!r:.60}: expected a filter: Equal, OneOf, Between, InDocument, And, Or or Not of bertkit.search"
     )

@@ -1,4 +1,4 @@
-"""HTML to text: paragraphs, headings and a title; scripts, styles and menus left out."""
+"""HTML to text: paragraphs, headings and a title; without scripts, styles and menus."""
 
 from html.parser import HTMLParser
 from typing import NamedTuple
@@ -46,7 +46,7 @@ class _Reader(HTMLParser):
         elif tag in _HIDDEN:
             self._hidden.append(tag)
         elif tag == "body":
-            self._hidden.clear()  # a head that was not closed
+            self._hidden.clear()  # an unclosed head
         if tag in _BLOCKS:
             self._end_block()
             self._level = _HEADINGS.get(tag, self._level)

@@ -1,4 +1,4 @@
-"""An index of documents: files in, passages out that answer a query in words, in meaning or in both."""
+"""Index of documents: search passages by words, by meaning, or both."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,22 +25,22 @@ from bertkit.tasks import Question
 
 Mode = Literal["hybrid", "dense", "lexical"]
 _DEPTH = 100
-"""Of each list that is fused."""
+"""Number of rows of each fused list."""
 
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """A passage that a search returned."""
+    """A passage returned by a search."""
 
     rank: int  # from 1
     score: float  # fused, or the cosine, or BM25
     id: str
     document_id: str
-    text: str  # of the passage: characters ``start`` to ``end`` of the document
+    text: str  # text of the passage: characters ``start`` to ``end`` of the document
     start: int
     end: int
     context: str  # the title and headings above it
-    snippet: Snippet  # its sentences that share the most with the query
+    snippet: Snippet  # its sentences with the most words of the query
     metadata: Mapping[str, Scalar] = field(default_factory=dict)
 
 
@@ -59,10 +59,10 @@ class Index:
     """Documents that can be searched, in a folder.
 
     Args:
-        store: where passages are kept.
+        store: the store of the passages.
         tables: the text index that the store was opened with.
-        encoder: for queries and documents; None: the model of the store, opened when first needed.
-        device: of that model.
+        encoder: for queries and documents; None: the store's model, loaded at first use.
+        device: device of that model.
     """
 
     def __init__(
@@ -82,19 +82,19 @@ class Index:
         document_prompt: str | None = None,
         no_prompt: bool = False,
     ) -> Self:
-        """Open the index in a folder, or with ``model`` make one there.
+        """Open the index in a folder, or create one with ``model``.
 
         Args:
-            folder: of the index.
-            model: a folder, a hub name, or the import name of a model package. An index keeps to its model: another
-                one is refused.
-            precision: of the encoder: "float32", "bfloat16", "int8" or "auto".
-            query_prompt: put before queries; None: as the model stores it.
-            document_prompt: put before passages; None: as the model stores it.
-            no_prompt: use no prompts, whatever the model stores.
+            folder: folder of the index.
+            model: a folder, a hub name, or the import name of a model package. The model of an existing index cannot be
+                changed.
+            precision: precision of the encoder: "float32", "bfloat16", "int8" or "auto".
+            query_prompt: prepended to queries; None: the model's own.
+            document_prompt: prepended to passages; None: the model's own.
+            no_prompt: use no prompts, even if the model stores some.
 
         Raises:
-            StoreError: there is no index in the folder, and no model is given.
+            StoreError: no index in the folder, and no model given.
             UsageError: another model or other prompts than those of the index, or a model of a family that uses
                 prompts and stores none.
         """
@@ -112,7 +112,9 @@ class Index:
             )
         if not (folder / NAME).is_file():
             if encoder is None:
-                raise StoreError(f"{folder} holds no index: make one with bertkit index, or Index.open(folder, model)")
+                raise StoreError(
+                    f"{folder} holds no index: create one with bertkit index, or Index.open(folder, model)"
+                )
             return cls(EmbeddedStore.create(folder, encoder.identity, tables), tables, encoder, device)
         store = EmbeddedStore.open(folder, tables)
         try:
@@ -141,15 +143,15 @@ class Index:
     ) -> IndexReport:
         """Add files, folders or `Document` objects, or bring the index up to date with them.
 
-        Only what changed is embedded; files that are no longer in a folder leave the index, and renamed ones are
-        recognized by their content. Each thousand passages are a commit: what an interrupted call finished is kept.
+        Only changes are embedded. Files that are no longer in a folder are removed, and renamed ones are recognized by
+        content. Every thousand passages are a commit, so an interrupted call keeps what it finished.
 
         Args:
-            sources: paths of txt, md, html, jsonl, csv, tsv, parquet and pdf files or of folders; or documents, each
-                of which takes the place of the one with its id.
-            passages: how documents are cut; None: as `PassageOptions` has it.
-            column: which key or column holds the text of rows; None: "text", or the only one.
-            dry_run: report what would change, and change nothing. Not for documents.
+            sources: paths of txt, md, html, jsonl, csv, tsv, parquet and pdf files or of folders; or documents, each of
+                which replaces the document with its id.
+            passages: how documents are split; None: defaults of `PassageOptions`.
+            column: key or column of the text of rows; None: "text", or the only one.
+            dry_run: report the changes without making them; only for files.
             progress: show a bar after two seconds; None: on a terminal.
 
         Raises:
@@ -160,7 +162,7 @@ class Index:
         documents = [one for one in given if isinstance(one, Document)]
         paths = [one for one in given if not isinstance(one, Document)]
         if dry_run and documents:
-            raise UsageError("dry_run compares files with the index: give paths, not documents")
+            raise UsageError("dry_run compares files with the index: pass paths, not documents")
         options = passages or PassageOptions()
         report = IndexReport()
         if paths:
@@ -188,8 +190,8 @@ class Index:
         Args:
             mode: "dense" compares meaning, by the cosine of vectors, exactly; "lexical" compares words, by BM25;
                 "hybrid" joins both rankings by reciprocal rank fusion.
-            where: only passages whose metadata it matches.
-            reranker: a cross-encoder that orders the first hundred again.
+            where: filter on the metadata of passages.
+            reranker: a cross-encoder that reranks the first hundred.
 
         Raises:
             UsageError: an empty query, ``k`` below 1, or an unknown mode.
@@ -199,7 +201,7 @@ class Index:
         if isinstance(k, bool) or not isinstance(k, int) or k < 1:
             raise UsageError(f"k={k!r}: expected an int of at least 1")
         if not query.strip():
-            raise UsageError("the query is empty: give a few words, or a question")
+            raise UsageError("the query is empty: expected a few words, or a question")
         vector = None if mode == "lexical" else self.encoder.embed_query([query])
         depth = max(k, _DEPTH)
         with self.store.snapshot() as snapshot:
@@ -218,13 +220,13 @@ class Index:
             return self._results(snapshot, query, numbers[:k], scores[:k])
 
     def answer(self, question: str, answerer: Model, k: int = 5, *, where: Filter | None = None) -> list[FoundAnswer]:
-        """Extractive answers: the spans of the ``k`` best passages that answer a question, the most probable first.
+        """Extractive answers: spans of the ``k`` best passages, the most probable first.
 
         Args:
-            answerer: a model of question answering. One that may say "no answer" leaves passages without any out.
+            answerer: a question answering model. If it may predict "no answer", passages without an answer are skipped.
 
         Raises:
-            MissingHeadError: the model answers no questions.
+            MissingHeadError: not a question answering model.
         """
         return self.answers_from(question, self.search(question, k, where=where), answerer)
 
@@ -235,15 +237,15 @@ class Index:
         predictions = answerer.predict([Question(question, result.text) for result in results])
         answers = [
             FoundAnswer(
-                found.text,
-                result.start + found.start,
-                result.start + found.end,
+                answer.text,
+                result.start + answer.start,
+                result.start + answer.end,
                 result.document_id,
-                found.probability,
+                answer.probability,
                 result,
             )
             for result, prediction in zip(results, predictions, strict=True)
-            if (found := prediction.answer) is not None
+            if (answer := prediction.answer) is not None
         ]
         return sorted(answers, key=lambda one: -one.probability)
 
@@ -256,7 +258,7 @@ class Index:
         return self.store.count()
 
     def close(self) -> None:
-        """Release files; another process may write then."""
+        """Release files, so that another process may write."""
         self.store.close()
 
     def __enter__(self) -> Self:

@@ -1,8 +1,8 @@
 """The lexical index of a store: BM25 over the words of its texts, in the same commits as the records.
 
-The words of each text are a row of SQLite. Postings are derived from them: most are read from arrays in a folder, which
-`write_postings` makes; those of the texts that came later are built in memory when a new commit is first searched. A
-text that was removed stays in the arrays and is passed over, and the statistics of BM25 count it no more.
+The words of each text are a row in SQLite. Postings are derived from them: most are read from arrays in a folder, which
+`write_postings` creates; those of later texts are built in memory when a new commit is first searched. Removed texts
+stay in the arrays but are skipped, and are not counted in the statistics of BM25.
 """
 
 import json
@@ -22,7 +22,7 @@ from bertkit.search.postings import Postings, idf, largest, norms
 from bertkit.search.words import words
 
 _MOST_LATER = 20_000
-"""Texts whose postings are built in memory, before arrays are worth writing again."""
+"""Maximum number of texts with postings in memory before arrays are written again."""
 _LARGEST_COUNT = 2**16 - 1
 
 
@@ -30,8 +30,8 @@ class LexicalIndex:
     """BM25 over the texts of a store; a `TextIndex`.
 
     Args:
-        folder: of the store.
-        split: a text to its words.
+        folder: folder of the store.
+        split: splits a text into words.
     """
 
     def __init__(self, folder: str | Path, split: Callable[[str], list[str]] = words) -> None:
@@ -39,7 +39,7 @@ class LexicalIndex:
         self._view: _View | None = None
 
     def create(self, connection: sqlite3.Connection) -> None:
-        """As `TextIndex.create`."""
+        """See `TextIndex.create`."""
         connection.execute("CREATE TABLE IF NOT EXISTS word (id INTEGER PRIMARY KEY, word TEXT NOT NULL UNIQUE)")
         connection.execute(
             "CREATE TABLE IF NOT EXISTS bag (number INTEGER PRIMARY KEY, length INTEGER NOT NULL, "
@@ -47,7 +47,7 @@ class LexicalIndex:
         )
 
     def add(self, connection: sqlite3.Connection, rows: Sequence[tuple[int, str]]) -> None:
-        """As `TextIndex.add`."""
+        """See `TextIndex.add`."""
         bags = [(number, Counter(self._split(text))) for number, text in rows]
         every = sorted({word for _, bag in bags for word in bag})
         connection.executemany("INSERT OR IGNORE INTO word (word) VALUES (?)", [(word,) for word in every])
@@ -62,11 +62,11 @@ class LexicalIndex:
         connection.executemany(insert, filled)
 
     def remove(self, connection: sqlite3.Connection, rows: Sequence[tuple[int, str]]) -> None:
-        """As `TextIndex.remove`."""
+        """See `TextIndex.remove`."""
         connection.executemany("DELETE FROM bag WHERE number = ?", [(number,) for number, _ in rows])
 
     def verify(self, connection: sqlite3.Connection) -> list[str]:
-        """As `TextIndex.verify`."""
+        """See `TextIndex.verify`."""
         bags = connection.execute("SELECT number, length, ids, counts, checksum FROM bag")
         problems = [
             f"the words of record number {row[0]} are damaged" for *row, checksum in bags if _checksum(*row) != checksum
@@ -76,12 +76,12 @@ class LexicalIndex:
             "+ (SELECT count(*) FROM bag WHERE number NOT IN (SELECT number FROM record))"
         ).fetchone()
         if num_lacking:
-            problems.append(f"{num_lacking} records and words of the lexical index do not belong together")
+            problems.append(f"{num_lacking} records do not match the words of the lexical index")
         problems += [f"{folder} is damaged" for folder in self._folders() if not Postings.is_whole(folder)]
         return problems
 
     def clear(self, connection: sqlite3.Connection) -> None:
-        """As `TextIndex.clear`. The arrays leave before the commit: they are made of what is there."""
+        """See `TextIndex.clear`. Arrays are deleted before the commit, as they are derived from the rows."""
         connection.execute("DELETE FROM bag")
         connection.execute("DELETE FROM word")
         self._view = None
@@ -91,10 +91,10 @@ class LexicalIndex:
     def search(
         self, snapshot: Snapshot, query: str, k: int, where: Filter | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The ``k`` records whose texts have the largest BM25 score; only those that share a word with the query.
+        """The ``k`` records whose texts have the largest BM25 score; only records that share a word with the query.
 
         Returns:
-            (n,) int64 numbers of records and (n,) float32 scores, best first; of equal scores the record written first.
+            (n,) int64 numbers of records and (n,) float32 scores, best first; ties in order of writing.
         """
         view = self._view_of(snapshot)
         counts = Counter(self._split(query))
@@ -109,13 +109,13 @@ class LexicalIndex:
         return view.numbers[rows], scores[rows]
 
     def weights(self, snapshot: Snapshot, query: str) -> dict[str, float]:
-        """The inverse document frequency of each word of a query that the store holds."""
+        """The inverse document frequency of each word of a query that is in the store."""
         view = self._view_of(snapshot)
         ids = _word_ids(snapshot.connection, list(dict.fromkeys(self._split(query))))
         return {word: view.idf(number) for word, number in ids.items()}
 
     def write_postings(self, snapshot: Snapshot) -> None:
-        """Write the arrays again, if enough texts came since they were written."""
+        """Rewrite the arrays, if enough texts were added since."""
         numbers, written = snapshot.numbers(), self._written()
         last = int(written.numbers[-1]) if written and len(written.numbers) else 0
         num_later = len(numbers) - int(np.searchsorted(numbers, last, "right"))
@@ -139,7 +139,7 @@ class LexicalIndex:
                 OSError,
                 ValueError,
                 EOFError,
-            ):  # replaced meanwhile, or damaged: the database has the words
+            ):  # replaced meanwhile, or damaged: use the words in the database
                 continue
         return None
 
@@ -159,7 +159,7 @@ class _View:
     """The postings of one commit."""
 
     commit_number: int
-    parts: list[Postings]  # their rows follow each other
+    parts: list[Postings]  # with consecutive rows
     numbers: np.ndarray  # (num_rows,) int64, ascending
     is_live: np.ndarray  # (num_rows,) bool: the text was not removed
     norms: np.ndarray  # (num_rows,) float32

@@ -1,4 +1,4 @@
-"""Documents to passages: cut at sentences and headings, with overlap, at exact offsets."""
+"""Split documents into passages: at sentences and headings, with overlap and exact offsets."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,16 +14,16 @@ from bertkit.search.documents import Document
 
 @dataclass(frozen=True)
 class PassageOptions:
-    """How documents are cut."""
+    """Options of splitting documents."""
 
-    length: int = 800  # characters at most, about 180 tokens of English
-    overlap: int = 150  # characters of whole sentences at most that a passage repeats of the one before
+    length: int = 800  # maximum number of characters, about 180 tokens of English
+    overlap: int = 150  # maximum number of characters repeated from the previous passage, in whole sentences
 
     def __post_init__(self) -> None:
         if self.length < 1:
             raise UsageError(f"passage length {self.length}: expected at least 1 character")
         if not 0 <= self.overlap < self.length:
-            raise UsageError(f"overlap {self.overlap}: expected 0 or more, and less than the length {self.length}")
+            raise UsageError(f"overlap {self.overlap}: expected at least 0 and less than the length {self.length}")
 
 
 @dataclass(frozen=True)
@@ -33,14 +33,14 @@ class Passage:
     text: str  # characters ``start`` to ``end`` of the document
     start: int
     end: int
-    context: str  # title and headings above it, ": " after each; put before the text when it is embedded
+    context: str  # title and headings above it, each followed by ": "; prepended to the text for embedding
 
 
 def cut_passages(document: Document, options: PassageOptions = PassageOptions()) -> Iterator[Passage]:
-    """The passages of a document, or of a part of one: whole sentences up to the length, never across a heading.
+    """Split a document, or a part of one, into passages of whole sentences up to the length, never across a heading.
 
-    A heading belongs to the passage that begins with it. A sentence that is longer than a passage is cut at white
-    space. Passages have no white space at their ends, and every other character is in one.
+    A heading belongs to the passage it starts. A sentence longer than a passage is cut at white space. Passages have no
+    white space at their ends, and contain every other character.
     """
     text = document.text
     bounds = [0, *(start for start, _, _ in document.headings if start), len(text)]

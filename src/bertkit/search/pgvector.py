@@ -1,8 +1,8 @@
-"""A store in PostgreSQL with pgvector, for data that is there already: the `VectorStore` interface by psycopg.
+"""Vector store in PostgreSQL with pgvector, through psycopg.
 
-The tables of a store called NAME: NAME_state (the identity, the table of vectors that counts), NAME_record, and
-NAME_vector_1, 2, ... for each model. A change is a transaction. Another model fills another table, which counts from
-one commit on. Text with NUL characters cannot be stored in PostgreSQL.
+The tables of a store called NAME: NAME_state (the identity, the current table of vectors), NAME_record, and
+NAME_vector_1, 2, ... for each model. A change is a transaction. A change of model fills another table, which one commit
+makes current. Text with NUL characters cannot be stored in PostgreSQL.
 """
 
 import json
@@ -46,8 +46,8 @@ class PgVectorStore(VectorStore):
     """A `VectorStore` in a PostgreSQL database.
 
     Args:
-        address: how psycopg connects, "postgresql://user@host/database".
-        name: of the store: letters, digits and _; made by `create`.
+        address: connection string for psycopg, "postgresql://user@host/database".
+        name: name of the store: letters, digits and _; created by `create`.
     """
 
     def __init__(self, address: str, name: str) -> None:
@@ -60,10 +60,10 @@ class PgVectorStore(VectorStore):
 
     @classmethod
     def create(cls, address: str, name: str, identity: Identity) -> Self:
-        """Make a store, and the extension ``vector`` if the database lacks it.
+        """Create a store, and the extension ``vector`` if the database lacks it.
 
         Raises:
-            UsageError: there is one of that name.
+            UsageError: a store of that name exists.
         """
         _checked_name(name)
         with psycopg.connect(address) as connection:
@@ -86,18 +86,18 @@ class PgVectorStore(VectorStore):
 
     @property
     def identity(self) -> Identity:
-        """How the vectors were made."""
+        """Identity of the embedding."""
         return self._state()[1]
 
     def add(self, records: Iterable[Record]) -> None:
-        """As `VectorStore.add`."""
+        """See `VectorStore.add`."""
         with self._connection.transaction():
             vectors, identity = self._state()
             for record in check_records(records, identity):
                 self._insert(vectors, record)
 
     def upsert(self, records: Iterable[Record]) -> None:
-        """As `VectorStore.upsert`."""
+        """See `VectorStore.upsert`."""
         with self._connection.transaction():
             vectors, identity = self._state()
             for record in check_records(records, identity):
@@ -105,16 +105,16 @@ class PgVectorStore(VectorStore):
                 self._insert(vectors, record)
 
     def delete(self, ids: Iterable[str]) -> int:
-        """As `VectorStore.delete`."""
+        """See `VectorStore.delete`."""
         return self._execute(f"DELETE FROM {self._name}_record WHERE id = ANY(%s)", [list(ids)]).rowcount
 
     def get(self, ids: Sequence[str]) -> list[Record]:
-        """As `VectorStore.get`."""
+        """See `VectorStore.get`."""
         by_id = {record.id: record for record in map(_record, self._select("r.id = ANY(%s)", [list(ids)]))}
         return [by_id[id] for id in ids if id in by_id]
 
     def records(self, where: Filter | None = None) -> Iterator[Record]:
-        """As `VectorStore.records`: of one state of the store."""
+        """See `VectorStore.records`; reads one state of the store."""
         condition, values = _condition(where)
         with self._connection.transaction(), self._connection.cursor(f"{self._name}_records") as cursor:
             vectors, _ = self._state()
@@ -131,7 +131,7 @@ class PgVectorStore(VectorStore):
         where: Filter | None = None,
         report: SearchReport | None = None,
     ) -> list[list[Hit]]:
-        """As `VectorStore.search_many`: every record is compared, in PostgreSQL's float32."""
+        """See `VectorStore.search_many`: every record is compared, in PostgreSQL's float32."""
         vectors, own = self._state()
         queries = checked_queries(queries, own, identity, k)
         condition, values = _condition(where)
@@ -146,23 +146,25 @@ class PgVectorStore(VectorStore):
                 f"WHERE {condition} ORDER BY score DESC, number LIMIT %s",
                 [query, *values, min(k, 2**62)],
             ).fetchall()
-            found = [(_record(row), score) for score, *row in rows]
-            results.append([Hit(record.id, score, rank, record) for rank, (record, score) in enumerate(found, 1)])
+            results_of_query = [(_record(row), score) for score, *row in rows]
+            results.append(
+                [Hit(record.id, score, rank, record) for rank, (record, score) in enumerate(results_of_query, 1)]
+            )
         return results
 
     def count(self, where: Filter | None = None) -> int:
-        """As `VectorStore.count`."""
+        """See `VectorStore.count`."""
         condition, values = _condition(where)
         (count,) = self._execute(f"SELECT count(*) FROM {self._name}_record r WHERE {condition}", values).fetchone()
         return count
 
     def verify(self) -> list[str]:
-        """As `VectorStore.verify`: records against their checksums. PostgreSQL watches over its own files."""
+        """See `VectorStore.verify`: compares records with their checksums. PostgreSQL checks its own files."""
         missing = [f"record {id!r} has no vector" for _, id, _ in self._without_vectors()]
         return missing + [f"the text or metadata of record {id!r} is damaged" for id in self._damaged()]
 
     def repair(self, embed: Embed) -> RepairReport:
-        """As `VectorStore.repair`: damaged records are removed, missing vectors embedded again."""
+        """See `VectorStore.repair`: damaged records are removed, missing vectors embedded again."""
         report = RepairReport(removed=self._damaged())
         with self._connection.transaction():
             self.delete(report.removed)
@@ -174,7 +176,7 @@ class PgVectorStore(VectorStore):
         return report
 
     def switch(self, identity: Identity, embed: Embed, batch_size: int = 1024) -> None:
-        """As `VectorStore.switch`: fills another table, which counts from the commit on."""
+        """See `VectorStore.switch`: fills another table, which the commit makes current."""
         with self._connection.transaction():
             old, _ = self._state()
             generation = int(old.rsplit("_", 1)[1]) + 1
@@ -192,7 +194,7 @@ class PgVectorStore(VectorStore):
             self._execute(f"DROP TABLE {old}")
 
     def compact(self) -> None:
-        """As `VectorStore.compact`."""
+        """See `VectorStore.compact`."""
         self._execute(f"VACUUM {self._name}_record")
         self._execute(f"VACUUM {self._state()[0]}")
 
@@ -210,7 +212,7 @@ class PgVectorStore(VectorStore):
         return self._connection.execute(_sql(statement), values)
 
     def _state(self) -> tuple[str, Identity]:
-        """The table of vectors that counts, and its identity."""
+        """The current table of vectors, and its identity."""
         identity, generation = self._execute(f"SELECT identity, generation FROM {self._name}_state").fetchone()
         return f"{self._name}_vector_{generation}", Identity(**json.loads(identity))
 
@@ -269,7 +271,7 @@ def _condition(where: Filter | None) -> tuple[str, list[Any]]:
     """A filter as a condition on the record ``r``, and its values.
 
     Raises:
-        UsageError: it is no filter.
+        UsageError: it is not a filter.
     """
     if where is None:
         return "true", []
@@ -303,5 +305,5 @@ def _checked_name(name: str) -> str:
 
 
 def _sql(statement: str) -> LiteralString:
-    """A statement built from checked names: values go apart."""
+    """A statement built from checked names: values are passed separately."""
     return cast(LiteralString, statement)

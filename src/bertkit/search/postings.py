@@ -1,4 +1,4 @@
-"""Postings: for each word the texts that hold it and how often, as arrays; BM25 over them, compiled."""
+"""Postings: for each word the texts that contain it, with counts, as arrays; BM25 over them, compiled."""
 
 import json
 import zlib
@@ -13,7 +13,7 @@ from bertkit.compiled import lean
 from bertkit.files import whole_folder, write_json
 
 K1, B = 1.2, 0.75
-"""How soon repeated words stop counting, and how much long texts are discounted (Robertson & Zaragoza 2009)."""
+"""BM25 parameters k1 (saturation of repeated words) and b (discount of long texts) (Robertson & Zaragoza 2009)."""
 _CHECKSUMS = "checksums.json"
 
 
@@ -46,7 +46,7 @@ class Postings:
         return cls(*(np.load(folder / f"{one.name}.npy", mmap_mode="r") for one in fields(cls)))
 
     def save(self, folder: Path) -> None:
-        """Write the arrays to a folder, which appears whole."""
+        """Write the arrays to a folder, atomically."""
         with whole_folder(folder, overwrite=True) as temporary:
             for one in fields(self):
                 np.save(temporary / f"{one.name}.npy", getattr(self, one.name))
@@ -54,7 +54,7 @@ class Postings:
 
     @staticmethod
     def is_whole(folder: Path) -> bool:
-        """Whether the files of a folder of `save` are as they were written."""
+        """Whether the files in a folder of `save` are undamaged."""
         try:
             checksums = json.loads((folder / _CHECKSUMS).read_bytes())
             return all(_checksum(folder / name) == checksums[name] for name in _names())
@@ -62,14 +62,14 @@ class Postings:
             return False
 
     def count(self, word: int, is_live: np.ndarray | None) -> int:
-        """The number of live texts that hold a word; of all texts if ``is_live`` is None."""
+        """The number of live texts that contain a word; of all texts if ``is_live`` is None."""
         if word >= len(self.offsets) - 1:
             return 0
         start, end = self.offsets[word : word + 2]
         return int(end - start) if is_live is None else int(np.count_nonzero(is_live[self.rows[start:end]]))
 
     def add_scores(self, word: int, weight: float, norms: np.ndarray, scores: np.ndarray) -> None:
-        """Add ``weight * count / (count + norm)`` to the score of each text that holds a word."""
+        """Add ``weight * count / (count + norm)`` to the score of each text that contains a word."""
         if word < len(self.offsets) - 1:
             start, end = self.offsets[word : word + 2]
             _add_scores(self.rows[start:end], self.counts[start:end], np.float32(weight), norms, scores)
@@ -93,12 +93,12 @@ def norms(lengths: np.ndarray, mean_length: float) -> np.ndarray:
 
 
 def idf(num_texts: int, num_with_word: int) -> float:
-    """Inverse document frequency as Lucene has it, never negative."""
+    """Inverse document frequency as in Lucene, never negative."""
     return float(np.log1p((num_texts - num_with_word + 0.5) / (num_with_word + 0.5)))
 
 
 def largest(scores: np.ndarray, is_allowed: np.ndarray, k: int) -> np.ndarray:
-    """The rows of the ``k`` largest scores above 0 that are allowed; of equal scores the lower row first."""
+    """The rows of the ``k`` largest scores above 0 that are allowed; ties in order of rows."""
     rows = np.empty(min(k, len(scores)), np.int64)
     return rows[: _largest(scores, is_allowed, np.empty(len(rows), np.float32), rows)]
 

@@ -1,4 +1,4 @@
-"""Prompts of queries and documents: those a model stores, and those of known families that store none."""
+"""Prompts of queries and documents: from the model, or from known families that store none."""
 
 import re
 from typing import NamedTuple
@@ -8,14 +8,14 @@ from bertkit.errors import UsageError
 
 
 class Prompts(NamedTuple):
-    """Texts put before queries and before documents."""
+    """Texts prepended to queries and to documents."""
 
     query: str
     document: str
 
 
 _RETRIEVAL = "Represent this sentence for searching relevant passages: "
-# As the model cards of the publishers have them.
+# From the publishers' model cards.
 _FAMILIES = {
     r"(^|[-_/])(multilingual-)?e5[-_]": ("e5", Prompts("query: ", "passage: ")),
     r"(^|[-_/])bge[-_].*en": ("bge", Prompts(_RETRIEVAL, "")),
@@ -33,34 +33,34 @@ def prompts_of(
     *,
     no_prompt: bool = False,
 ) -> Prompts:
-    """The prompts of a model: as asked, else as it stores them, else none.
+    """Prompts of a model: as requested, else as stored, else none.
 
     Args:
-        name: of the model, by which families are known.
-        no_prompt: use none, whatever is stored.
+        name: name of the model, which identifies its family.
+        no_prompt: use none, even if the model stores some.
 
     Raises:
-        UsageError: a prompt and ``no_prompt``, or nothing is asked for or stored though the publisher uses prompts.
+        UsageError: both a prompt and ``no_prompt``, or no prompt is given or stored though the publisher uses prompts.
     """
     asked = query_prompt is not None or document_prompt is not None
     if asked and no_prompt:
-        raise UsageError("--query-prompt and --document-prompt do not go with --no-prompt: leave one of them out")
+        raise UsageError("--query-prompt and --document-prompt cannot be combined with --no-prompt")
     if no_prompt:
         return Prompts("", "")
     stored = settings.prompts
     document_name = next((one for one in ("document", "passage", "corpus") if one in stored), "")
     default = stored.get(settings.default_prompt_name or "", "")
-    found = Prompts(stored.get("query", default), stored.get(document_name, default))
+    chosen = Prompts(stored.get("query", default), stored.get(document_name, default))
     if asked:
         return Prompts(
-            found.query if query_prompt is None else query_prompt,
-            found.document if document_prompt is None else document_prompt,
+            chosen.query if query_prompt is None else query_prompt,
+            chosen.document if document_prompt is None else document_prompt,
         )
     if not stored:
         for pattern, (family, prompts) in _FAMILIES.items():
             if re.search(pattern, name, re.IGNORECASE):
                 raise UsageError(_question(name, family, prompts))
-    return found
+    return chosen
 
 
 def _question(name: str, family: str, prompts: Prompts) -> str:

@@ -1,8 +1,8 @@
-"""A store on Qdrant, for collections that one machine does not hold: the `VectorStore` interface by qdrant-client.
+"""Vector store on Qdrant, for collections too large for one machine, through qdrant-client.
 
-A store called NAME is the alias NAME of a collection; NAME.state holds the identities. Another model fills another
+A store called NAME is the alias NAME of a collection; NAME.state holds the identities. A change of model fills another
 collection, and the alias moves in one operation. Qdrant has no transactions over several requests: all records are
-checked before the first is sent, but a server that fails in the middle of a change keeps the part that it has.
+checked before the first is sent, but a server that fails during a change keeps the finished part.
 Whole numbers beyond 2**53 are compared as floats.
 """
 
@@ -56,9 +56,9 @@ class QdrantStore(VectorStore):
     """A `VectorStore` on a Qdrant server.
 
     Args:
-        client: connected to the server, ``QdrantClient(url=...)``.
-        name: of the store; made by `create`.
-        exact: compare every record. False: use the index of the server, which is faster and may miss some.
+        client: connection to the server, ``QdrantClient(url=...)``.
+        name: name of the store; created by `create`.
+        exact: compare every record. False: use the server's approximate index, which is faster and may miss some.
     """
 
     def __init__(self, client: QdrantClient, name: str, *, exact: bool = True) -> None:
@@ -69,10 +69,10 @@ class QdrantStore(VectorStore):
 
     @classmethod
     def create(cls, client: QdrantClient, name: str, identity: Identity, *, exact: bool = True) -> Self:
-        """Make a store.
+        """Create a store.
 
         Raises:
-            UsageError: there is one of that name.
+            UsageError: a store of that name exists.
         """
         if client.collection_exists(name) or any(one.alias_name == name for one in client.get_aliases().aliases):
             raise UsageError(f"Qdrant has a store or collection {name!r} already: choose another name, or open it")
@@ -82,11 +82,11 @@ class QdrantStore(VectorStore):
 
     @property
     def identity(self) -> Identity:
-        """How the vectors were made."""
+        """Identity of the embedding."""
         return self._state()[1]
 
     def add(self, records: Iterable[Record]) -> None:
-        """As `VectorStore.add`."""
+        """See `VectorStore.add`."""
         collection, identity = self._state()
         rows = list(check_records(records, identity))
         if there := self._points([row.id for row in rows]):
@@ -94,24 +94,24 @@ class QdrantStore(VectorStore):
         self._send(collection, rows)
 
     def upsert(self, records: Iterable[Record]) -> None:
-        """As `VectorStore.upsert`."""
+        """See `VectorStore.upsert`."""
         collection, identity = self._state()
         self._send(collection, list(check_records(records, identity)))
 
     def delete(self, ids: Iterable[str]) -> int:
-        """As `VectorStore.delete`."""
+        """See `VectorStore.delete`."""
         points = [point.id for point in self._points(list(ids))]
         if points:
             self._client.delete(self._state()[0], models.PointIdsList(points=points), wait=True)
         return len(points)
 
     def get(self, ids: Sequence[str]) -> list[Record]:
-        """As `VectorStore.get`."""
+        """See `VectorStore.get`."""
         by_id = {point.payload["id"]: _record(point) for point in self._points(ids, with_vectors=True)}
         return [by_id[id] for id in ids if id in by_id]
 
     def records(self, where: Filter | None = None) -> Iterator[Record]:
-        """As `VectorStore.records`."""
+        """See `VectorStore.records`."""
         for point in self._all_points(where):
             yield _record(point)
 
@@ -123,7 +123,7 @@ class QdrantStore(VectorStore):
         where: Filter | None = None,
         report: SearchReport | None = None,
     ) -> list[list[Hit]]:
-        """As `VectorStore.search_many`."""
+        """See `VectorStore.search_many`."""
         collection, own = self._state()
         queries = checked_queries(queries, own, identity, k)
         condition = _condition(where)
@@ -144,26 +144,28 @@ class QdrantStore(VectorStore):
                 with_vectors=True,
                 search_params=models.SearchParams(exact=self._exact),
             )
-            found = [(_record(point), point.score) for point in response.points]
-            results.append([Hit(record.id, score, rank, record) for rank, (record, score) in enumerate(found, 1)])
+            results_of_query = [(_record(point), point.score) for point in response.points]
+            results.append(
+                [Hit(record.id, score, rank, record) for rank, (record, score) in enumerate(results_of_query, 1)]
+            )
         return results
 
     def count(self, where: Filter | None = None) -> int:
-        """As `VectorStore.count`."""
+        """See `VectorStore.count`."""
         return self._client.count(self._state()[0], count_filter=_condition(where), exact=True).count
 
     def verify(self) -> list[str]:
-        """As `VectorStore.verify`: records against their checksums. Qdrant watches over its own files."""
+        """See `VectorStore.verify`: compares records with their checksums. Qdrant checks its own files."""
         return [f"the text or metadata of record {record.id!r} is damaged" for record in self._damaged()]
 
     def repair(self, embed: Embed) -> RepairReport:
-        """As `VectorStore.repair`: damaged records are removed."""
+        """See `VectorStore.repair`: damaged records are removed."""
         report = RepairReport(removed=[record.id for record in self._damaged()])
         self.delete(report.removed)
         return report
 
     def switch(self, identity: Identity, embed: Embed, batch_size: int = 1024) -> None:
-        """As `VectorStore.switch`: fills another collection, then moves the alias."""
+        """See `VectorStore.switch`: fills another collection, then moves the alias."""
         old, _ = self._state()
         generation = int(old.rsplit(".", 1)[1]) + 1
         new = _create_collection(self._client, self._name, generation, identity)
@@ -251,7 +253,7 @@ def _create_collection(client: QdrantClient, name: str, generation: int, identit
         wait=True,
     )
     distance = models.Distance.COSINE if identity.similarity == "cosine" else models.Distance.DOT
-    client.delete_collection(collection)  # what an interrupted switch left
+    client.delete_collection(collection)  # left by an interrupted switch
     client.create_collection(
         collection, vectors_config=models.VectorParams(size=identity.dimensions, distance=distance)
     )
@@ -287,10 +289,10 @@ def _record(point: Any) -> Record:
 
 
 def _condition(where: Filter | None) -> Any:
-    """A filter as Qdrant's.
+    """Translate a filter to Qdrant's.
 
     Raises:
-        UsageError: it is no filter.
+        UsageError: it is not a filter.
     """
     if where is None:
         return models.Filter()

@@ -1,4 +1,4 @@
-"""Snippets: the sentences of a passage that share the most with a query, at their offsets in the document."""
+"""Snippets: the sentences of a passage with most words of a query, with their offsets in the document."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -18,12 +18,12 @@ class Snippet(NamedTuple):
 
 
 def snippet_of(text: str, start: int, weights: Mapping[str, float]) -> Snippet:
-    """The consecutive sentences of at most 240 characters whose words weigh most; of equals the first.
+    """The consecutive sentences of at most 240 characters with the largest total word weight; the first of equals.
 
     Args:
-        text: of the passage.
+        text: text of the passage.
         start: its first character in the document.
-        weights: of the words of the query.
+        weights: weights of the words of the query.
     """
     spans = sentence_spans(text) or [(0, len(text))]
     shared = [set(words(text[first:last])) & weights.keys() for first, last in spans]

@@ -1,4 +1,4 @@
-"""The interface of vector stores: what a record, a hit and the identity of an embedding are, and what a store does."""
+"""Interface of vector stores: records, hits, identity of the embedding, and the methods of a store."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -11,21 +11,21 @@ from bertkit.search.filters import Filter, Scalar, check_key, check_scalar
 
 Similarity = Literal["cosine", "dot"]
 Embed = Callable[[list[str]], np.ndarray]
-"""Texts of records to their (num_texts, dimensions) float32 vectors, with the prompt of documents."""
+"""A function from texts of records to (num_texts, dimensions) float32 vectors, with the prompt of documents."""
 
 
 @dataclass(frozen=True)
 class Identity:
-    """How the vectors of a store were made. A query is compared only with vectors of the same identity."""
+    """Identity of the embedding of a store. Queries are compared only with vectors of the same identity."""
 
     model_hash: str  # hash of the content of the model folder
     dimensions: int
     similarity: Similarity = "cosine"
-    query_prompt: str = ""  # put before every query
-    document_prompt: str = ""  # put before every text of the store
+    query_prompt: str = ""  # prepended to every query
+    document_prompt: str = ""  # prepended to every text of the store
     pooling: str = "mean"
-    precision: str = "float32"  # of the encoder
-    model_name: str = field(default="", compare=False)  # to open the model again; another name of it is no difference
+    precision: str = "float32"  # precision of the encoder
+    model_name: str = field(default="", compare=False)  # to load the model again; names are not compared
 
     def __post_init__(self) -> None:
         if self.similarity not in ("cosine", "dot"):
@@ -34,10 +34,10 @@ class Identity:
             raise UsageError(f"dimensions={self.dimensions!r}: expected an int of at least 1")
 
     def check(self, other: "Identity") -> None:
-        """Check that a query was embedded as the vectors of the store were.
+        """Check that a query has the identity of the store's vectors.
 
         Raises:
-            UsageError: it was not; every difference is named.
+            UsageError: it has not; every difference is named.
         """
         differences = [
             f"{one.name} {getattr(self, one.name)!r} in the store, {getattr(other, one.name)!r} in the query"
@@ -46,14 +46,15 @@ class Identity:
         ]
         if differences:
             raise UsageError(
-                f"the query was not embedded as this store was: {'; '.join(differences)}. Embed it with the model and "
+                f"the query was embedded differently from this store: {'; '.join(differences)}. Embed it with the "
+                "model and "
                 "options of the store, or embed the store again"
             )
 
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """A text with its vector, and where it stands in its document."""
+    """A text with its vector, and its location in a document."""
 
     id: str
     text: str
@@ -66,53 +67,52 @@ class Record:
 
 @dataclass(frozen=True, eq=False)
 class Hit:
-    """A record that a search returned."""
+    """A record returned by a search."""
 
     id: str
-    score: float  # cosine or dot product, larger is more alike
+    score: float  # cosine or dot product, larger means more similar
     rank: int  # from 1
     record: Record
 
 
 @dataclass
 class SearchReport:
-    """What a search did, summed over its queries."""
+    """Counts of a search, summed over its queries."""
 
     num_queries: int = 0
-    num_searched: int = 0  # records that the filter left, counted once for each query
-    num_scored_again: int = 0  # of them, those compared again in full precision
+    num_searched: int = 0  # records matched by the filter, counted for each query
+    num_scored_again: int = 0  # records compared again in full precision
 
 
 @dataclass
 class RepairReport:
-    """What a repair changed."""
+    """Changes made by a repair."""
 
     embedded_again: list[str] = field(default_factory=list)  # ids whose vector was damaged
     removed: list[str] = field(default_factory=list)  # ids whose text was damaged too: add them again
 
 
 class VectorStore(Protocol):
-    """Records searched by vector. Every store behaves alike, whichever engine keeps the records.
+    """Records searched by vector. All stores behave the same, regardless of the engine.
 
-    A method that changes the store is one commit: all of it is kept, or nothing. When it returns, the change is on
-    disk.
+    A method that changes the store is one commit: it is applied completely or not at all, and on disk when it returns.
     """
 
     @property
     def identity(self) -> Identity:
-        """How the vectors were made."""
+        """Identity of the embedding."""
         ...
 
     def add(self, records: Iterable[Record]) -> None:
         """Add records.
 
         Raises:
-            UsageError: an id that is in the store or given twice, or a record that cannot be stored.
+            UsageError: an id that exists in the store or is given twice, or a record that cannot be stored.
         """
         ...
 
     def upsert(self, records: Iterable[Record]) -> None:
-        """Add records, each in the place of the record with its id, if there is one.
+        """Add records, replacing those with the same ids.
 
         Raises:
             UsageError: an id given twice, or a record that cannot be stored.
@@ -120,15 +120,15 @@ class VectorStore(Protocol):
         ...
 
     def delete(self, ids: Iterable[str]) -> int:
-        """Remove records; ids that the store lacks are ignored. Returns how many were removed."""
+        """Remove records; unknown ids are ignored. Returns the number of removed records."""
         ...
 
     def get(self, ids: Sequence[str]) -> list[Record]:
-        """Records by id, in the order of the ids; ids that the store lacks are left out."""
+        """Records by id, in the order of the ids; unknown ids are skipped."""
         ...
 
     def records(self, where: Filter | None = None) -> Iterator[Record]:
-        """Every record, or those that a filter matches, in the order in which they were written."""
+        """Every record, or those that a filter matches, in order of writing."""
         ...
 
     def search(
@@ -139,13 +139,13 @@ class VectorStore(Protocol):
         where: Filter | None = None,
         report: SearchReport | None = None,
     ) -> list[Hit]:
-        """The ``k`` records most similar to a query; all of them if there are fewer.
+        """The ``k`` records most similar to a query; or all if there are fewer.
 
         Args:
             query: (dimensions,) float.
-            identity: how the query was embedded.
-            where: only records that it matches are compared.
-            report: where counts are added to.
+            identity: identity of the query's embedding.
+            where: compare only records that match.
+            report: counts are added to it.
 
         Raises:
             UsageError: a query of another identity or shape, not finite or, for the cosine, zero; or ``k`` below 1.
@@ -160,7 +160,7 @@ class VectorStore(Protocol):
         where: Filter | None = None,
         report: SearchReport | None = None,
     ) -> list[list[Hit]]:
-        """As `search`, for (num_queries, dimensions) queries at once: one list for each."""
+        """As `search`, for (num_queries, dimensions) queries: one list for each."""
         ...
 
     def count(self, where: Filter | None = None) -> int:
@@ -168,19 +168,19 @@ class VectorStore(Protocol):
         ...
 
     def verify(self) -> list[str]:
-        """Check everything that is stored. Returns the problems, one sentence each; none if all is well."""
+        """Check all stored data. Returns the problems, one sentence each; empty if there are none."""
         ...
 
     def repair(self, embed: Embed) -> RepairReport:
         """Fix what `verify` finds: damaged vectors are embedded again from their texts.
 
         Raises:
-            StoreError: damage that leaves nothing to repair from.
+            StoreError: the damage cannot be repaired.
         """
         ...
 
     def switch(self, identity: Identity, embed: Embed, batch_size: int = 1024) -> None:
-        """Embed every text again with another model. Searches see the old vectors until all new ones are there."""
+        """Embed every text again with another model. Searches use the old vectors until all new ones are stored."""
         ...
 
     def compact(self) -> None:
@@ -197,7 +197,7 @@ class VectorStore(Protocol):
 
 
 def check_records(records: Iterable[Record], identity: Identity) -> Iterator[Record]:
-    """Yield records that can be stored, vectors as C-contiguous float32.
+    """Check records and yield them, with vectors as C-contiguous float32.
 
     Raises:
         UsageError: a wrong type, an id given twice, a vector of another shape, not finite or, for the cosine, zero.
@@ -232,20 +232,21 @@ def check_unicode(record_id: str, name: str, text: str) -> None:
     """Check that a text can be written as UTF-8.
 
     Raises:
-        UsageError: it holds half of a surrogate pair.
+        UsageError: it contains a lone surrogate.
     """
     if not text.isascii():
         try:
             text.encode()
         except UnicodeEncodeError as error:
             raise UsageError(
-                f"record {record_id!r}: {name} has a lone surrogate at character {error.start}, which is no text; "
+                f"record {record_id!r}: {name} has a lone surrogate at character {error.start}, which is not valid "
+                "text; "
                 "decode the file again with errors='replace'"
             ) from None
 
 
 def checked_queries(queries: np.ndarray, identity: Identity, asked: Identity, k: int) -> np.ndarray:
-    """Queries as (num_queries, dimensions) float32, checked together with the other arguments of a search.
+    """Queries as (num_queries, dimensions) float32, after checking the arguments of a search.
 
     Raises:
         UsageError: as `VectorStore.search`, and for values that float32 cannot hold.
@@ -264,7 +265,7 @@ def checked_vector(vector: np.ndarray, identity: Identity, what: str) -> np.ndar
     """A (dimensions,) vector as C-contiguous float32.
 
     Raises:
-        UsageError: another shape or no numbers, a value that is not finite, or zero where the cosine needs a direction.
+        UsageError: another shape or dtype, a value that is not finite, or zero with cosine similarity.
     """
     vector = np.asarray(vector)
     if vector.shape != (identity.dimensions,) or vector.dtype.kind not in "fiu":
@@ -277,7 +278,7 @@ def checked_vector(vector: np.ndarray, identity: Identity, what: str) -> np.ndar
     if not np.isfinite(vector).all():
         raise UsageError(f"{what} has a value that is not finite in float32: expected finite numbers")
     if identity.similarity == "cosine" and not vector.any():
-        raise UsageError(f"{what} is zero: the cosine needs a direction; leave it out, or use similarity='dot'")
+        raise UsageError(f"{what} is zero: cosine similarity needs a direction; omit it, or use similarity='dot'")
     return vector
 
 
@@ -285,7 +286,7 @@ def embedded(texts: Sequence[str], identity: Identity, embed: Embed) -> np.ndarr
     """(num_texts, dimensions) float32 vectors of texts, checked.
 
     Raises:
-        UsageError: ``embed`` returned another number of vectors, or some that cannot be stored.
+        UsageError: ``embed`` returned a wrong number of vectors, or invalid ones.
     """
     vectors = np.asarray(embed(list(texts)))
     if len(vectors) != len(texts):

@@ -1,4 +1,4 @@
-"""Incremental indexing: which files are new, changed, renamed or gone, and only what changed is embedded."""
+"""Incremental indexing: detect new, changed, renamed and removed files, and embed only changes."""
 
 import hashlib
 import sqlite3
@@ -21,15 +21,15 @@ from bertkit.search.passages import PassageOptions, cut_passages
 from bertkit.search.store import Record
 
 _PASSAGES_AT_ONCE = 1024
-"""Embedded together, and written in one commit: what an interruption loses at most."""
+"""Number of passages embedded and committed together, the most that an interruption loses."""
 _SOURCES_AT_ONCE = 1024
 
 
 class Tables(LexicalIndex):
-    """The lexical index, and the files that a store was made from."""
+    """The lexical index, and the table of source files of a store."""
 
     def create(self, connection: sqlite3.Connection) -> None:
-        """As `TextIndex.create`."""
+        """See `TextIndex.create`."""
         super().create(connection)
         connection.execute(
             "CREATE TABLE IF NOT EXISTS source (name TEXT PRIMARY KEY, size INTEGER NOT NULL, "
@@ -39,22 +39,22 @@ class Tables(LexicalIndex):
 
 @dataclass
 class IndexReport:
-    """What indexing did, or would do."""
+    """Changes made by indexing, or planned."""
 
     new: list[str] = field(default_factory=list)  # files
     changed: list[str] = field(default_factory=list)
     renamed: list[tuple[str, str]] = field(default_factory=list)  # from, to
     removed: list[str] = field(default_factory=list)
     num_unchanged: int = 0
-    skipped: list[SkippedFile] = field(default_factory=list)  # files, and rows of files, that were not read
-    num_passages: int = 0  # of new, changed and renamed files, and of documents
-    num_embedded: int = 0  # of them, those embedded now
-    num_cut: int = 0  # passages that are longer than the model reads
+    skipped: list[SkippedFile] = field(default_factory=list)  # skipped files and rows
+    num_passages: int = 0  # passages of new, changed and renamed files, and of documents
+    num_embedded: int = 0  # passages embedded now
+    num_cut: int = 0  # passages longer than the model's limit
 
 
 @dataclass(frozen=True)
 class _Known:
-    """A file as the store knows it."""
+    """The stored record of a file."""
 
     size: int
     modified: int
@@ -64,20 +64,20 @@ class _Known:
 
 @dataclass
 class _Job:
-    """A file to be read."""
+    """A file to read."""
 
     source: SourceFile
     content: str
-    was: str  # the name under which the store has its passages; "" if it has none
+    was: str  # its name in the store; "" for a new file
 
 
 def plan(
     store: EmbeddedStore, paths: Iterable[str | Path], options: str, report: IndexReport
 ) -> tuple[list[_Job], list[SourceFile]]:
-    """Compare files with the store, and fill the report.
+    """Compare files with the store, and update the report.
 
     Returns:
-        The files to read, and those whose time changed and whose content did not.
+        Files to read, and files whose time changed but not their content.
     """
     paths = list(paths)
     sources = find_sources(paths, report.skipped)
@@ -131,7 +131,7 @@ def update(
     dry_run: bool,
     progress: bool | None,
 ) -> None:
-    """Bring the store up to date with files. What is finished when it is interrupted is kept, and not done again."""
+    """Bring the store up to date with files. Work finished before an interruption is kept."""
     signature = f"{options.length} {options.overlap} {column or ''}"
     jobs, touched = plan(store, paths, signature, report)
     if dry_run:
@@ -171,7 +171,7 @@ def add_documents(
     options: PassageOptions,
     report: IndexReport,
 ) -> None:
-    """Add documents, each in the place of the one with its id. Passages that the store has are not embedded again."""
+    """Add documents, replacing those with the same ids. Passages already in the store are not embedded again."""
     writer = _Writer(store, encoder, options, report)
     iterator = iter(documents)
     while batch := list(islice(iterator, _PASSAGES_AT_ONCE)):
@@ -186,7 +186,7 @@ def add_documents(
 
 
 class _Writer:
-    """Collects passages; embeds and commits them in batches, with what follows them."""
+    """Collects passages; embeds and commits them in batches, together with finishers."""
 
     def __init__(self, store: EmbeddedStore, encoder: Encoder, options: PassageOptions, report: IndexReport) -> None:
         self._store, self._encoder, self._options, self._report = store, encoder, options, report
@@ -198,9 +198,9 @@ class _Writer:
         """Add the passages of a document, or of a part of one.
 
         Args:
-            of: what its passages are named by; the same for all parts of a document, which follow each other.
-            was: the name in the ids that the store may have the same passages under.
-            seen: is given the ids.
+            of: name of the document in ids; the same for all its parts, which are consecutive.
+            was: a name under which the store may have the same passages.
+            seen: receives the ids.
         """
         if of != self._of:
             self._of, self._counts = of, Counter()
@@ -221,13 +221,13 @@ class _Writer:
                 self.flush()
 
     def finish(self, finisher: Callable[[sqlite3.Connection], None]) -> None:
-        """Call a function in the commit that completes what was added so far."""
+        """Call a function in the commit that completes the additions so far."""
         self._finishers.append(finisher)
         if len(self._finishers) >= _SOURCES_AT_ONCE:
             self.flush()
 
     def flush(self) -> None:
-        """Embed what the store lacks, and commit."""
+        """Embed new passages, and commit."""
         pending, finishers = self._pending, self._finishers
         self._pending, self._finishers = [], []
         if not pending and not finishers:
@@ -267,7 +267,7 @@ def _is_same(one: Record, other: Record) -> bool:
 
 
 def _known(store: EmbeddedStore) -> tuple[dict[str, _Known], set[str]]:
-    """The files that the store has whole, and those that it has passages of without having them whole."""
+    """Files that are completely in the store, and names of files that are there partly."""
     with store.snapshot() as snapshot:
         rows = snapshot.connection.execute("SELECT name, size, modified, content, options FROM source")
         known = {name: _Known(*values) for name, *values in rows}
@@ -278,7 +278,8 @@ def _known(store: EmbeddedStore) -> tuple[dict[str, _Known], set[str]]:
 def _finisher(
     store: EmbeddedStore, job: _Job, seen: set[str], options: str | None
 ) -> Callable[[sqlite3.Connection], None]:
-    """What completes a file: its other passages leave, and it is known with these options; None: it was not read."""
+    """Finisher of a file: removes its outdated passages and records it with these options; None: the file was not
+    read."""
 
     def finish(connection: sqlite3.Connection) -> None:
         if job.was:

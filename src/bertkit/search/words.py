@@ -1,4 +1,4 @@
-"""Words of a text for lexical search: lowercase stems without stop words, and where they stand."""
+"""Words of a text for lexical search: lowercase stems without stop words, with offsets."""
 
 import re
 import threading
@@ -8,11 +8,11 @@ import snowballstemmer
 
 # Each Chinese or Japanese character is a word; other words are letters, digits and underscores in a row.
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]+")
-STOP_WORDS = frozenset(  # of Lucene's EnglishAnalyzer
+STOP_WORDS = frozenset(  # those of Lucene's EnglishAnalyzer
     "a an and are as at be but by for if in into is it no not of on or such that the their then there these they this "
     "to was will with".split()
 )
-_english, _lock = snowballstemmer.stemmer("english"), threading.Lock()  # a stemmer holds the word that it works on
+_english, _lock = snowballstemmer.stemmer("english"), threading.Lock()  # a stemmer is stateful
 
 
 def words(text: str) -> list[str]:

@@ -1,7 +1,7 @@
-"""Models and an index as a service over HTTP, in the shapes that people's clients already speak.
+"""HTTP server for models and an index, compatible with common clients.
 
 Takes: models by name, an index, and HTTP requests.
-Gives: vectors, predictions, passages and tokens as JSON; batches are shared by the requests that wait at the same time.
+Gives: vectors, predictions, passages and tokens as JSON; concurrent requests share batches.
 May import: version, errors, files, device, executor, tokenizer, batch, transformer, heads, architectures, tasks,
 checkpoint, inference, model, search.
 """

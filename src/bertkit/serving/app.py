@@ -1,4 +1,4 @@
-"""The application: every route, and how errors are answered."""
+"""The application: routes and error responses."""
 
 import logging
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the bodies of several routes have in common."""
+"""Base classes of request bodies."""
 
 from typing import Annotated, Literal
 
@@ -10,13 +10,13 @@ from bertkit.tokenizer.layout import OnLong
 
 
 class ModelBody(Body):
-    """What every body may have."""
+    """Fields of every body."""
 
     model: Annotated[str | None, Field(description="A served model; by default the first that fits the route.")] = None
 
 
 class TextsBody(ModelBody):
-    """What bodies with texts may have."""
+    """Fields of bodies with texts."""
 
     truncate: Annotated[bool | None, Field(description="Cut texts that are too long, or refuse them.")] = None
     truncation_direction: Annotated[
@@ -28,10 +28,10 @@ class TextsBody(ModelBody):
 
     @property
     def asked_policy(self) -> OnLong | None:
-        """What to do with texts that are too long, if the request says.
+        """The requested policy for texts that are too long, or None.
 
         Raises:
-            InvalidRequest: texts shall be cut at their beginning.
+            InvalidRequest: the request asks to cut the beginning of texts.
         """
         if self.truncation_direction.lower() == "left":
             raise InvalidRequest("truncation_direction left: this server cuts the end of a text, choose right")
@@ -41,12 +41,12 @@ class TextsBody(ModelBody):
 
     @property
     def policy(self) -> OnLong:
-        """The same; without a word they are cut, as text-embeddings-inference does."""
+        """The policy for texts that are too long; by default they are cut, as in text-embeddings-inference."""
         return self.asked_policy or "truncate"
 
 
 class PromptBody(TextsBody):
-    """What bodies with texts for an encoder may have."""
+    """Fields of bodies with texts for an encoder."""
 
     prompt_name: Annotated[str | None, Field(description="One of the model's prompts.")] = None
     input_type: Annotated[str | None, Field(description="query or document, for models with prompts.")] = None

@@ -11,7 +11,7 @@ _MOST_HEADER_BYTES = 65_536
 class LimitedProtocol(HttpToolsProtocol):
     """Closes a connection whose client sends too many header bytes, or does not finish them in time (slow loris).
 
-    Once a request was answered, uvicorn's own limit on idle connections applies until the next one begins.
+    After a response, uvicorn's own limit on idle connections applies until the next request.
     """
 
     header_timeout_seconds = 10.0

@@ -1,4 +1,4 @@
-"""Texts to vectors for a request: the checks and counts that every route with vectors needs."""
+"""Embedding for requests: checks and counts shared by all routes with vectors."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,10 +17,10 @@ Input = str | TokenIds | list[str | TokenIds]
 
 
 def inputs_of(given: Input) -> list[str | TokenIds]:
-    """The inputs one by one.
+    """The inputs as a list.
 
     Raises:
-        EmptyInput: there is none, or an empty one.
+        EmptyInput: no input, or an empty one.
     """
     is_one = isinstance(given, str) or (given and all(isinstance(one, int) for one in given))
     inputs: list[Any] = [given] if is_one else list(given)
@@ -30,10 +30,10 @@ def inputs_of(given: Input) -> list[str | TokenIds]:
 
 
 def text_of_ids(served: ServedModel, ids: Sequence[int]) -> str:
-    """The text whose token ids these are, with or without the special tokens around them.
+    """Decode token ids to their text, with or without special tokens.
 
     Raises:
-        InvalidRequest: the model's tokenizer gives other ids for it: most likely, another tokenizer made these.
+        InvalidRequest: the model's tokenizer encodes the text differently: probably the ids are from another tokenizer.
     """
     tokenizer = served.model.tokenizer
     bare = list(ids)
@@ -44,7 +44,7 @@ def text_of_ids(served: ServedModel, ids: Sequence[int]) -> str:
         if tokenizer.encode(text).input_ids[1:-1].tolist() == bare:
             return text
     raise InvalidRequest(
-        f"these token ids are not what the tokenizer of {served.name} gives for a text: send the text itself"
+        f"these token ids are not those of the tokenizer of {served.name} for any text: send the text itself"
     )
 
 
@@ -61,7 +61,7 @@ def embed(
     """(N, E) float32, finite.
 
     Raises:
-        BertkitError: an option that the model cannot honor, or a text that is too long under ``on_long="error"``.
+        BertkitError: an option that the model does not support, or a text that is too long under ``on_long="error"``.
         ComputationFailed: a vector is not finite.
     """
     if on_long == "error":
@@ -91,7 +91,7 @@ def token_vectors(
     prompt_name: str | None = None,
     on_long: OnLong = "truncate",
 ) -> list[np.ndarray]:
-    """For each text the last hidden state of its tokens, (n, D) float32; of a text in windows one after the other.
+    """Last hidden states of the tokens of each text, (n, D) float32; windows are concatenated.
 
     Raises:
         ComputationFailed: a number is not finite.
@@ -111,7 +111,7 @@ def token_vectors(
 
 
 def refuse_endless(served: ServedModel, texts: Sequence[str], ticket: Ticket) -> None:
-    """Refuse what cannot fit by its number of characters, before it is tokenized."""
+    """Reject texts that are too long by their number of characters, before tokenization."""
     most = served.max_length * 250
     if longest := next((len(text) for text in texts if len(text) > most), None):
         raise InvalidRequest(

@@ -1,4 +1,4 @@
-"""What happens to every request before its route: id, key, host, size and time of its body; and after: log, metrics."""
+"""Middleware for every request: id, API key, host, size and time of the body; then log and metrics."""
 
 import asyncio
 import hmac
@@ -32,7 +32,7 @@ _MOST_ID_CHARACTERS = 128
 
 
 class Reply(NamedTuple):
-    """An answer without a route."""
+    """A response without a route."""
 
     status: int
     body: bytes
@@ -43,7 +43,7 @@ class Guard:
     """An ASGI application around another one.
 
     Args:
-        local_only: refuse requests that name another host than this machine, as a page of a browser can send them
+        local_only: reject requests with another host name, which a page in a browser can send
             (DNS rebinding).
     """
 
@@ -89,7 +89,7 @@ class Guard:
         )
 
     def _refusal(self, scope: Scope, headers: dict[bytes, bytes]) -> Reply | None:
-        """Status, body and headers of a request that is not even read; None: it is."""
+        """The response to a request that is rejected before reading its body; None to accept it."""
         path, is_read = scope["path"], scope["method"] in ("GET", "HEAD")
         if self._local_only and _host(headers) not in _LOCAL_HOSTS:
             return _refused(path, 403, "this server answers requests for localhost and 127.0.0.1 only", "forbidden")
@@ -112,7 +112,8 @@ class Guard:
         if not self._keys:
             return True
         given = headers.get(b"authorization", b"").removeprefix(b"Bearer ")
-        return sum(hmac.compare_digest(given, key) for key in self._keys) > 0  # all are compared: no hint by time
+        return sum(hmac.compare_digest(given, key) for key in self._keys) > 0  # compare all, to avoid a timing side
+        # channel
 
     def _too_large(self, path: str) -> Reply:
         most = self._service.settings.max_body_bytes
@@ -120,7 +121,7 @@ class Guard:
         return reply._replace(headers=reply.headers | {"connection": "close"})
 
     async def _with_body(self, ticket: Ticket, receive: Receive) -> tuple[Reply | None, Receive]:
-        """A refusal or None, and the body as a message that comes whole."""
+        """An error response or None, and a receiver of the complete body."""
         settings, parts, size = self._service.settings, [], 0
         while True:
             try:
@@ -189,7 +190,7 @@ class Guard:
 
 
 def refusal_body(path: str, refusal: Refusal) -> tuple[int, bytes]:
-    """Status and body of a refusal, as the clients of a path read it."""
+    """Status and body of a refusal, in the format of the clients of a path."""
     if path.startswith("/v"):
         status = 400 if refusal.status == 422 else refusal.status
         return status, _openai_error(str(refusal), status, refusal.code)

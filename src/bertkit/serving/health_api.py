@@ -1,4 +1,4 @@
-"""Routes about the server itself: whether it lives and is ready, what it serves, what it counted."""
+"""Routes about the server: health, readiness, models, metrics."""
 
 from pathlib import Path
 from typing import Any
@@ -29,19 +29,19 @@ def health_routes(service: Service) -> APIRouter:
 
     @router.get("/")
     async def playground() -> Response:
-        """A page on which the served models can be tried; it requests nothing from elsewhere."""
+        """A page for trying the served models, without external requests."""
         return Response(page, media_type="text/html; charset=utf-8", headers=_PAGE_HEADERS)
 
     @router.get("/health")
     async def health() -> Response:
-        """The process lives: an empty answer, which never waits for the queue."""
+        """Liveness: an empty response that never waits for the queue."""
         return Response()
 
     router.add_api_route("/ping", health, methods=["GET"], include_in_schema=False)
 
     @router.get("/ready")
     async def ready() -> Response:
-        """Kernels are compiled and batches of every shape were computed; 503 before that and while stopping."""
+        """Readiness: 503 until kernels are compiled and batches of every shape were computed, and while stopping."""
         if service.is_draining:
             raise _NotReady("the server is stopping")
         if not service.is_ready:
@@ -55,7 +55,7 @@ def health_routes(service: Service) -> APIRouter:
 
     @router.get("/info")
     async def info() -> dict[str, Any]:
-        """The first model as text-embeddings-inference describes it, all of them under `models`, and the limits."""
+        """The first model in the format of text-embeddings-inference, all models under `models`, and the limits."""
         settings, index = service.settings, service.models.index
         return {
             **_described(service.models.first),

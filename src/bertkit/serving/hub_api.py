@@ -1,6 +1,6 @@
-"""POST / and POST /models/{name}: the envelope that `huggingface_hub.InferenceClient` sends, by the kind of the model.
+"""POST / and POST /models/{name}: requests of `huggingface_hub.InferenceClient`, by kind of model.
 
-A kind that is not listed here is answered with the predictions of its task as they are.
+For other kinds, the response holds the predictions of the task.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,9 +31,9 @@ from bertkit.serving.ticket import Ticket
 
 
 class Envelope(Body):
-    """Body of POST / and POST /models/{name}; options stand in `parameters` or beside `inputs`."""
+    """Body of POST / and POST /models/{name}; options are in `parameters` or next to `inputs`."""
 
-    inputs: Annotated[Any, Field(description="A text, or what the kind of the model asks for.")]
+    inputs: Annotated[Any, Field(description="A text, or other inputs of the kind of model.")]
     parameters: dict[str, Any] | None = None
     normalize: bool | None = None
     prompt_name: str | None = None
@@ -55,12 +55,12 @@ class _Call:
         """The inputs as texts.
 
         Raises:
-            InvalidRequest: they are something else.
+            InvalidRequest: they are not texts.
         """
         texts = [self.inputs] if isinstance(self.inputs, str) else self.inputs
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
             raise InvalidRequest(
-                f"inputs: {self.served.name} is for {self.served.kind} and takes a text or a list of them"
+                f"inputs: {self.served.name} is for {self.served.kind}: expected a text or a list of texts"
             )
         if not texts or not all(texts):
             raise EmptyInput("`inputs` cannot be empty")
@@ -74,7 +74,7 @@ class _Call:
         """An option that is an integer from 1 to 1,000.
 
         Raises:
-            InvalidRequest: it is not.
+            InvalidRequest: another value.
         """
         value = self.options.get(name)
         if value is None:
@@ -84,20 +84,20 @@ class _Call:
         return value
 
     def field(self, name: str, kind: type = str) -> Any:
-        """A member of inputs that are an object.
+        """A member of an inputs object.
 
         Raises:
             InvalidRequest: it is missing or of another type.
         """
         value = self.inputs.get(name) if isinstance(self.inputs, dict) else None
         if not isinstance(value, kind) or not value:
-            raise InvalidRequest(f"inputs.{name}: {self.served.name} is for {self.served.kind} and needs it")
+            raise InvalidRequest(f"inputs.{name}: {self.served.name} is for {self.served.kind}: it is required")
         return value
 
 
 Work = Callable[[Ticket], Any]
 Answer = tuple[Sequence[str], Work]
-"""The texts of a request, and what answers it."""
+"""The texts of a request, and the function that computes the response."""
 
 
 def _features(call: _Call) -> Answer:
@@ -257,12 +257,12 @@ def hub_routes(service: Service) -> APIRouter:
 
     @router.post("/")
     async def first_model(body: Envelope, request: Request) -> Response:
-        """Ask the first model."""
+        """Run the first model."""
         return await _answered(service, service.models.first, None, body, request)
 
     @router.post("/models/{name:path}")
     async def named_model(name: str, body: Envelope, request: Request) -> Response:
-        """Ask a model."""
+        """Run a model by name."""
         served, role = service.models.named(name)
         return await _answered(service, served, role, body, request)
 

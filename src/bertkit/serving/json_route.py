@@ -25,7 +25,7 @@ class JsonRoute(APIRoute):
     """A route of FastAPI with orjson."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """As FastAPI's."""
+        """See FastAPI's."""
         handler = super().get_route_handler()
 
         async def handle(request: Request) -> Response:

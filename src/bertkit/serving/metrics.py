@@ -1,4 +1,4 @@
-"""Counters, gauges and histograms as Prometheus reads them, under the names of text-embeddings-inference."""
+"""Counters, gauges and histograms in the Prometheus format, with the names of text-embeddings-inference."""
 
 import threading
 from bisect import bisect_left
@@ -10,7 +10,7 @@ _POWERS = [2.0**k for k in range(20)]
 
 
 class Histogram:
-    """Counts of values by size."""
+    """A histogram of values."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self.bounds, self.counts = list(bounds), [0] * (len(bounds) + 1)
@@ -22,7 +22,7 @@ class Histogram:
         self.sum += value
 
     def lines(self, name: str) -> list[str]:
-        """In the text format of Prometheus."""
+        """The lines in the text format of Prometheus."""
         lines, total = [f"# TYPE {name} histogram"], 0
         for bound, count in zip([*(f"{bound:.6g}" for bound in self.bounds), "+Inf"], self.counts, strict=True):
             total += count
@@ -31,10 +31,10 @@ class Histogram:
 
 
 class Metrics:
-    """All that a server counts.
+    """Metrics of a server.
 
     Attributes:
-        gauges: functions of the present values, by name.
+        gauges: functions that return current values, by name.
     """
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class Metrics:
         self.observe(batch_next_size=num_sequences, batch_next_tokens=num_tokens)
 
     def text(self) -> str:
-        """All of it, in the text format of Prometheus."""
+        """All metrics in the text format of Prometheus."""
         lines = []
         with self._lock:
             for name, counts in self._counters.items():

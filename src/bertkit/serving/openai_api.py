@@ -1,4 +1,4 @@
-"""OpenAI's routes: /v1/embeddings and /v1/models, as its own client and those of others call them."""
+"""OpenAI's routes: /v1/embeddings and /v1/models, for OpenAI's client and compatible ones."""
 
 import base64
 from typing import Annotated, Any, Literal
@@ -19,7 +19,7 @@ from bertkit.tokenizer.layout import OnLong
 class EmbeddingsBody(Body):
     """Body of /v1/embeddings."""
 
-    input: Annotated[Input, Field(description="A text or a list of texts; token ids only as the server allows them.")]
+    input: Annotated[Input, Field(description="A text or a list of texts; token ids only if the server accepts them.")]
     model: Annotated[str | None, Field(description="A served model, its name plus -query or -document.")] = None
     encoding_format: Annotated[Literal["float", "base64"], Field(description="base64: little-endian float32.")] = (
         "float"
@@ -42,7 +42,7 @@ def openai_routes(service: Service) -> APIRouter:
         inputs = inputs_of(body.input)
         if any(isinstance(one, list) for one in inputs) and not service.settings.accept_token_ids:
             raise MalformedRequest(
-                "input has token ids, which are those of another model's tokenizer unless the client uses that of "
+                "input has token ids, which are wrong unless the client uses the tokenizer of "
                 f"{served.name}: send texts. LangChain's OpenAIEmbeddings sends texts with "
                 "check_embedding_ctx_length=False. A server started with --accept-token-ids takes ids of the served "
                 "model's tokenizer"
@@ -87,7 +87,7 @@ def openai_routes(service: Service) -> APIRouter:
 
 
 def _text_of(given: str | list[int]) -> str:
-    """A stand-in of the size of the input, for its characters."""
+    """A string with the size of the input, for counting characters."""
     return given if isinstance(given, str) else " " * len(given)
 
 

@@ -1,4 +1,4 @@
-"""Predictions of fine-tuned models for a request: typed ones, logits, and scores by label."""
+"""Predictions of fine-tuned models for a request: typed predictions, logits, and scores by label."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -25,14 +25,14 @@ def predict(
     on_long: OnLong | None = None,
     decode: Decode | None = None,
 ) -> list[Any]:
-    """The predictions of the model's task, or with ``decode`` what it makes of the logits.
+    """Predictions of the model's task, or with ``decode`` its results from the logits.
 
     Args:
-        items: what `TextTask.example` takes.
-        on_long: None: as the model was trained.
+        items: inputs of `TextTask.example`.
+        on_long: None: as in training.
 
     Raises:
-        BertkitError: an item that the task cannot read, or that is too long under "error".
+        BertkitError: an item that is invalid for the task, or too long under "error".
     """
     report = PredictReport()
     parts = served.model.predict_stream(items, report=report, decode=decode, on_long=on_long, progress=False)
@@ -43,7 +43,7 @@ def predict(
 
 
 def logits_of(served: ServedModel, items: Sequence[Any], ticket: Ticket, on_long: OnLong | None = None) -> np.ndarray:
-    """(N, C) float32, finite: what the head of a classifier or re-ranker gives for each text or pair."""
+    """(N, C) float32, finite: logits of a classifier or re-ranker for each text or pair."""
     rows = np.array(predict(served, items, ticket, on_long=on_long, decode=_text_logits), np.float32)
     if not np.isfinite(rows).all():
         raise ComputationFailed("Backend error: a score is not finite")
@@ -56,14 +56,14 @@ def sigmoid(logits: np.ndarray) -> np.ndarray:
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
-    """Along the last axis, float32."""
+    """Softmax along the last axis, float32."""
     return torch.from_numpy(logits).softmax(-1).numpy()
 
 
 def label_scores(
     served: ServedModel, items: Sequence[Any], ticket: Ticket, *, raw: bool = False, on_long: OnLong | None = None
 ) -> list[list[dict[str, Any]]]:
-    """For each text or pair every label with its probability, or if ``raw`` its logit, best first."""
+    """Labels of each text or pair with probabilities, or logits if ``raw``, best first."""
     names = served.task.label_names or ()
     if raw:
         rows = [dict(zip(names, row, strict=True)) for row in logits_of(served, items, ticket, on_long).tolist()]
@@ -81,7 +81,7 @@ def as_json(prediction: Any) -> dict[str, Any]:
 
 
 def _by_label(prediction: Any) -> dict[str, float]:
-    """Probabilities by label; of a task on a scale the level and its number."""
+    """Probabilities by label; for ordinal tasks the level and its number."""
     if hasattr(prediction, "probabilities"):
         return prediction.probabilities
     return {prediction.label: prediction.score}

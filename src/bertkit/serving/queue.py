@@ -1,7 +1,7 @@
-"""The queue of sequences that wait for the encoder, and the batches that are taken from it.
+"""Queue of sequences for the encoder, from which batches are taken.
 
-Clients take turns, a few tokens at a time, so that many texts of one do not delay a single text of another. The same
-text waiting twice is computed once.
+Clients take turns of a few tokens, so that many texts of one client do not delay a single text of another. Equal texts
+that wait at the same time are computed once.
 """
 
 from collections import OrderedDict, deque
@@ -18,21 +18,21 @@ from bertkit.serving.ticket import Ticket
 from bertkit.tokenizer import Encodings
 
 _TURN_TOKENS = 64
-"""Tokens that a client contributes to a batch before the next one does; one sequence in any case."""
+"""Tokens that a client contributes to a batch per turn; at least one sequence."""
 
 SHORT_TOKENS = 128
-"""Tokens of a job that is short: it may be computed while all cores work on long batches."""
+"""Maximum tokens of a short job, which may be computed while all cores work on long batches."""
 
 
 @dataclass(eq=False)
 class Job:
-    """The sequences of one call, and what is to be computed of each."""
+    """The sequences of one call, and the function to compute."""
 
     runner: Runner
     encodings: Encodings
-    forward: Callable[[Batch, np.ndarray], Tensor]  # as `Runner.run` takes it
+    forward: Callable[[Batch, np.ndarray], Tensor]  # as in `Runner.run`
     ticket: Ticket
-    started: float | None = None  # when the first batch with a sequence of it began
+    started: float | None = None  # start time of the first batch with one of its sequences
     results: list[tuple[np.ndarray, Tensor]] = field(default_factory=list)  # indices of sequences, and their rows
     error: BaseException | None = None
     done: Event = field(default_factory=Event)
@@ -55,11 +55,11 @@ class Job:
         return id(self.encoder), encodings.input_ids[tokens].tobytes(), encodings.token_type_ids[tokens].tobytes()
 
     def length(self, index: int) -> int:
-        """Tokens of a sequence."""
+        """Number of tokens of a sequence."""
         return self.bounds[index + 1] - self.bounds[index]
 
     def add(self, indices: np.ndarray, rows: Tensor) -> None:
-        """Keep the rows of some sequences; with the last ones the job is done."""
+        """Store the rows of some sequences; the last ones finish the job."""
         self.results.append((indices, rows))
         self.num_missing -= len(indices)
         if not self.num_missing:
@@ -74,7 +74,7 @@ class Job:
 
 @dataclass
 class TakenBatch:
-    """Sequences for one run of an encoder, each once, and the jobs that wait for them."""
+    """Distinct sequences for one run of an encoder, and the jobs that wait for them."""
 
     sequences: list[tuple[Job, int]] = field(default_factory=list)
     waiting: dict[Job, list[tuple[int, int]]] = field(default_factory=dict)  # (index in the job, index in sequences)
@@ -102,7 +102,7 @@ class Queue:
         return self.num_sequences
 
     def put(self, job: Job) -> None:
-        """Add a job behind the others of its client."""
+        """Add a job after the others of its client."""
         self._jobs.setdefault(job.ticket.client, deque()).append(job)
         for index in job.pending:
             self._twins.setdefault(job.key(index), []).append((job, index))
@@ -110,7 +110,7 @@ class Queue:
         self.num_sequences += len(job.pending)
 
     def remove(self, job: Job) -> None:
-        """Take out what is left of a job."""
+        """Remove the remaining sequences of a job."""
         waiting = [index for index in job.pending if not job.is_taken[index]]
         for key in {job.key(index) for index in waiting}:
             if others := [twin for twin in self._twins.pop(key) if twin[0] is not job]:
@@ -120,11 +120,11 @@ class Queue:
         job.pending.clear()
 
     def take(self, budget: Callable[[Job], int], *, short_only: bool = False) -> TakenBatch:
-        """Sequences for one run of an encoder, from the clients in turn; empty if none waits.
+        """Take sequences for one run of an encoder from the clients in turn; empty if none waits.
 
         Args:
-            budget: from the first job to the most tokens; a single sequence may have more.
-            short_only: leave out jobs with more than SHORT_TOKENS.
+            budget: maximum number of tokens, by the first job; a single sequence may exceed it.
+            short_only: skip jobs with more than SHORT_TOKENS.
         """
         taken, most, encoder = TakenBatch(), 0, None
         turns = deque(self._jobs)
@@ -140,7 +140,7 @@ class Queue:
             if (encoder is not None and job.encoder is not encoder) or (
                 short_only and job.num_tokens_waiting > SHORT_TOKENS
             ):
-                continue  # and keeps its turn for the next batch
+                continue  # the client keeps its turn for the next batch
             if encoder is None:
                 encoder, most = job.encoder, budget(job)
             if not self._take_turn(job, taken, most):

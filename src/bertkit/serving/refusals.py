@@ -1,4 +1,4 @@
-"""Answers that are not results: each an exception with its HTTP status and what the two families of clients read."""
+"""Error responses: exceptions with HTTP status and codes for both families of clients."""
 
 import math
 
@@ -6,7 +6,7 @@ from bertkit.errors import BertkitError
 
 
 class Refusal(BertkitError):
-    """A request that is not answered with a result.
+    """Base class of error responses.
 
     Attributes:
         status: the HTTP status.
@@ -22,18 +22,18 @@ class Refusal(BertkitError):
 
     @property
     def headers(self) -> dict[str, str]:
-        """Response headers: when to try again."""
+        """Response headers: when to retry."""
         if self.retry_after_seconds is None:
             return {}
         return {"retry-after": str(max(1, math.ceil(self.retry_after_seconds)))}
 
 
 class InvalidRequest(Refusal):
-    """Inputs of a wrong form or size."""
+    """Inputs with a wrong form or size."""
 
 
 class MalformedRequest(Refusal):
-    """A body that is not JSON, or a choice that no request may make."""
+    """A body that is not JSON, or an option that requests may not use."""
 
     status = 400
 
@@ -59,7 +59,7 @@ class UnknownModel(Refusal):
 
 
 class WrongModelKind(Refusal):
-    """A route that the served models cannot answer."""
+    """A route that none of the served models supports."""
 
     status = 424
     kind, metric = "Backend", "model_type"

@@ -1,5 +1,5 @@
-"""/rerank: texts by how well they answer a query, in the form of text-embeddings-inference and in that of Cohere, which
-a body with `documents` asks for."""
+"""/rerank: texts ranked by relevance to a query, in the format of text-embeddings-inference, or of Cohere if the body
+has `documents`."""
 
 from typing import Annotated, Any
 
@@ -18,7 +18,7 @@ from bertkit.tokenizer.layout import OnLong
 
 
 class Document(Body):
-    """A document as Cohere and Jina send it."""
+    """A document in the format of Cohere and Jina."""
 
     text: str
 
@@ -27,10 +27,14 @@ class RerankBody(TextsBody):
     """Body of /rerank: `texts`, or `documents` for an answer in Cohere's form."""
 
     query: str
-    texts: Annotated[list[str] | None, Field(description="Texts, for an answer as text-embeddings-inference's.")] = None
-    raw_scores: Annotated[bool, Field(description="Logits, in place of their sigmoid.")] = False
+    texts: Annotated[
+        list[str] | None, Field(description="Texts; the response is that of text-embeddings-inference.")
+    ] = None
+    raw_scores: Annotated[bool, Field(description="Return logits instead of their sigmoid.")] = False
     return_text: bool = False
-    documents: Annotated[list[str | Document] | None, Field(description="Texts, for an answer as Cohere's.")] = None
+    documents: Annotated[list[str | Document] | None, Field(description="Texts; the response is that of Cohere.")] = (
+        None
+    )
     top_n: Annotated[int | None, Field(ge=1, description="With documents: keep the best N.")] = None
     return_documents: bool | None = None
 
@@ -43,7 +47,7 @@ def rerank_routes(service: Service) -> APIRouter:
         """Score texts against a query, best first."""
         served, _ = service.models.choose(body.model, [RERANKING], "a re-ranker")
         if (body.texts is None) == (body.documents is None):
-            raise InvalidRequest("expected texts, or documents for an answer in the form of Cohere, not both")
+            raise InvalidRequest("expected either texts, or documents for a response in the format of Cohere")
         texts = body.texts if body.texts is not None else [_text_of(each) for each in body.documents or []]
         if not texts or not body.query:
             raise EmptyInput("`texts` cannot be empty")

@@ -1,4 +1,4 @@
-"""The models that a server offers: their names, roles, kinds, and which of them answers a request."""
+"""Served models: names, roles, kinds, and the choice of a model for a request."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ _PROMPT_NAMES = {QUERY: ("query", "search_query", "s2p_query"), DOCUMENT: ("docu
 _INPUT_TYPES = {
     "query": QUERY, "search_query": QUERY, "document": DOCUMENT, "search_document": DOCUMENT, "passage": DOCUMENT,
 }  # fmt: skip
-"""As Cohere, Voyage and NVIDIA spell them."""
+"""The names used by Cohere, Voyage and NVIDIA."""
 
 _SUFFIXES = {"-query": QUERY, "-document": DOCUMENT, "-passage": DOCUMENT}
 
@@ -26,7 +26,7 @@ CLASSIFICATION, TAGGING, ANSWERING = "text-classification", "token-classificatio
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A model under a name."""
+    """A served model with its name."""
 
     name: str
     model: SharedModel
@@ -34,9 +34,13 @@ class ServedModel:
 
     @cached_property
     def kind(self) -> str:
-        """What the model is for, as the Hugging Face hub names it."""
+        """The pipeline tag of the model, as on the Hugging Face hub."""
         trained = self.model.checkpoint.trained
-        if trained is not None and (self._is_reranker(trained.task) or not trained.task.of_vectors):
+        if (
+            trained is not None
+            and trained.task.head
+            and (self._is_reranker(trained.task) or not trained.task.of_vectors)
+        ):
             return RERANKING if self._is_reranker(trained.task) else trained.task.pipeline
         if self.model.checkpoint.sentence is None and "masked_lm" in self.model.network.heads:
             return FILL_MASK
@@ -44,7 +48,7 @@ class ServedModel:
 
     @cached_property
     def kinds(self) -> frozenset[str]:
-        """All that the model can do: an encoder that fills masks has vectors, too."""
+        """All kinds of the model: an encoder that fills masks also has vectors."""
         has_masks = "masked_lm" in self.model.network.heads and self.kind in (FEATURES, FILL_MASK)
         return frozenset({self.kind, *([FEATURES, FILL_MASK] if has_masks else [])})
 
@@ -54,13 +58,13 @@ class ServedModel:
 
     @cached_property
     def max_length(self) -> int:
-        """Tokens of its longest sequence."""
+        """Maximum sequence length in tokens."""
         settings, tokenizer = self.model.sentence_settings, self.model.tokenizer
         most = self.model.config.max_position_embeddings
         return min(settings.max_seq_length or tokenizer.model_max_length or most, most)
 
     def prompt_of(self, role: str | None, prompt_name: str | None) -> str | None:
-        """The name of a prompt, as asked for, or that of a role if the model has one.
+        """The requested prompt name, or that of the role if the model has one.
 
         Raises:
             InvalidRequest: a prompt that the model lacks.
@@ -80,7 +84,7 @@ class ServedModel:
 
 
 def role_of(input_type: str | None) -> str | None:
-    """QUERY or DOCUMENT by the name that a client gives the role of its texts; None: it gives none.
+    """QUERY or DOCUMENT for a client's name of a role; None without one.
 
     Raises:
         InvalidRequest: an unknown name.
@@ -93,15 +97,15 @@ def role_of(input_type: str | None) -> str | None:
 
 
 class ServedModels:
-    """The models of a server, in the order in which they were named, and the index that it searches, if any.
+    """The models of a server, in the given order, and the index that it searches, if any.
 
     Raises:
-        UsageError: none, or two of one name.
+        UsageError: no models, or two with the same name.
     """
 
     def __init__(self, models: Sequence[ServedModel], index: Index | None = None) -> None:
         if not models:
-            raise UsageError("there is no model to serve: name one")
+            raise UsageError("no model to serve: expected at least one")
         names = [served.name for served in models]
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise UsageError(f"two models are named {twice!r}: rename one of their folders")
@@ -129,12 +133,12 @@ class ServedModels:
         """The named model, or else the first of a kind, and the role in its name.
 
         Args:
-            kinds: any of them will do.
+            kinds: acceptable kinds.
             what: such as "a re-ranker", for the error.
 
         Raises:
-            UnknownModel: no model of that name.
-            WrongModelKind: it is of another kind, or none is of these.
+            UnknownModel: no model with that name.
+            WrongModelKind: the model, or every model, has another kind.
         """
         if name is not None:
             served, role = self.named(name)

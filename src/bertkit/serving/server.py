@@ -31,23 +31,23 @@ from bertkit.serving.shared_batches import SharedBatches, SharedModel
 _LOCAL = {"127.0.0.1", "::1", "localhost"}
 _LOG = logging.getLogger("bertkit.serving")
 _KEEP_ALIVE_SECONDS = 75
-"""How long an idle connection is kept: longer than clients keep theirs, who would else meet closed ones."""
+"""Seconds to keep idle connections: longer than clients keep theirs, so that these do not use closed ones."""
 
 _SWITCH_SECONDS = 0.001
-"""How long a thread may run Python before another one does: the event loop has to answer soon."""
+"""Seconds between thread switches of Python, short for a responsive event loop."""
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where a server listens."""
+    """The address that a server listens on."""
 
     host: str = "127.0.0.1"
-    port: int = 8080  # 0: any that is free
-    unix_socket: Path | None = None  # in place of host and port
+    port: int = 8080  # 0: any free port
+    unix_socket: Path | None = None  # instead of host and port
 
     @property
     def is_local(self) -> bool:
-        """Whether only this machine can reach it."""
+        """Whether only this machine can connect."""
         return self.unix_socket is not None or self.host in _LOCAL
 
 
@@ -66,14 +66,14 @@ def serve(
     *,
     on_ready: Callable[[str], object] = lambda url: None,
 ) -> None:
-    """Serve models until SIGTERM or Ctrl-C; requests in progress are answered first. Only from the main thread.
+    """Serve models until SIGTERM or Ctrl-C; requests in progress are finished first. Call it from the main thread.
 
     Args:
-        load: opens the models and the index; called again on SIGHUP.
+        load: loads the models and the index; called again on SIGHUP.
         on_ready: called with the URL when everything is warm.
 
     Raises:
-        UsageError: the address is in use or not of this machine.
+        UsageError: the address is in use, or not one of this machine.
     """
     sys.setswitchinterval(_SWITCH_SECONDS)
     with _listening(address) as listener:
@@ -110,7 +110,7 @@ async def _serve(
     server = _Server(config)
 
     def stop() -> None:
-        server.force_exit = service.is_draining  # asked twice
+        server.force_exit = service.is_draining  # the second signal forces the exit
         service.is_draining = server.should_exit = True
 
     async def reload() -> None:
@@ -120,7 +120,7 @@ async def _serve(
         except (BertkitError, OSError) as error:
             _LOG.error("the models were not reloaded: %s", error)
         else:
-            service.models = models  # requests in progress keep the ones they have
+            service.models = models  # requests in progress keep the old models
             _LOG.warning("reloaded %s", ", ".join(models.all))
 
     tasks: set[asyncio.Task[None]] = set()
@@ -172,7 +172,7 @@ def _listening(address: Address) -> Iterator[socket.socket]:
             (family, kind, protocol, _, where), *_ = socket.getaddrinfo(
                 address.host, address.port, type=socket.SOCK_STREAM
             )
-            listener = socket.socket(family, kind, protocol)  # asyncio sets TCP_NODELAY only where it sees the protocol
+            listener = socket.socket(family, kind, protocol)  # asyncio sets TCP_NODELAY only if the protocol is given
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         else:
             listener, where = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM), str(path)

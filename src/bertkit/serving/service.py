@@ -1,4 +1,4 @@
-"""What all routes share: admission, the threads that answer, deadlines, canceled clients, headers with counts."""
+"""Request handling shared by all routes: admission, threads, deadlines, cancellation, headers with counts."""
 
 import asyncio
 import time
@@ -23,7 +23,7 @@ TICKET = "bertkit.ticket"
 class Service:
     """The models of a server and the threads that answer its requests.
 
-    Everything but ``_work`` runs on the event loop.
+    Everything except ``_work`` runs on the event loop.
     """
 
     def __init__(self, models: ServedModels, batches: SharedBatches, metrics: Metrics) -> None:
@@ -47,15 +47,15 @@ class Service:
         *,
         verb: str = "request",
     ) -> Response:
-        """Do ``work`` in a thread and send what it returns as JSON, arrays of numpy included.
+        """Run ``work`` in a thread and send its result as JSON, including numpy arrays.
 
         Args:
-            inputs: the texts, for their number and characters.
+            inputs: the texts, to count them and their characters.
             work: called with the request's ticket.
-            verb: "embed" or "predict", which have metrics of their own.
+            verb: "embed" or "predict", which have their own metrics.
 
         Raises:
-            Refusal: too many inputs, no room in the queue, the deadline, or what ``work`` refuses.
+            Refusal: too many inputs, no room in the queue, a missed deadline, or a refusal from ``work``.
         """
         ticket: Ticket = request.scope[TICKET]
         ticket.num_inputs, ticket.num_characters = len(inputs), sum(map(len, inputs))
@@ -77,7 +77,7 @@ class Service:
             gone.cancel()
             if not future.done():
                 ticket.cancel()
-                future.add_done_callback(asyncio.Future.exception)  # it is of no interest any more
+                future.add_done_callback(asyncio.Future.exception)  # its result is no longer needed
 
     def _admit(self, num_inputs: int) -> None:
         if not num_inputs:
@@ -110,7 +110,8 @@ async def _disconnected(receive: Callable[[], Awaitable[Any]]) -> None:
 
 
 def headers_of(ticket: Ticket) -> dict[str, str]:
-    """Response headers with counts and milliseconds, as text-embeddings-inference names them, and what was cut."""
+    """Response headers with counts and milliseconds, with the names of text-embeddings-inference, and numbers of cut
+    inputs."""
     headers = {
         "x-compute-type": "cpu",
         "x-compute-time": _milliseconds(ticket.tokenization_seconds + ticket.inference_seconds),

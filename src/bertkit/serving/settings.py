@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """What a server accepts and how long it waits. Sizes are checked before any work is done."""
+    """Limits of a server. Sizes are checked before any work is done."""
 
-    api_keys: tuple[str, ...] = ()  # a request must have one of these as its bearer token; (): none is asked for
-    accept_token_ids: bool = False  # on /v1/embeddings: ids, if they are what the model's own tokenizer gives
+    api_keys: tuple[str, ...] = ()  # allowed bearer tokens; (): no token required
+    accept_token_ids: bool = False  # on /v1/embeddings, accept ids of the model's own tokenizer
     max_body_bytes: int = 8_000_000
-    max_inputs: int = 2_048  # of one request, as OpenAI has it
-    max_characters_per_token: int = 250  # of one text, times the model's longest sequence; as text-embeddings-inference
-    max_concurrent_requests: int = 512  # more are refused with 429
+    max_inputs: int = 2_048  # per request, as for OpenAI
+    max_characters_per_token: int = 250  # per text, times the model's maximum length; as in text-embeddings-inference
+    max_concurrent_requests: int = 512  # more are rejected with 429
     max_queue_inputs: int = 16_384  # of all requests in progress
     max_queue_tokens: int = 1_000_000  # waiting for the encoder
     request_timeout_seconds: float = 60.0  # from the last byte of a request to its answer

@@ -1,11 +1,9 @@
-"""Batches that several requests share: whatever waits when a core becomes free is computed in one run of the encoder.
+"""Shared batches: sequences of several requests that wait when a core becomes free are computed in one encoder run.
 
-The threads that answer requests call the verbs of a `SharedModel` as of any Model. Where a verb would run the encoder,
-its sequences join the queue; a batch of them runs on one core of the executor, as soon as one is free, without a timer.
-A vector has the bits that the text has alone, as always.
-
-One text on all cores would take about three quarters of the time, but its slowest answers twice as long: threads that
-share a product wait for each other, and for the thread that reads the next request.
+The threads that answer requests call the methods of a `SharedModel` like those of any Model. Instead of running the
+encoder, a method adds its sequences to the queue; batches run on single cores of the executor, as soon as one is free,
+without a timer. Vectors are bit-identical to those of each text alone. A batch does not use several cores, since
+threads that share a product wait for each other, and for the thread that reads the next request.
 """
 
 import threading
@@ -37,11 +35,12 @@ from bertkit.transformer.kernels.row_invariance import ROW_COUNTS
 Result = TypeVar("Result")
 
 _LONG_TOKENS = 2 * SHORT_TOKENS
-"""A batch with more is long: while all cores work on such, short jobs are computed by an extra thread."""
+"""Token count above which a batch is long. While all cores work on long batches, an extra thread computes short
+jobs."""
 
 
 class SharedBatches:
-    """The queue of a process, and the cores that work on it.
+    """The queue of a process, and its workers.
 
     Args:
         on_batch: called with the number of sequences and of tokens of every batch.
@@ -50,23 +49,23 @@ class SharedBatches:
     def __init__(self, settings: ServerSettings, on_batch: Callable[[int, int], object] = lambda *_: None) -> None:
         self.settings, self._on_batch = settings, on_batch
         self.cores = executor()
-        self._extra = Executor(1)  # shares the cores with long batches, which the operating system interrupts for it
+        self._extra = Executor(1)  # shares the cores with long batches by preemption
         self._queue, self._lock = Queue(), threading.Lock()
         self._num_running, self._num_long, self._is_extra_running = 0, 0, False
         self._seconds_per_token = 1e-4  # of all cores together, a moving average
 
     @property
     def num_waiting(self) -> int:
-        """Sequences that wait."""
+        """Number of waiting sequences."""
         return len(self._queue)
 
     @property
     def seconds_waiting(self) -> float:
-        """How long what waits now is expected to take."""
+        """Expected seconds to compute the waiting sequences."""
         return self._queue.num_tokens * self._seconds_per_token
 
     def run(self, job: Job) -> list[tuple[np.ndarray, Tensor]]:
-        """Wait for the rows of every sequence of a job, in parts.
+        """Compute a job; returns the rows of its sequences, in parts.
 
         Raises:
             Overloaded: the queue is full; nothing was computed.
@@ -115,7 +114,7 @@ class SharedBatches:
             self.cores.submit(run).result()
 
     def _start_batches(self) -> None:
-        """Take batches from the queue for the cores that are free."""
+        """Start batches from the queue on free cores."""
         while True:
             with self._lock:
                 if not len(self._queue):
@@ -144,7 +143,7 @@ class SharedBatches:
                 job.started = started
         try:
             inferred(lambda: _compute_parts(batch))
-        except BaseException as error:  # a panic of a foreign library among them: the thread has to live
+        except BaseException as error:  # includes panics of foreign libraries: the thread must survive
             for job in batch.waiting:
                 job.fail(error)
         seconds = time.perf_counter() - started
@@ -192,7 +191,7 @@ def _add_rows(job: Job, batch: Batch, indices: np.ndarray, shared: "_SharedRun |
 
 
 class _Sequence:
-    """What `collate` reads of a sequence."""
+    """A sequence for `collate`."""
 
     def __init__(self, job: Job, index: int) -> None:
         tokens = slice(job.bounds[index], job.bounds[index + 1])
@@ -203,7 +202,7 @@ class _Sequence:
 
 
 class _SharedRun:
-    """One run of an encoder over a packed batch, of which each job reads its own sequences."""
+    """One encoder run over a packed batch; each job reads its own sequences."""
 
     def __init__(self, packed: Batch) -> None:
         self._packed = packed
@@ -211,7 +210,7 @@ class _SharedRun:
         self._bounds = packed.cu_seqlens.cpu().numpy().astype(np.int64)
 
     def choose(self, numbers: np.ndarray) -> None:
-        """Set the sequences of which `output` is, in order."""
+        """Choose the sequences of `output`, in order."""
         starts, ends = self._bounds[numbers], self._bounds[numbers + 1]
         is_run = bool((starts[1:] == ends[:-1]).all())
         device = self._packed.input_ids.device
@@ -223,7 +222,8 @@ class _SharedRun:
         self._sequences = torch.from_numpy(numbers).to(device)
 
     def output(self, encoder: PreparedEncoder, **options: bool) -> EncoderOutput:
-        """The encoder's output for the chosen sequences; computed for all when first asked for with these options."""
+        """The encoder's output for the chosen sequences; computed for all sequences at the first call with these
+        options."""
         key = tuple(sorted(options.items()))
         if key not in self._outputs:
             self._outputs[key] = encoder(self._packed, **options)
@@ -239,17 +239,17 @@ _thread = threading.local()
 
 
 class SharedEncoder:
-    """A prepared encoder that, inside a shared batch, answers each job from the one run for all."""
+    """A prepared encoder that, inside a shared batch, returns each job's part of the shared run."""
 
     def __init__(self, prepared: PreparedEncoder) -> None:
         self._prepared = prepared
 
     def fits(self, encoder: nn.Module) -> bool:
-        """As `PreparedEncoder.fits`."""
+        """See `PreparedEncoder.fits`."""
         return self._prepared.fits(encoder)
 
     def __call__(self, batch: Batch, *, with_hidden_states: bool = False, with_pooled: bool = True) -> EncoderOutput:
-        """As `PreparedEncoder.__call__`."""
+        """See `PreparedEncoder.__call__`."""
         shared = getattr(_thread, "shared", None)
         options = {"with_hidden_states": with_hidden_states, "with_pooled": with_pooled}
         return self._prepared(batch, **options) if shared is None else shared.output(self._prepared, **options)
@@ -257,7 +257,7 @@ class SharedEncoder:
 
 @dataclass(frozen=True)
 class SharedRunner(Runner):
-    """A Runner whose sequences join the batches of the process."""
+    """A Runner that uses the shared batches of the process."""
 
     batches: SharedBatches
 
@@ -284,7 +284,7 @@ class SharedRunner(Runner):
 
 
 class SharedModel(Model):
-    """A Model whose verbs, called from any number of threads, share batches."""
+    """A Model whose methods share batches across threads."""
 
     def __init__(self, model: Model, batches: SharedBatches) -> None:
         super().__init__(model.checkpoint, model.precision, model.precision_reason)

@@ -1,5 +1,5 @@
-"""Routes of fine-tuned models: /predict as text-embeddings-inference has it, and what it lacks: /entities, /answer,
-/fill, /classify."""
+"""Routes of fine-tuned models: /predict as in text-embeddings-inference, and /entities, /answer, /fill, /classify,
+which it lacks."""
 
 from typing import Annotated, Any
 
@@ -26,7 +26,7 @@ class PredictBody(TextsBody):
         str | list[str] | list[Pair],
         Field(description="A text; a pair of texts; or a list of lists of one text or two."),
     ]
-    raw_scores: Annotated[bool, Field(description="Logits, in place of probabilities.")] = False
+    raw_scores: Annotated[bool, Field(description="Return logits instead of probabilities.")] = False
 
 
 class EntitiesBody(TextsBody):
@@ -40,14 +40,14 @@ class AnswerBody(ModelBody):
 
     question: str
     context: Annotated[str, Field(description="A text of any length.")]
-    top_k: Annotated[int, Field(ge=1, le=1_000, description="How many candidates to send.")] = 5
+    top_k: Annotated[int, Field(ge=1, le=1_000, description="Number of candidates to return.")] = 5
 
 
 class FillBody(ModelBody):
     """Body of /fill."""
 
     inputs: Annotated[str, Field(description="A text with [MASK] where tokens are missing.")]
-    top_k: Annotated[int, Field(ge=1, le=1_000, description="How many tokens to send for each.")] = 5
+    top_k: Annotated[int, Field(ge=1, le=1_000, description="Number of tokens to return for each.")] = 5
     on_long: OnLong = "window"
 
 
@@ -57,7 +57,7 @@ class ClassifyBody(ModelBody):
     inputs: Annotated[str, Field(description="A text.")]
     candidate_labels: Annotated[list[str], Field(min_length=1, max_length=1_000)]
     hypothesis_template: Annotated[str, Field(description="A sentence with {} for a label.")] = "This example is {}."
-    multi_label: Annotated[bool, Field(description="Each label for itself.")] = False
+    multi_label: Annotated[bool, Field(description="Score each label independently.")] = False
 
 
 def task_routes(service: Service) -> APIRouter:
@@ -66,7 +66,7 @@ def task_routes(service: Service) -> APIRouter:
 
     @router.post("/predict")
     async def predict_labels(body: PredictBody, request: Request) -> Response:
-        """Every label of a text or pair with its probability, best first; of several inputs a list each."""
+        """All labels of a text or pair with probabilities, best first; a list for each of several inputs."""
         served, _ = service.models.choose(body.model, [CLASSIFICATION], "a classifier")
         items, is_one = _items(body.inputs)
         policy = body.policy
@@ -79,7 +79,7 @@ def task_routes(service: Service) -> APIRouter:
 
     @router.post("/entities")
     async def entities(body: EntitiesBody, request: Request) -> Response:
-        """The entities of a text, as characters of it; of several texts a list each."""
+        """The entities of a text, as character spans; a list for each of several texts."""
         served, _ = service.models.choose(body.model, [TAGGING], "a token classification")
         texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
         policy = body.asked_policy
@@ -117,7 +117,7 @@ def task_routes(service: Service) -> APIRouter:
 
     @router.post("/classify")
     async def classify(body: ClassifyBody, request: Request) -> Response:
-        """How well labels that no one trained for fit a text, by a model of natural language inference."""
+        """Zero-shot classification with a natural language inference model."""
         served, entailment = _inference_model(service, body.model)
         if not body.inputs:
             raise EmptyInput("`inputs` cannot be empty")
@@ -131,12 +131,12 @@ def task_routes(service: Service) -> APIRouter:
 
 
 def zero_shot(served: ServedModel, entailment: int, body: ClassifyBody, ticket: Ticket) -> list[dict[str, Any]]:
-    """Labels with scores, best first: the probability of entailment, among the labels or of each label for itself.
+    """Labels with scores, best first: the probability of entailment, over the labels or independently for each.
 
     Yin et al. 2019, "Benchmarking zero-shot text classification".
 
     Args:
-        entailment: the number of the model's label for it.
+        entailment: index of the model's entailment label.
     """
     pairs = [(body.inputs, body.hypothesis_template.replace("{}", label)) for label in body.candidate_labels]
     logits = logits_of(served, pairs, ticket, "truncate")  # (labels, C)
@@ -156,7 +156,7 @@ def zero_shot(served: ServedModel, entailment: int, body: ClassifyBody, ticket: 
 
 
 def _inference_model(service: Service, name: str | None) -> tuple[ServedModel, int]:
-    """A model of natural language inference and the number of its label for entailment."""
+    """A natural language inference model and the index of its entailment label."""
     candidates = service.models.all.values() if name is None else [service.models.named(name)[0]]
     for served in candidates:
         if CLASSIFICATION in served.kinds:

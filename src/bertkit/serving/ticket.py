@@ -1,4 +1,4 @@
-"""The course of one request: its deadline, whether it was canceled, and what is counted and measured on the way."""
+"""State of a request: deadline, cancellation, counts and times."""
 
 import threading
 import time
@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 @dataclass(eq=False)
 class Ticket:
-    """One request on its way through the server, shared by the event loop and the thread that answers it."""
+    """State of a request, shared by the event loop and the thread that answers it."""
 
     client: Hashable  # requests of the same client take turns with those of others
     deadline: float  # of time.perf_counter
     request_id: str = ""
-    verb: str = "request"  # whose metrics it counts for: "embed", "predict", or neither
-    work_started: float | None = None  # when a thread began with it
+    verb: str = "request"  # metrics it counts for: "embed", "predict", or neither
+    work_started: float | None = None  # when a thread started it
     started: float = field(default_factory=time.perf_counter)
     num_inputs: int = 0
     num_characters: int = 0
@@ -25,14 +25,14 @@ class Ticket:
     queue_seconds: float = 0.0
     inference_seconds: float = 0.0
     is_canceled: bool = False
-    on_cancel: Callable[[], None] | None = None  # of what waits for it now
+    on_cancel: Callable[[], None] | None = None  # callback of the current waiter
 
     @property
     def seconds_left(self) -> float:
         return self.deadline - time.perf_counter()
 
     def cancel(self) -> None:
-        """Give up: what waits for the request stops waiting."""
+        """Cancel the request and its waiter."""
         self.is_canceled = True
         if self.on_cancel is not None:
             self.on_cancel()
@@ -42,7 +42,7 @@ _current = threading.local()
 
 
 def current_ticket() -> Ticket:
-    """The ticket of the request that the calling thread answers; outside of requests one without limits."""
+    """The ticket of the request that the calling thread answers; outside of requests, a ticket without limits."""
     return getattr(_current, "ticket", None) or Ticket(client=None, deadline=float("inf"))
 
 

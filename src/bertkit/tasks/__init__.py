@@ -1,4 +1,4 @@
-"""Logits to loss, prediction and metric: what a network is trained for, one file for each task.
+"""Tasks: encoding, loss, predictions and metrics, one file for each task.
 
 Takes: examples; a network's output for a batch, and the batch's labels.
 Gives: encodings with labels; the loss, and sums from which the metrics come; typed predictions and their metrics.

@@ -1,8 +1,8 @@
-"""Exact match and F1 of answers, as the scripts that come with SQuAD 1.1 and 2.0 count them.
+"""Exact match and F1 of answers, as in the evaluation scripts of SQuAD 1.1 and 2.0.
 
 Rules of evaluate-v1.1.py and evaluate-v2.0.py (Rajpurkar et al. 2016, 2018): answers are compared in lowercase,
-without punctuation (ASCII) and without the words a, an, the; F1 is that of their words, each as often as it stands
-there; of several true answers the best counts.
+without punctuation (ASCII) and without the words a, an, the; F1 is that of the multisets of words; the best of several
+true answers counts.
 """
 
 import re
@@ -18,17 +18,17 @@ _WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normalized(answer: str) -> str:
-    """An answer as it is compared."""
+    """Normalize an answer for comparison."""
     return " ".join(_ARTICLES.sub(" ", answer.lower().translate(_WITHOUT_PUNCTUATION)).split())
 
 
 def exact_match(answer: str, true: str) -> float:
-    """1.0 if both are the same once normalized."""
+    """1.0 if both are equal after normalization, else 0.0."""
     return float(normalized(answer) == normalized(true))
 
 
 def answer_f1(answer: str, true: str) -> float:
-    """F1 of the words of an answer. Without any words on either side it is 1.0 if there are none on both, else 0.0."""
+    """F1 of the words of an answer. If either has no words, 1.0 if both have none, else 0.0."""
     words, true_words = normalized(answer).split(), normalized(true).split()
     if not words or not true_words:
         return float(words == true_words)
@@ -37,11 +37,11 @@ def answer_f1(answer: str, true: str) -> float:
 
 
 class AnswerScores:
-    """Answers to questions, some of which may have none; kept are 32 bytes a question, to choose a threshold by.
+    """Accumulated scores of answers, with 32 bytes per question, to select a no-answer threshold.
 
     Args:
-        no_answer: whether a question may have none, as in SQuAD 2.0; there one has none whose true answers are nothing
-            but articles and punctuation. In 1.1, without, the F1 of such an answer is 0.
+        no_answer: questions may have no answer, as in SQuAD 2.0; those whose true answers are only articles and
+            punctuation have none. Otherwise, as in 1.1, the F1 of such an answer is 0.
     """
 
     def __init__(self, *, no_answer: bool) -> None:
@@ -49,12 +49,12 @@ class AnswerScores:
         self._numbers = array("d")  # of each question: exact match, F1, whether it has an answer, margin
 
     def add(self, answer: str, true_answers: Sequence[str], no_answer_margin: float = float("-inf")) -> None:
-        """One question.
+        """Add one question.
 
         Args:
-            answer: the best answer, for any threshold; "" if there is none at all.
-            true_answers: none where the question has no answer.
-            no_answer_margin: by how much "no answer" scored above it.
+            answer: the best answer, regardless of the threshold; "" if there is none.
+            true_answers: empty if the question has no answer.
+            no_answer_margin: score of "no answer" minus that of the answer.
         """
         worded = [true for true in true_answers if normalized(true)]
         if self.no_answer:
@@ -66,10 +66,10 @@ class AnswerScores:
         self._numbers.extend((exact, f1, float(bool(true_answers)), no_answer_margin))
 
     def results(self, no_answer_threshold: float = float("inf")) -> dict[str, float]:
-        """``exact_match`` and ``f1`` where "no answer" is given for margins above a threshold.
+        """``exact_match`` and ``f1`` if "no answer" is predicted for margins above a threshold.
 
-        With questions that have no answer also ``answerable_exact_match`` and ``answerable_f1`` of those that have one
-        and ``unanswerable_accuracy`` of the others.
+        If some questions have no answer, also ``answerable_exact_match`` and ``answerable_f1`` of the others, and
+        ``unanswerable_accuracy``.
         """
         exact, f1, has_answer, margins = self._columns()
         empty = margins > no_answer_threshold
@@ -83,16 +83,16 @@ class AnswerScores:
         return results
 
     def best_threshold(self) -> float:
-        """The threshold with the highest F1 (Devlin et al. 2018, section 4.3), of several the highest.
+        """The threshold with the highest F1 (Devlin et al. 2018, section 4.3), the highest of several.
 
-        It is the middle between two margins, or 1 beyond the outermost. Without a question it is 0.
+        It is the middle between two margins, or 1 beyond the outermost; 0 without questions.
         """
         _, f1, has_answer, margins = self._columns()
         if not len(margins):
             return 0.0
         order = np.argsort(margins)
         gains = f1[order] - (1.0 - has_answer[order])
-        f1_with = np.concatenate([[0.0], np.cumsum(gains)])  # of all, less a constant, if the k lowest are answered
+        f1_with = np.concatenate([[0.0], np.cumsum(gains)])  # up to a constant, if the k lowest are answered
         margins = margins[order]
         apart = np.flatnonzero(np.diff(margins) > 0) + 1  # equal margins are answered together
         counts = np.concatenate([[0], apart, [len(margins)]])[::-1]

@@ -16,17 +16,18 @@ from bertkit.tasks.task import Loss, Option, TextTask, exact
 
 WEIGHT_OPTIONS: Mapping[str, Option] = {
     "class_weights": Option(str, "balanced, or label=weight,label=weight."),
-    "label_smoothing": Option(float, "Share of the target that is divided equally among all labels.", 0.0),
+    "label_smoothing": Option(float, "Share of the target distributed equally over all labels.", 0.0),
 }
 
 
 @dataclass(frozen=True)
 class Weighted(TextTask):
-    """A task whose labels may count differently."""
+    """A task with class weights and label smoothing."""
 
     label_names: tuple[str, ...] = ()
-    class_weights: tuple[float, ...] = ()  # of each label in the loss; (): all the same
-    label_smoothing: float = 0.0  # share of the target that all labels get alike (Szegedy et al. 2016, section 7)
+    class_weights: tuple[float, ...] = ()  # weight of each label in the loss; (): equal weights
+    label_smoothing: float = 0.0  # share of the target distributed equally over all labels (Szegedy et al. 2016,
+    # section 7)
 
     options: ClassVar[Mapping[str, Option]] = WEIGHT_OPTIONS
 
@@ -45,17 +46,17 @@ class Weighted(TextTask):
 
 @dataclass(frozen=True)
 class OneOfClasses(Weighted):
-    """One label of C for each row of logits, a sequence's or a token's; rows with the label IGNORED do not count."""
+    """One label of C for each row of logits, of a sequence or token; rows with the label IGNORED do not count."""
 
     def totals(self, batch: LabeledBatch) -> Tensor:
-        """(1,) the weights of the labels."""
+        """(1,) sum of the label weights."""
         labels = batch.labels[batch.labels != IGNORED].cpu()
         if not self.class_weights:
             return torch.tensor([len(labels)], dtype=torch.float64)
         return torch.tensor(self.class_weights, dtype=torch.float64)[labels].sum()[None]
 
     def loss(self, outputs: NetworkOutput, part: LabeledBatch, totals: Tensor) -> Loss:
-        """Cross-entropy in nats, the mean by weight."""
+        """Weighted mean of the cross-entropy in nats."""
         logits, labels = exact(outputs.logits[self.head]), part.labels
         weights, smoothing = self._weights(logits), self.label_smoothing
         loss = F.cross_entropy(
@@ -74,15 +75,15 @@ class OneOfClasses(Weighted):
 def weights_asked_for(
     options: Mapping[str, Any], names: Sequence[str], balanced: Sequence[float] | np.ndarray
 ) -> dict[str, Any]:
-    """The fields of `Weighted` as a user asks for them.
+    """The fields of `Weighted` from a user's options.
 
     Args:
         options: "class_weights", "balanced" or a weight for each label name, as a mapping or as "a=1,b=2.5";
             "label_smoothing".
-        balanced: (C,) the weights that "balanced" stands for.
+        balanced: (C,) the weights for "balanced".
 
     Raises:
-        UsageError: something else.
+        UsageError: an invalid value.
     """
     weights = options.get("class_weights") or ()
     if weights == "balanced":
@@ -104,7 +105,7 @@ def _weights_in(text: str) -> dict[str, float]:
 
 
 def balanced_weights(counts: np.ndarray) -> np.ndarray:
-    """(C,) weights by which every label counts alike, and all together as much as without (scikit-learn's "balanced");
-    1 for a label that does not occur."""
+    """(C,) weights by which all labels count equally, with the same total as without weights (scikit-learn's
+    "balanced"); 1 for a label that does not occur."""
     occurs = counts > 0
     return np.where(occurs, counts.sum() / (occurs.sum() * np.maximum(counts, 1)), 1.0)

@@ -1,6 +1,6 @@
 """Examples: texts and pairs with labels, words with tags, questions about a text, questions with choices.
 
-``place`` is the file and line that errors name, such as "train.conll, line 17"; what is not known is None.
+``place`` is the file and line for errors, such as "train.conll, line 17". Unknown values are None.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ Label = str | float | tuple[str, ...]
 
 @dataclass(frozen=True)
 class TextExample:
-    """A text, or a pair of texts, and what is to be said of it."""
+    """A text, or a pair of texts, with its label."""
 
     text: str
     pair: str | None = None
@@ -30,16 +30,16 @@ class TextExample:
         return len(self.text) + len(self.pair or "")
 
     def error(self, problem: str) -> DataError:
-        """The error of this example, which names its file and line, or else its text."""
+        """An error that names the example's file and line, or else its text."""
         return DataError(f"{self.place or repr(self.text[:60])}: {problem}")
 
 
 @dataclass(frozen=True, slots=True)
 class TaggedText:
-    """A text, its words as characters of it, and a tag for each word."""
+    """A text, the character spans of its words, and a tag for each word."""
 
     text: str
-    words: tuple[Span, ...] | None = None  # None: as the task finds them
+    words: tuple[Span, ...] | None = None  # None: split by the task
     tags: tuple[str, ...] | None = None
     place: str = ""
 
@@ -50,7 +50,7 @@ class TaggedText:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question about a text, and its true answers as characters of the text, () where it has none."""
+    """A question about a text, and the character spans of its true answers in the text, () if there are none."""
 
     question: str
     context: str
@@ -64,13 +64,13 @@ class Question:
 
     @property
     def answer_texts(self) -> list[str]:
-        """The true answers as they stand in the text."""
+        """The texts of the true answers."""
         return [self.context[start:end] for start, end in self.answers or ()]
 
 
 @dataclass(frozen=True, slots=True)
 class ChoiceQuestion:
-    """A question, or how a text begins, and its choices; ``label`` is the number of the right one."""
+    """A question, or the beginning of a text, and its choices; ``label`` is the index of the right one."""
 
     context: str
     choices: tuple[str, ...]
@@ -84,15 +84,15 @@ class ChoiceQuestion:
 
 
 QUERY, POSITIVE, NEGATIVE = 0, 1, 2
-"""What a text of a `TextSet` is."""
+"""Roles of the texts of a `TextSet`."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextSet:
-    """A text with texts that belong to it and others that do not; of a scored pair, ``score`` says how much."""
+    """A text with positives and negatives, or a scored pair."""
 
     query: str
-    positives: tuple[str, ...] = ()  # (): the text itself, encoded twice with other dropout masks
+    positives: tuple[str, ...] = ()  # (): the text itself, encoded twice with different dropout masks
     negatives: tuple[str, ...] = ()
     score: float | None = None
     place: str = ""
@@ -102,7 +102,7 @@ class TextSet:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The texts in the order in which they are encoded."""
+        """The texts in encoding order."""
         return (self.query, *(self.positives or (self.query,)), *self.negatives)
 
     @property
@@ -115,12 +115,12 @@ class TextSet:
         return sum(map(len, self.texts))
 
     def error(self, problem: str) -> DataError:
-        """The error of this row, which names its file and line, or else its query."""
+        """An error that names the row's file and line, or else its query."""
         return error_in(self.place, self.query, problem)
 
 
 def error_in(place: str, text: str, problem: str) -> DataError:
-    """The error of an example, which names its place, or else its text."""
+    """An error that names the file and line of an example, or else its text."""
     return DataError(f"{place or repr(text[:60])}: {problem}")
 
 
@@ -128,11 +128,11 @@ def error_in(place: str, text: str, problem: str) -> DataError:
 def naming_long_ones(
     examples: Sequence[Any], first_index: int, example_of: Sequence[int] | None = None
 ) -> Iterator[None]:
-    """Have the error of an example that is too long name its place, or else its number.
+    """Make errors for examples that are too long name their file and line, or else their index.
 
     Args:
-        first_index: the number of the first example.
-        example_of: for each of the texts to encode its example, from 0; None: they are as many, in order.
+        first_index: index of the first example.
+        example_of: index of the example of each text to encode; None: one text per example, in order.
     """
     try:
         yield

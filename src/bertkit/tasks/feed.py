@@ -1,4 +1,4 @@
-"""Labeled examples as the training loop takes them: a batch for each position, a position for each step."""
+"""Feed of labeled examples for the training loop: a batch for each position."""
 
 from dataclasses import dataclass
 
@@ -10,17 +10,17 @@ from bertkit.randomness import in_random_order
 
 @dataclass(frozen=True)
 class LabeledFeed:
-    """Every example once in an epoch, in an order that is a function of seed and epoch alone."""
+    """Every example once per epoch, in an order that depends only on seed and epoch."""
 
     data: LabeledEncodings
-    batch_size: int  # examples, all ranks together
+    batch_size: int  # examples, over all ranks
     seed: int
     rank: int = 0
     num_ranks: int = 1
 
     @property
     def batches_per_epoch(self) -> int:
-        """The last one may be smaller."""
+        """Number of batches per epoch; the last one may be smaller."""
         return -(-len(self.data) // self.batch_size)
 
     def batch(self, position: int, progress: float) -> LabeledBatch:
@@ -30,7 +30,7 @@ class LabeledFeed:
         return self.data.take(self._share(in_random_order(indices, len(self.data), self.seed, epoch)))
 
     def next_position(self, position: int, progress: float) -> int:
-        """The position after it."""
+        """The next position."""
         return position + 1
 
     def facts(self, position: int, progress: float) -> dict[str, float]:
@@ -38,5 +38,6 @@ class LabeledFeed:
         return {"epoch": position / self.batches_per_epoch}
 
     def _share(self, indices: np.ndarray) -> np.ndarray:
-        """Every ``num_ranks``-th index; a batch smaller than that is computed by every rank, which gives its mean."""
+        """Every ``num_ranks``-th index; every rank computes the whole of a batch smaller than that, and their mean is
+        the same."""
         return indices[self.rank :: self.num_ranks] if len(indices) >= self.num_ranks else indices

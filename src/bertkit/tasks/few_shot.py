@@ -1,7 +1,7 @@
 """Few-shot classification (SetFit): vectors that separate the labels, learned from few examples, then a linear layer.
 
 Tunstall et al. 2022, "Efficient few-shot learning without prompts" (SetFit), with the supervised contrastive loss
-(Khosla et al. 2020, equation 2) among all texts of a batch in place of one pair at a time. Shape letters: N texts, C
+(Khosla et al. 2020, equation 2) over all texts of a batch instead of single pairs. Shape letters: N texts, C
 labels, D hidden_size.
 """
 
@@ -23,26 +23,26 @@ from bertkit.tasks.sequence_classification import SequenceClassification
 from bertkit.tasks.task import Loss, Option
 
 TEMPERATURE = 0.05
-"""What cosines are divided by in the loss: that of SimCSE (Gao et al. 2021, section 3)."""
+"""Temperature of the loss, as in SimCSE (Gao et al. 2021, section 3)."""
 
 
 ROUNDS = 4
-"""How often a text is drawn in an epoch, each time with another partner."""
+"""Number of times that a text is drawn per epoch, each time with another partner."""
 _PARTNER = 0xFA12  # distinguishes the key of a partner from those of other draws
 
 
 @dataclass(frozen=True)
 class ContrastFeed(LabeledFeed):
-    """Pairs of one label: in an epoch every text is drawn ROUNDS times, each time with a partner drawn among the others
-    of its label. Which they are is a function of seed, epoch and index alone."""
+    """Pairs with the same label: in an epoch every text is drawn ROUNDS times, each time with a partner among the
+    others with its label. The pairs depend only on seed, epoch and index."""
 
     def __post_init__(self) -> None:
         if self.batch_size < 2:
-            raise UsageError(f"batch_size={self.batch_size}: a batch needs 2 pairs or more, to separate their labels")
+            raise UsageError(f"batch_size={self.batch_size}: expected at least 2, as the loss compares pairs")
 
     @property
     def batches_per_epoch(self) -> int:
-        """The last one is filled up from the beginning of the epoch."""
+        """Number of batches per epoch; the last one is filled from the beginning of the epoch."""
         return -(-len(self.data) * ROUNDS // self.batch_size)
 
     def batch(self, position: int, progress: float) -> LabeledBatch:
@@ -57,7 +57,7 @@ class ContrastFeed(LabeledFeed):
 
     @cached_property
     def _by_label(self) -> tuple[np.ndarray, np.ndarray]:
-        """(N,) the texts in order of their labels, and (C + 1,) where those of each label begin."""
+        """(N,) texts in order of their labels, and (C + 1,) the start of each label."""
         labels = self.data.labels
         order = np.argsort(labels, kind="stable")
         return order, np.searchsorted(labels[order], np.arange(labels.max() + 2))
@@ -65,7 +65,7 @@ class ContrastFeed(LabeledFeed):
 
 @compiled
 def _partners(labels, order, starts, texts, draws, seed, epoch):
-    """(n,) int64: for each of (n,) ``texts`` another one of its label, by the number of its draw."""
+    """(n,) int64: a partner with the same label for each of (n,) ``texts``, by draw number."""
     partners = np.empty(len(texts), np.int64)
     for i in range(len(texts)):
         label = labels[texts[i]]
@@ -77,7 +77,8 @@ def _partners(labels, order, starts, texts, draws, seed, epoch):
 
 @dataclass(frozen=True)
 class FewShotClassification(SequenceClassification):
-    """One label of C for each text; the loss is that of the vectors, the linear layer is fitted to them afterwards."""
+    """One label of C for each text; vectors are trained by a contrastive loss, and a linear layer is fitted to them
+    afterwards."""
 
     name: ClassVar[str] = "few-shot-classification"
     head: ClassVar[str] = "vector_classification"
@@ -90,34 +91,33 @@ class FewShotClassification(SequenceClassification):
 
     @classmethod
     def of_published(cls, label_names: tuple[str, ...] | None, problem_type: str | None) -> None:
-        """As `TextTask.of_published`: no published model has this head."""
+        """See `TextTask.of_published`: no published model has this head."""
         return None
 
     def fitted_by(self) -> SequenceClassification:
-        """As `TextTask.fitted_by`: logistic regression."""
+        """See `TextTask.fitted_by`: logistic regression."""
         return SequenceClassification(self.label_names, num_vectors=1)
 
     def totals(self, batch: LabeledBatch) -> Tensor:
-        """(1,) texts that have another of their label in the batch."""
+        """(1,) number of texts with another text of the same label in the batch."""
         return torch.tensor([_same(batch.labels).any(dim=-1).sum()], dtype=torch.float64)
 
     def loss(self, outputs: Any, part: LabeledBatch, totals: Tensor) -> Loss:
-        """Supervised contrastive loss of (N, D) vectors of length 1, nats: how unlikely each text finds the others of
-        its label among all of the batch, by their cosines; the mean over those others, then over the texts that have
-        any."""
+        """Supervised contrastive loss of (N, D) vectors of length 1, in nats: negative log-likelihood of the other
+        texts with the same label among the batch, by cosine; the mean over those, then over the texts that have any."""
         loss, is_nearest = contrast(outputs, part.labels)
         sums = torch.stack([loss.detach().double(), is_nearest.double()]).cpu()
         return Loss(loss / max(float(totals[0]), 1.0), torch.cat([sums, totals]))
 
     def metrics(self, sums: Tensor) -> dict[str, float]:
-        """Loss, and the share of texts whose nearest one in the batch has their label."""
+        """Loss, and the share of texts whose nearest text in the batch has the same label."""
         loss, nearest, number = sums.tolist()
         return {"loss": loss / max(number, 1), "nearest_accuracy": nearest / max(number, 1)}
 
 
 def contrast(vectors: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """The loss of (N, D) vectors of length 1 with (N,) labels, summed over texts; and how many of them have one of
-    their label nearest."""
+    """Loss of (N, D) vectors of length 1 with (N,) labels, summed over texts; and the number of texts whose nearest
+    text has the same label."""
     same = _same(labels)
     itself = torch.eye(len(labels), dtype=torch.bool, device=labels.device)
     scores = (vectors @ vectors.T / TEMPERATURE).masked_fill(itself, float("-inf"))  # (N, N)
@@ -128,5 +128,5 @@ def contrast(vectors: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _same(labels: Tensor) -> Tensor:
-    """(N, N) bool: which texts are others of a text's label."""
+    """(N, N) bool: True for other texts with the same label."""
     return (labels[:, None] == labels) & ~torch.eye(len(labels), dtype=torch.bool, device=labels.device)

@@ -1,4 +1,4 @@
-"""The values of a dataclass checked against the types of its fields, as values that were read from JSON must be."""
+"""Check the values of a dataclass against its field types, for values from JSON."""
 
 from dataclasses import fields
 from functools import cache
@@ -8,7 +8,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from bertkit.errors import UsageError
 
 LARGEST_NUMBER = float.fromhex("0x1.fffffep127")
-"""Of float32, in which networks compute."""
+"""Largest float32."""
 
 
 def check_field_types(instance: object) -> None:

@@ -1,8 +1,8 @@
-"""Tasks whose predictions can be judged in detail: labels, numbers, or labels of words.
+"""Tasks with detailed evaluation: labels, numbers, or labels of words.
 
-What is true and what is predicted are arrays of the same form, and the form says what the labels are: (N,) int64, one
-label for each of N examples; (N, C) bool, any of C labels; (N,) float64, a number, for levels in an order 0 for the
-lowest; (W,) int64, one label for each word.
+Targets and predictions are arrays of the same form, which depends on the labels: (N,) int64, one label for each of N
+examples; (N, C) bool, any of C labels; (N,) float64, a number, or a level counted from 0 for the lowest; (W,) int64,
+one label for each word.
 """
 
 from abc import abstractmethod
@@ -16,7 +16,7 @@ from bertkit.tasks.scoring import Scores, Scoring
 from bertkit.tasks.task import TextTask
 from bertkit.tokenizer import Encodings
 
-_SMALLEST = 1e-6  # share of a label that training does not have
+_SMALLEST = 1e-6  # share of a label absent from training
 
 
 @dataclass(frozen=True)
@@ -25,27 +25,27 @@ class JudgedTask(TextTask):
 
     of_words: ClassVar[bool] = False  # a label for each of ``example.words``: the task has `TokenClassification`'s
     # ``likeliest`` and ``word_scores``
-    thresholds: ClassVar[tuple[float, ...]] = ()  # of each of several labels; (): 0.5
+    thresholds: ClassVar[tuple[float, ...]] = ()  # of each label in multi-label tasks; (): 0.5
 
     @abstractmethod
     def targets(self, examples: Sequence[Any]) -> np.ndarray:
-        """(N, ...) the labels as the loss reads them; of words (W,).
+        """(N, ...) labels for the loss; (W,) for words.
 
         Raises:
-            DataError: a label that is missing, or not one of this task.
+            DataError: a label that is missing or unknown to the task.
         """
 
     @abstractmethod
     def predicted(self, predictions: Sequence[Any]) -> np.ndarray:
-        """What typed predictions say, as an array."""
+        """Predictions as an array."""
 
     @property
     @abstractmethod
     def scoring(self) -> Scoring:
-        """How predictions are scored."""
+        """Scoring of predictions."""
 
     def truth(self, examples: Sequence[Any]) -> np.ndarray:
-        """What is true of examples, as an array.
+        """Targets of examples as an array.
 
         Raises:
             DataError: as `targets`.
@@ -56,37 +56,37 @@ class JudgedTask(TextTask):
         return targets.astype(np.float64) if targets.dtype.kind == "f" else targets
 
     def example_of(self, examples: Sequence[Any]) -> np.ndarray:
-        """The number of the example that each row of the arrays belongs to, int64."""
+        """Index of the example of each row of the arrays, int64."""
         numbers = np.arange(len(examples))
         return np.repeat(numbers, [len(example.words or ()) for example in examples]) if self.of_words else numbers
 
     def losses(self, truth: np.ndarray, predictions: Sequence[Any]) -> np.ndarray | None:
-        """(N,) the loss of each prediction; None: the task has none."""
+        """(N,) loss of each prediction; None for tasks without one."""
         return None
 
     def scorer(self) -> "JudgedScorer":
-        """As `TextTask.scorer`."""
+        """See `TextTask.scorer`."""
         return JudgedScorer(self)
 
     def probabilities(
         self, examples: Sequence[Any], predictions: Sequence[Any], encodings: Encodings, logits: np.ndarray
     ) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """The probabilities of every label, for each row of the arrays, or None where the task has none; and for words
-        (W,) bool, whether the network has encoded the word.
+        """Probabilities of every label, for each row of the arrays, or None for tasks without them; and for words, (W,)
+        bool, True if the word was encoded.
 
         Args:
-            predictions: as `decode` made them of the encodings and logits.
+            predictions: from `decode`, for the encodings and logits.
         """
         return None, None
 
     @staticmethod
     def label_of(example: Any) -> Any:
-        """What is compared to see whether two examples have the same label."""
+        """A value that is equal for examples with the same label."""
         return example.label
 
     def constant_logits(self, train: Sequence[Any]) -> tuple[str, np.ndarray]:
-        """The same (C,) float32 logits for every example, the best for the training examples, and the name of this
-        method: a baseline."""
+        """A constant baseline: the same (C,) float32 logits for every example, the best for the training examples, and
+        the name of the method."""
         targets = self.targets(train)
         if targets.ndim == 2:
             shares = np.clip(targets.mean(axis=0), _SMALLEST, 1 - _SMALLEST)
@@ -98,7 +98,7 @@ class JudgedTask(TextTask):
 
 
 class JudgedScorer:
-    """The scores of `JudgedTask.scoring`, and the mean loss where the task has one."""
+    """The scores of `JudgedTask.scoring`, and the mean loss if the task has one."""
 
     def __init__(self, task: JudgedTask) -> None:
         self.task, self._scores = task, Scores(task.scoring)
@@ -107,7 +107,7 @@ class JudgedScorer:
         self._number = 0
 
     def add(self, examples: Sequence[Any], predictions: Sequence[Any]) -> None:
-        """As `Scorer.add`."""
+        """See `Scorer.add`."""
         truth = self.task.truth(examples)
         self._scores.add(truth, self.task.predicted(predictions), self.task.example_of(examples))
         losses = self.task.losses(truth, predictions)
@@ -115,6 +115,6 @@ class JudgedScorer:
         self._number += len(examples)
 
     def results(self) -> dict[str, float]:
-        """As `Scorer.results`."""
+        """See `Scorer.results`."""
         loss = {"loss": self._loss / max(self._number, 1)} if self._has_loss else {}
         return loss | self._scores.results()

@@ -1,4 +1,4 @@
-"""A linear layer over features that minimizes a convex loss with a penalty.
+"""Fit a linear layer that minimizes a convex loss with a weight penalty.
 
 Shape letters: N rows, E width, C outputs.
 """
@@ -10,17 +10,17 @@ import torch.nn.functional as F
 from torch import Tensor
 
 INVERSE_PENALTIES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
-"""What scikit-learn calls C, from the strongest penalty to the weakest, for features of length 1.
+"""Inverse penalties (scikit-learn's C), from the strongest penalty to the weakest, for features of length 1.
 
-Which is best depends on the data: with all-MiniLM-L6-v2, 1,000 training and 1,000 test texts, 1 for tweets (63.5 %
+The best one depends on the data: with all-MiniLM-L6-v2, 1,000 training and 1,000 test texts, 1 for tweets (63.5 %
 right, with 10 57.9 %), 3 for SST-2 (81.2 %, with 10 79.3 %), 30 for Banking77 (84.5 %, with 1 70.3 %)."""
 
 FEW_SHOT_PENALTY = 10.0
-"""Where there are too few rows to choose by. With 1, scikit-learn's default, vectors of length 1 are fitted too
-loosely: of 2,000 texts of Banking77's training file, after eight others of each class, 81.4 % are right instead of
+"""Inverse penalty for too few rows to select one. With 1, scikit-learn's default, vectors of length 1 are underfitted:
+of 2,000 texts of Banking77's training file, after eight others of each class, 81.4 % are right instead of
 83.5 %."""
 
-_TOLERANCE = 1e-6  # of the gradient of the mean loss
+_TOLERANCE = 1e-6  # tolerance of the gradient of the mean loss
 
 
 def minimize(
@@ -31,17 +31,17 @@ def minimize(
     max_iter: int = 1_000,
     start: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The (C, E) weights and (C,) biases that minimize inverse_penalty times the loss of the logits of (N, E) float64
-    features, a sum over rows, plus half the squared weights.
+    """Find (C, E) weights and (C,) biases that minimize inverse_penalty times the loss of the logits of (N, E) float64
+    features, summed over rows, plus half the squared weights.
 
-    With cross-entropy as the loss that is scikit-learn's LogisticRegression, with half the squared error Ridge. The
+    With cross-entropy this is scikit-learn's LogisticRegression, with half the squared error its Ridge. The
     method is L-BFGS (Liu & Nocedal 1989).
 
     Args:
-        loss: of (N, C) float64 logits; convex.
+        loss: convex function of (N, C) float64 logits.
         start: weights and biases to start from; None: zeros.
     """
-    middle = features.mean(dim=0)  # the biases are not penalized: the same minimum, reached sooner
+    middle = features.mean(dim=0)  # the biases are not penalized: centering keeps the minimum and converges faster
     centered = features - middle
     solution = torch.zeros(num_outputs, features.shape[1] + 1, dtype=torch.float64)
     if start is not None:

@@ -1,7 +1,7 @@
 """Metrics by name, from counts of labels or from weighted pairs of numbers.
 
-They equal scikit-learn's and scipy's, also where there is nothing to divide by: an F1 or a Matthews coefficient is 0
-there, a correlation with a constant is not a number. Shape letters: R draws of the same examples, G pairs.
+They equal scikit-learn's and scipy's, also for a zero denominator: F1 and Matthews coefficient are then 0, and a
+correlation with a constant is NaN. Shape letters: R draws of the same examples, G pairs.
 """
 
 from collections.abc import Sequence
@@ -11,25 +11,25 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 _CONSTANT = 1e-28
-"""Of squares: a spread that rounding makes of numbers that are all the same."""
+"""Relative variance below which numbers are constant up to rounding."""
 
 
 class LabelScore(NamedTuple):
-    """The scores of one label, or of one type of entity."""
+    """The scores of one label or entity type."""
 
     label: str
     precision: float
     recall: float
     f1: float
-    support: int  # how often it is the true one
+    support: int  # number of times it is the true label
 
 
 def class_results(correct: np.ndarray, true: np.ndarray, predicted: np.ndarray) -> dict[str, np.ndarray]:
-    """(...) ``accuracy``, which equals the micro F1; ``macro_f1``, the mean over the labels that occur; ``matthews``;
-    of two labels also ``f1``, that of the second.
+    """(...) ``accuracy``, equal to micro F1; ``macro_f1``, the mean over occurring labels; ``matthews``; for two labels
+    also ``f1``, that of the second.
 
     Args:
-        correct, true, predicted: (..., C) how often each label was rightly predicted, was true, was predicted.
+        correct, true, predicted: (..., C) counts of each label: correctly predicted, true, predicted.
     """
     f1 = ratio(2 * correct, true + predicted)
     results = {
@@ -43,7 +43,7 @@ def class_results(correct: np.ndarray, true: np.ndarray, predicted: np.ndarray) 
 
 
 def several_results(correct: np.ndarray, true: np.ndarray, predicted: np.ndarray) -> dict[str, np.ndarray]:
-    """(...) ``micro_f1``, over all decisions, and ``macro_f1``, the mean over labels; counts as of `class_results`."""
+    """(...) ``micro_f1``, over all decisions, and ``macro_f1``, the mean over labels; counts as in `class_results`."""
     return {
         "micro_f1": ratio(2 * correct.sum(-1), true.sum(-1) + predicted.sum(-1)),
         "macro_f1": ratio(2 * correct, true + predicted).mean(-1),
@@ -65,7 +65,7 @@ def entity_results(correct: np.ndarray, true: np.ndarray, predicted: np.ndarray)
     """(...) ``f1``, ``precision`` and ``recall`` over all entities; ``macro_f1``, the mean over the types that occur.
 
     Args:
-        correct, true, predicted: (..., types) counts as of `class_results`.
+        correct, true, predicted: (..., types) counts as in `class_results`.
     """
     num_correct, num_true, num_predicted = (counts.sum(-1) for counts in (correct, true, predicted))
     return {
@@ -77,7 +77,7 @@ def entity_results(correct: np.ndarray, true: np.ndarray, predicted: np.ndarray)
 
 
 def _matthews(correct: np.ndarray, true: np.ndarray, predicted: np.ndarray) -> np.ndarray:
-    """The correlation of C labels (Gorodkin 2004)."""
+    """Matthews correlation of C labels (Gorodkin 2004)."""
     correct, true, predicted = (counts.astype(np.float64) for counts in (correct, true, predicted))
     number = true.sum(-1)
     spread_true, spread_predicted = number**2 - (true**2).sum(-1), number**2 - (predicted**2).sum(-1)
@@ -86,12 +86,12 @@ def _matthews(correct: np.ndarray, true: np.ndarray, predicted: np.ndarray) -> n
 
 
 def _mean_where(values: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """The mean over the last axis of those that are kept, 0 where none is."""
+    """Mean of the kept values over the last axis, 0 if there are none."""
     return ratio((values * kept).sum(-1), kept.sum(-1))
 
 
 def _correlation(weights: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """(R,) Pearson's of weighted (R or 1, G) values; NaN where one of them is constant."""
+    """(R,) Pearson correlation of weighted (R or 1, G) values; NaN if one is constant."""
     number = weights.sum(axis=1, keepdims=True)
     moved = [values - ratio((weights * values).sum(axis=1, keepdims=True), number) for values in (x, y)]
     (x_spread, both), (_, y_spread) = [[(weights * a * b).sum(axis=1) for b in moved] for a in moved]
@@ -102,8 +102,8 @@ def _correlation(weights: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarra
 
 
 def _ranks(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """(R, G) ranks of (G,) values, each standing as often as (R, G) weights say; those of equal values are their
-    mean."""
+    """(R, G) ranks of (G,) values that occur with the multiplicities (R, G) weights; equal values get their mean
+    rank."""
     different, index = np.unique(values, return_inverse=True)
     order = np.argsort(index, kind="stable")
     starts = np.searchsorted(index[order], np.arange(len(different)))
@@ -112,7 +112,7 @@ def _ranks(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def ratio(part: ArrayLike, whole: ArrayLike) -> np.ndarray:
-    """``part / whole``, 0 where there is nothing to divide by."""
+    """``part / whole``, 0 if ``whole`` is 0."""
     part, whole = np.asarray(part, np.float64), np.asarray(whole, np.float64)
     return np.divide(part, whole, out=np.zeros_like(part), where=whole != 0)
 
@@ -120,7 +120,7 @@ def ratio(part: ArrayLike, whole: ArrayLike) -> np.ndarray:
 def label_scores(
     names: Sequence[str], correct: np.ndarray, true: np.ndarray, predicted: np.ndarray
 ) -> list[LabelScore]:
-    """Of (n,) counts for each label."""
+    """Scores of labels from (n,) counts."""
     rows = zip(
         names,
         ratio(correct, predicted).tolist(),

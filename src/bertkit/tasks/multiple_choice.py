@@ -1,7 +1,7 @@
 """Multiple choice: which of several choices continues a text, or answers a question.
 
 Devlin et al. 2018, section 4.4: each choice is the second text of a separate pair and gets one score; the choices of
-a question stand next to each other. Shape letters: S sequences, N questions, C choices.
+a question are adjacent. Shape letters: S sequences, N questions, C choices.
 """
 
 from collections import Counter
@@ -26,7 +26,7 @@ from bertkit.tokenizer import Encodings, Tokenizer
 from bertkit.tokenizer.layout import Layout
 
 _SMALLEST = 1e-16  # probability, in the loss of predictions
-_SMALLEST_SHARE = 1e-6  # of an index that is never right in training
+_SMALLEST_SHARE = 1e-6  # share of an index that is never correct in training
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class ChoicePrediction:
 
     choice: int  # from 0
     text: str
-    probabilities: tuple[float, ...]  # of every choice, together 1
+    probabilities: tuple[float, ...]  # of every choice, summing to 1
 
 
 @dataclass(frozen=True)
@@ -51,38 +51,38 @@ class MultipleChoice(OnSentenceVectors):
 
     @classmethod
     def of_published(cls, label_names: tuple[str, ...] | None, problem_type: str | None) -> Self:
-        """As `TextTask.of_published`."""
+        """See `TextTask.of_published`."""
         return cls()
 
     @classmethod
     def read(cls, file: ExampleFile) -> Iterator[ChoiceQuestion]:
-        """As `TextTask.read`."""
+        """See `TextTask.read`."""
         if file.columns:
-            raise UsageError("files of multiple choice have columns of fixed names: leave columns out")
+            raise UsageError("multiple choice files have fixed column names: omit columns")
         return read_choices(file.path, labeled=file.labeled, bad_rows=file.bad_rows)
 
     @classmethod
     def card_example(cls, example: ChoiceQuestion) -> str:
-        """As `TextTask.card_example`."""
+        """See `TextTask.card_example`."""
         return '("The sky is", ["blue", "a table"])'
 
     @classmethod
     def of_examples(cls, examples: Sequence[ChoiceQuestion], options: Mapping[str, Any]) -> Self:
-        """As `TextTask.of_examples`."""
+        """See `TextTask.of_examples`."""
         cls.check_options(options)
         if not examples:
-            raise DataError("there are no examples to learn from")
+            raise DataError("no examples to train on: expected at least one")
         return cls()
 
     @classmethod
     def unusable_examples(
         cls, examples: Sequence[ChoiceQuestion], *, held_out: bool = False
     ) -> list[tuple[ChoiceQuestion, str]]:
-        """As `TextTask.unusable_examples`: those with another number of choices than most."""
+        """See `TextTask.unusable_examples`: examples with another number of choices than most."""
         numbers = Counter(len(example.choices) for example in examples)
         usual = max(numbers, key=numbers.__getitem__, default=0)
         return [
-            (example, f"has {len(example.choices)} choices, most questions {usual}: give it as many, or take it out")
+            (example, f"has {len(example.choices)} choices, most questions have {usual}: give it as many, or remove it")
             for example in examples
             if len(example.choices) != usual
         ]
@@ -91,7 +91,7 @@ class MultipleChoice(OnSentenceVectors):
     def example(
         cls, item: tuple[str, Sequence[str]] | ChoiceQuestion, label: Any = None, place: str = ""
     ) -> ChoiceQuestion:
-        """As `TextTask.example`: a question, or how a text begins, and its choices; the label is the number of one."""
+        """See `TextTask.example`: a question, or the beginning of a text, and its choices; the label is an index."""
         if isinstance(item, ChoiceQuestion):
             return item
         if not (isinstance(item, tuple | list) and len(item) == 2 and isinstance(item[0], str)):
@@ -107,15 +107,15 @@ class MultipleChoice(OnSentenceVectors):
     def encode(
         self, tokenizer: Tokenizer, examples: Sequence[ChoiceQuestion], layout: Layout, first_index: int = 0
     ) -> Encodings:
-        """As `TextTask.encode`: a sequence for each choice."""
+        """See `TextTask.encode`: a sequence for each choice."""
         if layout.on_long == "window":
-            raise UsageError("a choice is read as a whole: use on_long='truncate' or 'error'")
+            raise UsageError("a choice cannot be split into windows: use on_long='truncate' or 'error'")
         example_of = [number for number, example in enumerate(examples) for _ in example.choices]
         texts, choices = (
             [examples[number].context for number in example_of],
             [choice for example in examples for choice in example.choices],
         )
-        if self.num_vectors == 2:  # a context and a choice after each other, each encoded alone
+        if self.num_vectors == 2:  # context and choice are separate, consecutive sequences
             texts, choices = [text for pair in zip(texts, choices, strict=True) for text in pair], None
             example_of = [number for number in example_of for _ in range(2)]
         with naming_long_ones(examples, first_index, example_of):
@@ -130,7 +130,7 @@ class MultipleChoice(OnSentenceVectors):
         return replace(encodings, text_index=np.array(example_of, encodings.text_index.dtype))
 
     def labeled(self, examples: Sequence[ChoiceQuestion], encodings: Encodings) -> LabeledEncodings:
-        """As `TextTask.labeled`: (N,) the numbers of the right choices.
+        """See `TextTask.labeled`: (N,) indices of the right choices.
 
         Raises:
             DataError: a question without a label, or with another number of choices than the first.
@@ -138,8 +138,8 @@ class MultipleChoice(OnSentenceVectors):
         num_choices = len(examples[0].choices)
         for example in examples:
             if len(example.choices) != num_choices:
-                problem = f"has {len(example.choices)} choices, the first question {num_choices}"
-                raise error_in(example.place, example.context, f"{problem}: give it as many, or take it out")
+                problem = f"has {len(example.choices)} choices, the first question has {num_choices}"
+                raise error_in(example.place, example.context, f"{problem}: give it as many, or remove it")
         return LabeledEncodings(encodings, _labels(examples), group_size=num_choices * max(self.num_vectors, 1))
 
     @property
@@ -148,7 +148,7 @@ class MultipleChoice(OnSentenceVectors):
         return None
 
     def over_vectors(self, example: ChoiceQuestion) -> Self:
-        """As `TextTask.over_vectors`: the score of a choice by its vector and that of the context."""
+        """See `TextTask.over_vectors`: scores a choice by its vector and the context's."""
         return replace(self, num_vectors=2, label_names=("score",))
 
     def loss(self, outputs: NetworkOutput, part: LabeledBatch, totals: Tensor) -> Loss:
@@ -167,7 +167,7 @@ class MultipleChoice(OnSentenceVectors):
     def decode(
         self, examples: Sequence[ChoiceQuestion], encodings: Encodings, logits: np.ndarray
     ) -> list[ChoicePrediction]:
-        """As `TextTask.decode`; questions may differ in their number of choices."""
+        """See `TextTask.decode`; questions may differ in their number of choices."""
         predictions, start = [], 0
         for example in examples:
             scores = torch.from_numpy(logits[start : start + len(example.choices), 0])
@@ -180,7 +180,7 @@ class MultipleChoice(OnSentenceVectors):
     def constant_predictions(
         self, train: Sequence[ChoiceQuestion], dev: Sequence[ChoiceQuestion]
     ) -> tuple[str, list[ChoicePrediction]]:
-        """The index that the right choice has most often in training."""
+        """The most frequent index of the right choice in training."""
         labels = [example.label for example in train if example.label is not None]
         most = max(len(example.choices) for example in dev)
         counts = np.maximum(np.bincount(labels, minlength=most), _SMALLEST_SHARE)
@@ -189,7 +189,7 @@ class MultipleChoice(OnSentenceVectors):
             shares = counts[: len(example.choices)] / counts[: len(example.choices)].sum()
             best = int(shares.argmax())
             predictions.append(ChoicePrediction(best, example.choices[best], tuple(shares.tolist())))
-        return "most frequent place", predictions
+        return "most frequent index", predictions
 
     def scorer(self) -> "ChoiceScorer":
         return ChoiceScorer()
@@ -203,14 +203,14 @@ class ChoiceScorer:
         self._num_right = self._number = 0
 
     def add(self, examples: Sequence[ChoiceQuestion], predictions: Sequence[ChoicePrediction]) -> None:
-        """As `Scorer.add`."""
+        """See `Scorer.add`."""
         for label, prediction in zip(_labels(examples).tolist(), predictions, strict=True):
             self._loss -= float(np.log(max(prediction.probabilities[label], _SMALLEST)))
             self._num_right += prediction.choice == label
             self._number += 1
 
     def results(self) -> dict[str, float]:
-        """As `Scorer.results`."""
+        """See `Scorer.results`."""
         number = max(self._number, 1)
         return {"loss": self._loss / number, "accuracy": self._num_right / number}
 
@@ -219,7 +219,7 @@ def _labels(examples: Sequence[ChoiceQuestion]) -> np.ndarray:
     """(N,) int64.
 
     Raises:
-        DataError: a question without a label, or with one that is none of its choices.
+        DataError: a question without a label, or with an invalid index.
     """
     for example in examples:
         label, number = example.label, len(example.choices)

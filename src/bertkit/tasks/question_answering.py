@@ -1,7 +1,7 @@
 """Extractive question answering: the span of a text that answers a question, or none.
 
-Devlin et al. 2018, sections 4.2 and 4.3. A long text is read in windows, the question before each. In a window without
-the whole answer the right start and end are [CLS], which also stands for "no answer". Shape letters: S sequences,
+Devlin et al. 2018, sections 4.2 and 4.3. A long text is encoded in windows, with the question before each. In a window
+without the whole answer the correct start and end are [CLS], which also means "no answer". Shape letters: S sequences,
 T tokens, N questions.
 """
 
@@ -30,10 +30,10 @@ from bertkit.tokenizer.layout import Layout, OnLong
 from bertkit.tokenizer.ragged import ranges
 
 _MOST_CANDIDATES = 1_000
-"""Each takes memory for every question of a batch, whether there are as many or not."""
+"""Maximum number of candidates: each uses memory for every question of a batch."""
 
 _SHORTEST_LIMIT = 30
-"""Tokens of an answer that are always allowed, as in google-research/bert ``run_squad.py``."""
+"""Minimum of the maximum answer length in tokens, as in google-research/bert ``run_squad.py``."""
 
 
 @dataclass(frozen=True)
@@ -43,25 +43,25 @@ class Answer:
     start: int
     end: int
     text: str
-    probability: float  # among all spans of the context, and "no answer" if the model has learned of it
+    probability: float  # among all spans of the context, and "no answer" if the model can predict it
 
 
 @dataclass(frozen=True)
 class AnswerPrediction:
     """The answer to a question, and the likeliest candidates."""
 
-    answer: Answer | None  # None: there is none
+    answer: Answer | None  # None: no answer
     candidates: tuple[Answer, ...]  # best first
-    no_answer_probability: float  # 0 for a model that has learned of no question without an answer
-    no_answer_margin: float  # by how much "no answer" scores above the best candidate
+    no_answer_probability: float  # 0 for models that always predict an answer
+    no_answer_margin: float  # score of "no answer" minus that of the best candidate
 
 
 @dataclass(frozen=True)
 class QuestionAnswering(TextTask):
     """The span of a context that answers a question."""
 
-    no_answer: bool = False  # whether a question may have none
-    no_answer_threshold: float = 0.0  # margin above which there is none; set on dev examples
+    no_answer: bool = False  # questions may have no answer
+    no_answer_threshold: float = 0.0  # margin above which "no answer" is predicted; set on dev examples
     max_answer_length: int = _SHORTEST_LIMIT  # tokens
     num_candidates: int = 20
 
@@ -73,28 +73,30 @@ class QuestionAnswering(TextTask):
     pipeline: ClassVar[str] = "question-answering"
     peft_type: ClassVar[str | None] = "QUESTION_ANS"
     options: ClassVar[Mapping[str, Option]] = {
-        "max_answer_length": Option(int, "Of question answering: longest answer in tokens; by default from the data."),
-        "num_candidates": Option(int, "Of question answering: how many answers a prediction lists.", 20),
+        "max_answer_length": Option(
+            int, "For question answering: maximum answer length in tokens; by default from the data."
+        ),
+        "num_candidates": Option(int, "For question answering: number of answers in a prediction.", 20),
     }
 
     @classmethod
     def of_published(cls, label_names: tuple[str, ...] | None, problem_type: str | None) -> Self:
-        """As `TextTask.of_published`."""
+        """See `TextTask.of_published`."""
         return cls()
 
     @classmethod
     def read(cls, file: ExampleFile) -> Iterator[Question]:
-        """As `TextTask.read`."""
+        """See `TextTask.read`."""
         return read_questions(file.path, labeled=file.labeled, columns=file.columns, bad_rows=file.bad_rows)
 
     @classmethod
     def card_example(cls, example: Question) -> str:
-        """As `TextTask.card_example`."""
+        """See `TextTask.card_example`."""
         return '("Who wrote it?", "It was written by Ada Lovelace.")'
 
     @property
     def has_thresholds(self) -> bool:
-        """As `TextTask.has_thresholds`."""
+        """See `TextTask.has_thresholds`."""
         return self.no_answer
 
     def __post_init__(self) -> None:
@@ -105,20 +107,20 @@ class QuestionAnswering(TextTask):
 
     @property
     def best_by(self) -> str:  # pyrefly: ignore
-        """The F1; where questions may have no answer that with the best threshold."""
+        """The F1; if questions may have no answer, with the best threshold."""
         return "best_f1" if self.no_answer else "f1"
 
     @classmethod
     def of_examples(cls, examples: Sequence[Question], options: Mapping[str, Any]) -> Self:
-        """As `TextTask.of_examples`.
+        """See `TextTask.of_examples`.
 
         Args:
-            options: "max_answer_length", tokens; without it 30, or twice the words of the longest answers but 1 %.
-                "num_candidates".
+            options: "max_answer_length", tokens; by default 30, or twice the number of words of the 99th percentile of
+                answers. "num_candidates".
         """
         cls.check_options(options)
         if not examples:
-            raise DataError("there are no examples to learn from")
+            raise DataError("no examples to train on: expected at least one")
         no_answer, lengths = False, [0]
         for example in examples:
             no_answer |= not _answers_of(example)
@@ -129,7 +131,7 @@ class QuestionAnswering(TextTask):
 
     @classmethod
     def example(cls, item: tuple[str, str] | Question, label: Any = None, place: str = "") -> Question:
-        """As `TextTask.example`: question and context; the label is a span (start, end) of the context; a text that
+        """See `TextTask.example`: question and context; the label is a span (start, end) of the context; a text that
         occurs in it, at its first occurrence; (text, start); or "" or () if there is no answer."""
         if isinstance(item, Question):
             return item
@@ -145,19 +147,21 @@ class QuestionAnswering(TextTask):
             case str():
                 start = context.find(label)
                 if start < 0:
-                    problem = f"the answer {label!r:.60} does not stand in its context: correct it"
+                    problem = f"the answer {label!r:.60} is not in its context: correct it"
                     raise error_in(place, question, problem)
                 answers = ((start, start + len(label)),)
             case (str(text), Integral() as first):
                 start = int(first)
                 if start < 0 or not context.startswith(text, start):
-                    problem = f"the answer {text!r:.60} does not stand at {start} of its context: correct it"
+                    problem = f"the answer {text!r:.60} is not at {start} in its context: correct it"
                     raise error_in(place, question, problem)
                 answers = ((start, start + len(text)),)
             case (Integral() as first, Integral() as beyond):
                 start, end = int(first), int(beyond)
                 if not 0 <= start < end <= len(context):
-                    raise error_in(place, question, f"the answer {start}-{end} is no span of its context: correct it")
+                    raise error_in(
+                        place, question, f"the answer {start}-{end} is not a span of its context: correct it"
+                    )
                 answers = ((start, end),)
             case _:
                 problem = (
@@ -169,7 +173,7 @@ class QuestionAnswering(TextTask):
     def encode(
         self, tokenizer: Tokenizer, examples: Sequence[Question], layout: Layout, first_index: int = 0
     ) -> Encodings:
-        """As `TextTask.encode`."""
+        """See `TextTask.encode`."""
         with naming_long_ones(examples, first_index):
             return tokenizer.encode_batch(
                 [example.question for example in examples],
@@ -181,8 +185,8 @@ class QuestionAnswering(TextTask):
             )
 
     def labeled(self, examples: Sequence[Question], encodings: Encodings) -> LabeledEncodings:
-        """As `TextTask.labeled`: (S, 2) indices of the first answer's first and last token in each sequence that holds
-        it whole, else 0 and 0."""
+        """See `TextTask.labeled`: (S, 2) indices of the first and last token of the first answer in each sequence that
+        contains it completely, else 0 and 0."""
         windows = windows_of(encodings, len(examples))
         offsets = _offsets(examples, encodings, windows)
         labels = np.zeros((len(encodings), 2), np.int64)
@@ -199,7 +203,7 @@ class QuestionAnswering(TextTask):
         return LabeledEncodings(encodings, labels)
 
     def loss(self, outputs: NetworkOutput, part: LabeledBatch, totals: Tensor) -> Loss:
-        """Cross-entropy in nats over the tokens of a sequence, the mean of start and end and over sequences."""
+        """Cross-entropy in nats over the tokens of a sequence, averaged over start and end and over sequences."""
         logits = exact(outputs.logits[self.head])  # (T, 2)
         logits, labels = part.batch.pad(logits, float("-inf")).transpose(1, 2), part.labels  # (S, 2, L)
         loss = F.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1), reduction="sum") / 2
@@ -213,12 +217,12 @@ class QuestionAnswering(TextTask):
         return {"loss": loss / max(number, 1), "accuracy": correct / max(number, 1)}
 
     def decode(self, examples: Sequence[Question], encodings: Encodings, logits: np.ndarray) -> list[AnswerPrediction]:
-        """As `TextTask.decode`."""
+        """See `TextTask.decode`."""
         windows = windows_of(encodings, len(examples))
         offsets = _offsets(examples, encodings, windows)
         scores = np.where(offsets[:, :1] < offsets[:, 1:], logits, -np.inf)  # no answer begins or ends at white space
         results = best_spans(scores[:, 0], scores[:, 1], windows, self.max_answer_length, self.num_candidates)
-        none = logits[encodings.cu_seqlens[:-1]].astype(np.float64).sum(axis=1)  # of [CLS]
+        none = logits[encodings.cu_seqlens[:-1]].astype(np.float64).sum(axis=1)  # score of [CLS]
         none = np.minimum.reduceat(none, windows.cu_windows[:-1]) if len(examples) else none
         totals = np.logaddexp(results.totals, none) if self.no_answer else results.totals
         predictions = []
@@ -233,7 +237,7 @@ class QuestionAnswering(TextTask):
     def constant_predictions(
         self, train: Sequence[Question], dev: Sequence[Question]
     ) -> tuple[str, list[AnswerPrediction]]:
-        """The whole context; where a question may have no answer, the threshold of the metric decides for all alike."""
+        """The whole context; if questions may have no answer, the metric's threshold decides for all questions."""
         answers = [Answer(0, len(example.context), example.context, 1.0) for example in dev]
         return "whole context", [AnswerPrediction(answer, (answer,), 0.0, 0.0) for answer in answers]
 
@@ -241,7 +245,7 @@ class QuestionAnswering(TextTask):
         return AnswerScorer(self)
 
     def with_calibrated_thresholds(self, examples: Sequence[Question], predictions: Sequence[AnswerPrediction]) -> Self:
-        """With the threshold of the best F1 on these examples, where questions may have no answer."""
+        """Set the threshold with the best F1 on these examples, if questions may have no answer."""
         if not self.no_answer:
             return self
         scores = AnswerScores(no_answer=True)
@@ -250,18 +254,18 @@ class QuestionAnswering(TextTask):
 
 
 class AnswerScorer:
-    """Exact match and F1 as the SQuAD scripts count them; where questions may have no answer also of those that have
-    one, the accuracy of the others, and the best F1 that a threshold can give, with that threshold."""
+    """Exact match and F1 as in the SQuAD scripts; if questions may have no answer, also scores of those with one, the
+    accuracy of the others, and the best F1 of any threshold, with that threshold."""
 
     def __init__(self, task: QuestionAnswering) -> None:
         self.task, self.scores = task, AnswerScores(no_answer=task.no_answer)
 
     def add(self, examples: Sequence[Question], predictions: Sequence[AnswerPrediction]) -> None:
-        """As `Scorer.add`."""
+        """See `Scorer.add`."""
         _add(self.scores, examples, predictions)
 
     def results(self) -> dict[str, float]:
-        """As `Scorer.results`."""
+        """See `Scorer.results`."""
         if not self.task.no_answer:
             return self.scores.results()
         threshold = self.scores.best_threshold()
@@ -301,17 +305,17 @@ def _candidates(
 
 def _answers_of(example: Question) -> tuple[Span, ...]:
     if example.answers is None:
-        raise error_in(example.place, example.question, "has no answers: expected some, or () if there are none")
+        raise error_in(example.place, example.question, "has no answers: expected answers, or () for no answer")
     return example.answers
 
 
 def _tokens_of(
     example: Question, answer: Span, encodings: Encodings, offsets: np.ndarray, windows: Windows, own: slice
 ) -> tuple[int, int] | None:
-    """The first and the last token of an answer, counted in its context; None if it is cut off.
+    """The first and the last token of an answer, as token indices in its context; None if it was cut.
 
     Raises:
-        DataError: the tokenizer keeps nothing of it.
+        DataError: the answer has no tokens.
     """
     start, end = answer
     cut_from = int(encodings.cut_spans[own.start, 1, 0])
@@ -323,6 +327,6 @@ def _tokens_of(
     touched = np.flatnonzero(np.maximum(spans[:, 0], start) < np.minimum(spans[:, 1], end))
     if not len(touched):
         shown = example.context[start:end]
-        problem = f"the tokenizer keeps nothing of the answer {shown!r:.60}: correct it, or take the question out"
+        problem = f"the answer {shown!r:.60} has no tokens: correct it, or remove the question"
         raise error_in(example.place, example.question, problem)
     return int(touched[0]), int(touched[-1])

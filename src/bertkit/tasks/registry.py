@@ -1,4 +1,4 @@
-"""The tasks by name, and back from what a model directory says of them."""
+"""Registry of tasks by name, and tasks from model directories."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
@@ -37,10 +37,10 @@ TASKS: dict[str, type[TextTask]] = {task.name: task for task in _KINDS}
 
 
 def task_kind(name: str) -> type[TextTask]:
-    """The task of a name.
+    """Task class by name.
 
     Raises:
-        UsageError: there is none.
+        UsageError: unknown name.
     """
     if name not in TASKS:
         raise UsageError(f"task {name!r}: expected one of {', '.join(TASKS)}")
@@ -48,16 +48,16 @@ def task_kind(name: str) -> type[TextTask]:
 
 
 def task_settings(task: TextTask) -> dict[str, Any]:
-    """The fields of a task but for its label names, which ``config.json`` holds."""
+    """The settings of a task, without label names, which are in ``config.json``."""
     names = [part.name for part in fields(task)]  # pyrefly: ignore
     return {name: getattr(task, name) for name in names if name != "label_names"}
 
 
 def stored_task(name: str, label_names: tuple[str, ...] | None, settings: Mapping[str, Any], where: object) -> TextTask:
-    """The task that a model directory names.
+    """The task recorded in a model directory.
 
     Raises:
-        CheckpointError: no such task, a setting that it does not have, or a value that the setting cannot have.
+        CheckpointError: no such task, an unknown setting, or an invalid value.
     """
     if name not in TASKS:
         raise CheckpointError(f"{where}: task {name!r} is not one of {', '.join(TASKS)}")
@@ -73,11 +73,11 @@ def stored_task(name: str, label_names: tuple[str, ...] | None, settings: Mappin
 
 
 def published_task(head: str, label_names: tuple[str, ...] | None, problem_type: str | None) -> TextTask | None:
-    """The task of a head that was published without one, as far as its config says."""
+    """The task of a published head without a recorded task, by its config; None if unknown."""
     tasks = (kind.of_published(label_names, problem_type) for kind in TASKS.values() if kind.head == head)
     return next((task for task in tasks if task is not None), None)
 
 
 def read_examples(task: str, path: str | Path, **reading: Any) -> Iterator[Any]:
-    """The examples of a file for a task of that name, one at a time; ``reading`` as `ExampleFile` has it."""
+    """Read the examples of a file for a task, one at a time; ``reading`` are fields of `ExampleFile`."""
     return task_kind(task).read(ExampleFile(path, **reading))

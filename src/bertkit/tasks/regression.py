@@ -42,13 +42,13 @@ class LevelPrediction:
 class _OneNumber(OfTexts):
     """One output, trained by squared error.
 
-    During training the head gives the number less ``center`` in units of ``scale``, so that any unit of the targets can
-    be learned at the usual learning rates; `fold_target_scaling` moves both into the head.
+    During training the head predicts (number - ``center``) / ``scale``, so that targets in any unit can be learned at
+    the usual learning rates; `fold_target_scaling` moves both into the head.
     """
 
     label_names: tuple[str, ...] = ("score",)
-    center: float = 0.0  # the number at which the head gives 0
-    scale: float = 1.0  # the number's change for 1 of the head
+    center: float = 0.0  # the number for head output 0
+    scale: float = 1.0  # change of the number per unit of head output
 
     best_by: ClassVar[str] = "spearman"
     problem_type: ClassVar[str | None] = "regression"
@@ -102,7 +102,7 @@ class Regression(_OneNumber):
 
     @classmethod
     def of_published(cls, label_names: tuple[str, ...] | None, problem_type: str | None) -> Self | None:
-        """As `TextTask.of_published`: by its problem type, or one label without a problem type."""
+        """See `TextTask.of_published`: by its problem type, or one label without a problem type."""
         is_one = problem_type is None and len(label_names or ()) == 1
         return cls(label_names) if label_names is not None and (problem_type == cls.problem_type or is_one) else None
 
@@ -113,18 +113,18 @@ class Regression(_OneNumber):
 
     @classmethod
     def of_examples(cls, examples: Sequence[TextExample], options: Mapping[str, Any]) -> Self:
-        """As `TextTask.of_examples`; there are no options."""
+        """See `TextTask.of_examples`; there are no options."""
         cls.check_options(options)
         if not examples:
-            raise DataError("there are no examples to learn from")
+            raise DataError("no examples to train on: expected at least one")
         targets = cls().targets(examples).astype(np.float64)
         if np.ptp(targets) == 0:
-            raise DataError(f"every example has the score {targets[0]:g}: there is nothing to learn")
+            raise DataError(f"every example has the score {targets[0]:g}: expected different scores")
         return cls(center=float(targets.mean()), scale=float(targets.std()))
 
     @classmethod
     def _label(cls, label: Any) -> Any:
-        """A number is a number."""
+        """Numbers stay numbers."""
         return label
 
     def targets(self, examples: Sequence[TextExample]) -> np.ndarray:
@@ -138,26 +138,28 @@ class Regression(_OneNumber):
             except (TypeError, ValueError):
                 raise example.error(f"its score is {example.label!r}: expected a number") from None
             if not math.isfinite(results[i]):
-                raise example.error(f"its score is {example.label}: expected a finite number, or take the row out")
+                raise example.error(
+                    f"its score is {example.label}: expected a finite number; correct it, or remove the row"
+                )
         return results
 
     def decode(
         self, examples: Sequence[TextExample], encodings: Encodings, logits: np.ndarray
     ) -> list[ScorePrediction]:
-        """The mean number of a text's windows."""
+        """The number for each text: the mean over its windows."""
         return [ScorePrediction(score) for score in self._scores(encodings, logits)]
 
 
 @dataclass(frozen=True)
 class OrdinalRegression(_OneNumber):
-    """One of levels in an order, such as stars: a number whose distance to the true level counts."""
+    """Ordinal regression: one of several ordered levels, such as stars, by a number."""
 
     levels: tuple[str, ...] = ()  # from the lowest to the highest
 
     name: ClassVar[str] = "ordinal-regression"
     label_kind: ClassVar[LabelKind] = "class"
     options: ClassVar[Mapping[str, Option]] = {
-        "levels": Option(list[str], "Of ordinal regression, from the lowest to the highest.")
+        "levels": Option(list[str], "For ordinal regression, from the lowest to the highest.")
     }
 
     def __post_init__(self) -> None:
@@ -172,19 +174,19 @@ class OrdinalRegression(_OneNumber):
 
     @classmethod
     def labels_in(cls, options: Mapping[str, Any]) -> Sequence[str] | None:
-        """The levels, where they are given."""
+        """The levels, if given."""
         return options.get("levels")
 
     @classmethod
     def of_examples(cls, examples: Sequence[TextExample], options: Mapping[str, Any]) -> Self:
-        """As `TextTask.of_examples`.
+        """See `TextTask.of_examples`.
 
         Args:
-            options: "levels", from the lowest to the highest; without it the examples' labels, in the order of the
-                numbers that they are.
+            options: "levels", from the lowest to the highest; by default the examples' labels, in numeric
+                order.
 
         Raises:
-            DataError: labels that are no numbers, without "levels"; or fewer than two.
+            DataError: labels that are not numbers, without "levels"; or fewer than two.
         """
         cls.check_options(options)
         examples_of = names_of(examples)
@@ -193,12 +195,12 @@ class OrdinalRegression(_OneNumber):
             for name, having in examples_of.items():
                 if not _is_number(name):
                     raise having[0].error(
-                        f"the level {name!r} is no number: give the levels in their order, from the lowest"
+                        f"the level {name!r} is not a number: pass the levels in order, from the lowest"
                     )
         task = cls(levels=levels)
         targets = task.targets(examples)
         if np.ptp(targets) == 0:
-            raise DataError(f"every example has the level {levels[int(targets[0])]!r}: there is nothing to learn")
+            raise DataError(f"every example has the level {levels[int(targets[0])]!r}: expected different levels")
         return replace(task, center=float(targets.mean()), scale=float(targets.std()))
 
     def targets(self, examples: Sequence[TextExample]) -> np.ndarray:
@@ -216,7 +218,7 @@ class OrdinalRegression(_OneNumber):
     def decode(
         self, examples: Sequence[TextExample], encodings: Encodings, logits: np.ndarray
     ) -> list[LevelPrediction]:
-        """The level nearest to the mean number of a text's windows."""
+        """The level nearest to the mean number over the windows of a text."""
         scores = self._scores(encodings, logits)
         indices = np.clip(np.rint(scores), 0, len(self.levels) - 1).astype(int).tolist()
         return [LevelPrediction(self.levels[index], score) for index, score in zip(indices, scores, strict=True)]

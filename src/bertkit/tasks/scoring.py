@@ -1,7 +1,7 @@
-"""Scores of predictions, also of many draws of the same examples at once, which a bootstrap needs.
+"""Scores of predictions, also for many bootstrap samples at once.
 
-Each kind of label has a row of numbers for each example, and scores are computed from weighted rows. Shape letters:
-N examples, G different rows, R draws, C labels or types of entities, K columns.
+Each example has a row of numbers, and scores are computed from weighted rows. Shape letters: N examples, G distinct
+rows, R draws, C labels or entity types, K columns.
 """
 
 from abc import ABC, abstractmethod
@@ -20,12 +20,12 @@ from bertkit.tasks.tags import Tags
 class Scoring(ABC):
     """Rows, and the scores computed from them, by name."""
 
-    labels: tuple[str, ...]  # that have scores
-    may_have_none: ClassVar[bool] = False  # whether a row may have none of the labels
+    labels: tuple[str, ...]  # labels with scores
+    may_have_none: ClassVar[bool] = False  # a row may have none of the labels
 
     @abstractmethod
     def rows(self, targets: np.ndarray, predicted: np.ndarray, example_of: np.ndarray, num_examples: int) -> np.ndarray:
-        """(N, K) a row for each example, from arrays as `bertkit.tasks.judged` describes them."""
+        """(N, K) a row for each example, from arrays described in `bertkit.tasks.judged`."""
 
     @property
     def num_columns(self) -> int:
@@ -34,21 +34,21 @@ class Scoring(ABC):
 
     @abstractmethod
     def results(self, rows: np.ndarray, weights: np.ndarray) -> dict[str, np.ndarray]:
-        """(R,) of each score.
+        """(R,) values of each score.
 
         Args:
             rows: (G, K)
-            weights: (R, G) float64, how often each row was drawn.
+            weights: (R, G) float64, count of each row in the draw.
         """
 
     def counts(self, rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """(3, R, C) how often each label was rightly predicted, was true, was predicted; none without labels."""
+        """(3, R, C) counts of each label: correctly predicted, true, predicted; empty without labels."""
         return np.zeros((3, len(weights), 0))
 
 
 @dataclass(frozen=True)
 class OneLabel(Scoring):
-    """One of C labels; a row is the true and the predicted one."""
+    """One of C labels; a row holds the true and the predicted label."""
 
     def rows(self, targets, predicted, example_of, num_examples):
         _check_range(targets, predicted, len(self.labels))
@@ -64,7 +64,7 @@ class OneLabel(Scoring):
 
 @dataclass(frozen=True)
 class SeveralLabels(Scoring):
-    """Any of C labels; a row is which are true and which are predicted."""
+    """Any of C labels; a row holds the true and the predicted labels."""
 
     @property
     def num_columns(self) -> int:
@@ -87,7 +87,7 @@ class SeveralLabels(Scoring):
 
 @dataclass(frozen=True)
 class Numbers(Scoring):
-    """A number; a row is the true and the predicted one. Of levels also which one is nearest."""
+    """A number; a row holds the true and the predicted one, and for levels the nearest level."""
 
     def rows(self, targets, predicted, example_of, num_examples):
         rows = np.stack([targets, predicted], axis=1)
@@ -106,7 +106,7 @@ class Numbers(Scoring):
 
 @dataclass(frozen=True)
 class WordLabels(Scoring):
-    """A plain label for each word; a row is how often each label was right, true, predicted in a text."""
+    """A plain label for each word; a row counts how often each label was right, true and predicted in a text."""
 
     @property
     def num_columns(self) -> int:
@@ -128,8 +128,8 @@ class WordLabels(Scoring):
 
 @dataclass(frozen=True)
 class EntityLabels(Scoring):
-    """Entities; a row is how many of each type were right, true, found in a text, how many words it has, and how many
-    of these have the right tag."""
+    """Entities; a row counts the correct, true and predicted entities of each type in a text, its words, and its words
+    with the correct tag."""
 
     tags: Tags
     may_have_none: ClassVar[bool] = True
@@ -159,24 +159,26 @@ class EntityLabels(Scoring):
 
 
 class Scores:
-    """Scores of examples that come a few at a time; kept are the different rows, and how often each occurs."""
+    """Accumulated scores of examples; keeps distinct rows with their counts."""
 
     def __init__(self, scoring: Scoring) -> None:
         self.scoring = scoring
         self._parts: list[tuple[np.ndarray, np.ndarray]] = []
 
     def add(self, targets: ArrayLike, predicted: ArrayLike, example_of: np.ndarray | None = None) -> None:
-        """Count examples: what is true and what was predicted, in arrays of the form that the scoring has.
+        """Add examples: targets and predictions, as arrays for the scoring.
 
         Args:
-            example_of: the number of the example that each row of the arrays belongs to; None: each is an example.
+            example_of: index of the example of each row of the arrays; None: one row per example.
 
         Raises:
-            UsageError: shapes that differ, a label that there is not, a number that is not finite.
+            UsageError: different shapes, an unknown label, or a number that is not finite.
         """
         targets, predicted = np.asarray(targets), np.asarray(predicted)
         if targets.shape != predicted.shape:
-            raise UsageError(f"targets have shape {targets.shape}, predictions {predicted.shape}: expected the same")
+            raise UsageError(
+                f"targets have shape {targets.shape}, predictions {predicted.shape}: expected equal shapes"
+            )
         example_of = np.arange(len(targets)) if example_of is None else example_of
         if len(targets):
             rows = self.scoring.rows(targets, predicted, example_of, int(example_of[-1]) + 1)
@@ -199,5 +201,5 @@ def _check_range(targets: np.ndarray, predicted: np.ndarray, num_labels: int) ->
 
 
 def _per_example(labels: np.ndarray, example_of: np.ndarray, num_examples: int, num_labels: int) -> np.ndarray:
-    """(N, C) how often each label stands in each example."""
+    """(N, C) count of each label in each example."""
     return np.bincount(example_of * num_labels + labels, minlength=num_examples * num_labels).reshape(-1, num_labels)

@@ -1,4 +1,4 @@
-"""Tasks whose head may take sentence vectors instead of the input of the published class.
+"""Tasks whose head may use sentence vectors instead of the published class's input.
 
 Shape letters: S sequences, N texts or pairs, D hidden_size, C labels.
 """
@@ -19,12 +19,13 @@ VECTOR_HEAD = "vector_classification"
 
 @dataclass(frozen=True)
 class OnSentenceVectors(TextTask):
-    """A task of the published class, or with ``num_vectors`` of the head over sentence vectors.
+    """A task with the published head, or, with ``num_vectors``, a head over sentence vectors.
 
     The two texts of a pair are then separate sequences, each encoded alone.
     """
 
-    num_vectors: int = 0  # sentence vectors that the head takes: 1 of a text, 2 of a pair; 0: the published head
+    num_vectors: int = 0  # number of sentence vectors in the head's input: 1 for texts, 2 for pairs; 0: the published
+    # head
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -34,12 +35,12 @@ class OnSentenceVectors(TextTask):
             object.__setattr__(self, "head", VECTOR_HEAD)
 
     def read_out(self, network: Network, encoded: EncoderOutput, batch: Batch) -> Tensor:
-        """As `TextTask.read_out`; of pairs (S, D) vectors, whose texts may be in different batches."""
+        """See `TextTask.read_out`; for pairs (S, D) vectors, whose texts may be in different batches."""
         if self.num_vectors == 2:
             return network.head_input(self.head, encoded, batch)
         return super().read_out(network, encoded, batch)
 
     def logits_of(self, network: Network, rows: Tensor) -> Tensor:
-        """As `TextTask.logits_of`: of pairs the (N, C) logits of their vectors."""
+        """See `TextTask.logits_of`; for pairs the (N, C) logits of their vectors."""
         head: Any = network.heads[self.head]
         return head(rows.to(head.classifier.weight)).cpu() if self.num_vectors == 2 else rows

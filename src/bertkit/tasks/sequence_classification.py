@@ -32,7 +32,7 @@ class LabelPrediction:
     """The likeliest label of a text."""
 
     label: str
-    probabilities: dict[str, float]  # of every label, together 1
+    probabilities: dict[str, float]  # of every label, summing to 1
 
 
 @dataclass(frozen=True)
@@ -45,26 +45,26 @@ class LabelsPrediction:
 
 @dataclass(frozen=True)
 class _Classification(OfTexts, Weighted):
-    """What one label and several have in common."""
+    """Base class of single- and multi-label classification."""
 
-    label_names: tuple[str, ...] = ()  # again, as `OfTexts` may have none
+    label_names: tuple[str, ...] = ()  # declared again, as it may be None in `OfTexts`
 
     @classmethod
     def of_examples(cls, examples: Sequence[TextExample], options: Mapping[str, Any]) -> Self:
-        """As `TextTask.of_examples`.
+        """See `TextTask.of_examples`.
 
         Args:
             options: "class_weights", "balanced" or a weight for each label name; "label_smoothing", 0 to below 1.
 
         Raises:
-            DataError: fewer than two labels, or one that only one example has.
+            DataError: fewer than two labels, or a label with a single example.
         """
         cls.check_options(options)
         examples_of = names_of(examples)
         if len(examples_of) > 2 and all(len(having) == 1 for having in examples_of.values()):
             raise DataError(
                 f"{len(examples)} examples have {len(examples_of)} different labels: expected several examples of each "
-                "label; for numbers choose regression, or name another column as the label"
+                "label; for numbers choose regression, or choose another label column"
             )
         for example, why in cls.unusable_examples(examples):
             raise example.error(why)
@@ -77,12 +77,12 @@ class _Classification(OfTexts, Weighted):
     def unusable_examples(
         cls, examples: Sequence[TextExample], *, held_out: bool = False
     ) -> list[tuple[TextExample, str]]:
-        """As `TextTask.unusable_examples`: those with a label that no other example has."""
+        """See `TextTask.unusable_examples`: examples with a label that no other example has."""
         if held_out:
             return []
         alone = {id(having[0]): (having[0], name) for name, having in names_of(examples).items() if len(having) == 1}
         return [
-            (example, f"no other example has the label {name!r}: add examples of it, or take this one out")
+            (example, f"no other example has the label {name!r}: add examples of it, or remove this one")
             for example, name in alone.values()
         ]
 
@@ -110,7 +110,7 @@ class SequenceClassification(OneOfClasses, _Classification):
 
     @classmethod
     def of_published(cls, label_names: tuple[str, ...] | None, problem_type: str | None) -> Self | None:
-        """As `TextTask.of_published`; without a problem type it has two labels or more."""
+        """See `TextTask.of_published`; without a problem type, at least two labels."""
         is_other = problem_type in ("regression", "multi_label_classification")
         if label_names is None or is_other or (problem_type is None and len(label_names) == 1):
             return None
@@ -119,7 +119,7 @@ class SequenceClassification(OneOfClasses, _Classification):
     @classmethod
     def _check_names(cls, examples_of: Mapping[str, Sequence[TextExample]]) -> None:
         if len(examples_of) < 2:
-            raise DataError(f"every example has the label {next(iter(examples_of))!r}: expected two labels or more")
+            raise DataError(f"every example has the label {next(iter(examples_of))!r}: expected at least two labels")
 
     @classmethod
     def _balanced(cls, counts: np.ndarray, num_examples: int) -> np.ndarray:
@@ -137,7 +137,7 @@ class SequenceClassification(OneOfClasses, _Classification):
     def decode(
         self, examples: Sequence[TextExample], encodings: Encodings, logits: np.ndarray
     ) -> list[LabelPrediction]:
-        """The likeliest label, by the mean logits of a text's windows."""
+        """The likeliest label, by mean logits over the windows of a text."""
         probabilities = torch.from_numpy(mean_over_windows(encodings, logits)).double().softmax(-1).numpy()
         best = probabilities.argmax(axis=1).tolist()
         return [
@@ -167,13 +167,13 @@ class SequenceClassification(OneOfClasses, _Classification):
 
 @dataclass(frozen=True)
 class MultiLabelClassification(_Classification):
-    """Any number of C labels for each text, each decided for itself.
+    """Any number of C labels for each text, each decided independently.
 
-    ``class_weights`` are those of the examples that have a label, in its loss; ``label_smoothing`` moves targets by
-    half of it away from 0 and 1.
+    ``class_weights`` apply to the examples with a label, in its loss; ``label_smoothing`` moves targets away from 0 and
+    1 by half of it.
     """
 
-    thresholds: tuple[float, ...] = ()  # probability from which on a text has a label; (): 0.5  # pyrefly: ignore
+    thresholds: tuple[float, ...] = ()  # minimum probability of each predicted label; (): 0.5  # pyrefly: ignore
 
     name: ClassVar[str] = "multi-label-classification"
     label_kind: ClassVar[LabelKind] = "set"
@@ -189,22 +189,22 @@ class MultiLabelClassification(_Classification):
 
     @classmethod
     def of_published(cls, label_names: tuple[str, ...] | None, problem_type: str | None) -> Self | None:
-        """As `TextTask.of_published`."""
+        """See `TextTask.of_published`."""
         return None if label_names is None or problem_type != cls.problem_type else cls(label_names)
 
     @property
     def has_thresholds(self) -> bool:
-        """As `TextTask.has_thresholds`."""
+        """See `TextTask.has_thresholds`."""
         return bool(self.thresholds)
 
     @classmethod
     def _check_names(cls, examples_of: Mapping[str, Sequence[TextExample]]) -> None:
         if not examples_of:
-            raise DataError("no example has a label: expected one label or more")
+            raise DataError("no example has a label: expected at least one label")
 
     @classmethod
     def _balanced(cls, counts: np.ndarray, num_examples: int) -> np.ndarray:
-        """Those that have a label count together as much as those that lack it."""
+        """Weights by which examples with a label count as much in total as those without it."""
         return np.maximum(num_examples - counts, 1) / counts
 
     def targets(self, examples: Sequence[TextExample]) -> np.ndarray:
@@ -232,14 +232,14 @@ class MultiLabelClassification(_Classification):
         return Loss(loss / float(totals[0]), sums.cpu())
 
     def metrics(self, sums: Tensor) -> dict[str, float]:
-        """Loss, and the share of decisions that are right."""
+        """Loss, and the share of correct decisions."""
         loss, correct, number = sums.tolist()
         return {"loss": loss / max(number, 1), "decision_accuracy": correct / max(number, 1)}
 
     def decode(
         self, examples: Sequence[TextExample], encodings: Encodings, logits: np.ndarray
     ) -> list[LabelsPrediction]:
-        """The labels from their thresholds on, by the mean logits of a text's windows."""
+        """The labels that reach their thresholds, by mean logits over the windows of a text."""
         probabilities = torch.from_numpy(mean_over_windows(encodings, logits)).double().sigmoid().numpy()
         thresholds = self.thresholds or (0.5,) * len(self.label_names)
         has = probabilities >= np.array(thresholds)
@@ -280,8 +280,8 @@ class MultiLabelClassification(_Classification):
     def with_calibrated_thresholds(
         self, examples: Sequence[TextExample], predictions: Sequence[LabelsPrediction]
     ) -> Self:
-        """Of each label the threshold with the best F1 on these examples, halfway between two probabilities; 0.5 where
-        none or all of them have it."""
+        """Set the threshold of each label with the best F1 on these examples, halfway between two probabilities; 0.5 if
+        no or all examples have the label."""
         targets = self.targets(examples) > 0
         results = _probabilities(predictions, self.label_names)
         best = [best_threshold(targets[:, i], results[:, i]) for i in range(len(self.label_names))]
@@ -289,7 +289,7 @@ class MultiLabelClassification(_Classification):
 
 
 def best_threshold(targets: np.ndarray, probabilities: np.ndarray) -> float:
-    """The threshold of the best F1, for (N,) bool targets; of several the one nearest to 0.5.
+    """The threshold of the best F1, for (N,) bool targets; the one nearest to 0.5 of several.
 
     >>> best_threshold(np.array([True, False, True, False]), np.array([0.4, 0.1, 0.3, 0.2]))
     0.25
@@ -300,7 +300,7 @@ def best_threshold(targets: np.ndarray, probabilities: np.ndarray) -> float:
     falling = probabilities[order]
     correct = np.cumsum(targets[order])
     f1 = 2 * correct / (np.arange(1, len(order) + 1) + targets.sum())
-    may_end = np.append(falling[:-1] > falling[1:], True)  # equal probabilities are not parted
+    may_end = np.append(falling[:-1] > falling[1:], True)  # equal probabilities stay together
     middles = np.append((falling[:-1] + falling[1:]) / 2, falling[-1] / 2)
     candidates = middles[may_end & (f1 == f1[may_end].max())]
     return float(candidates[np.abs(candidates - 0.5).argmin()])

@@ -1,8 +1,8 @@
-"""The best spans of a text that is read in windows, each span answered for by one of them.
+"""Best spans of texts encoded in windows, with each span scored in exactly one window.
 
-Several windows may hold a span. It counts in the one in which the side with less context has most of it, the first of
-equals: the "max context" rule of google-research/bert ``run_squad.py``, here for the span as a whole. So no span is
-counted twice, and none is lost that any window holds. Shape letters: S windows, N texts, T tokens, K candidates.
+Several windows may contain a span. It is scored in the window with the most context on the span's shorter side, or the
+first of several: the "max context" rule of google-research/bert ``run_squad.py``, for the span as a whole. So no span
+is counted twice or lost. Shape letters: S windows, N texts, T tokens, K candidates.
 """
 
 from typing import NamedTuple
@@ -14,25 +14,25 @@ from bertkit.tokenizer import Encodings
 
 
 class Windows(NamedTuple):
-    """Where the second texts of pairs stand in their sequences, and which part of them."""
+    """Location of the second texts of pairs in their sequences, and the part in each window."""
 
     first: np.ndarray  # (S,) int64 index of their first token among all T
-    length: np.ndarray  # (S,) int64 tokens of them
-    begins: np.ndarray  # (S,) int64 tokens of the same text before those of this window
-    cu_windows: np.ndarray  # (N + 1,) int64 windows of each text
+    length: np.ndarray  # (S,) int64 number of their tokens
+    begins: np.ndarray  # (S,) int64 number of tokens of the same text before this window
+    cu_windows: np.ndarray  # (N + 1,) int64 first window of each text
 
 
 class BestSpans(NamedTuple):
-    """The candidates of each text by score, best first; where there are fewer, scores are minus infinity."""
+    """The candidates of each text by score, best first; missing ones have score minus infinity."""
 
     scores: np.ndarray  # (N, K) float64
     starts: np.ndarray  # (N, K) int64 indices among all T tokens
-    ends: np.ndarray  # (N, K) int64, of the last token
-    totals: np.ndarray  # (N,) float64 logarithm of the sum of exp(score) of all spans there are
+    ends: np.ndarray  # (N, K) int64, index of the last token
+    totals: np.ndarray  # (N,) float64 log-sum-exp of the scores of all spans
 
 
 def windows_of(encodings: Encodings, num_texts: int) -> Windows:
-    """Where the second texts of ``num_texts`` pairs stand."""
+    """Locate the second texts of ``num_texts`` pairs."""
     special, after = np.flatnonzero(encodings.special_tokens_mask), encodings.cu_seqlens[1:] - 1  # the last [SEP]
     before = special[np.searchsorted(special, after) - 1]
     first, length = before + 1, after - before - 1
@@ -51,7 +51,7 @@ def best_spans(
     """The ``num`` spans of at most ``max_length`` tokens with the highest sum of start and end logit.
 
     Args:
-        start_logits, end_logits: (T,) float32; minus infinity where no span begins or ends.
+        start_logits, end_logits: (T,) float32; minus infinity where no span may start or end.
     """
     num_texts = len(windows.cu_windows) - 1
     best = BestSpans(
@@ -93,7 +93,7 @@ def _find(starts, ends, first, length, begins, cu_windows, max_length, scores, s
 
 @lean_part
 def _answers_for(window, left, right, first_window, end_window, length, begins):
-    """Whether a span, from token ``left`` to ``right`` of its text, counts in this window."""
+    """Whether a span, from token ``left`` to ``right`` of its text, is scored in this window."""
     context = min(left - begins[window], begins[window] + length[window] - 1 - right)
     other = window - 1
     while other >= first_window and begins[other] + length[other] > right:

@@ -1,4 +1,4 @@
-"""Tags of words that stand for entities: their schemes, which tag may follow which, and the entities they spell.
+"""Tags of words: schemes such as BIO, allowed sequences of tags, and conversion to entities.
 
     words   Ada   Lovelace  met   Babbage  in   London
     BIO     B-PER I-PER     O     B-PER    O    B-LOC     a tag B- begins each entity
@@ -7,8 +7,8 @@
     IO      I-PER I-PER     O     I-PER    O    I-LOC     neighbors of one type are one entity
     plain   PROPN PROPN     VERB  PROPN    ADP  PROPN     labels of words, not of entities
 
-Entities are read strictly, as seqeval's strict mode has it: a BIO entity is one B- and the I- of its type after it, a
-BIOES one an S-, or B-, I- and E- in that order; tags that spell no entity stand for none.
+Entities are decoded strictly, as in seqeval's strict mode: a BIO entity is B- and the following I- of its type, a
+BIOES entity is S-, or B-, I- and E- in that order; other tags form no entity.
 """
 
 import re
@@ -23,16 +23,16 @@ from numpy.typing import ArrayLike
 from bertkit.errors import UsageError
 
 Scheme = Literal["BIO", "BIOES", "IO", "plain"]
-"""How the labels of a model spell entities."""
+"""Tag schemes of models."""
 
 FileScheme = Literal["BIO", "IOB1", "BIOES", "IO", "plain"]
-"""How those of a file do."""
+"""Tag schemes of files."""
 
 Entity = tuple[int, int, str]
 """First word, word after the last, type."""
 
 OUTSIDE = "O"
-"""The tag of a word in no entity."""
+"""The tag of a word outside all entities."""
 
 _TAG = re.compile(r"([BIESLU])(?:-(.*))?", re.DOTALL)
 _O, _B, _I, _E, _S = range(5)
@@ -40,15 +40,16 @@ _KINDS = {"B": _B, "I": _I, "E": _E, "S": _S, "L": _E, "U": _S}
 _SCHEME_KINDS = {"BIO": {_O, _B, _I}, "BIOES": {_O, _B, _I, _E, _S}, "IO": {_O, _I}}
 _LETTERS = {"BIO": "BI", "BIOES": "BIES", "IO": "I"}
 _BEGINS = {"BIO": {_B}, "IOB1": {_B, _I}, "BIOES": {_B, _S}, "IO": {_I}}  # the first tag of an entity
-_GOES_ON = {"BIO": {_I}, "IOB1": {_I}, "BIOES": {_I, _E}, "IO": {_I}}  # each further one, of the same type
-_IS_FOLLOWED = {"BIO": {_B, _I}, "IOB1": {_B, _I}, "BIOES": {_B, _I}, "IO": {_I}}  # one that a further one may follow
-_CLOSES = {"BIO": {_B, _I}, "IOB1": {_B, _I}, "BIOES": {_E, _S}, "IO": {_I}}  # the last one
+_CONTINUES = {"BIO": {_I}, "IOB1": {_I}, "BIOES": {_I, _E}, "IO": {_I}}  # the following tags, of the same type
+_IS_FOLLOWED = {"BIO": {_B, _I}, "IOB1": {_B, _I}, "BIOES": {_B, _I}, "IO": {_I}}  # tags that another tag of the entity
+# may follow
+_CLOSES = {"BIO": {_B, _I}, "IOB1": {_B, _I}, "BIOES": {_E, _S}, "IO": {_I}}  # the last tag of an entity
 
 
 def guess_file_scheme(texts: Iterable[Sequence[str]]) -> FileScheme:
-    """The scheme of the tags of texts, identified from all of them; "plain" also if no word is in an entity.
+    """Identify the scheme of the tags of texts; "plain" also if no word is in an entity.
 
-    Where there is O, and most other tags are a letter and a type, those that are not are misspelled, and ignored.
+    If O occurs, and most other tags are a letter and a type, the remaining tags are misspelled and ignored.
     """
     kinds: set[int | None] = set()
     starts_with_i = starts_with_b = False
@@ -75,7 +76,7 @@ def guess_file_scheme(texts: Iterable[Sequence[str]]) -> FileScheme:
 
 
 def guess_scheme(names: Iterable[str]) -> Scheme:
-    """The scheme that the names of a model's labels are of."""
+    """Identify the scheme of a model's label names."""
     kinds = {_parts(name)[0] for name in names}
     if None in kinds or kinds <= {_O}:
         return "plain"
@@ -83,7 +84,7 @@ def guess_scheme(names: Iterable[str]) -> Scheme:
 
 
 def complete_names(names: Iterable[str], scheme: Scheme) -> tuple[str, ...]:
-    """The labels of a model that learns these: for entities O and every tag of each type, in order."""
+    """Label names of a model that learns these names: for entities O and every tag of each type, in order."""
     if scheme == "plain":
         return tuple(sorted(names))
     types = sorted({_parts(name)[1] for name in names if name != OUTSIDE})
@@ -91,13 +92,13 @@ def complete_names(names: Iterable[str], scheme: Scheme) -> tuple[str, ...]:
 
 
 def entities_in(tags: Sequence[str], scheme: FileScheme) -> list[Entity]:
-    """The entities of one text, none of plain labels."""
+    """Entities of one text; empty for plain labels."""
     entities: list[Entity] = []
     first, before = None, (_O, "")
     for index, tag in enumerate((*tags, OUTSIDE)):
         kind, type_name = here = _parts(tag)
         if scheme == "plain" or (
-            kind in _GOES_ON[scheme] and before[0] in _IS_FOLLOWED[scheme] and type_name == before[1]
+            kind in _CONTINUES[scheme] and before[0] in _IS_FOLLOWED[scheme] and type_name == before[1]
         ):
             before = here
             continue
@@ -109,7 +110,7 @@ def entities_in(tags: Sequence[str], scheme: FileScheme) -> list[Entity]:
 
 
 def spell(entities: Iterable[Entity], num_words: int, scheme: FileScheme) -> list[str]:
-    """The tags of a text with these entities, in order."""
+    """Tags of a text with these entities, in order."""
     tags = [OUTSIDE] * num_words
     before = (0, 0, "")
     for first, end, type_name in entities:
@@ -136,10 +137,10 @@ def misspelled(tags: Sequence[str], scheme: FileScheme) -> int | None:
 
 @dataclass(frozen=True)
 class Tags:
-    """The labels of a tagger, by number, and what they spell.
+    """The labels of a tagger by index, and their entities.
 
     Raises:
-        UsageError: a name that is no tag of the scheme.
+        UsageError: a name that is not a tag of the scheme.
     """
 
     names: tuple[str, ...]
@@ -152,29 +153,31 @@ class Tags:
             return
         for name in self.names:
             if _parts(name)[0] not in _SCHEME_KINDS[self.scheme]:
-                raise UsageError(f"the label {name!r} is no {self.scheme} tag: choose scheme='plain' for other labels")
+                raise UsageError(
+                    f"the label {name!r} is not a {self.scheme} tag: choose scheme='plain' for other labels"
+                )
 
     @cached_property
     def types(self) -> tuple[str, ...]:
-        """The types of entities, sorted; none of plain labels."""
+        """Entity types, sorted; empty for plain labels."""
         if self.scheme == "plain":
             return ()
         return tuple(sorted({_parts(name)[1] for name in self.names if name != OUTSIDE}))
 
     def entities(self, tags: ArrayLike, cu_words: ArrayLike) -> np.ndarray:
-        """(E, 3) int64 first word, word after the last, and number of the type, of each entity.
+        """(E, 3) int64: first word, word after the last, and type index of each entity.
 
         Args:
-            tags: (W,) numbers of the tags of the words of N texts end to end.
+            tags: (W,) tag indices of the words of N texts, concatenated.
             cu_words: (N + 1,) first word of each text, and W.
         """
         tags = np.asarray(tags, np.int64)
         if self.scheme == "plain" or not len(tags):
             return np.zeros((0, 3), np.int64)
-        goes_on = np.zeros(len(tags) + 1, np.bool_)
-        goes_on[1:-1] = self._may_go_on[tags[:-1], tags[1:]]
-        goes_on[np.asarray(cu_words)] = False
-        bounds = np.flatnonzero(~goes_on)  # of runs of tags that continue each other
+        continues = np.zeros(len(tags) + 1, np.bool_)
+        continues[1:-1] = self._may_continue[tags[:-1], tags[1:]]
+        continues[np.asarray(cu_words)] = False
+        bounds = np.flatnonzero(~continues)  # of runs of tags that continue each other
         first, end = bounds[:-1], bounds[1:]
         spelled = _is_in(self._kinds[tags[first]], _BEGINS[self.scheme])
         spelled &= _is_in(self._kinds[tags[end - 1]], _CLOSES[self.scheme])
@@ -183,24 +186,24 @@ class Tags:
 
     @cached_property
     def may_follow(self) -> np.ndarray:
-        """(C + 1, C + 1) bool: whether tag j may follow tag i where every tag is part of an entity or outside all.
+        """(C + 1, C + 1) bool: whether tag j may follow tag i if every tag is part of an entity or outside all.
 
         Row C is the start of a text, column C its end.
         """
         allowed = np.ones((len(self.names) + 1, len(self.names) + 1), np.bool_)
         if self.scheme == "plain":
             return allowed
-        # the edges of a text are like a tag outside all entities
+        # text boundaries act like a tag outside all entities
         kinds = np.append(self._kinds, _O)
         may_end = _is_in(kinds, _CLOSES[self.scheme] | {_O})
         may_start = _is_in(kinds, _BEGINS[self.scheme] | {_O})
         allowed = may_end[:, None] & may_start[None, :]
-        allowed[:-1, :-1] |= self._may_go_on
+        allowed[:-1, :-1] |= self._may_continue
         return allowed
 
     @cached_property
     def numbers(self) -> dict[str, int]:
-        """The number of each label."""
+        """Label name -> index."""
         return {name: number for number, name in enumerate(self.names)}
 
     @cached_property
@@ -215,15 +218,15 @@ class Tags:
         return np.array([-1 if name == OUTSIDE else numbers[_parts(name)[1]] for name in self.names], np.int64)
 
     @cached_property
-    def _may_go_on(self) -> np.ndarray:
+    def _may_continue(self) -> np.ndarray:
         """(C, C) bool: whether tag j continues the entity that tag i is part of."""
         same_type = self._type_numbers[:, None] == self._type_numbers[None, :]
         followed = _is_in(self._kinds, _IS_FOLLOWED[self.scheme])
-        return same_type & followed[:, None] & _is_in(self._kinds, _GOES_ON[self.scheme])[None, :]
+        return same_type & followed[:, None] & _is_in(self._kinds, _CONTINUES[self.scheme])[None, :]
 
 
 def _parts(name: str) -> tuple[int | None, str]:
-    """The kind of a tag and the type of its entity; None and "" for a label that is no tag."""
+    """The kind of a tag and the type of its entity; None and "" for a label that is not a tag."""
     if name == OUTSIDE:
         return _O, ""
     match = _TAG.fullmatch(name)

@@ -1,4 +1,4 @@
-"""What the training loop knows of a task, and what evaluation and prediction know of one over texts."""
+"""Interfaces of tasks: Task for the training loop, TextTask for evaluation and prediction over texts."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,29 +22,29 @@ from bertkit.transformer import EncoderOutput
 
 
 class Loss(NamedTuple):
-    """The loss of one part of a batch, and what its metrics are made of."""
+    """The loss of one part of a batch, and the sums for its metrics."""
 
-    value: Tensor  # scalar; added over the parts it is the loss of the batch
-    sums: Tensor  # (n,) float64 without gradient; added over parts, ranks and batches
+    value: Tensor  # scalar; the sum over parts is the loss of the batch
+    sums: Tensor  # (n,) float64 without gradient; summed over parts, ranks and batches
 
 
 def exact(logits: Tensor) -> Tensor:
-    """Logits in the precision of losses: float32, or float64 where they have it."""
+    """Logits in the precision of losses: float32, or float64 if they have it."""
     return logits if logits.dtype == torch.float64 else logits.float()
 
 
 class Task(Protocol):
-    """A loss that adds up over the parts of a batch and over the ranks that share it; or one of vectors, which reads
+    """A loss that is a sum over the parts of a batch and over the ranks that share it; or a loss of vectors, which uses
     those of the whole batch."""
 
-    of_vectors: ClassVar[bool]  # whether `loss` takes the vectors of a whole batch, (N, D), as its outputs
+    of_vectors: ClassVar[bool]  # `loss` receives the vectors of a whole batch, (N, D), as outputs
 
     def vectors(self, outputs: Any) -> Tensor:
-        """(n, D) float32: what a loss of vectors reads of the output of the network for a part."""
+        """(n, D) float32: input of a loss of vectors, from the network's output for a part."""
         ...
 
     def totals(self, batch: Any) -> Tensor:
-        """(k,) float64: what the losses of a batch are divided by, added over ranks before it is used."""
+        """(k,) float64: denominators of the losses of a batch, summed over ranks before use."""
         ...
 
     def loss(self, outputs: Any, part: Any, totals: Tensor) -> Loss:
@@ -52,44 +52,44 @@ class Task(Protocol):
         ...
 
     def metrics(self, sums: Tensor) -> dict[str, float]:
-        """The metrics that sums stand for, "loss" among them."""
+        """Metrics from sums, including "loss"."""
         ...
 
 
 class Scorer(Protocol):
-    """Metrics of examples that come a few at a time."""
+    """Accumulated metrics of examples."""
 
     def add(self, examples: Sequence[Any], predictions: Sequence[Any]) -> None:
-        """Count predictions of examples whose labels are known, in the same order.
+        """Add predictions of labeled examples, in the same order.
 
         Raises:
-            DataError: an example without a label, or with one that this task does not know.
+            DataError: an example without a label, or with a label unknown to the task.
         """
         ...
 
     def results(self) -> dict[str, float]:
-        """The metrics of all that was counted, by name. Of "loss" and names that end in "_error" less is better."""
+        """Metrics of all added examples, by name. For "loss" and names ending in "_error", lower is better."""
         ...
 
 
 @dataclass(frozen=True)
 class Option:
-    """A choice of how to train a task: on the command line, and a parameter of its estimator."""
+    """A training option of a task: a command line option, and a parameter of its estimator."""
 
-    type: Any  # of its value on the command line
+    type: Any  # type of its value on the command line
     help: str
     default: Any = None
 
 
 @dataclass(frozen=True)
 class ExampleFile:
-    """A file of examples, and how it is read.
+    """A file of examples, with reading options.
 
     Attributes:
         labeled: False: labels are not read.
-        columns: names by role, where they cannot be recognized by their names.
-        label_names: the labels there may be, where the task has names; None: any.
-        bad_rows: takes the rows that cannot be used; None: such a row is an error.
+        columns: names by role, if they are not recognized.
+        label_names: allowed labels, for tasks with label names; None: any.
+        bad_rows: receives unusable rows; None: such a row is an error.
     """
 
     path: str | Path
@@ -103,38 +103,36 @@ class ExampleFile:
 class TextTask(ABC):
     """A task over texts, from examples to predictions: a frozen dataclass whose fields are its settings.
 
-    The settings are JSON values (tuples for lists) and are kept in the model directory, but for ``label_names``, which
-    ``config.json`` holds. An example has its texts, its label where it is known, ``place``, the file and line that
-    errors name, and ``num_characters``.
+    Settings are JSON values (tuples for lists) and are stored in the model directory, except ``label_names``, which are
+    in ``config.json``. An example has its texts, its label if known, ``place``, the file and line for errors, and
+    ``num_characters``.
     """
 
     name: ClassVar[str]  # its key in TASKS
-    head: ClassVar[str]  # the head of HEADS that it trains and reads; "": it reads sentence vectors
-    of_tokens: ClassVar[bool]  # whether a row of logits belongs to a token; else to a sequence
-    best_by: ClassVar[str]  # the metric that decides which weights are the best
-    on_long: ClassVar[OnLong] = "truncate"  # what is done with examples that are too long, unless asked otherwise
-    example_type: ClassVar[type]  # of the examples that it reads
+    head: ClassVar[str]  # its head, a name from HEADS; "": it uses sentence vectors
+    of_tokens: ClassVar[bool]  # a row of logits belongs to a token, else to a sequence
+    best_by: ClassVar[str]  # the metric that selects the best weights
+    on_long: ClassVar[OnLong] = "truncate"  # default policy for examples that are too long
+    example_type: ClassVar[type]  # type of its examples
     feed: ClassVar[type[LabeledFeed]] = LabeledFeed  # the batches of training
-    options: ClassVar[Mapping[str, Option]] = {}  # of `of_examples`, by name
-    training_defaults: ClassVar[Mapping[str, Any]] = {}  # fine-tuning settings that differ from the usual ones
+    options: ClassVar[Mapping[str, Option]] = {}  # options of `of_examples`, by name
+    training_defaults: ClassVar[Mapping[str, Any]] = {}  # fine-tuning settings that differ from the general defaults
 
     of_vectors: ClassVar[bool] = False  # as `Task.of_vectors`; the last layer of the head is then not trained by
     # gradients but fitted again for every evaluation
-    unit_vectors: ClassVar[bool] = True  # whether a model saved as a sentence encoder is to scale vectors to length 1
-    problem_type: ClassVar[str | None] = None  # what config.json calls the kind of labels, where published models do
-    keeps_head: ClassVar[bool] = (
-        False  # whether training continues with a stored head that has the same number of labels
-    )
-    pipeline: ClassVar[str]  # what the Hugging Face hub calls the task
-    peft_type: ClassVar[str | None] = None  # what the PEFT library calls it
+    unit_vectors: ClassVar[bool] = True  # a model saved as a sentence encoder scales vectors to length 1
+    problem_type: ClassVar[str | None] = None  # problem_type in config.json, if published models have one
+    keeps_head: ClassVar[bool] = False  # training continues with a stored head with the same number of labels
+    pipeline: ClassVar[str]  # pipeline tag of the Hugging Face hub
+    peft_type: ClassVar[str | None] = None  # task type of the PEFT library
 
     label_names: tuple[str, ...] | None = None  # of the head's outputs, in order; None: their meaning is fixed
 
     def __post_init__(self) -> None:
-        """Check the settings, from an argument or a file; tasks add their own ranges. Lists become tuples.
+        """Check settings from arguments or files; tasks add their own ranges. Lists become tuples.
 
         Raises:
-            UsageError: a value that the setting cannot have.
+            UsageError: an invalid value.
         """
         for part in fields(self):
             if isinstance(value := getattr(self, part.name), list):
@@ -148,7 +146,7 @@ class TextTask(ABC):
 
     @property
     def prompts(self) -> dict[str, str]:
-        """Texts put before inputs, by name, that a sentence encoder is saved with."""
+        """Prompts by name, which a sentence encoder is saved with."""
         return {}
 
     @property
@@ -163,21 +161,21 @@ class TextTask(ABC):
 
     @property
     def known_labels(self) -> tuple[str, ...] | None:
-        """The names that examples may have as labels; None: they have none."""
+        """Label names that examples may have; None for tasks without names."""
         return self.label_names
 
     @classmethod
     def unusable_examples(cls, examples: Sequence[Any], *, held_out: bool = False) -> list[tuple[Any, str]]:
-        """Training examples that cannot be used, with ``held_out`` dev examples that do not fit the others,
-        and why: each once, for those who set them aside. Without them others may become so."""
+        """Examples that cannot be used, each with the reason; with ``held_out``, dev examples that do not fit the
+        training examples. Removing them may make further examples unusable, so call until empty."""
         return []
 
     @classmethod
     def check_options(cls, options: Mapping[str, Any]) -> None:
-        """Check that every option is one of the task's.
+        """Check that the task has every option.
 
         Raises:
-            UsageError: it is not.
+            UsageError: an unknown option.
         """
         for name in options:
             if name not in cls.options:
@@ -186,49 +184,50 @@ class TextTask(ABC):
     @classmethod
     @abstractmethod
     def of_examples(cls, examples: Sequence[Any], options: Mapping[str, Any]) -> Self:
-        """The task that training examples show: their labels, and settings that depend on them.
+        """Create a task from training examples: their labels, and settings that depend on them.
 
         Args:
-            options: how to train it, as the user asks: "class_weights", "label_smoothing" and the like.
+            options: training options, such as "class_weights" and "label_smoothing".
 
         Raises:
-            DataError: no examples, or labels that cannot be learned.
+            DataError: no examples, or unusable labels.
             UsageError: an option that this task does not have.
         """
 
     @classmethod
     def of_published(cls, label_names: tuple[str, ...] | None, problem_type: str | None) -> Self | None:
-        """The task of a model that was published with this head; None: the model is not for this task.
+        """Create a task for a published model with this head; None: the model is for another task.
 
         Args:
-            label_names, problem_type: as its config.json says.
+            label_names, problem_type: from its config.json.
         """
         return None
 
     @classmethod
     @abstractmethod
     def read(cls, file: ExampleFile) -> Iterator[Any]:
-        """The examples of a file, one at a time.
+        """Read the examples of a file, one at a time.
 
         Raises:
             DataError: a file or a row that cannot be used.
-            UsageError: columns for a reader that has none.
+            UsageError: columns for a format with fixed columns.
         """
 
     @classmethod
     def labels_in(cls, options: Mapping[str, Any]) -> Sequence[str] | None:
-        """The labels there may be in training files, by the options of `of_examples`; None: any."""
+        """Allowed labels in training files, by the options of `of_examples`; None: any."""
         return None
 
     @classmethod
     @abstractmethod
     def card_example(cls, example: Any) -> str:
-        """Python code of an input like that of an example, for the model card."""
+        """Python code of a typical input, for the model card."""
 
     @classmethod
     @abstractmethod
     def example(cls, item: Any, label: Any = None, place: str = "") -> Any:
-        """The example of what a caller has: a str, a tuple of them, or an example already."""
+        """Convert a caller's input, such as a str or a tuple of them, to an example; examples are returned as they
+        are."""
 
     @classmethod
     def in_dataset(cls, example: Any, number: int) -> Any:
@@ -237,11 +236,11 @@ class TextTask(ABC):
 
     @classmethod
     def labeled_example(cls, item: Any) -> Any:
-        """The example of a pair (input, label), where the input is what `example` takes; or an example already.
+        """Convert a pair (input, label), with an input for `example`, to an example; examples are returned as they are.
 
         Raises:
             DataError: a label that does not fit the input.
-            UsageError: something else.
+            UsageError: another type.
         """
         if isinstance(item, cls.example_type):
             return item
@@ -253,75 +252,75 @@ class TextTask(ABC):
         return cls.example(*item)
 
     def totals(self, batch: LabeledBatch) -> Tensor:
-        """As `Task.totals`: (1,) rows of labels."""
+        """See `Task.totals`: (1,) number of rows of labels."""
         return torch.tensor([len(batch.labels)], dtype=torch.float64)
 
     def vectors(self, outputs: NetworkOutput) -> Tensor:
-        """As `Task.vectors`."""
+        """See `Task.vectors`."""
         assert outputs.vectors is not None, f"the head of {self.name} has no vectors"
         return outputs.vectors.float()
 
     @abstractmethod
     def loss(self, outputs: Any, part: LabeledBatch, totals: Tensor) -> Loss:
-        """As `Task.loss`."""
+        """See `Task.loss`."""
 
     @abstractmethod
     def metrics(self, sums: Tensor) -> dict[str, float]:
-        """As `Task.metrics`."""
+        """See `Task.metrics`."""
 
     @abstractmethod
     def encode(self, tokenizer: Tokenizer, examples: Sequence[Any], layout: Layout, first_index: int = 0) -> Encodings:
-        """The sequences of examples, in order, one or more for each, whose ``text_index`` is the example's number.
+        """Encode examples, in order, as one or more sequences each; ``text_index`` is the index of the example.
 
         Args:
-            first_index: the number that errors give the first example, for examples that come in parts.
+            first_index: index of the first example in errors, for examples in parts.
 
         Raises:
             OverLengthError: an example is too long under ``on_long="error"``.
-            UsageError: an over-length policy that this task cannot follow.
+            UsageError: an over-length policy that this task does not support.
         """
 
     @abstractmethod
     def labeled(self, examples: Sequence[Any], encodings: Encodings) -> LabeledEncodings:
-        """The same with what is to be learned of them.
+        """Add labels to encodings.
 
         Raises:
             DataError: a label that is missing, unknown, or does not fit the text.
         """
 
     def read_out(self, network: Network, encoded: EncoderOutput, batch: Batch) -> Tensor:
-        """What `decode` reads, a row for each sequence of a batch or each token: the logits of the head. A task that
-        predicts from vectors gives vectors instead."""
+        """The input of `decode`, a row for each sequence of a batch or each token: the head's logits, or vectors for a
+        task that predicts from vectors."""
         return network.head_logits(self.head, encoded, batch)
 
     def logits_of(self, network: Network, rows: Tensor) -> Tensor:
-        """The logits that `decode` reads, from the rows of `read_out` of all sequences in order."""
+        """The logits for `decode`, from the rows of `read_out` for all sequences in order."""
         return rows
 
     @abstractmethod
     def decode(self, examples: Sequence[Any], encodings: Encodings, logits: np.ndarray) -> list[Any]:
-        """A typed prediction for each example, a frozen dataclass of JSON values; labels are not looked at.
+        """A typed prediction for each example, a frozen dataclass of JSON values; labels are ignored.
 
         Args:
-            encodings: as ``encode`` gave them for these examples.
-            logits: float32, (S, ...) a row for each sequence, or (T, ...) for each token, as `read_out` gave them.
+            encodings: from ``encode`` for these examples.
+            logits: float32, (S, ...) a row for each sequence, or (T, ...) for each token, from `read_out`.
         """
 
     @abstractmethod
     def scorer(self) -> Scorer:
-        """An empty count of predictions."""
+        """A new scorer."""
 
     def constant_predictions(self, train: Sequence[Any], dev: Sequence[Any]) -> tuple[str, list[Any]]:
-        """The same prediction for every dev example, the best for the training examples, and the name of this method:
-        a baseline. A `JudgedTask` has `constant_logits` instead."""
+        """A constant baseline: the same prediction for every dev example, the best for the training examples, and the
+        method's name. A `JudgedTask` has `constant_logits` instead."""
         raise NotImplementedError
 
     def with_calibrated_thresholds(self, examples: Sequence[Any], predictions: Sequence[Any]) -> Self:
-        """The task with the thresholds that are best on these held-out examples."""
+        """The task with the best thresholds on these held-out examples."""
         return self
 
     def over_vectors(self, example: Any) -> Self | None:
-        """The task with a head over sentence vectors, for examples like this one; None: it has no such head."""
+        """The task with a head over sentence vectors, for examples of this kind; None: not supported."""
         return None
 
     def fitted_by(self) -> "TextTask | None":
@@ -330,5 +329,5 @@ class TextTask(ABC):
         return None if self.of_vectors or not self.head else self
 
     def fold_target_scaling(self, head: nn.Module) -> Self:
-        """The task after training, when its head is changed to compute targets in their own unit."""
+        """The task after training; changes the head to predict targets in their own unit."""
         return self

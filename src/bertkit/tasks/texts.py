@@ -22,7 +22,7 @@ from bertkit.tokenizer.layout import Layout
 class OfTexts(JudgedTask, OnSentenceVectors):
     """A task over texts and pairs."""
 
-    label_kind: ClassVar[LabelKind]  # of its files
+    label_kind: ClassVar[LabelKind]  # kind of labels in its files
     head: ClassVar[str] = "sequence_classification"
     of_tokens: ClassVar[bool] = False
     example_type: ClassVar[type] = TextExample
@@ -31,7 +31,7 @@ class OfTexts(JudgedTask, OnSentenceVectors):
 
     @classmethod
     def read(cls, file: ExampleFile) -> Iterator[TextExample]:
-        """As `TextTask.read`."""
+        """See `TextTask.read`."""
         kind = cls.label_kind if file.labeled else None
         return read_labeled_texts(
             file.path, kind, columns=file.columns, label_names=file.label_names, bad_rows=file.bad_rows
@@ -39,12 +39,12 @@ class OfTexts(JudgedTask, OnSentenceVectors):
 
     @classmethod
     def card_example(cls, example: TextExample) -> str:
-        """As `TextTask.card_example`: a text, or a pair."""
+        """See `TextTask.card_example`: a text, or a pair."""
         return '"A good day."' if example.pair is None else '("A good day.", "The day is good.")'
 
     @classmethod
     def example(cls, item: str | tuple[str, str] | TextExample, label: Any = None, place: str = "") -> TextExample:
-        """As `TextTask.example`: a text, a pair of texts, or an example already."""
+        """See `TextTask.example`: a text, a pair of texts, or an example already."""
         if isinstance(item, TextExample):
             return item
         if isinstance(item, str):
@@ -55,7 +55,7 @@ class OfTexts(JudgedTask, OnSentenceVectors):
 
     @classmethod
     def _label(cls, label: Any) -> Any:
-        """A label as examples have it: a number is a name, as in files, and a list of names is a tuple."""
+        """Convert a label for examples: a number to a name, as in files, and a list of names to a tuple."""
         if isinstance(label, list):
             return tuple(label)
         return str(label) if isinstance(label, Real | np.bool_) else label
@@ -63,11 +63,11 @@ class OfTexts(JudgedTask, OnSentenceVectors):
     def encode(
         self, tokenizer: Tokenizer, examples: Sequence[TextExample], layout: Layout, first_index: int = 0
     ) -> Encodings:
-        """As `TextTask.encode`."""
+        """See `TextTask.encode`."""
         pairs = [example.pair for example in examples if example.pair is not None]
         if pairs and len(pairs) < len(examples):
             alone = next(example for example in examples if example.pair is None)
-            raise alone.error("has no second text, where other examples have one")
+            raise alone.error("has no second text, but other examples have one")
         if self.num_vectors:
             return self._encode_apart(tokenizer, examples, layout, first_index)
         with naming_long_ones(examples, first_index):
@@ -88,14 +88,14 @@ class OfTexts(JudgedTask, OnSentenceVectors):
 
         Raises:
             UsageError: pairs in windows.
-            DataError: an example with a text more or less than the model was trained with.
+            DataError: single texts for a model of pairs, or the reverse.
         """
         for example in examples:
             if (example.pair is not None) != (self.num_vectors == 2):
                 has, wanted = (
                     ("has a second text", "single texts") if self.num_vectors == 1 else ("has one text", "pairs")
                 )
-                raise example.error(f"{has}, and this model was trained with {wanted}")
+                raise example.error(f"{has}, but this model was trained with {wanted}")
         if self.num_vectors == 2 and layout.on_long == "window":
             raise UsageError("each text of a pair has one vector: use on_long='truncate' or 'error'")
         texts = [text for example in examples for text in (example.text, example.pair) if text is not None]
@@ -110,18 +110,18 @@ class OfTexts(JudgedTask, OnSentenceVectors):
         return replace(encodings, text_index=example_of.astype(encodings.text_index.dtype))
 
     def over_vectors(self, example: TextExample) -> Self | None:
-        """As `TextTask.over_vectors`: over the vector of a text, or those of both texts of a pair."""
+        """See `TextTask.over_vectors`: over the vector of a text, or those of both texts of a pair."""
         return None if self.of_vectors else replace(self, num_vectors=1 if example.pair is None else 2)
 
     def labeled(self, examples: Sequence[TextExample], encodings: Encodings) -> LabeledEncodings:
-        """As `TextTask.labeled`; every window of a text has the text's label."""
+        """See `TextTask.labeled`; every window of a text has the text's label."""
         if self.num_vectors == 2:
             return LabeledEncodings(encodings, self.targets(examples), group_size=2)
         return LabeledEncodings(encodings, self.targets(examples)[encodings.text_index])
 
 
 def mean_over_windows(encodings: Encodings, logits: np.ndarray) -> np.ndarray:
-    """(S, C) logits of sequences to (N, C) of texts: each window counts by the tokens it owns."""
+    """(S, C) logits of sequences to (N, C) of texts: the mean over windows, weighted by the tokens they own."""
     owned = (encodings.owned[:, 1] - encodings.owned[:, 0]).astype(np.float64)
     starts = np.flatnonzero(np.diff(encodings.text_index, prepend=-1))
     if len(starts) == len(logits):
@@ -131,7 +131,7 @@ def mean_over_windows(encodings: Encodings, logits: np.ndarray) -> np.ndarray:
 
 
 def ordered_names(names: set[str]) -> tuple[str, ...]:
-    """Names in the order of the numbers they are, else of the alphabet."""
+    """Names in numeric order if all are numbers, else alphabetically."""
     try:
         return tuple(sorted(names, key=lambda name: (float(name), name)))
     except ValueError:
@@ -139,7 +139,7 @@ def ordered_names(names: set[str]) -> tuple[str, ...]:
 
 
 def names_of(examples: Sequence[TextExample]) -> dict[str, list[TextExample]]:
-    """The examples of each label that is a name, in order of the names.
+    """Examples by label name, in order of the names.
 
     Raises:
         DataError: no examples, or one whose label is not a name.
@@ -151,12 +151,12 @@ def names_of(examples: Sequence[TextExample]) -> dict[str, list[TextExample]]:
                 raise example.error(f"its label is {name!r}: expected a name")
             examples_of.setdefault(name, []).append(example)
     if not examples:
-        raise DataError("there are no examples to learn from")
+        raise DataError("no examples to train on: expected at least one")
     return {name: examples_of[name] for name in ordered_names(set(examples_of))}
 
 
 def index_of_name(names: Mapping[str, int], name: str, example: TextExample) -> int:
-    """The number of a label name.
+    """The index of a label name.
 
     Raises:
         DataError: it is not one of the task's.

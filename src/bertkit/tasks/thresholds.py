@@ -1,17 +1,17 @@
-"""Scores of pairs that belong together, 1, or not, 0: average precision, and the threshold that tells them apart best.
+"""Average precision and the best threshold for pairs with binary targets.
 
-Pairs with equal scores are called alike. N pairs.
+Pairs with equal scores get the same prediction. Shape letters: N pairs.
 """
 
 import numpy as np
 
 
 def average_precision(targets: np.ndarray, scores: np.ndarray) -> float:
-    """The mean over steps of recall of the precision reached there, as scikit-learn's; NaN without a 1.
+    """Average precision as in scikit-learn; NaN without a positive pair.
 
     Args:
         targets: (N,) 1 and 0.
-        scores: (N,) higher for pairs that are rather 1.
+        scores: (N,) higher for likely positives.
     """
     right, called = _cumulated(targets, scores)
     if not len(right) or not right[-1]:
@@ -20,12 +20,12 @@ def average_precision(targets: np.ndarray, scores: np.ndarray) -> float:
 
 
 def best_threshold(targets: np.ndarray, scores: np.ndarray) -> dict[str, float]:
-    """The threshold with the best F1, midway between the scores around it; precision, recall and F1 there; and the
+    """The threshold with the best F1, midway between neighboring scores, with its precision, recall and F1; and the
     best accuracy of any threshold. NaN without pairs.
 
     Args:
         targets: (N,) 1 and 0.
-        scores: (N,) higher for pairs that are rather 1.
+        scores: (N,) higher for likely positives.
     """
     names = ("threshold", "f1", "precision", "recall", "accuracy")
     right, called = _cumulated(targets, scores)
@@ -42,7 +42,7 @@ def best_threshold(targets: np.ndarray, scores: np.ndarray) -> dict[str, float]:
 
 
 def _cumulated(targets: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For each different score, from the highest: how many 1s, and how many pairs, have it or more."""
+    """For each distinct score, in descending order: the numbers of positives and of pairs with at least this score."""
     _, inverse = np.unique(-scores, return_inverse=True)
     called = np.bincount(inverse).cumsum()
     return np.bincount(inverse, weights=targets).cumsum(), called

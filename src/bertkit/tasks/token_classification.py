@@ -1,7 +1,7 @@
 """Token classification: entities as characters of the text, or plain labels of words such as parts of speech.
 
-Devlin et al. 2018, section 5.3: the first piece of a word is labeled, the others are not. A text of any length is read
-in windows; each word is answered for by the one window that owns its first piece. Shape letters: S sequences, T tokens,
+Devlin et al. 2018, section 5.3: only the first piece of a word is labeled. A text of any length is encoded in windows;
+each word is decided in the one window that owns its first piece. Shape letters: S sequences, T tokens,
 W words, C labels.
 """
 
@@ -42,24 +42,24 @@ class EntityFound:
 
 @dataclass(frozen=True)
 class TagsPrediction:
-    """The likeliest labels of a text's words such that every tag is part of an entity or outside all.
+    """The likeliest labels of the words of a text, restricted to well-formed entities.
 
-    A word that was cut off, in which no token begins, or of which the tokenizer keeps nothing, has probability 0 and
-    the label O, where there is none the model's first.
+    A word that was cut, or in which no token starts, has probability 0 and the label O, or the model's first label if
+    there is no O.
     """
 
     words: tuple[Span, ...]  # characters of the text
     labels: tuple[str, ...]
-    probabilities: tuple[float, ...]  # of each label
-    entities: tuple[EntityFound, ...]  # none of plain labels
+    probabilities: tuple[float, ...]  # probability of each label
+    entities: tuple[EntityFound, ...]  # empty for plain labels
 
 
 @dataclass(frozen=True)
 class TokenClassification(OneOfClasses, JudgedTask):
     """One label of C for each word."""
 
-    scheme: Scheme = "BIO"  # how the labels spell entities
-    words: Words = "punctuation"  # what separates the words of a text that comes without them
+    scheme: Scheme = "BIO"  # tag scheme of the labels
+    words: Words = "punctuation"  # rule for splitting texts into words
 
     name: ClassVar[str] = "token-classification"
     head: ClassVar[str] = "token_classification"
@@ -72,12 +72,12 @@ class TokenClassification(OneOfClasses, JudgedTask):
 
     @classmethod
     def of_published(cls, label_names: tuple[str, ...] | None, problem_type: str | None) -> Self | None:
-        """As `TextTask.of_published`; words are separated by spaces, as in CoNLL files."""
+        """See `TextTask.of_published`; words are separated by spaces, as in CoNLL files."""
         return None if label_names is None else cls(label_names, scheme=guess_scheme(label_names), words="spaces")
 
     @classmethod
     def read(cls, file: ExampleFile) -> Iterator[TaggedText]:
-        """As `TextTask.read`."""
+        """See `TextTask.read`."""
         scheme = None if file.label_names is None else guess_scheme(file.label_names)
         return read_tagged(
             file.path,
@@ -90,7 +90,7 @@ class TokenClassification(OneOfClasses, JudgedTask):
 
     @classmethod
     def card_example(cls, example: TaggedText) -> str:
-        """As `TextTask.card_example`."""
+        """See `TextTask.card_example`."""
         return '"Ada Lovelace was born in London."'
 
     def __post_init__(self) -> None:
@@ -101,12 +101,12 @@ class TokenClassification(OneOfClasses, JudgedTask):
 
     @property
     def best_by(self) -> str:  # pyrefly: ignore
-        """The F1 of entities, or of plain labels the accuracy."""
+        """Entity F1, or accuracy for plain labels."""
         return "accuracy" if self.scheme == "plain" else "f1"
 
     @classmethod
     def of_examples(cls, examples: Sequence[TaggedText], options: Mapping[str, Any]) -> Self:
-        """As `TextTask.of_examples`: every type of entity has all tags of the scheme.
+        """See `TextTask.of_examples`; every entity type gets all tags of the scheme.
 
         Args:
             options: "class_weights", "balanced" or a weight for each tag, those of types completed included;
@@ -114,11 +114,11 @@ class TokenClassification(OneOfClasses, JudgedTask):
         """
         cls.check_options(options)
         if not examples:
-            raise DataError("there are no examples to learn from")
+            raise DataError("no examples to train on: expected at least one")
         counts = Counter(tag for example in examples for tag in _tags_of(example))
         scheme = guess_scheme(counts)
         if scheme == "plain" and len(counts) < 2:
-            raise DataError(f"every word has the label {next(iter(counts), None)!r}: expected two labels or more")
+            raise DataError(f"every word has the label {next(iter(counts), None)!r}: expected at least two labels")
         as_found = all(example.words == words_of(example.text, "punctuation") for example in examples)
         names = complete_names(counts, scheme)
         weights = weights_asked_for(options, names, balanced_weights(np.array([counts[name] for name in names])))
@@ -126,7 +126,7 @@ class TokenClassification(OneOfClasses, JudgedTask):
 
     @classmethod
     def example(cls, item: str | Sequence[str] | TaggedText, label: Any = None, place: str = "") -> TaggedText:
-        """As `TextTask.example`: a text, with character spans as its label, or a list of words, with tags as theirs."""
+        """See `TextTask.example`: a text, with character spans as label, or a list of words, with tags as label."""
         if isinstance(item, TaggedText):
             return item
         if isinstance(item, str):
@@ -147,7 +147,7 @@ class TokenClassification(OneOfClasses, JudgedTask):
     def encode(
         self, tokenizer: Tokenizer, examples: Sequence[TaggedText], layout: Layout, first_index: int = 0
     ) -> Encodings:
-        """As `TextTask.encode`."""
+        """See `TextTask.encode`."""
         with naming_long_ones(examples, first_index):
             return tokenizer.encode_batch(
                 [example.text for example in examples],
@@ -158,7 +158,7 @@ class TokenClassification(OneOfClasses, JudgedTask):
             )
 
     def labeled(self, examples: Sequence[TaggedText], encodings: Encodings) -> LabeledEncodings:
-        """As `TextTask.labeled`: (T,) the label of a word at its first piece, in the window that owns it."""
+        """See `TextTask.labeled`: (T,) the label of a word at its first piece, in the window that owns it."""
         labels = np.full(len(encodings.input_ids), IGNORED, np.int64)
         tokens = self._first_pieces(examples, encodings)
         numbers = self.targets(examples)
@@ -166,7 +166,7 @@ class TokenClassification(OneOfClasses, JudgedTask):
         return LabeledEncodings(encodings, labels, of_tokens=True)
 
     def decode(self, examples: Sequence[TaggedText], encodings: Encodings, logits: np.ndarray) -> list[TagsPrediction]:
-        """As `TextTask.decode`."""
+        """See `TextTask.decode`."""
         words = [self._words(example) for example in examples]
         scores, was_read = self.word_scores(examples, encodings, logits)
         cu_words = np.cumsum([0, *map(len, words)])
@@ -178,8 +178,8 @@ class TokenClassification(OneOfClasses, JudgedTask):
     def word_scores(
         self, examples: Sequence[TaggedText], encodings: Encodings, logits: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """(W, C) float64 log probabilities of the labels of each word, and (W,) bool whether the model has read it; of
-        one that it has not, the label of `TagsPrediction` is certain."""
+        """(W, C) float64 log probabilities of the labels of each word, and (W,) bool, True if the word was encoded;
+        other words have the label of `TagsPrediction` with probability 1."""
         tokens = self._first_pieces(examples, encodings)
         scores = torch.from_numpy(logits[np.maximum(tokens, 0)]).double().log_softmax(-1).numpy()
         scores[tokens < 0] = -np.inf
@@ -209,7 +209,7 @@ class TokenClassification(OneOfClasses, JudgedTask):
         return example.tags
 
     def likeliest(self, scores: np.ndarray, cu_words: np.ndarray) -> np.ndarray:
-        """(W,) the labels of words, from (W, C) log probabilities: well-formed in each text."""
+        """(W,) the labels of words, from (W, C) log probabilities: restricted to well-formed entities."""
         labels, may_follow = scores.argmax(axis=1), self._tags().may_follow
         edge = len(self.label_names)
         ends = cu_words[1:][np.diff(cu_words) > 0] - 1
@@ -260,8 +260,8 @@ class TokenClassification(OneOfClasses, JudgedTask):
         """(W,) int64 the labels of all words.
 
         Raises:
-            DataError: a text without tags, or with another number of them than words; one with a tag that is not the
-                model's, or is part of no entity.
+            DataError: a text without tags, or with a number of tags other than that of its words; a tag that is unknown
+                to the model, or not part of an entity.
         """
         tags, results = self._tags(), []
         for example in examples:
@@ -273,7 +273,7 @@ class TokenClassification(OneOfClasses, JudgedTask):
                     shown = ", ".join(self.label_names[:10]) + (", ..." if len(self.label_names) > 10 else "")
                     problem = f"is not one of the model's ({shown}): correct it, or train with it"
                 elif index == wrong:
-                    problem = f"is part of no entity as {self.scheme} spells them: correct it, or read its file again"
+                    problem = f"is not part of an entity in scheme {self.scheme}: correct it, or read its file again"
                 else:
                     results.append(number)
                     continue
@@ -286,8 +286,8 @@ class TokenClassification(OneOfClasses, JudgedTask):
 
 
 def first_pieces(texts: Sequence[str], words: Sequence[Sequence[Span]], encodings: Encodings) -> np.ndarray:
-    """(W,) int64 for each word of N texts the index of the first token that begins in it, white space before it left
-    out, among the T of all sequences, in the window that owns it; -1 for a word without one."""
+    """(W,) int64 index of the first token that starts in each word of N texts, ignoring white space, among the T tokens
+    of all sequences, in the window that owns it; -1 for a word without one."""
     lengths = encodings.owned[:, 1] - encodings.owned[:, 0]
     first = encodings.cu_seqlens[:-1] + encodings.owned[:, 0]
     tokens = ranges(first, lengths)  # each token of a text once
@@ -308,7 +308,7 @@ def first_pieces(texts: Sequence[str], words: Sequence[Sequence[Span]], encoding
 
 
 def likeliest_path(scores: np.ndarray, may_follow: np.ndarray) -> np.ndarray:
-    """(n,) the labels with the highest sum of (n, C) scores in which each may follow the one before.
+    """(n,) the labels with the highest sum of (n, C) scores in which each may follow the previous one.
 
     Args:
         may_follow: (C + 1, C + 1) bool; row C is the start, column C the end (Viterbi 1967).
@@ -332,6 +332,6 @@ def _tags_of(example: TaggedText) -> tuple[str, ...]:
     if example.tags is None or example.words is None:
         raise error_in(example.place, example.text, "has no tags: expected one for each word")
     if len(example.tags) != len(example.words):
-        problem = f"has {len(example.words)} words and {len(example.tags)} tags: each word needs its tag"
+        problem = f"has {len(example.words)} words and {len(example.tags)} tags: expected one tag for each word"
         raise error_in(example.place, example.text, problem)
     return example.tags

@@ -1,4 +1,4 @@
-"""The words of a text that comes without them, and entities that come as characters of it."""
+"""Split texts into words, and convert character spans to entities."""
 
 import re
 import sys
@@ -12,10 +12,10 @@ from bertkit.tasks.tags import Entity
 from bertkit.tokenizer.encoding import Span
 
 Words = Literal["punctuation", "spaces"]
-"""What separates words:
+"""Rules for splitting texts into words:
 
-- punctuation: each punctuation mark is a word, as BERT's tokenizer has it (U . S . - based)
-- spaces: only what stands around a word is set apart, as in CoNLL's files (U.S.-based ,)
+- punctuation: each punctuation mark is a word, as in BERT's tokenizer (U . S . - based)
+- spaces: only punctuation around a word is split off, as in CoNLL files (U.S.-based ,)
 """
 
 _CJK = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002ebef\U0002f800-\U0002fa1f"
@@ -25,7 +25,7 @@ _POSSESSIVE = re.compile(r"['’][sS]")
 
 
 def words_of(text: str, words: Words) -> tuple[Span, ...]:
-    """The words in order; none overlap, and only white space stands between them."""
+    """Words in order, without overlap, with only white space between them."""
     if words == "punctuation":
         return tuple(match.span() for match in _between_punctuation().finditer(text))
     spans: list[Span] = []
@@ -35,7 +35,7 @@ def words_of(text: str, words: Words) -> tuple[Span, ...]:
 
 
 def spaced(words: Sequence[str]) -> tuple[Span, ...]:
-    """Where words stand that have one space between them."""
+    """Character spans of words joined by single spaces."""
     ends = list(accumulate(len(word) + 1 for word in words))
     return tuple((end - len(word) - 1, end - 1) for word, end in zip(words, ends, strict=True))
 
@@ -52,7 +52,7 @@ def _between_punctuation() -> re.Pattern[str]:
 
 
 def _set_apart(text: str, start: int, end: int) -> list[Span]:
-    """The marks before a run without spaces, the run, a possessive 's, and the marks after it."""
+    """Split a run without spaces into leading punctuation, the word, a possessive 's, and trailing punctuation."""
     before: list[Span] = []
     after: list[Span] = []
     while end - start > 1 and text[start] in _OPENING:
@@ -78,17 +78,17 @@ def _is_abbreviation(text: str, start: int, end: int) -> bool:
 
 
 def entities_of_spans(spans: Any, text: str, words: Sequence[Span]) -> tuple[list[Entity], str]:
-    """Character spans, [start, end, label] or {start, end, label}, as entities of words; and what is wrong with them,
-    what an error says after file and line."""
+    """Character spans, [start, end, label] or {start, end, label}, as entities of words; and "" or a problem: the part
+    of the error message after file and line."""
     if not isinstance(spans, list | tuple):
-        return [], f": the spans are {spans!r:.60}, expected a list of them, [] if there are none"
+        return [], f": the spans are {spans!r:.60}, expected a list of spans, or [] for no entities"
     first_at = {start: number for number, (start, _) in enumerate(words)}
     end_at = {end: number for number, (_, end) in enumerate(words, start=1)}
     results: list[Entity] = []
     for span in spans:
         parts = _start_end_label(span)
         if parts is None:
-            return [], f": the span {span!r:.60} is not [start, end, label], nor {{start, end, label}}"
+            return [], f": the span {span!r:.60} is invalid: expected [start, end, label] or {{start, end, label}}"
         start, end, label = parts
         if not 0 <= start < end <= len(text):
             return [], f": the span {start}-{end} is not within the text, which has {len(text)} characters"
@@ -121,4 +121,4 @@ def _start_end_label(span: Any) -> tuple[int, int, str] | None:
 def _nearest(words: Sequence[Span], start: int, end: int) -> str:
     """The words that a span touches, as a span."""
     touched = [(first, last) for first, last in words if first < end and last > start]
-    return f"{touched[0][0]}-{touched[-1][1]}" if touched else "or take it out"
+    return f"{touched[0][0]}-{touched[-1][1]}" if touched else "or remove it"

@@ -9,10 +9,11 @@ from itertools import pairwise
 import numpy as np
 
 NO_MARKS = np.array([[np.iinfo(np.int64).max, 0, 0]])
-"""Marks of texts without added tokens: the last row alone."""
+"""Matches in texts without added tokens: only the final row."""
 
 _SPACES = frozenset("\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000") | set(map(chr, range(0x2000, 0x200B)))
-# Of Unicode's Alphabetic and Join_Control what is no letter, mark or number by category: circled letters, joiners.
+# Of Unicode's Alphabetic and Join_Control characters that are not letters, marks or numbers by category: circled
+# letters, joiners.
 _ALSO_IN_WORDS = frozenset("\u200c\u200d") | {
     chr(code)
     for codes in (range(0x24B6, 0x24EA), range(0x1F130, 0x1F14A), range(0x1F150, 0x1F16A), range(0x1F170, 0x1F18A))
@@ -22,21 +23,21 @@ _ALSO_IN_WORDS = frozenset("\u200c\u200d") | {
 
 @dataclass(frozen=True)
 class AddedToken:
-    """An entry of the vocabulary that a text may hold literally. Fields as in a published ``tokenizer.json``."""
+    """An entry of the vocabulary that may occur literally in a text. Fields as in a published ``tokenizer.json``."""
 
     content: str
-    single_word: bool = False  # only where no letter or digit stands beside it
-    lstrip: bool = False  # takes the white space before it
-    rstrip: bool = False  # takes the white space after it
-    normalized: bool = True  # is looked for after normalization, itself normalized
-    special: bool = False  # only read in a text where special tokens are
+    single_word: bool = False  # match only without adjacent letters or digits
+    lstrip: bool = False  # include the white space before it
+    rstrip: bool = False  # include the white space after it
+    normalized: bool = True  # match after normalization, in normalized form
+    special: bool = False  # match only if special tokens are read in texts
 
 
 class Finder:
-    """Finds added tokens: the leftmost first, of those that start together the longest."""
+    """Finds added tokens: leftmost first, longest of those with the same start."""
 
     def __init__(self, tokens: Sequence[AddedToken], ids: Sequence[int], spell: Callable[[str], str] = str) -> None:
-        """``spell`` gives a token's content as it stands in the texts to come."""
+        """``spell`` maps a token's content to its form in the texts to search."""
         spelled = {
             spell(token.content).encode(): (token, token_id) for token, token_id in zip(tokens, ids, strict=True)
         }
@@ -45,11 +46,11 @@ class Finder:
         self._pattern = re.compile(b"|".join(map(re.escape, longest_first))) if longest_first else None
 
     def __bool__(self) -> bool:
-        """Whether there is anything to find."""
+        """Whether there are tokens to find."""
         return bool(self._tokens)
 
     def marks(self, data: bytes, bounds: np.ndarray) -> np.ndarray:
-        """What the engine takes for ``marks``: first byte, byte after and id of each matched token.
+        """The ``marks`` for the engine: first byte, byte after the last, and id of each matched token.
 
         Args:
             bounds: (num_texts + 1,) first byte of each text in ``data``, which is UTF-8.
@@ -62,7 +63,7 @@ class Finder:
 
     def _in_text(self, data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int]]:
         assert self._pattern is not None
-        free = start  # where the last token ends
+        free = start  # end of the previous token
         for match in self._pattern.finditer(data, start, end):
             token, token_id = self._tokens[match.group()]
             first, last = match.span()
@@ -88,7 +89,7 @@ def _character_after(data: bytes, position: int, end: int) -> str | None:
 
 
 def _is_in_words(char: str | None) -> bool:
-    """Whether a character is of Unicode's words (\\w of Unicode's regular expressions, annex C of UTS 18)."""
+    """Whether a character is a word character in Unicode (\\w of Unicode's regular expressions, annex C of UTS 18)."""
     if char is None:
         return False
     category = unicodedata.category(char)

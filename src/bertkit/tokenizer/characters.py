@@ -1,11 +1,11 @@
-"""Characters to letters: cleaning, decomposition, accents and lower case, as the published tokenizer has them.
+"""Character normalization: cleaning, decomposition, accents and lowercase, as in the published tokenizer.
 
-The normal form of each code point is read from a table, because that tokenizer mixes Unicode versions: its
-categories are of Unicode 8, its decompositions of Unicode 9, its lower case of Unicode 17. The tables are derived from
+The normal form of each code point is read from a table, because that tokenizer mixes Unicode versions: categories of
+Unicode 8, decompositions of Unicode 9, lowercase of Unicode 17. The tables are derived from
 it, code point by code point, by ``tools/make_character_tables.py``.
 
-Every code point has a *form*: a number that says which letters it becomes, one for most, none for a control character,
-several for one that decomposes. Forms are numbered by what they do to the words around them:
+Every code point has a *form*: a number that determines its letters, usually one, none for a control character, several
+for a decomposing character. Forms are numbered by their effect on words:
 
     0                             itself, a letter of a word: most code points
     1                             white space
@@ -35,7 +35,7 @@ SPACE = 1
 CODE_POINT = (1 << 21) - 1
 CLASS_SHIFT = 21
 CLASS = 0xFF << CLASS_SHIFT
-DROPPED = 1 << 29  # an accent, which takes part in the ordering and then goes
+DROPPED = 1 << 29  # an accent, which takes part in the ordering and is then removed
 PUNCTUATION = 1 << 30
 ADDITIONAL = 1 << 31  # not the first letter of its character; set while reading
 
@@ -45,9 +45,9 @@ _REPLACEMENT = 0xFFFD
 
 
 class Characters(NamedTuple):
-    """What becomes of each character, for one way to normalize; compiled functions take the arrays one by one."""
+    """Normalization tables for one set of options; compiled functions take the arrays separately."""
 
-    pages: np.ndarray  # (8704,) uint16, where the block of each 128 code points starts in forms
+    pages: np.ndarray  # (8704,) uint16, start of the block of each 128 code points in forms
     forms: np.ndarray  # (128 * num_blocks,) uint16; the first block is that of ASCII
     form_letters: np.ndarray  # (num_forms + 1 + num_letters,) uint32: where the letters of each form start, the letters
     first_cjk: int
@@ -55,7 +55,7 @@ class Characters(NamedTuple):
 
 
 def table_name(lowercase: bool | None, strip_accents: bool | None) -> str:
-    """What the arrays of one way to normalize are called in the file; None, None: text that is normal already."""
+    """Name in the file of the arrays for these options; None, None: text that is already normalized."""
     if lowercase is None:
         return "normal"
     return ("uncased" if lowercase else "cased") + ("_stripped" if strip_accents else "_accented")
@@ -63,7 +63,7 @@ def table_name(lowercase: bool | None, strip_accents: bool | None) -> str:
 
 @cache
 def load_characters(lowercase: bool | None, strip_accents: bool | None, split_cjk: bool) -> Characters:
-    """The table of one way to normalize, from the package's file."""
+    """Load the table for these options from the package's file."""
     name = table_name(lowercase, strip_accents)
     with np.load(FILE) as file:
         pages, forms, form_letters, first_cjk, first_other = (
@@ -76,8 +76,8 @@ def load_characters(lowercase: bool | None, strip_accents: bool | None, split_cj
 def decode(data, position, end):
     """The character at ``position`` of UTF-8 ``data``: (code point or INVALID, position of the next).
 
-    Of bytes that are not UTF-8 as many are taken together as Python's ``errors="replace"`` takes for one replacement
-    character (Unicode 15, section 3.9, "maximal subparts"; the ranges are those of its table 3-7).
+    Invalid bytes are grouped as in Python's ``errors="replace"``, which gives one replacement
+    character per group (Unicode 15, section 3.9, "maximal subparts"; the ranges are those of its table 3-7).
     """
     lead = np.int64(data[position])
     if lead < 0x80:
@@ -138,7 +138,7 @@ def normalize(data, position, end, char_index, pages, forms, form_letters, norma
         The next position, its character index, and the number of letters or -1 if the marks do not fit in ``normal``.
     """
     count = np.int64(0)
-    row = np.int64(-1)  # where marks in a row start in normal, -1: the last letter is no mark
+    row = np.int64(-1)  # where marks in a row start in normal, -1: the last letter is not a mark
     in_order, all_dropped, last_class = np.bool_(True), np.bool_(True), np.int64(0)
     while position < end:
         code, following = decode(data, position, end)
@@ -182,10 +182,10 @@ def normalize(data, position, end, char_index, pages, forms, form_letters, norma
 
 @lean_part
 def _settle(normal, start, end, in_order, all_dropped):
-    """Put the marks of a row into canonical order and drop the accents among them; returns where the row now ends.
+    """Sort marks into canonical order and remove accents; returns the new end of the row.
 
-    Canonical order is by combining class, equal ones as they stand. One pass for each class that is there, some fifty
-    at most, keeps ten million marks linear.
+    Canonical order is by combining class, stable. One pass for each occurring class, at most about
+    fifty, keeps the time linear for ten million marks.
     """
     if all_dropped:
         return start

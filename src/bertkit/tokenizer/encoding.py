@@ -1,4 +1,4 @@
-"""What a text becomes: pieces, and sequences as BERT reads them. Many texts lie end to end in one array each."""
+"""Encodings of texts: pieces, and sequences for the model. Many texts are concatenated in one array each."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _WHITE_SPACE = np.array([code for code in range(0x3001) if chr(code).isspace()],
 
 @dataclass(frozen=True, eq=False)
 class Pieces:
-    """The tokens of texts end to end, [CLS] and [SEP] around each; N texts, T tokens in all."""
+    """Concatenated tokens of texts, with [CLS] and [SEP] around each; N texts, T tokens in all."""
 
     input_ids: np.ndarray  # (T,) int32
     cu_seqlens: np.ndarray  # (N + 1,) int64, cumulative lengths from 0 to T
@@ -31,7 +31,7 @@ class Pieces:
 
 
 def joined(parts: Sequence[Pieces]) -> Pieces:
-    """The texts of all ``parts`` end to end."""
+    """Concatenate the texts of all ``parts``."""
     if len(parts) == 1:
         return parts[0]
     firsts = np.cumsum([0, *(len(part.input_ids) for part in parts)])
@@ -46,10 +46,10 @@ def joined(parts: Sequence[Pieces]) -> Pieces:
 
 @dataclass(frozen=True, eq=False)
 class Encoding:
-    """One sequence as BERT reads it: ``[CLS] A [SEP]`` or ``[CLS] A [SEP] B [SEP]``; ``n`` tokens.
+    """One input sequence of the model: ``[CLS] A [SEP]`` or ``[CLS] A [SEP] B [SEP]``; ``n`` tokens.
 
-    Offsets, word ids and the account of what was cut stay with the ids, so that a prediction can point back into the
-    user's own text.
+    Offsets, word ids and counts of what was cut are kept with the ids, so that predictions can refer to the original
+    text.
     """
 
     input_ids: np.ndarray  # (n,) int32
@@ -59,8 +59,8 @@ class Encoding:
     word_ids: np.ndarray  # (n,) int32, -1 for special tokens; starting at 0 again in text B
     num_tokens_cut: int = 0  # tokens lost to truncation
     cut_spans: tuple[Span | None, ...] = ()  # per text, the characters that were cut
-    text_index: int = 0  # which text (or pair) of the call this is, or is a window of
-    owned: Span = (0, 0)  # positions this sequence answers for; the windows of a text own each token exactly once
+    text_index: int = 0  # index in the call of this text (or pair), or of the text of this window
+    owned: Span = (0, 0)  # positions that belong to this sequence; the windows of a text own each token exactly once
 
     def __len__(self) -> int:
         return len(self.input_ids)
@@ -68,12 +68,12 @@ class Encoding:
 
 @dataclass(frozen=True, eq=False)
 class Encodings(Sequence[Encoding]):
-    """Many sequences end to end, S of them, T tokens in all; each is an Encoding, made when it is looked at."""
+    """S concatenated sequences with T tokens in total; items are Encodings, created on access."""
 
     input_ids: np.ndarray  # (T,) int32
     token_type_ids: np.ndarray  # (T,) int32
     special_tokens_mask: np.ndarray  # (T,) bool
-    spans: np.ndarray | None  # (T, 3) int32: start, end, word; (0, 0, -1) for special tokens; None: not asked for
+    spans: np.ndarray | None  # (T, 3) int32: start, end, word; (0, 0, -1) for special tokens; None: not requested
     cu_seqlens: np.ndarray  # (S + 1,) int64, cumulative lengths from 0 to T
     num_tokens_cut: np.ndarray  # (S,) int64
     cut_spans: np.ndarray  # (S, 1 or 2 texts, 2) int64, (-1, -1) where nothing was cut
@@ -108,16 +108,16 @@ class Encodings(Sequence[Encoding]):
         return self._spans()[:, 2]
 
     def tight_offsets(self, tokens: np.ndarray, texts: Sequence[str]) -> np.ndarray:
-        """(n, 2) int64 ``offsets`` of some tokens without the white space at their ends, which byte-level BPE and
-        SentencePiece keep in a token; of a token that is nothing else both are equal.
+        """(n, 2) int64 ``offsets`` of some tokens without white space at their ends, which byte-level BPE and
+        SentencePiece keep in a token; both offsets are equal for a token of white space only.
 
         Args:
-            tokens: (n,) indices among the T tokens, none of them special.
-            texts: those that were encoded; for tokens of second texts, the second ones.
+            tokens: (n,) indices among the T tokens, without special tokens.
+            texts: the encoded texts; for tokens of second texts, the second texts.
         """
         of_token = self.text_index[np.searchsorted(self.cu_seqlens, tokens, "right") - 1]
         before = np.cumsum([0, *map(len, texts)])[of_token]
-        codes = np.frombuffer("".join([*texts, "."]).encode("utf-32-le"), np.uint32)  # a token may begin at the end
+        codes = np.frombuffer("".join([*texts, "."]).encode("utf-32-le"), np.uint32)  # a token may start at the end
         starts, ends = (self.offsets[tokens, side] + before for side in (0, 1))
         while (moved := (starts < ends) & np.isin(codes[starts], _WHITE_SPACE)).any():
             starts += moved
@@ -156,7 +156,7 @@ class Encodings(Sequence[Encoding]):
         return map(self.__getitem__, range(len(self)))
 
     def take(self, indices: np.ndarray) -> "Encodings":
-        """The sequences of ``indices``, in that order, end to end."""
+        """The sequences at ``indices``, in that order."""
         seqlens = self.seqlens[indices]
         cu_seqlens = np.zeros(len(indices) + 1, np.int64)
         np.cumsum(seqlens, out=cu_seqlens[1:])

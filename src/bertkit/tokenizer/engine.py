@@ -1,24 +1,25 @@
-"""UTF-8 bytes to pieces: the compiled inner loop of WordPiece.
+"""The compiled inner loop of WordPiece: UTF-8 bytes to pieces.
 
-A text is read once. Its characters fall into *runs*: what stands between white space, punctuation and CJK characters.
-A run is nearly always one word, and nearly always one seen before: then its pieces are in the cache, by its bytes, and
-nothing else happens. A new run is normalized to letters, split into words (a character may decompose to punctuation),
-and its words are matched with the vocabulary.
+A text is read once. Its characters form *runs*: maximal sequences without white space, punctuation and CJK characters.
+A run is nearly always one word, and nearly always seen before: then the cache holds its pieces, by its bytes, and
+nothing else is computed. A new run is normalized to letters, split into words (a character may decompose to
+punctuation), and its words are matched with the vocabulary.
 
-These arrays go from function to function one by one, under the same names (compiled code would copy them in a bundle):
+Functions pass these arrays separately, under the same names (compiled code would copy a tuple of them):
 
-    data (num_bytes,) uint8                 UTF-8, or what should be
-    pages, forms, form_letters, first_other what becomes of each character, see characters.py
+    data (num_bytes,) uint8                 UTF-8, possibly invalid
+    pages, forms, form_letters, first_other normalization of characters, see characters.py
     edges, unk_id, cls_id, sep_id           the vocabulary, see matching.py; ids of special tokens
-    cache (a power of 2, 16) int64          runs and their pieces, see below; a run stands in one of two rows
+    cache (a power of 2, 16) int64          runs and their pieces, see below; a run is in one of two rows
     normal (n, 4) int64                     scratch: letters of the current run, each with its character index
-    word (longest word, 2) int64            scratch: the same of the word at hand
+    word (longest word, 2) int64            scratch: letters of the current word
     ids (n,) int32                          the result; n at least the number of bytes and 2 for each text
-    spans (n or RING, 3) int32              start and end in characters, number of the word; with RING rows not wanted
+    spans (n or RING, 3) int32              start and end in characters, number of the word; RING rows if not requested
 
 Character indices count the characters of a text, word ids its words.
 
-The machine code of this file, characters.py and matching.py is kept together: after editing one of them touch this one.
+The machine code of this file, characters.py and matching.py is cached together: after editing one of them touch this
+one.
 """
 
 import numpy as np
@@ -37,9 +38,9 @@ _MAX_CACHED_BYTES = 8 * KEY_NUMBERS - 1
 _MAX_CACHED_PIECES = ROW_NUMBERS - KEY_NUMBERS
 # Odd numbers of random bits, as signed ones.
 _HASH_A, _HASH_B, _HASH_C = -7046029254386353131, -4417276706812531889, 1609587929392839161
-# Numbers of one fixed type: a plain 0 would have functions compiled once more for that very number.
+# Numbers of one fixed type: a plain 0 would compile functions again for that value.
 _ZERO, _NONE = np.int64(0), np.int64(-1)
-# For looking at eight bytes at once: a value in each byte, and plain numbers, all unsigned.
+# For testing eight bytes at once: a value in each byte, and plain numbers, all unsigned.
 _ONES, _LOW_BITS, _CASE_BITS, _UPPER_BITS, _FROM_A, _AFTER_Z, _FROM_0, _AFTER_9 = (
     np.uint64(0x0101010101010101 * value)
     for value in (0x01, 0x7F, 0x20, 0x80, 0x80 - ord("a"), 0x7F - ord("z"), 0x80 - ord("0"), 0x7F - ord("9"))
@@ -47,8 +48,8 @@ _ONES, _LOW_BITS, _CASE_BITS, _UPPER_BITS, _FROM_A, _AFTER_Z, _FROM_0, _AFTER_9 
 _NO_BITS, _ONE, _SEVEN, _SEVEN_BYTES = (np.uint64(value) for value in (0, 1, 7, 56))
 
 RING = 32
-"""Rows of ``spans`` where they are not wanted: the latest go round, so that the cache can have them. A power of 2, and
-more than the pieces that a run short enough for the cache can have on the way."""
+"""Rows of ``spans`` if they are not requested: a ring buffer, from which the cache is filled. A power of 2, and
+more than the number of pieces of a run short enough for the cache."""
 
 
 @lean
@@ -56,17 +57,17 @@ def tokenize(
     data, bounds, marks,
     pages, forms, form_letters, first_other, edges, unk_id, cls_id, sep_id, cache, normal, word, ids, spans, texts,
 ):  # fmt: skip
-    """Tokenize texts: [CLS] and [SEP] around each.
+    """Tokenize texts, with [CLS] and [SEP] around each.
 
     Args:
         bounds: (num_texts + 1,) int64, first byte of each text.
         marks: (num_marks + 1, 3) int64: first byte, byte after, and id of tokens matched in the texts beforehand, in
             order; and a last row that starts beyond the texts.
-        texts: (num_texts + 1, 2) int64, is written to: number of pieces before each text, and how many stretches of
-            its bytes are not UTF-8.
+        texts: (num_texts + 1, 2) int64, is written to: number of pieces before each text, and the number of runs of its
+            bytes that are not UTF-8.
 
     Returns:
-        The number of pieces, or -1 where ``normal`` has too few rows: then nothing else counts.
+        The number of pieces, or -1 if ``normal`` has too few rows; other outputs are then invalid.
     """
     count, next_mark = _ZERO, _ZERO
     for text in range(len(bounds) - 1):
@@ -128,7 +129,7 @@ def tokenize(
 
 @lean_inline
 def _look_up(data, start, end, cache):
-    """The row of the cache that holds a run, or -1."""
+    """The cache row of a run, or -1."""
     size = end - start
     if size > _MAX_CACHED_BYTES:
         return _NONE
@@ -141,7 +142,7 @@ def _look_up(data, start, end, cache):
 
 @lean_part
 def _key(data, start, size):
-    """The first numbers of a row of the cache, of a run of ``size`` bytes."""
+    """The key of a run of ``size`` bytes: the first numbers of its cache row."""
     return (
         few_bytes(data, start, size),
         few_bytes(data, start + 8, size - 8),
@@ -177,7 +178,7 @@ def eight_bytes(data, position):
 
 @lean_inline
 def _num_letters(eight_bytes):
-    """How many of eight bytes, from the first on, are ASCII letters or digits; all eight are looked at at once.
+    """Number of leading bytes, of eight, that are ASCII letters or digits; all eight are tested at once.
 
     Adding 0x80 - x to a byte below 0x80 sets its upper bit where the byte is x or above.
     """
@@ -191,7 +192,7 @@ def _num_letters(eight_bytes):
 
 @lean_inline
 def num_before(marked):
-    """How many of eight bytes stand before the first whose upper bit is set; no other bits may be."""
+    """Number of bytes, of eight, before the first with its upper bit set; no other bits may be set."""
     if marked == _NO_BITS:
         return np.int64(8)
     before = ((marked & (~marked + _ONE)) >> _SEVEN) - _ONE  # all bits of the bytes before it
@@ -200,7 +201,7 @@ def num_before(marked):
 
 @lean_inline
 def _first_row(key, cache):
-    """The first of the two rows of the cache where a run may stand."""
+    """The first of the two possible cache rows of a run."""
     a, b, c, d = key
     hashed = (a + d) * _HASH_A + b * _HASH_B + c * _HASH_C
     hashed = (hashed ^ hashed >> 32) * _HASH_A
@@ -215,7 +216,7 @@ def _holds(cache, row, key):
 
 @lean_inline
 def _recall(cache, row, count, char_index, number, ids, spans):
-    """Give the pieces in a row of the cache; returns the next piece and word."""
+    """Output the pieces of a cache row; returns the next piece and word."""
     num_pieces, num_words = cache[row, KEY_NUMBERS] >> 56, 0
     for at in range(KEY_NUMBERS, KEY_NUMBERS + num_pieces):
         piece = cache[row, at]
@@ -234,10 +235,10 @@ def _learn(
     data, start, end, count, char_index, number,
     pages, forms, form_letters, edges, unk_id, cache, normal, word, ids, spans,
 ):  # fmt: skip
-    """Pieces of a run that is not in the cache: its letters, split into words at punctuation, matched; and put there.
+    """Tokenize a run that is not in the cache, and cache its pieces.
 
     Returns:
-        The next piece and word; piece -1 where ``normal`` has too few rows.
+        The next piece and word; piece -1 if ``normal`` has too few rows.
     """
     first_count, first_char_index, first_number = count, char_index, number
     position, length, last_char_index = start, _ZERO, char_index
@@ -264,7 +265,7 @@ def _learn(
     if end - start <= _MAX_CACHED_BYTES and count - first_count <= _MAX_CACHED_PIECES:
         key = _key(data, start, end - start)
         row = _first_row(key, cache)
-        row += cache[row, KEY_NUMBERS - 1] != 0  # the first row keeps what came first, the second what came last
+        row += cache[row, KEY_NUMBERS - 1] != 0  # the first row keeps the first run, the second the latest
         cache[row, 0], cache[row, 1], cache[row, 2], cache[row, 3] = key
         cache[row, KEY_NUMBERS] = 0
         for piece in range(first_count, count):
@@ -278,7 +279,7 @@ def _learn(
 
 @lean_part
 def _word(length, last_char_index, count, number, edges, unk_id, word, ids, spans):
-    """Pieces of the word at hand, [UNK] where it is too long or cannot be spelled; returns the next piece."""
+    """Output pieces of the current word, [UNK] if it is too long or has none; returns the next piece."""
     first_count, start = count, _ZERO
     if length <= len(word):
         while start < length:
@@ -294,7 +295,7 @@ def _word(length, last_char_index, count, number, edges, unk_id, word, ids, span
 
 @lean_inline
 def _give(count, token_id, start, end, number, ids, spans):
-    """One piece to the result; returns the next."""
+    """Output one piece; returns the next."""
     ids[count] = token_id
     at = count if len(spans) != RING else count & (RING - 1)
     spans[at, 0] = start

@@ -1,4 +1,4 @@
-"""Pieces to sequences: special tokens, pairs, and what to do with a text that is too long."""
+"""Sequences from pieces: special tokens, pairs, and handling of texts that are too long."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -18,29 +18,29 @@ _NOWHERE = (0, 0, -1)
 
 @dataclass(frozen=True)
 class Layout:
-    """How long sequences may be and what happens to longer ones."""
+    """Maximum sequence length and over-length policy."""
 
     max_length: int | None = None  # tokens, special tokens included; None: no limit
     on_long: OnLong = "error"
-    stride: int | None = None  # tokens from one window's start to the next; None: half a window
+    stride: int | None = None  # tokens from the start of one window to the next; None: half a window
 
     def __post_init__(self) -> None:
         if self.on_long not in ("error", "truncate", "window"):
             raise UsageError(f"on_long={self.on_long!r}: expected 'error', 'truncate' or 'window'")
         if self.max_length is not None and self.max_length < 3:
-            raise UsageError(f"max_length={self.max_length}: [CLS], [SEP] and one token need at least 3")
+            raise UsageError(f"max_length={self.max_length}: expected at least 3, for [CLS], [SEP] and one token")
         if self.stride is not None and self.on_long != "window":
-            raise UsageError(f"stride={self.stride} goes with on_long='window', on_long is {self.on_long!r}")
+            raise UsageError(f"stride={self.stride} requires on_long='window', got {self.on_long!r}")
         if self.stride is not None and self.stride < 1:
-            raise UsageError(f"stride={self.stride}: a window must advance by at least 1 token")
+            raise UsageError(f"stride={self.stride}: expected at least 1 token")
 
 
 @dataclass(frozen=True)
 class PairTemplate:
     """The special tokens and types of a pair.
 
-    BERT has ``[CLS] A [SEP] B [SEP]`` with type 1 from B on; XLM-R, which spells them differently,
-    ``[CLS] A [SEP] [SEP] B [SEP]`` with type 0 alone. A single text is ``[CLS] A [SEP]`` in both.
+    BERT has ``[CLS] A [SEP] B [SEP]`` with type 1 from B on; XLM-R, which has other names for them,
+    ``[CLS] A [SEP] [SEP] B [SEP]`` with only type 0. A single text is ``[CLS] A [SEP]`` in both.
     """
 
     num_separators: int = 1  # between the two texts
@@ -52,7 +52,7 @@ BERT_PAIRS, TWO_SEPARATORS = PairTemplate(), PairTemplate(num_separators=2, seco
 
 @dataclass(frozen=True, eq=False)
 class _Sequences:
-    """Which pieces go into which sequence; S sequences of P = 1 text or 2 texts each."""
+    """Assignment of pieces to sequences; S sequences of P = 1 or 2 texts each."""
 
     parts: np.ndarray  # (S, P, 2) int64, first piece and the piece after the last
     text_index: np.ndarray  # (S,) int64
@@ -65,8 +65,8 @@ def assemble(
     """Put special tokens around each text or pair, applying the over-length policy.
 
     Args:
-        pieces: of all texts, then, where ``num_parts`` is 2, of the second texts of all pairs. For windows with spans.
-        first_index: the number that errors give the first text.
+        pieces: of all texts, then, if ``num_parts`` is 2, of the second texts of all pairs. Windows require spans.
+        first_index: index of the first text in errors.
 
     Raises:
         OverLengthError: too long under ``"error"``, or text A leaves no room for a window over B.
@@ -103,7 +103,7 @@ def assemble(
 
 
 def _as_they_are(pieces: Pieces) -> Encodings:
-    """Single texts that fit: the engine has put [CLS] and [SEP] around them."""
+    """Single texts that fit: the engine already added [CLS] and [SEP]."""
     first, last = pieces.cu_seqlens[:-1], pieces.cu_seqlens[1:]
     special_tokens_mask = np.zeros(len(pieces.input_ids), np.bool_)
     special_tokens_mask[first] = True
@@ -234,9 +234,9 @@ def _windows(
 
 
 def _borders(pieces: Pieces, overlap_starts: np.ndarray, overlap_ends: np.ndarray) -> np.ndarray:
-    """Where one window's ownership ends and the next one's begins: mid-overlap, at the start of a word if it can.
+    """Boundaries of ownership between windows: mid-overlap, at the start of a word if possible.
 
-    Each token so belongs to the window that shows it the most context (the "max context" rule of the BERT paper's
+    So each token belongs to the window with the most context for it (the "max context" rule of the BERT paper's
     SQuAD code).
     """
     assert pieces.spans is not None

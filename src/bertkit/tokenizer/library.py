@@ -1,7 +1,7 @@
-"""Published tokenizers that are not BERT's WordPiece, such as ModernBERT's BPE: run by the ``tokenizers`` library.
+"""Published tokenizers that are not BERT's WordPiece, such as ModernBERT's BPE: through the ``tokenizers`` library.
 
-Their ``tokenizer.json`` is data that says all: normalization, splitting, model, and the template that puts the special
-tokens around a text. Nothing else of a checkpoint is looked at but the names of its special tokens.
+Their ``tokenizer.json`` contains everything: normalization, splitting, model, and the template of special tokens.
+Of other files of a checkpoint, only the names of its special tokens are used.
 """
 
 import json
@@ -26,7 +26,7 @@ _TEXTS_AT_A_TIME = 1_024
 
 @dataclass(frozen=True)
 class LibraryTokenizer:
-    """The tokenizing engine of a ``tokenizer.json``, with the interface of `WordPiece`; threads may share it."""
+    """Tokenizing engine for a ``tokenizer.json``, with the interface of `WordPiece`; threads may share it."""
 
     vocabulary: Vocabulary
     definition: str = field(repr=False)  # the content of tokenizer.json
@@ -42,7 +42,7 @@ class LibraryTokenizer:
         with_spans: bool = True,
         num_threads: int | None = None,
     ) -> Pieces:
-        """As `WordPiece.tokenize`; ``num_threads`` does not count here: the library spreads texts over the processors
+        """As `WordPiece.tokenize`; ``num_threads`` is ignored: the library uses threads
         by its own settings, TOKENIZERS_PARALLELISM and RAYON_NUM_THREADS."""
         texts = list(texts)
         library = self._with_special_tokens if special_tokens_in_text else self._library
@@ -53,16 +53,16 @@ class LibraryTokenizer:
         return joined(parts)
 
     def normalize(self, text: str) -> str:
-        """The text as it is before splitting."""
+        """The text after normalization, before splitting."""
         normalizer = self._library.normalizer
         return text if normalizer is None else normalizer.normalize_str(text)
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool) -> str:
-        """Text from ids, by the decoder that its tokenizer.json names."""
+        """Text from ids, by the decoder in tokenizer.json."""
         return self._with_special_tokens.decode(list(ids), skip_special_tokens=skip_special_tokens)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what is built when first used."""
+        """The state without lazily built members."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def _tokenize_part(
@@ -96,7 +96,7 @@ class LibraryTokenizer:
 
     @cached_property
     def _library(self) -> tokenizers.Tokenizer:
-        """Reads special tokens in a text as text."""
+        """The library's tokenizer that reads special tokens in a text as text."""
         return _open(_without_special_tokens(self.definition))
 
     @cached_property
@@ -105,7 +105,7 @@ class LibraryTokenizer:
 
 
 Engine = WordPiece | LibraryTokenizer
-"""What a Tokenizer runs: the same calls, whichever it is."""
+"""Tokenizing engines, with the same methods."""
 
 
 def read_library_tokenizer(
@@ -114,19 +114,19 @@ def read_library_tokenizer(
     """The engine of a ``tokenizer.json``.
 
     Args:
-        names: the spellings of [PAD], [UNK] and [MASK]; those of [CLS] and [SEP] are its template's.
+        names: names of [PAD], [UNK] and [MASK]; those of [CLS] and [SEP] are its template's.
         settings: the content of its ``tokenizer_config.json``.
 
     Raises:
-        CheckpointError: the library cannot read it, or its template is not [CLS] A [SEP] and [CLS] A [SEP] B [SEP] with
-            one or two separators between the texts, in any spelling.
+        CheckpointError: the library cannot read the file, or its template is not [CLS] A [SEP] and [CLS] A [SEP] B
+            [SEP] with one or two separators between the texts, in any spelling.
     """
     try:
         library = _open(definition)
         cls, sep, template = _template(library, path)
     except (CheckpointError, KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as error:  # the library raises plain Exceptions, and panics, which are not even those
+    except BaseException as error:  # the library raises plain Exceptions, and panics, which are BaseExceptions
         raise CheckpointError(
             f"{path} cannot be read by the tokenizers library, version {tokenizers.__version__} ({error!s:.200}): "
             "fetch or save it again"
@@ -140,14 +140,14 @@ def _open(definition: str) -> tokenizers.Tokenizer:
     library = tokenizers.Tokenizer.from_str(definition)
     library.no_truncation()
     library.no_padding()
-    if getattr(library.model, "dropout", None):  # of merges, at random, in training: a text has one reading here
+    if getattr(library.model, "dropout", None):  # of merges, at random, in training: disabled here
         library.model.dropout = None
     return library
 
 
 def _without_special_tokens(definition: str) -> str:
-    """The same ids for all that is not special, and no text that spells a special token: they are given spellings that
-    do not occur. (The library's own ``encode_special_tokens`` leaves a Unigram model its entry "<mask>".)"""
+    """The same ids for all other tokens, but no text matches a special token: they get names that do not
+    occur. (The library's own ``encode_special_tokens`` keeps the entry "<mask>" of a Unigram model.)"""
     content = json.loads(definition)
     special = {token["content"] for token in content.get("added_tokens", []) if token["special"]}
 
@@ -167,7 +167,7 @@ def _without_special_tokens(definition: str) -> str:
 
 
 def _template(library: tokenizers.Tokenizer, path: Path) -> tuple[str, str, PairTemplate]:
-    """Spellings of [CLS] and [SEP] and the template of a pair, read from what the post-processor makes of two texts."""
+    """Names of [CLS] and [SEP] and the pair template, from the post-processor's output for two texts."""
     a, b = (library.encode(text, add_special_tokens=False).ids for text in ("a", "b"))
     one, two = library.encode("a"), library.encode("a", "b")
     cls_id, sep_id = [*one.ids, None][0], [None, *one.ids][-1]

@@ -1,7 +1,7 @@
-"""A vocabulary as a trie, and words to pieces by it: the longest entry first (Wu et al. 2016, section 4.1).
+"""Vocabulary trie, and longest-match-first splitting of words (Wu et al. 2016, section 4.1).
 
 A trie is a tree of letters: the path from the root spells the entries, and following it as far as possible gives the
-longest entry that starts a word without trying the shorter ones. Its edges stand in one hash table, by node and letter.
+longest entry that starts a word without trying the shorter ones. Its edges are in one hash table, by node and letter.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ _START, _CONTINUATION = 0, 1
 _FIRST_FREE = 2
 
 # An edge is a row of two numbers. Key: node << 21 | letter; 0 is an empty row, for no letter is 0. Value: in the lower
-# half the node it leads to, in the upper half the id of the entry spelled by then plus one, 0 where there is none.
+# half the target node, in the upper half the id of the entry that ends there plus one, or 0.
 _LETTER_BITS = 21
 _HASH = -7046029254386353131  # 2 ** 64 / golden ratio, made odd, as a signed number (Knuth, volume 3, section 6.4)
 
@@ -24,14 +24,14 @@ _HASH = -7046029254386353131  # 2 ** 64 / golden ratio, made odd, as a signed nu
 def build_trie(tokens: Sequence[str]) -> np.ndarray:
     """The trie of all ``tokens``, whose ids are their indices: (a power of 2, 2) int64 edges, as above.
 
-    An entry that text can never spell is harmless: no path leads to it.
+    An entry that can never match is harmless: no path leads to it.
     """
     starts = np.array([_CONTINUATION if continues(token) else _START for token in tokens], np.int64)
     spelled = [token[len(CONTINUATION) :] if continues(token) else token for token in tokens]
     bounds = np.zeros(len(tokens) + 1, np.int64)
     np.cumsum([len(token) for token in spelled], out=bounds[1:])
     letters = np.frombuffer("".join(spelled).encode("utf-32-le", "surrogatepass"), np.uint32)
-    num_edges = int(bounds[-1])  # at most; most entries share their first letters with others
+    num_edges = int(bounds[-1])  # upper bound; most entries share their first letters with others
     for _ in range(2):
         edges = np.zeros((1 << max(4, (3 * num_edges // 2).bit_length()), 2), np.int64)  # a third to two thirds full
         num_edges = _add_entries(edges, letters, bounds, starts)
@@ -44,7 +44,7 @@ def continues(token: str) -> bool:
 
 @lean_inline
 def _find(edges, node, letter):
-    """Row of the edge from a node by a letter, or the empty row where it belongs."""
+    """Row of the edge from a node by a letter, or the empty row for it."""
     key = node << _LETTER_BITS | letter
     mask = len(edges) - 1
     row = ((key * _HASH) >> 32) & mask
@@ -73,13 +73,13 @@ def _add_entries(edges, letters, bounds, starts):
 
 @lean_inline
 def longest_entry(word, start, length, edges):
-    """The longest entry that stands in a word from letter ``start`` on.
+    """The longest entry at letter ``start`` of a word.
 
     Args:
         word: (n, 2) int64, its letters in the first ``length`` of column 0.
 
     Returns:
-        Its id, -1 where there is none, and the letter after it.
+        Its id, or -1, and the index of the letter after it.
     """
     node = np.int64(_CONTINUATION if start else _START)
     token_id, token_end = np.int64(-1), start
@@ -95,5 +95,5 @@ def longest_entry(word, start, length, edges):
 
 @lean_inline
 def entry_of(letter, edges):
-    """The id of the entry that is one letter, starting a word; -1 where there is none."""
+    """The id of the entry that is one letter, starting a word; or -1."""
     return (edges[_find(edges, np.int64(_START), letter), 1] >> 32) - 1

@@ -1,6 +1,6 @@
-"""Normalized texts as such: for showing them, and for finding added tokens that are looked for in normalized text.
+"""Normalized texts, for display and for matching added tokens in normalized text.
 
-The engine normalizes run by run while it tokenizes and has no need of this.
+The engine itself normalizes run by run while tokenizing and does not use this.
 """
 
 from dataclasses import dataclass
@@ -19,16 +19,16 @@ class NormalTexts:
     bounds: np.ndarray  # (num_texts + 1,) int64, first byte of each text
     first_characters: np.ndarray  # (num_texts + 1,) int64, first character of each text
     offsets: np.ndarray  # (num_characters, 2) int64, start and end in characters of the text as given
-    marks: np.ndarray  # (num_marks + 1, 3) int64, as the engine takes them
+    marks: np.ndarray  # (num_marks + 1, 3) int64, for the engine
 
 
 def normalize_texts(data: np.ndarray, bounds: np.ndarray, marks: np.ndarray, characters: Characters) -> NormalTexts:
-    """Clean, set CJK characters apart, decompose and drop accents, lower-case.
+    """Clean, put spaces around CJK characters, decompose and remove accents, lowercase.
 
     Args:
         data: (num_bytes,) uint8, UTF-8.
         bounds: (num_texts + 1,) int64, first byte of each text.
-        marks: (num_marks + 1, 3) int64, as the engine takes them.
+        marks: (num_marks + 1, 3) int64, for the engine.
     """
     num_bytes = int(bounds[-1] - bounds[0])
     codes = np.empty(3 * num_bytes, np.uint32)  # a CJK character, three bytes, with a space on both sides

@@ -1,6 +1,6 @@
-"""The ``tokenizer.json`` of folders that were published without one: from vocab.json and merges.txt, or SentencePiece.
+"""Build a ``tokenizer.json`` for folders without one: from vocab.json and merges.txt, or SentencePiece.
 
-The files are read as data, and what transformers' converters make of them is written in the one form that the
+The files are read as data, and the results of transformers' converters are written in the form that the
 ``tokenizers`` library runs (transformers ``convert_slow_tokenizer.py``: RobertaConverter, XLMRobertaConverter,
 CamembertConverter, AlbertConverter, DebertaV2Converter).
 """
@@ -17,7 +17,7 @@ from bertkit.files.json_files import member, read_json
 from bertkit.tokenizer.vocabulary import SpecialTokens
 
 ANGLED = SpecialTokens("<pad>", "<unk>", "<s>", "</s>", "<mask>")
-"""The special tokens of RoBERTa and of what follows it."""
+"""The special tokens of RoBERTa and related models."""
 
 _CONTROL, _USER_DEFINED = 3, 4  # types of a piece (sentencepiece_model.proto)
 _UNIGRAM = 1
@@ -25,20 +25,20 @@ _UNIGRAM = 1
 
 @dataclass(frozen=True)
 class _SentencePiece:
-    """What a SentencePiece model file says."""
+    """The content of a SentencePiece model file."""
 
     pieces: list[tuple[str, float, int]]  # spelling, score, type
-    charsmap: bytes  # of its normalizer
+    charsmap: bytes  # normalization table
 
 
 def older_tokenizer(directory: Path, settings: dict[str, Any]) -> tuple[dict[str, Any], SpecialTokens, Path] | None:
-    """The content of a ``tokenizer.json``, its special tokens, and the file it was made of; None without such a file.
+    """The content of a ``tokenizer.json``, its special tokens, and its source file; None without such a file.
 
     Args:
         settings: the content of ``tokenizer_config.json``.
 
     Raises:
-        CheckpointError: a file that cannot be read, or lacks what its kind needs.
+        CheckpointError: a file that cannot be read, or is incomplete.
     """
     vocabulary, merges = directory / "vocab.json", directory / "merges.txt"
     if vocabulary.is_file() and merges.is_file():
@@ -56,7 +56,7 @@ def _byte_level(vocabulary: Path, merges: Path, settings: dict[str, Any]) -> dic
     ids = read_json(vocabulary) or {}
     if lacking := [token for token in ANGLED.spellings() if type(ids.get(token)) is not int]:
         raise CheckpointError(
-            f"{vocabulary} lacks {', '.join(lacking)}: supported is RoBERTa's vocabulary; for another model, save its "
+            f"{vocabulary} lacks {', '.join(lacking)}: expected RoBERTa's vocabulary; for another model, save its "
             "tokenizer.json with transformers"
         )
     try:
@@ -87,7 +87,7 @@ def _byte_level(vocabulary: Path, merges: Path, settings: dict[str, Any]) -> dic
 
 
 def _xlm_roberta(read: _SentencePiece, settings: dict[str, Any]) -> dict[str, Any]:
-    """XLM-R's ids are those of SentencePiece and one more, but for the first."""
+    """XLM-R's ids are those of SentencePiece plus one, except for the first ones."""
     vocabulary = [(token, 0.0) for token in ("<s>", "<pad>", "</s>", "<unk>")]
     vocabulary += [*((piece, score) for piece, score, _ in read.pieces[3:]), ("<mask>", 0.0)]
     return _unigram(vocabulary, 3, [_charsmap(read), *_ONE_SIGN], ANGLED.spellings(), second_type=None)
@@ -102,7 +102,7 @@ def _camembert(read: _SentencePiece, settings: dict[str, Any]) -> dict[str, Any]
 
 
 def _albert(read: _SentencePiece, settings: dict[str, Any]) -> dict[str, Any]:
-    """ALBERT's; pieces such as "1," are scored so low that they are not chosen."""
+    """ALBERT's tokenizer; pieces such as "1," get scores too low to be chosen."""
     normalizers: list[dict[str, Any] | None] = [_replace("``", '"'), _replace("''", '"')]
     if not settings.get("keep_accents"):
         normalizers += [{"type": "NFKD"}, {"type": "StripAccents"}]
@@ -143,11 +143,11 @@ def _with_own_special_tokens(
     unknown: str,
     splitters: list[dict[str, Any]],
 ) -> dict[str, Any]:
-    """A model whose pieces hold the special tokens, all but perhaps [MASK], which comes after them."""
+    """A model whose pieces include the special tokens, except possibly [MASK], which is appended."""
     ids = {piece: token_id for token_id, (piece, _) in enumerate(vocabulary)}
     ids.setdefault("[MASK]", len(vocabulary))
     if lacking := [token for token in (unknown, "[CLS]", "[SEP]") if token not in ids]:
-        raise CheckpointError(f"the SentencePiece model lacks {', '.join(lacking)}: it is of another kind of model")
+        raise CheckpointError(f"the SentencePiece model lacks {', '.join(lacking)}: expected another kind of model")
     special = {piece for piece, _, kind in read.pieces if kind == _CONTROL} | {"[MASK]", unknown, "[CLS]", "[SEP]"}
     added = {ids[token]: _added(token, lstrip=token == "[MASK]" and unknown == "<unk>") for token in special}
     defined = [piece for piece, _, kind in read.pieces if kind == _USER_DEFINED]
@@ -174,7 +174,7 @@ def _unigram(
     added = special if isinstance(special, dict) else {ids[token]: _added(token) for token in special}
     cls, sep = ("<s>", "</s>") if second_type is None else ("[CLS]", "[SEP]")
     if lacking := [token for token in (cls, sep) if token not in ids]:
-        raise CheckpointError(f"the SentencePiece model lacks {', '.join(lacking)}: it is of another kind of model")
+        raise CheckpointError(f"the SentencePiece model lacks {', '.join(lacking)}: expected another kind of model")
     metaspace = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
     first, last = _token(cls, 0), _token(sep, 0)
     a, b = ({"Sequence": {"id": name, "type_id": kind}} for name, kind in (("A", 0), ("B", second_type or 0)))
@@ -248,7 +248,7 @@ def _read(path: Path) -> _SentencePiece:
     """Read a SentencePiece model: a protocol buffer message (sentencepiece_model.proto).
 
     Raises:
-        CheckpointError: no such message, or not of a Unigram model.
+        CheckpointError: not such a message, or not a Unigram model.
     """
     pieces, charsmap, model_type = [], b"", _UNIGRAM
     try:

@@ -1,4 +1,4 @@
-"""Texts in parts, for threads, and what becomes of them put together again."""
+"""Split texts into parts for threads, and concatenate the results."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -11,14 +11,14 @@ import numpy as np
 from bertkit.tokenizer.engine import RING
 
 _BYTES_AT_A_TIME = 1 << 18
-"""Bytes of text, or characters, of a part: worth a thread's while, and its results still in the processor's caches when
-they are put together."""
+"""Bytes of text, or characters, of a part: enough work for a thread, and its results still fit in the processor's
+caches when they are concatenated."""
 
 Result = TypeVar("Result")
 
 
 class Room:
-    """Where the engine writes pieces, one part's after another's: fresh memory would have to be cleared each time."""
+    """Reusable output memory of the engine, as new memory would have to be cleared for each part."""
 
     def __init__(self) -> None:
         self._ids, self._spans = np.empty(0, np.int32), np.empty((RING, 3), np.int32)
@@ -33,7 +33,7 @@ class Room:
 
 
 class Joined:
-    """int32 rows of one part after another as a single array."""
+    """Growing array of int32 rows, concatenated from parts."""
 
     def __init__(self, num_parts: int, row_shape: tuple[int, ...] = ()) -> None:
         self.length, self._num_joined, self._num_parts = 0, 0, num_parts
@@ -43,7 +43,7 @@ class Joined:
         start, self.length = self.length, self.length + len(rows)
         self._num_joined += 1
         if self.length > len(self._rows):
-            # Enough if the parts to come are like those that were, and an eighth more.
+            # Enough for the remaining parts if they are like the previous ones, plus an eighth.
             to_come = self.length * (self._num_parts - self._num_joined) * 9 // (8 * self._num_joined)
             longer = np.empty((self.length + to_come, *rows.shape[1:]), np.int32)
             longer[:start] = self._rows[:start]
@@ -51,13 +51,13 @@ class Joined:
         self._rows[start : self.length] = rows
 
     def whole(self) -> np.ndarray:
-        """The array, without the room left over; nothing is appended after that."""
+        """The array without spare capacity; nothing may be appended afterwards."""
         self._rows.resize((self.length, *self._rows.shape[1:]), refcheck=False)
         return self._rows
 
 
 def borders(starts: np.ndarray) -> list[int]:
-    """Texts at which to part them, from 0 to their number; no text is parted.
+    """Indices of texts at which parts start, from 0 to the number of texts; texts are not split.
 
     Args:
         starts: (num_texts + 1,) int64, first byte or character of each text.
@@ -68,9 +68,9 @@ def borders(starts: np.ndarray) -> list[int]:
 
 
 def in_order(work: Callable[[int, int, Room], Result], borders: Sequence[int], num_threads: int) -> Iterator[Result]:
-    """``work(first, last, room)`` for each part, as many at a time as there are threads; the results in order.
+    """``work(first, last, room)`` for each part, in ``num_threads`` threads; results in order.
 
-    A result may lie in the room that it was given: that is used again when the next result is asked for.
+    A result may use memory of its room, which is reused when the next result is requested.
     """
     if num_threads == 1:
         room = Room()

@@ -1,8 +1,8 @@
-"""A published tokenizer directory to an engine, read as data; and back.
+"""Read and write published tokenizer directories.
 
-``tokenizer.json`` is preferred, being what the fast published tokenizer runs: BERT's WordPiece is run by ours, another
-kind by the ``tokenizers`` library. Else ``vocab.txt`` with ``tokenizer_config.json``; else ``vocab.txt`` alone, taken
-as uncased; else the older files of other kinds.
+``tokenizer.json`` is preferred, as the fast published tokenizer uses it: BERT's WordPiece runs in bertkit's engine,
+other kinds in the ``tokenizers`` library. Otherwise ``vocab.txt`` with ``tokenizer_config.json``; or ``vocab.txt``
+alone, assumed uncased; or the older files of other kinds.
 """
 
 import json
@@ -21,17 +21,17 @@ from bertkit.tokenizer.vocabulary import CONTINUATION, SpecialTokens, Vocabulary
 from bertkit.tokenizer.wordpiece import MAX_CHARACTERS_PER_WORD, Normalization, WordPiece
 
 _NO_LIMIT = 1_000_000
-"""A ``model_max_length`` above this is the publishers' way of saying that none is known."""
+"""A ``model_max_length`` above this means unknown."""
 
 _LONGEST_WORD = 1_000_000
-"""Characters; the engine holds a word of the longest length for each thread."""
+"""In characters; the engine allocates a word of the maximum length for each thread."""
 
 
 def read_engine(directory: Path) -> tuple[Engine, int | None]:
-    """The engine, and the longest sequence its publisher names (None where none is named).
+    """The engine, and the published maximum sequence length, or None.
 
     Raises:
-        CheckpointError: no tokenizer there, or one that cannot be honored.
+        CheckpointError: no tokenizer, or one that is not supported.
     """
     path = directory / "tokenizer_config.json"
     config = read_json(path) or {}
@@ -66,13 +66,13 @@ def read_engine(directory: Path) -> tuple[Engine, int | None]:
             "SentencePiece model in it"
         )
     limit = member(config, "model_max_length", float, path, _NO_LIMIT)
-    if not limit >= 1:  # also of NaN
+    if not limit >= 1:  # also true for NaN
         raise CheckpointError(f"{path}: model_max_length is {limit!r:.60}, expected a number of tokens, at least 1")
     return engine, int(limit) if limit < _NO_LIMIT else None
 
 
 def wordpiece_of(published: dict[str, Any], path: Path) -> WordPiece | None:
-    """BERT's WordPiece as a ``tokenizer.json`` has it, whatever its template; None for another kind of tokenizer.
+    """BERT's WordPiece from a ``tokenizer.json`` with any template; None for another kind of tokenizer.
 
     Special tokens that the engine needs and the vocabulary lacks are added after its entries, spelled as no text is.
     The added tokens of the file are read in every text, as the tokenizers library reads them.
@@ -98,7 +98,7 @@ def wordpiece_of(published: dict[str, Any], path: Path) -> WordPiece | None:
 
 
 def _special_tokens(config: dict[str, Any], path: Path, defaults: SpecialTokens) -> SpecialTokens:
-    """Spellings by role; a spelling is a string, or an object with its ``content``."""
+    """Special tokens by role; each is a string, or an object with its ``content``."""
     spellings = {}
     for role in fields(SpecialTokens):
         value = config.get(f"{role.name}_token") or getattr(defaults, role.name)
@@ -110,7 +110,7 @@ def _special_tokens(config: dict[str, Any], path: Path, defaults: SpecialTokens)
 
 
 def _named_by(published: dict[str, Any] | None, path: Path) -> SpecialTokens:
-    """The spellings of a ``tokenizer.json`` whose config names none: BERT's, or RoBERTa's where those are special."""
+    """Special tokens of a ``tokenizer.json`` whose config names none: BERT's, or RoBERTa's if those are special."""
     if published is None:
         return SpecialTokens()
     added = member(published, "added_tokens", list, path, [])
@@ -132,7 +132,7 @@ def _is_mpnet(directory: Path, config: dict[str, Any]) -> bool:
 
 
 def _is_ours(published: dict[str, Any], path: Path) -> bool:
-    """Whether it is BERT's WordPiece, which our engine runs."""
+    """Whether it is BERT's WordPiece, which bertkit's engine supports."""
     model, normalizer, pre_tokenizer = (
         member(published, key, dict, path, {}) for key in ("model", "normalizer", "pre_tokenizer")
     )
@@ -159,7 +159,7 @@ def _from_tokenizer_json(published: dict[str, Any], special: SpecialTokens, path
             raise CheckpointError(f"{path}: the id of {token!r:.60} is {token_id!r:.60}, expected an integer")
     added = [_added_token(token, path) for token in member(published, "added_tokens", list, path, [])]
     if post_processor.get("type") == "RobertaProcessing" and post_processor.get("trim_offsets", True):
-        # White space beside a token is no part of its offsets then, and WordPiece drops it in any case.
+        # White space next to a token is then not part of its offsets, and WordPiece drops it anyway.
         added = [(replace(token, lstrip=False, rstrip=False), token_id) for token, token_id in added]
     ids = vocab | {token.content: token_id for token, token_id in added}
     return WordPiece(
@@ -176,15 +176,15 @@ def _from_tokenizer_json(published: dict[str, Any], special: SpecialTokens, path
 
 
 def _is_plain(token: AddedToken, special: SpecialTokens) -> bool:
-    """True for a special token of the vocabulary that stands for its spelling alone, as the engine has them."""
+    """True for a special token of the vocabulary without matching flags, as in the engine."""
     return token.content in special.spellings() and not (token.single_word or token.lstrip or token.rstrip)
 
 
 def _template(post_processor: dict[str, Any], special: SpecialTokens, path: Path) -> PairTemplate:
-    """The template of a pair: [CLS] A [SEP] B [SEP], as it is without one, or two separators between, as MPNet's."""
+    """The pair template: [CLS] A [SEP] B [SEP], which is the default, or two separators between, as in MPNet."""
     if post_processor.get("type") == "RobertaProcessing":
         if post_processor.get("cls", [None])[0] != special.cls or post_processor.get("sep", [None])[0] != special.sep:
-            raise CheckpointError(f"{path}: its template is of other tokens than {special.cls} and {special.sep}")
+            raise CheckpointError(f"{path}: its template has other tokens than {special.cls} and {special.sep}")
         return TWO_SEPARATORS
     if post_processor.get("type") != "TemplateProcessing":
         return BERT_PAIRS
@@ -230,7 +230,7 @@ def _added_token(entry: Any, path: Path) -> tuple[AddedToken, int]:
 
 
 def write_engine(engine: Engine, model_max_length: int | None, directory: Path) -> None:
-    """Write the files that `read_engine` reads, and that transformers reads, into an existing folder."""
+    """Write the files for `read_engine` and transformers into an existing folder."""
     names = engine.vocabulary.special
     roles = {f"{role.name}_token": getattr(names, role.name) for role in fields(SpecialTokens)}
     limit = {} if model_max_length is None else {"model_max_length": model_max_length}
@@ -249,7 +249,7 @@ def write_engine(engine: Engine, model_max_length: int | None, directory: Path) 
     else:
         with whole_file(directory / "tokenizer.json") as temporary:
             temporary.write_text(engine.definition, encoding="utf-8")
-        # A class of the publisher's own would be code (auto_map): what this engine runs is the general one.
+        # A custom class of the publisher would be code (auto_map): write the general class.
         settings = {key: value for key, value in engine.settings.items() if key != "auto_map"}
         settings["tokenizer_class"] = "PreTrainedTokenizerFast"
         roles = {role: spelling for role, spelling in roles.items() if spelling in engine.vocabulary}
@@ -257,7 +257,7 @@ def write_engine(engine: Engine, model_max_length: int | None, directory: Path) 
 
 
 def tokenizer_json(engine: WordPiece) -> dict[str, Any]:
-    """The content of a published ``tokenizer.json`` for an engine, as ``tokenizers`` writes and reads it."""
+    """The content of a published ``tokenizer.json`` for an engine, in the format of ``tokenizers``."""
     vocabulary, names, normalization = engine.vocabulary, engine.vocabulary.special, engine.normalization
     stated = {token.content for token in engine.added_tokens}
     present = [token for token in names.spellings() if token in vocabulary and token not in stated]

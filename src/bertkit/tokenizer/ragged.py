@@ -1,10 +1,10 @@
-"""Indices into rows of different lengths that lie end to end."""
+"""Indices of concatenated ranges (ragged arrays)."""
 
 import numpy as np
 
 
 def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Each start and the ``length - 1`` integers after it, end to end.
+    """Concatenated ranges of ``length`` integers from each start.
 
     >>> ranges(np.array([2, 9]), np.array([3, 1])).tolist()
     [2, 3, 4, 9]

@@ -1,4 +1,4 @@
-"""How a vocabulary fares on a given text: how many pieces a word takes, and what it cannot spell."""
+"""Statistics of a vocabulary on texts: pieces per word, share of [UNK]."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ _TEXTS_AT_A_TIME = 1_024
 
 @dataclass(frozen=True)
 class TextStatistics:
-    """Counts over texts, special tokens left out."""
+    """Counts over texts, without special tokens."""
 
     num_texts: int
     num_words: int  # after splitting at white space and punctuation
@@ -29,9 +29,10 @@ class TextStatistics:
 
 
 def text_statistics(tokenizer: Tokenizer, texts: Iterable[str]) -> TextStatistics:
-    """Tokenize the texts, a thousand at a time, and count."""
+    """Tokenize texts in batches and count."""
     unk = tokenizer.vocabulary.special.unk
-    unk_id = tokenizer.vocabulary.id(unk) if unk in tokenizer.vocabulary else -1  # byte-level ones can spell all
+    unk_id = tokenizer.vocabulary.id(unk) if unk in tokenizer.vocabulary else -1  # byte-level vocabularies have no
+    # [UNK]
     num_texts = num_words = num_pieces = num_unknown = 0
     texts = iter(texts)
     while chunk := list(islice(texts, _TEXTS_AT_A_TIME)):

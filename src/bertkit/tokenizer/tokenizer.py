@@ -15,10 +15,10 @@ from bertkit.tokenizer.wordpiece import Normalization, WordPiece
 
 @dataclass(frozen=True)
 class Tokenizer:
-    """Text to Encodings over one vocabulary.
+    """Tokenizer: texts to Encodings, with one vocabulary.
 
-    ``model_max_length`` is the longest sequence the publisher names; it is kept for callers and never applied here:
-    ``encode`` cuts only where ``max_length`` is passed.
+    ``model_max_length`` is the published maximum sequence length; it is only stored for callers:
+    ``encode`` cuts only if ``max_length`` is passed.
     """
 
     engine: Engine
@@ -35,7 +35,7 @@ class Tokenizer:
     ) -> "Tokenizer":
         """A tokenizer from a vocabulary: the object, its tokens in id order, or the path of a ``vocab.txt``.
 
-        ``lowercase`` must be as the vocabulary was learned: True for uncased ones, False for cased ones.
+        ``lowercase`` must match the vocabulary: True for uncased, False for cased ones.
         """
         if isinstance(vocabulary, str | Path):
             vocabulary = Vocabulary.load(vocabulary)
@@ -45,10 +45,10 @@ class Tokenizer:
 
     @classmethod
     def load(cls, directory: str | Path) -> "Tokenizer":
-        """The tokenizer of a published directory, or of a ``vocab.txt``.
+        """Load the tokenizer of a published directory, or of a ``vocab.txt``.
 
         Raises:
-            CheckpointError: no tokenizer there, or one that cannot be honored.
+            CheckpointError: no tokenizer, or one that is not supported.
             DataError: a vocabulary that cannot be read.
         """
         directory = Path(directory)
@@ -57,7 +57,7 @@ class Tokenizer:
         return cls(*read_engine(directory))
 
     def save(self, directory: str | Path) -> None:
-        """Write ``tokenizer.json``, ``tokenizer_config.json`` and, of WordPiece, ``vocab.txt`` into a folder."""
+        """Write ``tokenizer.json``, ``tokenizer_config.json`` and, for WordPiece, ``vocab.txt`` into a folder."""
         write_engine(self.engine, self.model_max_length, Path(directory))
 
     @property
@@ -103,32 +103,32 @@ class Tokenizer:
         with_offsets: bool = True,
         num_threads: int | None = None,
     ) -> Encodings:
-        """Encode many texts, or text and pair for each position.
+        """Encode many texts, or pairs of texts at the same index.
 
         Args:
-            max_length: longest sequence in tokens, special tokens included; None: any.
-            on_long: what to do with a longer one: ``"error"``, ``"truncate"`` (the count and the characters cut are in
+            max_length: maximum sequence length in tokens, special tokens included; None: any.
+            on_long: what to do with longer texts: ``"error"``, ``"truncate"`` (the count and the characters cut are in
                 the Encoding), or ``"window"`` (several Encodings with the same ``text_index``; over the pair's second
                 text, with the first before each window).
-            stride: tokens from one window's start to the next; None: half a window.
+            stride: tokens from the start of one window to the next; None: half a window.
             special_tokens_in_text: read a literal "[MASK]" in a text as that special token, as the published
                 tokenizers always do; by default it is text.
-            first_index: the number that errors give the first text, for texts that come in parts.
-            with_offsets: whether offsets and word ids are wanted; False is faster, and there are no single Encodings
-                to look at then, only their arrays.
-            num_threads: most threads to use; None: one for each processor.
+            first_index: index of the first text in errors, for texts in parts.
+            with_offsets: compute offsets and word ids; False is faster, but then only arrays are available,
+                not single Encodings.
+            num_threads: maximum number of threads; None: one for each processor.
 
         Returns:
             One Encoding for each text, in order; with ``"window"`` one or more.
 
         Raises:
             OverLengthError: a text is too long under ``"error"``.
-            UsageError: something that is not a str, or texts and pairs of unequal number.
+            UsageError: a text that is not a str, or different numbers of texts and pairs.
         """
         if isinstance(texts, str):
-            raise UsageError("encode_batch takes a list of texts, and got one str: use encode(text) or [text]")
+            raise UsageError("encode_batch expected a list of texts, got a str: use encode(text) or [text]")
         if pairs is not None and len(pairs) != len(texts):
-            raise UsageError(f"{len(texts)} texts and {len(pairs)} pairs: each text needs its pair")
+            raise UsageError(f"{len(texts)} texts and {len(pairs)} pairs: expected one pair for each text")
         layout = Layout(max_length, on_long, stride)
         cls_id, sep_id = self.cls_id, self.sep_id
         parts = [
@@ -145,8 +145,8 @@ class Tokenizer:
         return assemble(joined(parts), len(parts), cls_id, sep_id, self.engine.template, layout, first_index)
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
-        """Text from ids: pieces joined to words, spaces before punctuation removed. Case and accents that an uncased
-        vocabulary dropped do not come back.
+        """Decode ids: join pieces to words and remove spaces before punctuation. Case and accents dropped by an uncased
+        vocabulary are not restored.
 
         Raises:
             DataError: an id outside the vocabulary.
@@ -157,11 +157,11 @@ class Tokenizer:
         return self.engine.decode(ids, skip_special_tokens=skip_special_tokens)
 
     def tokens(self, encoding: Encoding) -> list[str]:
-        """The spelling of each token of an Encoding."""
+        """The tokens of an Encoding as strings."""
         return [self.vocabulary.tokens[token_id] for token_id in encoding.input_ids]
 
     def normalize(self, text: str) -> str:
-        """The text as it is before splitting: cleaned, and for an uncased vocabulary lowercased without accents."""
+        """The text before splitting: cleaned, and for an uncased vocabulary lowercased without accents."""
         return self.engine.normalize(text)
 
     @property

@@ -24,24 +24,24 @@ def train_vocabulary(
     min_frequency: int = 2,
     max_alphabet: int = 1_000,
 ) -> Vocabulary:
-    """Learn a vocabulary whose pieces make frequent words short (Schuster & Nakajima 2012; pair merging by count).
+    """Learn a vocabulary by merging frequent pairs of pieces (Schuster & Nakajima 2012).
 
     The same texts in the same order give the same vocabulary. Special tokens take ids 0 to 4.
 
     Args:
-        texts: read once, and kept in a temporary file, for they are gone through twice.
-        vocab_size: entries wanted; fewer where the text has no more to merge.
-        lowercase: learn an uncased vocabulary (lower case, accents dropped).
+        texts: read once, and stored in a temporary file for a second pass.
+        vocab_size: number of entries; fewer if the text has no more pairs to merge.
+        lowercase: learn an uncased vocabulary (lowercase, without accents).
         min_frequency: a pair of pieces seen less often is not merged.
-        max_alphabet: most single characters kept; rarer ones become [UNK].
+        max_alphabet: maximum number of single characters; rarer ones become [UNK].
 
     Raises:
         DataError: no text, or only white space.
-        UsageError: ``vocab_size`` smaller than the special tokens and one character, or another number below 1.
+        UsageError: ``vocab_size`` smaller than the special tokens and one character, or another argument below 1.
     """
     special = SpecialTokens()
     if vocab_size <= len(special.spellings()):
-        raise UsageError(f"vocab_size={vocab_size}: the special tokens alone are {len(special.spellings())}")
+        raise UsageError(f"vocab_size={vocab_size}: expected more than the {len(special.spellings())} special tokens")
     if min_frequency < 1 or max_alphabet < 1:
         raise UsageError(f"min_frequency={min_frequency}, max_alphabet={max_alphabet}: expected at least 1 of each")
     engine = tokenizers.Tokenizer(models.WordPiece(unk_token=special.unk, continuing_subword_prefix=CONTINUATION))
@@ -53,7 +53,7 @@ def train_vocabulary(
             letters, inner = _letters(_written(read, file), engine, limit)
         if not letters:
             raise DataError("no words to learn from: the texts are empty or hold only white space")
-        # Letters are entered first, in order: the library would meet them in one that differs from run to run, and
+        # Letters are added first, in order: the library would add them in an order that differs between runs, and
         # breaks ties between merges by it.
         first = [*special.spellings(), *letters, *(CONTINUATION + letter for letter in inner)]
         trainer = trainers.WordPieceTrainer(
@@ -73,7 +73,7 @@ def train_vocabulary(
 
 
 def _learn(engine: tokenizers.Tokenizer, trainer: trainers.WordPieceTrainer, lines: Iterable[str]) -> None:
-    """Run in a separate thread, because the library blocks signals until it returns; a stop ends the lines."""
+    """Run in a separate thread, because the library blocks signals until it returns; an interrupt ends the lines."""
     stopped = Event()
 
     def until_stopped() -> Iterator[str]:
@@ -101,7 +101,7 @@ def _written(texts: Iterable[str], file: TextIO) -> Iterator[str]:
 
 
 def _letters(texts: Iterable[str], engine: tokenizers.Tokenizer, limit: int) -> tuple[list[str], list[str]]:
-    """The most frequent characters of words, at most ``limit``, and those of them that stand inside words; in order."""
+    """The most frequent characters of words, at most ``limit``, and those inside words; in order."""
     counts, pairs = np.zeros(sys.maxunicode + 1, np.int64), set()
     for chunk in _joined(texts):
         codes = np.frombuffer(engine.normalizer.normalize_str(chunk).encode("utf-32-le"), np.uint32)
@@ -118,7 +118,7 @@ def _letters(texts: Iterable[str], engine: tokenizers.Tokenizer, limit: int) -> 
 
 
 def _joined(texts: Iterable[str]) -> Iterator[str]:
-    """The texts, many at a time with a space between."""
+    """Groups of texts, joined by spaces."""
     waiting, size = [], 0
     for text in texts:
         waiting.append(text)

@@ -18,11 +18,11 @@ _RESERVED = re.compile(r"\[unused\d+\]")
 class SpecialTokens:
     """The special tokens of a vocabulary; defaults as in the published BERT vocabularies."""
 
-    pad: str = "[PAD]"  # fills rows at the padded border
-    unk: str = "[UNK]"  # a word the vocabulary cannot spell
+    pad: str = "[PAD]"  # fills padded rows
+    unk: str = "[UNK]"  # a word without pieces in the vocabulary
     cls: str = "[CLS]"  # first token of every sequence
     sep: str = "[SEP]"  # ends each text
-    mask: str = "[MASK]"  # hides a token that the model is to predict
+    mask: str = "[MASK]"  # replaces a token for the model to predict
 
     def spellings(self) -> tuple[str, ...]:
         return (self.pad, self.unk, self.cls, self.sep, self.mask)
@@ -36,7 +36,7 @@ class VocabularyStatistics:
     num_special: int  # [PAD], [UNK], [CLS], [SEP], [MASK]
     num_reserved: int  # [unused0], [unused1], ...: rows of the embedding kept free for new words
     num_single_characters: int  # one character, "##" entries not counted
-    num_whole_words: int  # two characters or more, starting a word
+    num_whole_words: int  # at least two characters, starting a word
     num_continuations: int  # "##" pieces
 
 
@@ -45,7 +45,7 @@ class Vocabulary:
     """The entries of a vocabulary in id order.
 
     Raises:
-        DataError: an entry stands twice.
+        DataError: an entry occurs twice.
     """
 
     tokens: tuple[str, ...]
@@ -64,7 +64,7 @@ class Vocabulary:
 
     @classmethod
     def load(cls, path: str | Path, special: SpecialTokens | None = None) -> "Vocabulary":
-        """Read a ``vocab.txt``: UTF-8, one entry a line, the line number from 0 being the id.
+        """Read a ``vocab.txt``: UTF-8, one entry per line, with the line number from 0 as id.
 
         Raises:
             DataError: the file is missing, empty or not UTF-8.
@@ -76,15 +76,15 @@ class Vocabulary:
             with open(path, encoding="utf-8") as file:
                 tokens = tuple(line.rstrip("\n") for line in file)
         except FileNotFoundError:
-            raise DataError(f"no vocabulary at {path}: give a vocab.txt or a model directory that holds one") from None
+            raise DataError(f"no vocabulary at {path}: expected a vocab.txt or a model directory with one") from None
         except UnicodeDecodeError as error:
-            raise DataError(f"{path} is not UTF-8 (byte {error.start}): a vocab.txt is UTF-8 text") from None
+            raise DataError(f"{path} is not UTF-8 (byte {error.start}): expected UTF-8") from None
         if not tokens:
-            raise DataError(f"the vocabulary {path} is empty: expected one entry a line")
+            raise DataError(f"the vocabulary {path} is empty: expected one entry per line")
         return cls(tokens, special or SpecialTokens())
 
     def save(self, path: str | Path) -> None:
-        """Write a ``vocab.txt``, whole or not at all."""
+        """Write a ``vocab.txt`` atomically."""
         with whole_file(path) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as file:
             file.writelines(token + "\n" for token in self.tokens)
 
@@ -106,7 +106,7 @@ class Vocabulary:
             raise DataError(f"the vocabulary of {len(self)} entries has no {token!r}") from None
 
     def token(self, token_id: int) -> str:
-        """The entry of an id.
+        """The entry with an id.
 
         Raises:
             DataError: the id is outside 0 .. len - 1.
@@ -141,7 +141,7 @@ class Vocabulary:
 
 
 def from_ids(ids: Iterable[tuple[str, int]], special: SpecialTokens) -> Vocabulary:
-    """A vocabulary from (token, id) pairs in any order, as a ``tokenizer.json`` holds them.
+    """A vocabulary from (token, id) pairs in any order, as in a ``tokenizer.json``.
 
     Raises:
         DataError: the ids are not exactly 0 .. n - 1.

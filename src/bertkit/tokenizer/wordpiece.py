@@ -2,10 +2,10 @@
 
 Basic tokenization drops control characters, turns every kind of white space into a space, puts spaces around CJK
 characters, for uncased vocabularies decomposes (NFD), drops accents and lower-cases, and splits at white space and
-punctuation. WordPiece then takes the longest entry that starts the word, again and again; a word that cannot be
-spelled, or is longer than 100 characters, becomes [UNK] as a whole.
+punctuation. WordPiece then takes the longest entry that starts the word, repeatedly; a word that cannot be
+split, or is longer than 100 characters, becomes [UNK] as a whole.
 
-This file hands texts to the compiled engine: bytes in, arrays out, on as many threads as the bytes are worth.
+This file hands texts to the compiled engine: bytes in, arrays out, on several threads for large inputs.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,7 +33,7 @@ MAX_CHARACTERS_PER_WORD = 100
 
 @dataclass(frozen=True)
 class Normalization:
-    """How text is changed before it is split. Field defaults are those of an uncased BERT."""
+    """Text normalization before splitting. Defaults are those of an uncased BERT."""
 
     lowercase: bool = True
     strip_accents: bool | None = None  # None: as lowercase
@@ -55,7 +55,7 @@ class _Part(NamedTuple):
 
 @dataclass(frozen=True)
 class WordPiece:
-    """The tokenizing engine of one vocabulary; threads may share it.
+    """WordPiece tokenizing engine of one vocabulary; threads may share it.
 
     ``added_tokens`` are matched as whole words before anything else.
     """
@@ -75,17 +75,17 @@ class WordPiece:
         with_spans: bool = True,
         num_threads: int | None = None,
     ) -> Pieces:
-        """Tokens of the texts, [CLS] and [SEP] around each.
+        """Tokenize texts, with [CLS] and [SEP] around each.
 
         A literal "[MASK]" in a text is that special token only if ``special_tokens_in_text``; otherwise it is text.
 
         Args:
-            first_index: the number that errors give the first text.
-            with_spans: whether to say where each token stands in its text.
-            num_threads: most threads to use; None: one for each processor.
+            first_index: index of the first text in errors.
+            with_spans: compute the span of each token in its text.
+            num_threads: maximum number of threads; None: one for each processor.
 
         Raises:
-            UsageError: something that is not a str.
+            UsageError: a text that is not a str.
             DataError: a str that is not valid Unicode (an unpaired surrogate).
         """
         texts = list(texts)
@@ -111,22 +111,22 @@ class WordPiece:
     def tokenize_bytes(
         self, data: np.ndarray, bounds: np.ndarray, *, with_spans: bool = True, num_threads: int | None = None
     ) -> tuple[Pieces, np.ndarray]:
-        """Tokens of texts that lie in one array of bytes, such as a file mapped into memory, where nothing is special.
+        """Tokenize texts in one array of bytes, such as a memory-mapped file, without special tokens in texts.
 
-        What is not UTF-8 is read as Python's ``errors="replace"`` reads it: as replacement characters, which cleaning
-        drops.
+        Bytes that are not UTF-8 become replacement characters, as with Python's ``errors="replace"``, which cleaning
+        removes.
 
         Args:
             data: (num_bytes,) uint8.
-            bounds: (num_texts + 1,) int64, first byte of each text; they lie end to end.
-            with_spans: whether to say where each token stands in its text.
-            num_threads: most threads to use; None: one for each processor.
+            bounds: (num_texts + 1,) int64, first byte of each text; texts are contiguous.
+            with_spans: compute the span of each token in its text.
+            num_threads: maximum number of threads; None: one for each processor.
 
         Returns:
-            The tokens, and (num_texts,) int64 how many stretches of each text's bytes were not UTF-8.
+            The tokens, and (num_texts,) int64 number of runs of bytes of each text that are not UTF-8.
         """
         data = np.ascontiguousarray(data, np.uint8).view()
-        data.setflags(write=False)  # as that of str: compiled once
+        data.setflags(write=False)  # like that of str, so that code is compiled once
         bounds = np.array(bounds, np.int64)
 
         def part(first: int, last: int) -> _Part:
@@ -135,13 +135,13 @@ class WordPiece:
         return self._tokenize_parts(part, borders(bounds), with_spans, num_threads, None)
 
     def normalize(self, text: str) -> str:
-        """The text as it is before splitting: cleaned, and lowercased and without accents where the vocabulary is."""
+        """The text before splitting: cleaned, and for an uncased vocabulary lowercased without accents."""
         data = text.encode()
         bounds = np.array([0, len(data)])
         return normalize_texts(np.frombuffer(data, np.uint8), bounds, NO_MARKS, self._characters).data.decode()
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool) -> str:
-        """Pieces joined to words and words to text, as the published decoder does."""
+        """Pieces joined to words and words to text, as in the published decoder."""
         tokens = [self.vocabulary.token(token_id) for token_id in ids]
         if skip_special_tokens:
             special = {token.content for token in self.added_tokens if token.special}
@@ -185,7 +185,7 @@ class WordPiece:
     def _tokenize_part(
         self, part: _Part, with_spans: bool, workspaces: Workspaces, room: Room
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """One call of the engine: ids, spans and texts as it has them, which lie in ``room``."""
+        """One call of the engine: its ids, spans and texts, which are in ``room``."""
         data, bounds, marks, characters = part
         ids, spans = room.arrays(int(bounds[-1] - bounds[0]) + 2 * (len(bounds) - 1), with_spans)
         texts = np.empty((len(bounds), 2), np.int64)
@@ -205,8 +205,8 @@ class WordPiece:
     def _tokenize_normalized(
         self, part: _Part, finder: Finder, room: Room
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The same, with added tokens looked for after normalization: so that comes first, and the engine is given
-        text that is normal already. Spans are led back to the text as it was given."""
+        """As `_tokenize_part`, with added tokens matched after normalization: texts are normalized first, and the
+        engine gets normalized text. Spans are mapped back to the original text."""
         normal = normalize_texts(*part)
         marks = np.concatenate([normal.marks[:-1], finder.marks(normal.data, normal.bounds)])
         data, marks = np.frombuffer(normal.data, np.uint8), marks[np.argsort(marks[:, 0])]
@@ -228,7 +228,7 @@ class WordPiece:
 
     @cached_property
     def _special_ids(self) -> tuple[int, int, int]:
-        """Of [UNK], which every word becomes that cannot be spelled, [CLS] and [SEP]."""
+        """Ids of [UNK], [CLS] and [SEP]."""
         names = self.vocabulary.special
         return self.vocabulary.id(names.unk), self.vocabulary.id(names.cls), self.vocabulary.id(names.sep)
 
@@ -238,17 +238,17 @@ class WordPiece:
 
     @cached_property
     def _workspaces_of_normal_text(self) -> Workspaces:
-        """Others, for the same run may have other pieces there."""
+        """Separate workspaces, as the same run may have other pieces there."""
         return Workspaces(self.max_characters_per_word, CACHE_BYTES // 2)
 
     @cached_property
     def _finders(self) -> tuple[Finder, Finder]:
-        """Of the added tokens that are read in every text: before and after normalization."""
+        """Finders of added tokens that match in every text: before and after normalization."""
         return self._make_finders([token for token in self.added_tokens if not token.special])
 
     @cached_property
     def _special_finders(self) -> tuple[Finder, Finder]:
-        """The same with special tokens."""
+        """The same, including special tokens."""
         stated = {token.content for token in self.added_tokens}  # with flags
         present = [t for t in self.vocabulary.special.spellings() if t in self.vocabulary and t not in stated]
         named = [AddedToken(token, normalized=False, special=True) for token in present]
@@ -263,7 +263,7 @@ class WordPiece:
 
 
 def join_pieces(tokens: Sequence[str]) -> str:
-    """Text from pieces: those that continue a word stand close to it, and so does English punctuation
+    """Text from pieces: continuations are joined to their word, and so is English punctuation
     (``tokenizers``' decoders::wordpiece with ``cleanup``)."""
     joined = []
     for position, token in enumerate(tokens):
@@ -289,7 +289,7 @@ def _starts(lengths: np.ndarray) -> np.ndarray:
 
 
 def explain_bad_text(texts: Sequence[str], first_index: int) -> None:
-    """Raise UsageError or DataError for the first text that is no str or not valid Unicode."""
+    """Raise UsageError or DataError for the first text that is not a str or not valid Unicode."""
     for index, text in enumerate(texts, start=first_index):
         if not isinstance(text, str):
             raise UsageError(f"text {index} is {type(text).__name__} ({text!r:.40}): expected str") from None
@@ -297,6 +297,6 @@ def explain_bad_text(texts: Sequence[str], first_index: int) -> None:
             text.encode()
         except UnicodeEncodeError as error:
             raise DataError(
-                f"text {index} is not valid Unicode: an unpaired surrogate stands at character {error.start}; decode "
+                f"text {index} is not valid Unicode: it has an unpaired surrogate at character {error.start}; decode "
                 "the original bytes with errors='replace'"
             ) from None

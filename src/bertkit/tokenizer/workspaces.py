@@ -1,4 +1,4 @@
-"""What the engine writes to while it tokenizes, lent to one thread at a time."""
+"""Workspaces of the tokenizing engine, each used by one thread at a time."""
 
 import os
 import threading
@@ -11,7 +11,7 @@ import numpy as np
 from bertkit.tokenizer.engine import ROW_NUMBERS
 
 CACHE_BYTES = 64 << 20
-"""Most memory for the caches of one tokenizer together."""
+"""Maximum total memory for the caches of one tokenizer."""
 _LARGEST_CACHE_BYTES = 16 << 20  # 131,072 rows; more gained nothing on a hundred novels
 _NORMAL_ROWS = 1_024
 _ROW_BYTES = 8 * ROW_NUMBERS
@@ -19,23 +19,23 @@ _ROW_BYTES = 8 * ROW_NUMBERS
 
 @dataclass
 class Workspace:
-    """Arrays as engine.py describes them. Only the cache means something from one call to the next."""
+    """Arrays described in engine.py. Only the cache keeps its content between calls."""
 
     cache: np.ndarray  # (a power of 2, 16) int64
     normal: np.ndarray  # (n, 4) int64
     word: np.ndarray  # (longest word, 2) int64
 
     def shrink(self) -> None:
-        """Give back what a text of very many marks in a row needed."""
+        """Free memory that a text with very many consecutive marks needed."""
         if len(self.normal) > _NORMAL_ROWS:
             self.normal = np.empty((_NORMAL_ROWS, 4), np.int64)
 
 
 class Workspaces:
-    """As many workspaces as this process has processors, made when first needed; a thread that finds none free waits.
+    """One workspace per processor, created on demand; a thread waits if none is free.
 
-    A cache for each thread measured better than one for all, which would have to be locked; that the processors are as
-    many as the caches keeps both small.
+    Separate caches per thread are faster than one shared cache, which would need a lock; limiting them to the number of
+    processors keeps both small.
     """
 
     def __init__(self, longest_word: int, cache_bytes: int = CACHE_BYTES) -> None:
@@ -44,7 +44,7 @@ class Workspaces:
         rows = min(cache_bytes // number, _LARGEST_CACHE_BYTES) // _ROW_BYTES
         self._num_rows = 1 << max(4, rows.bit_length() - 1)
         self._unused = threading.Semaphore(number)
-        self._made: list[Workspace] = []  # and free; the one last used is taken first, being in the processor's caches
+        self._made: list[Workspace] = []  # free ones; the last used is taken first, as it is in the processor's caches
 
     @contextmanager
     def lend(self) -> Iterator[Workspace]:

@@ -1,7 +1,7 @@
-"""Loss to better weights: the only training loop.
+"""The training loop.
 
 Takes: a network, a task, a feed of batches, settings.
-Gives: trained weights, checkpoints from which a run resumes with the same bits, metrics line by line.
+Gives: trained weights, checkpoints for bit-identical resumption, metrics line by line.
 May import: version, errors, files, device, executor, batch, transformer, heads, architectures, tasks.
 """
 

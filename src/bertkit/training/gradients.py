@@ -1,4 +1,4 @@
-"""The gradients of one optimizer step, and the losses of an evaluation: part by part, side by side."""
+"""Gradients of one optimizer step, and losses of an evaluation, computed by parts in parallel."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,7 +19,7 @@ Result = TypeVar("Result")
 
 
 def outputs_of(network: nn.Module, part: Any) -> Any:
-    """The output of the network for a part of a batch, which names the arguments that the network needs for it."""
+    """The network's output for a part of a batch."""
     return network(part.batch, **part.arguments)
 
 
@@ -33,15 +33,15 @@ def compute_gradients(
 ) -> list[Loss]:
     """Set ``.grad`` of every parameter to the sum of the gradients of ``loss(part).value`` over the parts.
 
-    On the CPU every core computes separate parts, as in inference; the gradients are summed in the order of the parts,
-    so they are the same bits for any number of cores. The memory of ``.grad`` of the previous step may be overwritten:
+    On the CPU every core computes separate parts, as in inference. Gradients are summed in the order of the parts, so
+    they are bit-identical for any number of cores. The memory of ``.grad`` of the previous step may be overwritten:
     clone what you keep.
 
     Args:
-        parts: of one step, best as many as cores or a multiple, of like size.
-        loss: of a part, already weighted for the sum; called from several threads at once.
-        dtype: of the products, float32 or bfloat16.
-        seed: of the dropout masks; part i draws those of (seed, i).
+        parts: parts of one step, ideally a multiple of the number of cores, of similar size.
+        loss: loss of a part, weighted for the sum; called from several threads at once.
+        dtype: of matrix products, float32 or bfloat16.
+        seed: seed of the dropout masks; part i uses (seed, i).
 
     Returns:
         The loss of each part, without gradient.
@@ -65,16 +65,16 @@ def compute_gradients_of_vectors(
     dtype: torch.dtype = torch.float32,
     seed: int = 0,
 ) -> Loss:
-    """`compute_gradients` for a loss that reads the vectors of the whole batch and does not add up over its parts.
+    """`compute_gradients` for a loss of the vectors of the whole batch, which is not a sum over parts.
 
-    The vectors of all parts are computed first, then the loss with its gradient by the vectors, then the gradients of
-    the parts. Where all parts are computed at the same time, each core keeps the activations of its part in between;
-    where there are more parts, they are computed a second time, with the same dropout masks (Gao et al. 2021, "Scaling
+    The vectors of all parts are computed first, then the loss with its gradient for the vectors, then the gradients of
+    the parts. If all parts are computed at the same time, each core keeps the activations of its part in between;
+    otherwise parts are computed a second time, with the same dropout masks (Gao et al. 2021, "Scaling
     deep contrastive learning batch size under memory limited setup").
 
     Args:
-        vectors: (n, D) of a part; called from several threads at once.
-        loss: from the (N, D) vectors of all parts, the loss and its (N, D) gradient by them.
+        vectors: (n, D) vectors of a part; called from several threads at once.
+        loss: (N, D) vectors of all parts -> loss and its (N, D) gradient.
     """
     device = parameters[0].device
     is_kept = len(parts) <= (torch.get_num_threads() if device.type == "cpu" else 1)
@@ -105,7 +105,7 @@ def _seed_of_part(seed: int, number: int) -> int:
 
 @contextmanager
 def _training(device: torch.device, dtype: torch.dtype, seed: int) -> Iterator[None]:
-    """Compute in training mode with products of this type and dropout masks of this seed."""
+    """Training mode with products of this dtype and dropout masks of this seed."""
     if device.type == "cpu":
         with training_kernels(dtype, seed):
             yield
@@ -121,7 +121,7 @@ def _gradients(values: Tensor, parameters: Sequence[Tensor], slopes: Tensor | No
 def _set_sums(
     parameters: Sequence[Tensor], results: Iterable[tuple[Result, Sequence[Tensor | None]]]
 ) -> Iterator[Result]:
-    """Set ``.grad`` of every parameter to the sum of the gradients of the parts, and pass the other results on."""
+    """Set ``.grad`` of every parameter to the sum of the gradients of the parts, and return the other results."""
     totals: list[Tensor | None] = [None] * len(parameters)
     for result, gradients in results:
         for i, gradient in enumerate(gradients):
@@ -133,7 +133,8 @@ def _set_sums(
 
 
 def _added(total: Tensor | None, gradient: Tensor, parameter: Tensor) -> Tensor:
-    """The sum, dense; a sparse gradient's in the memory of the step before, which is quicker to clear than to get."""
+    """The sum, dense; a sparse gradient reuses memory of the previous step, which is faster to clear than to
+    allocate."""
     if gradient.is_sparse:
         if total is None:
             total = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.zero_()
@@ -154,12 +155,12 @@ def backward_sharded(
 ) -> list[Loss]:
     """Set ``.grad`` of a sharded network's parameters to the gradient of ``loss(batch).value``, summed over ranks.
 
-    Layers are put together and taken apart in the same order on every rank, so a rank's share of a batch is one part.
-    torch's own operations compute: parameters that come and go cannot be lent to the compiled kernels.
+    Layers are gathered and sharded again in the same order on every rank, so a rank's share of a batch is one part.
+    torch's own operations compute: gathered parameters cannot be passed to the compiled kernels.
 
     Args:
-        dtype: of the products, float32 or bfloat16.
-        seed: of the dropout masks, each rank's own.
+        dtype: of matrix products, float32 or bfloat16.
+        seed: seed of the dropout masks, different for each rank.
     """
     device = next(network.parameters()).device
     network.zero_grad()
@@ -171,7 +172,7 @@ def backward_sharded(
 
 @contextmanager
 def without_dropout(network: nn.Module) -> Iterator[None]:
-    """Evaluation mode in this block, and afterwards the mode of before."""
+    """Evaluation mode in this block; restores the previous mode afterwards."""
     was_training = network.training
     network.eval()
     try:
@@ -182,10 +183,10 @@ def without_dropout(network: nn.Module) -> Iterator[None]:
 
 @torch.no_grad()
 def evaluate(network: nn.Module, task: Task, parts: Sequence[Part], *, dtype: torch.dtype) -> dict[str, float]:
-    """The metrics of a task over held-out parts, in evaluation mode.
+    """Metrics of a task over held-out parts, in evaluation mode.
 
     Args:
-        dtype: of the products, float32 or bfloat16.
+        dtype: of matrix products, float32 or bfloat16.
     """
     device = next(network.parameters()).device
     try:
@@ -194,7 +195,7 @@ def evaluate(network: nn.Module, task: Task, parts: Sequence[Part], *, dtype: to
             sums = list(map(work, parts) if is_sharded(network) else map_on_cores(work, parts, device))
     finally:
         if is_sharded(network):
-            network.reshard()  # pyrefly: ignore  # which otherwise the backward pass does
+            network.reshard()  # pyrefly: ignore  # otherwise done by the backward pass
     return task.metrics(torch.stack(sums).sum(dim=0))
 
 

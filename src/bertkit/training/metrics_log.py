@@ -1,4 +1,4 @@
-"""What happens in a run, one JSON object a line, written as it happens; on request to TensorBoard too."""
+"""Log of a run's events as JSON lines, and optionally to TensorBoard."""
 
 import json
 from pathlib import Path
@@ -11,12 +11,13 @@ class MetricsLog:
     """Appends to ``metrics.jsonl`` of a run folder.
 
     Raises:
-        DependencyError: TensorBoard is asked for and not installed.
+        DependencyError: TensorBoard is requested but not installed.
     """
 
     def __init__(self, run: Path, *, tensorboard: bool = False) -> None:
         path = run / "metrics.jsonl"
-        is_cut = path.exists() and path.stat().st_size and path.read_bytes()[-1:] != b"\n"  # by kill -9
+        is_cut = path.exists() and path.stat().st_size and path.read_bytes()[-1:] != b"\n"  # line incomplete after kill
+        # -9
         self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 open as long as the run
         if is_cut:
             self._file.write("\n")
@@ -25,7 +26,7 @@ class MetricsLog:
             self._writer = tensorboard_writer()(str(run / "tensorboard"))
 
     def write(self, event: str, step: int, **facts: Any) -> None:
-        """One event of a step."""
+        """Write one event of a step."""
         self._file.write(json.dumps({"event": event, "step": step, **facts}) + "\n")
         self._file.flush()
         if self._writer is not None:

@@ -1,6 +1,6 @@
-"""From gradients to weights: AdamW, the optimizer of 2018, Muon.
+"""Optimizers: AdamW, the AdamW of 2018, Muon.
 
-Weight decay keeps off biases and layer normalization, as published (google-research/bert, optimization.py).
+Weight decay excludes biases and layer normalization, as published (google-research/bert, optimization.py).
 """
 
 from collections.abc import Callable, Iterable
@@ -22,7 +22,7 @@ class AdamW2018(torch.optim.AdamW):
 
     ``m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  w -= lr (m / (sqrt(v) + eps) + decay w)``
     (google-research/bert, optimization.py, AdamWeightDecayOptimizer): torch's AdamW at a step so late that its bias
-    correction is over.
+    correction has no effect.
     """
 
     def __init__(
@@ -55,12 +55,12 @@ class CombinedOptimizer:
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
-        """The groups of all; setting their "lr" sets it."""
+        """Parameter groups of all optimizers, whose "lr" may be set."""
         return [group for optimizer in self.optimizers for group in optimizer.param_groups]
 
     @property
     def state(self) -> dict[Tensor, dict[str, Any]]:
-        """What is kept of each parameter."""
+        """State of each parameter."""
         return {parameter: state for optimizer in self.optimizers for parameter, state in optimizer.state.items()}
 
     def state_of(self, parameter: Tensor) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class CombinedOptimizer:
     def step(self) -> None:
         for _ in map_on_cores(lambda optimizer: optimizer.step(), self.optimizers, self._device):
             pass
-        # Fused optimizers write past torch's count of changes, by which a prepared encoder sees that it is out of date.
+        # Fused optimizers write past torch's count of changes, by which a prepared encoder detects changes.
         increment_version([parameter for group in self.param_groups for parameter in group["params"]])
 
 
@@ -88,12 +88,12 @@ def make_optimizer(
     matrix_learning_rate: float = 0.02,
     rate_factor: Callable[[str], float] = lambda name: 1.0,
 ) -> CombinedOptimizer:
-    """The optimizer of a network's trainable parameters. Each group keeps its peak rate as "peak_lr".
+    """Create the optimizer of a network's trainable parameters. Each group stores its peak rate as "peak_lr".
 
     Args:
-        name: one of OPTIMIZERS. "muon" moves the matrices of the layers by orthogonalized momentum (Jordan et al.
+        name: one of OPTIMIZERS. "muon" updates matrices of the layers by orthogonalized momentum (Jordan et al.
             2024) at ``matrix_learning_rate``, and embeddings, heads, norms and biases by AdamW.
-        rate_factor: of a parameter's name: its share of ``learning_rate``.
+        rate_factor: parameter name -> factor of ``learning_rate``.
 
     Raises:
         UsageError: an unknown name.
@@ -101,7 +101,7 @@ def make_optimizer(
     if name not in OPTIMIZERS:
         raise UsageError(f"optimizer={name!r}: expected one of {', '.join(OPTIMIZERS)}")
     if name == "muon" and is_sharded(network):
-        raise UsageError("optimizer='muon' needs whole matrices, not shards of them: choose adamw")
+        raise UsageError("optimizer='muon' requires whole matrices, not shards: choose adamw")
     optimizers: list[torch.optim.Optimizer] = []
     for share in _shares(network):
         matrices = [p for key, p in share if name == "muon" and p.dim() == 2 and ".layers." in key]
@@ -124,7 +124,7 @@ def make_optimizer(
 
 
 def _shares(network: nn.Module) -> list[list[tuple[str, nn.Parameter]]]:
-    """The trainable parameters with their names, in as many shares of like size as there are cores."""
+    """The trainable parameters with their names, in shares of similar size, one per core."""
     trainable = [(name, parameter) for name, parameter in network.named_parameters() if parameter.requires_grad]
     on_cores = trainable[0][1].device.type == "cpu" and not is_sharded(network)
     shares: list[list[tuple[str, nn.Parameter]]] = [[] for _ in range(torch.get_num_threads() if on_cores else 1)]

@@ -1,7 +1,7 @@
-"""The processes that train together, as torchrun starts them; a single process is a rank of one.
+"""Distributed training: processes started by torchrun; a single process is the only rank.
 
 Every rank computes its share of each batch, and gradients are summed over ranks. Each holds the whole network, or,
-where that is too large for one, a shard of every parameter (`fully_shard`; Zhao et al. 2023, "PyTorch FSDP").
+if that is too large for one, a shard of every parameter (`fully_shard`; Zhao et al. 2023, "PyTorch FSDP").
 """
 
 import os
@@ -18,17 +18,17 @@ from bertkit.errors import UsageError
 
 
 class Ranks:
-    """The rank of this process among those that train together."""
+    """The rank of this process, and communication with the others."""
 
     def __init__(self, rank: int = 0, num_ranks: int = 1, long_timeout_group: Any = None) -> None:
         self.rank, self.num_ranks, self._long_timeout_group = rank, num_ranks, long_timeout_group
 
     @classmethod
     def from_environment(cls, device: str = "auto") -> "Ranks":
-        """The ranks that torchrun announces (RANK, WORLD_SIZE), connected: gloo on CPUs, nccl on GPUs.
+        """The ranks from torchrun's environment (RANK, WORLD_SIZE), connected: gloo on CPUs, nccl on GPUs.
 
         Args:
-            device: what they compute on; "auto" is a GPU where torch sees one.
+            device: device of the ranks; "auto" is a GPU if torch has one.
         """
         num_ranks = int(os.environ.get("WORLD_SIZE", "1"))
         if num_ranks == 1:
@@ -45,7 +45,7 @@ class Ranks:
         return self.rank == 0
 
     def add(self, numbers: Tensor) -> Tensor:
-        """The sum of every rank's numbers, the same on each."""
+        """Sum over ranks, the same on each."""
         if self.num_ranks == 1:
             return numbers
         summed = numbers.to(_device_type(), copy=True)
@@ -53,7 +53,7 @@ class Ranks:
         return summed.to(numbers.device)
 
     def gather(self, rows: Tensor) -> tuple[Tensor, slice]:
-        """The rows of every rank, one rank after the other, the same on each; and which of them are this rank's."""
+        """Concatenated rows of all ranks, the same on each; and the slice of this rank."""
         if self.num_ranks == 1:
             return rows, slice(0, len(rows))
         lengths = torch.zeros(self.num_ranks, dtype=torch.int64)
@@ -65,7 +65,7 @@ class Ranks:
         return self.add(everything), own
 
     def add_gradients(self, parameters: Sequence[Tensor]) -> None:
-        """Replace every ``.grad`` by its sum over ranks, in one message; what no rank has stays None."""
+        """Replace every ``.grad`` by its sum over ranks, in one message; gradients that no rank has stay None."""
         if self.num_ranks == 1:
             return
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
@@ -77,10 +77,10 @@ class Ranks:
             parameter.grad = piece.view_as(parameter) if count else None
 
     def shard(self, network: nn.Module) -> None:
-        """Leave each rank with a shard of every parameter; layers are put together when they compute.
+        """Shard every parameter over ranks; layers are gathered when they compute.
 
         Raises:
-            UsageError: there is one rank only.
+            UsageError: there is only one rank.
         """
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
@@ -93,12 +93,12 @@ class Ranks:
             sharded.set_force_sum_reduction_for_comms(True)
 
     def check_several(self) -> None:
-        """Raise a UsageError where parameters cannot be sharded: there is one rank only."""
+        """Raise a UsageError if there is only one rank."""
         if self.num_ranks == 1:
-            raise UsageError("parameters are sharded over ranks, and there is one: start several with torchrun")
+            raise UsageError("sharding requires several ranks: start them with torchrun")
 
     def wait(self) -> None:
-        """Until every rank is here."""
+        """Wait for all ranks."""
         if self.num_ranks > 1:
             dist.barrier(self._long_timeout_group)
 
@@ -109,35 +109,35 @@ class Ranks:
             dist.destroy_process_group()
 
     def exit(self) -> None:
-        """End this process, where it is one of several: torch's threads of communication now and then abort a process
-        that ends by itself."""
+        """End this process if it is one of several: torch's communication threads sometimes abort a process that exits
+        normally."""
         if self.num_ranks > 1:
             sys.stdout.flush()
             os._exit(0)
 
 
 _LONGEST_WAIT = timedelta(days=1)
-"""For another rank: the first one learns the vocabulary and writes the corpus as tokens while the others wait."""
+"""Timeout of waiting for another rank: the first one prepares vocabulary and corpus while the others wait."""
 
 
 def _device_type() -> str:
-    """Where the tensors of messages lie."""
+    """Device type of message tensors."""
     return "cuda" if dist.get_backend() == "nccl" else "cpu"
 
 
 def is_sharded(network: nn.Module) -> bool:
-    """Whether its parameters are shards."""
-    fsdp = sys.modules.get("torch.distributed.fsdp")  # imported by `Ranks.shard` alone: it takes a second
+    """Whether the network's parameters are sharded."""
+    fsdp = sys.modules.get("torch.distributed.fsdp")  # imported only by `Ranks.shard`, as it takes a second
     return fsdp is not None and isinstance(network, fsdp.FSDPModule)
 
 
 def gather_full_tensor(tensor: Tensor) -> Tensor:
-    """A tensor put together from its shards, on the CPU; every rank must ask for it."""
+    """Gather a tensor from its shards, on the CPU; every rank must call it."""
     return (tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor).detach().cpu().contiguous()
 
 
 def placed_like(tensor: Tensor, parameter: Tensor) -> Tensor:
-    """A whole tensor on the device, and in the shards, of a parameter of its shape."""
+    """A whole tensor moved to the device of a parameter, and sharded like it."""
     tensor = tensor.to(parameter.device)
     if hasattr(parameter, "placements"):  # a DTensor
         from torch.distributed.tensor import distribute_tensor

@@ -1,4 +1,4 @@
-"""A run in its folder: what every recipe assembles alike, from optimizer and resumed state to the log's first line."""
+"""Run folder shared by all recipes: optimizer, resumed state, log."""
 
 import platform
 from collections.abc import Callable
@@ -22,9 +22,9 @@ from bertkit.version import __version__
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a recipe; ``log_line`` is called with lines of text for the user."""
+    """One run of a recipe; ``log_line`` is called with each line for the user."""
 
-    folder: Path  # of metrics and checkpoints
+    folder: Path  # folder of metrics and checkpoints
     ranks: Ranks
     log_line: Callable[[str], None]
 
@@ -38,10 +38,10 @@ class Run:
         rate_factor: Callable[[str], float] = lambda name: 1.0,
         **options: Any,
     ) -> Trainer:
-        """The trainer of a new run, or of one that continues from its last checkpoint.
+        """Trainer of a new run, or of a run resumed from its last checkpoint.
 
         Args:
-            rate_factor: of a parameter's name: its share of the learning rate.
+            rate_factor: parameter name -> factor of the learning rate.
             options: further fields of `Trainer`.
         """
         optimizer = make_optimizer(

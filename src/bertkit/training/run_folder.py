@@ -15,12 +15,12 @@ def claim_run_folder(
     """Claim a folder for a run, and record its settings.
 
     Args:
-        record: the file of the settings, in the folder or in one of its folders.
-        resume: True if an existing run may be resumed.
-        ignored: settings that may differ then, as section.name.
+        record: the file of the settings, in the folder or a subfolder.
+        resume: an existing run may be resumed.
+        ignored: settings that may differ when resuming, as section.name.
 
     Raises:
-        UsageError: the folder holds something else, another run, or this one and ``resume`` is false.
+        UsageError: the folder has other files, another run, or this run and ``resume`` is false.
     """
     before = read_json(record)
     if before is None:
@@ -38,7 +38,7 @@ def claim_run_folder(
 
 
 def _is_free(folder: Path, record: Path) -> bool:
-    """Whether there is nothing, or nothing but what a run leaves that is killed before its record is there."""
+    """Whether the folder is empty, or has only files of a run killed before its record was written."""
     if not folder.is_dir():
         return not folder.exists()
     beginnings = f".{record.name}.*.partial"

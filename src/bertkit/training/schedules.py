@@ -1,7 +1,7 @@
-"""The learning rate over a run: a factor of its peak, for how far the run is.
+"""Learning rate schedules: factor of the peak rate by progress of the run.
 
-A run's length is a number of steps or a time; a schedule sees only the progress, a share from 0 to 1, so
-every one of them serves both. Warm-up is a share of the run too.
+The length of a run is a number of steps or a time; a schedule uses only the progress, from 0 to 1, so it serves both.
+Warm-up is a share of the run, too.
 """
 
 import math
@@ -16,8 +16,8 @@ def linear(progress: float, warmup: float) -> float:
 
 
 def linear_2018(progress: float, warmup: float) -> float:
-    """The published one (google-research/bert, optimization.py): the way down is counted from the start of the run, so
-    that the rate falls at once by the warm-up's share when warm-up ends."""
+    """The published schedule (google-research/bert, optimization.py): the decrease is counted from the start of the
+    run, so that the rate drops by the warm-up's share when warm-up ends."""
     return progress / warmup if progress < warmup else 1 - progress
 
 
@@ -29,7 +29,7 @@ def cosine(progress: float, warmup: float) -> float:
 
 
 def trapezoid(progress: float, warmup: float) -> float:
-    """Up during warm-up, level, and down over the last fifth with 1 - square root (Haegele et al. 2024)."""
+    """Up during warm-up, constant, and down over the last fifth with 1 - square root (Haegele et al. 2024)."""
     if progress < warmup:
         return progress / warmup
     return 1.0 if progress < _LEVEL_UNTIL else 1 - math.sqrt((progress - _LEVEL_UNTIL) / (1 - _LEVEL_UNTIL))

@@ -1,4 +1,4 @@
-"""How a run is trained."""
+"""Settings of the training loop."""
 
 from dataclasses import dataclass
 
@@ -11,35 +11,36 @@ from bertkit.training.schedules import learning_rate_factor
 PRECISIONS = ("float32", "bfloat16")
 
 TOKENS_PER_PART_ON_CPU, TOKENS_PER_PART_ON_GPU = 2_048, 8_192
-"""On the CPU every core has a part at the same time. Fine-tuning MiniLM on 400 texts of 512 tokens (batches of 32,
-bfloat16, two cores of an AMD EPYC) takes 4.1 GB with parts of 8,192 tokens and 2.0 GB with parts of 2,048, in the same
-processor time, 151 s. A batch of short texts is one part for each core with either."""
+"""Default tokens per part. On the CPU every core computes a part at the same time. Fine-tuning MiniLM on 400 texts of
+512 tokens (batches of 32, bfloat16, two cores of an AMD EPYC) takes 4.1 GB with parts of 8,192 tokens and 2.0 GB with
+parts of 2,048, in the same processor time, 151 s. A batch of short texts is one part per core in both cases."""
 
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """The settings of the training loop. The length of a run is ``num_steps`` or ``minutes``, one of them."""
+    """Settings of the training loop. The length of a run is either ``num_steps`` or ``minutes``."""
 
     num_steps: int | None = None  # optimizer steps
     minutes: float | None = None  # wall-clock time
-    batch_size: int = 256  # sequences of an optimizer step, all ranks together
-    tokens_per_part: int | None = 8_192  # most tokens of a forward and backward pass; None: by device
+    batch_size: int = 256  # sequences per optimizer step, over all ranks
+    tokens_per_part: int | None = 8_192  # maximum number of tokens in a forward and backward pass; None: by device
     optimizer: str = "adamw"  # one of OPTIMIZERS
     learning_rate: float = 1e-4  # at its peak; BERT: 1e-4 (Devlin et al. 2018, appendix A.2)
-    matrix_learning_rate: float = 0.02  # of muon's matrices (Jordan et al. 2024)
-    weight_decay: float = 0.01  # of matrices and embeddings, decoupled
-    betas: tuple[float, float] = (0.9, 0.999)  # of AdamW's two averages
+    matrix_learning_rate: float = 0.02  # for muon's matrices (Jordan et al. 2024)
+    weight_decay: float = 0.01  # for matrices and embeddings, decoupled
+    betas: tuple[float, float] = (0.9, 0.999)  # decay rates of AdamW's averages
     eps: float = 1e-6  # added to AdamW's divisor
     schedule: str = "linear"  # one of SCHEDULES
     warmup: float = 0.01  # share of the run; BERT: 10,000 of 1,000,000 steps
-    clip_norm: float | None = 1.0  # largest norm of all gradients together
-    precision: str = "float32"  # of the products: float32 or bfloat16; weights and sums are float32
+    clip_norm: float | None = 1.0  # maximum norm of the gradients of all parameters
+    precision: str = "float32"  # of matrix products: float32 or bfloat16; weights and sums are float32
     gradient_checkpointing: bool = False  # compute activations again in the backward pass instead of keeping them
-    log_every: int | None = None  # steps between lines of metrics; None: 10, below 1,000 steps a hundredth of the run
+    log_every: int | None = None  # steps between lines of metrics; None: 10, or a hundredth of the run below 1,000
+    # steps
     evaluate_every: int | None = None  # steps between evaluations; None: twenty in a run
     save_every: int | None = None  # steps between checkpoints; None: ten in a run
-    keep_last: int = 2  # checkpoints kept, beside the best
-    seed: int = 0  # of order, masks and dropout
+    keep_last: int = 2  # number of checkpoints to keep, in addition to the best
+    seed: int = 0  # seed of order, masks and dropout
 
     def __post_init__(self) -> None:
         if (self.num_steps is None) == (self.minutes is None):
@@ -62,9 +63,9 @@ class TrainingSettings:
         if self.optimizer not in OPTIMIZERS:
             raise UsageError(f"optimizer={self.optimizer!r}: expected one of {', '.join(OPTIMIZERS)}")
         if self.precision not in PRECISIONS:
-            raise UsageError(f"precision={self.precision!r}: training knows {' and '.join(PRECISIONS)}")
+            raise UsageError(f"precision={self.precision!r}: expected {' or '.join(PRECISIONS)}")
         learning_rate_factor(self.schedule, 0.0, self.warmup)
 
     def most_tokens(self, device: torch.device) -> int:
-        """Most tokens of a forward and backward pass on a device."""
+        """Maximum number of tokens in a forward and backward pass on a device."""
         return self.tokens_per_part or (TOKENS_PER_PART_ON_CPU if device.type == "cpu" else TOKENS_PER_PART_ON_GPU)

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM during training: finish the step, save, and leave."""
+"""Ctrl-C and SIGTERM during training: finish the step, save, and exit."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -11,9 +11,9 @@ from typing import Any
 def stop_signals(log_line: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
     """Yield a function that returns True once the program was asked to stop.
 
-    Until it is asked for the first time, which is when training begins, signals do what they did before, and so they
-    stop at once; then they are noted, and the first one is logged. A Ctrl-C after that stops at once; a SIGTERM
-    does not, as some who send it, such as torchrun, send it twice.
+    Before its first call, which is when training starts, signals keep their previous handlers and stop the program at
+    once. Afterwards they set a flag, and the first one is logged. A second Ctrl-C stops at once; a second SIGTERM does
+    not, as some senders, such as torchrun, send it twice.
 
     Only the main thread of a program may use it.
     """
@@ -24,7 +24,7 @@ def stop_signals(log_line: Callable[[str], None]) -> Iterator[Callable[[], bool]
         received.append(number)
         signal.signal(signal.SIGINT, before[signal.SIGINT])
         if len(received) == 1:
-            with suppress(RuntimeError):  # the stream is being written to at this very moment
+            with suppress(RuntimeError):  # the stream is being written to
                 log_line("stopping as soon as this step is done and the run is saved; Ctrl-C now stops at once")
 
     def should_stop() -> bool:

@@ -1,7 +1,8 @@
-"""The state of a run on disk: the model, the optimizer, and where the run is; whole folders, or none.
+"""Checkpoints of a run: model, optimizer and position, written atomically.
 
 ``checkpoints/step-00000100`` holds ``model``, a model directory like any other, ``optimizer.safetensors`` and
-``state.json``. With the settings of the run that is everything: order, masks and dropout are functions of the position.
+``state.json``. With the settings of the run this is the complete state: order, masks and dropout depend only on the
+position.
 """
 
 import shutil
@@ -20,25 +21,25 @@ from bertkit.files.whole_files import whole_folder
 from bertkit.training.optimizers import CombinedOptimizer
 from bertkit.training.ranks import gather_full_tensor, placed_like
 
-_BETWEEN = "//"  # a parameter's name, and what is kept of it
+_BETWEEN = "//"  # separates a parameter's name and the name of its state
 
 
 @dataclass
 class TrainingState:
-    """Where a run is."""
+    """Progress of a run."""
 
-    step: int = 0  # optimizer steps done
-    position: int = 0  # of the loader
+    step: int = 0  # number of optimizer steps
+    position: int = 0  # position of the loader
     seconds: float = 0.0  # wall-clock time in the loop, over all its sessions
-    num_tokens: int = 0  # real tokens read
-    best: float | None = None  # the best value of the metric that decides
+    num_tokens: int = 0  # real tokens processed
+    best: float | None = None  # the best value of the selecting metric
     best_step: int | None = None
-    num_threads: int = 0  # of torch, when this was saved: another number sums in another order
+    num_threads: int = 0  # torch's number of threads at saving: another number sums in another order
     num_ranks: int = 1
 
 
 def optimizer_tensors(network: nn.Module, optimizer: CombinedOptimizer) -> dict[str, Tensor]:
-    """What the optimizer keeps, by parameter and name; every rank must ask for it."""
+    """Optimizer state by parameter and name; every rank must call it."""
     names: dict[Tensor, str] = {parameter: name for name, parameter in network.named_parameters()}
     return {
         f"{names[parameter]}{_BETWEEN}{key}": gather_full_tensor(value)
@@ -50,10 +51,10 @@ def optimizer_tensors(network: nn.Module, optimizer: CombinedOptimizer) -> dict[
 def save_state(
     folder: Path, state: TrainingState, tensors: dict[str, Tensor], save_model: Callable[[Path], None]
 ) -> None:
-    """Write a checkpoint folder, whole or not at all.
+    """Write a checkpoint folder atomically.
 
     Raises:
-        TrainingError: it cannot be written, such as on a disk that is full.
+        TrainingError: it cannot be written, for example because the disk is full.
     """
     try:
         with whole_folder(folder, overwrite=True) as temporary:
@@ -62,16 +63,17 @@ def save_state(
             write_json(temporary / "state.json", asdict(state))
     except (OSError, SafetensorError) as error:
         raise TrainingError(
-            f"the checkpoint {folder} cannot be written ({error.__cause__ or error}); those before it are whole. Make "
+            f"the checkpoint {folder} cannot be written ({error.__cause__ or error}); earlier checkpoints are intact. "
+            "Make "
             "room on its disk, and resume the run"
         ) from error
 
 
 def load_state(folder: Path, network: nn.Module, optimizer: CombinedOptimizer) -> TrainingState:
-    """Read where a run was, and fill the optimizer in.
+    """Load the progress of a run and its optimizer state.
 
     Raises:
-        CheckpointError: a file that is missing or damaged, or is of another network or optimizer.
+        CheckpointError: a file that is missing, damaged, or from another network or optimizer.
     """
     record = read_json(folder / "state.json")
     names = {field.name for field in fields(TrainingState)}
@@ -87,7 +89,7 @@ def load_state(folder: Path, network: nn.Module, optimizer: CombinedOptimizer) -
         parameter = parameters.get(name)
         if parameter is None or (value.dim() and value.shape != parameter.shape):
             raise CheckpointError(f"{folder} holds the optimizer's {full_name}, which this network lacks")
-        # A count of steps is no shard; fused optimizers want it on the parameter's device.
+        # A step count is not sharded; fused optimizers need it on the parameter's device.
         kept = placed_like(value, parameter) if value.dim() else value.to(parameter.device)
         optimizer.state_of(parameter)[key] = kept
     return TrainingState(**record)
@@ -99,12 +101,12 @@ def checkpoints(run: Path) -> list[Path]:
 
 
 def checkpoint_folder(run: Path, step: int) -> Path:
-    """Where the checkpoint of a step goes."""
+    """Folder of the checkpoint of a step."""
     return run / "checkpoints" / f"step-{step:08d}"
 
 
 def remove_older(run: Path, keep_last: int, best_step: int | None) -> None:
-    """Remove checkpoints but for the last few and the best, and what a killed run left half-written."""
+    """Remove all checkpoints except the last few and the best, and incomplete ones of killed runs."""
     for folder in checkpoints(run)[:-keep_last]:
         if best_step is None or folder != checkpoint_folder(run, best_step):
             shutil.rmtree(folder)
@@ -113,7 +115,8 @@ def remove_older(run: Path, keep_last: int, best_step: int | None) -> None:
 
 
 def differences(state: TrainingState, num_ranks: int) -> Iterator[str]:
-    """What changes the last bits of a resumed run: other numbers of threads and ranks sum in another order."""
+    """Differences that change the last bits of a resumed run: other numbers of threads or ranks sum in another
+    order."""
     now = torch.get_num_threads()
     if state.num_threads not in (0, now):
         yield (

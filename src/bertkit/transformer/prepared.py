@@ -1,4 +1,4 @@
-"""The encoder prepared for inference at a precision: its weights laid out for speed, the steps between them fused.
+"""The encoder prepared for inference at a precision: with packed weights and fused steps.
 
 Shape letters: T total_tokens, D hidden_size.
 """
@@ -55,14 +55,14 @@ class Projected:
 
 
 class PreparedBertEncoder:
-    """What `BertEncoder.forward` computes, for inference.
+    """`BertEncoder` prepared for inference.
 
-    Holds copies of the weights as they are now: `fits` checks whether those of the encoder have changed since.
+    Contains copies of the current weights; `fits` checks whether the encoder's weights have changed.
 
     Args:
         precision: "float32" or "float64", as the encoder's weights are; "bfloat16": products and hidden states in it;
             "int8": products of 8-bit numbers.
-        kernels: None: the fastest that this machine offers.
+        kernels: None: the fastest on this machine.
 
     Raises:
         UsageError: int8 on a device that is not the CPU.
@@ -96,14 +96,14 @@ class PreparedBertEncoder:
             self.layers = [prepared[id(layer)] for layer in layers]
 
     def fits(self, encoder: nn.Module) -> bool:
-        """Whether this was prepared from these very weights, unchanged since."""
+        """Whether this was prepared from exactly these weights."""
         return encoder is self.encoder and self._weights.are_unchanged()
 
     @torch.inference_mode()
     def __call__(self, batch: Batch, *, with_hidden_states: bool = False, with_pooled: bool = True) -> EncoderOutput:
-        """As `BertEncoder.forward` in evaluation; hidden states are given in the dtype of the encoder's weights.
+        """As `BertEncoder.forward` in evaluation; hidden states have the dtype of the encoder's weights.
 
-        On the CPU a token's hidden states have the same bits regardless of the other sequences of the batch.
+        On the CPU hidden states are bit-identical regardless of the other sequences of the batch.
         """
         num_tokens, filled = len(batch.input_ids), in_row_counts(batch)
         hidden: Any = self.embeddings(filled)  # HiddenStates or Tensor, as the layers take it
@@ -125,16 +125,17 @@ class PreparedBertEncoder:
 
 
 def in_row_counts(batch: Batch) -> Batch:
-    """A batch whose packed row products take as it is: on the CPU filled up to a row count at which they run."""
+    """A batch padded on the CPU to one of the row counts of products."""
     return batch.filled(row_count(len(batch.input_ids))) if batch.input_ids.device.type == "cpu" else batch
 
 
 class WeightsAsTheyAre:
-    """Records the weights of an encoder, to detect whether they have changed since."""
+    """Record of an encoder's weights, to detect later changes."""
 
     def __init__(self, encoder: nn.Module) -> None:
         self._modules = list(encoder.modules())
-        # torch does not count the updates of parameters made in inference mode: those are prepared again every time.
+        # torch does not count the updates of parameters made in inference mode: such encoders are prepared again every
+        # time.
         self._is_counted = not any(parameter.is_inference() for parameter in encoder.parameters())
         self._state = _state_of(self._modules) if self._is_counted else []
 
@@ -143,9 +144,9 @@ class WeightsAsTheyAre:
 
 
 def _state_of(modules: list[nn.Module]) -> list[int]:
-    """Which parts they have, where each parameter lies and how often it was written to: changes with every update."""
+    """Modules, addresses and version counters of parameters: changes with every update."""
     state = []
-    for module in modules:  # written flat: this runs before every inference
+    for module in modules:  # written for speed: this runs before every inference
         state.extend(map(id, module._modules.values()))
         for parameter in module._parameters.values():
             if parameter is not None:

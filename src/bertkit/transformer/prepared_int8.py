@@ -25,7 +25,7 @@ from bertkit.transformer.relative import PositionRows
 
 
 class HiddenStates(NamedTuple):
-    """Hidden states in two forms: rounding to 8 bits does not add up from layer to layer in the residual stream.
+    """Hidden states in two forms: so rounding to 8 bits does not accumulate in the residual stream.
 
     Every row has its own scale, so that the vector of a text does not depend on the other texts in the batch.
     """
@@ -53,7 +53,7 @@ class Int8Embeddings:
 
 
 class Int8Layer:
-    """`EncoderLayer`; a product is scaled by the kernel that reads it."""
+    """`EncoderLayer`; products are scaled by the next kernel."""
 
     def __init__(self, layer: EncoderLayer, activation: str, linear: type[PlainInt8Linear], bias: Any = None) -> None:
         self.query_key_value, self.output, self.expand, self.project = (
@@ -77,7 +77,7 @@ class Int8Layer:
         quantized = _room_for(num_tokens, width // 3)
         context, cu_seqlens = np.empty(quantized.values.shape, np.float32), batch.cu_seqlens.numpy()
         for rows in quantized:
-            rows[cu_seqlens[-1] :] = 0  # behind the last sequence
+            rows[cu_seqlens[-1] :] = 0  # after the last sequence
         bias = bias_of_length(self.bias, batch.max_seqlen)
         if isinstance(bias, PositionRows):
             positions = position_arrays(bias)

@@ -1,4 +1,4 @@
-"""Attention scores with a learned number for the distance of key and query (Raffel et al. 2020, section 2.1)."""
+"""Attention scores with a learned bias for each distance of key and query (Raffel et al. 2020, section 2.1)."""
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +10,7 @@ from bertkit.transformer.encoder import BertEncoder
 NUM_BUCKETS = 32
 
 _FIRST_DISTANCES = (0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 23, 32, 46, 64, 91)
-"""The shortest distance in each of the 16 buckets of a side: exact to 7, then on a logarithmic scale up to 128
+"""The smallest distance in each of the 16 buckets of a side: exact to 7, then on a logarithmic scale up to 128
 (transformers ``MPNetEncoder.relative_position_bucket``, with the logarithms in float32)."""
 
 
@@ -25,7 +25,7 @@ def bucket(distances: Tensor) -> Tensor:
 
 
 class RelativeBiasEncoder(BertEncoder):
-    """BERT's encoder with one table of biases, for the distance of key and query, that all layers share."""
+    """BERT's encoder with one table of biases for distances of key and query, shared by all layers."""
 
     def __init__(self, config: BertConfig, *, with_pooler: bool = True) -> None:
         super().__init__(config, with_pooler=with_pooler)

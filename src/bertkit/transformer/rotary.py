@@ -1,6 +1,6 @@
 """Positions as rotations of queries and keys (Su et al. 2021, "RoFormer", section 3.2).
 
-A query and a key, each turned by an angle for its position, have a product that depends on the distance between them.
+The product of a query and a key, each rotated by its position, depends on the distance between them.
 Shape letters: T total_tokens, H num_heads, K head_dim.
 """
 
@@ -24,12 +24,12 @@ class Rotary(NamedTuple):
 def rotary_of(position_ids: Tensor, theta: float, head_dim: int, factor: float = 1.0) -> Rotary:
     """The angles ``position * theta ** (-2 i / K)`` of pair i.
 
-    In float32 for any precision of the weights, as the published model computes them: at position 8,000 the
-    rounding of a frequency turns by some 1e-4.
+    In float32 for any precision of the weights, as in the published model: at position 8,000 the rounding of a
+    frequency changes the angle by about 1e-4.
 
     Args:
         position_ids: (T,).
-        factor: what the frequencies are divided by.
+        factor: divisor of the frequencies.
     """
     exponents = torch.arange(0, head_dim, 2, dtype=torch.float32, device=position_ids.device) / head_dim
     angles = position_ids[:, None].float() * (1.0 / theta**exponents / factor)
@@ -37,7 +37,7 @@ def rotary_of(position_ids: Tensor, theta: float, head_dim: int, factor: float =
 
 
 def rotate(x: Tensor, rotary: Rotary) -> Tensor:
-    """Turn queries or keys, (T, H, K) to the same, in float32 at least: columns i and i + K / 2 are a pair."""
+    """Rotate queries or keys, (T, H, K) to the same, in float32 at least: columns i and i + K / 2 are a pair."""
     cos, sin = (part[:, None] for part in rotary)
     left, right = x.chunk(2, dim=-1)
     return torch.cat([left * cos - right * sin, right * cos + left * sin], dim=-1).to(x.dtype)

@@ -28,7 +28,7 @@ class BenchmarkScore(NamedTuple):
     section: str  # "all" for the whole file
     metric: str  # "spearman", or "accuracy" of the nearest word without the three of the question
     value: float  # NaN where too few rows are covered
-    num_covered: int  # rows of which all words have vectors; the others do not count
+    num_covered: int  # rows whose words all have vectors; the others do not count
     num_rows: int
 
 

@@ -1,4 +1,4 @@
-"""Static encoders: the vector of a text is the average of the vectors of its tokens, whatever stands around them."""
+"""Static encoders: the vector of a text is the average of the vectors of its tokens, regardless of context."""
 
 import warnings
 from collections.abc import Iterable, Iterator, Sequence, Sized
@@ -18,6 +18,7 @@ from bertkit.inference.embed import num_characters, prompt_of
 from bertkit.inference.runner import chunks
 from bertkit.inference.truncation import warn_of_truncation
 from bertkit.words.averages import average
+from bertkit.words.ngrams import ngram_rows
 from bertkit.words.tokens import TokenIds, Tokens
 
 Weighting = Literal["plain", "sif", "idf"]
@@ -40,6 +41,7 @@ class StaticEncoder:
         skip_unknown: leave [UNK] out of averages, as model2vec does; sentence-transformers averages its vector.
         max_length: most tokens of a text that are averaged; None: all.
         max_characters: most characters of a text that are read; None: all.
+        ngrams: (num_ngrams, D) float32 vectors of character n-grams, which give unknown words vectors; or None.
     """
 
     tokens: Tokens
@@ -50,6 +52,7 @@ class StaticEncoder:
     skip_unknown: bool = True
     max_length: int | None = None
     max_characters: int | None = None
+    ngrams: np.ndarray | None = field(default=None, repr=False)
 
     @classmethod
     def open(cls, path: str | Path) -> "StaticEncoder":
@@ -129,9 +132,13 @@ class StaticEncoder:
     def vector(self, word: str) -> np.ndarray:
         """(D,) float32, the vector of a word, without weights.
 
+        With n-grams an unknown word has the mean of theirs.
+
         Raises:
             UsageError: it has no vector.
         """
+        if self.ngrams is not None and word not in self and word.lower() not in self:
+            return self.ngrams[ngram_rows(word.lower(), len(self.ngrams))].mean(axis=0)
         return self.vectors[self.row_of(word)].copy()
 
     @overload
@@ -268,6 +275,8 @@ class StaticEncoder:
         if shorter:  # tokens that were cut with the characters count too
             lengths = np.diff(self.tokens.ids([given[index] for index in shorter]).cu_seqlens) - 2 * tokens.num_around
             counts[shorter, 2] = lengths - counts[shorter, 0]
+        if self.ngrams is not None:
+            self._add_unknown(read, sums, counts)
         cut = np.flatnonzero(counts[:, 2])
         if len(cut) and options.on_long == "error":
             index = report.num_texts + int(cut[0])
@@ -283,6 +292,16 @@ class StaticEncoder:
         if self.settings.normalize if options.normalize is None else options.normalize:
             return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-12))
         return np.ascontiguousarray(vectors)
+
+    def _add_unknown(self, texts: list[str], sums: np.ndarray, counts: np.ndarray) -> None:
+        """Put the vectors of unknown words, by their n-grams, into the averages of texts that have some."""
+        for text in np.flatnonzero(counts[:, 1]).tolist():
+            words = self.tokens.unknown_words(texts[text])
+            if words:
+                known = int(counts[text, 0] - counts[text, 1])
+                added = np.sum([self.vector(word) for word in words], axis=0)
+                sums[text] = (sums[text] * known + added) / (known + len(words))
+                counts[text, 1] -= len(words)
 
     def average(self, tokens: TokenIds, max_length: int = _NO_LIMIT) -> tuple[np.ndarray, np.ndarray]:
         """(N, D) float32 averages of the vectors of N texts, and (N, 3) int64 tokens read, unknown, cut."""

@@ -93,24 +93,25 @@ def best_rows(encoder: StaticEncoder, queries: np.ndarray, k: int) -> tuple[np.n
     The vectors are read in parts, so that they may be larger than memory.
     """
     asked = unit(np.asarray(queries, np.float32))
+    known = np.unique(encoder.rows[encoder.rows >= 0])  # rows of words alone
     scores, rows = np.empty((len(asked), 0), np.float32), np.empty((len(asked), 0), np.int64)
-    for first in range(0, len(encoder.vectors), _ROWS_AT_A_TIME):
-        part = unit(encoder.vectors[first : first + _ROWS_AT_A_TIME])
-        near, ids = top_k(asked, part, k)
-        scores, rows = np.concatenate([scores, near], axis=1), np.concatenate([rows, ids + first], axis=1)
+    for first in range(0, len(known), _ROWS_AT_A_TIME):
+        part = known[first : first + _ROWS_AT_A_TIME]
+        near, ids = top_k(asked, unit(encoder.vectors[part]), k)
+        scores, rows = np.concatenate([scores, near], axis=1), np.concatenate([rows, part[ids]], axis=1)
         order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
         scores, rows = np.take_along_axis(scores, order, 1), np.take_along_axis(rows, order, 1)
     return scores, rows
 
 
 def odd_one_out(encoder: StaticEncoder, words: Sequence[str]) -> list[OddWord]:
-    """Each word with its cosine to the mean of all, the lowest of which is the odd one; in the order given.
+    """Each word with its cosine to the mean of all words, in the given order. The lowest is the odd one.
 
     Raises:
         UsageError: fewer than three words, or one without a vector.
     """
     if len(words) < 3:
-        raise UsageError(f"{len(words)} words: expected at least three, of which one is odd")
+        raise UsageError(f"{len(words)} words: expected at least three")
     vectors = unit(np.stack([encoder.vector(word) for word in words]))
     scores = vectors @ unit(vectors.mean(axis=0))
     odd = int(scores.argmin())

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import tokenizers
 import torch
-from safetensors.numpy import save_file
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
 
 from bertkit.checkpoint import SentenceSettings
 from bertkit.checkpoint.sentence import read_static_settings
@@ -19,8 +20,9 @@ from bertkit.locate import transformer_folder
 from bertkit.tokenizer.published import wordpiece_of
 from bertkit.tokenizer.vocabulary import SpecialTokens, from_ids
 from bertkit.words.encoder import StaticEncoder
-from bertkit.words.tokens import EngineTokens, LibraryTokens, Tokens
+from bertkit.words.tokens import HIDDEN, EngineTokens, LibraryTokens, Tokens
 
+_NGRAMS = "ngrams.safetensors"
 _MODEL2VEC_LENGTH = 512
 """Tokens of a text that model2vec reads where its config.json does not say."""
 
@@ -38,14 +40,17 @@ def read_static_folder(folder: Path) -> StaticEncoder:
     """
     settings = read_static_settings(folder)
     inside = folder if settings is None else transformer_folder(folder)
-    tokens, limit = _read_tokens(inside / "tokenizer.json")
-    vectors, rows, weights = _read_vectors(inside, tokens)
+    tokens, num_tokens, limit = _read_tokens(inside / "tokenizer.json")
+    vectors, rows, weights = _read_vectors(inside, tokens, num_tokens)
     if not _is_model2vec(folder):
         path = folder / "bertkit.json"
         ours = member(read_json(path) or {}, "static", dict, path, {})
         skip = member(ours, "skip_unknown", bool, path, False)
+        if skip and tokens.unk_id >= 0:
+            rows[tokens.unk_id] = -1
         limit = member(ours, "max_length", int, path, limit)
-        return StaticEncoder(tokens, vectors, rows, weights, settings or SentenceSettings(), skip, limit)
+        ngrams = _read_ngrams(folder / _NGRAMS, vectors.shape[1])
+        return StaticEncoder(tokens, vectors, rows, weights, settings or SentenceSettings(), skip, limit, ngrams=ngrams)
     config = read_json(folder / "config.json") or {}
     normalize = member(config, "normalize", bool, folder, False)
     limit = member(config, "max_length", int, folder, None if "max_length" in config else _MODEL2VEC_LENGTH)
@@ -93,6 +98,20 @@ def write_static_folder(encoder: StaticEncoder, folder: Path, *, overwrite: bool
         )
         own = {"skip_unknown": encoder.skip_unknown, "max_length": encoder.max_length}
         write_json(temporary / "bertkit.json", {"static": own})
+        if encoder.ngrams is not None:
+            save_file({"ngrams": encoder.ngrams}, temporary / _NGRAMS)
+
+
+def _read_ngrams(path: Path, dim: int) -> np.ndarray | None:
+    if not path.is_file():
+        return None
+    try:
+        ngrams = load_file(path)["ngrams"]
+    except (SafetensorError, KeyError) as error:
+        raise CheckpointError(f"{path} cannot be read ({error}): save the model again") from None
+    if ngrams.ndim != 2 or ngrams.shape[1] != dim or not len(ngrams):
+        raise CheckpointError(f"{path} has vectors of shape {ngrams.shape}: expected (rows, {dim})")
+    return ngrams
 
 
 def _is_model2vec(folder: Path) -> bool:
@@ -101,8 +120,8 @@ def _is_model2vec(folder: Path) -> bool:
     )
 
 
-def _read_tokens(path: Path) -> tuple[Tokens, int | None]:
-    """The tokens, and how many of a text the file says to read."""
+def _read_tokens(path: Path) -> tuple[Tokens, int, int | None]:
+    """The tokens, the number of entries of the file, and how many tokens of a text it says to read."""
     content: dict[str, Any] | None = read_json(path)
     if content is None:
         raise CheckpointError(f"{path.parent} lacks tokenizer.json: fetch the model again")
@@ -110,7 +129,8 @@ def _read_tokens(path: Path) -> tuple[Tokens, int | None]:
     limit = member(truncation, "max_length", int, path)
     engine = wordpiece_of(content, path)
     if engine is not None:
-        return EngineTokens(engine, json.dumps(content, ensure_ascii=False)), limit
+        names = {*content["model"]["vocab"], *(token["content"] for token in content.get("added_tokens") or ())}
+        return EngineTokens(engine, json.dumps(content, ensure_ascii=False)), len(names), limit
     definition = json.dumps(content, ensure_ascii=False)
     try:
         library = tokenizers.Tokenizer.from_str(definition)
@@ -125,11 +145,11 @@ def _read_tokens(path: Path) -> tuple[Tokens, int | None]:
     model = member(content, "model", dict, path, {})
     unk_id = model.get("unk_id") if "unk_id" in model else library.token_to_id(str(model.get("unk_token")))
     vocabulary = from_ids(library.get_vocab(with_added_tokens=True).items(), SpecialTokens())
-    return LibraryTokens(definition, vocabulary, -1 if unk_id is None else int(unk_id), library), limit
+    return LibraryTokens(definition, vocabulary, -1 if unk_id is None else int(unk_id), library), len(vocabulary), limit
 
 
-def _read_vectors(folder: Path, tokens: Tokens) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Vectors, rows and weights, as `StaticEncoder` has them."""
+def _read_vectors(folder: Path, tokens: Tokens, named: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Vectors, rows and weights, as `StaticEncoder` has them; ``named`` is the number of entries of the tokenizer."""
     tensors = read_tensors(list(stored_tensors(folder).values()))
     stored = tensors.get("embedding.weight", tensors.get("embeddings"))
     num_tokens = len(tokens.vocabulary)
@@ -142,12 +162,13 @@ def _read_vectors(folder: Path, tokens: Tokens) -> tuple[np.ndarray, np.ndarray,
     mapping, scale = tensors.get("mapping"), tensors.get("weights")
     num_stored = len(vectors) if mapping is None else len(mapping)
     rows, weights = np.full(num_tokens, -1, np.int32), np.ones(num_tokens, np.float32)
-    named = sum(not token.startswith("\uffff") for token in tokens.vocabulary.tokens)
     if num_stored < named or (scale is not None and len(scale) < named):
         raise CheckpointError(f"{folder} has vectors of {num_stored} tokens, its tokenizer {named}: fetch it again")
     rows[:named] = np.arange(named) if mapping is None else mapping.numpy()[:named]
     if rows.max() >= len(vectors):
         raise CheckpointError(f"{folder} maps a token to vector {rows.max()} of {len(vectors)}: fetch it again")
+    special = tokens.vocabulary.special
+    rows[[tokens.vocabulary.id(name) for name in (special.cls, special.sep) if name.startswith(HIDDEN)]] = -1
     if scale is not None:
         weights[:named] = scale.to(torch.float32).numpy()[:named]
     return vectors, rows, weights

@@ -16,7 +16,7 @@ from bertkit.tokenizer.published import tokenizer_json
 from bertkit.tokenizer.vocabulary import CONTINUATION, SpecialTokens
 from bertkit.tokenizer.wordpiece import Normalization, WordPiece
 
-_HIDDEN = "\uffff"
+HIDDEN = "\uffff"
 """Before an entry that no text can spell."""
 
 
@@ -57,6 +57,10 @@ class Tokens(Protocol):
         """The content of a tokenizer.json."""
         ...
 
+    def unknown_words(self, text: str) -> list[str]:
+        """The words of a text that are [UNK], as they are spelled; [] of a tokenizer without whole words."""
+        ...
+
 
 @dataclass(frozen=True)
 class EngineTokens:
@@ -85,6 +89,11 @@ class EngineTokens:
     def definition(self) -> str:
         return self.content or json.dumps(tokenizer_json(self.engine), ensure_ascii=False)
 
+    def unknown_words(self, text: str) -> list[str]:
+        pieces = self.engine.tokenize([text])
+        assert pieces.spans is not None
+        return [text[start:end] for start, end, _ in pieces.spans[pieces.input_ids == self.unk_id].tolist()]
+
 
 @dataclass(frozen=True)
 class LibraryTokens:
@@ -94,6 +103,9 @@ class LibraryTokens:
     vocabulary: Vocabulary
     unk_id: int
     library: tokenizers.Tokenizer = field(repr=False, compare=False)
+
+    def unknown_words(self, text: str) -> list[str]:
+        return []
 
     def ids(self, texts: Sequence[str], first_index: int = 0) -> TokenIds:
         encodings = self.library.encode_batch_fast(list(texts), add_special_tokens=False)
@@ -106,14 +118,14 @@ class LibraryTokens:
 
 
 def whole_words(words: Sequence[str]) -> EngineTokens:
-    """Tokens of which each is a word: texts are split at white space and punctuation as BERT's are, and lowercased if
+    """Tokens that are words: texts are split at white space and punctuation as BERT's are, and lowercased if
     no word has a capital letter; accents stay."""
     lowercase = not any(word != word.lower() for word in words)
     taken = set(words)
-    names = [name if name not in taken else _HIDDEN + name for name in ("[UNK]", _HIDDEN + "[CLS]", _HIDDEN + "[SEP]")]
+    names = [name if name not in taken else HIDDEN + name for name in ("[UNK]", HIDDEN + "[CLS]", HIDDEN + "[SEP]")]
     special = SpecialTokens(unk=names[0], cls=names[1], sep=names[2])
     # An entry after "##" would be a piece of longer words.
-    entries = [_HIDDEN + word if word.startswith(CONTINUATION) else word for word in words]
+    entries = [HIDDEN + word if word.startswith(CONTINUATION) else word for word in words]
     engine = WordPiece(Vocabulary((*entries, *names), special), Normalization(lowercase, strip_accents=False))
     return EngineTokens(engine)
 
@@ -128,6 +140,9 @@ class ModelTokens:
     """The tokens of a model whose tokenizer is of another kind."""
 
     engine: LibraryTokenizer
+
+    def unknown_words(self, text: str) -> list[str]:
+        return []
 
     @property
     def vocabulary(self) -> Vocabulary:

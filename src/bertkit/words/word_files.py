@@ -33,7 +33,7 @@ class WordVectors(NamedTuple):
 
 
 def read_word_file(path: Path) -> WordVectors:
-    """The words and vectors of a file, the format of which its content shows.
+    """The words and vectors of a file; the format is detected from the content.
 
     A word that stands in several lines keeps its first vector, with a warning that counts them.
 

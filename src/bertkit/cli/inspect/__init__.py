@@ -1,4 +1,4 @@
-"""bertkit inspect attention | ...: one file a command, imported when it runs."""
+"""bertkit inspect attention | ...: one file per command, imported when it runs."""
 
 import re
 from html import unescape
@@ -9,19 +9,19 @@ from cyclopts import App
 from bertkit.cli.output import emit
 from bertkit.errors import UsageError
 
-VIEWS = {  # name -> summary; the file has the name of the command
-    "all": "A text followed through the whole model, step by step, as a folder of pages.",
-    "input": "The summed embeddings of a text shown apart.",
+VIEWS = {  # name -> summary; the file is named after the command
+    "all": "Trace a text through the whole model, step by step, as a folder of pages.",
+    "input": "The embeddings of a text, each summand separately.",
     "attention": "Attention of a text: all heads, lines between tokens, query times key.",
     "fill": "Bars for each [MASK] of a text, or the surprise of each token.",
-    "lens": "What each layer would predict at each position.",
-    "words": "A word in its contexts: nearest occurrences, a map by layer.",
-    "heads": "Where each head attends, which syntactic relations it follows.",
-    "probe": "What a linear classifier finds in each layer.",
+    "lens": "Predictions of each layer at each position.",
+    "words": "A word in context: nearest occurrences, and a map for each layer.",
+    "heads": "What each head attends to, and which syntactic relations it follows.",
+    "probe": "Accuracy of a linear classifier on each layer.",
     "structure": "Structural probe: syntax trees in distances between vectors.",
-    "why": "Which tokens speak for a prediction, or make two texts similar.",
+    "why": "Which tokens support a prediction, or make two texts similar.",
     "map": "A map of texts by their embeddings.",
-    "next": "Which sentence follows which.",
+    "next": "Probabilities that one sentence follows another.",
     "compare": "Two models side by side.",
 }
 
@@ -32,7 +32,7 @@ for name, summary in VIEWS.items():
 
 @command.default
 def index(folder: Path, /) -> None:
-    """Write an index page that links the pages of a folder; or choose a view.
+    """Write an index page that links the pages of a folder; or run one of the views.
 
     Parameters
     ----------

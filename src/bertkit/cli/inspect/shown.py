@@ -1,4 +1,4 @@
-"""How every command of `bertkit inspect` gives its view: a page, or numbers as JSON."""
+"""Output of `bertkit inspect` commands: an HTML page, or numbers as JSON."""
 
 import json
 import sys
@@ -17,7 +17,7 @@ from bertkit.inspection import View
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Shown:
-    """Where the result goes.
+    """Where to write the result.
 
     Parameters
     ----------
@@ -32,14 +32,14 @@ class Shown:
 
 
 NOWHERE = Shown()
-"""The default, which is refused."""
+"""The default, which `show` rejects."""
 
 
 def show(shown: Shown, make: Callable[[], View]) -> None:
-    """Make a view; write its page and print its numbers, as asked.
+    """Make a view, and write its page, print its numbers, or both.
 
     Raises:
-        UsageError: neither is asked for, or the page cannot be written; before the view is made.
+        UsageError: neither is requested, or the page cannot be written; raised before the view is made.
     """
     if shown.out is None and not shown.json:
         raise UsageError("nothing to write: give --out X.html for a page, --json for the numbers, or both")

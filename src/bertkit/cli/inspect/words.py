@@ -25,7 +25,7 @@ def command(
     word
         Found as a whole word, in any case; the first occurrence in each text.
     texts
-        txt, jsonl, csv, tsv or parquet: one text a row, of which at least three have the word.
+        txt, jsonl, csv, tsv or parquet: one text per row. At least three must contain the word.
     column
         Which column holds the text.
     senses

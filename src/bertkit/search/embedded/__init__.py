@@ -1,1 +1,1 @@
-"""The store of a folder: records in SQLite, vectors in append-only files that are mapped into memory."""
+"""Embedded store in a folder: records in SQLite, vectors in append-only files that are mapped into memory."""

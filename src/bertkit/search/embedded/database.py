@@ -1,4 +1,4 @@
-"""Connections to the database of a store: one that writes, and some that read beside it."""
+"""Connections to the database of a store: one writer, and concurrent readers."""
 
 import os
 import shutil
@@ -28,7 +28,7 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """A connection in a transaction that reads one state of the database, whatever is written meanwhile."""
+        """A connection in a read transaction, which sees one state of the database during concurrent writes."""
         with self._lock:
             connection = self._readers.pop() if self._readers else None
         connection = connection or self._reader()
@@ -42,7 +42,7 @@ class Database:
                 self._readers.append(connection)
 
     def writer(self) -> sqlite3.Connection:
-        """The connection that writes; a commit returns when it is on disk."""
+        """The writing connection; commits return when they are on disk."""
         if self._writer is None:
             with _explained(self.folder):
                 self._writer = _connect(f"{_uri(self.folder / NAME)}?mode=rw")
@@ -51,7 +51,7 @@ class Database:
 
     @contextmanager
     def committing(self) -> Iterator[sqlite3.Connection]:
-        """A transaction of the writer: committed at the end of the block, undone on any exception."""
+        """A transaction of the writer: committed at the end of the block, rolled back on any exception."""
         connection = self.writer()
         with _explained(self.folder):
             connection.execute("BEGIN IMMEDIATE")
@@ -64,7 +64,7 @@ class Database:
                 raise
 
     def pack(self) -> None:
-        """Give the space of deleted rows back to the disk."""
+        """Free the disk space of deleted rows."""
         with _explained(self.folder):
             self.writer().execute("VACUUM")
             self.writer().execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -84,9 +84,9 @@ class Database:
     def _reader(self) -> sqlite3.Connection:
         path, options = self.folder / NAME, "mode=rw"
         if not os.access(self.folder, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
-            options = "mode=ro&immutable=1"  # SQLite cannot make the files that it shares with a writer
+            options = "mode=ro&immutable=1"  # SQLite cannot create the files that it shares with a writer
             log = self.folder / f"{NAME}-wal"
-            if log.exists() and log.stat().st_size:  # commits that only the log holds
+            if log.exists() and log.stat().st_size:  # commits that are only in the log
                 path, options = self._copied() / NAME, "mode=rw"
         with _explained(self.folder):
             connection = _connect(f"{_uri(path)}?{options}")
@@ -94,9 +94,7 @@ class Database:
                 connection.execute("PRAGMA query_only = 1")
                 (version,) = connection.execute("PRAGMA user_version").fetchone()
                 if version > FORMAT:
-                    raise StoreError(
-                        f"{self.folder} has format {version}, this bertkit reads up to {FORMAT}: update bertkit"
-                    )
+                    raise StoreError(f"{self.folder} has format {version}, expected at most {FORMAT}: update bertkit")
             except BaseException:
                 connection.close()
                 raise
@@ -112,7 +110,7 @@ class Database:
 
 
 def create_database(folder: Path, fill: Callable[[sqlite3.Connection], None]) -> None:
-    """Make the database of a new store, with the tables and rows that ``fill`` gives it.
+    """Create the database of a new store, with tables and rows from ``fill``.
 
     Raises:
         StoreError: the folder cannot be written.
@@ -148,6 +146,4 @@ def _explained(folder: Path) -> Iterator[None]:
     except sqlite3.IntegrityError:
         raise
     except sqlite3.DatabaseError as error:
-        raise StoreError(
-            f"{folder}: {error}; nothing of this change was kept, what was there before still is"
-        ) from error
+        raise StoreError(f"{folder}: {error}; the change was rolled back") from error

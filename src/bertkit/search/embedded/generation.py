@@ -1,7 +1,7 @@
-"""The files of one generation of vectors: row ``position`` of each belongs to the same record.
+"""Files of one generation of vectors: row ``position`` of each file belongs to the same record.
 
-A generation only grows. Compaction, repair and another model write a new generation, which one commit puts in the
-place of the old.
+A generation only grows. Compaction, repair and a change of model write a new generation, which replaces the old one in
+a single commit.
 """
 
 import sqlite3
@@ -19,7 +19,7 @@ from bertkit.search.store import Identity
 
 @dataclass(frozen=True)
 class Generation:
-    """The vectors and what is read with them."""
+    """Vector files of a generation."""
 
     folder: Path
     number: int
@@ -30,7 +30,7 @@ class Generation:
 
     @classmethod
     def of(cls, folder: Path, number: int, identity: Identity) -> "Generation":
-        """The generation of a number in a folder; its files are made when first written."""
+        """A generation by its number; its files are created at the first write."""
         dimensions = identity.dimensions
         return cls(
             folder,
@@ -42,7 +42,7 @@ class Generation:
         )
 
     def append(self, connection: sqlite3.Connection, first: int, numbers: np.ndarray, vectors: np.ndarray) -> None:
-        """Write rows from position ``first`` on, and note the checksums of their blocks."""
+        """Write rows from position ``first`` on, and record the checksums of their blocks."""
         for file, rows in ((self.vectors, vectors), (self.numbers, numbers[:, None])):
             file.write(first, rows)
             (before,) = connection.execute(
@@ -53,13 +53,13 @@ class Generation:
                 "REPLACE INTO block (file, block, checksum) VALUES (?, ?, ?)",
                 [(file.path.name, *block) for block in extended_checksums(first, rows, before)],
             )
-        begun = first % LANES  # rows of the last block, which is written again with the same bytes for them
+        begun = first % LANES  # rows of the last block, which is rewritten with the same bytes for them
         if begun:
             vectors = np.concatenate([self.vectors.rows(first)[first - begun :], vectors])
         self.blocks.write(first // LANES, encode_rows(vectors, self.similarity))
 
     def sync(self) -> None:
-        """Return when everything appended is on disk."""
+        """Flush all appended rows to disk."""
         for file in (self.vectors, self.numbers, self.blocks):
             file.sync()
 
@@ -68,7 +68,7 @@ class Generation:
         return self.blocks.rows(-(-num_positions // LANES))
 
     def wrong_codes(self, num_positions: int) -> list[int]:
-        """First positions of parts whose int8 codes are not what the vectors give."""
+        """First positions of parts whose int8 codes differ from those of the vectors."""
         vectors, wrong = self.vectors.rows(num_positions), []
         try:
             blocks = self.encoded(num_positions)
@@ -82,7 +82,7 @@ class Generation:
         return wrong
 
     def damaged_blocks(self, connection: sqlite3.Connection, file: RowFile, num_positions: int) -> list[int]:
-        """Blocks of a file that do not have their checksum, or are not there."""
+        """Blocks of a file that are missing or have a wrong checksum."""
         rows = connection.execute("SELECT block, checksum FROM block WHERE file = ?", [file.path.name])
         expected: dict[int, int] = dict(rows.fetchall())
         actual = dict(block_checksums(file, num_positions))
@@ -92,7 +92,7 @@ class Generation:
 
 
 def delete_other_generations(folder: Path, kept: int) -> None:
-    """Delete the files of generations that no commit refers to any more, or never did."""
+    """Delete the files of generations that no commit refers to."""
     for pattern in ("vectors.*.float32", "numbers.*.int64", "blocks.*.int8"):
         for path in folder.glob(pattern):
             if path.name.split(".")[1] != str(kept):
@@ -104,7 +104,7 @@ def write_generation(
 ) -> int:
     """Write a generation from (numbers, vectors) batches, on disk when it returns. Returns the number of positions."""
     num_positions = 0
-    delete_other_generations(generation.folder, generation.number - 1)  # what an interrupted change left
+    delete_other_generations(generation.folder, generation.number - 1)  # left by an interrupted change
     for numbers, vectors in batches:
         generation.append(connection, num_positions, numbers, vectors)
         num_positions += len(numbers)

@@ -1,4 +1,4 @@
-"""Checks of everything a store holds, and what to write instead of what is damaged."""
+"""Verification and repair of a store."""
 
 import json
 import sqlite3
@@ -25,7 +25,7 @@ class LiveRows:
     """Records and the positions of their vectors."""
 
     numbers: np.ndarray  # (num_records,) int64, ascending, from the records
-    positions: np.ndarray  # (num_live,) int64, ascending, from what was removed
+    positions: np.ndarray  # (num_live,) int64, ascending, without removed ones
 
     @classmethod
     def read(cls, connection: sqlite3.Connection, num_positions: int) -> "LiveRows":
@@ -41,40 +41,40 @@ class LiveRows:
 def problems(
     connection: sqlite3.Connection, generation: Generation, num_positions: int, text_index: TextIndex | None
 ) -> list[str]:
-    """What is wrong with a store, one sentence each."""
+    """Problems of a store, one sentence each."""
     try:
-        found = database_problems(connection)
+        results = database_problems(connection)
         damaged = damaged_records(connection)
-        found += [f"the text or metadata of record {id!r} is damaged" for _, id in damaged]
+        results += [f"the text or metadata of record {id!r} is damaged" for _, id in damaged]
         if not damaged and values_differ(connection):
-            found.append("the table of metadata values does not hold the metadata of the records")
+            results.append("the table of metadata values differs from the metadata of the records")
         if text_index is not None:
-            found += text_index.verify(connection)
+            results += text_index.verify(connection)
         live = LiveRows.read(connection, num_positions)
         for file in (generation.vectors, generation.numbers):
             for block in generation.damaged_blocks(connection, file, num_positions):
                 first, last = block * BLOCK_ROWS, min((block + 1) * BLOCK_ROWS, num_positions) - 1
-                found.append(f"rows {first} to {last} of {file.path.name} are damaged or missing")
-        if not found:
-            found += [
+                results.append(f"rows {first} to {last} of {file.path.name} are damaged or missing")
+        if not results:
+            results += [
                 f"rows from {first} on of {generation.blocks.path.name} are damaged or missing"
                 for first in generation.wrong_codes(num_positions)
             ]
-        if not found and not live.agree(generation.numbers.rows(num_positions)[:, 0]):
-            found.append("vectors and records do not belong to each other")
+        if not results and not live.agree(generation.numbers.rows(num_positions)[:, 0]):
+            results.append("vectors and records do not match")
     except sqlite3.DatabaseError as error:
-        found = [f"the database is damaged: {error}"]
-    return found
+        results = [f"the database is damaged: {error}"]
+    return results
 
 
 def database_problems(connection: sqlite3.Connection) -> list[str]:
-    """What SQLite finds wrong with its pages and indices."""
+    """Problems that SQLite reports about its pages and indices."""
     rows = connection.execute("PRAGMA integrity_check").fetchall()
     return [] if rows == [("ok",)] else [f"the database is damaged: {line}" for (line,) in rows]
 
 
 def damaged_records(connection: sqlite3.Connection) -> list[tuple[int, str]]:
-    """Number and id of the records that do not have their checksum."""
+    """Number and id of records with a wrong checksum."""
     with _any_bytes_as_text(connection):
         return [
             (number, id)
@@ -85,7 +85,7 @@ def damaged_records(connection: sqlite3.Connection) -> list[tuple[int, str]]:
 
 @contextmanager
 def _any_bytes_as_text(connection: sqlite3.Connection) -> Iterator[None]:
-    """Damaged text can be read, as what no undamaged text is equal to."""
+    """Allow reading damaged text, as a value that differs from all undamaged text."""
     text_factory = connection.text_factory
     connection.text_factory = lambda content: content.decode("utf-8", "surrogateescape")
     try:
@@ -102,7 +102,7 @@ def _checksum(*row: object) -> int | None:
 
 
 def values_differ(connection: sqlite3.Connection) -> bool:
-    """Whether ``value`` is not what the metadata of the records comes to."""
+    """Whether the table ``value`` differs from the metadata of the records."""
     with _any_bytes_as_text(connection):
         actual = sum(_value_hash(row) for row in connection.execute("SELECT key, kind, value, number FROM value"))
     rows = connection.execute("SELECT number, metadata FROM record")
@@ -119,7 +119,7 @@ def _value_hash(row: Sequence[object]) -> int:
 
 
 def remove_records(connection: sqlite3.Connection, numbers: Iterable[int]) -> None:
-    """Delete rows of ``record``; and make ``value`` again, since what it held for them cannot be known."""
+    """Delete rows of ``record``, and rebuild ``value``, as its rows for them are unknown."""
     connection.executemany("DELETE FROM record WHERE number = ?", [(number,) for number in numbers])
     connection.execute("DELETE FROM value")
     rows = connection.execute("SELECT number, metadata FROM record").fetchall()
@@ -140,7 +140,7 @@ def index_texts_again(connection: sqlite3.Connection, text_index: TextIndex) -> 
 def kept_vectors(
     connection: sqlite3.Connection, generation: Generation, num_positions: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Numbers and vectors of the records, without the space of those that were removed."""
+    """Numbers and vectors of the records, without removed ones."""
     live = LiveRows.read(connection, num_positions)
     numbers, vectors = generation.numbers.rows(num_positions)[:, 0], generation.vectors.rows(num_positions)
     if not live.agree(numbers):
@@ -152,13 +152,13 @@ def kept_vectors(
 def new_vectors(
     connection: sqlite3.Connection, identity: Identity, embed: Embed, batch_size: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Numbers of the records and vectors of their texts, embedded again."""
+    """Numbers of the records and vectors of their texts, embedded from scratch."""
     numbers = [number for (number,) in connection.execute("SELECT number FROM record ORDER BY number")]
     for batch in _batches(np.array(numbers, np.int64), batch_size):
         yield batch, embedded(list(_texts(connection, batch).values()), identity, embed)
 
 
-def mended_vectors(
+def repaired_vectors(
     connection: sqlite3.Connection,
     generation: Generation,
     live: LiveRows,
@@ -167,16 +167,16 @@ def mended_vectors(
     embed: Embed,
     changed: list[str],
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Numbers and vectors of the records: undamaged ones as they are, the others embedded again.
+    """Numbers and vectors of the records: undamaged ones are kept, the others embedded from scratch.
 
     Args:
-        live: before damaged records were removed.
-        changed: the ids of records that are embedded again are appended to it.
+        live: the rows before damaged records were removed.
+        changed: receives the ids of embedded records.
     """
     is_good = np.ones(num_positions, bool)
     for block in generation.damaged_blocks(connection, generation.vectors, num_positions):
         is_good[block * BLOCK_ROWS : (block + 1) * BLOCK_ROWS] = False
-    if len(live.numbers) != len(live.positions):  # which vector is whose cannot be known
+    if len(live.numbers) != len(live.positions):  # vectors cannot be assigned to records
         is_good[:] = False
     kept = [number for (number,) in connection.execute("SELECT number FROM record ORDER BY number")]
     rows = np.searchsorted(live.numbers, kept)

@@ -1,7 +1,7 @@
 """Append-only files of rows of equal size, mapped into memory, with a checksum for each block of rows.
 
-How many rows of a file count, and the checksums of its blocks, are committed with the rows of SQLite that belong to
-them. What a file holds beyond that is the rest of a write that was cut short; the next write overwrites it.
+The number of valid rows in a file, and the checksums of its blocks, are committed together with the SQLite rows that
+belong to them. Data beyond the valid rows is from an interrupted write, and the next write overwrites it.
 """
 
 import os
@@ -15,16 +15,16 @@ import numpy as np
 from bertkit.errors import StoreError
 
 BLOCK_ROWS = 1024
-"""Rows that share a checksum."""
+"""Number of rows per checksum."""
 
 
 class RowFile:
     """A file of rows of one dtype and width.
 
     Args:
-        path: the file; made when first written.
+        path: the file; created at the first write.
         width: elements of a row.
-        dtype: of an element.
+        dtype: dtype of an element.
     """
 
     def __init__(self, path: Path, width: int, dtype: str) -> None:
@@ -36,17 +36,17 @@ class RowFile:
 
         Raises:
             FileNotFoundError: there is no such file.
-            ValueError: it is shorter.
+            ValueError: the file is shorter.
         """
         if num_rows == 0:
             return np.empty((0, self.width), self.dtype)
         return np.memmap(self.path, self.dtype, mode="r", shape=(num_rows, self.width)).view(np.ndarray)
 
     def write(self, first: int, rows: np.ndarray) -> None:
-        """Write rows from row ``first`` on, over whatever was there. They are on disk after `sync`.
+        """Write rows from row ``first`` on, overwriting existing ones. They are on disk after `sync`.
 
         Raises:
-            StoreError: the system refuses, for example because the disk is full.
+            StoreError: the write failed, for example because the disk is full.
         """
         content = np.ascontiguousarray(rows, self.dtype).view(np.uint8).reshape(-1).data
         is_new = not self.path.exists()
@@ -58,10 +58,10 @@ class RowFile:
             sync_folder(self.path.parent)
 
     def sync(self) -> None:
-        """Return when everything written is on disk.
+        """Flush all writes to disk.
 
         Raises:
-            StoreError: the system refuses.
+            StoreError: flushing failed.
         """
         if self.path.exists():
             with self._opened(os.O_RDONLY) as handle:
@@ -77,18 +77,18 @@ class RowFile:
                 os.close(handle)
         except OSError as error:
             raise StoreError(
-                f"{self.path}: {error.strerror}. The last commit is kept, a change in progress is not"
+                f"{self.path}: {error.strerror}. The last commit is kept, the change in progress is lost"
             ) from error
 
 
 def extended_checksums(first: int, rows: np.ndarray, checksum_before: int) -> Iterator[tuple[int, int]]:
-    """Blocks that are changed by rows appended from row ``first`` on.
+    """Checksums of blocks after rows are appended from row ``first`` on.
 
     Args:
-        checksum_before: of the rows before ``first`` in its block, 0 without any.
+        checksum_before: checksum of the rows before ``first`` in its block, 0 if there are none.
 
     Yields:
-        Number of the block, and the checksum of the rows that it now has.
+        Number of the block, and the checksum of its rows.
     """
     end = first + len(rows)
     for block in range(first // BLOCK_ROWS, -(-end // BLOCK_ROWS)):
@@ -98,7 +98,7 @@ def extended_checksums(first: int, rows: np.ndarray, checksum_before: int) -> It
 
 
 def block_checksums(file: RowFile, num_rows: int) -> Iterator[tuple[int, int]]:
-    """Number and checksum of the blocks of a file, as far as it reaches."""
+    """Number and checksum of the blocks of a file, up to its end."""
     with suppress(FileNotFoundError), file.path.open("rb") as content:
         for block in range(-(-num_rows // BLOCK_ROWS)):
             num_bytes = min(BLOCK_ROWS, num_rows - block * BLOCK_ROWS) * file.row_bytes
@@ -108,7 +108,7 @@ def block_checksums(file: RowFile, num_rows: int) -> Iterator[tuple[int, int]]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Return when the names of files in a folder are on disk."""
+    """Flush the directory entries of a folder to disk."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -51,19 +51,19 @@ class TextIndex(Protocol):
     """An index of the texts in tables of the same database, kept up to date in the same commits."""
 
     def create(self, connection: sqlite3.Connection) -> None:
-        """Make its tables, if they are not there."""
+        """Create its tables, if missing."""
         ...
 
     def add(self, connection: sqlite3.Connection, rows: Sequence[tuple[int, str]]) -> None:
-        """Add texts by the number of their record."""
+        """Add texts by record number."""
         ...
 
     def remove(self, connection: sqlite3.Connection, rows: Sequence[tuple[int, str]]) -> None:
-        """Remove texts, given as they were added."""
+        """Remove texts, as they were added."""
         ...
 
     def verify(self, connection: sqlite3.Connection) -> list[str]:
-        """Problems, one sentence each; none if all is well."""
+        """Problems, one sentence each; empty if there are none."""
         ...
 
     def clear(self, connection: sqlite3.Connection) -> None:
@@ -72,7 +72,7 @@ class TextIndex(Protocol):
 
 
 def kind_and_value(value: Scalar) -> tuple[str, str | int | float]:
-    """A value of metadata as it is compared: True and 1 differ, 1 and 1.0 do not."""
+    """Kind and value of metadata for comparison: True and 1 differ, 1 and 1.0 do not."""
     if value is None:
         return "null", 0
     if isinstance(value, bool):
@@ -81,10 +81,10 @@ def kind_and_value(value: Scalar) -> tuple[str, str | int | float]:
 
 
 def as_sql(where: Filter) -> tuple[str, list[Any]]:
-    """A filter as a condition on ``record``, and the values of its question marks.
+    """A filter as a condition on ``record``, and the values of its placeholders.
 
     Raises:
-        UsageError: it is no filter.
+        UsageError: it is not a filter.
     """
     if isinstance(where, Equal):
         return _has("key = ? AND kind = ? AND value = ?"), [where.key, *kind_and_value(where.value)]

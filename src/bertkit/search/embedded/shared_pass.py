@@ -1,4 +1,4 @@
-"""Searches that arrive together share one pass over the vectors."""
+"""Concurrent searches share one pass over the vectors."""
 
 import threading
 from concurrent.futures import Future
@@ -10,7 +10,7 @@ from bertkit.neighbors import Nearest, RowMask, nearest
 from bertkit.search.embedded.view import View
 
 MOMENT = 0.001
-"""Seconds for which a pass waits until as many searches are there as the last one served."""
+"""Maximum seconds to wait for as many searches as the last pass served."""
 
 
 @dataclass
@@ -19,16 +19,16 @@ class _Waiting:
     mask: RowMask
     queries: np.ndarray
     k: int
-    results: Future = field(default_factory=Future)  # None: this thread does the next pass
+    results: Future = field(default_factory=Future)  # None: this thread runs the next pass
 
     def shares_with(self, other: "_Waiting") -> bool:
         return self.view is other.view and self.mask is other.mask
 
 
 class SharedPasses:
-    """One pass at a time: what arrives during a pass is served by the next one, together.
+    """Runs one pass at a time; searches that arrive during a pass share the next one.
 
-    The thread whose search stands first in line does the pass for all that fit it. A search that is alone never waits.
+    The thread of the first waiting search runs the pass for all compatible ones. A single search never waits.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class SharedPasses:
         self._last_served = 1
 
     def search(self, view: View, mask: RowMask, queries: np.ndarray, k: int) -> list[Nearest]:
-        """As `nearest`."""
+        """See `nearest`."""
         mine = _Waiting(view, mask, queries, k)
         with self._changed:
             self._line.append(mine)
@@ -59,10 +59,10 @@ class SharedPasses:
             k = max(one.k for one in served)
             queries = np.concatenate([one.queries for one in served])
             view = mine.view
-            found = nearest(queries, view.vectors, view.blocks, k, view.state.identity.similarity, mine.mask)
+            nearest_rows = nearest(queries, view.vectors, view.blocks, k, view.state.identity.similarity, mine.mask)
             start, own = 0, []
             for one in served:
-                part = [each.first(one.k) for each in found[start : start + len(one.queries)]]
+                part = [each.first(one.k) for each in nearest_rows[start : start + len(one.queries)]]
                 start += len(one.queries)
                 if one is mine:
                     own = part

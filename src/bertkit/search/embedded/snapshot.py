@@ -1,4 +1,4 @@
-"""One consistent state of a store, read beside any writer."""
+"""A consistent snapshot of a store, readable during writes."""
 
 import json
 import sqlite3
@@ -19,19 +19,19 @@ COLUMNS = "number, id, document_id, start, end, text, metadata"
 
 
 class Snapshot:
-    """The records of one commit. Everything that is read through one snapshot belongs together."""
+    """The records of one commit. All reads through a snapshot are consistent."""
 
     def __init__(self, connection: sqlite3.Connection, view: View, passes: SharedPasses) -> None:
         self.connection, self._view, self._passes = connection, view, passes
 
     @property
     def identity(self) -> Identity:
-        """How the vectors were made."""
+        """Identity of the embedding."""
         return self._view.state.identity
 
     @property
     def commit_number(self) -> int:
-        """Number of the commit: two snapshots of one number hold the same."""
+        """Number of the commit: snapshots with the same number are equal."""
         return self._view.state.commit_number
 
     def numbers(self, where: Filter | None = None) -> np.ndarray:
@@ -66,7 +66,7 @@ class Snapshot:
         return [(view.numbers[result.positions], result.scores) for result in results]
 
     def get(self, ids: Sequence[str]) -> list[Record]:
-        """Records by id, in the order of the ids; ids that the store lacks are left out."""
+        """Records by id, in the order of the ids; unknown ids are skipped."""
         values = json.dumps(list(ids))
         rows = self.connection.execute(
             f"SELECT {COLUMNS} FROM record WHERE id IN (SELECT value FROM json_each(?))", [values]
@@ -75,7 +75,7 @@ class Snapshot:
         return [by_id[id] for id in ids if id in by_id]
 
     def records(self, numbers: Sequence[int] | np.ndarray) -> list[Record]:
-        """Records by number, in the order of the numbers; numbers that the store lacks are left out."""
+        """Records by number, in the order of the numbers; unknown numbers are skipped."""
         values = json.dumps([int(number) for number in numbers])
         rows = self.connection.execute(
             f"SELECT {COLUMNS} FROM record WHERE number IN (SELECT value FROM json_each(?))", [values]

@@ -1,4 +1,4 @@
-"""The store of a folder."""
+"""Embedded vector store in a folder."""
 
 import json
 import sqlite3
@@ -22,10 +22,10 @@ from bertkit.search.embedded.maintenance import (
     database_problems,
     index_texts_again,
     kept_vectors,
-    mended_vectors,
     new_vectors,
     problems,
     remove_records,
+    repaired_vectors,
     value_rows,
     values_differ,
 )
@@ -46,26 +46,26 @@ class EmbeddedStore(VectorStore):
     """A `VectorStore` in a folder: SQLite for records, append-only files for vectors.
 
     Any number of processes and threads may search; one at a time may write, from its first change until `close`. A
-    change is on disk when the method that made it returns: the vectors are written and synced before the commit of
-    SQLite that makes them count.
+    change is on disk when its method returns: vectors are written and synced before the SQLite commit that makes them
+    valid.
     """
 
     def __init__(self, folder: Path, text_index: TextIndex | None) -> None:
         self.folder, self._text_index = folder, text_index
         self._database, self._writer_lock = Database(folder), WriterLock(folder / "writer.lock")
         self._change = threading.RLock()  # held while a thread changes the store
-        self._state: State | None = None  # of the transaction in progress
+        self._state: State | None = None  # state of the transaction in progress
         self._view: View | None = None
         self._passes = SharedPasses()
         self._is_writer = False
 
     @classmethod
     def create(cls, folder: str | Path, identity: Identity, text_index: TextIndex | None = None) -> Self:
-        """Make a store in a folder that is new or empty.
+        """Create a store in a new or empty folder.
 
         Raises:
-            UsageError: the folder holds something.
-            StoreError: it cannot be written.
+            UsageError: the folder is not empty.
+            StoreError: the folder is not writable.
         """
         folder = Path(folder)
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -87,10 +87,10 @@ class EmbeddedStore(VectorStore):
         """Open the store in a folder, to search it or to change it.
 
         Raises:
-            StoreError: there is none, or it is of a later version.
+            StoreError: there is none, or it has a later format.
         """
         if not (Path(folder) / NAME).is_file():
-            raise StoreError(f"{folder} is no store: it lacks {NAME}")
+            raise StoreError(f"{folder} is not a store: it lacks {NAME}")
         store = cls(Path(folder), text_index)
         try:
             _ = store.identity
@@ -101,7 +101,7 @@ class EmbeddedStore(VectorStore):
 
     @property
     def identity(self) -> Identity:
-        """How the vectors were made."""
+        """Identity of the embedding."""
         with self._database.reading() as connection:
             return State.read(connection).identity
 
@@ -109,7 +109,7 @@ class EmbeddedStore(VectorStore):
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
-        """One state of the store, the same until the block ends. A transaction in progress is not part of it."""
+        """One state of the store, unchanged until the block ends, without a transaction in progress."""
         while True:
             with self._database.reading() as connection:
                 state = State.read(connection)
@@ -117,9 +117,10 @@ class EmbeddedStore(VectorStore):
                 if view is None or view.state.commit_number != state.commit_number:
                     try:
                         view = self._view = View(self.folder, state, connection)
-                    except (FileNotFoundError, ValueError):  # none, or too short; or a newer commit has other files
+                    except (FileNotFoundError, ValueError):  # missing or too short; or a newer commit replaced the
+                        # files
                         if self._is_current(state):
-                            raise StoreError(f"{self.folder} lacks vectors that it had: repair it") from None
+                            raise StoreError(f"{self.folder} lacks vectors of its records: repair it") from None
                         continue
                 yield Snapshot(connection, view, self._passes)
                 return
@@ -129,12 +130,12 @@ class EmbeddedStore(VectorStore):
             return State.read(connection).commit_number == state.commit_number
 
     def get(self, ids: Sequence[str]) -> list[Record]:
-        """As `VectorStore.get`."""
+        """See `VectorStore.get`."""
         with self.snapshot() as snapshot:
             return snapshot.get(ids)
 
     def records(self, where: Filter | None = None) -> Iterator[Record]:
-        """As `VectorStore.records`: of one state of the store."""
+        """See `VectorStore.records`; reads one state of the store."""
         with self.snapshot() as snapshot:
             yield from snapshot.all_records(where)
 
@@ -146,7 +147,7 @@ class EmbeddedStore(VectorStore):
         where: Filter | None = None,
         report: SearchReport | None = None,
     ) -> list[list[Hit]]:
-        """As `VectorStore.search_many`. Of equal scores the record written first comes first, and is the one kept."""
+        """See `VectorStore.search_many`. For equal scores, the record written first comes first."""
         with self.snapshot() as snapshot:
             results = snapshot.search(queries, identity, k, where, report)
             return [
@@ -158,7 +159,7 @@ class EmbeddedStore(VectorStore):
             ]
 
     def count(self, where: Filter | None = None) -> int:
-        """As `VectorStore.count`."""
+        """See `VectorStore.count`."""
         with self.snapshot() as snapshot:
             return snapshot.count(where)
 
@@ -166,7 +167,7 @@ class EmbeddedStore(VectorStore):
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Several changes as one commit. Blocks may be nested; the outermost commits, an exception undoes all of it.
+        """Several changes as one commit. Blocks may be nested; the outermost commits, an exception rolls back.
 
         Raises:
             StoreError: another process writes to the store, or the disk is full.
@@ -201,30 +202,30 @@ class EmbeddedStore(VectorStore):
                 self._state = None
 
     def add(self, records: Iterable[Record]) -> None:
-        """As `VectorStore.add`."""
+        """See `VectorStore.add`."""
         with self.transaction() as connection:
             for batch in _batches(check_records(records, self._now().identity)):
                 self._append(connection, batch)
 
     def upsert(self, records: Iterable[Record]) -> None:
-        """As `VectorStore.upsert`."""
+        """See `VectorStore.upsert`."""
         with self.transaction() as connection:
             for batch in _batches(check_records(records, self._now().identity)):
                 self._remove(connection, [record.id for record in batch])
                 self._append(connection, batch)
 
     def delete(self, ids: Iterable[str]) -> int:
-        """As `VectorStore.delete`."""
+        """See `VectorStore.delete`."""
         with self.transaction() as connection:
             return sum(self._remove(connection, batch) for batch in _batches(ids))
 
     def switch(self, identity: Identity, embed: Embed, batch_size: int = 1024) -> None:
-        """As `VectorStore.switch`: the new vectors count from one commit on."""
+        """See `VectorStore.switch`; one commit replaces all vectors."""
         with self.transaction() as connection:
             self._replace_vectors(connection, identity, new_vectors(connection, identity, embed, batch_size))
 
     def compact(self) -> None:
-        """As `VectorStore.compact`: live vectors are copied into a new file, and the database is packed."""
+        """See `VectorStore.compact`: live vectors are copied into a new file, and the database is packed."""
         with self.transaction() as connection:
             state, generation = self._now(), self._generation()
             vectors = kept_vectors(connection, generation, state.num_positions)
@@ -233,7 +234,7 @@ class EmbeddedStore(VectorStore):
             self._database.pack()
 
     def verify(self) -> list[str]:
-        """As `VectorStore.verify`: reads everything."""
+        """See `VectorStore.verify`; reads everything."""
         with self._database.reading() as connection:
             try:
                 state = State.read(connection)
@@ -243,13 +244,13 @@ class EmbeddedStore(VectorStore):
             return problems(connection, generation, state.num_positions, self._text_index)
 
     def repair(self, embed: Embed) -> RepairReport:
-        """As `VectorStore.repair`: whole blocks of vectors are embedded again."""
+        """See `VectorStore.repair`: whole blocks of vectors are embedded again."""
         report = RepairReport()
         with self.transaction() as connection:
             if database_problems(connection):
                 connection.execute("REINDEX")
             if lines := database_problems(connection):
-                raise StoreError(f"{self.folder} cannot be repaired, make it again from the documents: {lines[0]}")
+                raise StoreError(f"{self.folder} cannot be repaired: create it again from the documents: {lines[0]}")
             state, generation = self._now(), self._generation()
             live = LiveRows.read(connection, state.num_positions)
             damaged = damaged_records(connection)
@@ -258,14 +259,14 @@ class EmbeddedStore(VectorStore):
                 report.removed += [id for _, id in damaged]
             if self._text_index is not None and (damaged or self._text_index.verify(connection)):
                 index_texts_again(connection, self._text_index)
-            vectors = mended_vectors(
+            vectors = repaired_vectors(
                 connection, generation, live, state.num_positions, state.identity, embed, report.embedded_again
             )
             self._replace_vectors(connection, state.identity, vectors)
         return report
 
     def close(self) -> None:
-        """As `VectorStore.close`."""
+        """See `VectorStore.close`."""
         self._database.close()
         self._writer_lock.release()
         self._view, self._is_writer = None, False
@@ -298,7 +299,7 @@ class EmbeddedStore(VectorStore):
     def _replace_vectors(
         self, connection: sqlite3.Connection, identity: Identity, batches: Iterable[tuple[np.ndarray, np.ndarray]]
     ) -> None:
-        """Write a new generation, which counts from the commit on."""
+        """Write a new generation, which becomes valid with the commit."""
         state = self._now()
         generation = Generation.of(self.folder, state.generation + 1, identity)
         num_positions = write_generation(connection, generation, batches)

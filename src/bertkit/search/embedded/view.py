@@ -15,7 +15,7 @@ from bertkit.search.filters import Filter
 from bertkit.search.store import Identity
 
 MASKS_KEPT = 16
-"""Filters whose rows a view remembers."""
+"""Number of filters whose rows a view caches."""
 
 
 @dataclass(frozen=True)
@@ -23,17 +23,17 @@ class State:
     """The row of ``state``."""
 
     commit_number: int
-    generation: int  # of the files that hold the vectors
+    generation: int  # generation of the vector files
     num_positions: int  # rows of those files, removed ones included
     scan: str
     identity: Identity
 
     @classmethod
     def read(cls, connection: sqlite3.Connection) -> "State":
-        """The state that a connection sees.
+        """Read the state visible to a connection.
 
         Raises:
-            StoreError: it is damaged.
+            StoreError: the database is damaged.
         """
         rows = connection.execute("SELECT commit_number, generation, num_positions, scan, identity FROM state")
         try:
@@ -63,17 +63,17 @@ class View:
         self.blocks = generation.encoded(state.num_positions)
         self.is_live = np.ones(state.num_positions, bool)
         self.is_live[[position for (position,) in connection.execute("SELECT position FROM removed")]] = False
-        self._masks: dict[str, RowMask] = {}  # by the text of the filter: as values True and 1 would be equal
+        self._masks: dict[str, RowMask] = {}  # by the text of the filter, as True and 1 would be equal keys
 
     def positions(self, numbers: np.ndarray) -> np.ndarray:
         """Positions of live records by number."""
         return np.searchsorted(self.numbers, numbers)
 
     def mask(self, where: Filter | None, numbers: Callable[[], np.ndarray]) -> RowMask:
-        """The rows that a filter matches; kept for the filters that were used last.
+        """The rows that a filter matches; cached for the most recent filters.
 
         Args:
-            numbers: returns the numbers of the records that it matches.
+            numbers: returns the numbers of the matching records.
         """
         mask = self._masks.get(repr(where))
         if mask is None:

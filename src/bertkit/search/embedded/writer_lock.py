@@ -1,4 +1,4 @@
-"""One writer at a time: a lock on a file, which names the process that holds it."""
+"""Writer lock: a file lock that names the process that holds it."""
 
 import fcntl
 import json
@@ -11,17 +11,17 @@ from bertkit.errors import StoreError
 
 
 class WriterLock:
-    """The right to change a store. The system releases it when the process ends, however it ends."""
+    """Lock for changing a store. The operating system releases it when the process ends in any way."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._handle: int | None = None
 
     def acquire(self) -> None:
-        """Take the lock; nothing happens if this object has it.
+        """Take the lock; no effect if this object holds it.
 
         Raises:
-            StoreError: another process or another open store has it; the process is named.
+            StoreError: another process or store holds it; the process is named.
         """
         if self._handle is not None:
             return
@@ -33,7 +33,7 @@ class WriterLock:
             os.close(handle)
             raise StoreError(
                 f"{self.path.parent} is being written by {holder}: wait until it is closed, or end that process; "
-                "searches need not wait"
+                "searches do not need to wait"
             ) from None
         except BaseException:
             os.close(handle)
@@ -44,7 +44,7 @@ class WriterLock:
         self._handle = handle
 
     def release(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
@@ -54,5 +54,5 @@ def _holder(handle: int) -> str:
     try:
         holder = json.loads(os.pread(handle, 4096, 0))
         return f"process {holder['process']} on {holder['host']} ({holder['command']})"
-    except (ValueError, KeyError, TypeError):  # it has the lock and has not written its name yet
+    except (ValueError, KeyError, TypeError):  # it holds the lock, but its name is not written yet
         return "another process"

@@ -80,7 +80,7 @@ class CrossEncoding(OfTextSets):
         """
         cls.check_options(options)
         if not examples:
-            raise DataError("there are no examples to learn from")
+            raise DataError("no examples to train on: expected at least one")
         check_rows(examples)
         targets = [_targets(row) for row in examples]
         if any(row.score is not None for row in examples):

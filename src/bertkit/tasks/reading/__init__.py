@@ -1,4 +1,4 @@
-"""Files of labeled data to examples, one at a time, each with its file and line."""
+"""Readers of labeled data files: examples, one at a time, each with its file and line."""
 
 from bertkit.files import BadRows
 from bertkit.tasks.reading.choices import read_choices

@@ -1,4 +1,5 @@
-"""Questions with choices: SWAG's csv, OpenBookQA's tsv and jsonl, and jsonl or parquet with a list of choices."""
+"""Reader of multiple choice questions: SWAG's csv, OpenBookQA's tsv and jsonl, and jsonl or parquet with a list of
+choices."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -19,14 +20,14 @@ _CHOICE = re.compile(r"(?:^|\s)\(([A-J])\)(?=\s|$)")
 def read_choices(
     path: str | Path, *, labeled: bool = True, bad_rows: BadRows | None = None
 ) -> Iterator[ChoiceQuestion]:
-    """The questions of a file, one at a time.
+    """Read the questions of a file, one at a time.
 
     Args:
         path: csv or tsv with SWAG's columns (sent1, sent2, ending0 and so on, label) or OpenBookQA's (Question Stem,
             Choices, Answer Key); jsonl or parquet with OpenBookQA's keys (question.stem, question.choices, answerKey),
             or with "context" or "question", "choices", a list of texts, and "label", the number of one from 0.
-        labeled: False: which choice is right is not read.
-        bad_rows: takes the questions that cannot be used; None: such a question is an error.
+        labeled: False: the right choice is not read.
+        bad_rows: receives unusable questions; None: such a question is an error.
 
     Raises:
         DataError: no such file, other columns, a bad question, no question at all.
@@ -59,7 +60,7 @@ def read_choices(
 
 
 _Read = tuple[ChoiceQuestion, Any, str]
-"""Context and choices, the number of the right one, and what is wrong."""
+"""Question, index of the right choice, and a problem or ""."""
 
 
 def _reader(table: Table, path: Path) -> Any:
@@ -80,14 +81,14 @@ def _wrong(question: ChoiceQuestion, label: Any, labeled: bool) -> str:
     if len(question.choices) < 2:
         return f" has {len(question.choices)} choices: expected at least 2"
     if labeled and not (type(label) is int and 0 <= label < len(question.choices)):
-        return f": the right choice is {label!r:.40}, expected one of {len(question.choices)} choices"
+        return f": the right choice is {label!r:.40}: expected one of {len(question.choices)} choices"
     if labeled and not all(choice.strip() for choice in question.choices):
-        return " has an empty choice: fill it in, or take the question out"
+        return " has an empty choice: fill it in, or remove the question"
     return ""
 
 
 def _of_swag(values: Mapping[str, Any]) -> _Read:
-    """Sentence A is the first sentence; sentence B how the second begins and one of its endings."""
+    """Text A is the first sentence; text B is the beginning of the second with one of its endings."""
     endings = sorted((name for name in values if re.fullmatch(r"ending\d", name)), key=lambda name: name[-1])
     texts = []
     for name in ("sent1", "sent2", *endings):
@@ -111,7 +112,7 @@ def _of_packed(values: Mapping[str, Any]) -> _Read:
         if match[1] == _LETTERS[len(marks)]:  # another letter is part of a choice
             marks.append(match)
     if not problem and (not marks or text[: marks[0].start()].strip()):
-        problem = f": the choices {text:.60} do not begin with (A)"
+        problem = f": the choices {text:.60} do not start with (A)"
     ends = [*(mark.start() for mark in marks), len(text)][1:]
     choices = tuple(text[mark.end() : end].strip() for mark, end in zip(marks, ends, strict=True))
     letter = str(values.get("Answer Key", "")).strip()

@@ -1,7 +1,7 @@
-"""Questions with their answers: SQuAD 1.1 and 2.0 json, jsonl, and tables with a column for the answer.
+"""Reader of questions with answers: SQuAD 1.1 and 2.0 json, jsonl, and tables with a column for the answer.
 
-The answers of a file are characters of its texts. An answer given without its position is taken where it first
-occurs in the text.
+Answers are given as character spans. An answer without a position is located at its first occurrence in the
+text.
 """
 
 import json
@@ -27,7 +27,7 @@ _KNOWN: Mapping[str, tuple[str, ...]] = {
     "id": ("id", "textID"),
 }
 _NO_ANSWER = " is_impossible is false, but there is no answer: add one, or set it"
-_UNSEEN = {"Zs", "Zl", "Zp", "Cc", "Cf"}  # white space and control characters, of which tokenizers keep nothing
+_UNSEEN = {"Zs", "Zl", "Zp", "Cc", "Cf"}  # white space and control characters, which have no tokens
 _SQUAD = {"question": "question", "context": "context", "answer": "answers"}
 
 
@@ -38,15 +38,15 @@ def read_questions(
     columns: Mapping[str, str] = {},
     bad_rows: BadRows | None = None,
 ) -> Iterator[Question]:
-    """The questions of a file, one at a time.
+    """Read the questions of a file, one at a time.
 
     Args:
         path: .json: SQuAD 1.1 or 2.0, read as a whole; .jsonl: an object for each question, "answers" as in SQuAD, or
             as {"text": [...], "answer_start": [...]}, or one answer as text; parquet likewise; csv and tsv files.
         labeled: False: answers are not read.
-        columns: names by role, "question", "context", "answer", "answer_start" and "id", where they are not recognized
-            from the names. An empty answer means that there is none.
-        bad_rows: takes the questions that cannot be used; None: such a question is an error.
+        columns: names by role, "question", "context", "answer", "answer_start" and "id", if they are not recognized
+            from the names. An empty answer means no answer.
+        bad_rows: receives unusable questions; None: such a question is an error.
 
     Raises:
         DataError: no such file, no column for question, context or answer, a bad question, no question at all.
@@ -70,7 +70,7 @@ def read_questions(
 def _empty(question: Question, labeled: bool) -> str:
     for what in ("question", "context"):
         if labeled and not getattr(question, what).strip():
-            return f" has an empty {what}: fill it in, or take the question out"
+            return f" has an empty {what}: fill it in, or remove the question"
     return ""
 
 
@@ -98,8 +98,8 @@ def _of_squad(path: str | Path, labeled: bool) -> Iterator[tuple[int, Question, 
             line, position = line + text.count("\n", position, at), at
         question, problem = _question(values, _SQUAD, labeled)
         has_answer, impossible = bool(question.answers), values.get("is_impossible")
-        if labeled and not problem and impossible is has_answer:  # SQuAD 1.1 does not say
-            problem = " has is_impossible where it has an answer: correct one of them" if has_answer else _NO_ANSWER
+        if labeled and not problem and impossible is has_answer:  # SQuAD 1.1 has no is_impossible
+            problem = " has is_impossible although it has an answer: correct one of them" if has_answer else _NO_ANSWER
         yield line, replace(question, id=name, place=f"{location(path, line)}, question {name}"), problem
 
 
@@ -124,7 +124,7 @@ def _choose(table: Table, labeled: bool, columns: Mapping[str, str]) -> dict[str
     for role in QUESTION_ROLES:
         if role.startswith("answer") and not labeled:
             continue
-        if role in ("answer_start", "id"):  # a later object may have them where the first has not
+        if role in ("answer_start", "id"):  # a later object may have them even if the first lacks them
             chosen[role] = table.column(role, columns.get(role), _KNOWN[role]) or _KNOWN[role][0]
         else:
             chosen[role] = table.require(role, columns.get(role), _KNOWN[role])
@@ -132,7 +132,7 @@ def _choose(table: Table, labeled: bool, columns: Mapping[str, str]) -> dict[str
 
 
 def _question(values: Mapping[str, Any], chosen: Mapping[str, str], labeled: bool) -> tuple[Question, str]:
-    """A question, and what is wrong with it."""
+    """A question, and a problem or ""."""
     question, problem = text_of(values, chosen["question"])
     context, wrong = text_of(values, chosen["context"])
     problem = problem or wrong
@@ -142,13 +142,13 @@ def _question(values: Mapping[str, Any], chosen: Mapping[str, str], labeled: boo
     answers: list[Span] = []
     for text, start in given:
         if not problem:
-            start, problem = _place_of(text, start, context)
+            start, problem = _start_of(text, start, context)
             answers.append((start, start + len(text)))
     return Question(question, context, tuple(answers)), problem
 
 
 def _given_answers(values: Mapping[str, Any], chosen: Mapping[str, str]) -> tuple[list[tuple[str, Any]], str]:
-    """The texts and starts of the answers, a start that is not given as None; and what is wrong with them."""
+    """Texts and starts of the answers, None for a missing start; and a problem or ""."""
     key = chosen["answer"]
     value = values.get(key)
     if isinstance(value, str):
@@ -166,21 +166,21 @@ def _given_answers(values: Mapping[str, Any], chosen: Mapping[str, str]) -> tupl
     if not isinstance(value, list) or not all(
         isinstance(answer, dict) and isinstance(answer.get("text"), str) and answer["text"] for answer in value
     ):
-        return [], f": {key!r} is {values.get(key)!r:.60}, expected answers as in SQuAD, [] if there are none"
+        return [], f": {key!r} is {values.get(key)!r:.60}, expected answers as in SQuAD, or [] for no answer"
     return [(answer["text"], answer.get("answer_start")) for answer in value], ""
 
 
-def _place_of(text: str, start: Any, context: str) -> tuple[int, str]:
-    """Where an answer stands in its context, and what is wrong if it does not."""
+def _start_of(text: str, start: Any, context: str) -> tuple[int, str]:
+    """Start of an answer in its context, and a problem or ""."""
     if start is not None and (type(start) is not int or start < 0):
-        return 0, f": answer_start is {start!r:.40}, expected the number of a character"
+        return 0, f": answer_start is {start!r:.40}, expected a character index"
     if all(unicodedata.category(character) in _UNSEEN for character in text):
-        return 0, f": nothing can be seen of the answer {text!r:.60}: correct it, or take the question out"
+        return 0, f": the answer {text!r:.60} has no visible characters: correct it, or remove the question"
     if start is not None and context.startswith(text, start):
         return start, ""
     first = context.find(text)
     if first < 0:
-        return 0, f": the answer {text!r:.60} does not stand in its context: correct it, or take the question out"
+        return 0, f": the answer {text!r:.60} is not in its context: correct it, or remove the question"
     if start is None:
         return first, ""
-    return 0, f": the answer {text!r:.60} does not stand at {start} of its context but at {first}: correct answer_start"
+    return 0, f": the answer {text!r:.60} is not at {start} in its context but at {first}: correct answer_start"

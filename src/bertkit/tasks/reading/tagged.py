@@ -1,7 +1,7 @@
-"""Words with tags: CoNLL files, CoNLL-U, and jsonl files with words or with character spans.
+"""Reader of words with tags: CoNLL files, CoNLL-U, and jsonl files with words or with character spans.
 
-The tags of a file may be BIO, IOB1, BIOES (also with L- and U- for E- and S-), IO, or plain labels, identified by
-all of them together. They are given as BIO, BIOES, IO or plain labels.
+The tags of a file may be BIO, IOB1, BIOES (also with L- and U- for E- and S-), IO, or plain labels; the scheme is
+identified from all of them. They are converted to BIO, BIOES, IO or plain labels.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,13 +33,13 @@ _DOCUMENT_START = "-DOCSTART-"
 
 @dataclass(frozen=True)
 class _Item:
-    """A text as it stands in a file."""
+    """A text of a file."""
 
     line: int
     text: str = ""
     words: tuple[Span, ...] | None = None
-    tags: Sequence[str] | None = None  # of a file with tags
-    entities: Sequence[Entity] | None = None  # of one with spans
+    tags: Sequence[str] | None = None  # for a file with tags
+    entities: Sequence[Entity] | None = None  # for a file with spans
     problem: str = ""
 
 
@@ -53,7 +53,7 @@ def read_tagged(
     words: Words = "punctuation",
     bad_rows: BadRows | None = None,
 ) -> Iterator[TaggedText]:
-    """The texts of a file with their words and tags, one at a time; those of CoNLL files have a space between words.
+    """Read the texts of a file with words and tags, one at a time; words of CoNLL files are joined by spaces.
 
     Args:
         path: .jsonl and .parquet; .conllu; any other is a CoNLL file, but without labels a .txt file that has no
@@ -63,14 +63,14 @@ def read_tagged(
         columns: of a CoNLL file the numbers, from 1, of "word" (the first) and "tag" (the last); of CoNLL-U the name
             of the column "tag" (upos); of a jsonl file the keys of "text" and "spans", or of "words" and "tags"; of
             a table the name of "text".
-        scheme: of the tags that are wanted; None: that of the file, as BIO if it is IOB1 or has spans.
-        label_names: the tags there may be; None: any.
-        words: what separates the words of a text with spans.
-        bad_rows: takes the texts that cannot be used; None: such a text is an error.
+        scheme: requested scheme of the tags; None: that of the file, as BIO if it is IOB1 or has spans.
+        label_names: allowed tags; None: any.
+        words: the rule that splits a text with spans into words.
+        bad_rows: receives unusable texts; None: such a text is an error.
 
     Raises:
         DataError: no such file, no column for text or tags, a bad text, no text at all.
-        UsageError: a csv file with labels, or a role that there is none of.
+        UsageError: a csv file with labels, or an unknown role.
     """
     bad_rows = bad_rows or BadRows()
     found_scheme: FileScheme = "plain"
@@ -95,7 +95,7 @@ def read_tagged(
 def _tags(
     item: _Item, file_scheme: FileScheme, wanted: Scheme | None, label_names: Sequence[str] | None
 ) -> tuple[tuple[str, ...] | None, str]:
-    """The tags of a text in the scheme that is wanted, and what is wrong with them."""
+    """Tags of a text in the requested scheme, and a problem or ""."""
     assert item.words is not None
     tags = list(item.tags or ())
     scheme: Scheme = wanted or ("BIO" if item.tags is None or file_scheme == "IOB1" else file_scheme)
@@ -106,15 +106,15 @@ def _tags(
         if wrong is not None:
             word = item.text[slice(*item.words[wrong])]
             return None, (
-                f": the tag {tags[wrong]!r} of word {wrong + 1}, {word!r}, is part of no entity as "
-                f"{scheme if file_scheme == 'plain' else file_scheme} spells them: correct it, or read the "
+                f": the tag {tags[wrong]!r} of word {wrong + 1}, {word!r}, is not part of an entity in scheme "
+                f"{scheme if file_scheme == 'plain' else file_scheme}: correct it, or read the "
                 "tags as plain labels (read_tagged, scheme='plain')"
             )
     if scheme != "plain":
         entities = entities_in(tags, file_scheme) if item.entities is None else list(item.entities)
         tags = spell(entities, len(item.words), scheme)
         if entities_in(tags, scheme) != entities:
-            return None, ": two entities of one type stand side by side, which IO tags cannot express: use BIO"
+            return None, ": two entities of one type are adjacent, which IO tags cannot express: use BIO"
     if label_names is not None:
         for tag in tags:
             if tag not in label_names:
@@ -127,7 +127,7 @@ def _items(path: str | Path, labeled: bool, columns: Mapping[str, str], words: W
     if not labeled and (name.suffix == ".csv" or (name.suffix == ".tsv" and _has_text(path, columns))):
         yield from _of_table(path, columns)
     elif name.suffix == ".csv":
-        raise UsageError(f"{path}: words with tags are read from CoNLL, jsonl and parquet files: write it as jsonl")
+        raise UsageError(f"{path}: expected a CoNLL, jsonl or parquet file for words with tags: convert it to jsonl")
     elif name.suffix in (".jsonl", ".parquet"):
         yield from _of_jsonl(path, labeled, columns, words)
     elif not labeled and (str(path) == "-" or (name.suffix == ".txt" and ".conll" not in name.suffixes)):
@@ -139,7 +139,8 @@ def _items(path: str | Path, labeled: bool, columns: Mapping[str, str], words: W
 
 
 def _has_text(path: str | Path, columns: Mapping[str, str]) -> bool:
-    """Whether a tab-separated file has a column of texts, as its first line or the caller says; else it is CoNLL."""
+    """Whether a tab-separated file has a column of texts, by its first line or the caller's choice; else it is
+    CoNLL."""
     with open_lines(path) as lines:
         names = next(lines, Line(1, "", "")).text.rstrip("\r\n").split("\t")
     return "text" in columns or (not columns and any(name in names for name in _KNOWN["text"]))
@@ -158,7 +159,7 @@ def _of_table(path: str | Path, columns: Mapping[str, str]) -> Iterator[_Item]:
 def _of_conll(path: str | Path, labeled: bool, columns: Mapping[str, str]) -> Iterator[_Item]:
     check_roles(columns, CONLL_ROLES)
     is_conllu = Path(path).suffix == ".conllu"
-    width = 0  # of the first line
+    width = 0  # width of the first line
     with open_lines(path) as lines:
         for block in _blocks(lines, is_conllu):
             words: list[str] = []
@@ -167,7 +168,7 @@ def _of_conll(path: str | Path, labeled: bool, columns: Mapping[str, str]) -> It
             for number, text, invalid in block:
                 fields = text.rstrip("\r\n").split("\t") if "\t" in text else text.split()
                 if is_conllu and not fields[0].isdecimal():
-                    continue  # 8-9 is a word of several parts, which follow; 8.1 one that is not said
+                    continue  # 8-9 is a multiword token, whose parts follow; 8.1 an empty node
                 width = width or len(fields)
                 problem = invalid or _wrong_fields(fields, width, labeled)
                 if problem:
@@ -185,7 +186,7 @@ def _of_conll(path: str | Path, labeled: bool, columns: Mapping[str, str]) -> It
 
 
 def _blocks(lines: Iterator[Line], is_conllu: bool) -> Iterator[list[Line]]:
-    """The lines between empty ones, without comments and marks of documents."""
+    """The lines between empty ones, without comments and document markers."""
     block: list[Line] = []
     for line in lines:
         if not line.text.strip():
@@ -200,7 +201,7 @@ def _blocks(lines: Iterator[Line], is_conllu: bool) -> Iterator[list[Line]]:
 
 def _wrong_fields(fields: Sequence[str], width: int, labeled: bool) -> str:
     if len(fields) != width:
-        return f" has {len(fields)} fields, the first line {width}: each word has one line, with as many fields"
+        return f" has {len(fields)} fields, the first line has {width}: expected the same number on each line"
     if labeled and width < 2:
         return " has no tag: expected a word and its tag on each line, with a tab or a space between them"
     return ""
@@ -216,7 +217,7 @@ def _columns_of(columns: Mapping[str, str], is_conllu: bool, width: int) -> tupl
             indices[role] = int(column) - 1
         else:
             known = ", ".join(CONLLU_COLUMNS) if is_conllu else "a number"
-            raise DataError(f"there is no column {column!r} for the {role}: expected {known}, of {width} columns")
+            raise DataError(f"no column {column!r} for the {role}: expected {known}, of {width} columns")
     return indices["word"], indices["tag"]
 
 
@@ -252,6 +253,6 @@ def _of_words(row: Row, words_key: str, tags_key: str) -> _Item:
             return _Item(row.line, problem=f": {key!r} is {value!r:.60}, expected a list of strings, none empty")
     assert isinstance(words, list)
     if tags is not None and len(words) != len(tags):
-        return _Item(row.line, problem=f" has {len(words)} words and {len(tags)} tags: each word needs its tag")
+        return _Item(row.line, problem=f" has {len(words)} words and {len(tags)} tags: expected one tag for each word")
     text, problem = text_of({"text": " ".join(words)}, "text")
     return _Item(row.line, text, spaced(words), tags, problem=problem)

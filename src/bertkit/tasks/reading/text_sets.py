@@ -1,5 +1,5 @@
-"""Rows for sentence encoders: texts, pairs, pairs with scores, triplets, and texts with lists of positives and
-negatives; csv, tsv, jsonl and parquet files."""
+"""Reader of rows for sentence encoders: texts, pairs, pairs with scores, triplets, and texts with lists of positives
+and negatives; csv, tsv, jsonl and parquet files."""
 
 import math
 import re
@@ -20,11 +20,11 @@ PAIRS = (
     ("anchor", "positive"), ("query", "positive"), ("query", "passage"), ("query", "document"), ("question", "answer"),
     ("query", "answer"), ("query", "positives"), ("anchor", "positives"), *TEXT_PAIRS,
 )  # fmt: skip
-"""Names by which a text and its positive are known when both are there."""
+"""Known column names of a text and its positive, if both exist."""
 SCORES = (*LABELS["number"], "is_duplicate", "Quality", "same")
 _TEXT_SCORES = ("scores", "teacher_scores")
 NEXT = "next"
-"""In place of the column of positives: the positive of a paragraph is the paragraph after it."""
+"""Used instead of a column of positives: the positive of a paragraph is the next paragraph."""
 _NEGATIVE = re.compile(r"negatives?(_\d+)?")
 _KNOWN = {*TEXTS, *(name for pair in PAIRS for name in pair), *SCORES}
 
@@ -32,7 +32,7 @@ _KNOWN = {*TEXTS, *(name for pair in PAIRS for name in pair), *SCORES}
 def read_text_sets(
     path: str | Path, *, labeled: bool = True, columns: Mapping[str, str] = {}, bad_rows: BadRows | None = None
 ) -> Iterator[TextSet]:
-    """The rows of a file, one at a time.
+    """Read the rows of a file, one at a time.
 
     Args:
         path: csv, tsv, jsonl or parquet; txt and "-", standard input, have a text on each line. Columns named negative,
@@ -127,22 +127,22 @@ def _choose_columns(table: Table, columns: Mapping[str, str]) -> tuple[str, str 
 def _row(
     values: Mapping[str, Any], query: str, positive: str | None, negatives: Sequence[str], score: str | None
 ) -> tuple[tuple[str, tuple[str, ...], tuple[str, ...], float | None] | None, str]:
-    """The fields of a `TextSet`; or None and why not."""
+    """The fields of a `TextSet`; or None and a problem."""
     text, problem = text_of(values, query)
     if not problem and not text.strip():
-        problem = f" has an empty text in {query!r}: fill it in, or take the row out"
+        problem = f" has an empty text in {query!r}: fill it in, or remove the row"
     with_positive: list[str] = []
     without: list[str] = []
     for texts, names in ((with_positive, [positive] if positive else []), (without, negatives)):
         for name in names:
-            found, of_column = _texts(values, name, is_needed=name == positive)
+            values_of_name, of_column = _texts(values, name, is_needed=name == positive)
             problem = problem or of_column
-            texts += found
+            texts += values_of_name
     number = None
     if score is not None and not problem:
         number, problem = _score(values.get(score), score)
     if not problem and positive is not None and not with_positive:
-        problem = f" has no positive in {positive!r}: add one, or take the row out"
+        problem = f" has no positive in {positive!r}: add one, or remove the row"
     if not problem and number is not None and (len(with_positive) != 1 or without):
         problem = f" has a score and {len(with_positive) + len(without)} other texts: expected a pair"
     return (None, problem) if problem else ((text, tuple(with_positive), tuple(without), number), "")
@@ -158,7 +158,7 @@ def _texts(values: Mapping[str, Any], name: str, *, is_needed: bool) -> tuple[li
         return [], ""
     text, problem = text_of(values, name)
     if not problem and not text.strip():
-        problem = f" has an empty text in {name!r}: fill it in, or take the row out"
+        problem = f" has an empty text in {name!r}: fill it in, or remove the row"
     return [text], problem
 
 

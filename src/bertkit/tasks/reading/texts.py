@@ -1,6 +1,6 @@
-"""Texts and pairs with their labels, for classification and regression: csv, tsv, jsonl and parquet files.
+"""Reader of texts and pairs with labels, for classification and regression: csv, tsv, jsonl and parquet files.
 
-Columns are identified by name, unless the caller names them. Without a header the formats of three
+Columns are identified by name, unless the caller names them. Without a header, the formats of three
 published files are known: STS benchmark (number in column 5 of 7, texts in 6 and 7), the yearly STS files (1 of 3; 2
 and 3) and CoLA (2 of 4; 4).
 """
@@ -15,7 +15,7 @@ from bertkit.files.labeled_tables import Table, check_roles, open_table, text_of
 from bertkit.tasks.examples import TextExample
 
 LabelKind = Literal["class", "set", "number"]
-"""What a label is: one name, any number of names, or a real number."""
+"""Kind of label: one name, any number of names, or a real number."""
 
 TEXT_ROLES = ("text", "pair", "label")
 
@@ -23,23 +23,23 @@ TEXT_PAIRS = (
     ("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2"), ("question", "sentence"),
     ("sentence_A", "sentence_B"), ("#1 String", "#2 String"), ("text_a", "text_b"), ("text", "pair"),
 )  # fmt: skip
-"""Names by which a text and its pair are known when both are there."""
+"""Known column names of a text and its pair, if both exist."""
 
 TEXTS = ("text", "sentence", "content", "tweet", "review")
-"""Names by which a single text is known."""
+"""Known column names of a single text."""
 
 LABELS: Mapping[LabelKind, tuple[str, ...]] = {
     "class": ("label", "category", "sentiment", "class", "intent", "gold_label", "entailment_judgment", "Quality"),
     "set": ("labels", "label"),
     "number": ("score", "similarity", "relatedness_score", "label", "target", "rating"),
 }
-"""Names by which a label is known."""
+"""Known column names of a label."""
 
 HEADERLESS_SHAPES = {7: 5, 9: 5, 3: 1, 4: 2}
-"""Number of columns of published files without a line of names, to the column that holds a number."""
+"""Number of columns of published files without a header -> the column with a number."""
 _SHAPED = {7: ("6", "7", "5"), 9: ("6", "7", "5"), 3: ("2", "3", "1"), 4: ("4", None, "2")}
 _KNOWN = {*TEXTS, *(name for pair in TEXT_PAIRS for name in pair), *(name for kind in LABELS.values() for name in kind)}
-_AGREED = "gold_label"  # of SNLI and MultiNLI, where "-" says that those who labeled a pair did not agree
+_AGREED = "gold_label"  # of SNLI and MultiNLI, where "-" means that the annotators did not agree
 _SEPARATOR = "|"  # between the names of a set in one column
 
 
@@ -51,15 +51,15 @@ def read_labeled_texts(
     label_names: Sequence[str] | None = None,
     bad_rows: BadRows | None = None,
 ) -> Iterator[TextExample]:
-    """The rows of a file as examples, one at a time.
+    """Read the rows of a file as examples, one at a time.
 
     Args:
         path: csv, tsv, jsonl or parquet; also txt and "-", standard input, for texts without labels, one on each line.
-        kind: what the labels are; None: they are not read, and a text may be empty.
-        columns: names by role, "text", "pair" and "label", where the names are not recognized. A set may stand
+        kind: kind of the labels; None: labels are not read, and a text may be empty.
+        columns: names by role, "text", "pair" and "label", if the names are not recognized. A set may be
             in one column, "a|b", in jsonl also in a list; or in several columns of 0 and 1, label="a,b,c".
-        label_names: the labels there may be; None: any.
-        bad_rows: takes the rows that cannot be used; None: such a row is an error.
+        label_names: allowed labels; None: any.
+        bad_rows: receives unusable rows; None: such a row is an error.
 
     Raises:
         DataError: no such file, no column for text or label, a bad row, no row at all.
@@ -90,7 +90,7 @@ def read_labeled_texts(
 
 
 def choose_columns(table: Table, kind: LabelKind | None, columns: Mapping[str, str]) -> dict[str, str]:
-    """The columns by role, "pair" only where there is one, "label" only where a kind is given.
+    """The columns by role, "pair" only if there is one, "label" only if ``kind`` is given.
 
     Raises:
         DataError: no column for text or label, or several.
@@ -116,7 +116,7 @@ def choose_columns(table: Table, kind: LabelKind | None, columns: Mapping[str, s
 
 
 def headerless_columns(names: Sequence[str]) -> dict[str, str]:
-    """The columns by role of a published file that has no line of names; {} of another file."""
+    """Columns by role of a published file without a header; {} for other files."""
     if tuple(names[:1]) != ("1",) or len(names) not in _SHAPED:
         return {}
     text, pair, label = _SHAPED[len(names)]
@@ -124,18 +124,18 @@ def headerless_columns(names: Sequence[str]) -> dict[str, str]:
 
 
 def _further_pair(values: Mapping[str, Any], chosen: Mapping[str, str]) -> str:
-    """What is wrong with an object that has a pair where the first has one text."""
+    """Problem of an object with a pair if the first object has a single text."""
     if "pair" not in chosen:
         for text, pair in TEXT_PAIRS:
             if text in values and pair in values:
-                return f" has {text!r} and {pair!r}, the first row has no pair: give every row one, or none"
+                return f" has {text!r} and {pair!r}, but the first row has no pair: expected pairs in all rows or none"
     return ""
 
 
 def _example(
     values: Mapping[str, Any], chosen: Mapping[str, str], kind: LabelKind | None, label_names: Sequence[str] | None
 ) -> tuple[tuple[str, str | None, str | tuple[str, ...] | float | None] | None, str]:
-    """Text, pair and label of a row; or None and why not."""
+    """Text, pair and label of a row; or None and a problem."""
     text, problem = text_of(values, chosen["text"])
     pair = None
     if "pair" in chosen and not problem:
@@ -143,9 +143,9 @@ def _example(
     if problem or kind is None:
         return (None, problem) if problem else ((text, pair, None), "")
     if not text.strip():
-        return None, f" has an empty text in {chosen['text']!r}: fill it in, or take the row out"
+        return None, f" has an empty text in {chosen['text']!r}: fill it in, or remove the row"
     if pair is not None and not pair.strip():
-        return None, f" has an empty text in {chosen['pair']!r}: fill it in, or take the row out"
+        return None, f" has an empty text in {chosen['pair']!r}: fill it in, or remove the row"
     if kind == "set" and "," in chosen["label"]:
         label, problem = _set_of_columns(values, chosen["label"].split(","))
     else:
@@ -165,9 +165,9 @@ def _class(value: Any, name: str) -> tuple[str, str]:
     elif isinstance(value, int):  # true and false too, in JSON
         value = str(value)
     if not isinstance(value, str) or not value:
-        return "", f" has the label {value!r:.40} in {name!r}: expected a name; fill it in, or take the row out"
+        return "", f" has the label {value!r:.40} in {name!r}: expected a name; fill it in, or remove the row"
     if name == _AGREED and value == "-":
-        return "", f" has '-' in {name!r}: no label was agreed on; take the row out, or set such rows aside"
+        return "", f" has '-' in {name!r}: the annotators did not agree on a label; remove the row, or skip such rows"
     return value, ""
 
 
@@ -177,7 +177,7 @@ def _number(value: Any, name: str) -> tuple[float, str]:
     except (TypeError, ValueError):
         number = float("nan")
     if not math.isfinite(number):
-        return 0.0, f" has the target {value!r:.40} in {name!r}: expected a number; fill it in, or take the row out"
+        return 0.0, f" has the target {value!r:.40} in {name!r}: expected a number; fill it in, or remove the row"
     return number, ""
 
 

@@ -1,8 +1,8 @@
-"""Linear layers prepared for inference: weights laid out once for the CPU's matrix code, activation and residual fused.
+"""Linear layers prepared for inference: packed weights, with fused activation and residual.
 
-On AMD processors torch's own fp32 linear goes through MKL, at a third of the speed that oneDNN, which torch carries
-too, reaches with the same numbers. oneDNN is asked for directly, by the operations torch's compiler uses; where a torch
-build lacks them, the plain operations run.
+On AMD processors torch's fp32 linear uses MKL, at a third of the speed of oneDNN, which torch also includes and which
+gives the same numbers. oneDNN is called directly, through the operations of torch's compiler; builds of torch without
+them use the plain operations.
 """
 
 from functools import cache, partial
@@ -31,15 +31,15 @@ _FUSED_ACTIVATIONS = {  # published name -> oneDNN's attribute and algorithm
 
 @cache
 def has_onednn(operation: str) -> bool:
-    """Whether this build of torch offers one of oneDNN's operations: "mkldnn::_linear_pointwise"."""
+    """Whether this build of torch has a oneDNN operation: "mkldnn::_linear_pointwise"."""
     namespace, _, name = operation.partition("::")
     return torch.backends.mkldnn.is_available() and hasattr(getattr(torch.ops, namespace), name)
 
 
 def multiply_in_place(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
-    """``a b^T + bias``, float32 by oneDNN: torch's own product of float32 takes up to twice as long on AMD.
+    """``a b^T + bias``, float32 with oneDNN: torch's own float32 product takes up to twice as long on AMD.
 
-    Both are read where they lie, transposed or not: with few rows, packing takes as long as it saves.
+    Inputs are not packed, transposed or not: with few rows, packing takes as long as it saves.
     """
     if a.dtype == torch.float32 and has_onednn("mkldnn::_linear_pointwise"):
         return torch.ops.mkldnn._linear_pointwise.default(a, b, bias, "none", [], "")
@@ -47,9 +47,9 @@ def multiply_in_place(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tenso
 
 
 class PlainLinear(RowInvariant):
-    """``activation(x W^T + b)`` or ``x W^T + b + residual`` by torch's own operations: the reference; b may be None.
+    """``activation(x W^T + b)`` or ``x W^T + b + residual`` with torch's own operations: the reference; b may be None.
 
-    On the CPU every row of the result has the same bits regardless of the number of rows.
+    On the CPU every row of the result is bit-identical regardless of the number of rows.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
@@ -77,17 +77,17 @@ class PlainLinear(RowInvariant):
         return weight
 
     def multiply(self, activation: str | None, x: Tensor, residual: Tensor | None = None) -> Tensor:
-        """The product of as many rows as there are."""
+        """The product, for any number of rows."""
         y = F.linear(x, self.weight, self.bias)
         y = y if activation is None else apply_activation(y, activation)
         return y if residual is None else y.add_(residual)
 
 
 class OneDNNLinear(PlainLinear):
-    """The same by oneDNN over a packed weight, float32 or bfloat16."""
+    """`PlainLinear` with oneDNN and a packed weight, float32 or bfloat16."""
 
     def pack(self, weight: Tensor) -> Tensor:
-        # Named to the overload: finding it takes as long as a short product.
+        # Names the overload, as resolving it takes as long as a short product.
         operations = torch.ops.mkldnn._linear_pointwise
         self._multiply, self._multiply_and_add = operations.default, operations.binary
         return torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _ROWS_EXPECTED)
@@ -100,10 +100,10 @@ class OneDNNLinear(PlainLinear):
 
 
 class PlainInt8Linear(RowInvariant):
-    """``x W^T + b`` of quantized rows, by float32 operations: the reference.
+    """``x W^T + b`` of quantized rows, with float32 operations: the reference.
 
-    Each row of W (output channel) is rounded to 8 bits with its own scale. The product is left as it comes, a
-    `Product`: the kernel that reads it next scales it on the way.
+    Each row of W (output channel) is rounded to 8 bits with its own scale. The result is an unscaled `Product`: the
+    next kernel scales it.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor) -> None:
@@ -137,7 +137,7 @@ class PlainInt8Linear(RowInvariant):
 
 
 class OneDNNInt8Linear(PlainInt8Linear):
-    """The same by oneDNN's products of 8-bit numbers."""
+    """`PlainInt8Linear` with oneDNN's products of 8-bit numbers."""
 
     def pack(self, weight: Tensor) -> Tensor:
         self.zero_points = torch.zeros(len(weight), dtype=torch.int32)

@@ -1,4 +1,4 @@
-"""What `vectors` is made of: sixteen float32 as one value of numba, and pieces of LLVM's language to work on it."""
+"""Building blocks of `vectors`: sixteen float32 as a numba type, and LLVM code for it."""
 
 from typing import Any
 
@@ -8,18 +8,18 @@ from numba.core.datamodel import PrimitiveModel
 from numba.extending import register_model
 
 WIDTH = 16
-"""Lanes of a vector."""
+"""Number of lanes of a vector."""
 
 
 class VectorType(types.Type):
-    """numba's name for sixteen float32."""
+    """numba type of sixteen float32."""
 
     def __init__(self) -> None:
         super().__init__(name="float32x16")
 
 
 class BFloat16(ir.types.Type):
-    """LLVM's bfloat, which llvmlite has no class for."""
+    """LLVM's bfloat, for which llvmlite has no class."""
 
     def _to_string(self) -> str:
         return "bfloat"
@@ -35,7 +35,7 @@ VECTOR = VectorType()
 INT, FLOAT = ir.IntType(32), ir.FloatType()
 BITS, BYTES, SHORTS, INTS = (ir.VectorType(ir.IntType(bits), WIDTH) for bits in (1, 8, 16, 32))
 FLOATS, BFLOATS = ir.VectorType(FLOAT, WIDTH), ir.VectorType(BFloat16(), WIDTH)
-STORED = {  # element -> sixteen of them, bytes of one
+STORED = {  # element type -> vector type of sixteen, bytes per element
     types.float32: (FLOATS, 4),
     types.uint16: (SHORTS, 2),
     types.uint8: (BYTES, 1),
@@ -49,7 +49,7 @@ class _VectorModel(PrimitiveModel):
 
 
 def pointer_of(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> tuple[Any, ir.VectorType, int]:
-    """Where array[index] lies, what sixteen elements of it are, and the bytes of one."""
+    """Pointer to array[index], vector type of sixteen elements, and bytes per element."""
     lanes, align = STORED[array_type.dtype]
     data = context.make_array(array_type)(context, builder, array).data
     return builder.bitcast(builder.gep(data, [index]), lanes.as_pointer()), lanes, align
@@ -66,7 +66,7 @@ def narrow(context: Any, builder: Any, vector: Any, lanes: ir.VectorType) -> Any
     """Sixteen float32 as the elements of an array: bfloat16 is rounded to the nearest, ties to even.
 
     Only AVX-512 BF16 has an instruction for it. Elsewhere LLVM would call a function of the compiler's run-time
-    library, which is not there; so the lower half of the bits is rounded off by whole numbers.
+    library, which is not available, so the lower half of the bits is rounded with integer operations.
     """
     if lanes == FLOATS:
         return vector
@@ -89,7 +89,7 @@ def in_all_lanes(builder: Any, value: Any) -> Any:
 
 
 def shuffle(builder: Any, a: Any, b: Any, lanes: list[int]) -> Any:
-    """Lanes by number: 0 to 15 of a, 16 to 31 of b."""
+    """Lanes by index: 0 to 15 from a, 16 to 31 from b."""
     return builder.shuffle_vector(a, b, ir.Constant(INTS, lanes))
 
 
@@ -102,7 +102,7 @@ def smaller_of(builder: Any, a: Any, b: Any) -> Any:
 
 
 def first_lanes(builder: Any, count: Any) -> Any:
-    """A bit for each lane: is it among the first ``count``?"""
+    """A mask bit for each lane, set for the first ``count``."""
     numbers = ir.Constant(INTS, list(range(WIDTH)))
     return builder.icmp_signed("<", numbers, in_all_lanes(builder, builder.trunc(count, INT)))
 
@@ -112,7 +112,7 @@ def suffix(lanes: ir.VectorType) -> str:
 
 
 def llvm_function(builder: Any, name: str, result: ir.Type, arguments: list[ir.Type]) -> ir.Function:
-    """LLVM's own function of a name."""
+    """An LLVM intrinsic by name."""
     name = f"llvm.{name}"
     known = builder.module.globals.get(name)
     return known or ir.Function(builder.module, ir.FunctionType(result, arguments), name)

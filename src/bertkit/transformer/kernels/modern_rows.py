@@ -28,7 +28,7 @@ def add_then_norm_forward(x, residual, norm, dropout, summed, normed, means, fac
     """``summed = residual + dropout(x); normed = norm(summed)``, all (T, D).
 
     Args:
-        norm: Norm, whose bias is not read.
+        norm: Norm; its bias is ignored.
         dropout: Dropout, or None.
         means, factors: (T,) means of the rows and 1 / standard deviations, for the backward pass.
     """
@@ -61,7 +61,7 @@ def add_then_norm_forward(x, residual, norm, dropout, summed, normed, means, fac
 def add_then_norm_backward(
     grad_summed, grad_normed, summed, norm, dropout, means, factors, grad_x, grad_residual, grad_weight
 ):
-    """The gradients of `add_then_norm_forward`; that of the weight is added to what is there.
+    """The gradients of `add_then_norm_forward`; that of the weight is accumulated.
 
     With n = (summed - mean) * factor and g = grad_normed * weight, the gradient of the sum is
     grad_summed + factor * (g - mean(g) - n * mean(g * n)).
@@ -104,7 +104,7 @@ def gate_forward(x, out):
 
 @compiled
 def silu_gate_forward(x, out):
-    """As `gate_forward`, by SiLU: ``left * right / (1 + exp(-left))``."""
+    """As `gate_forward`, with SiLU: ``left * right / (1 + exp(-left))``."""
     num_rows, width = out.shape
     zero, one = broadcast(np.float32(0)), broadcast(np.float32(1))
     for row in range(num_rows):

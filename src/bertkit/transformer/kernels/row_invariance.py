@@ -1,9 +1,9 @@
-"""Products whose rows have the same bits regardless of how many rows there are.
+"""Row-invariant products: rows are bit-identical regardless of the number of rows.
 
-A library chooses by the number of rows in which order it adds up the terms of a product: oneDNN with AMX in bfloat16,
-MKL in float32. A vector would then depend on the other texts of its batch. So products run at a few row counts only,
-and each count is used for a product only after it gave the rows of a reference count bit for bit, in this process, on
-this machine. Fewer counts also bound memory: oneDNN keeps some 0.6 MB for every number of rows it has met.
+Libraries choose the order of summation by the number of rows: oneDNN with AMX in bfloat16, MKL in float32. A vector
+would then depend on the other texts in its batch. So products use only a few row counts, and each count is used for a
+product only after its rows were bit-identical to those of a reference count, in this process, on this machine. Fewer
+counts also limit memory: oneDNN keeps about 0.6 MB for every number of rows.
 
 Shape letters: M rows, K inputs, N outputs.
 """
@@ -20,22 +20,23 @@ ROW_COUNTS = (
     8, 12, 14, 16, 24, 32, 48, 64, 80, 96, 112, 128,
     160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024,
 )  # fmt: skip
-"""Row counts at which products run: from 64 rows on at most a fifth of them is filler."""
+"""Row counts of products: from 64 rows on, at most a fifth is padding."""
 
 _REFERENCE_COUNTS = (64, 32, 16, 8)
-"""The count that the others must agree with: the first of these whose rows do not depend on their position."""
+"""Candidates for the reference count: the first one whose rows do not depend on their position is used."""
 
 _ALIGNMENT = 64
-"""Bytes: MKL gives the same bits only for inputs that begin at a multiple of it, as torch's own tensors do."""
+"""Alignment in bytes: MKL gives equal bits only for inputs aligned to it, as torch's own tensors are."""
 
 _NUM_DISTINCT_ROWS = 13
-"""Rows of a test input before they repeat: coprime with the tiles of every kernel, so a row meets each position."""
+"""Number of distinct rows of a test input: coprime with the tiles of every kernel, so that a row occurs at each
+position."""
 
 Multiply = Callable[..., Tensor]
-"""From (M, K) inputs, and maybe an (M, N) residual, to (M, N)."""
+"""A function from (M, K) inputs, and optionally an (M, N) residual, to (M, N)."""
 
 Probe = Callable[[], Multiply]
-"""Makes a product of the same kind with `probe_weight`."""
+"""Creates a product of the same kind with `probe_weight`."""
 
 
 def row_count(num_rows: int) -> int:
@@ -50,12 +51,12 @@ def row_count(num_rows: int) -> int:
 
 
 def multiply_rows(kind: Hashable, multiply: Multiply, probe: Probe, *inputs: Tensor) -> Tensor:
-    """``multiply(*inputs)`` on the CPU, each row with the same bits regardless of the number of rows and threads.
+    """``multiply(*inputs)`` on the CPU, with rows bit-identical regardless of the number of rows and threads.
 
     Args:
-        kind: equal for products that a library computes alike: the kernel, its fused steps, its shape.
-        probe: called when a kind is met for the first time.
-        inputs: of M rows each; the first one is multiplied, others are added.
+        kind: equal for products that a library computes in the same way: kernel, fused steps, shape.
+        probe: called at the first product of a kind.
+        inputs: with M rows each; the first is multiplied, others are added.
 
     Returns:
         (M, N).
@@ -65,10 +66,10 @@ def multiply_rows(kind: Hashable, multiply: Multiply, probe: Probe, *inputs: Ten
     plan = _plans.get((kind, num_threads, num_rows))
     if plan is None:
         plan = _plan(_Checks(kind, num_threads, probe, inputs), num_rows)
-        _plans[kind, num_threads, num_rows] = plan  # threads that meet here find the same
+        _plans[kind, num_threads, num_rows] = plan  # concurrent threads compute the same plan
     if plan == (num_rows,):
         return multiply(*inputs)
-    if not plan:  # no count agrees when several threads share a product
+    if not plan:  # no count agrees with several threads
         return executor().submit(torch.inference_mode()(multiply_rows), kind, multiply, probe, *inputs).result()
     parts, start = [], 0
     for count in plan:
@@ -79,15 +80,15 @@ def multiply_rows(kind: Hashable, multiply: Multiply, probe: Probe, *inputs: Ten
 
 
 class RowInvariant:
-    """A layer whose calls are remembered once `multiply_rows` is known to run them as they are, in one product."""
+    """A layer that remembers calls that `multiply_rows` runs unchanged, as one product."""
 
     def __init__(self) -> None:
-        self._direct: set[Hashable] = set()  # such calls, by all that their plan depends on
+        self._direct: set[Hashable] = set()  # such calls, by everything that their plan depends on
 
     def _multiply_rows(
         self, call: Hashable, kind: Hashable, multiply: Multiply, probe: Probe, *inputs: Tensor
     ) -> Tensor:
-        """As `multiply_rows`; a ``call`` without need of it is added to ``_direct``, for which callers look first."""
+        """As `multiply_rows`; calls that do not need it are added to ``_direct``, which callers check first."""
         product, num_rows = multiply_rows(kind, multiply, probe, *inputs), len(inputs[0])
         if _plans.get((kind, torch.get_num_threads(), num_rows)) == (num_rows,):
             self._direct.add(call)
@@ -95,10 +96,10 @@ class RowInvariant:
 
 
 def probe_weight(num_outputs: int, width: int, dtype: torch.dtype) -> Tensor:
-    """(N, K) random weights whose products with the rows of a probe are 0, but for rounding.
+    """(N, K) random weights whose products with the rows of a probe are 0 up to rounding.
 
-    What is left depends on the order of the terms in nearly every element, also after it is rounded to bfloat16; of
-    products that do not cancel, one in some thousand would show it.
+    The remainder depends on the order of summation in nearly every element, also after rounding to bfloat16; for
+    products without cancellation, only about one element in a thousand would show it.
     """
     generator = torch.Generator().manual_seed(1)
     half = torch.randn(num_outputs, width // 2, generator=generator, dtype=torch.float64)
@@ -106,17 +107,17 @@ def probe_weight(num_outputs: int, width: int, dtype: torch.dtype) -> Tensor:
 
 
 _plans: dict[tuple[Hashable, int, int], tuple[int, ...]] = {}
-"""(kind, threads, M) -> row counts whose sum is at least M; () where one thread has to compute."""
+"""(kind, threads, M) -> row counts whose sum is at least M; () if a single thread must compute."""
 
 _tests: dict[Hashable, tuple[Multiply, list[Tensor]]] = {}
-"""kind -> a product with `probe_weight` and the distinct rows of its inputs. Kept: weights drawn anew for each number
-of rows would leave the heap in pieces, more memory than one copy takes."""
+"""kind -> a product with `probe_weight` and the distinct rows of its inputs. Cached: creating weights for each number
+of rows would fragment the heap, which takes more memory than one copy."""
 
 _references: dict[Hashable, tuple[int, Tensor]] = {}
-"""kind -> the reference count, and what the distinct test rows give at it on one thread."""
+"""kind -> the reference count, and its results for the distinct test rows on one thread."""
 
 _agreed: dict[tuple[Hashable, int, int], bool] = {}
-"""(kind, threads, count) -> whether the count gives the bits of the reference."""
+"""(kind, threads, count) -> whether the count is bit-identical to the reference."""
 
 
 def _plan(checks: "_Checks", num_rows: int) -> tuple[int, ...]:
@@ -137,7 +138,7 @@ class _Checks:
     """Comparisons of one kind of product with its reference, each made once in a process.
 
     Args:
-        inputs: any, for their widths and dtypes.
+        inputs: any inputs, for their widths and dtypes.
     """
 
     def __init__(self, kind: Hashable, num_threads: int, probe: Probe, inputs: Sequence[Tensor]) -> None:
@@ -150,7 +151,7 @@ class _Checks:
         return _tests[self.kind]
 
     def agrees(self, count: int) -> bool:
-        """Whether products of ``count`` rows have the bits of the reference, on this number of threads."""
+        """Whether products of ``count`` rows are bit-identical to the reference, on this number of threads."""
         key = (self.kind, self.num_threads, count)
         if key not in _agreed:
             reference_count, expected = self._reference()
@@ -168,7 +169,7 @@ class _Checks:
         for count in _REFERENCE_COUNTS:
             if _is_same(self._product(count)[1:], self._product(count, start=1)[:-1]):
                 return count, self._every_row(count)
-        return 1, self._every_row(1)  # alone, a row has no position
+        return 1, self._every_row(1)  # a single row has no position
 
     def _every_row(self, count: int) -> Tensor:
         """(_NUM_DISTINCT_ROWS, N), from products of ``count`` rows."""
@@ -190,13 +191,13 @@ def _probe_rows(tensor: Tensor) -> Tensor:
 
 
 def _mirrored(half: Tensor, width: int, sign: int) -> Tensor:
-    """(n, K / 2) columns and the same in another order, times ``sign``; with a column of zeros if K is odd."""
+    """(n, K / 2) columns and their mirror image times ``sign``; with a column of zeros if K is odd."""
     order = torch.randperm(half.shape[1], generator=torch.Generator().manual_seed(2))
     return F.pad(torch.cat([half, sign * half[:, order]], dim=1), (0, width % 2))
 
 
 def _repeated(count: int, start: int = 0) -> Tensor:
-    """(count,) indices of the distinct rows, over and over."""
+    """(count,) indices of the distinct rows, repeated."""
     return torch.arange(start, start + count) % _NUM_DISTINCT_ROWS
 
 

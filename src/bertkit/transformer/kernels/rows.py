@@ -1,7 +1,7 @@
-"""What is done to one row, the hidden state of one token, at a time: embedding, layer norm, GELU, quantization.
+"""Row kernels for hidden states: embedding, layer norm, GELU, quantization.
 
-A row stays in the processor's nearest memory from its first addition to its last, so the steps around the matrix
-products cost one reading and one writing of it. Shape letters: T total_tokens, D width of a row.
+A row stays in the nearest cache from its first addition to its last, so the steps around matrix products read and
+write it once. Shape letters: T total_tokens, D width of a row.
 """
 
 from typing import NamedTuple
@@ -40,7 +40,7 @@ class Norm(NamedTuple):
 class Quantized(NamedTuple):
     """Rows of 8-bit numbers, each with its own scale: ``x = scale * (value - 128) + middle``.
 
-    The scale spreads the 256 values from the smallest number of the row to its largest.
+    The 256 values span the range of the row.
     """
 
     values: np.ndarray  # (T, D) uint8
@@ -49,7 +49,7 @@ class Quantized(NamedTuple):
 
 
 class Product(NamedTuple):
-    """``x W^T + bias`` of quantized rows x and quantized W, its scaling still to be done.
+    """``x W^T + bias`` of quantized rows x and quantized W, before scaling.
 
     ``y[t, c] = scales[t] * values[t, c] + middles[t] * weight_sums[c] + bias[c]``.
     """
@@ -57,7 +57,7 @@ class Product(NamedTuple):
     values: np.ndarray  # (T, D) float32: the products of value - 128 and the weights
     scales: np.ndarray  # (T,) float32, of the rows
     middles: np.ndarray  # (T,) float32, of the rows
-    weight_sums: np.ndarray  # (D,) float32: what a row of ones would give; then zeros up to whole vectors
+    weight_sums: np.ndarray  # (D,) float32: the product for a row of ones; then zeros up to whole vectors
     bias: np.ndarray  # (D,) float32, then zeros up to whole vectors
 
 
@@ -109,9 +109,9 @@ def whole_vectors(width):
 
 @compiled
 def quantize_row(line, low, high, quantized, row):
-    """Write ``line``, all of it within the lanes of ``low`` and of ``high``, as a row of ``quantized``.
+    """Quantize ``line``, with the lane-wise bounds ``low`` and ``high``, into a row of ``quantized``.
 
-    ``line`` is read in whole vectors; so is the row written but for its end.
+    ``line`` is read, and the row written, in whole vectors, except for the end of the row.
     """
     width = quantized.values.shape[1]
     bottom, top = smallest(low), largest(high)
@@ -134,7 +134,7 @@ def _normalize_row(line, width, sums, norm, hidden, row):
     """
     mean = total(sums) / np.float32(width)
     line[width:] = mean  # values beyond the end do not count
-    squares = s1 = s2 = s3 = broadcast(np.float32(0))  # four sums in turn: none waits for the one before it
+    squares = s1 = s2 = s3 = broadcast(np.float32(0))  # four sums in turn, which do not wait for each other
     for c in range(0, width, WIDTH):
         distance = load(line, c) - broadcast(mean)
         squares, s1, s2, s3 = s1, s2, s3, fma(distance, distance, squares)
@@ -153,7 +153,7 @@ def _normalize_row(line, width, sums, norm, hidden, row):
 def embed_rows(word, position, token_type, input_ids, position_ids, token_type_ids, norm, hidden, quantized):
     """``hidden = norm(word + position + token_type)``: float32 tables, (T,) int64 ids, (T, D) hidden.
 
-    ``quantized`` takes them too, unless it is None.
+    Also written to ``quantized`` unless it is None.
     """
     num_rows, width = hidden.shape
     line = np.zeros(whole_vectors(width), np.float32)

@@ -43,11 +43,11 @@ def attend_tiles(query_key_value, cu_seqlens, num_heads, context, quantized, dro
         query_key_value: (T, 3 D) array or Product: of each token the queries of all heads, the keys, the values.
         cu_seqlens: (B + 1,) int32.
         context: (T, D) array.
-        quantized: Quantized that takes the context too, or None.
+        quantized: Quantized, also receives the context; or None.
         dropout: Dropout of the attention probabilities, or None; element j of query i in head h has the number
             (i * H + h) * (longest L) + j.
-        rotary: (T, K / 2) float32 cosines and sines by which queries and keys are turned first, or None.
-        window: how many tokens to each side a query sees, or None: its whole sequence.
+        rotary: (T, K / 2) float32 cosines and sines for rotating queries and keys first, or None.
+        window: number of tokens that a query sees to each side, or None: its whole sequence.
         bias: (H, N) float32 added to the products before they are scaled, at N // 2 + d for a key d tokens after its
             query, with a vector or more beyond the largest distance to each side; or None. Without a window.
     """
@@ -91,7 +91,7 @@ def attend_tiles(query_key_value, cu_seqlens, num_heads, context, quantized, dro
 def weigh_tile(queries, keys_across, mask, query, num_queries, first, last, head_dim, scores):
     """Eight rows of ``exp(queries keys^T / sqrt(head_dim))``, up to a factor, into ``scores``; keys first to last.
 
-    Returns 1 / their sums: times these they are the attention probabilities.
+    Returns 1 / their sums, the factors of the attention probabilities.
     """
     width, stride = queries.shape[1], scores.shape[1]
     scale = np.float32(np.log2(np.e) / np.sqrt(head_dim))  # e**x is 2**(log2(e) x)
@@ -163,7 +163,7 @@ def transpose_block(block, length, head_dim, across):
 
 @compiled
 def take(rows, row, column, num_rows, head_dim, block):
-    """Copy ``head_dim`` columns of some rows into a block, whose own columns beyond them stay as they are."""
+    """Copy ``head_dim`` columns of some rows into a block, whose columns beyond them are unchanged."""
     width = block.shape[1]
     for r in range(num_rows):
         for c in range(0, head_dim, WIDTH):
@@ -172,7 +172,7 @@ def take(rows, row, column, num_rows, head_dim, block):
 
 @compiled
 def put(block, num_rows, head_dim, rows, row, column):
-    """Copy the other way."""
+    """Copy from a block to rows; the inverse of `take`."""
     width = block.shape[1]
     for r in range(num_rows):
         offset = (row + r) * rows.shape[1] + column
@@ -182,7 +182,7 @@ def put(block, num_rows, head_dim, rows, row, column):
 
 @compiled
 def take_turned(rows, row, column, num_rows, head_dim, rotary, block):
-    """`take`, turned by the angles of the rows; they are those of the first half of the columns."""
+    """`take` with rotation by the angles of the rows, which are for the first half of the columns."""
     if rotary is None:
         take(rows, row, column, num_rows, head_dim, block)
     else:

@@ -1,4 +1,4 @@
-"""The gradient of attention over a packed row, compiled; the probabilities are computed again, not kept.
+"""The gradient of attention over a packed row, compiled; with recomputed probabilities.
 
 Shape letters as in `tile_attention`. With P the probabilities, M the dropout mask and C = (M * P) V the context:
 dV = (M * P)^T dC;  dP = M * (dC V^T);  dS = P * (dP - sum(P * dP)) / sqrt(K);  dQ = dS K;  dK = dS^T Q.
@@ -38,8 +38,8 @@ from bertkit.transformer.kernels.vectors import WIDTH, broadcast, load, store, s
 def attend_tiles_backward(
     grad_context, grad_query_key_value, query_key_value, cu_seqlens, num_heads, dropout, rotary, window, bias, grad_bias
 ):
-    """Fill ``grad_query_key_value`` (T, 3 D) from ``grad_context`` (T, D), and add to ``grad_bias``; the others as
-    `attend_tiles` had them."""
+    """Fill ``grad_query_key_value`` (T, 3 D) from ``grad_context`` (T, D), and add to ``grad_bias``; other arguments as
+    in `attend_tiles`."""
     hidden_size = grad_context.shape[1]
     head_dim = hidden_size // num_heads
     longest = longest_of(cu_seqlens)
@@ -79,7 +79,7 @@ def attend_tiles_backward(
                 first, last = keys_seen(mask, query, num_queries, length)
                 take_turned(query_key_value, start + query, column, num_queries, head_dim, rotary, queries)
                 take(grad_context, start + query, column, num_queries, head_dim, grads)
-                queries[num_queries:] = 0  # rows that are not there leave nothing in the sums over rows
+                queries[num_queries:] = 0  # missing rows must not add to the sums over rows
                 grads[num_queries:] = 0
                 shares = weigh_tile(queries, keys_across, mask, query, num_queries, first, last, head_dim, probs)
                 _scale_tile(probs, first, last, shares)
@@ -127,7 +127,7 @@ def _through_softmax(probs, grads, first, last, head_dim):
 
 @compiled
 def _add_by_distance(grads, query, num_queries, length, sums):
-    """Add the gradients of (8, L) scores to those of the bias, which stands where `attend_tiles` has it."""
+    """Add the gradients of (8, L) scores to those of the bias, in the layout of `attend_tiles`."""
     for row in range(num_queries):
         at = len(sums) // 2 - query - row
         for key in range(length):
@@ -147,7 +147,7 @@ def _add_across(weights, rows, first, last, head_dim, sums):
 
 @compiled
 def _put_turned_back(block, num_rows, head_dim, rotary, rows, row, column):
-    """`put` of the gradients of what `take_turned` took: turned by the opposite angles."""
+    """`put` for gradients of `take_turned`: rotates by the opposite angles."""
     if rotary is None:
         put(block, num_rows, head_dim, rows, row, column)
     else:

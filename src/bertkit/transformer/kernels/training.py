@@ -1,7 +1,7 @@
-"""The steps of a layer in training: forward and backward by fast products and compiled kernels, on the CPU.
+"""The steps of a layer in training: forward and backward with fast products and compiled kernels, on the CPU.
 
-Inside ``with training_kernels(...)`` the functions of this file take these paths, and outside, or for what they do not
-cover, torch's own operations: the reference. One thread computes; give each core a separate batch.
+Inside ``with training_kernels(...)`` the functions of this file use these kernels; outside, or for unsupported cases,
+torch's own operations, the reference. Each call uses one thread; give each core a separate batch.
 
 In bfloat16 the products and what they write are bfloat16; weights, residual stream, sums and gradients of weights are
 float32. Shape letters: T rows, D columns, N outputs.
@@ -57,7 +57,7 @@ class _Active:
     num_masks: int = 0  # dropout masks drawn so far
 
     def dropout(self, probability: float) -> Dropout:
-        """The next mask: of (seed, how many came before)."""
+        """The next mask, by seed and number of previous masks."""
         self.num_masks += 1
         key = np.random.SeedSequence((self.seed, self.num_masks)).generate_state(1)[0]
         return Dropout.of(probability, int(key))
@@ -68,7 +68,7 @@ _this_thread = threading.local()
 
 @contextmanager
 def training_kernels(dtype: torch.dtype, seed: int) -> Iterator[None]:
-    """Train by the fast kernels in this block and thread, with products in float32 or bfloat16.
+    """Use the fast training kernels in this block and thread, with products in float32 or bfloat16.
 
     Args:
         seed: of all dropout masks drawn in the block.
@@ -102,7 +102,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def apply_linear(x: Tensor, *layers: nn.Linear) -> Tensor:
-    """The outputs of linear layers for the same input, side by side: (T, D) to (T, N).
+    """Concatenated outputs of linear layers for the same input: (T, D) to (T, N).
 
     Without the kernels every module is called, so that PyTorch's forward hooks on it run; with them the products are
     computed as one.
@@ -121,7 +121,7 @@ def joined(layers: Sequence[nn.Linear]) -> tuple[Tensor, Any]:
 
 
 def project(x: Tensor, layer: nn.Linear) -> Tensor:
-    """``layer(x)``, the last step of a head, whose products are float32 in training too: (T, D) to (T, N)."""
+    """``layer(x)``, the last step of a head, in float32 also in training: (T, D) to (T, N)."""
     if is_inference() and x.device.type == "cpu":
         return invariant_linear(x, layer.weight, layer.bias)
     return layer(x)
@@ -145,7 +145,7 @@ def gate(x: Tensor, name: str) -> Tensor:
 
 
 def dropout(x: Tensor, module: nn.Dropout) -> Tensor:
-    """Dropout, where the module is in training."""
+    """Dropout, if the module is in training mode."""
     active = _active()
     if active is None or not module.training or not module.p:
         return module(x)
@@ -182,12 +182,12 @@ def self_attention(
     window: int | None = None,
     bias: Tensor | PositionRows | None = None,
 ) -> Tensor:
-    """(T, 3 D), of each token the queries of all heads, the keys and the values, to the context (T, D).
+    """(T, 3 D) queries, keys and values of all heads, per token, to the context (T, D).
 
     Args:
-        rotary: angles by which queries and keys are turned first; None: they stay as they are.
-        window: how many tokens to each side a token sees; None: its whole sequence.
-        bias: as of `packed_attention`.
+        rotary: rotation of queries and keys; None: no rotation.
+        window: number of tokens that a token sees to each side; None: its whole sequence.
+        bias: as in `packed_attention`.
     """
     active = _active()
     if active is None:
@@ -208,7 +208,7 @@ def _drop_probs(active: _Active, dropout_prob: float, probs: Tensor) -> Tensor:
 
 
 def recomputed(layer: nn.Module, hidden_states: Tensor, *others: Any) -> Any:
-    """``layer(hidden_states, *others)`` that keeps nothing but its input: the backward pass computes the layer again,
+    """``layer(hidden_states, *others)`` that keeps only its input: the backward pass recomputes the layer,
     with the same dropout (Chen et al. 2016, "Training deep nets with sublinear memory cost")."""
     active = _active()
     num_masks = 0 if active is None else active.num_masks

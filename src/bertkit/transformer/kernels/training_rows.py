@@ -1,6 +1,6 @@
 """Forward and backward of the row steps of training: dropout + residual + norm, GELU, sums over rows.
 
-Dropout draws its mask from counters, so the backward pass draws it again instead of keeping it. Shape letters: T
+Dropout masks come from counters, so the backward pass regenerates them instead of storing them. Shape letters: T
 total_tokens, D width of a row.
 """
 
@@ -19,7 +19,7 @@ class Dropout(NamedTuple):
 
     key: np.uint32
     limit: np.uint32  # the probability, times 2**32
-    scale: np.float32  # of what stays, 1 / (1 - probability)
+    scale: np.float32  # factor of kept elements, 1 / (1 - probability)
 
     @classmethod
     def of(cls, probability: float, key: int) -> "Dropout":
@@ -29,7 +29,7 @@ class Dropout(NamedTuple):
 
 @compiled
 def apply_dropout(numbers, dropout, index):
-    """Sixteen numbers, the first of them element ``index``."""
+    """Apply dropout to sixteen numbers, elements ``index`` to ``index + 15``."""
     return drop(numbers, dropout.key, index, dropout.limit, dropout.scale)
 
 
@@ -61,7 +61,7 @@ def add_norm_forward(x, residual, norm, dropout, out, means, factors):
 def add_norm_backward(
     grad_out, x, residual, norm, dropout, means, factors, grad_x, grad_residual, grad_weight, grad_bias
 ):
-    """The gradients of `add_norm_forward`; those of weight and bias are added to what is there.
+    """The gradients of `add_norm_forward`; those of weight and bias are accumulated.
 
     With n = (s - mean) * factor and g = grad_out * weight: grad_s = factor * (g - mean(g) - n * mean(g * n)).
     """

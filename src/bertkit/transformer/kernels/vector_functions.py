@@ -14,7 +14,7 @@ from bertkit.transformer.kernels.vectors import (
 )
 
 WHOLE = np.float32(3 << 22)
-"""Added to a number below 2**22 it leaves no room for a fraction: the lowest bits are the nearest whole number."""
+"""Added to a number below 2**22, it rounds it: the lowest bits are the nearest integer."""
 
 
 @compiled
@@ -22,7 +22,7 @@ def exp2(x):
     """2**x for x <= 0, to a relative error of 2e-7; 2**-126 for x below -126.
 
     2**x = 2**whole * 2**rest with rest in [-1/2, 1/2], where the polynomial of degree 5 with the smallest relative
-    error, 9.2e-8, stands for 2**rest.
+    error, 9.2e-8, approximates 2**rest.
     """
     x = larger(x, broadcast(np.float32(-126.0)))
     bits = x + broadcast(WHOLE)
@@ -37,7 +37,7 @@ def exp2(x):
 
 @compiled
 def gelu(x):
-    """x * Phi(x), to 1e-5 where |x| < 3.6 and 2e-4 |x| beyond: for values that are rounded to 8 bits next.
+    """x * Phi(x), to 1e-5 where |x| < 3.6 and 2e-4 |x| beyond: for values that are then rounded to 8 bits.
 
     Phi(x) - 1/2 is odd: x times a polynomial in x**2, of degree 8 and fitted to 1e-06 on [-3.6, 3.6].
     """

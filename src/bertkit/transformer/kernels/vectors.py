@@ -1,7 +1,7 @@
 """Sixteen float32 numbers at once, inside functions that numba compiles.
 
 ``load`` and ``store`` move sixteen neighboring elements of an array; ``+ - *`` and the functions below work on all of
-them. LLVM makes of each what the processor has: one AVX-512 register, two of AVX2, four of NEON.
+them. LLVM compiles each to what the processor has: one AVX-512 register, two of AVX2, four of NEON.
 
 An array is C-contiguous, of any shape, float32, or uint16 that holds bfloat16 (``tensor.view(torch.uint16)``): loading
 widens, storing rounds to the nearest, ties to even. Indices count elements from its start and are not checked.
@@ -79,7 +79,7 @@ def store(typing_context, array, index, vector):
 
 @intrinsic
 def store_first(typing_context, array, index, vector, count):
-    """array[index : index + count] = the first of vector; a count above 16 is 16."""
+    """array[index : index + count] = the first elements of vector; a count above 16 is 16."""
 
     def generate(context, builder, signature, arguments):
         pointer, lanes, align = pointer_of(context, builder, signature.args[0], *arguments[:2])
@@ -202,7 +202,7 @@ def inverse(typing_context, a):
 
 @intrinsic
 def larger(typing_context, a, b):
-    """The larger of a and b; b where one is not a number."""
+    """The larger of a and b; b if one is NaN."""
 
     def generate(context, builder, signature, arguments):
         return larger_of(builder, *arguments)
@@ -212,7 +212,7 @@ def larger(typing_context, a, b):
 
 @intrinsic
 def smaller(typing_context, a, b):
-    """The smaller of a and b; b where one is not a number."""
+    """The smaller of a and b; b if one is NaN."""
 
     def generate(context, builder, signature, arguments):
         return smaller_of(builder, *arguments)
@@ -247,7 +247,7 @@ def drop(typing_context, vector, key, index, limit, scale):
     """Lane x times ``scale``, or 0 where the random number of (key, index + x) is below ``limit``, of 2**32.
 
     The number is a hash of its counter (Wellons 2018, "Prospecting for hash functions", lowbias32), so any part of a
-    mask can be drawn again at any time, on any thread.
+    mask can be regenerated at any time, on any thread.
     """
 
     def generate(context, builder, signature, arguments):
@@ -302,8 +302,8 @@ smallest = _across(lambda builder, a, b: smaller_of(builder, a, b))
 def _eight_across(combine: Callable[[Any, Any, Any], Any]) -> Any:
     """Reduce eight vectors side by side: fold each in halves, two of them sharing a vector after each fold.
 
-    After the first fold a vector holds two groups of eight lanes, then four of four, eight of two; the last folds the
-    pairs onto themselves. Result r stands in lanes 2 * r and 2 * r + 1.
+    After the first fold a vector holds two groups of eight lanes, then four of four, eight of two; the last fold
+    combines the pairs. Result r is in lanes 2 * r and 2 * r + 1.
     """
 
     @intrinsic

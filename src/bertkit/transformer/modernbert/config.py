@@ -1,4 +1,4 @@
-"""The config of a ModernBERT encoder, keys spelled as in a published ``config.json``."""
+"""The config of a ModernBERT encoder, with the keys of a published ``config.json``."""
 
 from dataclasses import dataclass, replace
 
@@ -16,7 +16,7 @@ _PUBLISHED_SIZES = {  # (layers, hidden, heads, intermediate): Warner et al. 202
 class ModernBertConfig:
     """Defaults are ModernBERT base (Warner et al. 2024, section 2.1, and transformers' ``ModernBertConfig``).
 
-    Every linear layer and normalization is without bias, but for the output of masked language modeling and the
+    Linear layers and normalizations have no bias, except the output of masked language modeling and the
     classifier.
     """
 
@@ -37,7 +37,7 @@ class ModernBertConfig:
     mlp_dropout: float = 0.0  # dropout inside the feed-forward network, after the gate, in training
     initializer_range: float = 0.02  # standard deviation of initial weights
     initializer_cutoff_factor: float = 2.0  # initial weights beyond this number of standard deviations are redrawn
-    classifier_pooling: str = "cls"  # what a sequence classifier reads: "cls" or the "mean" of all tokens
+    classifier_pooling: str = "cls"  # input of a sequence classifier: "cls" or the "mean" of all tokens
     classifier_activation: str = "gelu"  # activation in every head: a key of ACTIVATIONS
 
     def __post_init__(self) -> None:
@@ -59,9 +59,9 @@ class ModernBertConfig:
     @classmethod
     def of_size(cls, size: str, **changes: int | float | str) -> "ModernBertConfig":
         """One of the names of SIZES, with changes: base and large as published, deeper and narrower inside than BERT's;
-        the others as BERT's, with a feed-forward network of as many weights.
+        the others as BERT's, with a feed-forward network with the same number of weights.
 
-        Two thirds of its width make up for the second matrix of the gate (Shazeer 2020, section 2).
+        Two thirds of the width compensate for the second matrix of the gate (Shazeer 2020, section 2).
         """
         if size not in SIZES:
             raise UsageError(f"size {size!r}: expected one of {', '.join(SIZES)}")

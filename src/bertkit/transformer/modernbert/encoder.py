@@ -16,7 +16,7 @@ from bertkit.transformer.rotary import Rotary, rotary_of
 
 
 class ModernBertEmbeddings(nn.Module):
-    """``norm(word)``: positions come in as rotations in every layer, segments not at all."""
+    """``norm(word)``: positions are rotations in every layer; there are no segments."""
 
     def __init__(self, config: ModernBertConfig) -> None:
         super().__init__()
@@ -57,10 +57,10 @@ class ModernBertEncoder(Encoder):
         with_pooled: bool = True,
         recorder: Recorder | None = None,
     ) -> EncoderOutput:
-        """Run a Batch through all layers; as `BertEncoder.forward`, but nothing is pooled.
+        """Run a Batch through all layers; as `BertEncoder.forward`, without pooling.
 
-        The hidden states are the embeddings, the residual stream after every layer but the last, and what the final
-        norm makes of it after the last.
+        The hidden states are the embeddings, the residual stream after every layer but the last, and the output of the
+        final norm.
         """
         hidden = self.embeddings(batch)
         normed = hidden

@@ -7,7 +7,7 @@ from bertkit.transformer.modernbert.config import ModernBertConfig
 
 
 class GatedFeedForward(nn.Module):
-    """Expand twice, multiply the one activated by the other, project back: the same for every token."""
+    """Expand twice, multiply one activated half by the other, project back; for each token."""
 
     def __init__(self, config: ModernBertConfig) -> None:
         super().__init__()

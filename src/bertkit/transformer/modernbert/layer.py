@@ -1,4 +1,4 @@
-"""One ModernBERT layer: attention and feed-forward, each reading the normalized residual stream and adding to it.
+"""One ModernBERT layer: attention and feed-forward, each with the normalized residual stream as input and added to it.
 
 Shape letters: T total_tokens, D hidden_size.
 """
@@ -18,7 +18,7 @@ from bertkit.transformer.rotary import Rotary
 class ModernBertLayer(nn.Module):
     """``x = x + attention(norm(x)); x = x + feed_forward(norm(x))`` (Xiong et al. 2020, figure 1 b).
 
-    The first layer has no attention norm: the embeddings come normalized.
+    The first layer has no attention norm, as embeddings are normalized already.
     """
 
     def __init__(self, config: ModernBertConfig, layer: int) -> None:
@@ -38,12 +38,12 @@ class ModernBertLayer(nn.Module):
         rotary: Rotary,
         record: LayerRecord | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """An addition and the normalization after it are one step, so a layer ends with the norm of what follows it.
+        """An addition and the next normalization are one step, so a layer ends with the norm of the next one.
 
         Args:
             hidden_states: (T, D), the residual stream.
             normed: (T, D), the same after this layer's attention norm.
-            next_norm: of the next layer, or the encoder's final one.
+            next_norm: norm of the next layer, or the encoder's final norm.
 
         Returns:
             The residual stream, and the same after ``next_norm``.

@@ -1,7 +1,7 @@
 """The ModernBERT encoder prepared for inference at a precision, as BERT's in `transformer/prepared.py`.
 
-The residual stream is float32 (float64 where the weights are) at every precision: it is added to and never
-normalized, so that roundings of it would add up from layer to layer. Shape letters: T total_tokens, D hidden_size.
+The residual stream is float32 (float64 for float64 weights) at every precision: it is added to and never normalized,
+so rounding errors would accumulate over layers. Shape letters: T total_tokens, D hidden_size.
 """
 
 import torch
@@ -30,7 +30,7 @@ class PreparedModernBertLayer:
         self.num_heads, self.window, self.theta = attention.num_heads, attention.window, attention.theta
 
     def __call__(self, hidden_states: Tensor, normed: Tensor, batch: Batch, rotary: Rotary) -> tuple[Tensor, Tensor]:
-        """(T, D) residual stream and its norm to the residual stream and what is still to be added to it."""
+        """(T, D) residual stream and its norm to the residual stream and the pending addition to it."""
         query_key_value = self.query_key_value(normed)
         context = self.kernels.attention(query_key_value, batch, self.num_heads, rotary, self.window)
         hidden_states, normed = self.feed_forward_norm(self.output(context), hidden_states)
@@ -38,7 +38,7 @@ class PreparedModernBertLayer:
 
 
 class PreparedModernBertEncoder:
-    """What `ModernBertEncoder.forward` computes, for inference; as `PreparedBertEncoder`."""
+    """`ModernBertEncoder` prepared for inference; see `PreparedBertEncoder`."""
 
     def __init__(
         self, encoder: ModernBertEncoder, precision: str = "float32", kernels: ModernBertKernels | None = None
@@ -55,7 +55,7 @@ class PreparedModernBertEncoder:
             self.norms_after = [kernels.add_then_norm(norm, self.dtype) for norm in encoder.norms_after()]
 
     def fits(self, encoder: nn.Module) -> bool:
-        """Whether this was prepared from these very weights, unchanged since."""
+        """Whether this was prepared from exactly these weights."""
         return encoder is self.encoder and self._weights.are_unchanged()
 
     @torch.inference_mode()

@@ -1,0 +1,33 @@
+"""Settings of the training of word vectors."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from bertkit.errors import UsageError
+
+
+@dataclass(frozen=True)
+class WordTraining:
+    """How word vectors are trained; the defaults are word2vec's and gensim's."""
+
+    method: Literal["skip-gram", "cbow"] = "skip-gram"
+    dimensions: int = 100  # components of a vector
+    window: int = 5  # most words to each side; each word draws its own from 1 to this
+    min_count: int = 5  # rarer words are left out
+    negatives: int = 5  # words drawn against each word
+    subsample: float = 1e-3  # words more frequent than this share are dropped at random; 0: none
+    epochs: int = 5
+    learning_rate: float = 0.025  # falls linearly to 1/250 of it
+    ngrams: bool = False  # character n-grams of 3 to 6, so that unknown words have vectors
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.method not in ("skip-gram", "cbow"):
+            raise UsageError(f"method={self.method!r}: expected 'skip-gram' or 'cbow'")
+        for name in ("dimensions", "window", "min_count", "negatives", "epochs"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name}={getattr(self, name)}: expected at least 1")
+        if not (self.learning_rate > 0 and self.subsample >= 0):
+            raise UsageError(
+                f"learning_rate={self.learning_rate}, subsample={self.subsample}: expected more than 0, at least 0"
+            )

@@ -1,0 +1,213 @@
+"""Word vectors trained on a corpus: skip-gram, CBOW, with or without character n-grams; `bertkit words train`."""
+
+import hashlib
+import json
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, replace
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from safetensors import safe_open
+from safetensors.numpy import save_file
+from tqdm import tqdm
+
+from bertkit.errors import DataError, UsageError
+from bertkit.executor import map_on_cores
+from bertkit.files.whole_files import whole_file
+from bertkit.tokenizer.vocabulary import SpecialTokens, Vocabulary
+from bertkit.tokenizer.wordpiece import Normalization, WordPiece
+from bertkit.words.encoder import StaticEncoder
+from bertkit.words.ngrams import NUM_ROWS, units_of
+from bertkit.words.opening import of_words
+from bertkit.words.settings import WordTraining
+from bertkit.words.skip_gram import LOGISTIC, alias_table, train_sentences
+from bertkit.words.tokens import whole_words
+
+_SENTENCES_AT_A_TIME = 20_000
+_WORDS_OF_A_PART = 20_000
+_LONGEST_SENTENCE = 10_000
+_LAST_RATE = 0.004  # of the first
+_SAVE_SECONDS = 60.0
+
+
+class WordCorpus(NamedTuple):
+    """Sentences as words by number; rarer words than asked for are not in it."""
+
+    words: list[str]  # by falling count
+    counts: np.ndarray  # (V,) int64
+    ids: np.ndarray  # (num_tokens,) int32
+    starts: np.ndarray  # (num_sentences + 1,) int64
+
+
+class TrainingReport(NamedTuple):
+    """What training did."""
+
+    num_words: int  # of the vocabulary
+    num_tokens: int  # of the corpus, of words in the vocabulary
+    words_per_second: float  # tokens of the corpus times epochs, over the time of training alone
+    seconds: float
+    num_threads: int
+
+
+def read_corpus(sentences: Iterable[str], min_count: int) -> WordCorpus:
+    """Sentences to numbers: split and lowercased as a `StaticEncoder` of words splits texts.
+
+    Raises:
+        DataError: no word occurs ``min_count`` times.
+    """
+    splitter = WordPiece(
+        Vocabulary(("[UNK]", "[CLS]", "[SEP]"), SpecialTokens()), Normalization(lowercase=True, strip_accents=False)
+    )
+    counts: Counter[str] = Counter()
+    parts: list[list[str]] = []
+    for part in _batches(tqdm(sentences, desc="reading sentences", unit=" sentences", delay=2, disable=None)):
+        normal = [splitter.normalize(text) for text in part]
+        spans = splitter.tokenize(normal)
+        assert spans.spans is not None
+        for number, text in enumerate(normal):
+            rows = spans.spans[spans.cu_seqlens[number] + 1 : spans.cu_seqlens[number + 1] - 1].tolist()
+            counts.update(text[start:end] for start, end, _ in rows)
+        parts.append(normal)
+    ordered = sorted(
+        (word for word, count in counts.items() if count >= min_count), key=lambda one: (-counts[one], one)
+    )
+    if not ordered:
+        raise DataError(f"no word occurs {min_count} times in the texts: give more text, or a smaller min_count")
+    engine = whole_words(ordered)
+    ids, lengths = [], []
+    for part in parts:
+        inside, texts = engine.ids(part).inside()
+        kept = inside < len(ordered)
+        ids.append(inside[kept])
+        lengths.append(np.bincount(texts[kept], minlength=len(part)))
+    all_lengths = np.concatenate(lengths)
+    flat, bounds = np.concatenate(ids), np.concatenate([[0], np.cumsum(all_lengths)])
+    if all_lengths.max() > _LONGEST_SENTENCE:
+        extra = [np.arange(a, b, _LONGEST_SENTENCE) for a, b in pairwise(bounds)]
+        bounds = np.concatenate([*extra, bounds[-1:]])
+    number = np.array([counts[word] for word in ordered], np.int64)
+    return WordCorpus(ordered, number, flat.astype(np.int32), bounds.astype(np.int64))
+
+
+def _batches(sentences: Iterable[str]) -> Iterator[list[str]]:
+    source = iter(sentences)
+    while part := list(islice(source, _SENTENCES_AT_A_TIME)):
+        yield part
+
+
+def train_words(
+    corpus: WordCorpus, settings: WordTraining, state: Path | None = None, progress: bool | None = None
+) -> tuple[StaticEncoder, TrainingReport]:
+    """Train word vectors on every core.
+
+    With one thread the vectors are the same bits every time, also when a run is stopped and resumed. Several threads
+    write to the same matrices without waiting for each other: the bits differ from run to run, the quality does not.
+
+    Args:
+        state: a file that is written once a minute and continued from where it exists, and removed at the end.
+        progress: show a bar; None: on a terminal.
+
+    Raises:
+        UsageError: the file is of another run.
+    """
+    units = units_of(corpus.words, settings.ngrams)
+    inputs, outputs, done, spent = _start(corpus, settings, state)
+    shares, aliases = alias_table(corpus.counts.astype(np.float64) ** 0.75)
+    keep = _keep_probability(corpus.counts, settings.subsample)
+    edges = _edges(corpus.starts)
+    total, num_parts = int(corpus.starts[-1]) * settings.epochs, len(edges) - 1
+    longest = int(np.diff(corpus.starts).max())
+    saved, start = time.monotonic(), time.monotonic()
+
+    def work(step: int) -> int:
+        epoch, part = divmod(step, num_parts)
+        share = (epoch * int(corpus.starts[-1]) + int(corpus.starts[edges[part]])) / total
+        rate = settings.learning_rate * (1 - share * (1 - _LAST_RATE))
+        dim = settings.dimensions
+        train_sentences(
+            corpus.ids, corpus.starts, edges[part], edges[part + 1], epoch, settings.seed, keep, shares, aliases,
+            settings.window, settings.negatives, settings.method == "cbow", rate, *units, inputs, outputs, LOGISTIC,
+            np.empty(longest, np.int32), np.empty(1 + settings.negatives, np.int32), np.empty(dim, np.float32),
+            np.empty(dim, np.float32),
+        )  # fmt: skip
+        return int(corpus.starts[edges[part + 1]] - corpus.starts[edges[part]])
+
+    hidden = None if progress is None else not progress
+    with tqdm(total=total, desc="training", unit=" words", unit_scale=True, delay=2, disable=hidden) as bar:
+        while done < settings.epochs * num_parts:
+            block = range(done, min(done + 64, settings.epochs * num_parts))
+            for number in map_on_cores(work, block):
+                bar.update(number)
+            done = block.stop
+            if state is not None and time.monotonic() - saved > _SAVE_SECONDS:
+                _save(state, corpus, settings, inputs, outputs, done, spent + time.monotonic() - start)
+                saved = time.monotonic()
+    seconds = spent + time.monotonic() - start
+    if state is not None:
+        state.unlink(missing_ok=True)
+    report = TrainingReport(
+        len(corpus.words), int(corpus.starts[-1]), total / max(seconds, 1e-9), seconds, torch.get_num_threads()
+    )
+    return _encoder(corpus.words, inputs, units, settings), report
+
+
+def _keep_probability(counts: np.ndarray, subsample: float) -> np.ndarray:
+    """(V,) float32 probability of keeping an occurrence (``word2vec.c``): (sqrt(share / s) + 1) s / share."""
+    if not subsample:
+        return np.ones(len(counts), np.float32)
+    ratio = counts / counts.sum() / subsample
+    return np.minimum((np.sqrt(ratio) + 1) / ratio, 1).astype(np.float32)
+
+
+def _edges(starts: np.ndarray) -> list[int]:
+    """Sentences at which the corpus is cut into parts of some thousand words."""
+    num_parts = max(1, int(starts[-1]) // _WORDS_OF_A_PART)
+    wanted = np.linspace(0, int(starts[-1]), num_parts + 1)
+    return sorted({0, len(starts) - 1, *np.searchsorted(starts, wanted[1:-1]).tolist()})
+
+
+def _fingerprint(corpus: WordCorpus, settings: WordTraining) -> str:
+    known = hashlib.sha256(json.dumps(asdict(settings)).encode())
+    for part in ("\n".join(corpus.words).encode(), corpus.ids.tobytes(), corpus.starts.tobytes()):
+        known.update(part)
+    return known.hexdigest()
+
+
+def _save(
+    state: Path, corpus: WordCorpus, settings: WordTraining, inputs: np.ndarray, outputs: np.ndarray, done: int,
+    seconds: float,
+) -> None:  # fmt: skip
+    about = {"fingerprint": _fingerprint(corpus, settings), "done": str(done), "seconds": repr(seconds)}
+    with whole_file(state) as temporary:
+        save_file({"inputs": inputs, "outputs": outputs}, temporary, about)
+
+
+def _start(corpus: WordCorpus, settings: WordTraining, state: Path | None) -> tuple[np.ndarray, np.ndarray, int, float]:
+    """Both matrices, the parts that are done and the seconds they took: as stored, or from the beginning."""
+    num_words, dim = len(corpus.words), settings.dimensions
+    if state is not None and state.is_file():
+        with safe_open(state, "numpy") as stored:
+            about = stored.metadata() or {}
+            if about.get("fingerprint") != _fingerprint(corpus, settings):
+                raise UsageError(f"{state} is of a run with other texts or settings: finish that, or remove the file")
+            inputs, outputs = stored.get_tensor("inputs"), stored.get_tensor("outputs")
+        return inputs, outputs, int(about["done"]), float(about["seconds"])
+    random = np.random.default_rng(settings.seed)
+    num_rows = num_words + (NUM_ROWS if settings.ngrams else 0)
+    inputs = (2 * random.random((num_rows, dim), np.float32) - 1) / np.float32(dim)
+    return inputs, np.zeros((num_words, dim), np.float32), 0, 0.0
+
+
+def _encoder(
+    words: Sequence[str], inputs: np.ndarray, units: tuple[np.ndarray, np.ndarray], settings: WordTraining
+) -> StaticEncoder:
+    if not settings.ngrams:
+        return of_words(words, inputs)
+    starts, rows = units
+    sums = np.add.reduceat(inputs[rows], starts[:-1], axis=0) / np.diff(starts)[:, None].astype(np.float32)
+    return replace(of_words(words, sums), ngrams=inputs[len(words) :])

@@ -1,0 +1,171 @@
+"""Training of word vectors: equal to a plain implementation, to the bit on one thread, also when it is resumed."""
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+from bertkit import EmbedReport, StaticEncoder
+from bertkit.cli import run
+from bertkit.errors import DataError, UsageError
+from bertkit.randomness import key_of, random_bits
+from bertkit.words.ngrams import ngram_rows, units_of
+from bertkit.words.settings import WordTraining
+from bertkit.words.skip_gram import LOGISTIC, alias_table, train_sentences
+from bertkit.words.training import read_corpus, train_words
+
+FOODS, TOOLS = "bread cheese soup apple rice".split(), "hammer saw drill nail screw".split()
+
+
+def topics(number: int, seed: int = 0) -> list[str]:
+    """Sentences, each about food or about tools."""
+    random = np.random.default_rng(seed)
+    return [" ".join(random.choice((FOODS, TOOLS)[index % 2], 8)) + " ." for index in range(number)]
+
+
+@pytest.fixture
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def plain_training(ids, starts, seed, keep, shares, aliases, window, negatives, is_cbow, rate, units, inputs, outputs):
+    """Word2vec as its paper has it, word by word, with the same random numbers."""
+    for sentence in range(len(starts) - 1):
+        key, counter, kept = np.uint64(key_of(seed, 0, sentence)), iter(range(10**9)), []
+        for word in ids[starts[sentence] : starts[sentence + 1]]:
+            if keep[word] >= 1 or (int(random_bits(key, next(counter))) >> 40) / 2**24 < keep[word]:
+                kept.append(word)
+        for center, target in enumerate(kept):
+            reach = window - ((int(random_bits(key, next(counter))) >> 32) * window >> 32)
+            around = [other for other in range(center - reach, center + reach + 1) if 0 <= other < len(kept) != center]
+            around = [kept[other] for other in around if other != center]
+            if not around:
+                continue
+            drawn = [target]
+            for _ in range(negatives):
+                bits = int(random_bits(key, next(counter)))
+                word = (bits >> 32) * len(keep) >> 32
+                word = word if (bits & 0xFFFFFF) / 2**24 < shares[word] else aliases[word]
+                drawn += [word] if word != target else []
+            for group in [around] if is_cbow else [[word] for word in around]:
+                rows = [row for word in group for row in units[word]]
+                hidden, change = inputs[rows].mean(axis=0), 0
+                for word in drawn:
+                    score = hidden @ outputs[word]
+                    if abs(score) < 6:
+                        step = rate * ((word == target) - 1 / (1 + math.exp(-score)))
+                        change = change + step * outputs[word]
+                        outputs[word] += step * hidden
+                for row in rows:
+                    inputs[row] += change
+
+
+@pytest.mark.parametrize("is_cbow", [False, True])
+@pytest.mark.parametrize("with_ngrams", [False, True])
+def test_training_equals_a_plain_implementation(is_cbow, with_ngrams):
+    random = np.random.default_rng(0)
+    lengths, num_words, dim = [1, 13, 2, 29, 5], 11, 7
+    starts, ids = np.cumsum([0, *lengths]), random.integers(num_words, size=sum(lengths)).astype(np.int32)
+    unit_starts, units = units_of([f"word{number}" for number in range(num_words)], False)
+    if with_ngrams:
+        rows = [[number, num_words + number % 3, num_words + 3] for number in range(num_words)]
+        unit_starts, units = np.arange(0, 3 * num_words + 1, 3), np.array(rows, np.int32).ravel()
+    shares, aliases = alias_table(random.random(num_words))
+    keep = np.where(np.arange(num_words) % 2, 0.6, 1).astype(np.float32)
+    inputs = random.normal(size=(num_words + 4, dim)).astype(np.float32)
+    outputs = random.normal(size=(num_words, dim)).astype(np.float32)
+    expected = inputs.astype(np.float64), outputs.astype(np.float64)
+    owned = [units[a:b] for a, b in pairwise(unit_starts)]
+    plain_training(ids, starts, 3, keep, shares, aliases, 4, 5, is_cbow, 0.05, owned, *expected)
+    train_sentences(
+        ids, starts, 0, 5, 0, 3, keep, shares, aliases, 4, 5, is_cbow, 0.05, unit_starts, units, inputs, outputs,
+        LOGISTIC, np.empty(40, np.int32), np.empty(6, np.int32), np.empty(dim, np.float32), np.empty(dim, np.float32),
+    )  # fmt: skip
+    np.testing.assert_allclose(inputs, expected[0], atol=3e-3)  # the logistic function is a table of 2,001 entries
+    np.testing.assert_allclose(outputs, expected[1], atol=3e-3)
+
+
+def test_the_alias_table_draws_in_proportion():
+    weights = np.random.default_rng(1).random(37) ** 3
+    shares, aliases = alias_table(weights)
+    drawn = shares / 37 + np.bincount(aliases, (1 - shares) / 37, 37)
+    np.testing.assert_allclose(drawn, weights / weights.sum(), atol=1e-7)
+
+
+def test_rows_of_ngrams_equal_gensim():
+    fasttext = pytest.importorskip("gensim.models.fasttext")
+    for word in ("love", "a", "größer", "naïve-té", "日本語", "unbelievably"):
+        assert sorted(ngram_rows(word, 1_000)) == sorted(fasttext.ft_ngram_hashes(word, 3, 6, 1_000))
+
+
+@pytest.mark.parametrize("method", ["skip-gram", "cbow"])
+@pytest.mark.parametrize("ngrams", [False, True])
+def test_words_of_a_topic_are_near_each_other(method, ngrams):
+    corpus = read_corpus(topics(1_000), 5)
+    settings = WordTraining(method=method, dimensions=20, epochs=12, subsample=0, learning_rate=0.05, ngrams=ngrams)
+    encoder, report = train_words(corpus, settings)
+    vectors = np.stack([encoder.vector(word) for word in FOODS + TOOLS])
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    cosines = vectors @ vectors.T
+    assert cosines[:5, :5].min() > cosines[:5, 5:].max() + 0.1
+    assert report.num_words == 11 and report.num_tokens == 9_000
+
+
+def test_one_thread_gives_the_same_bits_also_after_a_stop(tmp_path, monkeypatch, one_thread):
+    monkeypatch.setattr("bertkit.words.training._WORDS_OF_A_PART", 40)
+    monkeypatch.setattr("bertkit.words.training._SAVE_SECONDS", 0)
+    corpus, settings = read_corpus(topics(700), 5), WordTraining(dimensions=9, epochs=2)
+    whole, again = (train_words(corpus, settings)[0].vectors for _ in range(2))
+    np.testing.assert_array_equal(whole, again)
+    state, stopped = tmp_path / "state", []
+
+    def stop(number):
+        stopped.append(number)
+        if len(stopped) == 200:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("bertkit.words.training.tqdm.update", lambda bar, number: stop(number))
+    with pytest.raises(KeyboardInterrupt):
+        train_words(corpus, settings, state)
+    assert state.is_file()
+    with pytest.raises(UsageError, match="is of a run with other texts or settings"):
+        train_words(corpus, WordTraining(dimensions=9, epochs=2, seed=1), state)
+    resumed, _ = train_words(corpus, settings, state)
+    assert len(stopped) < 2 * 200 + 64 and not state.exists()
+    np.testing.assert_array_equal(resumed.vectors, whole)
+
+
+def test_unknown_words_have_vectors_of_ngrams(tmp_path):
+    encoder, _ = train_words(read_corpus(topics(200), 5), WordTraining(dimensions=6, ngrams=True))
+    encoder.save(tmp_path / "model")
+    for one in (encoder, StaticEncoder.open(tmp_path / "model")):
+        report = EmbedReport()
+        vector = one.embed("breads cheese", report=report)
+        np.testing.assert_allclose(vector, (one.vector("breads") + one.vector("cheese")) / 2, atol=1e-6)
+        assert report.num_unknown == 0
+        np.testing.assert_allclose(one.vector("breads"), encoder.vector("breads"), atol=1e-6)
+    assert encoder.vector("breads") @ encoder.vector("bread") > 0
+
+
+def test_training_on_the_command_line(tmp_path, capfd):
+    (tmp_path / "texts.txt").write_text("\n".join(topics(300)))
+    arguments = ["words", "train", str(tmp_path / "texts.txt"), "--out", str(tmp_path / "model")]
+    assert run([*arguments, "--dimensions", "8", "--epochs", "1"]) == 0
+    assert '"num_words": 11' in capfd.readouterr().out
+    assert run(["words", "nearest", "bread", "--model", str(tmp_path / "model")]) == 0
+    assert len(capfd.readouterr().out.splitlines()) == 10
+    for extra, message in (
+        ([], "exists: choose another folder"),
+        (["--window", "0"], "window=0: expected at least 1"),
+        (["--method", "glove"], "glove"),
+    ):
+        assert run([*arguments, *extra]) == 2
+        (line,) = capfd.readouterr().err.splitlines()
+        assert message in line
+    with pytest.raises(DataError, match="no word occurs 5 times"):
+        read_corpus(["a few words"], 5)
