@@ -72,6 +72,12 @@ def test_scores_are_those_of_the_multi_vector_encoder(
     np.testing.assert_allclose(scores, np.asarray(reference.similarity(expected[True], expected[False])), atol=1e-4)
     order = [one.index for one in model.rank(given[True][0], given[False], top_k=4)]
     assert order == np.argsort(-scores[0], kind="stable")[:4].tolist()
+    pairs = [(0, 3), (4, 3), (0, 8), (2, 1)]
+    queries, documents = ([given[side][pair[not side]] for pair in pairs] for side in (True, False))
+    expected_pairs = [scores[pair] for pair in pairs]
+    np.testing.assert_allclose(model.score_pairs(queries, documents), expected_pairs, atol=1e-5)
+    with pytest.raises(UsageError, match="late interaction cuts texts where the folder"):
+        model.score_pairs("the cat", ["a dog"], on_long="error")
 
 
 def test_folders_of_pylate(tmp_path: Path) -> None:

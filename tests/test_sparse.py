@@ -5,10 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from examples_of_tasks import WORDS
 from random_models import our_model
 from sentence_transformers import SparseEncoder
-from sentence_transformers.sparse_encoder.modules import MLMTransformer, SpladePooling
+from sentence_transformers.base.modules import Router
+from sentence_transformers.sparse_encoder.modules import MLMTransformer, SparseStaticEmbedding, SpladePooling
 
 import bertkit
 from bertkit.errors import CheckpointError, MissingHeadError, UsageError
@@ -62,3 +64,20 @@ def test_refuses_what_it_does_not_compute(published: Path) -> None:
         our_model("encoder", 3).embed_sparse(["the cat"])
     with pytest.raises(UsageError, match="expected several"):
         our_model("masked_lm", 3).embed_sparse("the cat")
+
+
+def test_queries_of_an_inference_free_model_are_looked_up(published: Path, tmp_path: Path) -> None:
+    documents = MLMTransformer(str(published))
+    weights = torch.rand(bertkit.load(published).config.vocab_size, generator=torch.Generator().manual_seed(3))
+    router = Router.for_query_document(
+        query_modules=[SparseStaticEmbedding(tokenizer=documents.tokenizer, weight=weights)],
+        document_modules=[documents, SpladePooling("max")],
+    )
+    reference = SparseEncoder(modules=[router], device="cpu")
+    reference.save(str(tmp_path / "router"))
+    model, given = bertkit.load(tmp_path / "router"), texts(7)
+    for as_queries, encode in ((True, reference.encode_query), (False, reference.encode_document)):
+        expected = encode(given, convert_to_sparse_tensor=False).numpy()
+        np.testing.assert_allclose(
+            model.embed_sparse(given, as_queries=as_queries).dense(), expected, rtol=2e-5, atol=2e-5
+        )

@@ -86,6 +86,9 @@ def hub_name(name: str | Path) -> str | None:
     return str(name) if "/" in str(name) and _HUB_NAME.fullmatch(str(name)) else None
 
 
+_QUERY_TABLE = "SparseStaticEmbedding"
+
+
 def transformer_folder(directory: Path) -> Path:
     """The folder of config, weights and tokenizer: ``directory``, or the subfolder named in its modules.json."""
     for module in sentence_modules(directory):
@@ -106,7 +109,32 @@ def sentence_modules(directory: Path) -> list[dict[str, str]]:
         return []
     if not isinstance(content, list):
         raise CheckpointError(f"{path}: expected a list of modules")
-    return [_module(module, path) for module in content]
+    modules = [_module(module, path) for module in content]
+    return _documents_of_router(directory) or modules if [one["kind"] for one in modules] == ["Router"] else modules
+
+
+def query_table_folder(directory: Path) -> Path | None:
+    """The folder of the weights of query tokens, of a sparse encoder with such a table for queries and a network for
+    documents (Router); None: there is none."""
+    path = directory / "router_config.json"
+    match read_json_value(path):
+        case {"types": dict(types), "structure": {"query": [str(query)]}} if _kind(types.get(query)) == _QUERY_TABLE:
+            return directory / _module({"type": types[query], "path": query}, path)["path"]
+    return None
+
+
+def _documents_of_router(directory: Path) -> list[dict[str, str]]:
+    """The modules for documents, where queries have a table; else []."""
+    path = directory / "router_config.json"
+    match read_json_value(path):
+        case {"types": dict(types), "structure": {"document": list(names)}} if query_table_folder(directory):
+            return [_module({"type": types.get(name), "path": name}, path) for name in names]
+    return []
+
+
+def _kind(name: Any) -> str:
+    """The last part of the path of a class."""
+    return str(name).rpartition(".")[2]
 
 
 def _module(module: Any, path: Path) -> dict[str, str]:

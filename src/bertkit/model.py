@@ -218,15 +218,19 @@ class Model:
         """In bounded memory: yields up to some thousand texts and their (n, embedding_dim) vectors, in order."""
         return inference.embed_stream(self._runner, self.sentence_settings, texts, self._embed_options(options), report)
 
-    def embed_sparse(self, texts: Iterable[str], *, on_long: OnLong = "truncate") -> inference.SparseVectors:
-        """Learned sparse vectors (SPLADE): a weight of 0 or more for each vocabulary entry, by the masked LM head.
+    def embed_sparse(
+        self, texts: Iterable[str], *, as_queries: bool = False, on_long: OnLong = "truncate"
+    ) -> inference.SparseVectors:
+        """Learned sparse vectors (SPLADE): a weight of 0 or more for each vocabulary entry, by the masked LM head; with
+        ``as_queries`` by the table of an inference-free model, where it has one.
 
         Raises:
             OverLengthError: a text is too long under ``on_long="error"``.
             MissingHeadError: a model without that head.
         """
         self.require_trained("masked_lm")
-        return inference.embed_sparse(self._runner, self.checkpoint.sparse, texts, on_long=on_long)
+        sparse = self.checkpoint.sparse
+        return inference.embed_sparse(self._runner, sparse, texts, as_queries=as_queries, on_long=on_long)
 
     def fill_mask(self, text: str, *, top_k: int = 5, on_long: OnLong = "error") -> list[FilledMask]:
         """The ``top_k`` most likely tokens for every [MASK] in a text.
@@ -257,8 +261,8 @@ class Model:
     def score_pairs(
         self, queries: str | Sequence[str], texts: str | Sequence[str], *, on_long: OnLong = "truncate"
     ) -> np.ndarray:
-        """Scores of pairs of a query and a text, with the cross-encoder's activation: sigmoid for one label, unless its
-        folder names another.
+        """Scores of pairs of a query and a text: with the cross-encoder's activation, sigmoid for one label unless its
+        folder names another; or by late interaction.
 
         Args:
             queries, texts: equal numbers of both, or one query for all texts.
@@ -270,13 +274,15 @@ class Model:
             OverLengthError: a pair is too long under ``on_long="error"``.
             UsageError: different numbers of queries and texts, or ``on_long="window"``.
         """
+        if self.checkpoint.late is not None:
+            return inference.score_tokens(self._runner, self.checkpoint.late, queries, texts, on_long=on_long)
         self._require_classifier()
         return inference.score_pairs(self._runner, self.checkpoint.score_activation, queries, texts, on_long=on_long)
 
     def rank(
         self, query: str, texts: Sequence[str], *, top_k: int | None = None, on_long: OnLong = "truncate"
     ) -> list[RankedText]:
-        """Rank texts by `score_pairs` with a query, or by late interaction, best first; ties in the given order.
+        """Rank texts by `score_pairs` with a query, best first; ties in the given order.
 
         Args:
             top_k: number of texts to return; None: all.
@@ -285,12 +291,7 @@ class Model:
             OverLengthError: a pair is too long under ``on_long="error"``.
             UsageError: a model with several labels.
         """
-        if self.checkpoint.late is not None:
-            return inference.rank_tokens(self._runner, self.checkpoint.late, query, texts, top_k=top_k)
-        self._require_classifier()
-        return inference.rank(
-            self._runner, self.checkpoint.score_activation, query, texts, top_k=top_k, on_long=on_long
-        )
+        return inference.rank(self.score_pairs(query, texts, on_long=on_long), texts, top_k=top_k)
 
     def _require_classifier(self) -> None:
         self.require_trained("sequence_classification")

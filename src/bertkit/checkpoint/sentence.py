@@ -5,14 +5,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 from safetensors.torch import save_file
 from torch import Tensor
 
-from bertkit.checkpoint.weights import StoredTensor, stored_tensors
+from bertkit.checkpoint.weights import StoredTensor, read_tensors, stored_tensors
 from bertkit.errors import CheckpointError, UsageError
 from bertkit.files.json_files import member, read_json, write_json
 from bertkit.heads import DenseLayer, NormLayer, ProjectionLayer, UnitLength
-from bertkit.locate import sentence_modules
+from bertkit.locate import query_table_folder, sentence_modules
 
 _POOLINGS = {  # name in version 6 -> bertkit's name, in the order of concatenation
     "cls": "cls",
@@ -48,6 +49,10 @@ class SparseSettings:
 
     pooling: Literal["max", "sum"] = "max"  # over the tokens of a text
     log_twice: bool = False  # log(1 + log(1 + relu)) instead of log(1 + relu)
+    query_weights: np.ndarray | None = field(
+        default=None, compare=False
+    )  # (V,) float32 of the tokens of queries, which
+    # then take no network; None: queries are encoded as documents
 
 
 @dataclass(frozen=True)
@@ -96,7 +101,17 @@ def read_sparse_settings(directory: Path) -> SparseSettings:
             f"{file} has pooling_strategy={pooling!r:.40}, activation_function={activation!r:.40}; supported: max or "
             "sum, relu or log1p_relu"
         )
-    return SparseSettings(pooling, activation == "log1p_relu")
+    return SparseSettings(pooling, activation == "log1p_relu", _query_weights(directory))
+
+
+def _query_weights(directory: Path) -> np.ndarray | None:
+    folder = query_table_folder(directory)
+    if folder is None:
+        return None
+    stored = stored_tensors(folder).get("weight")
+    if stored is None or len(stored.shape) != 1:
+        raise CheckpointError(f"{folder} has no table of weights: expected the tensor weight, a number for each token")
+    return read_tensors([stored])[stored.name].float().numpy()
 
 
 def read_static_settings(directory: Path) -> SentenceSettings | None:

@@ -10,7 +10,7 @@ tasks, checkpoint.
 from bertkit.inference.embed import EmbedOptions, EmbedReport, embed, embed_stream
 from bertkit.inference.embed_sparse import SparseVectors, embed_sparse
 from bertkit.inference.fill_mask import Candidate, FilledMask, fill_mask
-from bertkit.inference.late_interaction import TokenVectors, embed_tokens, max_sim, rank_tokens
+from bertkit.inference.late_interaction import TokenVectors, embed_tokens, max_sim, score_tokens
 from bertkit.inference.next_sentence import next_sentence_probability
 from bertkit.inference.predict import PredictReport, evaluate, predict, predict_stream
 from bertkit.inference.pseudo_likelihood import pseudo_log_likelihood, token_log_probs
@@ -42,8 +42,8 @@ __all__ = [
     "predict_stream",
     "pseudo_log_likelihood",
     "rank",
-    "rank_tokens",
     "score_pairs",
+    "score_tokens",
     "token_log_probs",
     "trace",
 ]

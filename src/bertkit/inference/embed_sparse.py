@@ -17,6 +17,7 @@ from bertkit.checkpoint import SparseSettings
 from bertkit.errors import UsageError
 from bertkit.inference.runner import Runner
 from bertkit.inference.truncation import warn_of_truncation
+from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.layout import OnLong
 
 _TEXTS_AT_A_TIME = 256  # dense rows are 120 KB each at a vocabulary of 30,000
@@ -57,7 +58,12 @@ class SparseVectors:
 
 
 def embed_sparse(
-    runner: Runner, settings: SparseSettings, texts: Iterable[str], *, on_long: OnLong = "truncate"
+    runner: Runner,
+    settings: SparseSettings,
+    texts: Iterable[str],
+    *,
+    as_queries: bool = False,
+    on_long: OnLong = "truncate",
 ) -> SparseVectors:
     """Sparse vectors of texts; as `Model.embed_sparse`.
 
@@ -85,7 +91,8 @@ def embed_sparse(
                 logits = runner.network.head_logits("masked_lm", runner.encoder(batch), batch)
                 return _pooled(logits.float(), batch, settings).cpu()
 
-            rows = runner.run(encodings, forward).numpy()
+            table = settings.query_weights if as_queries else None
+            rows = runner.run(encodings, forward).numpy() if table is None else _looked_up(encodings, table)
             row_of, columns = np.nonzero(rows)
             counts.append(np.bincount(row_of, minlength=len(chunk)))
             ids.append(columns.astype(np.int32))
@@ -95,6 +102,14 @@ def embed_sparse(
     return SparseVectors(
         np.concatenate(counts).cumsum(), np.concatenate(ids), np.concatenate(weights), runner.network.config.vocab_size
     )
+
+
+def _looked_up(encodings: Encodings, weights: np.ndarray) -> np.ndarray:
+    """(N, V): the weight of each token of a query, [CLS] and [SEP] aside."""
+    rows, kept = np.zeros((len(encodings), len(weights)), np.float32), ~encodings.special_tokens_mask
+    ids, row_of = encodings.input_ids[kept], np.repeat(np.arange(len(encodings)), encodings.seqlens)[kept]
+    rows[row_of, ids] = weights[ids]
+    return rows
 
 
 def _pooled(logits: Tensor, batch: Batch, settings: SparseSettings) -> Tensor:

@@ -19,8 +19,9 @@ from bertkit.compiled import compiled
 from bertkit.errors import UsageError
 from bertkit.executor import map_on_cores
 from bertkit.inference.runner import Runner, inferred
-from bertkit.inference.score_pairs import RankedText
+from bertkit.inference.score_pairs import paired
 from bertkit.tokenizer import Encodings
+from bertkit.tokenizer.layout import OnLong
 from bertkit.tokenizer.ragged import ranges
 from bertkit.transformer import BertEncoder
 
@@ -36,6 +37,11 @@ class TokenVectors:
 
     def __len__(self) -> int:
         return len(self.starts) - 1
+
+    def take(self, numbers: np.ndarray) -> "TokenVectors":
+        """Those of some texts."""
+        sizes = np.diff(self.starts)[numbers]
+        return TokenVectors(np.concatenate([[0], sizes.cumsum()]), self.vectors[ranges(self.starts[numbers], sizes)])
 
     def of_text(self, number: int) -> np.ndarray:
         """(t, E) of one text."""
@@ -110,15 +116,30 @@ def _max_sim(queries, query_starts, across, starts, first, end, results):
             results[query, document] = total
 
 
-def rank_tokens(
-    runner: Runner, late: LateInteraction, query: str, texts: Sequence[str], *, top_k: int | None = None
-) -> list[RankedText]:
-    """The texts by MaxSim with a query, best first; of equal scores the one given first."""
-    scores = max_sim(
-        embed_tokens(runner, late, [query], as_queries=True), embed_tokens(runner, late, texts, as_queries=False)
-    )[0]
-    order = np.argsort(-scores, kind="stable")[:top_k].tolist()
-    return [RankedText(index, float(scores[index]), texts[index]) for index in order]
+def score_tokens(
+    runner: Runner,
+    late: LateInteraction,
+    queries: str | Sequence[str],
+    texts: str | Sequence[str],
+    *,
+    on_long: OnLong = "truncate",
+) -> np.ndarray:
+    """(N,) float32 MaxSim of each query with its text; as `Model.score_pairs`.
+
+    Raises:
+        UsageError: queries and texts of unequal number, or another policy than to cut texts where the folder says.
+    """
+    if on_long != "truncate":
+        raise UsageError(f"on_long={on_long!r}: late interaction cuts texts where the folder of the model says")
+    queries, texts = paired(queries, texts)
+    numbers = {query: number for number, query in enumerate(dict.fromkeys(queries))}
+    of_queries = embed_tokens(runner, late, list(numbers), as_queries=True)
+    of_texts = embed_tokens(runner, late, texts, as_queries=False)
+    query_of, scores = np.array([numbers[query] for query in queries], np.int64), np.empty(len(texts), np.float32)
+    for number in range(len(numbers)):
+        (own,) = np.nonzero(query_of == number)
+        scores[own] = max_sim(of_queries.take(np.array([number])), of_texts.take(own))[0]
+    return scores
 
 
 def _encoded(runner: Runner, late: LateInteraction, texts: Sequence[str], *, as_queries: bool) -> Encodings:

@@ -47,10 +47,7 @@ def score_pairs(
     """
     if on_long == "window":
         raise UsageError("on_long='window' gives several scores for a pair: choose 'truncate' or shorten the texts")
-    texts = [texts] if isinstance(texts, str) else list(texts)
-    queries = [queries] * len(texts) if isinstance(queries, str) else list(queries)
-    if len(queries) != len(texts):
-        raise UsageError(f"{len(queries)} queries and {len(texts)} texts: expected one query, or one for each text")
+    queries, texts = paired(queries, texts)
     head: Any = runner.network.heads[HEAD]
     num_labels = head.classifier.out_features
     activation = activation or ("Sigmoid" if num_labels == 1 else "Identity")
@@ -82,24 +79,27 @@ def score_pairs(
     return results[:, 0] if num_labels == 1 else results
 
 
-def rank(
-    runner: Runner,
-    activation: str | None,
-    query: str,
-    texts: Sequence[str],
-    *,
-    top_k: int | None = None,
-    on_long: OnLong = "truncate",
-) -> list[RankedText]:
-    """The texts by their score with a query, best first; see `Model.rank`.
+def paired(queries: str | Sequence[str], texts: str | Sequence[str]) -> tuple[list[str], list[str]]:
+    """A query for each text.
 
     Raises:
-        OverLengthError: a pair is too long under ``on_long="error"``.
-        UsageError: a model with several labels, or ``top_k`` below 1.
+        UsageError: queries and texts of unequal number.
+    """
+    texts = [texts] if isinstance(texts, str) else list(texts)
+    queries = [queries] * len(texts) if isinstance(queries, str) else list(queries)
+    if len(queries) != len(texts):
+        raise UsageError(f"{len(queries)} queries and {len(texts)} texts: expected one query, or one for each text")
+    return queries, texts
+
+
+def rank(scores: np.ndarray, texts: Sequence[str], *, top_k: int | None = None) -> list[RankedText]:
+    """The texts by their (N,) scores, best first; see `Model.rank`.
+
+    Raises:
+        UsageError: scores of several labels, or ``top_k`` below 1.
     """
     if top_k is not None and top_k < 1:
         raise UsageError(f"top_k={top_k}: expected at least 1")
-    scores = score_pairs(runner, activation, query, texts, on_long=on_long)
     if scores.ndim == 2:
         raise UsageError(f"rank needs one score for each text, but this model has {scores.shape[1]} labels")
     order = np.argsort(-scores, kind="stable")[:top_k].tolist()

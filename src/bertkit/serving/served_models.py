@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from bertkit.errors import UsageError
+from bertkit.search.index import Index
 from bertkit.serving.refusals import InvalidRequest, UnknownModel, WrongModelKind
 from bertkit.serving.shared_batches import SharedModel
 from bertkit.tasks import TextTask
@@ -35,7 +36,11 @@ class ServedModel:
     def kind(self) -> str:
         """The pipeline tag of the model, as on the Hugging Face hub."""
         trained = self.model.checkpoint.trained
-        if trained is not None and (self._is_reranker(trained.task) or not trained.task.of_vectors):
+        if (
+            trained is not None
+            and trained.task.head
+            and (self._is_reranker(trained.task) or not trained.task.of_vectors)
+        ):
             return RERANKING if self._is_reranker(trained.task) else trained.task.pipeline
         if self.model.checkpoint.sentence is None and "masked_lm" in self.model.network.heads:
             return FILL_MASK
@@ -92,19 +97,20 @@ def role_of(input_type: str | None) -> str | None:
 
 
 class ServedModels:
-    """The models of a server, in the given order.
+    """The models of a server, in the given order, and the index that it searches, if any.
 
     Raises:
         UsageError: no models, or two with the same name.
     """
 
-    def __init__(self, models: Sequence[ServedModel]) -> None:
+    def __init__(self, models: Sequence[ServedModel], index: Index | None = None) -> None:
         if not models:
             raise UsageError("no model to serve: expected at least one")
         names = [served.name for served in models]
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise UsageError(f"two models are named {twice!r}: rename one of their folders")
         self.all: Mapping[str, ServedModel] = {served.name: served for served in models}
+        self.index = index
 
     @property
     def first(self) -> ServedModel:
