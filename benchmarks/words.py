@@ -4,6 +4,9 @@
     python benchmarks/words.py embedding               texts per second: model2vec, bertkit's static encoder, MiniLM
     python benchmarks/words.py opening --gigabytes 2   seconds and memory to open a word2vec text file
 
+    python benchmarks/words.py pairs --epochs 3        static encoders trained on pairs and distilled, beside MiniLM and
+                                                       the input embeddings: Cranfield and XQuAD, nDCG@10
+
 Needs gensim and model2vec, and ../shared/data for the texts and WordSim-353. Prints a JSON line for each measurement.
 """
 
@@ -121,9 +124,49 @@ def opening(gigabytes: float) -> None:
              more_memory_mb=round((after - before) / 1024))  # fmt: skip
 
 
+def pairs(epochs: int) -> None:
+    """Trained on Python's documentation (title and text) and neighboring sentences of the novels."""
+    import bertkit
+    from bertkit.corpus.python_docs import python_docs
+    from bertkit.evidence.retrieval import Collection, read_collection, retrieval_scores, retrieve
+    from bertkit.tasks import TextSet
+    from bertkit.words.contrastive import train_static
+    from bertkit.words.distilling import distill
+    from bertkit.words.opening import input_embeddings
+    from bertkit.words.settings import PairTraining
+
+    documents = [TextSet(f"{one.source} {one.title}", (one.text,)) for one in python_docs() if one.title != one.text]
+    novels = [one.text for one in read_sentences(sorted((DATA / "english_novels").glob("*.txt"))[::4])]
+    neighbors = [
+        TextSet(" ".join(novels[at : at + 3]), (" ".join(novels[at + 3 : at + 6]),))
+        for at in range(0, len(novels) - 6, 6)
+    ]
+    model = bertkit.load("all-MiniLM-L6-v2")
+    start = time.perf_counter()
+    trained, report = train_static(documents + neighbors, model.tokenizer, PairTraining(epochs=epochs))
+    show(what="trained", seconds=round(time.perf_counter() - start), **report._asdict())
+    passages, questions, judgments = {}, {}, {}
+    for article in json.loads((DATA / "xquad" / "xquad.en.json").read_text())["data"]:
+        for paragraph in article["paragraphs"]:
+            name = f"p{len(passages)}"
+            passages[name] = paragraph["context"]
+            for question in paragraph["qas"]:
+                questions[question["id"]], judgments[question["id"]] = question["question"], {name: 1}
+    xquad = Collection(questions, passages, judgments)
+    collections = {"cranfield": read_collection(DATA / "cranfield" / "beir_like"), "xquad": xquad}
+    encoders = {
+        "trained on pairs": trained, "distilled": distill(model), "input embeddings": input_embeddings(model),
+        "input embeddings, SIF": input_embeddings(model).weighted("sif"), "all-MiniLM-L6-v2": model,
+    }  # fmt: skip
+    for name, collection in collections.items():
+        for encoder_name, encoder in encoders.items():
+            scores = retrieval_scores(collection.judgments, retrieve(encoder, collection))
+            show(collection=name, encoder=encoder_name, ndcg_at_10=round(float(np.mean(scores["ndcg_at_10"])), 4))
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=["training", "embedding", "opening"])
+    parser.add_argument("what", choices=["training", "embedding", "opening", "pairs"])
     parser.add_argument("--novels", type=int, default=8)
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--seeds", type=int, default=3)
@@ -134,5 +177,7 @@ if __name__ == "__main__":
         training(given.novels, given.epochs, given.seeds, given.method)
     elif given.what == "embedding":
         embedding()
+    elif given.what == "pairs":
+        pairs(given.epochs)
     else:
         opening(given.gigabytes)

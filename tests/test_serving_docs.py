@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from random_models import our_model
 from served import Server, serving
 
+import bertkit
 from bertkit.tasks import QuestionAnswering, Regression, SequenceClassification, TokenClassification
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -38,8 +39,14 @@ def server(tmp_path_factory):
     }
     for name, model in models.items():
         model.save(folder / name)
+    with bertkit.Index.open(folder / "store", "all-MiniLM-L6-v2") as index:
+        index.add([bertkit.Document("mat", "The cat sat on the mat."), bertkit.Document("rain", "Rain fell.")])
     with serving(
-        "--model", "all-MiniLM-L6-v2", *[word for name in models for word in ("--model", folder / name)]
+        "--store",
+        folder / "store",
+        "--model",
+        "all-MiniLM-L6-v2",
+        *[word for name in models for word in ("--model", folder / name)],
     ) as it:
         yield it
 

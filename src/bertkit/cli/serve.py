@@ -2,7 +2,6 @@
 
 import logging
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,11 +11,13 @@ from bertkit.errors import DependencyError, UsageError
 
 if TYPE_CHECKING:
     from bertkit.model import Model
+    from bertkit.search.index import Index
 
 
 def command(
     *,
     model: list[str] | None = None,
+    store: Path | None = None,
     host: str = "127.0.0.1",
     port: int = 8080,
     unix_socket: Path | None = None,
@@ -26,13 +27,15 @@ def command(
 ) -> None:
     """Answer HTTP requests with one or several models: OpenAI's embeddings, text-embeddings-inference, and more.
 
-    Stops on Ctrl-C or SIGTERM after answering the requests in progress; reloads the models on SIGHUP.
+    Stops on Ctrl-C or SIGTERM after answering the requests in progress; reloads models and store on SIGHUP.
 
     Parameters
     ----------
     model
         A folder, a hub name, or the import name of an installed model package; may be repeated. Clients name a model
-        by the last part of this. By default all-MiniLM-L6-v2.
+        by the last part of this. By default the model of the store, or else all-MiniLM-L6-v2.
+    store
+        The folder of an index, made by bertkit index, which /search searches.
     host
         The address to listen on; by default only programs on this machine can connect. 0.0.0.0 is every address.
     port
@@ -45,26 +48,51 @@ def command(
         Accept token ids of the served model's tokenizer instead of texts on /v1/embeddings.
     """
     try:
-        from bertkit.serving.server import Address, serve
+        from bertkit.serving.server import Address, Loaded, serve
     except ModuleNotFoundError as error:
         raise DependencyError(f"bertkit serve needs {error.name}: pip install 'bertkit[serve]'") from None
     from bertkit.serving.settings import ServerSettings
 
-    names = {_name(each): each for each in model or [EMBEDDING_MODEL]}
+    names = {_name(each): each for each in model or [_model_of(store)]}
     if len(names) < len(model or names):
         raise UsageError("two models have the same name: rename one of their folders")
     if not 0 <= port < 2**16:
         raise UsageError(f"--port {port}: expected 0 to 65535")
     settings = ServerSettings(api_keys=_keys(api_key_file), accept_token_ids=accept_token_ids)
 
-    def load() -> "Mapping[str, Model]":
-        return {name: open_model(each, compute) for name, each in names.items()}
+    def load() -> Loaded:
+        from bertkit.search.index import Index
+
+        index = None if store is None else Index.open(store, device=compute.device)
+        return Loaded({name: _opened(each, index, compute) for name, each in names.items()}, index)
 
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
     served = ", ".join(names)
     serve(
         load, settings, Address(host, port, unix_socket), on_ready=lambda url: note(f"bertkit: {served} ready at {url}")
     )
+
+
+def _model_of(store: Path | None) -> str:
+    """The name of the model that a store was made with."""
+    if store is None:
+        return EMBEDDING_MODEL
+    from bertkit.search.index import Index
+
+    with Index.open(store) as index:
+        return index.store.identity.model_name
+
+
+def _opened(name: str, index: "Index | None", compute: Compute) -> "Model":
+    """A model, opened once where the index has the same."""
+    from bertkit.model import Model
+
+    if index is not None:
+        identity = index.store.identity
+        own = index.encoder.model
+        if isinstance(own, Model) and (identity.model_name, identity.precision) == (name, compute.precision):
+            return own
+    return open_model(name, compute)
 
 
 def _name(model: str) -> str:

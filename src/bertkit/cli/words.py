@@ -1,4 +1,4 @@
-"""bertkit words nearest | analogy | odd-one-out | direction | score | train"""
+"""bertkit words nearest | analogy | odd-one-out | direction | score | train | train-pairs | distill"""
 
 from collections import deque
 from pathlib import Path
@@ -9,13 +9,14 @@ from cyclopts import App, Parameter
 from bertkit.cli.models import EMBEDDING_MODEL
 from bertkit.cli.output import emit, note
 from bertkit.errors import UsageError
-from bertkit.words.settings import WordTraining
+from bertkit.words.settings import PairTraining, WordTraining
 
 if TYPE_CHECKING:
     from bertkit.words import StaticEncoder
 
 command = App(name="words")
 DEFAULTS = WordTraining()
+PAIR_DEFAULTS = PairTraining()
 
 
 @command.command
@@ -160,6 +161,61 @@ def train(
     encoder, report = train_words(corpus, settings, state)
     encoder.save(out)
     emit([{"out": str(out), **report._asdict()}])
+
+
+@command.command
+def train_pairs(
+    *files: Path,
+    out: Path,
+    settings: Annotated[PairTraining, Parameter(name="*")] = PAIR_DEFAULTS,
+    vocabulary: str = EMBEDDING_MODEL,
+) -> None:
+    """Train a static encoder on pairs of texts that belong together, and write it as a StaticEmbedding folder.
+
+    Parameters
+    ----------
+    files
+        Files of rows with an anchor and a positive, and a negative if there is one, as of bertkit finetune similarity.
+    out
+        The folder to write.
+    vocabulary
+        The model whose tokens get vectors.
+    """
+    from bertkit.cli.models import open_tokenizer
+    from bertkit.tasks import ExampleFile, Similarity
+    from bertkit.words.contrastive import train_static
+
+    if not files:
+        raise UsageError("train-pairs reads pairs of texts: give at least one file")
+    if out.exists():
+        raise UsageError(f"{out} exists: choose another folder")
+    rows = [row for file in files for row in Similarity.read(ExampleFile(file))]
+    encoder, report = train_static(rows, open_tokenizer(vocabulary, None), settings)
+    encoder.save(out)
+    emit([{"out": str(out), **report._asdict()}])
+
+
+@command.command
+def distill(*, out: Path, model: str = EMBEDDING_MODEL, dimensions: int = 256) -> None:
+    """Distill a static encoder from a model: its output for each token alone, with fewer dimensions.
+
+    Parameters
+    ----------
+    out
+        The folder to write, a StaticEmbedding.
+    model
+        A folder, a hub name, or the import name of an installed model package.
+    dimensions
+        Components of a vector.
+    """
+    from bertkit.cli.models import EXACT, open_model
+    from bertkit.words.distilling import distill
+
+    if out.exists():
+        raise UsageError(f"{out} exists: choose another folder")
+    encoder = distill(open_model(model, EXACT), dimensions)
+    encoder.save(out)
+    emit([{"out": str(out), "num_tokens": len(encoder.vectors), "dimensions": dimensions}])
 
 
 def _open(model: str) -> "StaticEncoder":

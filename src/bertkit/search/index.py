@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple, Self
 import numpy as np
 
 from bertkit.errors import StoreError, UsageError
+from bertkit.inference.text_encoder import TextEncoder
 from bertkit.model import Model
 from bertkit.search.documents import Document
 from bertkit.search.embedded.database import NAME
@@ -227,7 +228,10 @@ class Index:
         Raises:
             MissingHeadError: not a question answering model.
         """
-        results = self.search(question, k, where=where)
+        return self.answers_from(question, self.search(question, k, where=where), answerer)
+
+    def answers_from(self, question: str, results: Sequence[Result], answerer: Model) -> list[FoundAnswer]:
+        """The same from passages that a search returned."""
         if not results:
             return []
         predictions = answerer.predict([Question(question, result.text) for result in results])
@@ -244,6 +248,10 @@ class Index:
             if (answer := prediction.answer) is not None
         ]
         return sorted(answers, key=lambda one: -one.probability)
+
+    def with_encoder(self, model: TextEncoder) -> "Index":
+        """This index with another object for the same model, such as one that shares batches with other callers."""
+        return Index(self.store, self._tables, self.encoder._replace(model=model), self._device)
 
     def __len__(self) -> int:
         """Number of passages."""

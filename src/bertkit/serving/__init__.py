@@ -1,7 +1,7 @@
-"""HTTP server for models, compatible with common clients.
+"""HTTP server for models and an index, compatible with common clients.
 
-Takes: models by name, and HTTP requests.
-Gives: vectors, predictions and tokens as JSON; concurrent requests share batches.
+Takes: models by name, an index, and HTTP requests.
+Gives: vectors, predictions, passages and tokens as JSON; concurrent requests share batches.
 May import: version, errors, files, device, executor, tokenizer, batch, transformer, heads, architectures, tasks,
-checkpoint, inference, model.
+checkpoint, inference, model, search.
 """

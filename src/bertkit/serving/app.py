@@ -15,6 +15,7 @@ from bertkit.serving.hub_api import hub_routes
 from bertkit.serving.openai_api import openai_routes
 from bertkit.serving.refusals import InvalidRequest, MalformedRequest, Refusal
 from bertkit.serving.rerank_api import rerank_routes
+from bertkit.serving.search_api import search_routes
 from bertkit.serving.service import Service
 from bertkit.serving.task_api import task_routes
 from bertkit.version import __version__
@@ -27,7 +28,15 @@ def application(service: Service) -> FastAPI:
     app = FastAPI(
         title="bertkit", version=__version__, docs_url=None, redoc_url=None, separate_input_output_schemas=False
     )
-    for routes in (health_routes, openai_routes, embedding_routes, rerank_routes, task_routes, hub_routes):
+    for routes in (
+        health_routes,
+        openai_routes,
+        embedding_routes,
+        rerank_routes,
+        task_routes,
+        search_routes,
+        hub_routes,
+    ):
         app.include_router(routes(service))
 
     @app.exception_handler(BertkitError)

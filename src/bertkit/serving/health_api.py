@@ -56,7 +56,7 @@ def health_routes(service: Service) -> APIRouter:
     @router.get("/info")
     async def info() -> dict[str, Any]:
         """The first model in the format of text-embeddings-inference, all models under `models`, and the limits."""
-        settings = service.settings
+        settings, index = service.settings, service.models.index
         return {
             **_described(service.models.first),
             "max_concurrent_requests": settings.max_concurrent_requests,
@@ -69,6 +69,7 @@ def health_routes(service: Service) -> APIRouter:
             "sha": None,
             "docker_label": None,
             "models": [_described(served) for served in service.models.all.values()],
+            "store": None if index is None else {"model": index.store.identity.model_name, "num_passages": len(index)},
         }
 
     return router

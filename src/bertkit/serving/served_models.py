@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from bertkit.errors import UsageError
+from bertkit.search.index import Index
 from bertkit.serving.refusals import InvalidRequest, UnknownModel, WrongModelKind
 from bertkit.serving.shared_batches import SharedModel
 from bertkit.tasks import TextTask
@@ -96,19 +97,20 @@ def role_of(input_type: str | None) -> str | None:
 
 
 class ServedModels:
-    """The models of a server, in the given order.
+    """The models of a server, in the given order, and the index that it searches, if any.
 
     Raises:
         UsageError: no models, or two with the same name.
     """
 
-    def __init__(self, models: Sequence[ServedModel]) -> None:
+    def __init__(self, models: Sequence[ServedModel], index: Index | None = None) -> None:
         if not models:
             raise UsageError("no model to serve: expected at least one")
         names = [served.name for served in models]
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise UsageError(f"two models are named {twice!r}: rename one of their folders")
         self.all: Mapping[str, ServedModel] = {served.name: served for served in models}
+        self.index = index
 
     @property
     def first(self) -> ServedModel:

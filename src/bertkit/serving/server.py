@@ -18,6 +18,7 @@ import uvloop
 
 from bertkit.errors import BertkitError, UsageError
 from bertkit.model import Model
+from bertkit.search.index import Index
 from bertkit.serving.app import application
 from bertkit.serving.connections import LimitedProtocol
 from bertkit.serving.guard import Guard
@@ -50,8 +51,16 @@ class Address:
         return self.unix_socket is not None or self.host in _LOCAL
 
 
+@dataclass(frozen=True)
+class Loaded:
+    """What is served."""
+
+    models: Mapping[str, Model]  # by name
+    index: Index | None = None  # what /search searches
+
+
 def serve(
-    load: Callable[[], Mapping[str, Model]],
+    load: Callable[[], Loaded],
     settings: ServerSettings,
     address: Address,
     *,
@@ -60,7 +69,7 @@ def serve(
     """Serve models until SIGTERM or Ctrl-C; requests in progress are finished first. Call it from the main thread.
 
     Args:
-        load: loads the models, by name; called again on SIGHUP.
+        load: loads the models and the index; called again on SIGHUP.
         on_ready: called with the URL when everything is warm.
 
     Raises:
@@ -80,7 +89,7 @@ class _Server(uvicorn.Server):
 
 
 async def _serve(
-    load: Callable[[], Mapping[str, Model]],
+    load: Callable[[], Loaded],
     settings: ServerSettings,
     address: Address,
     listener: socket.socket,
@@ -138,8 +147,15 @@ async def _serve(
     await asyncio.gather(*tasks)
 
 
-def _opened(load: Callable[[], Mapping[str, Model]], batches: SharedBatches) -> ServedModels:
-    return ServedModels([ServedModel(name, SharedModel(model, batches)) for name, model in load().items()])
+def _opened(load: Callable[[], Loaded], batches: SharedBatches) -> ServedModels:
+    loaded = load()
+    index, models = (
+        loaded.index,
+        [ServedModel(name, SharedModel(model, batches)) for name, model in loaded.models.items()],
+    )
+    if index is not None and isinstance(model := index.encoder.model, Model):
+        index = index.with_encoder(SharedModel(model, batches))
+    return ServedModels(models, index)
 
 
 def _warm_up(models: ServedModels, batches: SharedBatches) -> None:

@@ -31,3 +31,22 @@ class WordTraining:
             raise UsageError(
                 f"learning_rate={self.learning_rate}, subsample={self.subsample}: expected more than 0, at least 0"
             )
+
+
+@dataclass(frozen=True)
+class PairTraining:
+    """How a static encoder is trained on pairs."""
+
+    dimensions: int = 512  # components of a vector
+    nested: tuple[int, ...] = (512, 256, 128, 64, 32)  # widths to which vectors can be cut; those above are left out
+    batch_size: int = 1024  # rows, whose texts are each other's negatives
+    epochs: int = 1
+    learning_rate: float = 0.05  # of Adam, falls linearly to 0 after a tenth of the steps
+    temperature: float = 0.05
+    max_length: int = 256  # tokens of a text
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("dimensions", "batch_size", "epochs", "max_length"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name}={getattr(self, name)}: expected at least 1")

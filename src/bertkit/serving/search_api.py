@@ -1,0 +1,79 @@
+"""/search: passages of the served store that fit a query, and answers from them."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Request, Response
+from pydantic import Field
+
+from bertkit.search.filters import And, Equal, Filter
+from bertkit.search.index import Index, Mode, Result
+from bertkit.serving.json_route import Body, JsonRoute
+from bertkit.serving.refusals import WrongModelKind
+from bertkit.serving.served_models import ANSWERING, RERANKING
+from bertkit.serving.service import Service
+from bertkit.serving.ticket import Ticket
+
+
+class SearchBody(Body):
+    """Body of /search."""
+
+    query: Annotated[str, Field(description="A question, or a few words.")]
+    k: Annotated[int, Field(ge=1, le=1_000, description="How many passages.")] = 5
+    mode: Annotated[Mode, Field(description="By words and meaning, by meaning, or by words.")] = "hybrid"
+    where: Annotated[
+        dict[str, str | int | float | bool | None] | None, Field(description="Metadata that a passage must have.")
+    ] = None
+    rerank: Annotated[bool, Field(description="Order the first hundred again with the served re-ranker.")] = False
+    answer: Annotated[bool, Field(description="Also answer from the passages with the served model for that.")] = False
+
+
+def search_routes(service: Service) -> APIRouter:
+    """The route, for an app."""
+    router = APIRouter(route_class=JsonRoute, tags=["search"])
+
+    @router.post("/search")
+    async def search(body: SearchBody, request: Request) -> Response:
+        """Passages of the store, best first; with `answer` also spans of its documents that answer the query."""
+        models = service.models
+        index = models.index
+        if index is None:
+            raise WrongModelKind("no store is served here: start the server with --store FOLDER")
+        reranker = models.choose(None, [RERANKING], "a re-ranker")[0].model if body.rerank else None
+        answerer = models.choose(None, [ANSWERING], "a question answering")[0].model if body.answer else None
+        where = _filter(body.where)
+
+        def work(ticket: Ticket) -> Any:
+            results = index.search(body.query, body.k, mode=body.mode, where=where, reranker=reranker)
+            answer = {"results": [_as_json(index, result) for result in results]}
+            if answerer is None:
+                return answer
+            return answer | {
+                "answers": [
+                    {"answer": one.text, "document": one.document_id, "start": one.start, "end": one.end,
+                     "probability": one.probability, "rank": one.result.rank}
+                    for one in index.answers_from(body.query, results, answerer)
+                ]
+            }  # fmt: skip
+
+        return await service.answer(request, [body.query], work)
+
+    return router
+
+
+def _filter(where: dict[str, Any] | None) -> Filter | None:
+    return And(tuple(Equal(key, value) for key, value in where.items())) if where else None
+
+
+def _as_json(index: Index, result: Result) -> dict[str, Any]:
+    """A passage; ``start`` and ``end`` are characters of its document, as are those of its snippet."""
+    return {
+        "rank": result.rank,
+        "score": result.score,
+        "document": result.document_id,
+        "start": result.start,
+        "end": result.end,
+        "context": result.context,
+        "text": result.text,
+        "snippet": result.snippet._asdict(),
+        "metadata": dict(result.metadata),
+    }

@@ -1,0 +1,107 @@
+"""Static encoders trained on pairs of texts: token vectors whose averages agree for texts that belong together.
+
+The loss is that of sentence encoders, cross-entropy among the texts of a batch, summed over vectors cut to several
+widths, so that the first components of a vector are a vector themselves.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+from tqdm import tqdm
+
+from bertkit.checkpoint import SentenceSettings
+from bertkit.errors import DataError
+from bertkit.tasks import TextSet
+from bertkit.tasks.similarity.losses import LossOptions, loss_of
+from bertkit.tasks.similarity.rows import Roles, labeled_rows
+from bertkit.tokenizer import Tokenizer
+from bertkit.words.encoder import StaticEncoder
+from bertkit.words.settings import PairTraining
+from bertkit.words.tokens import tokens_of
+
+
+class PairReport(NamedTuple):
+    """What training did."""
+
+    num_rows: int
+    num_steps: int
+    first_loss: float  # mean of the first tenth of the steps
+    last_loss: float  # and of the last
+
+
+def train_static(
+    rows: Sequence[TextSet], tokenizer: Tokenizer, settings: PairTraining, progress: bool | None = None
+) -> tuple[StaticEncoder, PairReport]:
+    """Train the vectors of a vocabulary from random ones. The same rows and seed give the same encoder.
+
+    Args:
+        rows: queries with positives, and negatives if there are any.
+        tokenizer: whose vocabulary has the vectors.
+        progress: show a bar; None: on a terminal.
+
+    Raises:
+        DataError: fewer than two rows.
+    """
+    if len(rows) < 2:
+        raise DataError(f"{len(rows)} pairs: expected at least two, whose texts are each other's negatives")
+    generator = torch.Generator().manual_seed(settings.seed)
+    table = nn.EmbeddingBag(len(tokenizer.vocabulary), settings.dimensions, mode="mean", sparse=True)
+    with torch.no_grad():
+        table.weight.copy_(torch.randn(table.weight.shape, generator=generator))
+    optimizer = torch.optim.SparseAdam(list(table.parameters()), lr=settings.learning_rate)
+    per_epoch = max(1, len(rows) // settings.batch_size)
+    num_steps, losses = settings.epochs * per_epoch, []
+    order: list[int] = []
+    nested = tuple(width for width in settings.nested if width < settings.dimensions)
+    options = LossOptions(temperature=settings.temperature)
+    bar = tqdm(total=num_steps, desc="training", delay=2, disable=None if progress is None else not progress)
+    with bar:
+        for step in range(num_steps):
+            if step % per_epoch == 0:
+                order = torch.randperm(len(rows), generator=generator).tolist()
+            start = step % per_epoch * settings.batch_size
+            chosen = [rows[index] for index in order[start : start + settings.batch_size]]
+            for group in optimizer.param_groups:
+                group["lr"] = settings.learning_rate * _share(step, num_steps)
+            vectors, roles = _batch(table, chosen, tokenizer, settings.max_length)
+            loss = loss_of("in-batch", vectors, roles, options, (settings.dimensions, *nested)).value
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(float(loss.detach()))
+            bar.update()
+    tenth = max(1, num_steps // 10)
+    report = PairReport(len(rows), num_steps, float(np.mean(losses[:tenth])), float(np.mean(losses[-tenth:])))
+    return _encoder(table.weight.detach().numpy(), tokenizer), report
+
+
+def _share(step: int, num_steps: int) -> float:
+    """Of the learning rate: up over the first tenth of the steps, then down to 0."""
+    warm = max(1, num_steps // 10)
+    return (step + 1) / warm if step < warm else (num_steps - step) / max(1, num_steps - warm)
+
+
+def _batch(
+    table: nn.EmbeddingBag, rows: Sequence[TextSet], tokenizer: Tokenizer, max_length: int
+) -> tuple[torch.Tensor, Roles]:
+    texts = [text for row in rows for text in row.texts]
+    row_of = np.repeat(np.arange(len(rows)), [len(row.texts) for row in rows])
+    encodings = tokenizer.encode_batch(texts, max_length=max_length + 2, on_long="truncate", with_offsets=False)
+    inside = np.ones(len(encodings.input_ids), np.bool_)
+    inside[encodings.cu_seqlens[:-1]] = inside[encodings.cu_seqlens[1:] - 1] = False
+    ids = torch.from_numpy(encodings.input_ids[inside].astype(np.int64))
+    offsets = torch.from_numpy(encodings.cu_seqlens[:-1].astype(np.int64) - 2 * np.arange(len(texts)))
+    labels = labeled_rows(rows, replace(encodings, text_index=row_of)).labels
+    return table(ids, offsets), Roles.of(torch.as_tensor(labels))
+
+
+def _encoder(vectors: np.ndarray, tokenizer: Tokenizer) -> StaticEncoder:
+    tokens = tokens_of(tokenizer.engine)
+    rows = np.arange(len(vectors), dtype=np.int32)
+    rows[list(tokenizer.vocabulary.special_ids())] = -1
+    weights = np.ones(len(vectors), np.float32)
+    return StaticEncoder(tokens, vectors, rows, weights, SentenceSettings(normalize=True))

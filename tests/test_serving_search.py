@@ -1,0 +1,95 @@
+"""/search over a store: equal to the library, for many clients at once, beside a writer."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from served import Server, serving
+
+import bertkit
+from bertkit.search import Equal
+
+WORDS = "the of and sat un run walk talk blue red green one two three four cat dog mat".split()
+
+
+def document(number: int) -> bertkit.Document:
+    text = " ".join(np.random.default_rng(number).choice(WORDS, 9)) + "."
+    return bertkit.Document(str(number), text, metadata={"half": number % 2})
+
+
+@pytest.fixture(scope="module")
+def folder(encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("served") / "store"
+    with bertkit.Index.open(folder, encoder) as index:
+        index.add([document(number) for number in range(50)])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path):
+    with serving("--store", folder) as it:
+        yield it
+
+
+def documents(server: Server, **body) -> list[tuple[str, float]]:
+    return [(one["document"], one["score"]) for one in server.post("/search", body)["results"]]
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "dense", "lexical"])
+def test_equals_the_library_for_many_clients_at_once(server: Server, folder: Path, mode: str) -> None:
+    queries = [document(number).text for number in range(100, 124)]
+    with ThreadPoolExecutor(8) as clients:
+        answers = list(clients.map(lambda query: documents(server, query=query, k=7, mode=mode), queries))
+    with bertkit.Index.open(folder) as index:
+        for query, answer in zip(queries, answers, strict=True):
+            expected = index.search(query, 7, mode=mode)
+            assert answer == [(result.document_id, pytest.approx(result.score)) for result in expected]
+
+
+def test_only_passages_with_the_metadata_asked_for(server: Server, folder: Path) -> None:
+    answer = server.post("/search", {"query": "a cat", "k": 3, "where": {"half": 1}})["results"]
+    assert len(answer) == 3 and all(one["metadata"] == {"half": 1} for one in answer)
+    first = answer[0]
+    assert document(int(first["document"])).text[first["start"] : first["end"]] == first["text"]
+    with bertkit.Index.open(folder) as index:
+        expected = index.search("a cat", 3, where=Equal("half", 1))
+    assert [one["document"] for one in answer] == [one.document_id for one in expected]
+
+
+def test_the_model_of_the_store_is_served_and_described(server: Server, encoder: Path) -> None:
+    info = server.request("/info")[1]
+    assert info["store"] == {"model": str(encoder), "num_passages": 50} and info["model_id"] == encoder.name
+    assert len(server.post("/embed", {"inputs": "a cat"})[0]) == 20
+
+
+def test_what_another_process_adds_is_searched(encoder: Path, tmp_path: Path) -> None:
+    with bertkit.Index.open(tmp_path / "store", encoder) as index:
+        index.add([document(1)])
+    with serving("--store", tmp_path / "store") as server:
+        assert len(documents(server, query="cat", k=9)) == 1
+        with bertkit.Index.open(tmp_path / "store", encoder) as index:
+            index.add([document(2), document(3)])
+        assert len(documents(server, query="cat", k=9)) == 3
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "says"),
+    [
+        ({"query": " "}, 422, "the query is empty"),
+        ({"query": "a", "k": 0}, 422, "k: "),
+        ({"query": "a", "mode": "best"}, 422, "mode: "),
+        ({"query": "a", "where": {"kind": [1]}}, 422, "where.kind"),
+        ({"query": "a", "answer": True}, 424, "model is not a question answering model"),
+        ({"query": "a", "rerank": True}, 424, "model is not a re-ranker model"),
+    ],
+)
+def test_bad_bodies_have_one_clear_sentence(server: Server, body: dict, status: int, says: str) -> None:
+    answer = server.request("/search", body)
+    assert answer[0] == status and says in answer[1]["error"]
+
+
+def test_a_server_without_a_store_says_so(encoder: Path) -> None:
+    with serving("--model", encoder) as server:
+        assert server.request("/search", {"query": "a"})[:1] == (424,)
+        assert "--store" in server.request("/search", {"query": "a"})[1]["error"]

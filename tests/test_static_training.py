@@ -1,0 +1,95 @@
+"""Static encoders distilled from a model and trained on pairs of texts."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from bertkit import Batch, BertConfig, EmbedReport, Model, StaticEncoder
+from bertkit.cli import run
+from bertkit.errors import DataError, UsageError
+from bertkit.tasks import TextSet
+from bertkit.tokenizer import Tokenizer
+from bertkit.words.contrastive import train_static
+from bertkit.words.distilling import distill, principal_components, token_outputs
+from bertkit.words.settings import PairTraining
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+FOODS, TOOLS = "bread cheese soup apple rice".split(), "hammer saw drill nail screw".split()
+
+
+def tiny_model() -> Model:
+    tokenizer = Tokenizer.from_vocab([*SPECIAL, *FOODS, *TOOLS, *"the a of in to and on at by it".split()])
+    config = BertConfig(
+        vocab_size=25, hidden_size=20, num_hidden_layers=2, num_attention_heads=4, intermediate_size=37,
+        max_position_embeddings=16,
+    )  # fmt: skip
+    return Model.create(config, tokenizer, seed=7)
+
+
+def test_a_token_alone_is_the_mean_of_three_outputs():
+    model = tiny_model()
+    ids = np.array([7, 9, 20])
+    outputs = token_outputs(model, ids)
+    for row, token in zip(outputs, ids.tolist(), strict=True):
+        batch = torch.tensor([[model.tokenizer.cls_id, token, model.tokenizer.sep_id]])
+        states = model.encoder(Batch.from_padded(batch)).last_hidden_state
+        np.testing.assert_allclose(row, states.mean(dim=0).detach().numpy(), atol=1e-6)
+
+
+def test_principal_components_keep_distances_and_equal_scikit_learn():
+    decomposition = pytest.importorskip("sklearn.decomposition")
+    vectors = np.random.default_rng(0).normal(size=(50, 9)).astype(np.float32)
+    ours, theirs = principal_components(vectors, 4), decomposition.PCA(4).fit_transform(vectors)
+    np.testing.assert_allclose(np.abs(ours), np.abs(theirs), atol=1e-4)
+
+
+def test_distilled_encoders_have_weights_by_rank(tmp_path):
+    model = tiny_model()
+    encoder = distill(model, 5)
+    assert encoder.embedding_dim == 5 and encoder.settings.normalize
+    assert np.all(np.diff(encoder.weights) > 0)
+    encoder.save(tmp_path / "static")
+    text = model.tokenizer.vocabulary.tokens[20]
+    opened = StaticEncoder.open(tmp_path / "static").embed(text, report=EmbedReport())
+    np.testing.assert_allclose(opened, encoder.embed(text, report=EmbedReport()), atol=1e-6)
+    with pytest.raises(UsageError, match="the width of the model"):
+        distill(model, 1_000)
+
+
+def topic_rows(number: int) -> list[TextSet]:
+    random = np.random.default_rng(0)
+    return [
+        TextSet(" ".join(random.choice(topic, 3)), (" ".join(random.choice(topic, 3)),))
+        for topic in (FOODS, TOOLS) * (number // 2)
+    ]
+
+
+def test_texts_that_belong_together_come_near_at_every_width(tmp_path):
+    tokenizer = Tokenizer.from_vocab([*SPECIAL, *FOODS, *TOOLS])
+    settings = PairTraining(dimensions=16, nested=(16, 4), batch_size=20, epochs=20)
+    encoder, report = train_static(topic_rows(200), tokenizer, settings)
+    again, _ = train_static(topic_rows(200), tokenizer, settings)
+    np.testing.assert_array_equal(encoder.vectors, again.vectors)
+    assert report.last_loss < report.first_loss and report.num_steps == 200
+    for width in (4, 16):
+        vectors = encoder.embed(FOODS + TOOLS, dimensions=width)
+        cosines = vectors @ vectors.T
+        assert cosines[:5, :5].mean() > cosines[:5, 5:].mean() + 0.5
+    with pytest.raises(DataError, match="expected at least two"):
+        train_static(topic_rows(2)[:1], tokenizer, settings)
+
+
+def test_commands(tmp_path, capfd):
+    rows = [{"anchor": one.query, "positive": one.positives[0]} for one in topic_rows(8)]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    tiny_model().save(tmp_path / "model")
+    arguments = ["words", "train-pairs", str(tmp_path / "pairs.jsonl"), "--out", str(tmp_path / "static")]
+    assert run([*arguments, "--dimensions", "8", "--vocabulary", str(tmp_path / "model")]) == 0
+    assert json.loads(capfd.readouterr().out)["num_rows"] == 8
+    assert run(arguments) == 2
+    assert "exists: choose another folder" in capfd.readouterr().err
+    distilled = ["words", "distill", "--model", str(tmp_path / "model"), "--out", str(tmp_path / "distilled")]
+    assert run([*distilled, "--dimensions", "6"]) == 0
+    assert StaticEncoder.open(tmp_path / "distilled").embedding_dim == 6
