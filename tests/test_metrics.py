@@ -275,7 +275,7 @@ def test_schemes_are_distinguished():
     assert guess_file_scheme([["O", "B-x", "I-x"], ["x"]]) == guess_file_scheme([["O", "B-x"], ["B-x", "b-x"]]) == "BIO"
     assert guess_file_scheme([["O", "B-x", "PER"]]) == guess_file_scheme([["O", "B", "I", "I", "x"]]) == "plain"
     assert guess_scheme(["NOUN", "INTJ", "ADP"]) == guess_scheme(["O", "PER"]) == guess_scheme(["O"]) == "plain"
-    with pytest.raises(UsageError, match="'E-x' is no BIO tag"):
+    with pytest.raises(UsageError, match="'E-x' is not a tag of scheme BIO"):
         Tags(("O", "E-x"), "BIO")
 
 

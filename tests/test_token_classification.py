@@ -391,7 +391,7 @@ def test_rejects_invalid_examples():
         TokenClassification.example("abc", [[1, 3, "P"]], "line 7")
     with pytest.raises(UsageError, match="words='commas'"):
         TokenClassification(NAMES, scheme="BIO", words="commas")
-    with pytest.raises(UsageError, match="no IO tag"):
+    with pytest.raises(UsageError, match="not a tag of scheme IO"):
         TokenClassification(NAMES, scheme="IO")
 
 

@@ -154,7 +154,7 @@ class Tags:
         for name in self.names:
             if _parts(name)[0] not in _SCHEME_KINDS[self.scheme]:
                 raise UsageError(
-                    f"the label {name!r} is not a {self.scheme} tag: choose scheme='plain' for other labels"
+                    f"the label {name!r} is not a tag of scheme {self.scheme}: choose scheme='plain' for other labels"
                 )
 
     @cached_property
