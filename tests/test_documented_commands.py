@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from examples_of_tasks import TASKS, model_of
 from random_models import our_model
+from test_generation import gpt2, marian
 
 import bertkit
 from bertkit.checkpoint.checkpoint import TrainedTask
@@ -20,6 +21,8 @@ from bertkit.tokenizer.layout import Layout
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SHORTER = {  # commands that take minutes as documented
+    "--minutes 10 --seeds 0 1 2": "--steps 2 --seeds 0",
+    "--num-epochs 20": "--num-epochs 1",
     "--minutes 20": "--set training.num_steps=2 model.size=tiny",
     "-classification --train": "-classification --model bert-base-uncased --train",
     "similarity --train": "similarity --model bert-base-uncased --train",
@@ -74,6 +77,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for suite, file in (("zorro", "nouns-frequency.txt"), ("blimp/data", "nouns.txt")):
         Path(suite).mkdir(parents=True)
         (Path(suite) / file).write_text("the cat the sat\nthe cat sat\n")
+    for name in ("pairs.csv", "dev-pairs.csv"):
+        Path(name).write_text(
+            "source,target\n" + "".join(f"{text},{label}\n" for text, label in zip(TEXTS, LABELS, strict=True))
+        )
+    gpt2(Path("gpt2"))
+    marian(Path("reverser"))
     our_model("pretraining", 3, **SHAPE).save("bert-base-uncased")
     answering = our_model("question_answering", 3, **SHAPE)
     answering.checkpoint.trained = TrainedTask(QuestionAnswering(), Layout(64, "window"))

@@ -73,6 +73,7 @@ class Architecture:
     initial_cutoff: Callable[[Any], float] = lambda config: 2.0  # number of standard deviations beyond which initial
     # weights are drawn again
     num_stored_layers: Callable[[Any], int] = lambda config: config.num_hidden_layers  # number of layers with weights
+    causal_class: str | None = None  # the published class of left-to-right language models; None: there is none
     scaled_layers: tuple[str, ...] = ()  # linear layers whose initial standard deviation is divided by the root of
     # twice the number of layers
 
@@ -86,7 +87,8 @@ class Architecture:
 
     def published_classes(self) -> dict[str, str]:
         """Published class name -> model kind."""
-        return {
+        causal = {} if self.causal_class is None else {self.causal_class: "masked_lm"}
+        return causal | {
             self.class_prefix + ending: kind
             for kind, ending in _CLASS_NAMES.items()
             if set(KINDS[kind]) <= self.heads.keys()

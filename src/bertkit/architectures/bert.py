@@ -57,4 +57,5 @@ BERT = Architecture(
         buffers=frozenset({"bert.embeddings.position_ids", "bert.embeddings.token_type_ids"}),
     ),
     required_values={"position_embedding_type": ("absolute",)},
+    causal_class="BertLMHeadModel",
 )

@@ -3,6 +3,7 @@ distance."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 from bertkit.architectures.architecture import Architecture, Content
 from bertkit.architectures.roberta import (
@@ -23,6 +24,8 @@ _FIRST_POSITION = 2  # for any pad_token_id: transformers' MPNetEmbeddings fixes
 @dataclass(frozen=True)
 class MpnetConfig(BertConfig):
     """Defaults are MPNet base as published (Song et al. 2020)."""
+
+    may_be_decoder: ClassVar[bool] = False
 
     vocab_size: int = 30_527  # rows of the word embedding
     type_vocab_size: int = field(default=0, init=False)

@@ -6,6 +6,7 @@ from bertkit.architectures.bert import BERT
 from bertkit.architectures.deberta import DEBERTA
 from bertkit.architectures.distilbert import DISTILBERT
 from bertkit.architectures.electra import ELECTRA
+from bertkit.architectures.gpt2 import GPT2
 from bertkit.architectures.modernbert import MODERNBERT
 from bertkit.architectures.mpnet import MPNET
 from bertkit.architectures.nomic_bert import GTE, NOMIC_BERT
@@ -28,6 +29,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         DEBERTA,
         NOMIC_BERT,
         GTE,
+        GPT2,
     )
 }
 """Records by their ``model_type`` in config.json."""

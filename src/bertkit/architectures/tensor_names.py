@@ -23,6 +23,8 @@ class TensorNames:
     buffers: frozenset[str] = frozenset()  # constants that old versions stored among the weights
     old_names: tuple[tuple[str, str], ...] = ()  # pattern of another published name -> the one used here
     unused_parts: tuple[str, ...] = ()  # prefixes of tensors in some folders that no head uses
+    buffers_like: str = ""  # pattern of the names of further such constants, one for each layer; "": none
+    transposed: str = ""  # pattern of the names of matrices that are stored transposed; "": none
     shared_parts: tuple[str, ...] = ()  # prefix of the layers that all heads share; a new head copies them from a
     # stored one
 
@@ -30,6 +32,14 @@ class TensorNames:
     def classifier_heads(self) -> set[str]:
         """Heads of which a published folder holds at most one."""
         return {head for heads in self.classifiers.values() for head in heads}
+
+    def is_constant(self, stored: str) -> bool:
+        """True if a stored tensor is one of the constants that hold nothing learned."""
+        return stored in self.buffers or bool(self.buffers_like and re.match(self.buffers_like, stored))
+
+    def is_transposed(self, stored: str) -> bool:
+        """True if a matrix is stored with its axes the other way round than ours."""
+        return bool(self.transposed and re.match(self.transposed, stored))
 
     def published(self, name: str) -> str:
         """The published name of a parameter of `Network`, as in a model with heads, where encoder names have the

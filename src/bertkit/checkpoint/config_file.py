@@ -79,26 +79,15 @@ def read_config(directory: Path, ignore_keys: Collection[str] = ()) -> Published
     record = ARCHITECTURES[model_type]
     content = record.read_config(content, path)
     required = {**_REQUIRED_VALUES, **record.required_values}
+    if record.causal_class in member(content, "architectures", list, path, []):
+        required["is_decoder"] = (True, False)
     for key, allowed in required.items():
         if key in content and content[key] not in allowed:
             raise CheckpointError(f"{path} has {key}={content[key]!r}; supported: {allowed[0]!r}")
     keys = _keys(record)
-    known = {*keys.values(), *required, *_IGNORED_KEYS, *record.ignored_keys, *record.token_id_keys, *_LABEL_KEYS}
-    if unknown := content.keys() - known - set(ignore_keys):
-        raise CheckpointError(
-            f"{path} has unknown keys ({', '.join(sorted(unknown))}), which may change what the model computes: check "
-            "them, and if they do not, pass ignore_config_keys=[...]"
-        )
-    if missing := {keys[name] for name in _MANDATORY} - content.keys():
-        raise CheckpointError(f"{path} lacks {', '.join(sorted(missing))}")
-    values = {name: content[key] for name, key in keys.items() if key in content}
-    for field in fields(record.config):
-        if field.type is float and isinstance(values.get(field.name), int):  # may be too large for a float
-            values[field.name] = float(member(content, keys[field.name], float, path))
-    try:
-        transformer = record.config(**values)
-    except (UsageError, TypeError) as error:
-        raise CheckpointError(f"{path}: {error}") from None
+    known = {*keys.values(), *required, *record.ignored_keys, *record.token_id_keys, *_LABEL_KEYS}
+    refuse_unknown_keys(content, known | set(ignore_keys), path)
+    transformer = transformer_config(record.config, content, keys, path)
     supported = list(record.published_classes())
     classes = [name for name in member(content, "architectures", list, path, []) if name in supported]
     return PublishedConfig(
@@ -109,6 +98,41 @@ def read_config(directory: Path, ignore_keys: Collection[str] = ()) -> Published
         classifier_dropout=member(content, "classifier_dropout", float, path),
         score_activation=_score_activation(content, path),
     )
+
+
+def refuse_unknown_keys(content: dict[str, Any], known: Collection[str], path: Path) -> None:
+    """Check that the meaning of every key is known.
+
+    Raises:
+        CheckpointError: a key that is neither in ``known`` nor one of those that never change the numbers.
+    """
+    if unknown := content.keys() - set(known) - _IGNORED_KEYS:
+        raise CheckpointError(
+            f"{path} has unknown keys ({', '.join(sorted(unknown))}), which may change what the model computes: check "
+            "them, and if they do not, pass ignore_config_keys=[...]"
+        )
+
+
+def transformer_config(kind: type[Any], content: dict[str, Any], keys: dict[str, str], path: Path) -> Any:
+    """The config of a stack of layers.
+
+    Args:
+        kind: its class.
+        keys: of its fields in ``content``.
+
+    Raises:
+        CheckpointError: a size that is missing, or a value that cannot be.
+    """
+    if missing := {keys[name] for name in _MANDATORY} - content.keys():
+        raise CheckpointError(f"{path} lacks {', '.join(sorted(missing))}")
+    values = {name: content[key] for name, key in keys.items() if key in content}
+    for field in fields(kind):
+        if field.type is float and isinstance(values.get(field.name), int):  # may be too large for a float
+            values[field.name] = float(member(content, keys[field.name], float, path))
+    try:
+        return kind(**values)
+    except (UsageError, TypeError) as error:
+        raise CheckpointError(f"{path}: {error}") from None
 
 
 def config_json(config: PublishedConfig, special_ids: dict[str, int | None]) -> dict[str, Any]:

@@ -118,8 +118,8 @@ def open_checkpoint(
     provenance = _initialize_new(network, names, new, seed)
     provenance |= _load(network, stored, names, new, set(new) - set(stored_heads), dtype, folder)
     provenance |= _load_projection(network, directory, dtype)
-    unexpected = stored.keys() - provenance.keys() - names.buffers - names.tied.keys() - set(ignore_tensors)
-    unexpected = {name for name in unexpected if not (names.unused_parts and name.startswith(names.unused_parts))}
+    unexpected = stored.keys() - provenance.keys() - names.tied.keys() - set(ignore_tensors)
+    unexpected = {name for name in unexpected if not (names.is_constant(name) or name.startswith(names.unused_parts))}
     if set(stored_heads) - set(heads) or set(stored_heads) & set(new):  # the caller chose the heads to load
         unexpected = {name for name in unexpected if not name.startswith(names.head_parts)}
     if unexpected:
@@ -256,9 +256,10 @@ def _load(
     if missing := wanted.keys() - stored.keys():
         raise CheckpointError(f"{folder} lacks {len(missing)} of {len(wanted)} tensors: {_some(missing)}")
     for name, (_, parameter) in wanted.items():
-        if stored[name].shape != tuple(parameter.shape):
+        expected = parameter.shape[::-1] if names.is_transposed(name) else parameter.shape
+        if stored[name].shape != tuple(expected):
             raise CheckpointError(
-                f"{folder}: {name} has shape {list(stored[name].shape)}; the config requires {list(parameter.shape)}"
+                f"{folder}: {name} has shape {list(stored[name].shape)}; the config requires {list(expected)}"
             )
         if stored[name].dtype not in ("F64", "F32", "F16", "BF16"):
             raise CheckpointError(f"{folder}: {name} is stored as {stored[name].dtype}: expected floating point")
@@ -272,7 +273,10 @@ def _load(
         original = names.tied[copy]
         if not torch.equal(values[stored[copy].name], values[stored[original].name]):
             raise CheckpointError(f"{folder}: {copy} differs from {original}: an untied decoder is not supported")
-    state = {ours: values[stored[name].name].to(dtype) for name, (ours, _) in wanted.items()}
+    state = {}
+    for name, (ours, _) in wanted.items():
+        value = values[stored[name].name].to(dtype)
+        state[ours] = value.T.contiguous() if names.is_transposed(name) else value
     network.load_state_dict(state, strict=False, assign=True)
     return {name: Provenance("loaded", stored[name].file.name) for name in wanted}
 

@@ -45,10 +45,11 @@ def save_checkpoint(
         raise CheckpointError(
             f"no published model has exactly the heads {', '.join(sorted(heads))}: save with some of them"
         )
+    is_causal_lm = heads == {"masked_lm"} and getattr(network.config, "is_decoder", False)
     has_labels = not heads.isdisjoint(HEADS_WITH_LABELS)
     config = PublishedConfig(
         network.config,
-        published_class=classes[heads],
+        published_class=record.causal_class if is_causal_lm else classes[heads],
         label_names=checkpoint.label_names if has_labels else None,
         problem_type=checkpoint.problem_type,
         classifier_dropout=network.classifier_dropout,
@@ -63,6 +64,9 @@ def save_checkpoint(
     stored = {name: value.detach().cpu().contiguous() for name, value in values.items()}
     projection = {name.removeprefix(PROJECTION): value for name, value in stored.items() if name.startswith(PROJECTION)}
     tensors = {record.names.published(name): stored[name] for name in stored if not name.startswith(PROJECTION)}
+    tensors = {
+        name: value.T.contiguous() if record.names.is_transposed(name) else value for name, value in tensors.items()
+    }
     if not heads:  # an encoder without heads is stored without the prefix
         tensors = {name.removeprefix(record.names.prefix): value for name, value in tensors.items()}
     try:

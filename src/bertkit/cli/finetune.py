@@ -27,16 +27,18 @@ TaskOptions: Any = Parameter(name="*")(
 """Options of all tasks, as arguments of the command line."""
 
 NO_OPTIONS = TaskOptions()
+WRITING = ("seq2seq", "causal-language-model")
+"""Tasks whose models write text: they have their own training."""
 DEFAULTS = FinetuningSettings()
 
 
 def command(
-    task: Annotated[str, Parameter(help=f"{', '.join(TASKS)}.")],
+    task: Annotated[str, Parameter(help=f"{', '.join((*TASKS, *WRITING))}.")],
     /,
     *,
     train: Annotated[list[Path], Parameter(consume_multiple=True)],
     out: Path,
-    model: str = EMBEDDING_MODEL,
+    model: str | None = None,
     dev: Path | None = None,
     columns: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     skip_bad: bool = False,
@@ -63,7 +65,8 @@ def command(
     out
         The folder of the model to write.
     model
-        The model to start from: a folder, a hub name, or the import name of an installed model package.
+        The model to start from: a folder, a hub name, or the import name of an installed model package; by default
+        all-MiniLM-L6-v2, and for seq2seq a new model (new-tiny, new, new-base).
     dev
         Examples that select the best weights; without them the last weights are kept.
     columns
@@ -80,6 +83,14 @@ def command(
         auto, cpu, cuda.
     """
     from bertkit.cli.labeled_files import columns_of, note_skipped, read_both
+
+    if task in WRITING:
+        from bertkit.cli.finetune_sequences import finetune_sequences
+
+        if skip_bad or sweep is not None or defaults == "paper" or options != NO_OPTIONS:
+            raise UsageError(f"{task} has no --skip-bad, --sweep, --defaults and no options of other tasks")
+        finetune_sequences(task, model, train, dev, out, settings, columns_of(columns), resume=resume, device=device)
+        return
     from bertkit.finetuning import SWEEPS, Finetuning, start_run
     from bertkit.finetuning import sweep as run_sweep
     from bertkit.training import Ranks, stop_signals
@@ -96,7 +107,7 @@ def command(
     files = ({"training": train[0]} if len(train) == 1 else {}) | ({} if dev is None else {"dev": dev})
     run = Finetuning(
         out,
-        model,
+        model or EMBEDDING_MODEL,
         task,
         settings,
         asked,

@@ -1,4 +1,4 @@
-"""Masked language modeling: a hidden state to a score for every entry of the vocabulary."""
+"""Language modeling: a hidden state to a score for every entry of the vocabulary."""
 
 import torch
 from torch import Tensor, nn
@@ -26,5 +26,25 @@ class MaskedLMHead(nn.Module):
 
     def forward(self, hidden_states: Tensor, word_embedding: Tensor) -> Tensor:
         """(P, D) hidden states of the requested positions and (V, E) word embedding to (P, V) logits; usually E = D."""
+        return linear(self.transform(hidden_states), word_embedding, self.bias).to(hidden_states.dtype)
+
+    def transform(self, hidden_states: Tensor) -> Tensor:
+        """(P, D) to what the output projection takes, (P, E)."""
         transformed = activate(apply_linear(hidden_states, self.dense), self.activation)
-        return linear(self.norm(transformed.to(hidden_states.dtype)), word_embedding, self.bias).to(hidden_states.dtype)
+        return self.norm(transformed.to(hidden_states.dtype))
+
+
+class VocabularyHead(nn.Module):
+    """``h @ word_embedding^T``, with a bias or without: the last step of the original Transformer and of GPT-2."""
+
+    def __init__(self, config: BertConfig, *, has_bias: bool) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size)) if has_bias else None
+
+    def forward(self, hidden_states: Tensor, word_embedding: Tensor) -> Tensor:
+        """(P, D) hidden states and (V, D) word embedding to (P, V) logits."""
+        return linear(hidden_states, word_embedding, self.bias).to(hidden_states.dtype)
+
+    def transform(self, hidden_states: Tensor) -> Tensor:
+        """(P, D), what the output projection takes: the same."""
+        return hidden_states

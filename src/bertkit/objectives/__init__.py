@@ -5,7 +5,8 @@ Gives: sources of sequences (blocks of tokens, sentence pairs); masked batches b
 May import: errors, compiled, randomness, tokenizer, batch, heads, architectures, corpus, tasks.
 """
 
-from bertkit.objectives.loader import Loader, PretrainingBatch
+from bertkit.objectives.every_token import EveryToken
+from bertkit.objectives.loader import Loader, Objective, PretrainingBatch
 from bertkit.objectives.masking import MASK_UNITS, Masking, continues_word
 from bertkit.objectives.pretraining_loss import PretrainingTask
 from bertkit.objectives.sentence_pairs import SentencePairs
@@ -14,8 +15,10 @@ from bertkit.objectives.token_blocks import TokenBlocks
 
 __all__ = [
     "MASK_UNITS",
+    "EveryToken",
     "Loader",
     "Masking",
+    "Objective",
     "PretrainingBatch",
     "PretrainingTask",
     "SentencePairs",

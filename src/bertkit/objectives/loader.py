@@ -7,7 +7,7 @@ and they are the same for any number of workers and ranks.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 from bertkit.batch.batch import Batch
 from bertkit.batch.token_budget import even_parts
 from bertkit.errors import DataError
-from bertkit.objectives.masking import Masked, Masking
+from bertkit.objectives.masking import Masked
 from bertkit.objectives.sequences import Sequences, Source
 from bertkit.randomness import in_random_order
 
@@ -66,10 +66,19 @@ class PretrainingBatch:
         return PretrainingBatch(self.batch.to(device), self.masked_positions.to(device), self.labels.to(device), label)
 
 
+class Objective(Protocol):
+    """What is predicted of sequences, and what the model reads of them: a function of seed, epoch and indices."""
+
+    def __call__(self, sequences: Sequences, rate: float, epoch: int, indices: np.ndarray) -> Masked:
+        """The inputs and targets of sequences, which are those of (B,) int64 ``indices`` in ``epoch``."""
+        ...
+
+
 class Loader:
     """The examples of one source after another; each source begins with a new epoch.
 
     Args:
+        objective: what is predicted of them: masked tokens (`Masking`), or all (`EveryToken`).
         sources: the source of each stage of a run, for example short sequences and then long ones.
         rank, num_ranks: this process takes every ``num_ranks``-th example of a batch, from ``rank`` on.
 
@@ -78,9 +87,9 @@ class Loader:
     """
 
     def __init__(
-        self, sources: Sequence[Source], masking: Masking, seed: int, *, rank: int = 0, num_ranks: int = 1
+        self, sources: Sequence[Source], objective: Objective, seed: int, *, rank: int = 0, num_ranks: int = 1
     ) -> None:
-        self.sources, self.masking, self.seed, self.rank, self.num_ranks = sources, masking, seed, rank, num_ranks
+        self.sources, self.objective, self.seed, self.rank, self.num_ranks = sources, objective, seed, rank, num_ranks
         for source in sources:
             if not source.num_examples(0):
                 raise DataError("the corpus has no examples: at least one sentence with tokens is required")
@@ -97,7 +106,7 @@ class Loader:
             if len(at):
                 indices = in_random_order(at, number, self.seed, epoch)
                 sequences = source.take(epoch, indices)
-                parts.append((sequences, self.masking(sequences, mask_rate, epoch, indices)))
+                parts.append((sequences, self.objective(sequences, mask_rate, epoch, indices)))
             epoch, index, offset = epoch + 1, 0, end
         return _together(parts)
 

@@ -45,9 +45,11 @@ class PairTemplate:
 
     num_separators: int = 1  # between the two texts
     second_type: int = 1  # token type of B and of the separator after it
+    wraps: bool = True  # False: no special tokens around a text, as in GPT-2
 
 
 BERT_PAIRS, TWO_SEPARATORS = PairTemplate(), PairTemplate(num_separators=2, second_type=0)
+BARE_TEXT = PairTemplate(num_separators=0, second_type=0, wraps=False)
 
 
 @dataclass(frozen=True, eq=False)

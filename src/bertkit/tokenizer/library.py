@@ -17,7 +17,7 @@ import tokenizers
 
 from bertkit.errors import CheckpointError, DataError
 from bertkit.tokenizer.encoding import Pieces, joined
-from bertkit.tokenizer.layout import PairTemplate
+from bertkit.tokenizer.layout import BARE_TEXT, PairTemplate
 from bertkit.tokenizer.vocabulary import SpecialTokens, Vocabulary, from_ids
 from bertkit.tokenizer.wordpiece import WordPiece, explain_bad_text
 
@@ -123,7 +123,7 @@ def read_library_tokenizer(
     """
     try:
         library = _open(definition)
-        cls, sep, template = _template(library, path)
+        cls, sep, template = _template(library, path, settings)
     except (CheckpointError, KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # the library raises plain Exceptions, and panics, which are BaseExceptions
@@ -166,10 +166,14 @@ def _without_special_tokens(definition: str) -> str:
     return json.dumps(content)
 
 
-def _template(library: tokenizers.Tokenizer, path: Path) -> tuple[str, str, PairTemplate]:
+def _template(library: tokenizers.Tokenizer, path: Path, settings: dict[str, Any]) -> tuple[str, str, PairTemplate]:
     """Names of [CLS] and [SEP] and the pair template, from the post-processor's output for two texts."""
     a, b = (library.encode(text, add_special_tokens=False).ids for text in ("a", "b"))
     one, two = library.encode("a"), library.encode("a", "b")
+    end = settings.get("eos_token")
+    end = end.get("content") if isinstance(end, dict) else end
+    if one.ids == a and two.ids == [*a, *b] and isinstance(end, str) and library.token_to_id(end) is not None:
+        return end, end, BARE_TEXT
     cls_id, sep_id = [*one.ids, None][0], [None, *one.ids][-1]
     template = PairTemplate(len(two) - len(one) - len(b), [0, *two.type_ids][-1])
     if (

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from bertkit.errors import UsageError
 from bertkit.tokenizer.encoding import Encoding, Encodings, joined
 from bertkit.tokenizer.layout import Layout, OnLong, assemble
@@ -127,6 +129,11 @@ class Tokenizer:
         """
         if isinstance(texts, str):
             raise UsageError("encode_batch expected a list of texts, got a str: use encode(text) or [text]")
+        if not self.engine.template.wraps:
+            raise UsageError(
+                "this tokenizer puts no special tokens such as [CLS] around a text: its model continues texts (bertkit "
+                "generate); choose a model of BERT's kind to embed or classify them"
+            )
         if pairs is not None and len(pairs) != len(texts):
             raise UsageError(f"{len(texts)} texts and {len(pairs)} pairs: expected one pair for each text")
         layout = Layout(max_length, on_long, stride)
@@ -143,6 +150,16 @@ class Tokenizer:
             if part is not None
         ]
         return assemble(joined(parts), len(parts), cls_id, sep_id, self.engine.template, layout, first_index)
+
+    def plain_ids(self, texts: Sequence[str], *, first_index: int = 0) -> list[np.ndarray]:
+        """The (n,) int64 ids of each text, without special tokens: prompts and targets of generation.
+
+        Raises:
+            UsageError: something that is not a str; ``first_index`` is the number of the first text in it.
+        """
+        pieces = self.engine.tokenize(list(texts), first_index=first_index, with_spans=False)
+        bounds = zip(pieces.cu_seqlens[:-1] + 1, pieces.cu_seqlens[1:] - 1, strict=True)  # without [CLS] and [SEP]
+        return [pieces.input_ids[start:end].astype(np.int64) for start, end in bounds]
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Decode ids: join pieces to words and remove spaces before punctuation. Case and accents dropped by an uncased

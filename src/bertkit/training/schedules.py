@@ -35,6 +35,11 @@ def trapezoid(progress: float, warmup: float) -> float:
     return 1.0 if progress < _LEVEL_UNTIL else 1 - math.sqrt((progress - _LEVEL_UNTIL) / (1 - _LEVEL_UNTIL))
 
 
+def inverse_square_root(progress: float, warmup: float) -> float:
+    """Up during warm-up, then down with the inverse square root of the step (Vaswani et al. 2017, equation 3)."""
+    return progress / warmup if progress < warmup else math.sqrt(warmup / progress) if progress else 1.0
+
+
 _LEVEL_UNTIL = 0.8
 
 SCHEDULES: dict[str, Callable[[float, float], float]] = {
@@ -42,6 +47,7 @@ SCHEDULES: dict[str, Callable[[float, float], float]] = {
     "linear-2018": linear_2018,
     "cosine": cosine,
     "trapezoid": trapezoid,
+    "inverse-square-root": inverse_square_root,
     "constant": lambda progress, warmup: min(1.0, progress / warmup) if warmup else 1.0,
 }
 

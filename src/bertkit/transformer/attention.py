@@ -1,6 +1,6 @@
-"""Multi-head self-attention (Vaswani et al. 2017, section 3.2.2).
+"""Multi-head attention within a sequence, and to another one (Vaswani et al. 2017, section 3.2.2).
 
-Shape letters: T total_tokens, D hidden_size, H num_heads, K head_dim, L tokens of a sequence.
+Shape letters: T total_tokens, S source tokens, D hidden_size, H num_heads, K head_dim.
 """
 
 from collections.abc import Sequence
@@ -10,12 +10,72 @@ from typing import Any
 from torch import Tensor, nn
 
 from bertkit.transformer.config import BertConfig
-from bertkit.transformer.kernels import apply_linear, recorded_attention, self_attention
+from bertkit.transformer.kernels import (
+    apply_linear,
+    cross_attention,
+    recorded_attention,
+    recorded_cross_attention,
+    self_attention,
+)
 from bertkit.transformer.recorder import LayerRecord
+from bertkit.transformer.window import CAUSAL, Window
 
 
 class SelfAttention(nn.Module):
-    """Multi-head self-attention: every token attends to every token of its sequence, in ``num_heads`` heads."""
+    """Multi-head self-attention: every token attends to every token of its sequence, in ``num_heads`` heads; in a
+    decoder to itself and earlier ones."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.num_heads = config.num_attention_heads
+        self.dropout_prob = config.attention_probs_dropout_prob
+        self.window: Window | None = CAUSAL if config.is_decoder else None
+        self.make_inputs(config)
+        self.output = nn.Linear(config.hidden_size, config.hidden_size)
+
+    def make_inputs(self, config: BertConfig) -> None:
+        """Create the layers of `inputs`."""
+        self.query = nn.Linear(config.hidden_size, config.hidden_size)
+        self.key = nn.Linear(config.hidden_size, config.hidden_size)
+        self.value = nn.Linear(config.hidden_size, config.hidden_size)
+
+    def inputs(self) -> tuple[nn.Linear, ...]:
+        """The layers that give, side by side, queries, keys and values (T, 3 D)."""
+        return self.query, self.key, self.value
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        seqlens: Sequence[int],
+        record: LayerRecord | None = None,
+        bias: Any = None,
+    ) -> Tensor:
+        """(T, D) to (T, D); ``bias`` is what `packed_attention` adds to the scores."""
+        query_key_value = apply_linear(hidden_states, *self.inputs())  # (T, 3 D)
+        dropout_prob = self.dropout_prob if self.training else 0.0
+        attend = self_attention if record is None else partial(recorded_attention, record)
+        context = attend(query_key_value, seqlens, self.num_heads, dropout_prob, window=self.window, bias=bias)
+        return apply_linear(context, self.output)
+
+    def for_layer(self, bias: Any) -> Any:
+        """The bias of all layers, as `BertEncoder.distance_bias` gives it, as that of this layer."""
+        return bias
+
+
+class JoinedAttention(SelfAttention):
+    """`SelfAttention` whose queries, keys and values are one layer, as GPT-2 stores them."""
+
+    def make_inputs(self, config: BertConfig) -> None:
+        """As `SelfAttention.make_inputs`."""
+        self.query_key_value = nn.Linear(config.hidden_size, 3 * config.hidden_size)
+
+    def inputs(self) -> tuple[nn.Linear, ...]:
+        """As `SelfAttention.inputs`."""
+        return (self.query_key_value,)
+
+
+class CrossAttention(nn.Module):
+    """Multi-head attention of a decoder to the hidden states of an encoder (Vaswani et al. 2017, section 3.2.3)."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -30,15 +90,13 @@ class SelfAttention(nn.Module):
         self,
         hidden_states: Tensor,
         seqlens: Sequence[int],
+        source: Tensor,
+        source_seqlens: Sequence[int],
         record: LayerRecord | None = None,
-        bias: Any = None,
     ) -> Tensor:
-        """(T, D) to (T, D); ``bias`` is what `packed_attention` adds to the scores."""
-        query_key_value = apply_linear(hidden_states, self.query, self.key, self.value)  # (T, 3 D)
+        """(T, D) of the decoder and (S, D) of the encoder to (T, D)."""
+        query, key_value = apply_linear(hidden_states, self.query), apply_linear(source, self.key, self.value)
         dropout_prob = self.dropout_prob if self.training else 0.0
-        attend = self_attention if record is None else partial(recorded_attention, record)
-        return apply_linear(attend(query_key_value, seqlens, self.num_heads, dropout_prob, bias=bias), self.output)
-
-    def for_layer(self, bias: Any) -> Any:
-        """The bias of all layers, as `BertEncoder.distance_bias` gives it, as that of this layer."""
-        return bias
+        attend = cross_attention if record is None else partial(recorded_cross_attention, record)
+        context = attend(query, key_value, seqlens, source_seqlens, self.num_heads, dropout_prob)
+        return apply_linear(context, self.output)

@@ -22,6 +22,7 @@ class BertConfig:
     """Defaults are BERT base, uncased (Devlin et al. 2018, and its published ``config.json``)."""
 
     may_be_zero: ClassVar[tuple[str, ...]] = ("num_hidden_layers",)  # of the integers
+    may_be_decoder: ClassVar[bool] = True  # False in families whose attention has no causal mask
 
     vocab_size: int = 30_522  # rows of the word embedding
     hidden_size: int = 768  # width of every hidden state
@@ -35,8 +36,11 @@ class BertConfig:
     type_vocab_size: int = 2  # segments: 0 = text A, 1 = text B; a subclass without token types fixes it at 0
     initializer_range: float = 0.02  # standard deviation of initial weights
     layer_norm_eps: float = 1e-12  # added to the variance in layer normalization
+    is_decoder: bool = False  # True: a token attends to itself and earlier ones, left to right
 
     def __post_init__(self) -> None:
+        if self.is_decoder and not self.may_be_decoder:
+            raise UsageError(f"is_decoder=True: {type(self).__name__} has no left-to-right attention; use BertConfig")
         counts = [field.name for field in fields(self) if field.type is int and field.init]
         check_integers(self, *(name for name in counts if name not in self.may_be_zero))
         for name in self.may_be_zero:
@@ -75,6 +79,16 @@ class BertConfig:
     def has_positions(self) -> bool:
         """True if embeddings hold the position of a token."""
         return True
+
+    @property
+    def normalizes_embeddings(self) -> bool:
+        """True if layer normalization follows the sum of the embeddings."""
+        return True
+
+    @property
+    def embedding_scale(self) -> float:
+        """What the word embedding is multiplied by."""
+        return 1.0
 
     @property
     def projects_embeddings(self) -> bool:

@@ -1,4 +1,7 @@
-"""The three embeddings of BERT: token, position and segment (Devlin et al. 2018, figure 2)."""
+"""Token ids to the first hidden states: the three embeddings of BERT, and the two of other Transformers.
+
+Shape letters: T total_tokens, D hidden_size.
+"""
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +13,7 @@ from bertkit.transformer.kernels import apply_linear, dropout, look_up
 
 
 class Embeddings(nn.Module):
-    """``norm(word + token_type + position)``, all three learned.
+    """``norm(word + token_type + position)``, all three learned (Devlin et al. 2018, figure 2).
 
     Encoders that hold positions elsewhere have none here. With a ``type_vocab_size`` of 0 there are no types, and with
     1 every token has type 0, for any types in the batch.
@@ -62,6 +65,71 @@ class Embeddings(nn.Module):
         """(T,) token types as the table has them."""
         has_types = self.token_type is not None and self.token_type.num_embeddings > 1
         return batch.token_type_ids if has_types else torch.zeros_like(batch.token_type_ids)
+
+
+class SummedEmbeddings(nn.Module):
+    """``scale * word + position`` without layer normalization.
+
+    In the original Transformer the scale is the root of the width and positions are `sinusoids` (Vaswani et al. 2017,
+    sections 3.4 and 3.5); in GPT-2 there is no scale and positions are learned.
+    """
+
+    project: nn.Linear | None = None  # as of `Embeddings`
+    token_type: nn.Embedding | None = None
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.word = table(config.vocab_size, config.hidden_size)
+        self.max_positions = config.max_position_embeddings
+        self.position = table(self.max_positions, config.hidden_size) if config.has_positions else None
+        self.scale = config.embedding_scale
+        self._sinusoids: Tensor | None = None  # (max_positions, D), computed when first used
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Returns (T, D).
+
+        Raises:
+            UsageError: as `check`.
+        """
+        self.check(batch)
+        words = look_up(self.word, batch.input_ids) * self.scale
+        if self.position is not None:
+            return dropout(words + look_up(self.position, batch.position_ids), self.dropout)
+        return dropout(words + self._positions(words)[batch.position_ids], self.dropout)
+
+    def _positions(self, words: Tensor) -> Tensor:
+        """The sinusoids of all positions, as the words are."""
+        known = self._sinusoids
+        if known is None or known.device != words.device or known.dtype != words.dtype:
+            with torch.inference_mode(False):
+                known = sinusoids(torch.arange(self.max_positions), words.shape[1]).to(words)
+            self._sinusoids = known
+        return known
+
+    def check(self, batch: Batch) -> None:
+        """As `Embeddings.check`."""
+        check_positions(batch, self.max_positions)
+        check_rows("input_ids", batch.input_ids, self.word)
+
+
+def embeddings_of(config: BertConfig) -> Embeddings | SummedEmbeddings:
+    """The embeddings that a config describes, without values."""
+    return Embeddings(config) if config.normalizes_embeddings else SummedEmbeddings(config)
+
+
+def sinusoids(position_ids: Tensor, width: int) -> Tensor:
+    """Sines of ``position / 10000 ** (2 i / D)`` in the first half of the columns, and cosines in the second.
+
+    (T,) to (T, D), computed in float64 and rounded to float32. Vaswani et al. 2017, section 3.5, write them in turn; in
+    two halves, as their program and Marian have them, only the order of the columns differs.
+
+    >>> [[round(number, 3) for number in row] for row in sinusoids(torch.tensor([0, 2]), 4).tolist()]
+    [[0.0, 0.0, 1.0, 1.0], [0.909, 0.02, -0.416, 1.0]]
+    """
+    exponents = torch.arange(0, width, 2, dtype=torch.float64, device=position_ids.device) / width
+    angles = position_ids[:, None].double() / 10_000**exponents
+    return torch.cat([angles.sin(), angles.cos()], dim=1)[:, :width].float()
 
 
 def check_positions(batch: Batch, max_positions: int) -> None:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from bertkit.batch import Batch
 from bertkit.transformer.attention import SelfAttention
 from bertkit.transformer.config import BertConfig
-from bertkit.transformer.embeddings import Embeddings
+from bertkit.transformer.embeddings import embeddings_of
 from bertkit.transformer.interface import Encoder, EncoderOutput
 from bertkit.transformer.kernels import activate, project, recomputed
 from bertkit.transformer.layer import EncoderLayer
@@ -31,13 +31,14 @@ class BertEncoder(Encoder):
     """Post-norm Transformer with learned positions (Devlin et al. 2018, section 3)."""
 
     attention: ClassVar[type[SelfAttention]] = SelfAttention
+    layer: ClassVar[type[EncoderLayer]] = EncoderLayer
 
     def __init__(self, config: BertConfig, *, with_pooler: bool = True) -> None:
         super().__init__()
         self.config = config
         self.gradient_checkpointing = False
-        self.embeddings = Embeddings(config)
-        self.layers = nn.ModuleList(EncoderLayer(config, self.attention) for _ in range(self.num_stored_layers(config)))
+        self.embeddings = embeddings_of(config)
+        self.layers = nn.ModuleList(self.layer(config, self.attention) for _ in range(self.num_stored_layers(config)))
         self.pooler = Pooler(config) if with_pooler else None
 
     def forward(
@@ -59,10 +60,11 @@ class BertEncoder(Encoder):
                 hidden = layer(hidden, batch.seqlens, record, bias)
             if with_hidden_states:
                 hidden_states.append(hidden)
+        last = self.as_last(hidden)
         return EncoderOutput(
-            last_hidden_state=hidden,
-            pooled=None if self.pooler is None or not with_pooled else self.pooler(hidden[batch.first_tokens]),
-            hidden_states=hidden_states if with_hidden_states else None,
+            last_hidden_state=last,
+            pooled=None if self.pooler is None or not with_pooled else self.pooler(last[batch.first_tokens]),
+            hidden_states=[*hidden_states[:-1], last] if with_hidden_states else None,
         )
 
     @staticmethod

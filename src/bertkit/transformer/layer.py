@@ -1,14 +1,15 @@
-"""One encoder layer: attention and feed-forward, each with residual and layer normalization after it (post-norm)."""
+"""One layer: attention and feed-forward, each with residual and layer normalization after or before it; in a decoder
+attention to a source between them."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import Tensor, nn
 
-from bertkit.transformer.attention import SelfAttention
+from bertkit.transformer.attention import CrossAttention, SelfAttention
 from bertkit.transformer.config import BertConfig
 from bertkit.transformer.feed_forward import FeedForward
-from bertkit.transformer.kernels import add_norm, joined
+from bertkit.transformer.kernels import add_norm, dropout, joined
 from bertkit.transformer.recorder import LayerRecord
 
 
@@ -42,8 +43,55 @@ class EncoderLayer(nn.Module):
     def linears(self) -> list[tuple[Tensor, Tensor]]:
         """Weight and bias of its four products: query, key and value as one (3 D outputs), output, expand, project."""
         attention, feed_forward = self.attention, self.feed_forward
-        query_key_value = (attention.query, attention.key, attention.value)
         return [
             joined(layers)
-            for layers in (query_key_value, [attention.output], [feed_forward.expand], [feed_forward.project])
+            for layers in (attention.inputs(), [attention.output], [feed_forward.expand], [feed_forward.project])
         ]
+
+
+class PreNormLayer(EncoderLayer):
+    """``x = x + attention(norm(x)); x = x + feed_forward(norm(x))`` (Radford et al. 2019, section 2.3)."""
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        seqlens: Sequence[int],
+        record: LayerRecord | None = None,
+        bias: Any = None,
+    ) -> Tensor:
+        """(T, D) to the same."""
+        attended = self.attention(self.attention_norm(hidden_states), seqlens, record, bias)
+        hidden_states = hidden_states + dropout(attended, self.attention_dropout)
+        expanded = self.feed_forward(self.feed_forward_norm(hidden_states))
+        if record is not None:
+            record.attention_output, record.feed_forward_output = attended, expanded
+        return hidden_states + dropout(expanded, self.dropout)
+
+
+class DecoderLayer(EncoderLayer):
+    """`EncoderLayer` with ``x = norm(x + cross_attention(x, source))`` between its halves (Vaswani et al. 2017, section
+    3.1)."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__(config)
+        self.cross_attention = CrossAttention(config)
+        self.cross_attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.cross_attention_dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def forward(  # pyrefly: ignore
+        self,
+        hidden_states: Tensor,
+        seqlens: Sequence[int],
+        source: Tensor,
+        source_seqlens: Sequence[int],
+        record: LayerRecord | None = None,
+    ) -> Tensor:
+        """(T, D) of the decoder and (S, D) of the encoder to (T, D)."""
+        attended = self.attention(hidden_states, seqlens, record)
+        hidden_states = add_norm(attended, hidden_states, self.attention_norm, self.attention_dropout)
+        crossed = self.cross_attention(hidden_states, seqlens, source, source_seqlens, record)
+        hidden_states = add_norm(crossed, hidden_states, self.cross_attention_norm, self.cross_attention_dropout)
+        expanded = self.feed_forward(hidden_states)
+        if record is not None:
+            record.attention_output, record.feed_forward_output = attended, expanded
+        return add_norm(expanded, hidden_states, self.feed_forward_norm, self.dropout)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from bertkit.batch import Batch
+from bertkit.transformer.embeddings import Embeddings, SummedEmbeddings
 from bertkit.transformer.encoder import BertEncoder
 from bertkit.transformer.interface import EncoderOutput
 from bertkit.transformer.kernels import inference_kernels
@@ -32,12 +33,14 @@ class PreparedLayer:
         self.attention_norm = kernels.norm(layer.attention_norm, dtype)
         self.feed_forward_norm = kernels.norm(layer.feed_forward_norm, dtype)
         self.attention, self.num_heads, self.activation = kernels.attention, layer.attention.num_heads, activation
+        self.window = layer.attention.window
         self.bias = layer.attention.for_layer(bias)
 
     def __call__(self, hidden_states: Tensor, batch: Batch) -> Tensor:
         """(T, D) to (T, D)."""
         bias = bias_of_length(self.bias, batch.max_seqlen)
-        context = self.attention(self.query_key_value(hidden_states), batch, self.num_heads, bias=bias)
+        query_key_value = self.query_key_value(hidden_states)
+        context = self.attention(query_key_value, batch, self.num_heads, window=self.window, bias=bias)
         attended = self.attention_norm(self.output(context, residual=hidden_states))
         expanded = self.expand(attended, activation=self.activation)
         return self.feed_forward_norm(self.project(expanded, residual=attended))
@@ -52,6 +55,17 @@ class Projected:
     def __call__(self, batch: Batch) -> Tensor:
         """Returns (T, D)."""
         return self.linear(self.embeddings(batch))
+
+
+class Rounded:
+    """Embeddings without layer normalization, in the dtype of the products."""
+
+    def __init__(self, embeddings: SummedEmbeddings, dtype: torch.dtype) -> None:
+        self.embeddings, self.dtype = embeddings, dtype
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """Returns (T, D)."""
+        return self.embeddings(batch).to(self.dtype)
 
 
 class PreparedBertEncoder:
@@ -86,7 +100,11 @@ class PreparedBertEncoder:
                 }
             else:
                 dtype = torch.bfloat16 if precision == "bfloat16" else weight.dtype
-                self.embeddings = kernels.embeddings(encoder.embeddings, dtype)
+                self.embeddings = (
+                    kernels.embeddings(encoder.embeddings, dtype)
+                    if isinstance(encoder.embeddings, Embeddings)
+                    else Rounded(encoder.embeddings, dtype)
+                )
                 if project is not None:
                     linear = kernels.linear(project.weight.to(dtype), project.bias.to(dtype))
                     self.embeddings = Projected(self.embeddings, linear)

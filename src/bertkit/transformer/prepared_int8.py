@@ -12,7 +12,7 @@ from torch import Tensor
 from bertkit.batch import Batch
 from bertkit.transformer.embeddings import Embeddings
 from bertkit.transformer.kernels.activation import apply_activation
-from bertkit.transformer.kernels.arrays import bias_array, position_arrays
+from bertkit.transformer.kernels.arrays import bias_array, position_arrays, turns_and_reach
 from bertkit.transformer.kernels.attention import bias_of_length
 from bertkit.transformer.kernels.disentangled_attention import attend_disentangled
 from bertkit.transformer.kernels.dispatch import linear_for
@@ -62,6 +62,7 @@ class Int8Layer:
         self.attention_norm = norm_arrays(layer.attention_norm)
         self.feed_forward_norm = norm_arrays(layer.feed_forward_norm)
         self.num_heads, self.activation = layer.attention.num_heads, activation
+        self.window = layer.attention.window
         self.bias = layer.attention.for_layer(bias)
 
     def __call__(self, hidden_states: HiddenStates, batch: Batch) -> HiddenStates:
@@ -84,7 +85,8 @@ class Int8Layer:
             attend_disentangled(query_key_value, cu_seqlens, self.num_heads, context, quantized, *positions)
             return quantized
         added = bias_array(bias, width // 3 // self.num_heads)
-        attend_tiles(query_key_value, cu_seqlens, self.num_heads, context, quantized, None, None, None, added)
+        _, window = turns_and_reach(None, self.window, batch.max_seqlen)
+        attend_tiles(query_key_value, cu_seqlens, self.num_heads, context, quantized, None, None, window, added)
         return quantized
 
     def _activate(self, product: Product) -> Quantized:

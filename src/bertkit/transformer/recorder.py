@@ -17,8 +17,10 @@ class LayerRecord:
     key: Tensor = field(init=False)  # (T, H, K), as query
     value: Tensor = field(init=False)  # (T, H, K)
     attention_scores: list[Tensor] = field(init=False)  # for each sequence (H, L, L) before softmax, row = attending
-    # token, column = attended; -inf outside a sliding window
+    # token, column = attended; -inf outside a window
     attention_probs: list[Tensor] = field(init=False)  # the same after softmax, before dropout
+    cross_attention_probs: list[Tensor] = field(init=False)  # of a decoder that attends to a source: for each sequence
+    # (H, L, source tokens)
     attention_output: Tensor = field(init=False)  # (T, D), the contribution of attention to the residual stream
     feed_forward_output: Tensor = field(init=False)  # (T, D), the contribution of the feed-forward network
 

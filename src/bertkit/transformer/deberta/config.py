@@ -15,6 +15,7 @@ class DebertaConfig(BertConfig):
     """Defaults are DeBERTa base, version 3 (He et al. 2023, and its published ``config.json``)."""
 
     may_be_zero: ClassVar[tuple[str, ...]] = ("num_hidden_layers", "type_vocab_size")
+    may_be_decoder: ClassVar[bool] = False
 
     vocab_size: int = 128_100  # rows of the word embedding
     type_vocab_size: int = 0  # segments

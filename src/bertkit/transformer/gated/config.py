@@ -11,6 +11,7 @@ from bertkit.transformer.config import BertConfig, check_above_zero
 class NomicBertConfig(BertConfig):
     """Defaults are nomic-embed-text-v1.5 (Nussbaum et al. 2024, and its published ``config.json``)."""
 
+    may_be_decoder: ClassVar[bool] = False
     has_biases: ClassVar[bool] = False  # of attention, and of the second layer of the feed-forward network
 
     vocab_size: int = 30_528  # rows of the word embedding

@@ -1,12 +1,13 @@
 """Kernels and their dispatch: one signature each, tested for equality with a plain reference."""
 
-from bertkit.transformer.kernels.attention import recorded_attention
+from bertkit.transformer.kernels.attention import recorded_attention, recorded_cross_attention
 from bertkit.transformer.kernels.inference import inference_kernels
 from bertkit.transformer.kernels.training import (
     activate,
     add_norm,
     add_then_norm,
     apply_linear,
+    cross_attention,
     dropout,
     gate,
     joined,
@@ -23,6 +24,7 @@ __all__ = [
     "add_norm",
     "add_then_norm",
     "apply_linear",
+    "cross_attention",
     "dropout",
     "gate",
     "inference_kernels",
@@ -32,6 +34,7 @@ __all__ = [
     "project",
     "recomputed",
     "recorded_attention",
+    "recorded_cross_attention",
     "self_attention",
     "training_kernels",
 ]

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from bertkit.transformer.kernels.rows import Norm, padded
 from bertkit.transformer.relative import PositionRows
 from bertkit.transformer.rotary import Rotary
+from bertkit.transformer.window import Window, window_of
 
 
 def array(tensor: Tensor) -> np.ndarray:
@@ -48,13 +49,14 @@ def bias_gradient(grad: np.ndarray | None, head_dim: int) -> Tensor | None:
 
 
 def turns_and_reach(
-    rotary: Rotary | None, window: int | None, longest: int
-) -> tuple[tuple[np.ndarray, np.ndarray] | None, int | None]:
+    rotary: Rotary | None, window: int | Window | None, longest: int
+) -> tuple[tuple[np.ndarray, np.ndarray] | None, Window | None]:
     """Angles and window as tile attention takes them; with angles a window always, so that one code serves both.
 
     Args:
         longest: tokens of the longest sequence.
     """
+    seen = window_of(window)
     if rotary is None:
-        return None, window
-    return (array(rotary.cos), array(rotary.sin)), longest if window is None else min(window, longest)
+        return None, None if seen is None else seen.within(longest)
+    return (array(rotary.cos), array(rotary.sin)), (seen or Window(longest, longest)).within(longest)

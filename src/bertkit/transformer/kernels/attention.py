@@ -14,6 +14,7 @@ from torch import Tensor
 from bertkit.transformer.recorder import LayerRecord
 from bertkit.transformer.relative import PositionRows, position_scores
 from bertkit.transformer.rotary import Rotary, rotate
+from bertkit.transformer.window import Window, window_of
 
 
 def packed_attention(
@@ -22,8 +23,9 @@ def packed_attention(
     value: Tensor,
     seqlens: Sequence[int],
     dropout_prob: float = 0.0,
-    window: int | None = None,
+    window: int | Window | None = None,
     bias: Tensor | PositionRows | None = None,
+    key_seqlens: Sequence[int] | None = None,
 ) -> Tensor:
     """``softmax(Q K^T / sqrt(K)) V`` within each sequence (Vaswani et al. 2017, equation 1).
 
@@ -31,26 +33,28 @@ def packed_attention(
     costs one call for each length in it.
 
     Args:
-        query, key, value: (T, H, K).
+        query, key, value: (T, H, K); keys and values of another packed row (S, H, K).
         seqlens: tokens of each sequence, summing to T.
         dropout_prob: dropout on the attention probabilities.
-        window: how many tokens to each side a token sees; None: its whole sequence.
+        window: how many tokens a token sees to each side, or before and after it; None: its whole sequence.
         bias: (H, 2 M - 1) added to the scores, in column M - 1 + d for a key d tokens after its query; not
             with a window. Or the keys and queries of relative positions.
+        key_seqlens: tokens of each sequence of keys, summing to S; None: those of the queries. Without window or bias.
 
     Returns:
         (T, H, K).
     """
     parts = []
-    for rows, shape in _equal_length_runs(seqlens):
+    for rows, key_rows, (num_sequences, length, key_length) in _equal_length_runs(seqlens, key_seqlens or seqlens):
         # (N * L, H, K) -> (N, H, L, K), a view
-        q, k, v = (x[rows].unflatten(0, shape).transpose(1, 2) for x in (query, key, value))
-        mask = None if window is None else _near(shape[1], window, query.device)
+        q = query[rows].unflatten(0, (num_sequences, length)).transpose(1, 2)
+        k, v = (x[key_rows].unflatten(0, (num_sequences, key_length)).transpose(1, 2) for x in (key, value))
+        mask = None if window is None else _near(length, window, query.device)
         scale = None
         if isinstance(bias, PositionRows):
             mask, scale = position_scores(q, k, bias) / bias.scale, 1 / bias.scale
         elif bias is not None:
-            mask = by_distance(bias, shape[1])
+            mask = by_distance(bias, length)
         attended = F.scaled_dot_product_attention(q, k, v, mask, dropout_prob, scale=scale)
         parts.append(attended.transpose(1, 2).flatten(0, 1))  # back to (N * L, H, K)
     return parts[0] if len(parts) == 1 else torch.cat(parts)
@@ -62,7 +66,7 @@ def packed_self_attention(
     num_heads: int,
     dropout_prob: float = 0.0,
     rotary: Rotary | None = None,
-    window: int | None = None,
+    window: int | Window | None = None,
     bias: Tensor | PositionRows | None = None,
 ) -> Tensor:
     """The same of (T, 3 D), for each token the queries of all heads, the keys and the values, to the context (T, D).
@@ -83,7 +87,7 @@ def recorded_attention(
     num_heads: int,
     dropout_prob: float = 0.0,
     rotary: Rotary | None = None,
-    window: int | None = None,
+    window: int | Window | None = None,
     bias: Tensor | PositionRows | None = None,
 ) -> Tensor:
     """As `packed_self_attention`, written out, and recorded: also the reference of the other kernels."""
@@ -99,7 +103,7 @@ def written_out_attention(
     num_heads: int,
     drop: Callable[[Tensor], Tensor],
     rotary: Rotary | None = None,
-    window: int | None = None,
+    window: int | Window | None = None,
     bias: Tensor | PositionRows | None = None,
 ) -> Tensor:
     """The same with any dropout of the (H, L, L) probabilities, recorded where there is a record."""
@@ -126,6 +130,49 @@ def written_out_attention(
     return torch.cat(contexts, dim=1).transpose(0, 1).flatten(-2)  # (H, T, K) -> (T, D)
 
 
+def packed_cross_attention(
+    query: Tensor,
+    key_value: Tensor,
+    seqlens: Sequence[int],
+    key_seqlens: Sequence[int],
+    num_heads: int,
+    dropout_prob: float = 0.0,
+) -> Tensor:
+    """Attention of each sequence to its partner in another packed row (Vaswani et al. 2017, section 3.2.3).
+
+    Args:
+        query: (T, D), of each token the queries of all heads.
+        key_value: (S, 2 D), of each token of the other row the keys of all heads, and the values.
+
+    Returns:
+        (T, D).
+    """
+    key, value = key_value.unflatten(-1, (2, num_heads, -1)).unbind(1)  # (S, H, K) each
+    q = query.unflatten(-1, (num_heads, -1))
+    return packed_attention(q, key, value, seqlens, dropout_prob, key_seqlens=key_seqlens).flatten(-2)
+
+
+def recorded_cross_attention(
+    record: LayerRecord,
+    query: Tensor,
+    key_value: Tensor,
+    seqlens: Sequence[int],
+    key_seqlens: Sequence[int],
+    num_heads: int,
+    dropout_prob: float = 0.0,
+) -> Tensor:
+    """As `packed_cross_attention`, written out, and recorded."""
+    key, value = key_value.unflatten(-1, (2, num_heads, -1)).transpose(0, 2).unbind(1)  # (H, S, K) each
+    queries = query.unflatten(-1, (num_heads, -1)).transpose(0, 1).split(list(seqlens), dim=1)
+    contexts, record.cross_attention_probs = [], []
+    parts = (key.split(list(key_seqlens), dim=1), value.split(list(key_seqlens), dim=1))
+    for q, k, v in zip(queries, *parts, strict=True):
+        probs = (q @ k.transpose(1, 2) * q.shape[-1] ** -0.5).softmax(dim=-1)  # (H, L, L of keys)
+        record.cross_attention_probs.append(probs)
+        contexts.append(F.dropout(probs, dropout_prob) @ v)
+    return torch.cat(contexts, dim=1).transpose(0, 1).flatten(-2)
+
+
 def bias_of_length(bias: Tensor | PositionRows | None, length: int) -> Tensor | PositionRows | None:
     """The part of a bias that sequences of up to ``length`` tokens need: (H, 2 M - 1) to (H, 2 L - 1)."""
     if not isinstance(bias, Tensor):
@@ -140,21 +187,26 @@ def by_distance(bias: Tensor, length: int) -> Tensor:
     return bias[:, bias.shape[1] // 2 + positions - positions[:, None]]
 
 
-def _near(length: int, window: int, device: torch.device) -> Tensor:
-    """(L, L) bool: which tokens are at most ``window`` apart."""
-    positions = torch.arange(length, device=device)
-    return (positions[:, None] - positions).abs() <= window
+def _near(length: int, window: int | Window, device: torch.device) -> Tensor:
+    """(L, L) bool: which keys, columns, each query attends to."""
+    seen, positions = window_of(window), torch.arange(length, device=device)
+    assert seen is not None
+    distance = positions - positions[:, None]  # of a key after its query
+    return (distance >= -seen.before) & (distance <= seen.after)
 
 
-def _equal_length_runs(seqlens: Sequence[int]) -> Iterator[tuple[slice, tuple[int, int]]]:
-    """Rows of the packed axis and (N, L) for each run of neighboring sequences of one length.
+def _equal_length_runs(
+    seqlens: Sequence[int], key_seqlens: Sequence[int]
+) -> Iterator[tuple[slice, slice, tuple[int, int, int]]]:
+    """Rows of the packed axes of queries and keys, and (N, L, key length), for each run of neighboring sequences of the
+    same lengths.
 
-    >>> [(rows.start, rows.stop, shape) for rows, shape in _equal_length_runs([4, 4, 3])]
-    [(0, 8, (2, 4)), (8, 11, (1, 3))]
+    >>> [(rows.start, rows.stop, shape) for rows, _, shape in _equal_length_runs([4, 4, 3], [5, 5, 5])]
+    [(0, 8, (2, 4, 5)), (8, 11, (1, 3, 5))]
     """
-    start = 0
-    for length, run in groupby(seqlens):
+    start = key_start = 0
+    for (length, key_length), run in groupby(zip(seqlens, key_seqlens, strict=True)):
         num_sequences = sum(1 for _ in run)
-        end = start + num_sequences * length
-        yield slice(start, end), (num_sequences, length)
-        start = end
+        end, key_end = start + num_sequences * length, key_start + num_sequences * key_length
+        yield slice(start, end), slice(key_start, key_end), (num_sequences, length, key_length)
+        start, key_start = end, key_end

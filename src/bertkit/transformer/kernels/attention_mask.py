@@ -1,4 +1,4 @@
-"""Attention masks for tiled attention, compiled: full, sliding window, or full with a bias by distance."""
+"""Attention masks for tiled attention, compiled: full, a window before and after, or full with a bias by distance."""
 
 from typing import NamedTuple
 
@@ -18,11 +18,13 @@ class FullAttention(NamedTuple):
 
 
 class SlidingWindow(NamedTuple):
-    """Queries attend to the keys that are at most ``half_window`` tokens away."""
+    """Queries attend to the keys that are up to ``before`` tokens before them and up to ``after`` behind them: alike on
+    both sides in a local layer, none behind in a causal one."""
 
     beyond_end: np.ndarray  # as above
-    half_window: int
-    near: np.ndarray  # 1 where a key is near, else 0; a key d tokens after its query stands at MARGIN + half_window + d
+    before: int
+    after: int
+    near: np.ndarray  # 1 where a key is near, else 0; a key d tokens after its query stands at MARGIN + before + d
 
 
 class DistanceBias(NamedTuple):
@@ -37,8 +39,8 @@ MARGIN = 2 * WIDTH
 
 
 def mask_of(room, window, bias):
-    """A SlidingWindow, FullAttention where ``window`` is None, or DistanceBias where there is a bias, for sequences of
-    up to ``room`` tokens; the caller fills ``beyond_end`` (compiled only)."""
+    """A SlidingWindow of a Window, FullAttention where ``window`` is None, or DistanceBias where there is a bias, for
+    sequences of up to ``room`` tokens; the caller fills ``beyond_end`` (compiled only)."""
     raise NotImplementedError
 
 
@@ -58,9 +60,10 @@ def _biased(room, window, bias):
 
 
 def _window(room, window, bias):
-    near = np.zeros(2 * (MARGIN + window), np.float32)
-    near[MARGIN : MARGIN + 2 * window + 1] = 1
-    return SlidingWindow(np.empty(room, np.float32), window, near)
+    seen = window.before + window.after + 1
+    near = np.zeros(2 * MARGIN + seen, np.float32)
+    near[MARGIN : MARGIN + seen] = 1
+    return SlidingWindow(np.empty(room, np.float32), window.before, window.after, near)
 
 
 def choose_head(mask, bias, head):
@@ -96,7 +99,7 @@ def _every_key(mask, query, num_queries, length):
 
 
 def _keys_near(mask, query, num_queries, length):
-    return max(0, query - mask.half_window) // WIDTH * WIDTH, min(length, query + num_queries + mask.half_window)
+    return max(0, query - mask.before) // WIDTH * WIDTH, min(length, query + num_queries + mask.after)
 
 
 def hide_far(tile, mask, query, num_queries, key):
@@ -162,7 +165,7 @@ def _zeroed(tile, mask, query, num_queries, key):
 @compiled
 def _near_tile(mask, query, num_queries, key):
     """Eight vectors of 1 and 0. A row beyond the last query sees what that one sees: no row is without keys."""
-    at, last = MARGIN + mask.half_window + key - query, num_queries - 1
+    at, last = MARGIN + mask.before + key - query, num_queries - 1
     return (
         load(mask.near, at),
         load(mask.near, at - min(1, last)),

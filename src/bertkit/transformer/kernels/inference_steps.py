@@ -21,6 +21,7 @@ from bertkit.transformer.kernels.rows import Quantized, embed_rows, norm_rows
 from bertkit.transformer.kernels.tile_attention import attend_tiles
 from bertkit.transformer.relative import PositionRows
 from bertkit.transformer.rotary import Rotary
+from bertkit.transformer.window import Window
 
 
 class PlainEmbeddings:
@@ -61,7 +62,7 @@ def plain_attention(
     batch: Batch,
     num_heads: int,
     rotary: Rotary | None = None,
-    window: int | None = None,
+    window: int | Window | None = None,
     bias: Tensor | PositionRows | None = None,
 ) -> Tensor:
     """(T, 3 D), of each token the queries of all heads, the keys and the values, to the context (T, D).
@@ -70,7 +71,7 @@ def plain_attention(
 
     Args:
         rotary: angles by which queries and keys are turned first; None: they stay as they are.
-        window: how many tokens to each side a token sees; None: its whole sequence.
+        window: how many tokens a token sees to each side, or before and after it; None: its whole sequence.
         bias: as of `packed_attention`.
     """
     bias = bias.to(query_key_value.dtype) if isinstance(bias, Tensor) else bias
@@ -91,7 +92,7 @@ def compiled_attention(
     batch: Batch,
     num_heads: int,
     rotary: Rotary | None = None,
-    window: int | None = None,
+    window: int | Window | None = None,
     bias: Tensor | PositionRows | None = None,
 ) -> Tensor:
     """The same, compiled."""

@@ -47,13 +47,32 @@ def attend_tiles(query_key_value, cu_seqlens, num_heads, context, quantized, dro
         dropout: Dropout of the attention probabilities, or None; element j of query i in head h has the number
             (i * H + h) * (longest L) + j.
         rotary: (T, K / 2) float32 cosines and sines for rotating queries and keys first, or None.
-        window: number of tokens that a query sees to each side, or None: its whole sequence.
+        window: Window of the keys that a query sees, up to the longest sequence; or None: its whole sequence.
         bias: (H, N) float32 added to the products before they are scaled, at N // 2 + d for a key d tokens after its
             query, with a vector or more beyond the largest distance to each side; or None. Without a window.
     """
+    attend_two_rows(
+        query_key_value, query_key_value, cu_seqlens, cu_seqlens, num_heads, context.shape[1], context, quantized,
+        dropout, rotary, window, bias,
+    )  # fmt: skip
+
+
+@compiled
+def attend_two_rows(
+    query, key_value, cu_seqlens, cu_keys, num_heads, key_column, context, quantized, dropout, rotary, window, bias
+):
+    """`attend_tiles` with the keys and values of another packed row.
+
+    Args:
+        query: (T, D) or wider: the queries of all heads of each token in its first D columns.
+        key_value: (S, 2 D) or wider: of each token of the other row the keys of all heads from ``key_column`` on, and
+            after them the values.
+        cu_keys: (B + 1,) int32, as ``cu_seqlens`` of the other row. With another one than that, without rotary, window
+            and bias.
+    """
     hidden_size = context.shape[1]
     head_dim = hidden_size // num_heads
-    longest = longest_of(cu_seqlens)
+    longest = longest_of(cu_keys)
     width, stride = room_across(head_dim), whole_vectors(longest)
     queries = np.zeros((QUERIES, width), np.float32)
     keys, values = np.zeros((stride, width), np.float32), np.zeros((stride, width), np.float32)
@@ -63,26 +82,27 @@ def attend_tiles(query_key_value, cu_seqlens, num_heads, context, quantized, dro
     mixed = np.empty((QUERIES, width), np.float32)
     for sequence in range(len(cu_seqlens) - 1):
         start, end = np.intp(cu_seqlens[sequence]), np.intp(cu_seqlens[sequence + 1])
-        length = end - start
+        first_key = np.intp(cu_keys[sequence])
+        length, num_rows = np.intp(cu_keys[sequence + 1]) - first_key, end - start
         keys[length : whole_vectors(length)] = 0
         mask.beyond_end[:length] = 0
         mask.beyond_end[length : whole_vectors(length)] = -np.inf
         for head in range(num_heads):
             column = head * head_dim
             choose_head(mask, bias, head)
-            take_turned(query_key_value, start, hidden_size + column, length, head_dim, rotary, keys)
-            take(query_key_value, start, 2 * hidden_size + column, length, head_dim, values)
+            take_turned(key_value, first_key, key_column + column, length, head_dim, rotary, keys)
+            take(key_value, first_key, key_column + hidden_size + column, length, head_dim, values)
             transpose_block(keys, length, head_dim, keys_across)
-            for query in range(0, length, QUERIES):
-                num_queries = min(QUERIES, length - query)
-                first, last = keys_seen(mask, query, num_queries, length)
-                take_turned(query_key_value, start + query, column, num_queries, head_dim, rotary, queries)
-                shares = weigh_tile(queries, keys_across, mask, query, num_queries, first, last, head_dim, scores)
+            for row in range(0, num_rows, QUERIES):
+                num_queries = min(QUERIES, num_rows - row)
+                first, last = keys_seen(mask, row, num_queries, length)
+                take_turned(query, start + row, column, num_queries, head_dim, rotary, queries)
+                shares = weigh_tile(queries, keys_across, mask, row, num_queries, first, last, head_dim, scores)
                 if dropout is not None:
-                    number = ((start + query) * num_heads + head) * longest
+                    number = ((start + row) * num_heads + head) * longest
                     drop_tile(scores, first, last, dropout, number, num_heads * longest)
                 mix_tile(scores, values, first, last, head_dim, shares, mixed)
-                put(mixed, num_queries, head_dim, context, start + query, column)
+                put(mixed, num_queries, head_dim, context, start + row, column)
         if quantized is not None:
             quantize_rows(context, start, end, quantized)
 

@@ -38,11 +38,24 @@ from bertkit.transformer.kernels.vectors import WIDTH, broadcast, load, store, s
 def attend_tiles_backward(
     grad_context, grad_query_key_value, query_key_value, cu_seqlens, num_heads, dropout, rotary, window, bias, grad_bias
 ):
-    """Fill ``grad_query_key_value`` (T, 3 D) from ``grad_context`` (T, D), and add to ``grad_bias``; other arguments as
-    in `attend_tiles`."""
+    """Fill ``grad_query_key_value`` (T, 3 D) from ``grad_context`` (T, D), and add to ``grad_bias``; the others as
+    `attend_tiles` had them."""
+    attend_two_rows_backward(
+        grad_context, grad_query_key_value, grad_query_key_value, query_key_value, query_key_value, cu_seqlens,
+        cu_seqlens, num_heads, grad_context.shape[1], dropout, rotary, window, bias, grad_bias,
+    )  # fmt: skip
+
+
+@compiled
+def attend_two_rows_backward(
+    grad_context, grad_query, grad_key_value, query, key_value, cu_seqlens, cu_keys, num_heads, key_column, dropout,
+    rotary, window, bias, grad_bias,
+):  # fmt: skip
+    """Fill ``grad_query`` and ``grad_key_value`` from ``grad_context`` (T, D), and add to ``grad_bias``; the others as
+    `attend_two_rows` had them."""
     hidden_size = grad_context.shape[1]
     head_dim = hidden_size // num_heads
-    longest = longest_of(cu_seqlens)
+    longest = longest_of(cu_keys)
     width, stride = room_across(head_dim), whole_vectors(longest)
     queries, grads, mixed = (
         np.zeros((QUERIES, width), np.float32),
@@ -60,28 +73,29 @@ def attend_tiles_backward(
     )
     for sequence in range(len(cu_seqlens) - 1):
         start, end = np.intp(cu_seqlens[sequence]), np.intp(cu_seqlens[sequence + 1])
-        length = end - start
+        first_key = np.intp(cu_keys[sequence])
+        length, num_rows = np.intp(cu_keys[sequence + 1]) - first_key, end - start
         mask.beyond_end[:length] = 0
         mask.beyond_end[length : whole_vectors(length)] = -np.inf
         for head in range(num_heads):
             column = head * head_dim
             choose_head(mask, bias, head)
-            take_turned(query_key_value, start, hidden_size + column, length, head_dim, rotary, keys)
-            take(query_key_value, start, 2 * hidden_size + column, length, head_dim, values)
+            take_turned(key_value, first_key, key_column + column, length, head_dim, rotary, keys)
+            take(key_value, first_key, key_column + hidden_size + column, length, head_dim, values)
             keys[length : whole_vectors(length)] = 0
             values[length : whole_vectors(length)] = 0
             transpose_block(keys, length, head_dim, keys_across)
             transpose_block(values, length, head_dim, values_across)
             grad_keys[:length] = 0
             grad_values[:length] = 0
-            for query in range(0, length, QUERIES):
-                num_queries = min(QUERIES, length - query)
-                first, last = keys_seen(mask, query, num_queries, length)
-                take_turned(query_key_value, start + query, column, num_queries, head_dim, rotary, queries)
-                take(grad_context, start + query, column, num_queries, head_dim, grads)
-                queries[num_queries:] = 0  # missing rows must not add to the sums over rows
+            for row in range(0, num_rows, QUERIES):
+                num_queries = min(QUERIES, num_rows - row)
+                first, last = keys_seen(mask, row, num_queries, length)
+                take_turned(query, start + row, column, num_queries, head_dim, rotary, queries)
+                take(grad_context, start + row, column, num_queries, head_dim, grads)
+                queries[num_queries:] = 0  # rows that are not there leave nothing in the sums over rows
                 grads[num_queries:] = 0
-                shares = weigh_tile(queries, keys_across, mask, query, num_queries, first, last, head_dim, probs)
+                shares = weigh_tile(queries, keys_across, mask, row, num_queries, first, last, head_dim, probs)
                 _scale_tile(probs, first, last, shares)
                 for key in range(first, last, WIDTH):
                     tile = in_tile(broadcast(np.float32(0)))
@@ -90,18 +104,18 @@ def attend_tiles_backward(
                     store_tile(grad_scores, key, stride, tile)
                     store_tile(dropped, key, stride, load_tile(probs, key, stride))
                 if dropout is not None:
-                    number = ((start + query) * num_heads + head) * longest
+                    number = ((start + row) * num_heads + head) * longest
                     drop_tile(dropped, first, last, dropout, number, num_heads * longest)
                     drop_tile(grad_scores, first, last, dropout, number, num_heads * longest)
                 _through_softmax(probs, grad_scores, first, last, head_dim)
                 if grad_bias is not None:
-                    _add_by_distance(grad_scores, query, num_queries, length, grad_bias[head])
+                    _add_by_distance(grad_scores, row, num_queries, length, grad_bias[head])
                 mix_tile(grad_scores, keys, first, last, head_dim, in_tile(broadcast(np.float32(1))), mixed)
-                _put_turned_back(mixed, num_queries, head_dim, rotary, grad_query_key_value, start + query, column)
+                _put_turned_back(mixed, num_queries, head_dim, rotary, grad_query, start + row, column)
                 _add_across(dropped, grads, first, last, head_dim, grad_values)
                 _add_across(grad_scores, queries, first, last, head_dim, grad_keys)
-            _put_turned_back(grad_keys, length, head_dim, rotary, grad_query_key_value, start, hidden_size + column)
-            put(grad_values, length, head_dim, grad_query_key_value, start, 2 * hidden_size + column)
+            _put_turned_back(grad_keys, length, head_dim, rotary, grad_key_value, first_key, key_column + column)
+            put(grad_values, length, head_dim, grad_key_value, first_key, key_column + hidden_size + column)
 
 
 @compiled

@@ -24,7 +24,11 @@ from torch.utils.checkpoint import checkpoint
 from bertkit.transformer.activations import ACTIVATIONS, gated
 from bertkit.transformer.kernels.activation import apply_activation
 from bertkit.transformer.kernels.arrays import array, norm_arrays, turns_and_reach
-from bertkit.transformer.kernels.attention import packed_self_attention, written_out_attention
+from bertkit.transformer.kernels.attention import (
+    packed_cross_attention,
+    packed_self_attention,
+    written_out_attention,
+)
 from bertkit.transformer.kernels.inference import invariant_linear, is_inference
 from bertkit.transformer.kernels.linear import multiply_in_place
 from bertkit.transformer.kernels.modern_rows import (
@@ -34,7 +38,7 @@ from bertkit.transformer.kernels.modern_rows import (
     gate_forward,
 )
 from bertkit.transformer.kernels.rows import padded
-from bertkit.transformer.kernels.tiled_attention import TiledAttention
+from bertkit.transformer.kernels.tiled_attention import TiledAttention, TiledCrossAttention
 from bertkit.transformer.kernels.training_rows import (
     Dropout,
     add_norm_backward,
@@ -46,6 +50,7 @@ from bertkit.transformer.kernels.training_rows import (
 )
 from bertkit.transformer.relative import PositionRows
 from bertkit.transformer.rotary import Rotary
+from bertkit.transformer.window import Window
 
 once_differentiable: Any = function.once_differentiable  # its annotation loses the arguments' names
 
@@ -179,15 +184,15 @@ def self_attention(
     num_heads: int,
     dropout_prob: float,
     rotary: Rotary | None = None,
-    window: int | None = None,
+    window: int | Window | None = None,
     bias: Tensor | PositionRows | None = None,
 ) -> Tensor:
     """(T, 3 D) queries, keys and values of all heads, per token, to the context (T, D).
 
     Args:
-        rotary: rotation of queries and keys; None: no rotation.
-        window: number of tokens that a token sees to each side; None: its whole sequence.
-        bias: as in `packed_attention`.
+        rotary: angles by which queries and keys are turned first; None: they stay as they are.
+        window: how many tokens a token sees to each side, or before and after it; None: its whole sequence.
+        bias: as of `packed_attention`.
     """
     active = _active()
     if active is None:
@@ -198,6 +203,23 @@ def self_attention(
         return written_out_attention(None, query_key_value, seqlens, num_heads, drop, bias=bias)
     cu_seqlens, turns = np.cumsum([0, *seqlens], dtype=np.int32), turns_and_reach(rotary, window, max(seqlens))
     return TiledAttention.apply(query_key_value, bias, cu_seqlens, num_heads, mask, *turns)
+
+
+def cross_attention(
+    query: Tensor,
+    key_value: Tensor,
+    seqlens: Sequence[int],
+    key_seqlens: Sequence[int],
+    num_heads: int,
+    dropout_prob: float,
+) -> Tensor:
+    """The context (T, D) of queries (T, D) and of the keys and values (S, 2 D) of another packed row."""
+    active = _active()
+    if active is None:
+        return packed_cross_attention(query, key_value, seqlens, key_seqlens, num_heads, dropout_prob)
+    mask = active.dropout(dropout_prob) if dropout_prob else None
+    lengths = (np.cumsum([0, *each], dtype=np.int32) for each in (seqlens, key_seqlens))
+    return TiledCrossAttention.apply(query, key_value, *lengths, num_heads, mask)
 
 
 def _drop_probs(active: _Active, dropout_prob: float, probs: Tensor) -> Tensor:

@@ -1,0 +1,161 @@
+"""Models of an encoder and a decoder: the original Transformer, as Marian publishes it, and pairs of BERTs.
+
+Shape letters: T target tokens, S source tokens, D hidden_size, V vocab_size.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from bertkit.architectures.tensor_names import bert_rules
+from bertkit.batch import Batch
+from bertkit.errors import UsageError
+from bertkit.heads.masked_lm import MaskedLMHead, VocabularyHead
+from bertkit.transformer import BertConfig, BertEncoder, Decoder, Recorder, TransformerConfig
+from bertkit.transformer.kernels import apply_linear
+
+EncoderDecoderType = Literal["marian", "encoder-decoder"]
+"""Published ``model_type``: the original Transformer, and two BERTs with attention from one to the other."""
+
+
+@dataclass(frozen=True)
+class EncoderDecoderConfig:
+    """Both stacks and the special ids of targets.
+
+    Raises:
+        UsageError: stacks that do not fit each other.
+    """
+
+    encoder: BertConfig
+    decoder: BertConfig  # with ``is_decoder``
+    start_id: int  # the first token of every target
+    end_id: int  # its last
+    pad_id: int
+    shares_embeddings: bool = False  # one word embedding for sources and targets
+
+    def __post_init__(self) -> None:
+        if self.encoder.is_decoder or not self.decoder.is_decoder:
+            raise UsageError("is_decoder is false in the config of an encoder, and true in that of a decoder")
+        if type(self.encoder) is not type(self.decoder) or type(self.encoder) not in (BertConfig, TransformerConfig):
+            raise UsageError("encoder and decoder are both of BERT's kind, or both of the original Transformer's")
+        sizes = [(config.vocab_size, config.hidden_size) for config in (self.encoder, self.decoder)]
+        if self.shares_embeddings and sizes[0] != sizes[1]:
+            raise UsageError(f"a shared embedding has one vocabulary and width: the stacks have {sizes}")
+        if self.model_type == "marian" and sizes[0][1] != sizes[1][1]:
+            raise UsageError(f"hidden_size={sizes[0][1]} of the encoder and {sizes[1][1]} of the decoder: expected one")
+        for name in ("start_id", "end_id", "pad_id"):
+            if not 0 <= getattr(self, name) < self.decoder.vocab_size:
+                raise UsageError(f"{name}={getattr(self, name)}: expected an id below {self.decoder.vocab_size}")
+
+    @property
+    def model_type(self) -> EncoderDecoderType:
+        """What ``config.json`` calls it."""
+        return "marian" if isinstance(self.encoder, TransformerConfig) else "encoder-decoder"
+
+
+class Sources(NamedTuple):
+    """The encoder's hidden states of a packed row of sources."""
+
+    states: Tensor  # (S, D)
+    seqlens: Sequence[int]
+
+
+class EncoderDecoder(nn.Module):
+    """Sources to the logits of their targets (Vaswani et al. 2017, figure 1)."""
+
+    def __init__(self, config: EncoderDecoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder = BertEncoder(config.encoder, with_pooler=False)
+        self.decoder = Decoder(config.decoder)
+        if config.shares_embeddings:
+            self.decoder.embeddings.word = self.encoder.embeddings.word
+        sizes = config.encoder.hidden_size, config.decoder.hidden_size
+        self.project = nn.Linear(*sizes) if sizes[0] != sizes[1] else None
+        if config.model_type == "marian":
+            self.head: nn.Module = VocabularyHead(config.decoder, has_bias=True)
+        else:
+            self.head = MaskedLMHead(config.decoder)
+
+    def forward(self, batch: Batch, *, target: Batch, recorder: Recorder | None = None) -> Tensor:
+        """(T, V) logits of the token after each target token.
+
+        Args:
+            batch: the sources.
+            target: for each source the tokens before the one that is predicted: the start, then its target.
+            recorder: gets what the layers of the decoder compute.
+        """
+        sources = self.encode(batch)
+        hidden = self.decoder(target, sources.states, sources.seqlens, recorder)
+        return self.head(hidden, self.decoder.embeddings.word.weight)
+
+    def encode(self, batch: Batch) -> Sources:
+        """The hidden states of sources in the width of the decoder."""
+        return self.as_sources(batch, self.encoder(batch, with_pooled=False).last_hidden_state)
+
+    def as_sources(self, batch: Batch, states: Tensor) -> Sources:
+        """The same from the output of the encoder, (S, D)."""
+        return Sources(states if self.project is None else apply_linear(states, self.project), batch.seqlens)
+
+
+_STACK = r"(encoder|decoder)\.layers\.(\d+)\."
+_MARIAN_RULES = [
+    (r"(encoder|decoder)\.embeddings\.word\.", r"model.\1.embed_tokens."),
+    (_STACK + r"attention\.(query|key|value)\.", r"model.\1.layers.\2.self_attn.\3_proj."),
+    (_STACK + r"attention\.output\.", r"model.\1.layers.\2.self_attn.out_proj."),
+    (_STACK + r"attention_norm\.", r"model.\1.layers.\2.self_attn_layer_norm."),
+    (_STACK + r"cross_attention\.(query|key|value)\.", r"model.\1.layers.\2.encoder_attn.\3_proj."),
+    (_STACK + r"cross_attention\.output\.", r"model.\1.layers.\2.encoder_attn.out_proj."),
+    (_STACK + r"cross_attention_norm\.", r"model.\1.layers.\2.encoder_attn_layer_norm."),
+    (_STACK + r"feed_forward\.expand\.", r"model.\1.layers.\2.fc1."),
+    (_STACK + r"feed_forward\.project\.", r"model.\1.layers.\2.fc2."),
+    (_STACK + r"feed_forward_norm\.", r"model.\1.layers.\2.final_layer_norm."),
+    (r"head\.bias$", "final_logits_bias"),
+]
+_CROSS = r"decoder\.layers\.(\d+)\.cross_attention"
+_BERT_RULES = [
+    (_CROSS + r"\.(query|key|value)\.", r"decoder.bert.encoder.layer.\1.crossattention.self.\2."),
+    (_CROSS + r"\.output\.", r"decoder.bert.encoder.layer.\1.crossattention.output.dense."),
+    (_CROSS + r"_norm\.", r"decoder.bert.encoder.layer.\1.crossattention.output.LayerNorm."),
+    *bert_rules("encoder."),
+    *((pattern.replace("encoder", "decoder", 1), name) for pattern, name in bert_rules("decoder.bert.")),
+    (r"head\.dense\.", "decoder.cls.predictions.transform.dense."),
+    (r"head\.norm\.", "decoder.cls.predictions.transform.LayerNorm."),
+    (r"head\.bias$", "decoder.cls.predictions.bias"),
+    (r"project\.", "enc_to_dec_proj."),
+]
+
+
+def published_name(name: str, config: EncoderDecoderConfig) -> str:
+    """The published name of a parameter of `EncoderDecoder`."""
+    if config.shares_embeddings and name.endswith("embeddings.word.weight"):
+        return "model.shared.weight" if config.model_type == "marian" else "encoder.embeddings.word_embeddings.weight"
+    for pattern, replacement in _MARIAN_RULES if config.model_type == "marian" else _BERT_RULES:
+        if re.match(pattern, name):
+            published = re.sub(pattern, replacement, name, count=1)
+            return re.sub(r"\.(query|key|value)_proj\.", lambda match: f".{match[1][0]}_proj.", published)
+    raise KeyError(name)
+
+
+@torch.no_grad()
+def initialize_encoder_decoder(network: nn.Module, standard_deviation: float, seed: int) -> None:
+    """Fill every parameter with initial values, reproducibly from ``seed``.
+
+    Matrices are drawn as Glorot and Bengio 2010 have it, as in torch's Transformer, and embeddings with a standard
+    deviation; biases are 0, layer normalization starts as the identity.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    for module in network.modules():
+        if isinstance(module, nn.Embedding):
+            nn.init.normal_(module.weight, std=standard_deviation, generator=generator)
+        elif isinstance(module, nn.Linear):
+            nn.init.xavier_uniform_(module.weight, generator=generator)
+        elif isinstance(module, nn.LayerNorm):
+            nn.init.ones_(module.weight)
+    for name, parameter in network.named_parameters():
+        if name.rpartition(".")[2] == "bias":
+            nn.init.zeros_(parameter)

@@ -1,0 +1,287 @@
+"""Model folders of an encoder and a decoder, opened and saved: Marian's layout, and pairs of BERTs.
+
+Read as data and with every tensor accounted for, as other model folders.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from bertkit.architectures.encoder_decoder import (
+    EncoderDecoder,
+    EncoderDecoderConfig,
+    initialize_encoder_decoder,
+    published_name,
+)
+from bertkit.checkpoint.config_file import refuse_unknown_keys, transformer_config
+from bertkit.checkpoint.opening import open_checkpoint
+from bertkit.checkpoint.weights import read_tensors, stored_tensors
+from bertkit.errors import CheckpointError, UsageError
+from bertkit.files.json_files import member, read_json, write_json
+from bertkit.files.whole_files import whole_folder
+from bertkit.locate import transformer_folder
+from bertkit.tokenizer import Tokenizer
+from bertkit.transformer import BertConfig, TransformerConfig
+
+_MARIAN_KEYS = {  # fields of a stack -> keys of Marian's config.json, "{}" for encoder or decoder
+    "vocab_size": "vocab_size",
+    "hidden_size": "d_model",
+    "num_hidden_layers": "{}_layers",
+    "num_attention_heads": "{}_attention_heads",
+    "intermediate_size": "{}_ffn_dim",
+    "hidden_act": "activation_function",
+    "hidden_dropout_prob": "dropout",
+    "attention_probs_dropout_prob": "attention_dropout",
+    "max_position_embeddings": "max_position_embeddings",
+    "initializer_range": "init_std",
+    "scale_embedding": "scale_embedding",
+}
+_MARIAN_REQUIRED: dict[str, tuple[Any, ...]] = {  # keys that change the numbers, with the values computed here
+    "is_encoder_decoder": (True,),
+    "tie_word_embeddings": (True,),
+    "normalize_embedding": (False,),
+    "normalize_before": (False,),
+    "add_final_layer_norm": (False,),
+    "add_bias_logits": (False,),
+    "static_position_embeddings": (True,),
+    "extra_pos_embeddings": (0, 2),  # unused by transformers' Marian
+}
+_MARIAN_IGNORED = (
+    "activation_dropout encoder_layerdrop decoder_layerdrop classif_dropout classifier_dropout num_hidden_layers "
+    "forced_eos_token_id id2label label2id num_labels is_decoder decoder_vocab_size share_encoder_decoder_embeddings "
+    "add_cross_attention"
+).split()
+_BERT_IGNORED = (
+    "is_decoder add_cross_attention position_embedding_type classifier_dropout id2label label2id tie_word_embeddings"
+).split()
+_CONSTANTS = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
+
+
+@dataclass
+class EncoderDecoderCheckpoint:
+    """A network with its tokenizers; ``settings`` are kept in ``bertkit.json``."""
+
+    network: EncoderDecoder
+    tokenizer: Tokenizer  # of sources and targets
+    settings: dict[str, Any]
+    forbidden_ids: tuple[int, ...] = ()  # never generated
+    forced_end: bool = False  # a target that is cut off ends with the end id
+
+
+def is_encoder_decoder(directory: Path) -> bool:
+    """True if the folder's config.json is of an encoder with a decoder."""
+    return (read_json(directory / "config.json") or {}).get("model_type") in ("marian", "encoder-decoder")
+
+
+def new_encoder_decoder(config: EncoderDecoderConfig, tokenizer: Tokenizer, seed: int) -> EncoderDecoderCheckpoint:
+    """A network with initial weights.
+
+    Raises:
+        UsageError: the vocabulary does not fit the embeddings.
+    """
+    smallest = min(config.encoder.vocab_size, config.decoder.vocab_size)
+    if len(tokenizer.vocabulary) > smallest:
+        raise UsageError(f"vocab_size={smallest}: the vocabulary has {len(tokenizer.vocabulary)} entries")
+    network = EncoderDecoder(config).eval()
+    width = config.decoder.hidden_size
+    initialize_encoder_decoder(network, width**-0.5 if config.model_type == "marian" else 0.02, seed)
+    return EncoderDecoderCheckpoint(network, tokenizer, {})
+
+
+def warm_started(directory: Path, seed: int) -> EncoderDecoderCheckpoint:
+    """An encoder-decoder whose stacks both start from a BERT (Rothe et al. 2020, "Leveraging pre-trained checkpoints").
+
+    Attention to the source is new, and so is the language model head where the folder lacks one.
+
+    Raises:
+        CheckpointError: the folder is not of BERT's kind.
+    """
+    checkpoint = open_checkpoint(directory, heads=None)
+    bert, tokenizer = checkpoint.network, checkpoint.tokenizer
+    if type(bert.config) is not BertConfig:
+        raise CheckpointError(f"{directory} is not of BERT's kind: an encoder-decoder starts from model_type 'bert'")
+    values = {field.name: getattr(bert.config, field.name) for field in fields(BertConfig)}
+    config = EncoderDecoderConfig(
+        BertConfig(**values | {"is_decoder": False}), BertConfig(**values | {"is_decoder": True}),
+        tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id,
+    )  # fmt: skip
+    made = new_encoder_decoder(config, tokenizer, seed)
+    stored = {name: value for name, value in bert.encoder.state_dict().items() if not name.startswith("pooler.")}
+    made.network.encoder.load_state_dict(stored)
+    made.network.decoder.load_state_dict(stored, strict=False)
+    if "masked_lm" in bert.heads:
+        made.network.head.load_state_dict(bert.heads["masked_lm"].state_dict())
+    return made
+
+
+def open_encoder_decoder(directory: Path, dtype: torch.dtype = torch.float32) -> EncoderDecoderCheckpoint:
+    """Open a published folder.
+
+    Raises:
+        CheckpointError: anything missing, unexpected, inconsistent or unsafe.
+    """
+    folder = transformer_folder(directory)
+    path = folder / "config.json"
+    content = read_json(path) or {}
+    generation = read_json(folder / "generation_config.json") or {}
+    is_marian = content.get("model_type") == "marian"
+    config = (_marian_config if is_marian else _bert_pair_config)(content, generation, path)
+    stored = stored_tensors(folder)
+    with torch.device("meta"):
+        network = EncoderDecoder(config)
+    names = {published_name(name, config): (name, value) for name, value in network.named_parameters()}
+    copies = _copies(config)
+    sources = {
+        name: next((other for other in (name, *copies.get(name, ())) if other in stored), name) for name in names
+    }
+    missing = [name for name, source in sources.items() if source not in stored and name != "final_logits_bias"]
+    if missing:
+        raise CheckpointError(f"{folder} lacks {len(missing)} of {len(names)} tensors: {', '.join(missing[:5])}")
+    known = {*names, *(copy for group in copies.values() for copy in group), *_CONSTANTS}
+    unused = ("encoder.pooler.",)
+    if unexpected := [name for name in stored if name not in known and not name.startswith(unused)]:
+        raise CheckpointError(f"{folder} holds tensors that this model lacks: {', '.join(sorted(unexpected)[:5])}")
+    values = read_tensors([tensor for name, tensor in stored.items() if name in known])
+    state = {}
+    for name, (ours, parameter) in names.items():
+        value = values.get(sources[name])
+        value = (
+            torch.zeros(parameter.shape)
+            if value is None
+            else value.reshape(-1)
+            if value.shape[:1] == (1,) and (name == "final_logits_bias")
+            else value
+        )
+        if value.shape != parameter.shape or not value.dtype.is_floating_point:
+            raise CheckpointError(
+                f"{folder}: {name} is stored as {list(value.shape)}, the config asks for {list(parameter.shape)}"
+            )
+        for copy in copies.get(name, ()):
+            if copy in values and not torch.equal(values[copy], values[sources[name]]):
+                raise CheckpointError(f"{folder}: {copy} differs from {name}: untied embeddings are not supported")
+        state[ours] = value.to(dtype)
+    network.load_state_dict(state, strict=False, assign=True)
+    tokenizer = Tokenizer.load(folder)
+    if len(tokenizer.vocabulary) > config.decoder.vocab_size:
+        raise CheckpointError(
+            f"{folder}: the vocabulary has {len(tokenizer.vocabulary)} entries, the word embedding only "
+            f"{config.decoder.vocab_size} rows: tokenizer and weights are of different models"
+        )
+    bad_words = generation.get("bad_words_ids") or content.get("bad_words_ids") or []
+    forbidden = tuple(word[0] for word in bad_words if isinstance(word, list) and len(word) == 1)
+    forced = generation.get("forced_eos_token_id", content.get("forced_eos_token_id")) is not None
+    settings = member(read_json(folder / "bertkit.json") or {}, "generation", dict, folder, {})
+    return EncoderDecoderCheckpoint(network.eval(), tokenizer, settings, forbidden, forced)
+
+
+def save_encoder_decoder(
+    checkpoint: EncoderDecoderCheckpoint,
+    directory: str | Path,
+    *,
+    overwrite: bool = False,
+    parameters: Mapping[str, Tensor] | None = None,
+) -> None:
+    """Write a folder that transformers opens, whole or not at all; arguments as of `save_checkpoint`."""
+    network = checkpoint.network
+    config, values = network.config, dict(network.named_parameters()) if parameters is None else parameters
+    tensors = {published_name(name, config): value.detach().cpu().contiguous() for name, value in values.items()}
+    if "final_logits_bias" in tensors:
+        tensors["final_logits_bias"] = tensors["final_logits_bias"][None]
+    ids = {"decoder_start_token_id": config.start_id, "eos_token_id": config.end_id, "pad_token_id": config.pad_id}
+    with whole_folder(directory, overwrite=overwrite) as folder:
+        write_json(folder / "config.json", _config_json(config) | ids)
+        forbidden = {"bad_words_ids": [[one] for one in checkpoint.forbidden_ids]} if checkpoint.forbidden_ids else {}
+        forced = {"forced_eos_token_id": config.end_id} if checkpoint.forced_end else {}
+        write_json(folder / "generation_config.json", ids | forbidden | forced)
+        save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+        checkpoint.tokenizer.save(folder)
+        write_json(folder / "bertkit.json", {"generation": checkpoint.settings})
+
+
+def _copies(config: EncoderDecoderConfig) -> dict[str, tuple[str, ...]]:
+    """Names of tied copies of a tensor, which older versions store."""
+    if config.model_type == "encoder-decoder":
+        return {
+            "decoder.bert.embeddings.word_embeddings.weight": ("decoder.cls.predictions.decoder.weight",),
+            "decoder.cls.predictions.bias": ("decoder.cls.predictions.decoder.bias",),
+        }
+    if config.shares_embeddings:
+        stacks = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
+        return {"model.shared.weight": (*stacks, "lm_head.weight")}
+    return {"model.decoder.embed_tokens.weight": ("lm_head.weight",)}
+
+
+def _ids(content: dict[str, Any], generation: dict[str, Any], path: Path) -> dict[str, int]:
+    ids = {}
+    for name, key in (("start_id", "decoder_start_token_id"), ("end_id", "eos_token_id"), ("pad_id", "pad_token_id")):
+        decoder = content.get("decoder") if isinstance(content.get("decoder"), dict) else {}
+        values = [part.get(key) for part in (generation, content, decoder) if part.get(key) is not None]
+        if key == "eos_token_id" and not values and isinstance(content.get("decoder"), dict):
+            values = [generation.get("sep_token_id", content.get("sep_token_id"))]
+        if not values or type(values[0]) is not int:
+            raise CheckpointError(f"{path} and generation_config.json name no {key}: add it, as an integer")
+        ids[name] = values[0]
+    return ids
+
+
+def _marian_config(content: dict[str, Any], generation: dict[str, Any], path: Path) -> EncoderDecoderConfig:
+    for key, allowed in _MARIAN_REQUIRED.items():
+        if key in content and content[key] not in allowed:
+            raise CheckpointError(f"{path} has {key}={content[key]!r}; supported: {allowed[0]!r}")
+    stacks = []
+    for stack in ("encoder", "decoder"):
+        keys = {name: key.format(stack) for name, key in _MARIAN_KEYS.items()}
+        values = {"scale_embedding": False, "activation_function": "gelu", "max_position_embeddings": 1_024} | content
+        if stack == "decoder":
+            values["vocab_size"] = content.get("decoder_vocab_size") or content.get("vocab_size")
+        values["is_decoder"] = stack == "decoder"
+        stacks.append(transformer_config(TransformerConfig, values, keys | {"is_decoder": "is_decoder"}, path))
+    known = {key.format(stack) for key in _MARIAN_KEYS.values() for stack in ("encoder", "decoder")}
+    refuse_unknown_keys(content, known | _MARIAN_REQUIRED.keys() | set(_MARIAN_IGNORED), path)
+    shares = member(content, "share_encoder_decoder_embeddings", bool, path, True)
+    return _made(path, *stacks, **_ids(content, generation, path), shares_embeddings=shares)
+
+
+def _bert_pair_config(content: dict[str, Any], generation: dict[str, Any], path: Path) -> EncoderDecoderConfig:
+    stacks = []
+    for stack in ("encoder", "decoder"):
+        values = member(content, stack, dict, path, {})
+        kind = values.get("model_type", "bert")
+        position = values.get("position_embedding_type", "absolute")
+        if kind != "bert" or position != "absolute" or not values.get("tie_word_embeddings", True):
+            raise CheckpointError(
+                f"{path}: the {stack} is {kind!r} with {position!r} positions; supported: 'bert', tied"
+            )
+        keys = {field.name: field.name for field in fields(BertConfig)}
+        refuse_unknown_keys(values, {*keys, *_BERT_IGNORED}, path)
+        values = values | {"is_decoder": stack == "decoder"}
+        stacks.append(transformer_config(BertConfig, values, keys, path))
+    refuse_unknown_keys(content, {"encoder", "decoder", "is_encoder_decoder", "tie_word_embeddings"}, path)
+    return _made(path, *stacks, **_ids(content, generation, path))
+
+
+def _made(path: Path, encoder: Any, decoder: Any, **others: Any) -> EncoderDecoderConfig:
+    try:
+        return EncoderDecoderConfig(encoder, decoder, **others)
+    except UsageError as error:
+        raise CheckpointError(f"{path}: {error}") from None
+
+
+def _config_json(config: EncoderDecoderConfig) -> dict[str, Any]:
+    content: dict[str, Any] = {"model_type": config.model_type, "is_encoder_decoder": True}
+    if config.model_type == "encoder-decoder":
+        for stack in ("encoder", "decoder"):
+            part = getattr(config, stack)
+            content[stack] = {field.name: getattr(part, field.name) for field in fields(BertConfig)}
+            content[stack] |= {"model_type": "bert", "add_cross_attention": stack == "decoder"}
+        return content | {"architectures": ["EncoderDecoderModel"]}
+    for stack in ("decoder", "encoder"):  # keys that both have are the encoder's
+        part = getattr(config, stack)
+        content |= {key.format(stack): getattr(part, name) for name, key in _MARIAN_KEYS.items()}
+    content |= {"decoder_vocab_size": config.decoder.vocab_size, "architectures": ["MarianMTModel"]}
+    return content | {"share_encoder_decoder_embeddings": config.shares_embeddings, "static_position_embeddings": True}

@@ -1,0 +1,48 @@
+"""bertkit finetune seq2seq and causal-language-model: tasks whose models write text."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+
+from bertkit.cli.output import emit, note
+from bertkit.errors import UsageError
+from bertkit.finetuning.settings import FinetuningSettings
+from bertkit.sequence_training import SEQUENCE_TASKS, SequenceSettings, SequenceTraining
+from bertkit.training import stop_signals
+
+_TAKEN = ("num_epochs", "batch_size", "learning_rate", "warmup", "weight_decay", "max_length", "precision", "seed")
+
+
+def finetune_sequences(
+    task: str,
+    model: str | None,
+    train: Sequence[Path],
+    dev: Path | None,
+    out: Path,
+    asked: FinetuningSettings,
+    columns: Mapping[str, str],
+    *,
+    resume: bool,
+    device: str,
+) -> None:
+    """Train, and print the metrics.
+
+    Raises:
+        UsageError: a setting that these tasks do not have.
+    """
+    usual, changes = FinetuningSettings(), {}
+    for field in fields(FinetuningSettings):
+        value = getattr(asked, field.name)
+        if value == getattr(usual, field.name):
+            continue
+        if field.name not in _TAKEN:
+            raise UsageError(f"{task} has no {field.name}: expected some of {', '.join(_TAKEN)}")
+        changes[field.name] = value
+    read = SEQUENCE_TASKS[task]
+    examples = [[one for path in paths for one in read(path, columns)] for paths in (train, [dev] if dev else [])]
+    run = SequenceTraining(out, task, model or "new", SequenceSettings(**changes), device, note)
+    with stop_signals(note) as should_stop:
+        outcome = run.start(*examples, resume=resume, should_stop=should_stop)
+    if outcome["reason"] == "stopped":
+        note(f"stopped and saved; resume with: bertkit finetune {task} ... --out {out} --resume")
+    emit([{"model": str(out), **outcome}])

@@ -1,0 +1,51 @@
+"""bertkit generate"""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from bertkit.cli.output import emit
+from bertkit.errors import UsageError
+from bertkit.generation.settings import GenerationSettings
+
+DEFAULTS = GenerationSettings()
+
+
+def command(
+    *texts: str,
+    model: str,
+    input: Path | None = None,
+    page: Path | None = None,
+    settings: Annotated[GenerationSettings, Parameter(name="*")] = DEFAULTS,
+) -> None:
+    """Generate text: continue prompts, or rewrite sources.
+
+    Parameters
+    ----------
+    texts
+        Prompts, or sources.
+    model
+        A left-to-right language model, or an encoder with a decoder: a folder or a hub name.
+    input
+        A file of texts, one on each line, or a table with a column of texts; - is standard input.
+    page
+        Write one HTML page instead: the likeliest tokens of each step, and what they attend to in the source.
+    """
+    from bertkit.generation import load_generator
+    from bertkit.generation.page import write_generation_page
+    from bertkit.tasks.reading.texts import read_labeled_texts
+
+    if bool(texts) == (input is not None):
+        raise UsageError("give texts, or a file of them with --input")
+    sources = list(texts) if input is None else [example.text for example in read_labeled_texts(input, None)]
+    generator = load_generator(model)
+    if page is not None:
+        write_generation_page(page, generator, sources, settings)
+        return
+    for source, made in zip(sources, generator.generate(sources, settings), strict=True):
+        row: dict[str, Any] = {"text": source, "generated": made.text, "score": made.score, "tokens": made.num_tokens,
+               "ended": made.has_ended}  # fmt: skip
+        if settings.num_candidates:
+            row["candidates"] = made.candidates
+        emit([row])

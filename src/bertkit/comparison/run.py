@@ -1,0 +1,254 @@
+"""A comparison in its folder: the same corpus, vocabulary, size and time for every model; it can be resumed."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from tqdm import tqdm
+
+from bertkit.architectures import Network, initialize
+from bertkit.comparison.predictors import Predictor, hidden_log_probs, rows_of, text_scores
+from bertkit.corpus.shards import TokenShard
+from bertkit.errors import UsageError
+from bertkit.evidence.suites import Paradigm
+from bertkit.files.json_files import read_json, write_json
+from bertkit.files.whole_files import whole_file
+from bertkit.objectives import (
+    EveryToken,
+    Loader,
+    Masking,
+    PretrainingTask,
+    SpecialIds,
+    TokenBlocks,
+    continues_word,
+)
+from bertkit.pretraining.feed import PretrainingFeed
+from bertkit.pretraining.recipe import DataSettings, VocabularySettings
+from bertkit.pretraining.text import check_texts, learn_vocabulary, write_shards
+from bertkit.tokenizer import Tokenizer
+from bertkit.training import Ranks, Run, TrainingSettings, checkpoints, claim_run_folder, evaluate
+from bertkit.transformer import BertConfig
+from bertkit.transformer.directional import DirectionalEncoder, NeighborMean
+
+MODELS: Mapping[str, str] = {
+    "bert": "both sides at once, in every layer",
+    "left-to-right": "the left alone",
+    "right-to-left": "the right alone",
+    "shallow-bidirectional": "both sides apart, joined after the last layer",
+    "static": "five tokens to each side, without their order",
+}
+"""The models, and what each sees of the other tokens when it predicts one."""
+
+_HELD_OUT_SEED = 12_345
+_MOST_CLOZES = 2_000
+
+
+@dataclass
+class Comparison:
+    """One comparison; ``log_line`` is called with lines of text for the user."""
+
+    out: Path
+    corpus: Sequence[Path]
+    size: str = "tiny"  # a name of SIZES
+    minutes: float | None = 10.0  # for each model and seed
+    num_steps: int | None = None  # instead of minutes
+    seeds: Sequence[int] = (0, 1, 2)
+    models: Sequence[str] = tuple(MODELS)
+    vocab_size: int = 8_000
+    max_seqlen: int = 64
+    batch_size: int = 64
+    learning_rate: float = 1e-3
+    column: str | None = None  # of csv, jsonl and parquet files
+    log_line: Callable[[str], None] = tqdm.write
+
+    def start(
+        self,
+        suite: Sequence[Paradigm] = (),
+        cloze: tuple[str, str] | None = None,
+        *,
+        resume: bool = False,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> list[dict[str, Any]]:
+        """Train and measure every model that is not there yet.
+
+        Args:
+            suite: minimal pairs, as `read_suite` gives them.
+            cloze: a text with [MASK], and the word that it hides.
+
+        Returns:
+            A row for each model: the mean over the seeds and their standard deviations.
+
+        Raises:
+            UsageError: an unknown model, no seed, a cloze without one [MASK], or a folder of another comparison.
+            DataError: a corpus that cannot be read.
+        """
+        if unknown := set(self.models) - MODELS.keys():
+            raise UsageError(f"models {', '.join(sorted(unknown))}: expected some of {', '.join(MODELS)}")
+        if not self.seeds or not self.models:
+            raise UsageError("a comparison needs a model and a seed at least")
+        if cloze is not None and cloze[0].count("[MASK]") != 1:
+            raise UsageError(f"the cloze {cloze[0]!r:.60} has {cloze[0].count('[MASK]')} [MASK]: expected one")
+        data = DataSettings(max_seqlen=self.max_seqlen, held_out_share=0.05)
+        check_texts(self.corpus, (), data, self.column)
+        settings = asdict(self) | {"corpus": [str(path) for path in self.corpus]}
+        kept = {name: value for name, value in settings.items() if name not in ("log_line", "out", "seeds", "models")}
+        claim_run_folder(self.out, self.out / "comparison.json", json.loads(json.dumps(kept)), resume=resume)
+        vocabulary = self.out / "vocab.txt"
+        if not vocabulary.is_file():
+            learn_vocabulary(
+                self.corpus, VocabularySettings(self.vocab_size), vocabulary, data.layout, self.column, self.log_line
+            )
+        tokenizer = Tokenizer.from_vocab(vocabulary)
+        shards = write_shards(self.corpus, (), self.out, tokenizer, data, self.column)
+        for seed in self.seeds:
+            for name in self.models:
+                folder = self.out / f"{name}-{seed}"
+                network = self._trained(folder, name, seed, tokenizer, shards, data, should_stop)
+                if network is None:
+                    return self.rows(cloze is not None)
+                result = read_json(folder / "result.json") or {}
+                result |= self._measured(network, tokenizer, shards[1], suite, cloze)
+                write_json(folder / "result.json", result)
+                self.log_line(f"{name}, seed {seed}: cloze accuracy {result['cloze_accuracy']:.3f}")
+        return self.rows(cloze is not None)
+
+    def rows(self, with_cloze: bool = False) -> list[dict[str, Any]]:
+        """The table so far: a row for each model with results."""
+        rows = []
+        for name in self.models:
+            results = [read_json(self.out / f"{name}-{seed}" / "result.json") for seed in self.seeds]
+            measured = [result for result in results if result]
+            if not measured:
+                continue
+            row: dict[str, Any] = {"model": name, "sees": MODELS[name], "seeds": len(measured)}
+            for key in ("parameters", "steps", "cloze_accuracy", "cloze_perplexity", "minimal_pairs", "word_prob"):
+                values = [result[key] for result in measured if key in result]
+                if not values or (key == "word_prob" and not with_cloze):
+                    continue
+                row[key] = float(np.mean(values)) if key != "parameters" else values[0]
+                if key in ("cloze_accuracy", "minimal_pairs") and len(values) > 1:
+                    row[f"{key}_sd"] = float(np.std(values, ddof=1))
+            rows.append(row)
+        return rows
+
+    def _trained(
+        self,
+        folder: Path,
+        name: str,
+        seed: int,
+        tokenizer: Tokenizer,
+        shards: tuple[TokenShard, TokenShard],
+        data: DataSettings,
+        should_stop: Callable[[], bool],
+    ) -> Network | Predictor | None:
+        """The trained network of a model; None: stopped."""
+        config = BertConfig.of_size(
+            self.size, vocab_size=len(tokenizer.vocabulary), max_position_embeddings=max(self.max_seqlen, 128),
+            hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+        )  # fmt: skip
+        network = _new_network(name, config, seed)
+        if (folder / "result.json").is_file():
+            network.load_state_dict(load_file(folder / "model.safetensors"))
+            return network.eval()
+        if saved := checkpoints(folder):
+            network.load_state_dict(load_file(saved[-1] / "model" / "model.safetensors"))
+        special = SpecialIds(tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id)
+        if name == "bert":
+            objective: Any = Masking(special, continues_word(tokenizer.vocabulary.tokens), seed=seed)
+        else:
+            objective = EveryToken(special)
+        loader = Loader([TokenBlocks(shards[0], special, self.max_seqlen, seed)], objective, seed)
+        minutes = None if self.num_steps is not None else self.minutes
+        training = TrainingSettings(
+            num_steps=self.num_steps, minutes=minutes, batch_size=self.batch_size, learning_rate=self.learning_rate,
+            warmup=0.1, tokens_per_part=None, seed=seed,
+        )  # fmt: skip
+        held_out = Loader([TokenBlocks(shards[1], special, self.max_seqlen, _HELD_OUT_SEED)], objective, _HELD_OUT_SEED)
+        number = min(256, held_out.sources[0].num_examples(0))
+        parts = held_out.batch(0, number, stage=0, mask_rate=0.15).split(8)
+        run = Run(folder, Ranks(), self.log_line)
+        folder.mkdir(exist_ok=True)
+        task = PretrainingTask()
+        trainer = run.trainer(
+            network, task, PretrainingFeed(loader, data, self.batch_size), training, should_stop=should_stop,
+            save_model=_save, evaluate=partial(evaluate, network, task, parts, dtype=torch.float32),
+            best_by="masked_lm_loss",
+        )  # fmt: skip
+        run.log_start(trainer, model=name)
+        if trainer.train() == "stopped":
+            return None
+        save_file(
+            {key: value.contiguous() for key, value in network.state_dict().items()}, folder / "model.safetensors"
+        )
+        facts = {"model": name, "seed": seed, "steps": trainer.state.step, "tokens": trainer.state.num_tokens}
+        facts["parameters"] = sum(parameter.numel() for parameter in network.parameters())
+        write_json(folder / "result.json", facts)
+        return network.eval()
+
+    def _measured(
+        self,
+        network: Network | Predictor,
+        tokenizer: Tokenizer,
+        held_out: TokenShard,
+        suite: Sequence[Paradigm],
+        cloze: tuple[str, str] | None,
+    ) -> dict[str, float]:
+        """Metrics on held-out text: one token in the middle of each sequence is hidden."""
+        special = SpecialIds(tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id)
+        source = TokenBlocks(held_out, special, self.max_seqlen, _HELD_OUT_SEED)
+        number = min(_MOST_CLOZES, source.num_examples(0))
+        sequences = source.take(0, np.arange(number))
+        rows = np.split(sequences.input_ids.astype(np.int64), sequences.cu_seqlens[1:-1])
+        rows = [row for row in rows if len(row) >= 7]
+        at = np.array([len(row) // 2 for row in rows])
+        log_probs = hidden_log_probs(network, tokenizer.mask_id, rows, at)
+        tokens = torch.tensor([row[index] for row, index in zip(rows, at, strict=True)])
+        metrics = {
+            "cloze_accuracy": float((log_probs.argmax(-1) == tokens).double().mean()),
+            "cloze_perplexity": float((-log_probs.gather(1, tokens[:, None]).mean()).exp()),
+            "clozes": float(len(rows)),
+        }
+        if suite:
+            pairs = [pair for paradigm in suite for pair in paradigm.pairs]
+            scores = text_scores(network, tokenizer, [text for pair in pairs for text in pair]).reshape(-1, 2)
+            metrics["minimal_pairs"] = float((scores[:, 0] > scores[:, 1]).mean())
+        if cloze is not None:
+            (row,) = rows_of(tokenizer, [cloze[0]])
+            (word,) = tokenizer.plain_ids([cloze[1]])
+            if len(word) != 1:
+                raise UsageError(f"the word {cloze[1]!r} is {len(word)} tokens of this vocabulary: expected one")
+            hidden = int(np.flatnonzero(row == tokenizer.mask_id)[0])
+            own = hidden_log_probs(network, tokenizer.mask_id, [row], np.array([hidden]))
+            metrics["word_prob"] = float(own[0, word[0]].exp())
+        return metrics
+
+
+def _new_network(name: str, config: BertConfig, seed: int) -> Network | Predictor:
+    """A model of the comparison with initial weights."""
+    if name == "bert":
+        network: Any = Network(config, ["masked_lm"])
+    elif name == "static":
+        network = Predictor(NeighborMean(config), config)
+    else:
+        direction: Any = {"left-to-right": "left", "right-to-left": "right", "shallow-bidirectional": "both"}[name]
+        network = Predictor(DirectionalEncoder(config, direction), config)
+    initialize(network, config, seed)
+    return network
+
+
+def _save(folder: Path, parameters: Mapping[str, Tensor]) -> None:
+    """Write the weights of a checkpoint."""
+    folder.mkdir(parents=True)
+    _write(folder / "model.safetensors", parameters)
+
+
+def _write(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    with whole_file(path) as temporary:
+        save_file({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, temporary)

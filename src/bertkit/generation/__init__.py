@@ -1,0 +1,23 @@
+"""Text to more text: greedy search, beam search and sampling over the rows of a decoder.
+
+Takes: a model that reads left to right, or an encoder with a decoder; prompts or sources.
+Gives: generated texts with their log probabilities, and the likeliest tokens of each step.
+May import: errors, files, locate, compiled, randomness, tokenizer, batch, transformer, heads, architectures,
+checkpoint, pages, model.
+"""
+
+from bertkit.generation.engine import Decoding, Generated, generate_ids
+from bertkit.generation.generator import Causal, GeneratedText, SequenceToSequence, load_generator
+from bertkit.generation.settings import Ending, GenerationSettings
+
+__all__ = [
+    "Causal",
+    "Decoding",
+    "Ending",
+    "Generated",
+    "GeneratedText",
+    "GenerationSettings",
+    "SequenceToSequence",
+    "generate_ids",
+    "load_generator",
+]

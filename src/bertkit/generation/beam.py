@@ -1,0 +1,85 @@
+"""Beam search: the best continuations of each prompt, by their log probability and length.
+
+As transformers' generate with ``early_stopping=False``, which other programs are compared with: of the ``2 num_beams``
+best continuations those that end among the first ``num_beams`` are finished, the best others continue, and a prompt is
+done when no running beam can still be better than the finished ones.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from bertkit.generation.engine import Decoding, Generated, next_log_probs
+from bertkit.generation.settings import Ending, GenerationSettings
+
+
+@dataclass
+class _Search:
+    """The beams of one prompt."""
+
+    limit: int
+    num_beams: int
+    length_penalty: float
+    ids: list[list[int]] = field(default_factory=lambda: [[]])
+    scores: list[float] = field(default_factory=lambda: [0.0])  # sums of log probabilities, best first
+    rows: list[int] = field(default_factory=list)  # of the beams in the batch
+    finished: list[Generated] = field(default_factory=list)
+    is_done: bool = False
+
+    def advance(self, log_probs: torch.Tensor, end_ids: tuple[int, ...]) -> None:
+        """Continue by one token; ``log_probs`` are the (beams, V) of the next one."""
+        totals = log_probs.double() + torch.tensor(self.scores, dtype=torch.float64)[:, None]
+        wanted = (1 + max(1, len(end_ids))) * self.num_beams
+        best = totals.flatten().topk(min(wanted, totals.numel()))
+        length, vocab_size = len(self.ids[0]) + 1, log_probs.shape[1]
+        kept: list[tuple[list[int], float, int]] = []
+        for rank, (score, index) in enumerate(zip(best.values.tolist(), best.indices.tolist(), strict=True)):
+            if score == -np.inf:
+                break
+            beam, token = divmod(index, vocab_size)
+            ids, has_ended = [*self.ids[beam], token], token in end_ids
+            if (has_ended or length == self.limit) and rank < self.num_beams:
+                self.finished.append(Generated(ids, score / length**self.length_penalty, has_ended))
+            elif not has_ended and len(kept) < self.num_beams:
+                kept.append((ids, score, self.rows[beam]))
+        self.finished = sorted(self.finished, key=lambda one: -one.score)[: self.num_beams]
+        if not kept or length == self.limit:
+            self.is_done = True
+            return
+        self.ids, self.scores, self.rows = [ids for ids, _, _ in kept], [s for _, s, _ in kept], [r for _, _, r in kept]
+        if len(self.finished) == self.num_beams:
+            self.is_done = self.scores[0] / length**self.length_penalty <= self.finished[-1].score
+
+
+def beam_search(
+    decoding: Decoding,
+    prompts: Sequence[np.ndarray],
+    limits: Sequence[int],
+    settings: GenerationSettings,
+    ending: Ending,
+) -> list[Generated]:
+    """The best continuation of each prompt; arguments as of `generate_ids`."""
+    searches = [_Search(limit, settings.num_beams, settings.length_penalty) for limit in limits]
+    for row, search in enumerate(searches):
+        search.rows = [row]
+    running, logits = list(searches), decoding.start(prompts)
+    while running:
+        is_last = np.array([search.limit == len(search.ids[0]) + 1 for search in running for _ in search.rows])
+        log_probs, row = next_log_probs(logits, ending, is_last).cpu(), 0
+        for search in running:
+            own = log_probs[row : row + len(search.rows)]
+            row += len(search.rows)
+            search.advance(own, ending.end_ids)
+        running = [search for search in running if not search.is_done]
+        if not running:
+            break
+        parents = np.array([row for search in running for row in search.rows], np.int64)
+        tokens = np.array([ids[-1] for search in running for ids in search.ids], np.int64)
+        logits = decoding.step(tokens, parents)
+        row = 0
+        for search in running:
+            search.rows = list(range(row, row + len(search.ids)))
+            row += len(search.ids)
+    return [search.finished[0] for search in searches]

@@ -1,0 +1,85 @@
+"""A network's rows in progress, with a cache of keys and values, and without: the reference.
+
+Shape letters: R rows, N new tokens, S source tokens, D hidden_size, V vocab_size.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bertkit.transformer.decoding_cache import DecodingCache
+from bertkit.transformer.kernels import inference_kernels
+from bertkit.transformer.kernels.dispatch import linear_for
+from bertkit.transformer.prepared_decoder import PreparedDecoder
+
+
+class PreparedOutput:
+    """A language model head prepared for inference: hidden states (R, D) to logits (R, V) float32.
+
+    Args:
+        head: a `MaskedLMHead` or a `VocabularyHead`.
+        word_embedding: (V, D).
+    """
+
+    def __init__(self, head: Any, word_embedding: Tensor, precision: str) -> None:
+        self.head, self.weight_dtype = head, word_embedding.dtype
+        self.dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
+        with torch.inference_mode():
+            bias = None if head.bias is None else head.bias.to(self.dtype)
+            self.linear = linear_for(precision).linear(word_embedding.to(self.dtype), bias)
+
+    @torch.inference_mode()
+    def __call__(self, hidden: Tensor) -> Tensor:
+        with inference_kernels():
+            transformed = self.head.transform(hidden.to(self.weight_dtype))
+        return self.linear(transformed.to(self.dtype).contiguous()).float()
+
+
+class CachedDecoding:
+    """Rows whose earlier tokens are in a cache.
+
+    Args:
+        start_cache: an empty cache for a number of rows.
+    """
+
+    def __init__(
+        self, decoder: PreparedDecoder, output: PreparedOutput, start_cache: Callable[[int], DecodingCache]
+    ) -> None:
+        self.decoder, self.output, self.start_cache = decoder, output, start_cache
+
+    def start(self, prompts: Sequence[np.ndarray]) -> Tensor:
+        """As `Decoding.start`."""
+        self.cache = self.start_cache(len(prompts))
+        lengths = np.array([len(prompt) for prompt in prompts], np.int64)
+        hidden = self.decoder(np.concatenate(prompts).astype(np.int64), lengths, self.cache)
+        return self.output(hidden[torch.from_numpy(np.cumsum(lengths) - 1)])
+
+    def step(self, tokens: np.ndarray, parents: np.ndarray) -> Tensor:
+        """As `Decoding.step`."""
+        self.cache.take(parents)
+        return self.output(self.decoder(tokens.astype(np.int64), np.ones(len(tokens), np.int64), self.cache))
+
+
+class UncachedDecoding:
+    """The same by a function of whole rows, which computes every token again at each step.
+
+    Args:
+        logits: of rows, (n,) int64 each, and of the prompt that each began with, the (R, V) logits of the next token.
+    """
+
+    def __init__(self, logits: Callable[[list[np.ndarray], np.ndarray], Tensor]) -> None:
+        self.logits = logits
+
+    def start(self, prompts: Sequence[np.ndarray]) -> Tensor:
+        """As `Decoding.start`."""
+        self.rows, self.prompts = [prompt.astype(np.int64) for prompt in prompts], np.arange(len(prompts))
+        return self.logits(self.rows, self.prompts)
+
+    def step(self, tokens: np.ndarray, parents: np.ndarray) -> Tensor:
+        """As `Decoding.step`."""
+        self.rows = [np.append(self.rows[parent], token) for token, parent in zip(tokens, parents, strict=True)]
+        self.prompts = self.prompts[parents]
+        return self.logits(self.rows, self.prompts)

@@ -1,0 +1,137 @@
+"""Token ids to more token ids: greedy search and sampling. Nothing here knows text or a network.
+
+The tokens of a text do not depend on the others: rows that end leave the batch, and random numbers are those of the
+text's index and the step.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bertkit.compiled import compiled
+from bertkit.generation.settings import Ending, GenerationSettings
+from bertkit.randomness import key_of, uniform
+
+
+class Decoding(Protocol):
+    """Rows of tokens in progress: what generation needs of a model."""
+
+    def start(self, prompts: Sequence[np.ndarray]) -> Tensor:
+        """(R, V) logits of the token after each prompt, whose ids are (n,) int64 with n of at least 1."""
+        ...
+
+    def step(self, tokens: np.ndarray, parents: np.ndarray) -> Tensor:
+        """(R, V) logits after one more token of each row.
+
+        Args:
+            tokens: (R,) int64.
+            parents: (R,) int64, which row of the call before each one continues; others are dropped.
+        """
+        ...
+
+
+@dataclass
+class Generated:
+    """The continuation of one prompt."""
+
+    ids: list[int] = field(default_factory=list)  # without the prompt; with the id that ended it, if one did
+    score: float = 0.0  # sum of log probabilities; of a beam divided by its length to the power of the penalty
+    has_ended: bool = False  # False: cut off at max_new_tokens
+    candidates: list[list[tuple[int, float]]] = field(
+        default_factory=list
+    )  # (id, probability) of each step, best first
+
+
+def generate_ids(
+    decoding: Decoding,
+    prompts: Sequence[np.ndarray],
+    limits: Sequence[int],
+    settings: GenerationSettings,
+    ending: Ending,
+    first_index: int = 0,
+) -> list[Generated]:
+    """Continue each prompt token by token, greedily or by sampling.
+
+    Args:
+        limits: most new tokens of each.
+        first_index: the index of the first prompt, by which random numbers are drawn.
+    """
+    results = [Generated() for _ in prompts]
+    rows = list(range(len(prompts)))  # the prompt of each row
+    logits = decoding.start(prompts)
+    while rows:
+        steps = [len(results[row].ids) for row in rows]
+        forces_end = np.array([limits[row] == step + 1 for row, step in zip(rows, steps, strict=True)])
+        log_probs = next_log_probs(logits, ending, forces_end)
+        chosen = _choose(
+            log_probs, settings, [(first_index + row, step) for row, step in zip(rows, steps, strict=True)]
+        )
+        number = min(settings.num_candidates, log_probs.shape[1])
+        likeliest = log_probs.topk(number) if number else None
+        stays = []
+        for number, (row, token) in enumerate(zip(rows, chosen.tolist(), strict=True)):
+            result = results[row]
+            result.ids.append(token)
+            result.score += float(log_probs[number, token])
+            if likeliest is not None:
+                numbers = likeliest.values[number].exp().tolist()
+                result.candidates.append(list(zip(likeliest.indices[number].tolist(), numbers, strict=True)))
+            result.has_ended = token in ending.end_ids
+            if not result.has_ended and len(result.ids) < limits[row]:
+                stays.append(number)
+        parents = np.array(stays, np.int64)
+        rows = [rows[number] for number in stays]
+        if rows:
+            logits = decoding.step(chosen[parents], parents)
+    return results
+
+
+def next_log_probs(logits: Tensor, ending: Ending, is_last: np.ndarray) -> Tensor:
+    """(R, V) log probabilities. Forbidden ids have none, which the others do not gain; on the last step only the end
+    has, if it is forced."""
+    log_probs = logits.float().log_softmax(dim=-1)
+    if ending.forbidden_ids:
+        log_probs = log_probs.index_fill(1, torch.tensor(ending.forbidden_ids, device=logits.device), -torch.inf)
+    if ending.forced_end and is_last.any():
+        forced = torch.from_numpy(is_last).to(logits.device)
+        log_probs[forced] = -torch.inf
+        log_probs[forced, ending.end_ids[0]] = 0.0
+    return log_probs
+
+
+def _choose(log_probs: Tensor, settings: GenerationSettings, counters: Sequence[tuple[int, int]]) -> np.ndarray:
+    """(R,) int64 tokens; ``counters`` are the prompt and the step of each row."""
+    if settings.temperature is None:
+        return log_probs.argmax(dim=-1).cpu().numpy()
+    probs = kept_probs(log_probs, settings).cumsum(dim=-1).cpu().numpy()
+    chosen = np.empty(len(probs), np.int64)
+    for row, (index, step) in enumerate(counters):
+        drawn = _draw(settings.seed, index, step) * probs[row, -1]
+        chosen[row] = np.searchsorted(probs[row], drawn, side="right")
+    return chosen
+
+
+@compiled
+def _draw(seed, index, step):
+    """A float64 of at least 0 and below 1, for a step of a text."""
+    return uniform(key_of(seed, 0, index), step)
+
+
+def kept_probs(log_probs: Tensor, settings: GenerationSettings) -> Tensor:
+    """(R, V) float64 probabilities that sampling draws from: 0 for tokens outside top_k and top_p."""
+    assert settings.temperature is not None
+    scaled = log_probs.double() / settings.temperature
+    if settings.top_k is not None and settings.top_k < scaled.shape[1]:
+        lowest = scaled.topk(settings.top_k).values[:, -1:]
+        scaled = scaled.masked_fill(scaled < lowest, -torch.inf)
+    probs = scaled.softmax(dim=-1)
+    if settings.top_p is not None and settings.top_p < 1:
+        ordered, order = probs.sort(dim=-1, descending=True, stable=True)
+        before = ordered.cumsum(dim=-1) - ordered  # of likelier tokens
+        keeps = torch.zeros_like(probs, dtype=torch.bool).scatter(1, order, before < settings.top_p)
+        probs = probs * keeps
+    return probs / probs.sum(dim=-1, keepdim=True)

@@ -1,0 +1,338 @@
+"""Models that write text: a causal language model continues it, an encoder with a decoder rewrites it."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bertkit.batch import Batch, collate
+from bertkit.checkpoint.encoder_decoder import (
+    EncoderDecoderCheckpoint,
+    is_encoder_decoder,
+    open_encoder_decoder,
+    save_encoder_decoder,
+)
+from bertkit.errors import UsageError
+from bertkit.files.json_files import read_json
+from bertkit.generation.beam import beam_search
+from bertkit.generation.decoding import CachedDecoding, PreparedOutput, UncachedDecoding
+from bertkit.generation.engine import Decoding, Generated, generate_ids
+from bertkit.generation.settings import Ending, GenerationSettings
+from bertkit.locate import locate, transformer_folder
+from bertkit.model import Model, load
+from bertkit.tokenizer import Tokenizer
+from bertkit.transformer import PreparedBertEncoder, PreparedDecoder, Recorder
+from bertkit.transformer.kernels import inference_kernels
+from bertkit.transformer.prepared import WeightsAsTheyAre
+
+_USUAL_TOKENS, _ROWS = 128, 16
+"""Most new tokens where none are asked for; texts in progress at the same time."""
+
+
+@dataclass(frozen=True)
+class GeneratedText:
+    """What a model wrote for one text."""
+
+    text: str
+    score: float  # log probability of its tokens; of a beam divided by its length to the power of the length penalty
+    num_tokens: int
+    has_ended: bool  # False: it was cut off at max_new_tokens
+    candidates: list[list[tuple[str, float]]]  # of each step the likeliest tokens with their probabilities
+
+
+def load_generator(name: str | Path) -> "Causal | SequenceToSequence":
+    """Open a model that writes text: GPT-2's layout, BERT with ``is_decoder``, Marian's, or a pair of BERTs.
+
+    Raises:
+        CheckpointError: no such model, or one that cannot be opened.
+        UsageError: a model that reads both sides of a token.
+    """
+    folder = locate(name)
+    if is_encoder_decoder(transformer_folder(folder)):
+        return SequenceToSequence(open_encoder_decoder(folder))
+    model = load(folder, device="cpu", heads=["masked_lm"])
+    if not getattr(model.config, "is_decoder", False):
+        raise UsageError(f"{name} reads both sides of a token and cannot continue a text: choose a left-to-right model")
+    generation = read_json(transformer_folder(folder) / "generation_config.json") or {}
+    return Causal(model, _end_ids(generation, folder))
+
+
+def _end_ids(generation: dict[str, Any], folder: Path) -> tuple[int, ...]:
+    named = generation.get(
+        "eos_token_id", (read_json(transformer_folder(folder) / "config.json") or {}).get("eos_token_id")
+    )
+    ids = named if isinstance(named, list) else [named]
+    return tuple(one for one in ids if type(one) is int)
+
+
+class _Generator(ABC):
+    """What both kinds share: texts in groups of like length, results in the order given."""
+
+    tokenizer: Tokenizer
+
+    def __init__(self) -> None:
+        self._prepared: dict[str, tuple[WeightsAsTheyAre, Any]] = {}
+
+    def generate(self, texts: Sequence[str], settings: GenerationSettings | None = None) -> list[GeneratedText]:
+        """Text for each text. It does not depend on the others.
+
+        Raises:
+            UsageError: a text that is empty or longer than the model's positions, or unfitting settings.
+        """
+        results = self.generate_ids(self.encode(texts), settings or GenerationSettings())
+        return [self._as_text(one) for one in results]
+
+    def generate_ids(self, inputs: Sequence[np.ndarray], settings: GenerationSettings) -> list[Generated]:
+        """The same of token ids, (n,) int64 for each text."""
+        results: list[Generated] = [Generated() for _ in inputs]
+        order = sorted(range(len(inputs)), key=lambda index: len(inputs[index]))
+        if settings.temperature is not None:
+            order = list(range(len(inputs)))  # random numbers are counted in this order
+        for first in range(0, len(order), _ROWS):
+            group = order[first : first + _ROWS]
+            prompts, limits = self.prompts_and_limits([inputs[index] for index in group], settings)
+            decoding = self.decoding([inputs[index] for index in group], settings.precision)
+            if settings.num_beams > 1:
+                made = beam_search(decoding, prompts, limits, settings, self.ending)
+            else:
+                made = generate_ids(decoding, prompts, limits, settings, self.ending, first)
+            for index, one in zip(group, made, strict=True):
+                results[index] = one
+        return results
+
+    def _as_text(self, one: Generated) -> GeneratedText:
+        candidates = [[(self.spelled(token), prob) for token, prob in step] for step in one.candidates]
+        return GeneratedText(self.decode(one.ids), one.score, len(one.ids), one.has_ended, candidates)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of generated ids: without those that end it, and those beyond the vocabulary, which some models have
+        rows for."""
+        size, ends = len(self.tokenizer.vocabulary), self.ending.end_ids
+        return self.tokenizer.decode([token for token in ids if token < size and token not in ends])
+
+    def spelled(self, token: int) -> str:
+        """The spelling of a token; empty for an id beyond the vocabulary."""
+        tokens = self.tokenizer.vocabulary.tokens
+        return tokens[token] if token < len(tokens) else ""
+
+    def _limits(self, lengths: Sequence[int], num_positions: int, settings: GenerationSettings) -> list[int]:
+        """Most new tokens of each prompt: the last one takes no position."""
+        return [min(settings.max_new_tokens or _USUAL_TOKENS, num_positions - length + 1) for length in lengths]
+
+    def _kept(self, precision: str, network: Any, prepare: Any) -> Any:
+        """What was prepared at a precision, made again when the weights have changed."""
+        weights, prepared = self._prepared.get(precision, (None, None))
+        if weights is None or not weights.are_unchanged():
+            weights, prepared = WeightsAsTheyAre(network), prepare(precision)
+            self._prepared[precision] = weights, prepared
+        return prepared
+
+    @property
+    @abstractmethod
+    def ending(self) -> Ending:
+        """Which ids end a text."""
+
+    @abstractmethod
+    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """The (n,) int64 ids of each text as the model takes them."""
+
+    @abstractmethod
+    def prompts_and_limits(
+        self, inputs: Sequence[np.ndarray], settings: GenerationSettings
+    ) -> tuple[list[np.ndarray], list[int]]:
+        """What each row begins with, and most new tokens of each.
+
+        Raises:
+            UsageError: an input that is empty or too long.
+        """
+
+    @abstractmethod
+    def decoding(self, inputs: Sequence[np.ndarray], precision: str, *, cached: bool = True) -> Decoding:
+        """Rows for a group of inputs."""
+
+
+class Causal(_Generator):
+    """A left-to-right language model: it continues prompts.
+
+    Args:
+        end_ids: ids that end a text; none: the separator of its tokenizer.
+    """
+
+    def __init__(self, model: Model, end_ids: tuple[int, ...] = ()) -> None:
+        super().__init__()
+        self.model, self.tokenizer = model, model.tokenizer
+        self._ending = Ending(end_ids or (model.tokenizer.sep_id,))
+
+    @property
+    def ending(self) -> Ending:
+        """As `_Generator.ending`."""
+        return self._ending
+
+    def save(self, directory: str | Path, *, overwrite: bool = False) -> None:
+        """As `Model.save`."""
+        self.model.save(directory, overwrite=overwrite)
+
+    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """Prompts: without special tokens in GPT-2's layout, else after [CLS]."""
+        ids = self.tokenizer.plain_ids(texts)
+        for index, (text, own) in enumerate(zip(texts, ids, strict=True)):
+            if not len(own):
+                raise UsageError(f"prompt {index} is empty ({text!r:.40}): give some text to continue")
+        if self.tokenizer.engine.template.wraps:
+            ids = [np.concatenate([[self.tokenizer.cls_id], own]) for own in ids]
+        return ids
+
+    def prompts_and_limits(
+        self, inputs: Sequence[np.ndarray], settings: GenerationSettings
+    ) -> tuple[list[np.ndarray], list[int]]:
+        """As `_Generator.prompts_and_limits`."""
+        num_positions = self.model.config.max_position_embeddings
+        for own in inputs:
+            if not 1 <= len(own) <= num_positions:
+                raise UsageError(
+                    f"a prompt has {len(own)} tokens: expected from 1 to the model's {num_positions} positions"
+                )
+        return list(inputs), self._limits([len(own) for own in inputs], num_positions, settings)
+
+    def decoding(self, inputs: Sequence[np.ndarray], precision: str, *, cached: bool = True) -> Decoding:
+        """As `_Generator.decoding`."""
+        network = self.model.network
+        head, encoder = network.require_head("masked_lm"), network.encoder
+        if cached:
+
+            def prepare(precision: str) -> tuple[PreparedDecoder, PreparedOutput]:
+                final_norm = getattr(encoder, "final_norm", None)
+                decoder = PreparedDecoder(encoder, precision, final_norm)
+                return decoder, PreparedOutput(head, encoder.embeddings.word.weight, precision)
+
+            decoder, output = self._kept(precision, network, prepare)
+            return CachedDecoding(decoder, output, decoder.start)
+
+        @torch.inference_mode()
+        def logits(rows: list[np.ndarray], prompts: np.ndarray) -> Tensor:
+            batch = batch_of_ids(rows)
+            hidden = encoder(batch, with_pooled=False).last_hidden_state[batch.cu_seqlens[1:].long() - 1]
+            return head(hidden, encoder.embeddings.word.weight)
+
+        return UncachedDecoding(logits)
+
+    @torch.inference_mode()
+    def log_probs(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The log probability of each token but the first, given those before it: (n - 1,) float32 for each text."""
+        network = self.model.network
+        results = []
+        for own in inputs:
+            logits = network(batch_of_ids([own])).logits["masked_lm"]
+            following = torch.from_numpy(own[1:])[:, None]
+            results.append(logits[:-1].float().log_softmax(-1).gather(1, following)[:, 0].numpy())
+        return results
+
+
+class SequenceToSequence(_Generator):
+    """An encoder with a decoder: it writes a target for each source."""
+
+    def __init__(self, checkpoint: EncoderDecoderCheckpoint) -> None:
+        super().__init__()
+        self.checkpoint, self.tokenizer = checkpoint, checkpoint.tokenizer
+
+    @property
+    def ending(self) -> Ending:
+        """As `_Generator.ending`."""
+        config = self.checkpoint.network.config
+        return Ending((config.end_id,), self.checkpoint.forbidden_ids, self.checkpoint.forced_end)
+
+    def save(self, directory: str | Path, *, overwrite: bool = False) -> None:
+        """Write a folder that transformers opens.
+
+        Raises:
+            UsageError: it exists and is not empty, unless ``overwrite``.
+        """
+        save_encoder_decoder(self.checkpoint, directory, overwrite=overwrite)
+
+    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """Sources with their special tokens."""
+        for index, text in enumerate(texts):
+            if not isinstance(text, str) or not text.strip():
+                raise UsageError(f"source {index} is {text!r:.40}: expected some text")
+        encodings = self.tokenizer.encode_batch(list(texts), with_offsets=False)
+        bounds = encodings.cu_seqlens
+        return [encodings.input_ids[bounds[i] : bounds[i + 1]].astype(np.int64) for i in range(len(texts))]
+
+    def prompts_and_limits(
+        self, inputs: Sequence[np.ndarray], settings: GenerationSettings
+    ) -> tuple[list[np.ndarray], list[int]]:
+        """As `_Generator.prompts_and_limits`."""
+        config = self.checkpoint.network.config
+        longest = config.encoder.max_position_embeddings
+        for own in inputs:
+            if not 1 <= len(own) <= longest:
+                raise UsageError(f"a source has {len(own)} tokens: expected from 1 to the model's {longest} positions")
+        prompts = [np.array([config.start_id]) for _ in inputs]
+        return prompts, self._limits([1] * len(inputs), config.decoder.max_position_embeddings, settings)
+
+    @torch.inference_mode()
+    def cross_attention(self, source: np.ndarray, target: Sequence[int]) -> list[Tensor]:
+        """What each target token attends to in the source when it is written: for each layer (H, T, S).
+
+        Args:
+            source: (S,) int64, as `encode` gives it.
+            target: T ids, as they were generated.
+        """
+        network, recorder = self.checkpoint.network, Recorder()
+        before = batch_of_ids([np.array([network.config.start_id, *target[:-1]], np.int64)])
+        network(batch_of_ids([source]), target=before, recorder=recorder)
+        return [layer.cross_attention_probs[0] for layer in recorder.layers]
+
+    def decoding(self, inputs: Sequence[np.ndarray], precision: str, *, cached: bool = True) -> Decoding:
+        """As `_Generator.decoding`."""
+        network = self.checkpoint.network
+        word, head, batch = network.decoder.embeddings.word.weight, network.head, batch_of_ids(inputs)
+        if cached:
+
+            def prepare(precision: str) -> tuple[PreparedDecoder, PreparedOutput, PreparedBertEncoder]:
+                decoder = PreparedDecoder(network.decoder, precision)
+                output = PreparedOutput(head, word, precision)
+                return decoder, output, PreparedBertEncoder(network.encoder, precision)
+
+            decoder, output, encoder = self._kept(precision, network, prepare)
+            with torch.inference_mode(), inference_kernels():
+                sources = network.as_sources(batch, encoder(batch).last_hidden_state)
+            return CachedDecoding(
+                decoder,
+                output,
+                lambda number: decoder.start(number, *sources, range(number)),  # a row for each source
+            )
+
+        with torch.inference_mode():
+            sources = network.encode(batch)
+
+        @torch.inference_mode()
+        def logits(rows: list[np.ndarray], prompts: np.ndarray) -> Tensor:
+            batch = batch_of_ids(rows)
+            parts = sources.states.split(list(sources.seqlens))
+            states = torch.cat([parts[prompt] for prompt in prompts])
+            hidden = network.decoder(batch, states, [sources.seqlens[prompt] for prompt in prompts])
+            return head(hidden[batch.cu_seqlens[1:].long() - 1], word)
+
+        return UncachedDecoding(logits)
+
+
+@dataclass(frozen=True)
+class _Ids:
+    """A sequence of token ids, as `collate` takes it."""
+
+    input_ids: np.ndarray
+    token_type_ids: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.input_ids)
+
+
+def batch_of_ids(rows: Sequence[np.ndarray]) -> Batch:
+    """The packed batch of sequences of token ids, (n,) int64 each."""
+    return collate([_Ids(row, np.zeros_like(row)) for row in rows])

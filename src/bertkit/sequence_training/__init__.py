@@ -1,0 +1,26 @@
+"""Pairs of texts, or texts, to a model that writes: an encoder with a decoder, or a left-to-right language model.
+
+Takes: examples of a source and its target, or texts; a model to start from; settings.
+Gives: a model folder with its metrics; a stopped run resumes.
+May import: errors, files, locate, device, tokenizer, batch, transformer, heads, architectures, tasks, checkpoint,
+training, model, generation.
+"""
+
+from bertkit.sequence_training.batches import SequenceBatch, SequenceData
+from bertkit.sequence_training.examples import SequenceExample, read_pairs, read_texts
+from bertkit.sequence_training.loss import SequenceLoss
+from bertkit.sequence_training.metrics import sequence_metrics
+from bertkit.sequence_training.run import SEQUENCE_TASKS, SequenceSettings, SequenceTraining
+
+__all__ = [
+    "SEQUENCE_TASKS",
+    "SequenceBatch",
+    "SequenceData",
+    "SequenceExample",
+    "SequenceLoss",
+    "SequenceSettings",
+    "SequenceTraining",
+    "read_pairs",
+    "read_texts",
+    "sequence_metrics",
+]

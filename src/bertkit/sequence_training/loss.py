@@ -1,0 +1,50 @@
+"""Cross-entropy of the next token, with label smoothing."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bertkit.sequence_training.batches import SequenceBatch
+from bertkit.tasks import Loss
+
+
+@dataclass(frozen=True)
+class SequenceLoss:
+    """The mean over the tokens of a batch, however many parts share it.
+
+    With label smoothing the target is ``1 - smoothing`` of the right token and the rest spread evenly over the
+    vocabulary (Szegedy et al. 2016; Vaswani et al. 2017, section 5.4); the loss that metrics report is without it.
+    """
+
+    of_vectors: ClassVar[bool] = False
+
+    label_smoothing: float = 0.0
+
+    def vectors(self, outputs: Any) -> Tensor:
+        """As `Task.vectors`: there are none."""
+        raise NotImplementedError
+
+    def totals(self, batch: SequenceBatch) -> Tensor:
+        """(1,) tokens that are predicted."""
+        return torch.tensor([len(batch.labels)], dtype=torch.float64)
+
+    def loss(self, outputs: Any, part: SequenceBatch, totals: Tensor) -> Loss:
+        """As `Task.loss`, from logits (T, V), or from the output of `Network`."""
+        logits = (outputs if isinstance(outputs, Tensor) else outputs.logits["masked_lm"]).float()
+        smoothed = F.cross_entropy(logits, part.labels, reduction="sum", label_smoothing=self.label_smoothing)
+        with torch.no_grad():
+            plain = F.cross_entropy(logits, part.labels, reduction="sum") if self.label_smoothing else smoothed.detach()
+            correct = (logits.argmax(dim=-1) == part.labels).sum()
+            sums = torch.stack([plain.double(), correct.double(), correct.new_tensor(len(part.labels)).double()]).cpu()
+        return Loss(smoothed / max(1.0, float(totals[0])), sums)
+
+    def metrics(self, sums: Tensor) -> dict[str, float]:
+        """The loss in nats, e to it, and the share of tokens that are the likeliest."""
+        loss, correct, count = sums.tolist()
+        loss /= max(1.0, count)
+        perplexity = math.exp(min(loss, 700.0)) if loss == loss else loss
+        return {"loss": loss, "perplexity": perplexity, "token_accuracy": correct / max(1.0, count)}

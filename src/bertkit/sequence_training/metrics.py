@@ -1,0 +1,29 @@
+"""Generated texts compared with references: exact matches, BLEU and chrF."""
+
+from collections.abc import Sequence
+
+from bertkit.errors import UsageError
+
+
+def sequence_metrics(generated: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+    """Share of texts that equal their reference, BLEU (Papineni et al. 2002) and chrF (Popovic 2015), 0 to 100.
+
+    BLEU and chrF are those of sacrebleu, which scores of papers can be compared with.
+
+    Raises:
+        UsageError: sacrebleu is not installed, or not a reference for each text.
+    """
+    try:
+        import sacrebleu
+    except ImportError:
+        raise UsageError("BLEU and chrF are computed by sacrebleu: pip install 'bertkit[translation]'") from None
+    if len(generated) != len(references) or not references:
+        raise UsageError(
+            f"{len(generated)} texts and {len(references)} references: expected one for each, at least one"
+        )
+    equal = sum(one.strip() == other.strip() for one, other in zip(generated, references, strict=True))
+    return {
+        "exact_match": equal / len(references),
+        "bleu": sacrebleu.corpus_bleu(list(generated), [list(references)]).score,
+        "chrf": sacrebleu.corpus_chrf(list(generated), [list(references)]).score,
+    }

@@ -1,0 +1,61 @@
+"""The decoder: embeddings and layers that attend to earlier tokens and to the hidden states of an encoder.
+
+Shape letters: T total_tokens, S source tokens, D hidden_size.
+"""
+
+from collections.abc import Sequence
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from bertkit.batch import Batch
+from bertkit.errors import UsageError
+from bertkit.transformer.config import BertConfig
+from bertkit.transformer.embeddings import embeddings_of
+from bertkit.transformer.kernels import recomputed
+from bertkit.transformer.layer import DecoderLayer
+from bertkit.transformer.recorder import Recorder
+
+
+class Decoder(nn.Module):
+    """Masked self-attention, attention to the encoder, feed-forward (Vaswani et al. 2017, section 3.1).
+
+    Args:
+        config: with ``is_decoder``.
+    """
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        assert config.is_decoder, "the config of a decoder says so"
+        self.config = config
+        self.gradient_checkpointing = False
+        self.embeddings = embeddings_of(config)
+        self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_hidden_layers))
+
+    def forward(
+        self, batch: Batch, source: Tensor, source_seqlens: Sequence[int], recorder: Recorder | None = None
+    ) -> Tensor:
+        """Hidden states (T, D) of a packed row of targets, each after its own source.
+
+        Args:
+            source: (S, D), the packed row of the encoder's hidden states.
+            source_seqlens: tokens of each source.
+
+        Raises:
+            UsageError: not a source for each target, or as `Embeddings.check`.
+        """
+        if len(source_seqlens) != len(batch):
+            raise UsageError(f"{len(batch)} targets and {len(source_seqlens)} sources: each target needs its source")
+        hidden = self.embeddings(batch)
+        for layer in self.in_order():
+            record = None if recorder is None else recorder.next_layer()
+            if self.gradient_checkpointing and torch.is_grad_enabled() and record is None:
+                hidden = recomputed(layer, hidden, batch.seqlens, source, source_seqlens)
+            else:
+                hidden = layer(hidden, batch.seqlens, source, source_seqlens, record)
+        return hidden
+
+    def in_order(self) -> list[DecoderLayer]:
+        """The layers."""
+        return [cast(DecoderLayer, layer) for layer in self.layers]

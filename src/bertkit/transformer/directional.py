@@ -1,0 +1,78 @@
+"""Models that predict a token without seeing it: from its left, from its right, from both sides, or from its neighbors.
+
+Shape letters: T total_tokens, P predicted tokens, D hidden_size.
+"""
+
+from dataclasses import replace
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from bertkit.batch import Batch
+from bertkit.transformer.config import BertConfig
+from bertkit.transformer.embeddings import Embeddings, table
+from bertkit.transformer.kernels import look_up
+from bertkit.transformer.layer import EncoderLayer
+from bertkit.transformer.window import CAUSAL, REVERSED
+
+Direction = Literal["left", "right", "both"]
+
+
+class DirectionalEncoder(nn.Module):
+    """One-directional Transformers over the same embeddings: from the left, from the right, or both side by side.
+
+    With both, the layers are divided among the directions and the outputs are concatenated (ELMo, Peters et al. 2018,
+    with Transformers; the "shallow" bidirectional model of Devlin et al. 2018, section 1). A token is predicted from
+    the output at the token before it, and from that at the token after it.
+    """
+
+    def __init__(self, config: BertConfig, direction: Direction) -> None:
+        super().__init__()
+        names = ("left", "right") if direction == "both" else (direction,)
+        self.config = replace(config, num_hidden_layers=max(1, config.num_hidden_layers // len(names)))
+        self.embeddings = Embeddings(config)
+        self.stacks = nn.ModuleDict()
+        for name in names:
+            layers = nn.ModuleList(EncoderLayer(config) for _ in range(self.config.num_hidden_layers))
+            for layer in layers:
+                layer.attention.window = CAUSAL if name == "left" else REVERSED  # pyrefly: ignore
+            self.stacks[name] = layers
+        self.width = len(names) * config.hidden_size
+
+    def forward(self, batch: Batch, positions: Tensor) -> Tensor:
+        """What is known of the tokens at (P,) positions of the packed row, never the first or last of a sequence, from
+        the other tokens: (P, width)."""
+        embedded = self.embeddings(batch)
+        parts = []
+        for name, layers in self.stacks.items():
+            hidden = embedded
+            for layer in layers:  # pyrefly: ignore
+                hidden = layer(hidden, batch.seqlens)
+            parts.append(hidden[positions - 1 if name == "left" else positions + 1])
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+
+
+class NeighborMean(nn.Module):
+    """The mean of the static vectors of the tokens around one, without their order (word2vec's continuous bag of words,
+    Mikolov et al. 2013)."""
+
+    def __init__(self, config: BertConfig, reach: int = 5) -> None:
+        super().__init__()
+        self.config, self.reach, self.width = config, reach, config.hidden_size
+        self.embeddings = nn.Module()
+        self.embeddings.word = table(config.vocab_size, config.hidden_size)
+
+    def forward(self, batch: Batch, positions: Tensor) -> Tensor:
+        """As `DirectionalEncoder.forward`, from up to ``reach`` tokens on each side: (P, D)."""
+        vectors = look_up(self.embeddings.word, batch.input_ids)  # pyrefly: ignore
+        bounds = batch.cu_seqlens.long()
+        sequence = torch.searchsorted(bounds, positions, right=True) - 1
+        first, last = bounds[sequence], bounds[sequence + 1] - 1
+        summed, count = torch.zeros_like(vectors[positions]), torch.zeros_like(positions)
+        for distance in (*range(-self.reach, 0), *range(1, self.reach + 1)):
+            at = positions + distance
+            inside = (at >= first) & (at <= last)
+            summed = summed + vectors[at.clamp(0, len(vectors) - 1)] * inside[:, None]
+            count = count + inside
+        return summed / count[:, None]

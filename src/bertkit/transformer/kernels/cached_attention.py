@@ -1,0 +1,105 @@
+"""Attention of new tokens to the keys and values of earlier ones, compiled: one step of generation.
+
+Each row and head is computed separately: a row has the same bits regardless of the other rows and of how its tokens
+came, all at once or one by one. Keys are kept transposed, so that sixteen of them are weighed at a time.
+Shape letters: N new tokens of all rows, D hidden_size, R rows, H num_heads, K head_dim, C capacity in tokens, a
+multiple of 16.
+"""
+
+import numpy as np
+
+from bertkit.compiled import compiled
+from bertkit.transformer.kernels.rows import read
+from bertkit.transformer.kernels.vector_functions import exp2
+from bertkit.transformer.kernels.vectors import (
+    WIDTH,
+    broadcast,
+    broadcast_from,
+    fma,
+    larger,
+    largest,
+    load,
+    store,
+    store_first,
+    total,
+)
+
+
+@compiled
+def append_keys_values(rows, column, cu_new, lengths, keys, values):
+    """Put the keys and values of new tokens behind those of earlier ones.
+
+    Args:
+        rows: (N, ...) array: of each new token the keys of all heads from ``column`` on, and after them the values.
+        cu_new: (R + 1,) int64, cumulative number of new tokens.
+        lengths: (R,) int64, tokens of each row that are there.
+        keys: (R, H, K, C) float32.
+        values: (R, H, C, K padded to whole vectors) float32.
+    """
+    num_heads, head_dim = keys.shape[1], keys.shape[2]
+    line = np.empty(head_dim + WIDTH, np.float32)
+    for row in range(len(lengths)):
+        for token in range(cu_new[row], cu_new[row + 1]):
+            at = lengths[row] + token - cu_new[row]
+            for head in range(num_heads):
+                first = column + head * head_dim
+                for c in range(0, head_dim, WIDTH):
+                    store(line, c, read(rows, token, first + c))
+                for c in range(head_dim):
+                    keys[row, head, c, at] = line[c]
+                for c in range(0, head_dim, WIDTH):
+                    store(line, c, read(rows, token, first + num_heads * head_dim + c))
+                for c in range(head_dim):
+                    values[row, head, at, c] = line[c]
+
+
+@compiled
+def attend_cached(rows, cu_new, lengths, cache_rows, is_causal, keys, values, context):
+    """``context = softmax(Q K^T / sqrt(K)) V`` of new tokens, whose keys and values are in the cache already.
+
+    Args:
+        rows: (N, ...) array with the queries of all heads in its first D columns.
+        cu_new, keys, values: as of `append_keys_values`.
+        lengths: (R,) int64, tokens of each row before the new ones; without ``is_causal`` all that they see.
+        cache_rows: (R,) int64, which row of keys and values each row attends to.
+        is_causal: a new token sees itself and those before it.
+        context: (N, D) array.
+    """
+    num_heads, head_dim, capacity = keys.shape[1], keys.shape[2], keys.shape[3]
+    width = values.shape[3]
+    scale = np.float32(np.log2(np.e) / np.sqrt(head_dim))  # e**x is 2**(log2(e) x)
+    query, weights = np.empty(width, np.float32), np.empty(capacity, np.float32)
+    for row in range(len(lengths)):
+        for token in range(cu_new[row], cu_new[row + 1]):
+            seen = lengths[row] + (token - cu_new[row] + 1 if is_causal else 0)
+            for head in range(num_heads):
+                for c in range(0, head_dim, WIDTH):
+                    store(query, c, read(rows, token, head * head_dim + c))
+                own = cache_rows[row] * num_heads + head
+                own_keys, own_values = own * head_dim, own * capacity
+                top = broadcast(np.float32(-np.inf))
+                for key in range(0, seen, WIDTH):
+                    score = broadcast(np.float32(0))
+                    for c in range(head_dim):
+                        score = fma(broadcast_from(query, c), load(keys, (own_keys + c) * capacity + key), score)
+                    store(weights, key, score)
+                    if key + WIDTH > seen:
+                        for beyond in range(seen, key + WIDTH):
+                            weights[beyond] = -np.inf
+                    top = larger(top, load(weights, key))
+                shift = broadcast(-scale * largest(top))
+                summed = broadcast(np.float32(0))
+                for key in range(0, seen, WIDTH):
+                    power = exp2(fma(load(weights, key), broadcast(scale), shift))
+                    store(weights, key, power)
+                    if key + WIDTH > seen:
+                        for beyond in range(seen, key + WIDTH):
+                            weights[beyond] = 0
+                    summed = summed + load(weights, key)
+                share = broadcast(np.float32(1) / total(summed))
+                for c in range(0, head_dim, WIDTH):
+                    mixed = broadcast(np.float32(0))
+                    for key in range(seen):
+                        mixed = fma(broadcast_from(weights, key), load(values, (own_values + key) * width + c), mixed)
+                    offset = token * context.shape[1] + head * head_dim + c
+                    store_first(context, offset, mixed * share, head_dim - c)

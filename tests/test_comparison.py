@@ -1,0 +1,112 @@
+"""Comparison of models by what they see: what each may depend on, and a small comparison from files to table."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from random_models import randomize, vocabulary_tokens
+
+from bertkit import BertConfig, Tokenizer
+from bertkit.architectures import Network
+from bertkit.cli import run
+from bertkit.comparison import MODELS
+from bertkit.comparison.predictors import batch_of, hidden_log_probs, text_scores
+from bertkit.comparison.run import _new_network
+from bertkit.model import Model
+from bertkit.objectives import EveryToken, SpecialIds
+from bertkit.objectives.sequences import Sequences
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+CONFIG = BertConfig(99, 24, 2, 3, 37, max_position_embeddings=32)
+
+
+def network_of(name: str):
+    network = _new_network(name, CONFIG, 1)
+    randomize(network, 2)
+    return network.eval()
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+def test_what_each_model_sees(name: str) -> None:
+    network, draw = network_of(name), np.random.default_rng(1)
+    row, at = draw.integers(5, 99, 20), np.array([8])
+
+    def log_probs(row: np.ndarray) -> torch.Tensor:
+        return hidden_log_probs(network, 4, [row], at)
+
+    before = log_probs(row)
+    for index in range(20):
+        changed = row.copy()
+        changed[index] = 5 + (row[index] - 4) % 90
+        depends = not torch.allclose(log_probs(changed), before, atol=1e-6)
+        sees = {
+            "bert": index != 8,
+            "left-to-right": index < 8,
+            "right-to-left": index > 8,
+            "shallow-bidirectional": index != 8,
+            "static": 0 < abs(index - 8) <= 5,
+        }[name]
+        assert depends == sees, index
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+def test_predictions_do_not_depend_on_the_batch(name: str) -> None:
+    network, draw = network_of(name), np.random.default_rng(1)
+    rows = [draw.integers(5, 99, length) for length in (5, 20, 3, 11)]
+    at = np.array([1, 9, 1, 9])
+    together = hidden_log_probs(network, 4, rows, at)
+    for number, row in enumerate(rows):
+        alone = hidden_log_probs(network, 4, [row], at[number : number + 1])[0]
+        torch.testing.assert_close(alone, together[number], rtol=1e-4, atol=1e-4)
+    batch = batch_of(rows)
+    assert batch.seqlens == [5, 20, 3, 11]
+
+
+def test_scores_of_texts_are_pseudo_log_likelihoods() -> None:
+    tokenizer = Tokenizer.from_vocab(vocabulary_tokens(99))
+    model = Model.create(CONFIG, tokenizer, ["masked_lm"])
+    randomize(model.network, 3)
+    model.mark_trained()
+    texts = ["the cat sat", "walk and talk", "a"]
+    expected = model.pseudo_log_likelihood(texts)
+    np.testing.assert_allclose(text_scores(model.network, tokenizer, texts), expected, rtol=1e-4)
+    assert isinstance(_new_network("bert", CONFIG, 1), Network)
+
+
+def test_every_token_is_predicted_but_special_ones() -> None:
+    ids = np.array([2, 7, 8, 3, 2, 9, 3], np.int32)
+    sequences = Sequences(ids, np.zeros_like(ids), np.array([0, 4, 7]), None)
+    masked = EveryToken(SpecialIds(2, 3, 4))(sequences, 0.15, 0, np.arange(2))
+    assert masked.positions.tolist() == [1, 2, 5] and masked.labels.tolist() == [7, 8, 9]
+    assert masked.input_ids is ids
+
+
+def test_a_comparison_from_files_to_table(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    draw = np.random.default_rng(1)
+    words = "cat dog mat hat sat ran lay fast slow then".split()
+    texts = ["\n".join(f"the {a} {b} on the {c} ." for a, b, c in draw.choice(words, (6, 3))) for _ in range(120)]
+    (tmp_path / "corpus.txt").write_text("\n\n".join(texts))
+    (tmp_path / "pairs.jsonl").write_text(
+        json.dumps({"sentence_good": "the cat sat .", "sentence_bad": "cat the sat .", "UID": "order"}) + "\n"
+    )
+    arguments = ["compare", "--corpus", str(tmp_path / "corpus.txt"), "--out", str(tmp_path / "out"), "--steps", "3"]
+    arguments += ["--suite", str(tmp_path / "pairs.jsonl"), "--seeds", "0"]
+    assert run([*arguments, "--models", "bert"]) == 0
+    capsys.readouterr()
+    arguments += ["--cloze", "the [MASK] sat .", "--word", "cat"]
+    assert run(arguments) == 2
+    assert "already contains a run" in capsys.readouterr().err
+    assert run([*arguments, "--resume"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["model"] for row in rows] == list(MODELS)
+    for row in rows:
+        assert row["seeds"] == 1 and row["steps"] == 3 and 0 <= row["cloze_accuracy"] <= 1
+        assert 0 <= row["minimal_pairs"] <= 1 and 0 < row["word_prob"] < 1
+    sizes = {row["model"]: row["parameters"] for row in rows}
+    assert sizes["bert"] == sizes["left-to-right"] == sizes["right-to-left"]
+    assert abs(sizes["shallow-bidirectional"] / sizes["bert"] - 1) < 0.1
+    assert run([*arguments, "--resume", "--models", "elmo"]) == 2
+    assert "models elmo: expected some of bert" in capsys.readouterr().err

@@ -1,0 +1,202 @@
+"""Training of models that write: what they learn, their batches and loss, files, and a run that stops and resumes."""
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from test_generation import gpt2, marian
+
+from bertkit.architectures.encoder_decoder import EncoderDecoderConfig
+from bertkit.checkpoint.encoder_decoder import new_encoder_decoder, save_encoder_decoder
+from bertkit.cli import run
+from bertkit.errors import BertkitError, DataError, UsageError
+from bertkit.generation import load_generator
+from bertkit.sequence_training import (
+    SequenceData,
+    SequenceExample,
+    SequenceLoss,
+    SequenceSettings,
+    SequenceTraining,
+    read_pairs,
+    sequence_metrics,
+)
+from bertkit.tokenizer.byte_level import train_byte_level
+from bertkit.training.schedules import SCHEDULES
+from bertkit.transformer import TransformerConfig
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def reversed_digits(number: int, seed: int) -> list[SequenceExample]:
+    draw = random.Random(seed)
+    sources = ["".join(draw.choice("012") for _ in range(draw.randint(1, 4))) for _ in range(number)]
+    return [SequenceExample(source[::-1], source) for source in sources]
+
+
+def small_model(folder: Path) -> Path:
+    """A new encoder-decoder of one layer in each stack."""
+    tokenizer = train_byte_level(["0123"] * 3, 261)
+    size = len(tokenizer.vocabulary)
+    encoder, decoder = (
+        TransformerConfig(size, 48, 1, 4, 96, max_position_embeddings=16, hidden_dropout_prob=0.0, is_decoder=later)
+        for later in (False, True)
+    )
+    ids = (tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id)
+    config = EncoderDecoderConfig(encoder, decoder, *ids, shares_embeddings=True)
+    save_encoder_decoder(new_encoder_decoder(config, tokenizer, 1), folder)
+    return folder
+
+
+FAST = SequenceSettings(num_steps=220, batch_size=48, learning_rate=5e-3, label_smoothing=0.0, schedule="linear")
+
+
+def test_learns_to_reverse_and_is_opened_by_transformers(tmp_path: Path) -> None:
+    model = small_model(tmp_path / "start")
+    training = SequenceTraining(tmp_path / "out", "seq2seq", str(model), FAST, "cpu", lambda line: None)
+    outcome = training.start(reversed_digits(2_000, 1), reversed_digits(200, 2))
+    assert outcome["reason"] == "finished" and outcome["exact_match"] > 0.97
+    assert outcome["loss"] < 0.05 and outcome["chrf"] > 90
+    generator = load_generator(tmp_path / "out")
+    assert [one.text for one in generator.generate(["0121", "221"])] == ["1210", "122"]
+    theirs = transformers.MarianMTModel.from_pretrained(tmp_path / "out").eval()
+    (ids,) = generator.encode(["0121"])
+    made = theirs.generate(torch.from_numpy(ids)[None], do_sample=False, max_new_tokens=9, num_beams=1)[0].tolist()
+    assert generator.tokenizer.decode(made) == "1210"
+    record = json.loads((tmp_path / "out" / "run" / "outcome.json").read_text())
+    assert record["exact_match"] == outcome["exact_match"]
+
+
+def test_a_stopped_run_resumes_with_the_same_bits(tmp_path: Path) -> None:
+    model, train, dev = small_model(tmp_path / "start"), reversed_digits(300, 1), reversed_digits(40, 2)
+    settings = SequenceSettings(num_steps=14, batch_size=16, learning_rate=1e-3)
+    weights = []
+    for name, stops_at in (("whole", None), ("parts", 5)):
+        training = SequenceTraining(tmp_path / name, "seq2seq", str(model), settings, "cpu", lambda line: None)
+        if stops_at is not None:
+            answers = iter([False] * stops_at + [True] * 9)
+            stopped = training.start(train, dev, should_stop=answers.__next__)
+            assert stopped == {"reason": "stopped"}
+            with pytest.raises(UsageError, match="already contains a run"):
+                training.start(train, dev)
+        assert training.start(train, dev, resume=stops_at is not None)["reason"] == "finished"
+        weights.append(load_generator(tmp_path / name).checkpoint.network.state_dict())
+    assert all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())
+
+
+def test_losses_of_parts_add_up_and_smoothing_is_as_defined() -> None:
+    draw = np.random.default_rng(1)
+    targets, sources = ([draw.integers(0, 19, length) for length in draw.integers(2, 9, 7)] for _ in range(2))
+    batch = SequenceData(targets, sources).take(np.arange(7))
+    logits = torch.randn(len(batch.labels), 19, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    task = SequenceLoss(label_smoothing=0.2)
+    whole = task.loss(logits, batch, task.totals(batch))
+    log_probs = logits.float().log_softmax(-1)
+    wanted = torch.full_like(log_probs, 0.2 / 19)
+    wanted[torch.arange(len(batch.labels)), batch.labels] += 0.8
+    torch.testing.assert_close(whole.value, -(wanted * log_probs).sum(-1).mean())
+    values, start = [], 0
+    for part in batch.split(3):
+        assert len(part) == len(part.target) and part.num_tokens == len(part.batch.input_ids) + len(part.labels)
+        end = start + len(part.labels)
+        values.append(task.loss(logits[start:end], part, task.totals(batch)).value)
+        start = end
+    torch.testing.assert_close(sum(values), whole.value)
+    plain = torch.nn.functional.cross_entropy(logits.float(), batch.labels)
+    assert task.metrics(whole.sums)["loss"] == pytest.approx(float(plain), rel=1e-6)
+
+
+def test_the_schedule_of_the_paper() -> None:
+    width, warmup, steps = 512, 4_000, 100_000
+    factor = SCHEDULES["inverse-square-root"]
+    peak = width**-0.5 * warmup**-0.5
+    for step in (1, 100, 3_999, 4_000, 10_000, 99_999):
+        expected = width**-0.5 * min(step**-0.5, step * warmup**-1.5)
+        assert peak * factor(step / steps, warmup / steps) == pytest.approx(expected)
+
+
+def test_a_causal_model_learns_a_text(tmp_path: Path) -> None:
+    gpt2(tmp_path / "model")
+    (tmp_path / "texts.txt").write_text("the cat sat on the mat\n" * 40)
+    arguments = ["--model", str(tmp_path / "model"), "--train", str(tmp_path / "texts.txt"), "--num-epochs", "20"]
+    arguments += ["--dev", str(tmp_path / "texts.txt"), "--out", str(tmp_path / "out"), "--batch-size", "20"]
+    assert run(["finetune", "causal-language-model", *arguments, "--learning-rate", "3e-3"]) == 0
+    (made,) = load_generator(tmp_path / "out").generate(["the cat sat"])
+    assert made.text == " on the mat" and made.has_ended
+    assert run(["generate", "the cat", "--model", str(tmp_path / "out"), "--num-candidates", "2"]) == 0
+
+
+def test_the_command_line_trains_and_generates(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    model = small_model(tmp_path / "start")
+    for name, number in (("train", 400), ("dev", 30)):
+        rows = [f"{one.source}\t{one.target}" for one in reversed_digits(number, number)]
+        (tmp_path / f"{name}.tsv").write_text("\n".join(["source\ttarget", *rows]) + "\n")
+    arguments = [
+        "--train",
+        str(tmp_path / "train.tsv"),
+        "--dev",
+        str(tmp_path / "dev.tsv"),
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    assert run(["finetune", "seq2seq", "--model", str(model), *arguments, "--num-epochs", "1"]) == 0
+    outcome = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert {"exact_match", "bleu", "chrf", "loss", "perplexity"} <= outcome.keys()
+    assert run(["generate", "012", "3", "--model", str(tmp_path / "out"), "--num-beams", "2"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["text"] for row in rows] == ["012", "3"]
+    assert rows[0].keys() == {"text", "generated", "score", "tokens", "ended"}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("source\nthe cat\n", "has one column"),
+        ("source,target\nthe cat,\n", "its target is empty"),
+        ("question,answer\na,b\n", "has no known column name"),
+    ],
+)
+def test_rejects_invalid_pairs(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "pairs.csv").write_text(content)
+    with pytest.raises(DataError, match=message):
+        read_pairs(tmp_path / "pairs.csv")
+
+
+def test_rejects_long_targets_and_unfitting_models(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    model = small_model(tmp_path / "start")
+    training = SequenceTraining(tmp_path / "out", "seq2seq", str(model), FAST, "cpu", lambda line: None)
+    with pytest.raises(DataError, match="example 0 has 21 target tokens and 3 source tokens, the model 16 positions"):
+        training.start([SequenceExample("0" * 20, "1")])
+    marian(tmp_path / "marian")
+    with pytest.raises(UsageError, match="rewrites sources"):
+        SequenceTraining(tmp_path / "x", "causal-language-model", str(tmp_path / "marian")).start(reversed_digits(3, 1))
+    (tmp_path / "pairs.csv").write_text("source,target\na,b\n")
+    arguments = ["finetune", "seq2seq", "--train", str(tmp_path / "pairs.csv"), "--out", str(tmp_path / "y")]
+    for further, message in (
+        (["--lora-rank", "4"], "seq2seq has no lora_rank"),
+        (["--skip-bad"], "seq2seq has no --skip-bad"),
+        (["--model", str(tmp_path / "none")], "none"),
+    ):
+        assert run([*arguments, *further]) == 2
+        assert message in capsys.readouterr().err
+    with pytest.raises(BertkitError, match="2 texts and 1 references"):
+        sequence_metrics(["a", "b"], ["a"])
+    assert sequence_metrics(["a cat sat on it"], ["a cat sat on it"])["bleu"] == pytest.approx(100)
+
+
+def test_byte_level_texts_come_back(tmp_path: Path) -> None:
+    tokenizer = train_byte_level(["the cat sat", "12 dogs"] * 3, 300)
+    for text in ("the cat sat", "Größe 42\n☃  two  spaces"):
+        (ids,) = tokenizer.plain_ids([text])
+        assert tokenizer.decode(ids) == text
+    assert all(len(tokenizer.plain_ids([digits])[0]) == len(digits) for digits in ("7", "12", "12121212"))
+    tokenizer.save(tmp_path)
+    assert (
+        type(tokenizer).load(tmp_path).encode("the 12").input_ids.tolist()
+        == tokenizer.encode("the 12").input_ids.tolist()
+    )
+    with pytest.raises(UsageError, match="expected at least 261"):
+        train_byte_level(["a"], 100)

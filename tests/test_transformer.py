@@ -1,0 +1,218 @@
+"""The original Transformer: equal to torch's own, no position depends on a later one, packed equals padded."""
+
+import random
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from random_models import randomize
+from torch import Tensor, nn
+
+from bertkit import Batch, BertConfig, Recorder
+from bertkit.errors import UsageError
+from bertkit.transformer import BertEncoder, Decoder, PreparedBertEncoder, TransformerConfig
+from bertkit.transformer.attention import CrossAttention, SelfAttention
+from bertkit.transformer.kernels import training, training_kernels
+from bertkit.transformer.kernels.attention import packed_cross_attention, packed_self_attention
+from bertkit.transformer.kernels.tiled_attention import TiledCrossAttention
+from bertkit.transformer.window import CAUSAL, REVERSED, Window
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+LENGTHS, SOURCE_LENGTHS = [17, 1, 33, 8, 8, 2], [3, 40, 1, 16, 15, 9]
+
+
+def batch_of(lengths: list[int], vocab_size: int, seed: int = 0) -> Batch:
+    ids = torch.zeros(len(lengths), max(lengths), dtype=torch.long)
+    mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    ids[mask] = torch.randint(0, vocab_size, (int(mask.sum()),), generator=torch.Generator().manual_seed(seed))
+    return Batch.from_padded(ids, mask)
+
+
+def random_pair(number: int, **changes: object) -> tuple[BertEncoder, Decoder]:
+    """Encoder and decoder of odd sizes, the decoder with another number of layers and another inner width."""
+    draw = random.Random(number)
+    heads = draw.choice([3, 4, 5])
+    settings = {
+        "vocab_size": 61, "hidden_size": heads * draw.choice([5, 6, 9, 16]), "num_attention_heads": heads,
+        "num_hidden_layers": 1 + number % 3, "intermediate_size": 43, "max_position_embeddings": 50,
+    } | changes  # fmt: skip
+    encoder = BertEncoder(TransformerConfig(**settings), with_pooler=False)
+    settings |= {"num_hidden_layers": 1 + number % 2, "intermediate_size": 37, "vocab_size": 53}
+    decoder = Decoder(TransformerConfig(**settings, is_decoder=True))
+    randomize(encoder, number)
+    randomize(decoder, number + 100)
+    return encoder.eval(), decoder.eval()
+
+
+def _attention_weights(ours: SelfAttention | CrossAttention, name: str) -> dict[str, Tensor]:
+    parts = (ours.query, ours.key, ours.value)
+    return {
+        f"{name}.in_proj_weight": torch.cat([part.weight for part in parts]),
+        f"{name}.in_proj_bias": torch.cat([part.bias for part in parts]),
+        f"{name}.out_proj.weight": ours.output.weight,
+        f"{name}.out_proj.bias": ours.output.bias,
+    }
+
+
+def _norm_weights(norm: nn.LayerNorm, name: str) -> dict[str, Tensor]:
+    return {f"{name}.weight": norm.weight, f"{name}.bias": norm.bias}
+
+
+def torchs_transformer(encoder: BertEncoder, decoder: Decoder) -> nn.Transformer:
+    """torch's Transformer with the weights of ours, for inputs that are embedded already; without its final norms."""
+
+    def options(config: TransformerConfig) -> dict[str, object]:
+        return {"d_model": config.hidden_size, "nhead": config.num_attention_heads, "dropout": 0.0,
+                "dim_feedforward": config.intermediate_size, "batch_first": True}  # fmt: skip
+
+    layers = (
+        nn.TransformerEncoderLayer(**options(encoder.config)),
+        nn.TransformerDecoderLayer(**options(decoder.config)),
+    )
+    theirs = nn.Transformer(
+        d_model=encoder.config.hidden_size, nhead=encoder.config.num_attention_heads, batch_first=True,
+        custom_encoder=nn.TransformerEncoder(layers[0], len(encoder.layers), enable_nested_tensor=False),
+        custom_decoder=nn.TransformerDecoder(layers[1], len(decoder.layers)),
+    )  # fmt: skip
+    for stack, copies in ((encoder, theirs.encoder), (decoder, theirs.decoder)):
+        for layer, copy in zip(stack.in_order(), copies.layers, strict=True):
+            weights = _attention_weights(layer.attention, "self_attn") | _norm_weights(layer.attention_norm, "norm1")
+            last = "norm2"
+            if stack is decoder:
+                weights |= _attention_weights(layer.cross_attention, "multihead_attn")
+                weights |= _norm_weights(layer.cross_attention_norm, "norm2")
+                last = "norm3"
+            weights |= _norm_weights(layer.feed_forward_norm, last)
+            for ours, name in ((layer.feed_forward.expand, "linear1"), (layer.feed_forward.project, "linear2")):
+                weights |= {f"{name}.weight": ours.weight, f"{name}.bias": ours.bias}
+            copy.load_state_dict(weights)
+    return theirs.eval()
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_equals_the_transformer_of_torch(number: int) -> None:
+    encoder, decoder = random_pair(number)
+    source, target = batch_of(SOURCE_LENGTHS, 61, number), batch_of(LENGTHS, 53, number + 1)
+    theirs = torchs_transformer(encoder, decoder)
+    with torch.inference_mode():
+        states = encoder(source).last_hidden_state
+        ours = decoder(target, states, source.seqlens)
+        hidden = [batch.pad(stack.embeddings(batch)) for stack, batch in ((encoder, source), (decoder, target))]
+        hides = [~batch.attention_mask() for batch in (source, target)]
+        expected = theirs(
+            *hidden, tgt_mask=nn.Transformer.generate_square_subsequent_mask(max(LENGTHS)), tgt_is_causal=True,
+            src_key_padding_mask=hides[0], tgt_key_padding_mask=hides[1].float().masked_fill(hides[1], -torch.inf),
+            memory_key_padding_mask=hides[0],
+        )  # fmt: skip
+        of_source = theirs.encoder(hidden[0], src_key_padding_mask=hides[0])
+    torch.testing.assert_close(states, of_source[~hides[0]], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(ours, expected[~hides[1]], rtol=1e-5, atol=1e-5)
+    recorder = Recorder()
+    with torch.inference_mode():
+        torch.testing.assert_close(decoder(target, states, source.seqlens, recorder), ours, rtol=1e-5, atol=1e-5)
+    probs = recorder.layers[-1].cross_attention_probs
+    shapes = [(decoder.config.num_attention_heads, *pair) for pair in zip(LENGTHS, SOURCE_LENGTHS, strict=True)]
+    assert [tuple(one.shape) for one in probs] == shapes
+    assert all(torch.allclose(one.sum(-1), torch.ones(())) for one in probs)
+
+
+def test_no_position_depends_on_a_later_one_or_on_another_sequence() -> None:
+    encoder, decoder = random_pair(2)
+    source, target = batch_of([5, 7], 61), batch_of([6, 4], 53)
+    embedded: list[Tensor] = []
+    decoder.embeddings.register_forward_hook(lambda module, inputs, output: embedded.append(output))
+    states = encoder(source).last_hidden_state.detach().requires_grad_()
+    out = decoder(target, states, source.seqlens)
+    for position in range(10):
+        of_tokens, of_source = torch.autograd.grad(
+            out[position].square().sum(), [embedded[0], states], retain_graph=True
+        )
+        first, end, own = (0, 6, slice(0, 5)) if position < 6 else (6, 10, slice(5, 12))
+        depends = of_tokens.abs().sum(1) > 0
+        assert depends.tolist() == [first <= other <= position < end for other in range(10)]
+        seen = torch.zeros(12, dtype=torch.bool)
+        seen[own] = True
+        assert torch.equal(of_source.abs().sum(1) > 0, seen)
+
+
+def test_a_right_to_left_window_mirrors_the_causal_one() -> None:
+    together = torch.randn(sum(LENGTHS), 3 * 24, dtype=torch.float64)
+    turned, results = together.clone(), packed_self_attention(together, LENGTHS, 3, window=REVERSED)
+    bounds = np.cumsum([0, *LENGTHS])
+    for start, end in pairwise(bounds):
+        turned[start:end] = together[start:end].flip(0)
+    expected = packed_self_attention(turned, LENGTHS, 3, window=CAUSAL)
+    for start, end in pairwise(bounds):
+        torch.testing.assert_close(results[start:end], expected[start:end].flip(0))
+
+
+def _windows() -> Iterator[tuple[Window | None, float]]:
+    for window in (CAUSAL, REVERSED, Window(3, 0), Window(2, 9)):
+        yield window, 0.0
+    yield CAUSAL, 0.3
+
+
+@pytest.mark.parametrize(("window", "dropout_prob"), list(_windows()))
+def test_fast_attention_with_windows_before_and_after(window: Window, dropout_prob: float) -> None:
+    generator = torch.Generator().manual_seed(1)
+    together = torch.randn(sum(LENGTHS), 3 * 3 * 20, generator=generator, requires_grad=True)
+    slope = torch.randn(sum(LENGTHS), 3 * 20, generator=generator)
+    with training_kernels(torch.float32, seed=3):
+        fast = training.self_attention(together, LENGTHS, 3, dropout_prob, window=window)
+    (gradient,) = torch.autograd.grad(fast, together, slope)
+    if dropout_prob:
+        kept = (fast != 0).any(1)
+        assert kept.float().mean() > 0.5 and not torch.equal(
+            fast, packed_self_attention(together, LENGTHS, 3, window=window)
+        )
+        return
+    plain = packed_self_attention(together.double(), LENGTHS, 3, window=window)
+    (expected,) = torch.autograd.grad(plain, together, slope.double())
+    torch.testing.assert_close(fast.double(), plain, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(gradient, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("num_heads", "head_dim"), [(3, 20), (2, 64), (5, 7)])
+def test_fast_cross_attention(num_heads: int, head_dim: int) -> None:
+    generator, width = torch.Generator().manual_seed(1), num_heads * head_dim
+    query = torch.randn(sum(LENGTHS), width, generator=generator, requires_grad=True)
+    key_value = torch.randn(sum(SOURCE_LENGTHS), 2 * width, generator=generator, requires_grad=True)
+    slope = torch.randn(sum(LENGTHS), width, generator=generator)
+    with training_kernels(torch.float32, seed=3):
+        fast = training.cross_attention(query, key_value, LENGTHS, SOURCE_LENGTHS, num_heads, 0.0)
+    assert fast.grad_fn is not None and TiledCrossAttention.__name__ in fast.grad_fn.name()
+    plain = packed_cross_attention(query.double(), key_value.double(), LENGTHS, SOURCE_LENGTHS, num_heads)
+    torch.testing.assert_close(fast.double(), plain, rtol=1e-5, atol=1e-5)
+    expected = torch.autograd.grad(plain, [query, key_value], slope.double())
+    for ours, theirs in zip(torch.autograd.grad(fast, [query, key_value], slope), expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+def test_a_causal_bert_is_prepared_for_inference(precision: str) -> None:
+    config = BertConfig(61, 3 * 20, 2, 3, 43, max_position_embeddings=50, is_decoder=True)
+    encoder = BertEncoder(config).eval()
+    randomize(encoder, 1)
+    batch = batch_of(LENGTHS, 61)
+    with torch.inference_mode():
+        expected = encoder(batch).last_hidden_state
+    cosine = torch.nn.functional.cosine_similarity(PreparedBertEncoder(encoder, precision)(batch).last_hidden_state,
+                                                   expected)  # fmt: skip
+    assert cosine.min() > {"float32": 0.999999, "bfloat16": 0.999, "int8": 0.99}[precision]
+
+
+def test_refuses_other_numbers_of_sources_and_families_without_causal_mask() -> None:
+    from bertkit.transformer import DebertaConfig
+
+    encoder, decoder = random_pair(1)
+    source = batch_of([5, 7], 61)
+    states = encoder(source).last_hidden_state
+    with pytest.raises(UsageError, match="1 targets and 2 sources"):
+        decoder(batch_of([3], 53), states, source.seqlens)
+    with pytest.raises(UsageError, match="DebertaConfig has no left-to-right attention"):
+        DebertaConfig(is_decoder=True)
+    with pytest.raises(UsageError, match="51 positions, the model has 50"):
+        decoder(batch_of([51, 2], 53), states, source.seqlens)
