@@ -1,4 +1,4 @@
-"""bertkit words nearest | analogy | odd-one-out | direction | score | train | train-pairs | distill"""
+"""bertkit words nearest | analogy | odd-one-out | direction | score | train | train-pairs | distill | senses"""
 
 from collections import deque
 from pathlib import Path
@@ -216,6 +216,33 @@ def distill(*, out: Path, model: str = EMBEDDING_MODEL, dimensions: int = 256) -
     encoder = distill(open_model(model, EXACT), dimensions)
     encoder.save(out)
     emit([{"out": str(out), "num_tokens": len(encoder.vectors), "dimensions": dimensions}])
+
+
+@command.command
+def senses(
+    word: str, texts: Path, /, *, num_senses: int = 2, column: str | None = None, model: str = EMBEDDING_MODEL
+) -> None:
+    """Group the occurrences of a word by their contextual vectors, beside the one static vector that they share.
+
+    Parameters
+    ----------
+    word
+        Found as a whole word, in any case; the first occurrence in each text.
+    texts
+        txt, jsonl, csv, tsv or parquet: one text a row.
+    num_senses
+        How many groups.
+    column
+        Which column holds the text.
+    model
+        A folder, a hub name, or the import name of an installed model package.
+    """
+    from bertkit.cli.models import EXACT, open_model
+    from bertkit.corpus.texts import read_texts
+    from bertkit.inspection.senses import find_senses
+
+    rows = list(read_texts(texts, column))
+    emit(one._asdict() for one in find_senses(open_model(model, EXACT), word, rows, num_senses).senses)
 
 
 def _open(model: str) -> "StaticEncoder":
