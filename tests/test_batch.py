@@ -46,7 +46,7 @@ def test_collate_lays_encodings_end_to_end(tokenizer: Tokenizer) -> None:
 
 
 def test_collate_refuses_no_encodings() -> None:
-    with pytest.raises(UsageError, match="no encodings"):
+    with pytest.raises(UsageError, match="a batch without encodings"):
         collate([])
 
 

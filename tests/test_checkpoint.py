@@ -175,7 +175,7 @@ def test_a_pooling_that_the_sentence_layout_cannot_say_is_not_saved(tmp_path: Pa
         ("1_Pooling/config.json", {"pooling_mode": []}, "pools by nothing"),
         ("1_Pooling/config.json", None, "lacks 1_Pooling/config.json"),
         ("sentence_bert_config.json", {"do_lower_case": True}, "do_lower_case=true"),
-        ("modules.json", [{"path": "", "type": "a.Transformer"}, {"path": "1", "type": "a.Normalize"}], "mer, Normalize"),
+        ("modules.json", [{"path": "", "type": "Transformer"}, {"path": "1", "type": "Normalize"}], "mer, Normalize"),
         ("modules.json", [*CHAIN, {"path": "2", "type": "a.LSTM"}], "Pooling, LSTM; supported"),
         ("config_sentence_transformers.json", {"similarity_fn_name": "maxsim"}, "similarity_fn_name is 'maxsim'"),
         ("modules.json", {"path": ""}, "expected a list"),

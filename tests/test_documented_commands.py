@@ -41,7 +41,11 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 def blocks(language: str) -> list:
     """One parameter for each code block of a language."""
     return [
-        pytest.param(block, id=f"{path.stem}-{number}", marks=pytest.mark.slow if "inspect probe" in block else ())
+        pytest.param(
+            block,
+            id=f"{path.stem}-{number}",
+            marks=pytest.mark.slow if "inspect probe" in block or "bertkit compare" in block else (),
+        )
         for path in DOCUMENTS
         for number, block in enumerate(re.findall(rf"```{language}\n(.*?)```", path.read_text(), re.DOTALL))
     ]

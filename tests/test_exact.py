@@ -37,4 +37,5 @@ def test_weights_saved_here_give_transformers_the_same_outputs(name: str, kind: 
 
 
 def test_every_architecture_is_compared() -> None:
-    assert FAMILIES.keys() == ARCHITECTURES.keys()
+    decoders = {"gpt2"}  # compared by what they generate, in test_causal_models.py
+    assert FAMILIES.keys() == ARCHITECTURES.keys() - decoders

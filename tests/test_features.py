@@ -331,7 +331,7 @@ def test_the_mix_of_what_cannot_be_mixed() -> None:
         ScalarMixClassifier(5).fit(X, y)
     with pytest.raises(UsageError, match="every text has the class 'a'"):
         ScalarMixClassifier(4).fit(X, ["a"] * len(X))
-    with pytest.raises(UsageError, match="width 3: fit had 7"):
+    with pytest.raises(UsageError, match="width 3: expected 7, as in fit"):
         ScalarMixClassifier(4).fit(X, y).predict(X[:, :12])
     with pytest.raises(ValueError, match="NaN"):
         ScalarMixClassifier(4).fit(np.where(X > 3, np.nan, X), y)

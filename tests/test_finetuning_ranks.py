@@ -30,9 +30,8 @@ def write(path: Path, number: int, seed: int) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize(
-    "task", [pytest.param("sequence-classification", marks=pytest.mark.slow), "few-shot-classification"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["sequence-classification", "few-shot-classification"])
 def test_two_ranks_are_one(task: str, encoder: Path, tmp_path: Path) -> None:
     """Batches of 7 and a last one of 1, which both ranks compute; a loss of the whole batch with few-shot."""
     train, dev = write(tmp_path / "train.csv", 22, 1), write(tmp_path / "dev.csv", 9, 2)

@@ -206,7 +206,7 @@ def test_models_of_pairs_are_saved_and_judged(sentence_encoder: Path, tmp_path: 
     assert model.predict(both[7:8]) == predictions[7:8]  # alone as among others
     evidence = gather_evidence(model, both)
     assert evidence.lengths.num_in_windows == 0 and evidence.num_examples == 60
-    with pytest.raises(DataError, match="has one text, and this model was trained with pairs"):
+    with pytest.raises(DataError, match="has one text, but this model was trained with pairs"):
         model.predict(["a cat"])
     windowed = model_to_train(
         str(sentence_encoder), model.trained.task.over_vectors(both[0]), replace(SETTINGS, on_long="window"), print,

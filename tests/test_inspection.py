@@ -309,7 +309,8 @@ def test_similarity_adds_up(model) -> None:
 def test_input_adds_up(model_type: str) -> None:
     model = tiny(model_type)
     view = inspect_input(model, *TEXTS[:2])
-    norm, project = model.encoder.embeddings.norm, getattr(model.encoder.embeddings, "project", None)
+    norm = getattr(model.encoder.embeddings, "norm", torch.nn.Identity())
+    project = getattr(model.encoder.embeddings, "project", None)
     summed = torch.from_numpy(np.sum(list(view.parts_of_sum.values()), axis=0))
     with torch.no_grad():
         expected = norm(summed) if project is None else project(norm(summed))

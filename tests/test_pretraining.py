@@ -513,6 +513,7 @@ def test_a_stop_signal_before_training_stops_at_once(
     assert results == code
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments_it_ends_with_the_same_bits(corpus: Path, tmp_path: Path) -> None:
     changes = ["training.num_steps=80", "training.save_every=10", "training.evaluate_every=80"]
     arguments = ["--corpus", str(corpus), "--set", *TINY, *changes]

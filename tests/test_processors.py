@@ -41,7 +41,7 @@ MANY_THREADS = {"OMP_NUM_THREADS": str((os.cpu_count() or 1) + 3)}
 WITHOUT_ONEDNN = ["-p", "without_onednn"]
 
 SHORT = {
-    "libraries with AVX2": Processor(AVX2, "avx2 fma"),
+    "libraries with AVX2": Processor(AVX2, "avx2 fma", ("-k", "regardless")),
     "no oneDNN, more threads than cores": Processor(MANY_THREADS, arguments=WITHOUT_ONEDNN),
 }
 WHOLE = {

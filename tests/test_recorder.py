@@ -25,7 +25,10 @@ def network_of(model_type: str, *heads: str) -> Network:
 
 
 def check_scores(model_type: str, scores: torch.Tensor, content: torch.Tensor) -> None:
-    """Scores are products of query and key; MPNet adds a bias for each distance, DeBERTa two terms of positions."""
+    """Scores are products of query and key; MPNet adds a bias for each distance, DeBERTa two terms of positions, and
+    GPT-2 hides later tokens."""
+    if model_type == "gpt2":
+        content = content.masked_fill(torch.ones_like(content).triu(1).bool(), -torch.inf)
     if model_type == "mpnet":
         biases = scores - content
         for distance in range(1 - scores.shape[-1], scores.shape[-1]):
@@ -56,7 +59,7 @@ def test_records_add_up_to_the_output(model_type: str) -> None:
         output = layer.attention.output(torch.cat(heads))
         torch.testing.assert_close(record.attention_output, output)
         before, after = plain.hidden_states[number : number + 2]
-        if model_type == "modernbert":  # a residual stream of contributions
+        if model_type in ("modernbert", "gpt2"):  # a residual stream of contributions
             total = before + record.attention_output + record.feed_forward_output
             after = total if number < 2 else after
             total = total if number < 2 else network.encoder.final_norm(total)

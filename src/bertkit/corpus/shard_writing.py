@@ -40,6 +40,7 @@ from bertkit.corpus.shards import (
 from bertkit.corpus.texts import PYTHON_DOCS, find_files
 from bertkit.errors import BertkitError, DataError, UsageError
 from bertkit.files.json_files import write_json
+from bertkit.files.whole_files import remove_unfinished
 from bertkit.randomness import key_of, uniform
 from bertkit.tokenizer import Tokenizer
 from bertkit.tokenizer.workspaces import num_processors
@@ -112,6 +113,8 @@ def write_shard(
         },
     }  # fmt: skip
     manifest = read_manifest(folder)
+    if manifest is None or not manifest["finished"]:
+        remove_unfinished(folder, MANIFEST)
     if manifest is None:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise UsageError(f"{folder} exists and holds no token shard: choose another folder")

@@ -33,6 +33,12 @@ def whole_file(path: str | Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def remove_unfinished(folder: Path, name: str) -> None:
+    """Remove what a killed process left of writing files of this name, in a folder and below it."""
+    for path in folder.rglob(f".{name}.*.partial"):
+        path.unlink()
+
+
 def check_writable(path: Path) -> None:
     """Check that a file can be written at ``path``, before long work.
 
