@@ -1,8 +1,7 @@
 """Write a token shard: files are read in parts, each split and tokenized by one thread, and appended in order.
 
-Progress is committed every few seconds: the files are flushed to disk, then the manifest, which records their valid
-sizes and where to continue reading, is replaced. After an interruption, such as a kill or a full disk, writing resumes
-from there and gives the same bytes.
+Every few seconds the files are flushed to disk, then the manifest, which records their valid sizes and where to continue
+reading, is replaced. After an interruption, writing resumes from there and gives the same bytes.
 """
 
 import hashlib
