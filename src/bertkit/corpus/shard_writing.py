@@ -1,6 +1,6 @@
 """Write a token shard: files are read in parts, each split and tokenized by one thread, and appended in order.
 
-Every few seconds the files are flushed to disk, then the manifest is replaced, which records their valid sizes and where
+Every few seconds files are flushed to disk, then the manifest is replaced, which records their valid sizes and where
 to continue reading. After an interruption, writing resumes from there and gives the same bytes.
 """
 
