@@ -44,7 +44,9 @@ def blocks(language: str) -> list:
         pytest.param(
             block,
             id=f"{path.stem}-{number}",
-            marks=pytest.mark.slow if "inspect probe" in block or "bertkit compare" in block else (),
+            marks=pytest.mark.slow
+            if "inspect probe" in block or "bertkit compare" in block or "finetune seq2seq" in block
+            else (),
         )
         for path in DOCUMENTS
         for number, block in enumerate(re.findall(rf"```{language}\n(.*?)```", path.read_text(), re.DOTALL))

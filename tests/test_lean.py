@@ -54,13 +54,15 @@ def test_help_adds_at_most_30_ms_to_an_empty_program():
         """
     ours = 'from bertkit.cli import run\nrun(["--help"])'
     seconds: dict[str, list[float]] = {empty: [], ours: []}
-    for _ in range(9):  # in turn, and the least of each: other programs only ever add time
+    for turn in range(40):  # the least of each: other programs only ever add time, so a busy machine needs more turns
         for code, taken in seconds.items():
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
             python(code)
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             taken.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    assert min(seconds[ours]) - min(seconds[empty]) <= 0.030
+        if turn >= 8 and min(seconds[ours]) - min(seconds[empty]) <= 0.030:
+            return
+    raise AssertionError(f"{min(seconds[ours])} seconds, an empty program {min(seconds[empty])}")
 
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path):

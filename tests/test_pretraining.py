@@ -582,7 +582,13 @@ def one_rank(corpus: Path, tmp_path_factory) -> Path:
     return run
 
 
-@pytest.mark.parametrize("first_steps", [0, 7], ids=["from the start", "sharded, after seven steps of one"])
+@pytest.mark.parametrize(
+    "first_steps",
+    [
+        pytest.param(0, id="from the start", marks=pytest.mark.slow),
+        pytest.param(7, id="sharded, after seven steps of one"),
+    ],
+)
 def test_two_ranks_are_one(corpus: Path, one_rank: Path, tmp_path: Path, first_steps: int) -> None:
     run, options = tmp_path / "two", []
     if first_steps:
