@@ -74,7 +74,7 @@ def documents() -> Iterator[bertkit.Document]:
 def answer(question: str, index: bertkit.Index) -> None:
     """Print the three passages that fit a question best."""
     print(f"\n{question}")
-    for result in index.search(question, k=3):
+    for result in index.search(question, k=3, mode="dense"):  # by meaning: questions are in everyday words
         print(f"  {result.context}  ({result.metadata['where']})")
         for line in textwrap.wrap(result.text, 96, max_lines=4, placeholder=" ..."):
             print(f"        {line}")
