@@ -30,7 +30,7 @@ class TensorNames:
 
     @property
     def classifier_heads(self) -> set[str]:
-        """Heads of which a published folder holds at most one."""
+        """Heads that exclude each other in a published folder."""
         return {head for heads in self.classifiers.values() for head in heads}
 
     def is_constant(self, stored: str) -> bool:

@@ -34,7 +34,7 @@ def command(
     second
         Another one.
     word
-        Found as a whole word, in any case; the first occurrence in each text.
+        Matched as a whole word, in any case; the first occurrence in each text.
     static
         A file or folder of word vectors; by default the model's input embeddings.
     baseline

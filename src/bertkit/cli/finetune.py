@@ -10,6 +10,7 @@ from bertkit.cli.models import EMBEDDING_MODEL
 from bertkit.cli.output import emit, note
 from bertkit.errors import UsageError
 from bertkit.finetuning.settings import PAPER, FinetuningSettings
+from bertkit.sequence_training import SEQUENCE_TASKS
 from bertkit.tasks import TASKS, task_kind
 
 _OPTIONS = {name: option for kind in TASKS.values() for name, option in kind.options.items()}
@@ -27,13 +28,11 @@ TaskOptions: Any = Parameter(name="*")(
 """Options of all tasks, as arguments of the command line."""
 
 NO_OPTIONS = TaskOptions()
-WRITING = ("seq2seq", "causal-language-model")
-"""Tasks whose models write text: they have their own training."""
 DEFAULTS = FinetuningSettings()
 
 
 def command(
-    task: Annotated[str, Parameter(help=f"{', '.join((*TASKS, *WRITING))}.")],
+    task: Annotated[str, Parameter(help=f"{', '.join((*TASKS, *SEQUENCE_TASKS))}.")],
     /,
     *,
     train: Annotated[list[Path], Parameter(consume_multiple=True)],
@@ -84,7 +83,7 @@ def command(
     """
     from bertkit.cli.labeled_files import columns_of, note_skipped, read_both
 
-    if task in WRITING:
+    if task in SEQUENCE_TASKS:  # their models write text and have their own training
         from bertkit.cli.finetune_sequences import finetune_sequences
 
         if skip_bad or sweep is not None or defaults == "paper" or options != NO_OPTIONS:

@@ -57,9 +57,9 @@ def analogy(a: str, b: str, c: str, /, *, model: str = EMBEDDING_MODEL, top_k: i
     """
     from bertkit.words.queries import analogy
 
-    found = analogy(_open(model), a, b, c, top_k)
+    words = analogy(_open(model), a, b, c, top_k)
     note(f"{a} - {b} + {c}; the three words are left out of the answers")
-    emit(one._asdict() for one in found)
+    emit(one._asdict() for one in words)
 
 
 @command.command
@@ -98,11 +98,11 @@ def direction(*words: str, pair: list[str], model: str = EMBEDDING_MODEL) -> Non
     pairs = [tuple(one.split(":")) for one in pair]
     if wrong := [one for one, ends in zip(pair, pairs, strict=True) if len(ends) != 2 or not all(ends)]:
         raise UsageError(f"--pair {wrong[0]!r}: expected two words with a colon between, as in he:she")
-    found = direction(_open(model), [(ends[0], ends[1]) for ends in pairs], words)
-    for one, agreement in zip(pair, found.agreement, strict=True):
+    axis = direction(_open(model), [(ends[0], ends[1]) for ends in pairs], words)
+    for one, agreement in zip(pair, axis.agreement, strict=True):
         note(f"{one}: cosine {agreement:.3f} with the axis of the other pairs")
     note("an axis shows how the texts behind the vectors use words; pairs that do not agree span no axis")
-    emit(one._asdict() for one in found.words)
+    emit(one._asdict() for one in axis.words)
 
 
 @command.command
@@ -227,7 +227,7 @@ def senses(
     Parameters
     ----------
     word
-        Found as a whole word, in any case; the first occurrence in each text.
+        Matched as a whole word, in any case; the first occurrence in each text.
     texts
         txt, jsonl, csv, tsv or parquet: one text a row.
     num_senses

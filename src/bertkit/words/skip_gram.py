@@ -73,52 +73,27 @@ def train_sentences(
                 if word != drawn[0]:
                     drawn[number] = word
                     number += 1
-            if is_cbow:
-                for column in range(dim):
-                    hidden[column] = 0
-                count = 0
-                for other in range(begin, end):
-                    if other != center:
-                        for unit in range(unit_starts[kept[other]], unit_starts[kept[other] + 1]):
-                            count += 1
-                            for column in range(dim):
-                                hidden[column] += inputs[units[unit], column]
-                scale = np.float32(1) / np.float32(count)
-                for column in range(dim):
-                    hidden[column] *= scale
-                    change[column] = 0
-                for index in range(number):
-                    row, score = drawn[index], np.float32(0)
-                    for column in range(dim):
-                        score += hidden[column] * outputs[row, column]
-                    if score >= _LARGEST or score <= -_LARGEST:
-                        continue
-                    near = np.int64((score + np.float32(_LARGEST)) * np.float32(_STEPS / _LARGEST) + np.float32(0.5))
-                    step = (np.float32(index == 0) - logistic[near]) * rate
-                    for column in range(dim):
-                        change[column] += step * outputs[row, column]
-                        outputs[row, column] += step * hidden[column]
-                for other in range(begin, end):
-                    if other != center:
-                        for unit in range(unit_starts[kept[other]], unit_starts[kept[other] + 1]):
-                            for column in range(dim):
-                                inputs[units[unit], column] += change[column]
-                continue
             for other in range(begin, end):
                 if other == center:
                     continue
-                first_unit, end_unit = unit_starts[kept[other]], unit_starts[kept[other] + 1]
-                own = units[first_unit]
-                for column in range(dim):
-                    hidden[column] = inputs[own, column]
-                    change[column] = 0
-                if end_unit - first_unit > 1:
-                    for unit in range(first_unit + 1, end_unit):
-                        for column in range(dim):
-                            hidden[column] += inputs[units[unit], column]
-                    scale = np.float32(1) / np.float32(end_unit - first_unit)
+                first_word, end_word = (begin, end) if is_cbow else (other, other + 1)
+                count = 0
+                for at in range(first_word, end_word):
+                    if at != center:
+                        for unit in range(unit_starts[kept[at]], unit_starts[kept[at] + 1]):
+                            if count:
+                                for column in range(dim):
+                                    hidden[column] += inputs[units[unit], column]
+                            else:
+                                for column in range(dim):
+                                    hidden[column] = inputs[units[unit], column]
+                            count += 1
+                if count > 1:
+                    scale = np.float32(1) / np.float32(count)
                     for column in range(dim):
                         hidden[column] *= scale
+                for column in range(dim):
+                    change[column] = 0
                 for index in range(number):
                     row, score = drawn[index], np.float32(0)
                     for column in range(dim):
@@ -130,9 +105,13 @@ def train_sentences(
                     for column in range(dim):
                         change[column] += step * outputs[row, column]
                         outputs[row, column] += step * hidden[column]
-                for unit in range(first_unit, end_unit):
-                    for column in range(dim):
-                        inputs[units[unit], column] += change[column]
+                for at in range(first_word, end_word):
+                    if at != center:
+                        for unit in range(unit_starts[kept[at]], unit_starts[kept[at] + 1]):
+                            for column in range(dim):
+                                inputs[units[unit], column] += change[column]
+                if is_cbow:
+                    break
     return total
 
 

@@ -23,7 +23,7 @@ def command(
     Parameters
     ----------
     word
-        Found as a whole word, in any case; the first occurrence in each text.
+        Matched as a whole word, in any case; the first occurrence in each text.
     texts
         txt, jsonl, csv, tsv or parquet: one text per row. At least three must contain the word.
     column
