@@ -19,6 +19,7 @@ class GenerationSettings:
     seed: int = 0  # of sampling: text i draws the numbers of (seed, i)
     precision: str = "float32"  # of products: float32 or bfloat16
     num_candidates: int = 0  # report this many likeliest tokens of each step; without beams
+    stop: tuple[str, ...] = ()  # end a text with the token that completes one of these; without beams
 
     def __post_init__(self) -> None:
         for name, lowest in (("max_new_tokens", 1), ("num_beams", 1), ("top_k", 1), ("num_candidates", 0), ("seed", 0)):
@@ -35,6 +36,10 @@ class GenerationSettings:
             raise UsageError("beam search does not sample: give num_beams or temperature, not both")
         if self.num_beams > 1 and self.num_candidates:
             raise UsageError("candidates are reported without beams: leave num_beams at 1")
+        if self.num_beams > 1 and self.stop:
+            raise UsageError("texts are ended by stop without beams: leave num_beams at 1")
+        if not all(self.stop):
+            raise UsageError("stop has an empty text, which would end every text: leave it out")
         if self.temperature is None and (self.top_k or self.top_p):
             raise UsageError("top_k and top_p are of sampling: give a temperature too, such as 1.0")
 

@@ -159,7 +159,7 @@ def _inference_model(service: Service, name: str | None) -> tuple[ServedModel, i
     """A natural language inference model and the index of its entailment label."""
     candidates = service.models.all.values() if name is None else [service.models.named(name)[0]]
     for served in candidates:
-        if CLASSIFICATION in served.kinds:
+        if isinstance(served, ServedModel) and CLASSIFICATION in served.kinds:
             for number, label in enumerate(served.task.label_names or ()):
                 if label.lower().startswith("entail"):
                     return served, number
