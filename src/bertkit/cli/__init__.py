@@ -23,6 +23,7 @@ COMMANDS = {  # name -> (file, summary)
     "finetune": ("finetune", "Fine-tune a model for a task on labeled examples."),
     "distill": ("distill", "Train a smaller model to say what a larger one says."),
     "predict": ("predict", "Run a fine-tuned model on a file."),
+    "classify": ("classify", "Classify texts by labels it was not trained on (zero-shot)."),
     "fill": ("fill", "Predict the token at each [MASK] of a text."),
     "generate": ("generate", "Continue prompts, or rewrite texts, with a model that writes."),
     "next-sentence": ("next_sentence", "Probability that text B follows text A."),

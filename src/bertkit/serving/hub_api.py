@@ -11,6 +11,7 @@ import numpy as np
 from fastapi import APIRouter, Request, Response
 from pydantic import Field, TypeAdapter
 
+from bertkit.inference.zero_shot import InferenceLabels
 from bertkit.serving.embedding import Input, embed, inputs_of, text_of_ids
 from bertkit.serving.generate_api import GenerateBody, generated
 from bertkit.serving.json_route import Body, JsonRoute
@@ -152,15 +153,14 @@ def _classes(call: _Call) -> Answer:
 
 
 def _zero_shot(call: _Call) -> Answer:
-    names = call.served.task.label_names or ()
-    entailment = next((number for number, name in enumerate(names) if name.lower().startswith("entail")), None)
-    if entailment is None:
+    columns = InferenceLabels.of(call.served.task.label_names or ())
+    if columns is None:
         raise InvalidRequest(f"candidate_labels: {call.served.name} has no label named entailment")
     try:
         body = ClassifyBody.model_validate({"inputs": call.inputs} | call.options)
     except ValueError as error:
         raise _as_refusal(error) from None
-    return [body.inputs, *body.candidate_labels], lambda ticket: zero_shot(call.served, entailment, body, ticket)
+    return [body.inputs, *body.candidate_labels], lambda ticket: zero_shot(call.served, columns, body, ticket)
 
 
 def _entities(call: _Call) -> Answer:
