@@ -35,7 +35,7 @@ class Executor:
 
     def __init__(self, num_threads: int) -> None:
         self.num_threads = num_threads
-        self._pool = ThreadPoolExecutor(num_threads, "bertkit", initializer=_compute_on_one_core)
+        self._pool = ThreadPoolExecutor(num_threads, "bertkit", initializer=compute_on_one_core)
         self._lock = threading.Lock()
         self._num_callers = 0  # calls in progress
 
@@ -95,7 +95,7 @@ _executors: dict[int, Executor] = {}
 _lock = threading.Lock()
 
 
-def _compute_on_one_core() -> None:
+def compute_on_one_core() -> None:
     """Limit matrix products on this thread to one core, without affecting other threads.
 
     ``torch.set_num_threads`` would also set the default of threads that start later. OpenMP and, if torch was built

@@ -6,8 +6,9 @@ that wait at the same time are computed once.
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from dataclasses import dataclass, field
-from threading import Event
 
 import numpy as np
 from torch import Tensor
@@ -35,7 +36,7 @@ class Job:
     started: float | None = None  # start time of the first batch with one of its sequences
     results: list[tuple[np.ndarray, Tensor]] = field(default_factory=list)  # indices of sequences, and their rows
     error: BaseException | None = None
-    done: Event = field(default_factory=Event)
+    done: Future[None] = field(default_factory=Future)
 
     def __post_init__(self) -> None:
         self.bounds: list[int] = self.encodings.cu_seqlens.tolist()
@@ -63,13 +64,17 @@ class Job:
         self.results.append((indices, rows))
         self.num_missing -= len(indices)
         if not self.num_missing:
-            self.done.set()
+            self._end()
 
     def fail(self, error: BaseException) -> None:
         """End the job without a result."""
-        if not self.done.is_set():
+        if not self.done.done():
             self.error = error
-            self.done.set()
+            self._end()
+
+    def _end(self) -> None:
+        with suppress(InvalidStateError):  # ended by two threads at once
+            self.done.set_result(None)
 
 
 @dataclass

@@ -55,7 +55,7 @@ def search_routes(service: Service) -> APIRouter:
                 ]
             }  # fmt: skip
 
-        return await service.answer(request, [body.query], work)
+        return await service.answer(request, [body.query], work, blocks=True)
 
     return router
 

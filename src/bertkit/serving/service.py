@@ -15,9 +15,16 @@ from bertkit.serving.served_models import ServedModels
 from bertkit.serving.settings import ServerSettings
 from bertkit.serving.shared_batches import SharedBatches
 from bertkit.serving.ticket import Ticket, set_current_ticket
+from bertkit.serving.workers import Workers
 
 TICKET = "bertkit.ticket"
 """Key of the request's Ticket in its ASGI scope."""
+
+_FEW_INPUTS, _FEW_CHARACTERS = 64, 20_000
+"""Size of a request up to which it shares a thread with others."""
+
+_MOST_THREADS = 32
+"""Most threads for larger requests and for searches, which wait most of the time."""
 
 
 class Service:
@@ -31,7 +38,8 @@ class Service:
         self.settings: ServerSettings = batches.settings
         self.is_ready = False
         self.is_draining = False
-        self._threads = Executor(self.settings.max_concurrent_requests)  # they wait, most of the time
+        self._workers = Workers(batches.cores.num_threads)
+        self._threads = Executor(_MOST_THREADS)
         self._num_requests = self._num_inputs = 0  # in progress
 
     @property
@@ -46,13 +54,16 @@ class Service:
         work: Callable[[Ticket], Any],
         *,
         verb: str = "request",
+        blocks: bool = False,
     ) -> Response:
-        """Run ``work`` in a thread and send its result as JSON, including numpy arrays.
+        """Run ``work`` outside of the event loop and send its result as JSON, including numpy arrays.
 
         Args:
             inputs: the texts, to count them and their characters.
             work: called with the request's ticket.
             verb: "embed" or "predict", which have their own metrics.
+            blocks: it waits for more than the encoder, and gets a thread of its own, as do many inputs, which are
+                tokenized for long.
 
         Raises:
             Refusal: too many inputs, no room in the queue, a missed deadline, or a refusal from ``work``.
@@ -63,7 +74,9 @@ class Service:
         self._admit(len(inputs))
         self._num_requests += 1
         self._num_inputs += len(inputs)
-        future = asyncio.wrap_future(self._threads.submit(self._work, ticket, work))
+        blocks = blocks or len(inputs) > _FEW_INPUTS or ticket.num_characters > _FEW_CHARACTERS
+        pool = self._threads if blocks else self._workers
+        future = asyncio.wrap_future(pool.submit(self._work, ticket, work))
         future.add_done_callback(lambda _: self._leave(len(inputs)))
         gone = asyncio.ensure_future(_disconnected(request.receive))
         try:

@@ -1,6 +1,6 @@
 """Shared batches: sequences of several requests that wait when a core becomes free are computed in one encoder run.
 
-The threads that answer requests call the methods of a `SharedModel` like those of any Model. Instead of running the
+Requests in progress call the methods of a `SharedModel` like those of any Model. Instead of running the
 encoder, a method adds its sequences to the queue; batches run on single cores of the executor, as soon as one is free,
 without a timer. Vectors are bit-identical to those of each text alone. A batch does not use several cores, since
 threads that share a product wait for each other, and for the thread that reads the next request.
@@ -27,6 +27,7 @@ from bertkit.serving.queue import SHORT_TOKENS, Job, Queue, TakenBatch
 from bertkit.serving.refusals import Canceled, Overloaded, TimedOut
 from bertkit.serving.settings import ServerSettings
 from bertkit.serving.ticket import Ticket, current_ticket
+from bertkit.serving.workers import wait
 from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.ragged import ranges
 from bertkit.transformer import PreparedEncoder
@@ -87,7 +88,7 @@ class SharedBatches:
         if ticket.is_canceled:  # meanwhile
             ticket.on_cancel()
         self._start_batches()
-        in_time = job.done.wait(max(0.0, min(ticket.seconds_left, threading.TIMEOUT_MAX)))
+        in_time = wait(job.done, max(0.0, min(ticket.seconds_left, threading.TIMEOUT_MAX)))
         if not in_time or job.error is not None:
             with self._lock:
                 self._queue.remove(job)
@@ -142,8 +143,10 @@ class SharedBatches:
             began = time.perf_counter()
             return inferred(work)
 
+        future = self._steps.submit(timed)
+        wait(future)
         try:
-            return self._steps.submit(timed).result()
+            return future.result()
         finally:
             ticket.queue_seconds += began - joined
             ticket.inference_seconds += time.perf_counter() - began
@@ -209,7 +212,7 @@ class SharedBatches:
 
 def _compute_parts(batch: TakenBatch) -> None:
     """Run the encoder for all sequences of a batch, and each job's ``forward`` for its own."""
-    jobs = [job for job in batch.waiting if not job.done.is_set()]
+    jobs = [job for job in batch.waiting if not job.done.done()]
     if not jobs:
         return  # all of them were canceled
     if len(batch.waiting) == 1:
@@ -328,7 +331,9 @@ class SharedRunner(Runner):
 
     def one(self, work: Callable[[], Result]) -> Result:
         """As `Runner.one`, on one core."""
-        return self.batches.cores.submit(inferred, work).result()
+        future = self.batches.cores.submit(inferred, work)
+        wait(future)
+        return future.result()
 
 
 class SharedModel(Model):

@@ -1,8 +1,8 @@
 """State of a request: deadline, cancellation, counts and times."""
 
-import threading
 import time
 from collections.abc import Callable, Hashable
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 
@@ -38,14 +38,14 @@ class Ticket:
             self.on_cancel()
 
 
-_current = threading.local()
+_current: ContextVar[Ticket | None] = ContextVar("ticket", default=None)  # of a thread, and of a greenlet
 
 
 def current_ticket() -> Ticket:
-    """The ticket of the request that the calling thread answers; outside of requests, a ticket without limits."""
-    return getattr(_current, "ticket", None) or Ticket(client=None, deadline=float("inf"))
+    """The ticket of the request in progress; outside of requests, a ticket without limits."""
+    return _current.get() or Ticket(client=None, deadline=float("inf"))
 
 
 def set_current_ticket(ticket: Ticket | None) -> None:
-    """Set the ticket of the request that the calling thread answers."""
-    _current.ticket = ticket
+    """Set the ticket of the request in progress."""
+    _current.set(ticket)

@@ -1,0 +1,95 @@
+"""Few threads for many requests: while one waits, its thread runs others.
+
+Each request is a greenlet. Hundreds of requests that wait for the encoder so hold memory of their own, but no threads,
+which would all wake up at once and keep the event loop from its turn.
+"""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+import torch
+from greenlet import getcurrent, greenlet
+
+from bertkit.executor import compute_on_one_core
+
+Result = TypeVar("Result")
+
+
+class _Worker:
+    """A thread that starts requests, and resumes those that waited."""
+
+    def __init__(self) -> None:
+        self.ready: SimpleQueue[Callable[[], Any]] = SimpleQueue()
+        self.is_busy = False
+        threading.Thread(target=self._run, name="requests", daemon=True).start()
+
+    @property
+    def num_ready(self) -> int:
+        """Number of requests that can go on, with the one that does."""
+        return self.ready.qsize() + self.is_busy
+
+    def _run(self) -> None:
+        compute_on_one_core()
+        with torch.inference_mode():  # of the thread; requests that enter and leave it in any order change nothing
+            while True:
+                step = self.ready.get()
+                self.is_busy = True
+                step()
+                self.is_busy = False
+                del step  # what a request holds is released before the next one comes
+
+
+class _Request(greenlet):
+    """A request in progress, on the thread of its worker."""
+
+    worker: _Worker
+
+
+class Workers:
+    """A pool of threads for functions that call `wait`."""
+
+    def __init__(self, num_threads: int) -> None:
+        self._workers = [_Worker() for _ in range(num_threads)]
+
+    def submit(self, work: Callable[..., Result], *arguments: Any) -> Future[Result]:
+        """Call ``work(*arguments)`` on one of the threads."""
+        future: Future[Result] = Future()
+        worker = min(self._workers, key=lambda one: one.num_ready)
+
+        def run() -> None:
+            try:
+                future.set_result(work(*arguments))
+            except BaseException as error:  # includes panics of foreign libraries: the thread must survive
+                future.set_exception(error)
+
+        def start() -> None:
+            request = _Request(run)
+            request.worker = worker
+            request.switch()
+
+        worker.ready.put(start)
+        return future
+
+
+def wait(future: Future[Any], seconds: float | None = None) -> bool:
+    """Wait for a future; the thread of a worker runs other requests meanwhile. Returns whether it is done.
+
+    Args:
+        seconds: most seconds to wait on any other thread; a request of a worker waits until the future is done, and
+            whoever set a deadline fails the future.
+    """
+    request = getcurrent()
+    if isinstance(request, _Request):
+        if not future.done():
+            assert request.parent is not None
+            future.add_done_callback(lambda _: request.worker.ready.put(request.switch))
+            request.parent.switch()
+        return True
+    try:
+        future.exception(seconds)
+    except TimeoutError:
+        return False
+    return True
