@@ -23,6 +23,7 @@ from bertkit.serving.app import application
 from bertkit.serving.connections import LimitedProtocol
 from bertkit.serving.generation import warm_up_generator
 from bertkit.serving.guard import Guard
+from bertkit.serving.memory import return_free_memory, return_memory_when_idle
 from bertkit.serving.metrics import Metrics
 from bertkit.serving.served_models import Generator, Served, ServedGenerator, ServedModel, ServedModels
 from bertkit.serving.service import Service
@@ -145,7 +146,9 @@ async def _serve(
         loop.add_signal_handler(number, stop)
     loop.add_signal_handler(signal.SIGHUP, partial(start, reload))
     start(become_ready)
+    returning = asyncio.ensure_future(return_memory_when_idle(lambda: batches.num_batches))
     await server.serve(sockets=[listener])
+    returning.cancel()
     await asyncio.gather(*tasks)
 
 
@@ -169,6 +172,7 @@ def _warm_up(models: ServedModels, batches: SharedBatches) -> None:
             batches.warm_up(served.model)
         elif isinstance(served, ServedGenerator):
             warm_up_generator(served, batches)
+    return_free_memory()
 
 
 @contextlib.contextmanager

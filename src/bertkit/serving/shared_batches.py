@@ -9,6 +9,7 @@ threads that share a product wait for each other, and for the thread that reads 
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -56,6 +57,7 @@ class SharedBatches:
         self._num_running, self._num_long, self._is_extra_running = 0, 0, False
         self._steps = Executor(self.cores.num_threads)  # of generation; shares the cores by preemption
         self._num_reserved = 0  # tokens of texts being generated
+        self.num_batches = 0  # so far
         self._seconds_per_token = 1e-4  # of all cores together, a moving average
 
     @property
@@ -156,13 +158,18 @@ class SharedBatches:
         runner = model._runner
         word = next(token for token in runner.tokenizer.vocabulary.tokens if token.isalpha())
         most = min(64, runner.max_positions)
-        for num_tokens in ROW_COUNTS if runner.device.type == "cpu" else ROW_COUNTS[-1:]:
+
+        def run(num_tokens: int) -> Future[EncoderOutput]:
             num_full, rest = divmod(num_tokens, most)
             lengths = [most] * num_full + [rest] * (rest > 2)
             texts = [" ".join([word] * (length - 2)) for length in lengths]
             batch = collate(runner.tokenizer.encode_batch(texts, max_length=most, on_long="truncate"))
-            run = partial(inferred, partial(runner.encoder, batch.to(runner.device)))
-            self.cores.submit(run).result()
+            return self.cores.submit(inferred, partial(runner.encoder, batch.to(runner.device)))
+
+        counts = ROW_COUNTS if runner.device.type == "cpu" else ROW_COUNTS[-1:]
+        run(counts[0]).result()  # loads and compiles what all of them need
+        for future in [run(count) for count in reversed(counts)]:
+            future.result()
 
     def _start_batches(self) -> None:
         """Start batches from the queue on free cores."""
@@ -199,6 +206,7 @@ class SharedBatches:
                 job.fail(error)
         seconds = time.perf_counter() - started
         with self._lock:
+            self.num_batches += 1
             if is_extra:
                 self._is_extra_running = False
             else:

@@ -1,0 +1,113 @@
+"""The Dockerfile and the systemd unit: what they copy and run exists, and their commands are accepted."""
+
+import configparser
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+from bertkit.cli import app
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCKERFILE, UNIT = ROOT / "deploy" / "Dockerfile", ROOT / "deploy" / "bertkit.service"
+
+
+def steps() -> list[tuple[str, str]]:
+    """Instructions of the Dockerfile with their arguments, continued lines joined."""
+    text = DOCKERFILE.read_text().replace("\\\n", " ")
+    return [(line.split()[0], line.partition(" ")[2].strip()) for line in text.splitlines() if re.match(r"[A-Z]", line)]
+
+
+def arguments_of(name: str) -> list[str]:
+    return [argument for step, argument in steps() if step == name]
+
+
+def is_accepted(words: list[str]) -> None:
+    """A command line of bertkit that its parser takes."""
+    assert words[0].rpartition("/")[2] == "bertkit"
+    app().parse_args(words[1:], exit_on_error=False, print_error=False)
+
+
+def test_the_image_copies_what_exists_and_starts_a_command_that_is_accepted() -> None:
+    assert {step for step, _ in steps()} <= {
+        "FROM",
+        "COPY",
+        "RUN",
+        "USER",
+        "EXPOSE",
+        "HEALTHCHECK",
+        "ENTRYPOINT",
+        "CMD",
+    }
+    for copied in arguments_of("COPY"):
+        *sources, _ = copied.split()
+        assert all((ROOT / source).exists() for source in sources), copied
+    version = re.search(r"python:(\d+\.\d+)", arguments_of("FROM")[0])
+    assert version and f">={version[1]}" >= re.search(r'requires-python = "(>=\S+)"', _project())[1]  # type: ignore[index]
+    (entry,), (command,) = arguments_of("ENTRYPOINT"), arguments_of("CMD")
+    is_accepted([*eval(entry), *eval(command)])
+    (check,) = arguments_of("HEALTHCHECK")
+    assert "/ready" in check and f":{arguments_of('EXPOSE')[0]}/" in check
+    compile(eval(check[check.index("[") :])[2], "health check", "exec")
+    header = DOCKERFILE.read_text().splitlines()[0]
+    is_accepted(["bertkit", "serve", *header.partition("bertkit --")[2].join(["--", ""]).split()])
+    assert arguments_of("USER") and arguments_of("USER")[0] in header + " ".join(arguments_of("RUN"))
+
+
+def _project() -> str:
+    return (ROOT / "pyproject.toml").read_text()
+
+
+def test_the_unit_starts_a_command_that_is_accepted() -> None:
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read_string(UNIT.read_text())
+    assert set(unit.sections()) == {"Unit", "Service", "Install"}
+    service = unit["Service"]
+    is_accepted(shlex.split(service["ExecStart"]))
+    assert service["ExecReload"].endswith("-HUP $MAINPID") and service["LoadCredential"].startswith("keys:")
+    assert int(service["TimeoutStopSec"]) > 30, "longer than the server takes to finish its requests"
+
+
+def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
+    program = shutil.which("systemd-analyze")
+    if program is None:
+        pytest.skip("systemd-analyze is not installed")
+    text = UNIT.read_text().replace("/opt/bertkit/bin/bertkit", sys.executable)
+    (tmp_path / "bertkit.service").write_text(text)
+    made = subprocess.run([program, "verify", str(tmp_path / "bertkit.service")], capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
+
+
+@pytest.mark.slow
+def test_the_steps_of_the_image_make_a_server_that_answers(tmp_path: Path) -> None:
+    """RUN in a new environment with the files that COPY names; without a user, and with the packages of this machine."""
+    image = tmp_path / "bertkit"
+    for copied in arguments_of("COPY"):
+        *sources, target = copied.split()
+        place = tmp_path / target.strip("/")
+        for source in sources:
+            here = ROOT / source
+            if here.is_dir():
+                shutil.copytree(here, place)
+            else:
+                place.mkdir(parents=True, exist_ok=True)
+                shutil.copy(here, place)
+    venv.create(tmp_path / "venv", with_pip=True, system_site_packages=False)
+    (run,) = arguments_of("RUN")
+    for command in run.split("&&"):
+        words = shlex.split(command.replace("/bertkit", str(image)))
+        if words[0] == "useradd":
+            continue
+        assert words[:2] == ["pip", "install"], command
+        subprocess.run([tmp_path / "venv" / "bin" / "python", "-m", *words], check=True, timeout=1_800)
+    program = tmp_path / "venv" / "bin" / "bertkit"
+    shown = subprocess.run([program, "serve", "--help"], capture_output=True, text=True, timeout=120)
+    assert shown.returncode == 0 and "--api-key-file" in shown.stdout
+    answer = "from bertkit.serving.server import serve; from bertkit.serving.settings import ServerSettings"
+    subprocess.run([tmp_path / "venv" / "bin" / "python", "-c", answer], check=True, timeout=120)
