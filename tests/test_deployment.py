@@ -86,7 +86,7 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_steps_of_the_image_make_a_server_that_answers(tmp_path: Path) -> None:
-    """RUN in a new environment with the files that COPY names; without a user, and with the packages of this machine."""
+    """RUN in a new environment, with the files that COPY names; only the user is not made."""
     image = tmp_path / "bertkit"
     for copied in arguments_of("COPY"):
         *sources, target = copied.split()

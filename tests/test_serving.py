@@ -181,6 +181,35 @@ def test_bodies_of_another_type_or_size_are_refused_before_any_work(server):
     assert answer.startswith(b"HTTP/1.1 413 ")
 
 
+def test_a_body_of_64_megabytes_is_refused_while_others_are_served(server):
+    answers: list[bytes] = []
+
+    def send() -> None:
+        head = b"POST /embed HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        with socket.create_connection(_address(server)) as connection:
+            connection.sendall(head + b"Content-Length: 64000000\r\n\r\n")
+            try:
+                for _ in range(64):
+                    connection.sendall(b" " * 1_000_000)
+            except OSError:
+                pass  # the server has closed the connection
+            try:
+                answers.append(connection.recv(4_096))
+            except ConnectionError:
+                answers.append(b"closed")
+
+    senders = [threading.Thread(target=send) for _ in range(4)]
+    for sender in senders:
+        sender.start()
+    for _ in range(10):
+        started = time.monotonic()
+        assert server.request("/health")[0] == 200 and time.monotonic() - started < 3
+        assert server.post("/embed", {"inputs": "a cat"})
+    for sender in senders:
+        sender.join(30)
+    assert len(answers) == 4 and all(answer.startswith(b"HTTP/1.1 413 ") or answer == b"closed" for answer in answers)
+
+
 def _address(server: Server) -> tuple[str, int]:
     host, _, port = server.url.removeprefix("http://").rpartition(":")
     return host, int(port)

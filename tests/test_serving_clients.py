@@ -1,4 +1,4 @@
-"""Clients of other projects get the results of the library: Haystack's ranker, Cohere's and Jina's re-ranking, LangChain."""
+"""Clients of other projects get the results of the library: Haystack's ranker, re-ranking as of Cohere, LangChain."""
 
 import json
 import urllib.request
@@ -39,7 +39,10 @@ def expected(ranker: bertkit.Model) -> list[tuple[int, float]]:
 
 def test_haystack_ranker(server: Server, expected: list[tuple[int, float]]) -> None:
     haystack = pytest.importorskip("haystack", reason="Haystack is not installed: pip install haystack-ai")
-    rankers = pytest.importorskip("haystack.components.rankers.hugging_face_tei")
+    rankers = pytest.importorskip(
+        "haystack_integrations.components.rankers.huggingface_api",
+        reason="Haystack's clients of Hugging Face are not installed: pip install huggingface-api-haystack",
+    )
     ranker = rankers.HuggingFaceTEIRanker(url=server.url, top_k=4)
     documents = [haystack.Document(content=text) for text in TEXTS]
     ranked = ranker.run(query=QUERY, documents=documents)["documents"]

@@ -1,13 +1,24 @@
-"""Memory that was freed, returned to the operating system.
+"""Memory of a server: returned to the operating system when it was freed, and searched for cycles without long pauses.
 
 The C library keeps what batches of many tokens and the compiling of kernels leave behind: a hundred megabytes.
 """
 
 import asyncio
 import ctypes
+import gc
 from collections.abc import Callable
 
 _SECONDS = 5.0
+
+
+def exempt_from_collection() -> None:
+    """Leave the objects of now, most of them of imported modules, out of Python's searches for unused cycles.
+
+    Such a search stops every thread; with them it takes some hundred milliseconds.
+    """
+    gc.unfreeze()  # those of models that were replaced are searched again
+    gc.collect()
+    gc.freeze()
 
 
 def return_free_memory() -> None:

@@ -23,7 +23,7 @@ from bertkit.serving.app import application
 from bertkit.serving.connections import LimitedProtocol
 from bertkit.serving.generation import warm_up_generator
 from bertkit.serving.guard import Guard
-from bertkit.serving.memory import return_free_memory, return_memory_when_idle
+from bertkit.serving.memory import exempt_from_collection, return_free_memory, return_memory_when_idle
 from bertkit.serving.metrics import Metrics
 from bertkit.serving.served_models import Generator, Served, ServedGenerator, ServedModel, ServedModels
 from bertkit.serving.service import Service
@@ -172,6 +172,7 @@ def _warm_up(models: ServedModels, batches: SharedBatches) -> None:
             batches.warm_up(served.model)
         elif isinstance(served, ServedGenerator):
             warm_up_generator(served, batches)
+    exempt_from_collection()
     return_free_memory()
 
 

@@ -28,7 +28,7 @@ from bertkit.serving.queue import SHORT_TOKENS, Job, Queue, TakenBatch
 from bertkit.serving.refusals import Canceled, Overloaded, TimedOut
 from bertkit.serving.settings import ServerSettings
 from bertkit.serving.ticket import Ticket, current_ticket
-from bertkit.serving.workers import wait
+from bertkit.serving.workers import wait, yield_to_event_loop
 from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.ragged import ranges
 from bertkit.transformer import PreparedEncoder
@@ -40,6 +40,9 @@ Result = TypeVar("Result")
 _LONG_TOKENS = 2 * SHORT_TOKENS
 """Token count above which a batch is long. While all cores work on long batches, an extra thread computes short
 jobs."""
+
+_SMALL_BATCH_TOKENS, _SHORT_QUEUE_TOKENS = 384, 4_096
+"""Token count of a batch while no more tokens than the second number wait."""
 
 
 class SharedBatches:
@@ -192,9 +195,15 @@ class SharedBatches:
             submit(self._compute, batch, is_extra)
 
     def _budget(self, job: Job) -> int:
-        return job.runner.tokens_per_batch(self._queue.num_tokens)
+        """Small batches while few tokens wait, so that what comes next does not wait for long."""
+        most = job.runner.tokens_per_batch(self._queue.num_tokens)
+        is_short = job.runner.device.type == "cpu" and self._queue.num_tokens <= _SHORT_QUEUE_TOKENS
+        return min(most, _SMALL_BATCH_TOKENS) if is_short else most
 
     def _compute(self, batch: TakenBatch, is_extra: bool) -> None:
+        if not getattr(_thread, "yields", False):
+            _thread.yields = True
+            yield_to_event_loop()
         started = time.perf_counter()
         for job in batch.waiting:
             if job.started is None:

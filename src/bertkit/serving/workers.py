@@ -4,9 +4,12 @@ Each request is a greenlet. Hundreds of requests that wait for the encoder so ho
 which would all wake up at once and keep the event loop from its turn.
 """
 
+import os
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
@@ -16,6 +19,19 @@ from greenlet import getcurrent, greenlet
 from bertkit.executor import compute_on_one_core
 
 Result = TypeVar("Result")
+
+_NICENESS = 4
+"""Priority of threads that compute, from 0 to 19: at 4, less than half the weight of the event loop at 0."""
+
+
+def yield_to_event_loop() -> None:
+    """Let the calling thread have the cores only as far as the event loop leaves them, where the system can do that.
+
+    The event loop needs little, but at once: it refuses what is too much, and says that the server lives.
+    """
+    if sys.platform == "linux":
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)  # there: of the thread
 
 
 class _Worker:
@@ -33,6 +49,7 @@ class _Worker:
 
     def _run(self) -> None:
         compute_on_one_core()
+        yield_to_event_loop()
         with torch.inference_mode():  # of the thread; requests that enter and leave it in any order change nothing
             while True:
                 step = self.ready.get()

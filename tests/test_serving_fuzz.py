@@ -1,0 +1,220 @@
+"""Random bodies for every route, without a network: no 5xx, no NaN or null in a 200, no body kept after its request."""
+
+import asyncio
+import gc
+import json
+import math
+import random
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from examples_of_tasks import model_of
+from random_models import our_model
+from test_generation import gpt2, marian
+
+import bertkit
+from bertkit.generation import load_generator
+from bertkit.serving.app import application
+from bertkit.serving.guard import Guard
+from bertkit.serving.metrics import Metrics
+from bertkit.serving.served_models import ServedGenerator, ServedModel, ServedModels
+from bertkit.serving.service import Service
+from bertkit.serving.settings import ServerSettings
+from bertkit.serving.shared_batches import SharedBatches, SharedModel
+from bertkit.tasks import QuestionAnswering, Regression, SequenceClassification, TokenClassification
+
+ALLOWED_NULLS = {"start", "stop", "answer", "seed"}
+TEXTS = ["a cat", "the [MASK] sat", "", "x" * 3_000, "\u0000", "é\u200b🙂", "one two three four " * 9, "\ud7ff\ue000"]
+VALUES: list[Any] = [
+    None, True, False, 0, 1, -1, 7, 2**31, 2**63, -(2**63), 10**30, 0.0, -0.5, 1e-320, 1e308, "query", "base64",
+    "error", "window", "Left", [], {}, [[]], [1, 2], [[1, 2], [3]], "masks", "encoder", "storyteller", "translator",
+    "ranker",
+]  # fmt: skip
+RAW = [b"", b"{", b"[]", b"null", b"NaN", b'{"inputs": NaN}', b"[" * 3_000, b"\xff\xfe", b'{"inputs": "\\ud800"}', b"0"]
+
+
+class Fuzzed:
+    """The application with a tiny model of every kind, asked in this process."""
+
+    def __init__(self, folder: Path) -> None:
+        batches = SharedBatches(ServerSettings(max_concurrent_requests=10_000))
+        models: dict[str, bertkit.Model] = {
+            "encoder": our_model("encoder", 3, max_position_embeddings=29),
+            "masks": our_model("masked_lm", 4, max_position_embeddings=29),
+            "inference": model_of(SequenceClassification(("contradiction", "entailment", "neutral"))),
+            "ranker": model_of(Regression()),
+            "tagger": model_of(TokenClassification(("B-animal", "I-animal", "O"))),
+            "answers": model_of(QuestionAnswering(no_answer=True)),
+        }
+        gpt2(folder / "storyteller")
+        marian(folder / "translator")
+        served: list[Any] = [ServedModel(name, "float32", SharedModel(one, batches)) for name, one in models.items()]
+        for name in ("storyteller", "translator"):
+            served.append(ServedGenerator(name, "float32", load_generator(folder / name)))
+        models["encoder"].save(folder / "encoder")
+        index = bertkit.Index.open(folder / "store", folder / "encoder")
+        index.add([bertkit.Document("a", "The cat sat on the mat.")])
+        self.service = Service(ServedModels(served, index.with_encoder(served[0].model)), batches, Metrics())
+        app = application(self.service)
+        self.app = Guard(app, self.service, local_only=False)
+        document = app.openapi()
+        self.routes = [path for path, verbs in document["paths"].items() if "post" in verbs and "{" not in path]
+        self.routes += [f"/models/{one.name}" for one in served]
+        self.fields = sorted(
+            {name for one in document["components"]["schemas"].values() for name in one.get("properties", {})}
+        )
+
+    async def ask(self, path: str, body: bytes) -> tuple[int, bytes]:
+        """Status and body of an answer."""
+        sent: list[dict[str, Any]] = []
+        received = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def receive() -> dict[str, Any]:
+            if received:
+                return received.pop()
+            await asyncio.sleep(3_600)
+            raise AssertionError
+
+        async def send(message: dict[str, Any]) -> None:
+            sent.append(message)
+
+        scope = {
+            "type": "http", "http_version": "1.1", "method": "POST", "path": path, "raw_path": path.encode(),
+            "query_string": b"", "root_path": "", "scheme": "http", "client": ("127.0.0.1", 1), "server": ("a", 1),
+            "headers": [(b"content-type", b"application/json")],
+        }  # fmt: skip
+        try:
+            await self.app(scope, receive, send)
+        except Exception:  # Starlette sends a 500, and raises for the server's log
+            assert sent, (path, body[:300])
+        return sent[0]["status"], b"".join(message.get("body", b"") for message in sent)
+
+
+@pytest.fixture(scope="module")
+def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fuzzed]:
+    made = Fuzzed(tmp_path_factory.mktemp("fuzzed"))
+    yield made
+
+
+def random_value(draw: random.Random, fields: list[str], depth: int = 0) -> Any:
+    kind = draw.random()
+    if kind < 0.45 or depth > 3:
+        return draw.choice(TEXTS)
+    if kind < 0.65:
+        return draw.choice(VALUES)
+    if kind < 0.8:
+        return [random_value(draw, fields, depth + 1) for _ in range(draw.randrange(4))]
+    if kind < 0.85:
+        return "".join(chr(draw.choice([draw.randrange(32, 127), draw.randrange(0xE000)])) for _ in range(9))
+    return {draw.choice(fields): random_value(draw, fields, depth + 1) for _ in range(draw.randrange(4))}
+
+
+def random_body(draw: random.Random, fields: list[str]) -> bytes:
+    """Fields of the bodies with likely and unlikely values; sometimes broken."""
+    if draw.random() < 0.03:
+        return draw.choice(RAW)
+    names = [
+        "inputs",
+        "input",
+        "query",
+        "texts",
+        "documents",
+        "question",
+        "context",
+        "candidate_labels",
+        "ids",
+        "parameters",
+    ]
+    body = {name: random_value(draw, fields) for name in names if draw.random() < 0.5}
+    if draw.random() < 0.6:
+        body["inputs"] = body["input"] = draw.choice(TEXTS[:2])
+        body["parameters"] = {draw.choice(fields): draw.choice(VALUES) for _ in range(2)} | {"max_new_tokens": 3}
+    for _ in range(draw.randrange(3)):
+        body[draw.choice(fields)] = random_value(draw, fields)
+    sent = json.dumps(body).encode("utf-8", "surrogatepass")
+    if draw.random() < 0.03:
+        place = draw.randrange(len(sent))
+        sent = sent[:place] + bytes([draw.randrange(256)]) + sent[place + 1 :]
+    return sent
+
+
+def is_sound(answer: Any, name: str = "") -> bool:
+    """No NaN, and no null but where it is documented."""
+    if isinstance(answer, dict):
+        return all(is_sound(value, key) for key, value in answer.items())
+    if isinstance(answer, list):
+        return all(is_sound(value, name) for value in answer)
+    return name in ALLOWED_NULLS if answer is None else not isinstance(answer, float) or math.isfinite(answer)
+
+
+async def fuzz(fuzzed: Fuzzed, number: int, seed: int) -> Counter[int]:
+    """Statuses of so many random bodies, sixteen at a time."""
+    draw, statuses = random.Random(seed), Counter()
+
+    async def client(share: int) -> None:
+        for _ in range(share):
+            path, body = draw.choice(fuzzed.routes), random_body(draw, fuzzed.fields)
+            status, answer = await asyncio.wait_for(fuzzed.ask(path, body), 60)
+            statuses[status] += 1
+            assert status < 500, (path, body[:500], answer[:300])
+            parsed = orjson.loads(answer)
+            if status == 200:
+                assert is_sound(parsed), (path, body[:500], answer[:300])
+            else:
+                message = parsed["error"]
+                assert message if isinstance(message, str) else message["message"], (path, body[:500])
+
+    await asyncio.gather(*[client(number // 16) for _ in range(16)])
+    return statuses
+
+
+def test_random_bodies(fuzzed: Fuzzed) -> None:
+    statuses = asyncio.run(fuzz(fuzzed, 800, seed=1))
+    assert statuses[200] > 80 and statuses[422] > 80, statuses
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7_200)
+def test_a_hundred_thousand_random_bodies(fuzzed: Fuzzed) -> None:
+    statuses = asyncio.run(fuzz(fuzzed, 100_000, seed=2))
+    assert statuses[200] > 10_000, statuses
+
+
+def test_a_body_that_stops_arriving_times_out(fuzzed: Fuzzed) -> None:
+    batches = SharedBatches(ServerSettings(receive_timeout_seconds=0.1))
+    service = Service(fuzzed.service.models, batches, Metrics())
+    app, parts, sent = Guard(application(service), service, local_only=False), [b'{"inputs"', b': "a'], []
+
+    async def receive() -> dict[str, Any]:
+        if parts:
+            return {"type": "http.request", "body": parts.pop(0), "more_body": True}
+        await asyncio.sleep(3_600)
+        raise AssertionError
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    headers = [(b"content-type", b"application/json")]
+    scope = {"type": "http", "method": "POST", "path": "/embed", "headers": headers, "client": None}
+    asyncio.run(asyncio.wait_for(app(scope, receive, send), 5))
+    assert sent[0]["status"] == 408
+
+
+def test_no_body_is_kept_after_its_request(fuzzed: Fuzzed) -> None:
+    paths = ["/embed", "/predict", "/generate", "/search"]
+    bodies = [json.dumps({"inputs": "a cat", "query": "cat", "padding": path * 1_000}).encode() for path in paths]
+
+    async def ask() -> None:
+        for path, body in zip(paths, bodies, strict=True):
+            assert (await fuzzed.ask(path, body))[0] == 200, path
+        await fuzzed.ask("/embed", b'{"inputs": "another"}')
+
+    before = [sys.getrefcount(body) for body in bodies]
+    asyncio.run(ask())
+    gc.collect()
+    assert [sys.getrefcount(body) for body in bodies] == before
