@@ -347,7 +347,7 @@ def test_planted_label_errors_come_first(kind):
         given = names[said[index]] if kind != "several" else ("" if said[index] else "not ") + names[index[1]]
         (one,) = [error for error in results.shown[:10] if error.number == number and error.given == given][:1]
         example = outcomes.examples[number]
-        assert (one.place, one.text) == (example.place, example.text)
+        assert (one.location, one.text) == (example.location, example.text)
         assert one.given_probability < one.likely_probability
         if kind == "words":
             words = example.text.split()
@@ -359,7 +359,7 @@ def test_planted_label_errors_come_first(kind):
 
 def test_planted_leaks_are_detected_and_excluded():
     model, test, draw = model_of("one"), examples_of("one", 40), np.random.default_rng(7)
-    train = [replace(one, place="") for one in examples_of("one", 60, seed=9)]
+    train = [replace(one, location="") for one in examples_of("one", 60, seed=9)]
     long = " ".join(WORDS)
     test[5] = replace(test[5], text=f"{long}!", label="red")
     train[17] = replace(train[17], text=f"  {long.upper()} ?", label="blue")  # word for word

@@ -44,11 +44,11 @@ def texts(number: int, seed: int = 1) -> list[str]:
 def examples(number: int = 37, seed: int = 1) -> list[TextExample]:
     """Whether a text speaks of animals more than of colors: to be learned from its words."""
     results = []
-    for place, text in enumerate(texts(number, seed)):
+    for index, text in enumerate(texts(number, seed)):
         words = text.split()
         animals = sum(word in ("cat", "dog", "mat", "sat") for word in words)
         label = "animal" if animals > sum(word in ("blue", "red", "green") for word in words) else "other"
-        results.append(TextExample(text, label=label, place=f"line {place + 1}"))
+        results.append(TextExample(text, label=label, location=f"line {index + 1}"))
     return results
 
 
@@ -400,7 +400,7 @@ def test_a_model_without_pooler_gets_a_new_one(tmp_path: Path, encoder: Path) ->
 
 
 def test_what_cannot_be_is_refused_before_training(tmp_path: Path, encoder: Path) -> None:
-    strange = [*examples(5), TextExample("a cat", label="Animal", place="dev.csv, line 7")]
+    strange = [*examples(5), TextExample("a cat", label="Animal", location="dev.csv, line 7")]
     with pytest.raises(DataError, match=r"dev.csv, line 7: the label 'Animal' is not one of"):
         run_of(tmp_path / "1", encoder).start(examples(), strange)
     with pytest.raises(UsageError, match="best_by='f2'"):

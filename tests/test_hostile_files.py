@@ -239,7 +239,7 @@ def edit_weight_map(folder: Path, change: Callable[[dict], object]) -> None:
 
 
 @pytest.mark.parametrize(
-    "place",
+    "name",
     [
         "../outside.safetensors",
         "/etc/passwd",
@@ -250,9 +250,9 @@ def edit_weight_map(folder: Path, change: Callable[[dict], object]) -> None:
         "",
     ],
 )
-def test_a_shard_outside_the_folder_is_not_read(sharded: Path, place: str) -> None:
+def test_a_shard_outside_the_folder_is_not_read(sharded: Path, name: str) -> None:
     (sharded.parent / "outside.safetensors").write_bytes((sharded / "model-1.safetensors").read_bytes())
-    edit_weight_map(sharded, lambda weight_map: weight_map.update({NORM: place}))
+    edit_weight_map(sharded, lambda weight_map: weight_map.update({NORM: name}))
     refused(sharded, "only .safetensors files next to it are read|which the index assigns to another file")
 
 
@@ -413,9 +413,9 @@ def test_json_of_another_shape_than_expected(folder: Path, name: str, content: o
         bertkit.load(folder).tokenizer.encode("the cat")
 
 
-@pytest.mark.parametrize("place", ["../other", "..", "/etc", "a/b", "..\\other", "./."])
-def test_modules_outside_the_folder_are_not_read(folder: Path, place: str) -> None:
-    (folder / "modules.json").write_text(json.dumps([{"type": "models.Transformer", "path": place}]))
+@pytest.mark.parametrize("path", ["../other", "..", "/etc", "a/b", "..\\other", "./."])
+def test_modules_outside_the_folder_are_not_read(folder: Path, path: str) -> None:
+    (folder / "modules.json").write_text(json.dumps([{"type": "models.Transformer", "path": path}]))
     refused(folder, "modules.json .*folder")
 
 

@@ -107,7 +107,7 @@ def test_what_cannot_be_learned_or_predicted():
         both = [*examples, *questions(1, 2)]
         TASK.labeled(both, TASK.encode(model_of().tokenizer, both, Layout()))
     for label in (None, 3, -1):
-        wrong = [ChoiceQuestion("a", ("b", "c", "d"), label, place="x.csv, line 2")]
+        wrong = [ChoiceQuestion("a", ("b", "c", "d"), label, location="x.csv, line 2")]
         with pytest.raises(
             DataError, match=rf"x.csv, line 2: the right choice is {label}: expected a number from 0 to 2"
         ):
@@ -116,7 +116,7 @@ def test_what_cannot_be_learned_or_predicted():
             model_of().evaluate(wrong)
     with pytest.raises(UsageError, match="a choice cannot be split into windows"):
         model_of(on_long="window").predict(examples)
-    long = ChoiceQuestion("a", ("b", "c " * 30), place="x.csv, line 9")
+    long = ChoiceQuestion("a", ("b", "c " * 30), location="x.csv, line 9")
     with pytest.raises(OverLengthError, match=r"^x.csv, line 9: has 34 tokens, 10 more than max_length 24"):
         model_of(on_long="error").predict([long])
     nameless = [*questions(2), ChoiceQuestion("a", ("b", "c " * 30))]

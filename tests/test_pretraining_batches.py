@@ -172,8 +172,8 @@ def test_masks_equal_the_slow_ones(unit: str, max_predictions: int | None) -> No
         results = masking(sequences, rate, epoch, indices)
         input_ids, positions = [], []
         for index, row in zip(indices.tolist(), rows(sequences), strict=True):
-            out, places = reference.masked(row, rate, CONTINUES, unit, max_predictions, 6, epoch, index)
-            positions += [len(input_ids) + position for position in places]
+            out, chosen = reference.masked(row, rate, CONTINUES, unit, max_predictions, 6, epoch, index)
+            positions += [len(input_ids) + position for position in chosen]
             input_ids += out
         assert results.input_ids.tolist() == input_ids
         assert results.positions.tolist() == positions

@@ -294,11 +294,11 @@ def test_answers_are_exact_spans_of_any_context(question, context, max_length, n
 MODELS = [model_of(replace(TASK, no_answer=no_answer)) for no_answer in (False, True)]
 
 
-@pytest.mark.parametrize("place", [0, 1, 300, 997, 1_999])
-def test_answer_is_extracted_from_any_position(place):
+@pytest.mark.parametrize("position", [0, 1, 300, 997, 1_999])
+def test_answer_is_extracted_from_any_position(position):
     """A head that knows one word finds it in a context of 2,000 words."""
     words = ["cat"] * 2_000
-    words[place] = "three"
+    words[position] = "three"
     context = " ".join(words)
     encodings = TASK.encode(TOKENIZER, [Question("dog", context)], Layout(24, "window"))
     logits = np.zeros((len(encodings.input_ids), 2), np.float32)
@@ -361,17 +361,19 @@ def test_rejects_invalid_examples():
     with pytest.raises(UsageError, match="max_answer_length=0"):
         QuestionAnswering(max_answer_length=0)
     with pytest.raises(DataError, match="line 3: has no answers"):
-        QuestionAnswering.of_examples([Question("who", "a", place="line 3")], {})
+        QuestionAnswering.of_examples([Question("who", "a", location="line 3")], {})
     with pytest.raises(DataError, match="no examples"):
         QuestionAnswering.of_examples([], {})
-    lost = Question("who", "a \u200b b", ((2, 3),), place="line 3")
+    lost = Question("who", "a \u200b b", ((2, 3),), location="line 3")
     with pytest.raises(DataError, match=r"line 3: the answer .* has no tokens"):
         TASK.labeled([lost], TASK.encode(TOKENIZER, [lost], Layout()))
-    long = Question("cat " * 30, "dog", place="a.json, line 3")
+    long = Question("cat " * 30, "dog", location="a.json, line 3")
     with pytest.raises(OverLengthError, match=r"^a.json, line 3: has 30 tokens in text A and leaves no room"):
-        model_of(TASK).predict([Question("cat", "dog", place="a.json, line 2"), long])
+        model_of(TASK).predict([Question("cat", "dog", location="a.json, line 2"), long])
     with pytest.raises(OverLengthError, match=r"^example 8: has 30 tokens in text A"):
-        TASK.encode(TOKENIZER, [Question("cat", "dog"), replace(long, place="")], Layout(24, "window"), first_index=7)
+        TASK.encode(
+            TOKENIZER, [Question("cat", "dog"), replace(long, location="")], Layout(24, "window"), first_index=7
+        )
 
 
 def test_a_published_model_has_its_task(tmp_path):

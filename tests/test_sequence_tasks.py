@@ -295,7 +295,7 @@ def test_labels_are_matched_by_name_and_strangers_are_errors() -> None:
     with pytest.raises(DataError, match="line 2: its label is None"):
         model.evaluate(labeled([None]))
     with pytest.raises(DataError, match="line 3: has no second text"):
-        model.predict([TextExample("a", "b"), TextExample("c", place="data.csv, line 3")])
+        model.predict([TextExample("a", "b"), TextExample("c", location="data.csv, line 3")])
 
 
 def test_other_bad_settings_are_refused() -> None:

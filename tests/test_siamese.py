@@ -98,7 +98,7 @@ def test_neighboring_paragraphs_are_pairs(tmp_path: Path) -> None:
     (tmp_path / "book.txt").write_text("One\nand one.\n\n* * *\n\nTwo.\n\n\nThree.")
     rows = list(read_text_sets(tmp_path / "book.txt", columns={"positive": "next"}))
     assert [row.texts for row in rows] == [("One and one.", "Two."), ("Two.", "Three.")]
-    assert rows[1].place.endswith("book.txt, line 6")
+    assert rows[1].location.endswith("book.txt, line 6")
     (tmp_path / "rows.csv").write_text("text\nA\nB\nC\n")
     rows = list(read_text_sets(tmp_path / "rows.csv", columns={"positive": "next"}))
     assert [row.texts for row in rows] == [("A", "B"), ("B", "C")]

@@ -284,7 +284,7 @@ def test_files_of_every_form(tmp_path: Path) -> None:
     (triplet,) = read(tmp_path / "b.csv", "query,passage,negative_1,negative_2\nA,B,C,D\n")
     assert triplet.negatives == ("C", "D")
     (scored,) = read(tmp_path / "c.tsv", "sentence1\tsentence2\tscore\nA\tB\t3.5\n")
-    assert scored.score == 3.5 and scored.place.endswith("c.tsv, line 2")
+    assert scored.score == 3.5 and scored.location.endswith("c.tsv, line 2")
     (listed,) = read(tmp_path / "d.jsonl", json.dumps({"query": "A", "positives": ["B", "C"], "negatives": ["D"]}))
     assert listed.positives == ("B", "C") and listed.negatives == ("D",)
     assert [row.texts for row in read(tmp_path / "e.txt", "A\nB\n")] == [("A", "A"), ("B", "B")]

@@ -362,7 +362,7 @@ def test_the_task_of_examples():
     ("example", "message"),
     [
         (TaggedText("a b", ((0, 1), (2, 3)), ("O",), "x.conll, line 3"), "x.conll, line 3: has 2 words and 1 tags"),
-        (TaggedText("a b", place="x.conll, line 3"), "x.conll, line 3: has no tags"),
+        (TaggedText("a b", location="x.conll, line 3"), "x.conll, line 3: has no tags"),
         (TaggedText("a", ((0, 1),), ("B-ORG",), "y"), "y: the tag 'B-ORG' of word 1, 'a', is not one of the model's"),
         (
             TaggedText("a", ((0, 1),), ("I-PER",)),

@@ -16,11 +16,14 @@ from bertkit.corpus.shard_writing import write_shard
 from bertkit.corpus.shards import open_shard
 from bertkit.errors import DataError, MissingHeadError
 from bertkit.finetuning import Finetuning, FinetuningSettings
+from bertkit.finetuning.outcome import digest_of
 from bertkit.pretraining import Inputs, Pretraining
 from bertkit.pretraining.recipe import recipe_of
 from bertkit.reports.recorded_run import read_run
 from bertkit.reports.training_findings import findings_of
 from bertkit.tasks import TextExample
+from bertkit.tasks.alignment import TaughtText
+from bertkit.tasks.examples import ChoiceQuestion, Question, TaggedText, TextSet
 
 WRITTEN = Path(__file__).parent / "data" / "written_before"
 WORDS = "the cat dog bird fish sat ran saw ate on under near a big small red blue old mat tree house river".split()
@@ -47,7 +50,7 @@ def examples(number: int, seed: int) -> list[TextExample]:
     texts = [" ".join(draw.choice(WORDS, 4)) for _ in range(number)]
     labels = ["animal" if {"cat", "dog", "bird", "fish"} & set(text.split()) else "other" for text in texts]
     return [
-        TextExample(text, label=label, place=f"line {line}")
+        TextExample(text, label=label, location=f"line {line}")
         for line, (text, label) in enumerate(zip(texts, labels, strict=True), start=1)
     ]
 
@@ -82,6 +85,22 @@ def test_a_fine_tuning_run_that_is_finished(expected: dict) -> None:
     run = Finetuning(Path("classifier"), "encoder", "sequence-classification", SETTINGS, log_line=lambda line: None)
     outcome = run.start(examples(37, seed=1), examples(20, seed=2), resume=True)
     assert outcome.reason == "finished" and outcome.metrics == pytest.approx(expected["metrics"])
+
+
+@pytest.mark.parametrize(
+    "example, digest",
+    [
+        (TextExample("a place='' b", "c", ("x", "y"), "line 3"), "f6ae67558c3555e8"),
+        (TaggedText("a b", ((0, 1), (2, 3)), ("O", "B-x"), "line 4"), "ed29e2ca467fd11c"),
+        (Question("q", "c", ((0, 1),), "7", "line 5"), "73639f34c0622fbe"),
+        (ChoiceQuestion("c", ("a", "b"), 1, "8", "line 6"), "85029141a2905196"),
+        (TextSet("q", ("p",), ("n",), 0.5, "line 7", (1.0,), 2, np.zeros((2, 3))), "96ee94eefc391711"),
+        (TaughtText("t", np.zeros(2, np.float32), "line 8"), "088753b4d9a86439"),
+    ],
+)
+def test_digests_of_examples_are_those_of_runs_before_location_was_renamed(example: object, digest: str) -> None:
+    """The digests were computed by the version whose examples had ``place`` instead of ``location``."""
+    assert digest_of([example]) == digest
 
 
 def test_a_pre_training_run_that_was_stopped(expected: dict) -> None:

@@ -22,7 +22,7 @@ class SequenceExample:
 
     target: str
     source: str | None = None
-    place: str = ""  # file and line
+    location: str = ""  # file and line
 
 
 def read_pairs(
@@ -72,7 +72,7 @@ def read_texts(
         DataError: no such file, no column for the text, or no text at all.
     """
     texts = read_labeled_texts(path, None, columns=columns, bad_rows=bad_rows)
-    examples = [SequenceExample(one.text, place=one.place) for one in texts if one.text.strip()]
+    examples = [SequenceExample(one.text, location=one.location) for one in texts if one.text.strip()]
     if not examples:
         raise DataError(f"{path} has no text: expected some, one on each line")
     return examples

@@ -212,8 +212,8 @@ class SequenceTraining:
                     "" if sources is None else f" and {len(sources[number])} source tokens"
                 )
                 raise DataError(
-                    f"{example.place or f'example {number}'} has {lengths}, the model {max(limits)} positions: shorten "
-                    "it, or give a new model more (max_length)"
+                    f"{example.location or f'example {number}'} has {lengths}, the model {max(limits)} positions: "
+                    "shorten it, or give a new model more (max_length)"
                 )
         return SequenceData(whole, sources)
 

@@ -31,7 +31,7 @@ class TaughtText:
 
     text: str
     vector: np.ndarray | None = field(default=None, repr=False)  # (E,) float32; None: not known
-    place: str = ""
+    location: str = ""
 
     @property
     def num_characters(self) -> int:
@@ -87,7 +87,7 @@ class Alignment(TextTask):
     def read(cls, file: ExampleFile) -> Iterator[TaughtText]:
         """As `TextTask.read`."""
         for example in read_labeled_texts(file.path, None, columns=file.columns, bad_rows=file.bad_rows):
-            yield TaughtText(example.text, place=example.place)
+            yield TaughtText(example.text, location=example.location)
 
     @classmethod
     def card_example(cls, example: TaughtText) -> str:
@@ -95,13 +95,13 @@ class Alignment(TextTask):
         return '"A good day."'
 
     @classmethod
-    def example(cls, item: Any, label: Any = None, place: str = "") -> TaughtText:
+    def example(cls, item: Any, label: Any = None, location: str = "") -> TaughtText:
         """As `TextTask.example`: a text; the label is its vector."""
         if isinstance(item, TaughtText):
             return item
         if not isinstance(item, str):
             raise UsageError(f"an example is {item!r:.80}: expected a text")
-        return TaughtText(item, None if label is None else np.asarray(label, np.float32), place)
+        return TaughtText(item, None if label is None else np.asarray(label, np.float32), location)
 
     def encode(
         self, tokenizer: Tokenizer, examples: Sequence[TaughtText], layout: Layout, first_index: int = 0
@@ -180,6 +180,8 @@ def _vectors(examples: Sequence[TaughtText]) -> np.ndarray:
     for example in examples:
         if example.vector is None or example.vector.shape != (vectors or [example.vector])[0].shape:
             has = "no vector" if example.vector is None else f"a vector of shape {example.vector.shape}"
-            raise error_in(example.place, example.text, f"has {has} of a teacher: train with --teacher, by one teacher")
+            raise error_in(
+                example.location, example.text, f"has {has} of a teacher: train with --teacher, by one teacher"
+            )
         vectors.append(example.vector)
     return np.stack(vectors).astype(np.float32)

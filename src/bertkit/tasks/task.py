@@ -104,7 +104,7 @@ class TextTask(ABC):
     """A task over texts, from examples to predictions: a frozen dataclass whose fields are its settings.
 
     Settings are JSON values (tuples for lists) and are stored in the model directory, except ``label_names``, which are
-    in ``config.json``. An example has its texts, its label if known, ``place``, the file and line for errors, and
+    in ``config.json``. An example has its texts, its label if known, ``location``, the file and line for errors, and
     ``num_characters``.
     """
 
@@ -225,7 +225,7 @@ class TextTask(ABC):
 
     @classmethod
     @abstractmethod
-    def example(cls, item: Any, label: Any = None, place: str = "") -> Any:
+    def example(cls, item: Any, label: Any = None, location: str = "") -> Any:
         """Convert a caller's input, such as a str or a tuple of them, to an example; examples are returned as they
         are."""
 

@@ -40,7 +40,7 @@ class OfTextSets(TextTask):
         return '("A good day.", "The day is good.")'
 
     @classmethod
-    def example(cls, item: Any, label: Any = None, place: str = "") -> TextSet:
+    def example(cls, item: Any, label: Any = None, location: str = "") -> TextSet:
         """As `TextTask.example`: (text, positive, negative, ...), or a text alone; the label is the score of a pair."""
         if isinstance(item, TextSet):
             return item
@@ -50,7 +50,7 @@ class OfTextSets(TextTask):
         if label is not None and (not isinstance(label, Real | np.bool_) or len(texts) != 2):
             raise UsageError(f"an example with the score {label!r:.40} has {len(texts)} texts: expected a pair")
         score = None if label is None else float(label)
-        return TextSet(texts[0], tuple(texts[1:2]), tuple(texts[2:]), score, place)
+        return TextSet(texts[0], tuple(texts[1:2]), tuple(texts[2:]), score, location)
 
     @classmethod
     def in_dataset(cls, example: TextSet, number: int) -> TextSet:
@@ -77,7 +77,7 @@ def check_rows(rows: Sequence[TextSet]) -> None:
     for row in rows:
         for text in row.negatives:
             if (row.query, text) in positives:
-                other = positives[row.query, text].place
+                other = positives[row.query, text].location
                 raise row.error(f"{text[:60]!r} is a negative here and a positive of the same text in {other or 'it'}")
 
 

@@ -80,11 +80,11 @@ def _neighbors(path: str | Path, columns: Mapping[str, str], bad_rows: BadRows) 
     if str(path).endswith(".txt"):
         texts = _paragraphs(path, bad_rows)
     else:
-        texts = ((row.query, row.place) for row in read_text_sets(path, columns=columns, bad_rows=bad_rows))
+        texts = ((row.query, row.location) for row in read_text_sets(path, columns=columns, bad_rows=bad_rows))
     has_any = False
-    for (text, place), (after, _) in pairwise(texts):
+    for (text, where), (after, _) in pairwise(texts):
         has_any = True
-        yield TextSet(text, (after,), place=place)
+        yield TextSet(text, (after,), location=where)
     if not has_any:
         raise DataError(
             f"{path}: positive=next expects two texts or more; between paragraphs of a txt file empty lines"
