@@ -109,4 +109,4 @@ def test_a_comparison_from_files_to_table(tmp_path: Path, capsys: pytest.Capture
     assert sizes["bert"] == sizes["left-to-right"] == sizes["right-to-left"]
     assert abs(sizes["shallow-bidirectional"] / sizes["bert"] - 1) < 0.1
     assert run([*arguments, "--resume", "--models", "elmo"]) == 2
-    assert "models elmo: expected some of bert" in capsys.readouterr().err
+    assert "models elmo: expected one or more of bert" in capsys.readouterr().err

@@ -90,7 +90,7 @@ def test_finetune_evaluate_and_embed(encoder: Path, tmp_path: Path, capsys: pyte
 
 def test_classes_of_pairs_are_no_scores(tmp_path: Path) -> None:
     (tmp_path / "nli.csv").write_text("premise,hypothesis,label\nA,B,neutral\n")
-    with pytest.raises(DataError, match="pairs with classes are learned by siamese-classification"):
+    with pytest.raises(DataError, match="for pairs with classes use siamese-classification"):
         list(read_text_sets(tmp_path / "nli.csv"))
 
 

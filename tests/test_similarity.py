@@ -467,7 +467,7 @@ def test_refuses_a_batch_of_one(encoder: Path, tmp_path: Path, capsys: pytest.Ca
     train = write(tmp_path / "train.jsonl", rows("pairs"))
     arguments = ["finetune", "similarity", "--model", str(encoder), "--train", train, "--out", str(tmp_path / "out")]
     code, _, told = call(capsys, *arguments, "--batch-size", "1")
-    assert code == 2 and told.strip().endswith("batch_size=1: a batch needs 2 rows or more, to compare their texts")
+    assert code == 2 and told.strip().endswith("batch_size=1: expected at least 2, as the loss compares rows")
 
 
 def test_refuses_a_query_without_positives(tmp_path: Path) -> None:

@@ -96,8 +96,8 @@ class TextSet:
     negatives: tuple[str, ...] = ()
     score: float | None = None
     location: str = ""
-    scores: tuple[float, ...] = ()  # of each of the other texts, as a teacher or a judge gives them; (): none
-    dataset: int = 0  # the number of the data set it is from
+    scores: tuple[float, ...] = ()  # of each other text, by a teacher or a judge; (): none
+    dataset: int = 0  # index of its data set
     guide: np.ndarray | None = field(default=None, repr=False, compare=False)  # (texts, G) vectors of a guide model
 
     @property

@@ -151,12 +151,12 @@ class TextTask(ABC):
 
     @property
     def vector_width(self) -> int | None:
-        """Width that sentence vectors must have: a Dense layer is added where they have another; None: any."""
+        """Required width of sentence vectors: a Dense layer is added for others; None: any width."""
         return None
 
     @property
     def score_activation(self) -> str | None:
-        """Activation of the scores of a cross-encoder, a name from OUTPUT_ACTIVATIONS; None: it is none."""
+        """Activation of cross-encoder scores, a name from OUTPUT_ACTIVATIONS; None: not a cross-encoder."""
         return None
 
     @property
@@ -231,7 +231,7 @@ class TextTask(ABC):
 
     @classmethod
     def in_dataset(cls, example: Any, number: int) -> Any:
-        """An example of one of several files, for tasks that keep these apart."""
+        """An example with the index of its file, for tasks that keep files apart."""
         return example
 
     @classmethod

@@ -155,8 +155,7 @@ class PreparedDecoder:
 
 
 class PreparedCausalEncoder:
-    """A causal encoder prepared for inference on whole sequences; see `PreparedBertEncoder`. Hidden states of layers
-    are not available."""
+    """`PreparedBertEncoder` for causal encoders, for whole sequences, without hidden states of layers."""
 
     def __init__(self, encoder: Any, precision: str = "float32") -> None:
         weight = encoder.embeddings.word.weight

@@ -1,5 +1,4 @@
-"""Encoder with a learned bias of attention scores for each distance of key and query (Raffel et al. 2020, section
-2.1)."""
+"""Encoder with learned relative position biases of attention scores (Raffel et al. 2020, section 2.1)."""
 
 import torch
 from torch import Tensor, nn

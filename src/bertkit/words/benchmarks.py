@@ -1,7 +1,7 @@
 """Word benchmarks: rated pairs and analogies, as csv files with a header.
 
-Pairs have the columns word1, word2 and similarity (WordSim-353, SimLex-999, MEN, ...); analogies type, word1, word2,
-word3 and target, read as word1 is to word2 as word3 to target (Google, MSR). A first column without a name is left out.
+Pairs have the columns word1, word2 and similarity (WordSim-353, SimLex-999, MEN, ...); analogies have type, word1,
+word2, word3 and target: word1 is to word2 as word3 to target (Google, MSR). A first column without a name is ignored.
 """
 
 import csv
@@ -26,16 +26,16 @@ class BenchmarkScore(NamedTuple):
 
     benchmark: str
     section: str  # "all" for the whole file
-    metric: str  # "spearman", or "accuracy" of the nearest word without the three of the question
+    metric: str  # "spearman", or "accuracy" of the nearest word, excluding the three of the question
     value: float  # NaN where too few rows are covered
-    num_covered: int  # rows whose words all have vectors; the others do not count
+    num_covered: int  # rows whose words all have vectors; the others are ignored
     num_rows: int
 
 
 def score_benchmark(encoder: StaticEncoder, path: Path) -> list[BenchmarkScore]:
-    """The scores of word vectors on a benchmark file: one for rated pairs, of analogies one a section and the whole.
+    """Score word vectors on a benchmark file: one score for rated pairs; for analogies one per section and one for all.
 
-    Words are looked up as they are, else lowercased; the endings "-n", "-v", "-a", "-j" of MEN are left out.
+    Words are looked up as given, then lowercased; the suffixes "-n", "-v", "-a", "-j" of MEN are removed.
 
     Raises:
         DataError: a file with other columns, or a row without its words or with a rating that is not a number.
@@ -59,7 +59,7 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
         reader = csv.DictReader(file)
         for row in reader:
             values = {name: (value or "").strip() for name, value in row.items() if name}
-            if any(values.values()):  # some end with a row of nothing
+            if any(values.values()):  # some files end with an empty row
                 yield reader.line_num, values
 
 
@@ -115,7 +115,7 @@ def spearman(first: list[float], second: list[float]) -> float:
 
 
 def _ranks(values: list[float]) -> np.ndarray:
-    """Ranks; of equal values their mean rank."""
+    """Ranks, with mean ranks for ties."""
     _, numbers, counts = np.unique(np.asarray(values), return_inverse=True, return_counts=True)
     ends = np.cumsum(counts)
     return ((ends - counts + ends + 1) / 2)[numbers]
