@@ -72,7 +72,7 @@ def test_other_static_vectors_and_unknown_words(model):
 
 
 def test_bad_input_is_refused(model):
-    with pytest.raises(UsageError, match="does not have the word 'drinks'"):
+    with pytest.raises(UsageError, match="lacks the word 'drinks'"):
         inspect_contrast(model, TEXTS, "drinks", BASELINE)
     with pytest.raises(UsageError, match="expected at least three others"):
         inspect_contrast(model, TEXTS, "get", [TEXTS[0], "Another text.", " "])

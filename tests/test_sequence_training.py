@@ -171,7 +171,7 @@ def test_rejects_long_targets_and_unfitting_models(tmp_path: Path, capsys: pytes
     with pytest.raises(DataError, match="example 0 has 21 target tokens and 3 source tokens, the model 16 positions"):
         training.start([SequenceExample("0" * 20, "1")])
     marian(tmp_path / "marian")
-    with pytest.raises(UsageError, match="rewrites sources"):
+    with pytest.raises(UsageError, match="is an encoder-decoder model"):
         SequenceTraining(tmp_path / "x", "causal-language-model", str(tmp_path / "marian")).start(reversed_digits(3, 1))
     (tmp_path / "pairs.csv").write_text("source,target\na,b\n")
     arguments = ["finetune", "seq2seq", "--train", str(tmp_path / "pairs.csv"), "--out", str(tmp_path / "y")]

@@ -269,7 +269,7 @@ def test_options_that_have_no_meaning_are_refused(vectors):
     np.testing.assert_allclose(encoder.embed("the cat", dimensions=3), encoder.embed("the cat")[:3])
     with pytest.raises(UsageError, match="'zebra' has no vector among the 9 words"):
         encoder.vector("zebra")
-    with pytest.raises(UsageError, match="expected at least one, each once"):
+    with pytest.raises(UsageError, match="expected one or more, each once"):
         StaticEncoder.of_words([], np.empty((0, 3)))
     with pytest.raises(UsageError, match="a vector for each word"):
         StaticEncoder.of_words(["a"], np.empty((2, 3)))

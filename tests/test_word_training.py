@@ -133,7 +133,7 @@ def test_one_thread_gives_the_same_bits_also_after_a_stop(tmp_path, monkeypatch,
     with pytest.raises(KeyboardInterrupt):
         train_words(corpus, settings, state)
     assert state.is_file()
-    with pytest.raises(UsageError, match="is of a run with other texts or settings"):
+    with pytest.raises(UsageError, match="is from a run with other texts or settings"):
         train_words(corpus, WordTraining(dimensions=9, epochs=2, seed=1), state)
     resumed, _ = train_words(corpus, settings, state)
     assert len(stopped) < 2 * 200 + 64 and not state.exists()

@@ -102,10 +102,10 @@ def test_a_direction_is_the_shared_difference():
         (["analogy", "w1", "zebra", "w2"], "'zebra' has no vector"),
         (["nearest", "w1", "--top-k", "0"], "k=0: expected at least 1"),
         (["odd-one-out", "w1", "w2"], "2 words: expected at least three"),
-        (["direction", "w1", "--pair", "w1w2", "--pair", "w3:w4"], "expected two words with a colon between"),
+        (["direction", "w1", "--pair", "w1w2", "--pair", "w3:w4"], "expected two words separated by a colon"),
         (["direction", "w1", "--pair", "w1:w2"], "1 pairs: expected at least two"),
         (["direction", "w1", "--pair", "w1:w1", "--pair", "w3:w4"], "have one vector: give different words"),
-        (["score"], "give at least one csv file"),
+        (["score"], "at least one csv file"),
         (["score", "missing.csv"], "missing.csv: no such file"),
     ],
 )
@@ -129,7 +129,7 @@ def test_commands_print_json_lines(tmp_path, capfd):
     write_word2vec(tmp_path / "words.vec", WORDS, VECTORS)
     assert run(["words", "analogy", "w3", "w9", "w4", "--top-k", "2", "--model", str(tmp_path / "words.vec")]) == 0
     printed = capfd.readouterr()
-    assert "the three words are left out" in printed.err
+    assert "the three words are excluded" in printed.err
     assert [set(json.loads(line)) for line in printed.out.splitlines()] == [{"word", "score"}] * 2
 
 

@@ -22,10 +22,10 @@ def command(
     model: str = EMBEDDING_MODEL,
     compute: Compute = EXACT,
 ) -> None:
-    """A word in two texts: static vectors against contextual ones, by layer.
+    """Compare static and contextual vectors of a word in two texts, by layer.
 
-    Every cosine comes with the mean cosine of random pairs of its own space, and with the percentage of these pairs
-    that it exceeds, because cosines of different spaces do not compare.
+    Every cosine is shown with the mean cosine of random pairs in the same space, and the percentage of these pairs that
+    it exceeds, because cosines of different spaces are not comparable.
 
     Parameters
     ----------

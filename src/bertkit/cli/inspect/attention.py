@@ -19,11 +19,11 @@ def command(
     Parameters
     ----------
     text
-        The text; a literal [MASK] is read as that token.
+        The text; a literal [MASK] becomes that token.
     pair
         A second text.
     layers
-        Layers to show, 1 for the first; may be repeated; by default all.
+        Layers to show, counted from 1; may be repeated; by default all.
     model
         A folder, a hub name, or the import name of an installed model package.
     """

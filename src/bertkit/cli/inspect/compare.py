@@ -16,16 +16,16 @@ def command(
     model: str = EMBEDDING_MODEL,
     compute: Compute = EXACT,
 ) -> None:
-    """Two models side by side: layer against layer, attention, weights, texts that changed most.
+    """Compare two models: layers, attention, weights, texts that changed most.
 
     Parameters
     ----------
     other
         The second model.
     texts
-        txt, jsonl, csv, tsv or parquet: one text a row.
+        txt, jsonl, csv, tsv or parquet: one text per row.
     limit
-        How many texts to read.
+        Maximum number of texts to read.
     model
         The first model: a folder, a hub name, or the import name of an installed model package.
     """

@@ -15,14 +15,14 @@ def command(
     model: str = PRETRAINED_MODEL,
     compute: Compute = EXACT,
 ) -> None:
-    """Bars for each [MASK] of a text; of a text without one, how surprising each token is.
+    """Predictions for each [MASK] of a text; without [MASK], the surprisal of each token.
 
     Parameters
     ----------
     text
         The text, with or without [MASK].
     top_k
-        How many tokens to show for each [MASK].
+        Number of tokens to show for each [MASK].
     method
         Without [MASK]: plain hides one token at a time, l2r also the later pieces of its word.
     model

@@ -15,14 +15,14 @@ def command(
     model: str = EMBEDDING_MODEL,
     compute: Compute = EXACT,
 ) -> None:
-    """Where each head attends over a corpus, which syntactic relations it follows, and what is lost without it.
+    """Statistics of each head over a corpus: attended tokens, syntactic relations, effect of removal.
 
     Parameters
     ----------
     texts
-        txt, jsonl, csv, tsv or parquet: one text a row; or .conllu, whose trees add syntactic relations.
+        txt, jsonl, csv, tsv or parquet: one text per row; or .conllu, whose trees add syntactic relations.
     limit
-        How many texts to read.
+        Maximum number of texts to read.
     model
         A folder, a hub name, or the import name of an installed model package.
     """

@@ -13,12 +13,12 @@ def command(
     model: str = EMBEDDING_MODEL,
     compute: Compute = EXACT,
 ) -> None:
-    """The summed embeddings of a text shown apart, and how alike positions are.
+    """The embeddings of a text, each summand separately, and the similarity of positions.
 
     Parameters
     ----------
     text
-        The text; a literal [MASK] is read as that token.
+        The text; a literal [MASK] becomes that token.
     pair
         A second text.
     model

@@ -13,12 +13,12 @@ def command(
     model: str = PRETRAINED_MODEL,
     compute: Compute = EXACT,
 ) -> None:
-    """What each layer would predict at each position of a text, through the masked LM head.
+    """Predictions of each layer at each position of a text, through the masked LM head.
 
     Parameters
     ----------
     text
-        The text; a literal [MASK] is read as that token.
+        The text; a literal [MASK] becomes that token.
     pair
         A second text.
     model

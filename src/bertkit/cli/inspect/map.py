@@ -26,15 +26,15 @@ def command(
     Parameters
     ----------
     texts
-        txt, jsonl, csv, tsv or parquet: one text a row.
+        txt, jsonl, csv, tsv or parquet: one text per row.
     column
-        Which column holds the text.
+        The column or key that holds the text.
     projection
         pca or tsne.
     clusters
-        How many clusters.
+        Number of clusters.
     limit
-        How many texts to read.
+        Maximum number of texts to read.
     model
         A folder, a hub name, or the import name of an installed model package.
     """

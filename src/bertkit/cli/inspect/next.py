@@ -14,12 +14,12 @@ def command(
     model: str = PRETRAINED_MODEL,
     compute: Compute = EXACT,
 ) -> None:
-    """The probability of each sentence of a file to follow each other one.
+    """Probabilities that one sentence of a file follows another.
 
     Parameters
     ----------
     texts
-        txt, jsonl, csv, tsv or parquet: one sentence a row.
+        txt, jsonl, csv, tsv or parquet: one sentence per row.
     model
         A model with a next sentence head: a folder, a hub name, or the import name of an installed model package.
     """

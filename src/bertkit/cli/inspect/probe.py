@@ -20,18 +20,18 @@ def command(
     model: str = EMBEDDING_MODEL,
     compute: Compute = EXACT,
 ) -> None:
-    """What a linear classifier finds in each layer, with control task, layer 0 and random encoder.
+    """Accuracy of a linear classifier on each layer, compared with a control task, layer 0 and a random encoder.
 
     Parameters
     ----------
     train
-        A CoNLL-U file to learn from.
+        A CoNLL-U file for training.
     test
-        Another one to test on.
+        A CoNLL-U file for testing.
     label
         tags, parts of speech, or relations, of a word to its head.
     limit
-        How many sentences of each file to read.
+        Maximum number of sentences to read from each file.
     model
         A folder, a hub name, or the import name of an installed model package.
     """

@@ -18,20 +18,20 @@ def command(
     model: str = EMBEDDING_MODEL,
     compute: Compute = EXACT,
 ) -> None:
-    """The structural probe: are distances between vectors distances in the syntax tree?
+    """Structural probe: syntax trees in distances between vectors.
 
     Parameters
     ----------
     train
-        A CoNLL-U file to learn from.
+        A CoNLL-U file for training.
     test
-        Another one to test on.
+        A CoNLL-U file for testing.
     limit
-        How many sentences of each file to read.
+        Maximum number of sentences to read from each file.
     rank
-        Of the linear map.
+        Rank of the linear map.
     epochs
-        How often to go through the training sentences.
+        Number of passes over the training sentences.
     model
         A folder, a hub name, or the import name of an installed model package.
     """

@@ -16,7 +16,7 @@ def command(
     model: str = EMBEDDING_MODEL,
     compute: Compute = EXACT,
 ) -> None:
-    """Which tokens speak for the prediction of a fine-tuned model; with --similar, which make two texts similar.
+    """Tokens that support the prediction of a fine-tuned model; with --similar, that make two texts similar.
 
     Parameters
     ----------
@@ -25,11 +25,11 @@ def command(
     pair
         A second text, for models of pairs.
     similar
-        Another text: show what each pair of tokens adds to their cosine.
+        Another text: show the contribution of each pair of tokens to the cosine.
     label
         The label to explain; by default the predicted one.
     steps
-        Points on the path of integrated gradients.
+        Number of points on the path of integrated gradients.
     model
         A folder, a hub name, or the import name of an installed model package.
     """

@@ -18,7 +18,7 @@ def command(
     model: str = EMBEDDING_MODEL,
     compute: Compute = EXACT,
 ) -> None:
-    """A word in its contexts: nearest occurrences, a map by layer, static against contextual.
+    """A word in context: nearest occurrences, a map for each layer, static and contextual similarity.
 
     Parameters
     ----------
@@ -27,11 +27,11 @@ def command(
     texts
         txt, jsonl, csv, tsv or parquet: one text per row. At least three must contain the word.
     column
-        Which column holds the text.
+        The column or key that holds the text.
     senses
-        A file with the sense of each text, one a line.
+        A file with the sense of each text, one per line.
     top_k
-        How many nearest occurrences to keep for each.
+        Number of nearest occurrences to keep for each.
     model
         A folder, a hub name, or the import name of an installed model package.
     """

@@ -26,8 +26,8 @@ class NomicBertConfig(BertConfig):
         super().__post_init__()
         if self.head_dim % 2:
             raise UsageError(
-                f"hidden_size={self.hidden_size} with {self.num_attention_heads} heads: rotary positions "
-                "turn the columns of a head in pairs, and their number is odd"
+                f"hidden_size={self.hidden_size} with {self.num_attention_heads} heads: rotary positions need an even "
+                "number of columns in a head"
             )
         check_above_zero(self, "rope_theta", "rope_factor")
 
