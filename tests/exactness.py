@@ -2,7 +2,8 @@
 
 A `Family` says how its random configurations look and how transformers spells them; the checks are the same for all.
 Float64 agrees to 1e-10, float32 to 1e-5, relative to the largest absolute reference value where that is above 1. The
-reference is transformers in float64.
+reference is transformers in float64. Some random configurations are so badly conditioned that transformers in float32
+differs from it by more than 1e-5: there our float32 may differ by at most twice as much.
 """
 
 import copy
@@ -210,6 +211,7 @@ def assert_same(family: Family, ours: list[Model], published: Any, kind: str, nu
     One of the two, in turn, is asked for all hidden states and attention probabilities, and the other one not: the
     outputs must not depend on it.
     """
+    single = copy.deepcopy(published)
     published.double()
     choices = num_choices(kind, number)
     for index, padded in enumerate(padded_batches(family, kind, number)):
@@ -221,7 +223,11 @@ def assert_same(family: Family, ours: list[Model], published: Any, kind: str, nu
             for name, value in results.items():
                 where = f"{kind} {number}, batch {index}, {dtype}: {name}"
                 assert value.dtype == dtype, where
-                assert error(value, reference[name]) <= TOLERANCE[dtype], where
+                difference, allowed = error(value, reference[name]), TOLERANCE[dtype]
+                if difference > allowed and dtype == torch.float32:
+                    rounded = published_outputs(family, single, kind, padded, choices)
+                    allowed = 2 * max(error(rounded[output], reference[output]) for output in results)
+                assert difference <= allowed, f"{where}: {difference:.2e} > {allowed:.2e}"
         for name, value in reference.items():
             if index == 0 and not name.startswith("attention"):
                 assert value.std() > 0.5, f"{kind} {number}: {name} varies too little to show an error"

@@ -102,6 +102,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     scored = [{"sentence1": text, "sentence2": "a joy", "score": number % 4} for number, text in enumerate(TEXTS)]
     Path("sts.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in scored))
     our_model("sequence_classification", 3, 1, **SHAPE).save("cross-encoder/ms-marco-MiniLM-L6-v2")
+    model_of(SequenceClassification(("entailment", "not_entailment"))).save("cross-encoder/nli-deberta-v3-small")
     classifier = model_of(SequenceClassification(("blame", "praise")))
     for name in ("praise", "praise-seed-1", "praise-seed-2", "praise-500", "praise-1000", "my-classifier"):
         classifier.save(name)

@@ -26,6 +26,7 @@ _HOMES = {
     "Model": "bertkit.model",
     "ModernBertConfig": "bertkit.transformer",
     "MultipleChoiceClassifier": "bertkit.estimators",
+    "PredictReport": "bertkit.inference",
     "Question": "bertkit.tasks",
     "QuestionAnswerer": "bertkit.estimators",
     "Recorder": "bertkit.transformer",
@@ -67,6 +68,7 @@ __all__ = [
     "Model",
     "ModernBertConfig",
     "MultipleChoiceClassifier",
+    "PredictReport",
     "Question",
     "QuestionAnswerer",
     "Recorder",
@@ -108,7 +110,7 @@ if TYPE_CHECKING:
     )
     from bertkit.evidence import Evidence, gather_evidence
     from bertkit.heads import HEADS
-    from bertkit.inference import EmbedOptions, EmbedReport
+    from bertkit.inference import EmbedOptions, EmbedReport, PredictReport
     from bertkit.model import Model, load
     from bertkit.neighbors import top_pairs
     from bertkit.reports.evidence import write_evidence_report

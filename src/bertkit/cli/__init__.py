@@ -23,6 +23,7 @@ COMMANDS = {  # name -> (file, summary)
     "finetune": ("finetune", "Fine-tune a model for a task on labeled examples."),
     "distill": ("distill", "Distill a larger model into a smaller one."),
     "predict": ("predict", "Run a fine-tuned model on a file."),
+    "classify": ("classify", "Classify texts by labels it was not trained on (zero-shot)."),
     "fill": ("fill", "Predict the token at each [MASK] of a text."),
     "generate": ("generate", "Generate text: continue prompts, or rewrite sources."),
     "next-sentence": ("next_sentence", "Probability that text B follows text A."),

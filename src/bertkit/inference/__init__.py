@@ -1,8 +1,8 @@
 """Inference: texts to predictions and vectors.
 
 Takes: a network, its tokenizer, and texts.
-Gives: vectors, filled masks, next sentence probabilities, likelihoods, predictions of a task, in the order of the
-texts; the metrics of predictions; the trace of a text.
+Gives: vectors, filled masks, next sentence probabilities, likelihoods, predictions of a task or of given labels, in
+the order of the texts; the metrics of predictions; the trace of a text.
 May import: version, errors, files, device, executor, compiled, tokenizer, batch, transformer, heads, architectures,
 tasks, checkpoint.
 """
@@ -17,6 +17,7 @@ from bertkit.inference.pseudo_likelihood import pseudo_log_likelihood, token_log
 from bertkit.inference.runner import Runner
 from bertkit.inference.score_pairs import RankedText, rank, score_pairs
 from bertkit.inference.trace import LayerTrace, Trace, trace
+from bertkit.inference.zero_shot import classify
 
 __all__ = [
     "Candidate",
@@ -30,6 +31,7 @@ __all__ = [
     "SparseVectors",
     "TokenVectors",
     "Trace",
+    "classify",
     "embed",
     "embed_sparse",
     "embed_stream",

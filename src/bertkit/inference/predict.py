@@ -39,7 +39,7 @@ def predict(
     counts = PredictReport() if report is None else report
     parts = predict_stream(runner, task, examples, layout, counts)
     predictions = [prediction for _, part in parts for prediction in part]
-    _warn_unless_reported(counts, report)
+    warn_unless_reported(counts, report)
     return predictions
 
 
@@ -54,7 +54,7 @@ def evaluate(
     counts, scorer = PredictReport() if report is None else report, task.scorer()
     for part, predictions in predict_stream(runner, task, examples, layout, counts, read=task.labeled_example):
         scorer.add(part, predictions)
-    _warn_unless_reported(counts, report)
+    warn_unless_reported(counts, report)
     return scorer.results()
 
 
@@ -96,7 +96,8 @@ def predict_stream(
             yield chunk, decode(chunk, encodings, head_logits(runner, task, encodings, bar))
 
 
-def _warn_unless_reported(counts: PredictReport, report: PredictReport | None) -> None:
+def warn_unless_reported(counts: PredictReport, report: PredictReport | None) -> None:
+    """Issue a TruncationWarning for cut examples if the caller gave no report."""
     if report is None:
         remedy = "shorten them, or pass report= to get the counts"
         warn_of_truncation(counts.num_examples, counts.num_cut, counts.num_tokens_cut, remedy, stacklevel=4)

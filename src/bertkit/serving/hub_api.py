@@ -11,6 +11,7 @@ import numpy as np
 from fastapi import APIRouter, Request, Response
 from pydantic import Field, TypeAdapter
 
+from bertkit.inference.zero_shot import InferenceLabels
 from bertkit.serving.embedding import Input, embed, inputs_of, text_of_ids
 from bertkit.serving.json_route import Body, JsonRoute
 from bertkit.serving.prediction import as_json, label_scores, logits_of, predict, sigmoid
@@ -149,15 +150,14 @@ def _classes(call: _Call) -> Answer:
 
 
 def _zero_shot(call: _Call) -> Answer:
-    names = call.served.task.label_names or ()
-    entailment = next((number for number, name in enumerate(names) if name.lower().startswith("entail")), None)
-    if entailment is None:
+    columns = InferenceLabels.of(call.served.task.label_names or ())
+    if columns is None:
         raise InvalidRequest(f"candidate_labels: {call.served.name} has no label named entailment")
     try:
         body = ClassifyBody.model_validate({"inputs": call.inputs} | call.options)
     except ValueError as error:
         raise InvalidRequest(f"parameters: {' '.join(str(error).split())[:200]}") from None
-    return [body.inputs, *body.candidate_labels], lambda ticket: zero_shot(call.served, entailment, body, ticket)
+    return [body.inputs, *body.candidate_labels], lambda ticket: zero_shot(call.served, columns, body, ticket)
 
 
 def _entities(call: _Call) -> Answer:

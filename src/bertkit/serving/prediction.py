@@ -55,11 +55,6 @@ def sigmoid(logits: np.ndarray) -> np.ndarray:
     return torch.from_numpy(logits).sigmoid().numpy()
 
 
-def softmax(logits: np.ndarray) -> np.ndarray:
-    """Softmax along the last axis, float32."""
-    return torch.from_numpy(logits).softmax(-1).numpy()
-
-
 def label_scores(
     served: ServedModel, items: Sequence[Any], ticket: Ticket, *, raw: bool = False, on_long: OnLong | None = None
 ) -> list[list[dict[str, Any]]]:

@@ -7,9 +7,10 @@ import numpy as np
 from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
+from bertkit.inference.zero_shot import TEMPLATE, InferenceLabels, hypotheses
 from bertkit.serving.bodies import ModelBody, TextsBody
 from bertkit.serving.json_route import JsonRoute
-from bertkit.serving.prediction import as_json, label_scores, logits_of, predict, softmax
+from bertkit.serving.prediction import as_json, label_scores, logits_of, predict
 from bertkit.serving.refusals import EmptyInput, WrongModelKind
 from bertkit.serving.served_models import ANSWERING, CLASSIFICATION, FILL_MASK, TAGGING, ServedModel
 from bertkit.serving.service import Service
@@ -56,7 +57,7 @@ class ClassifyBody(ModelBody):
 
     inputs: Annotated[str, Field(description="A text.")]
     candidate_labels: Annotated[list[str], Field(min_length=1, max_length=1_000)]
-    hypothesis_template: Annotated[str, Field(description="A sentence with {} for a label.")] = "This example is {}."
+    hypothesis_template: Annotated[str, Field(description="A sentence with {} for a label.")] = TEMPLATE
     multi_label: Annotated[bool, Field(description="Score each label independently.")] = False
 
 
@@ -118,51 +119,36 @@ def task_routes(service: Service) -> APIRouter:
     @router.post("/classify")
     async def classify(body: ClassifyBody, request: Request) -> Response:
         """Zero-shot classification with a natural language inference model."""
-        served, entailment = _inference_model(service, body.model)
+        served, columns = _inference_model(service, body.model)
         if not body.inputs:
             raise EmptyInput("`inputs` cannot be empty")
 
         def work(ticket: Ticket) -> Any:
-            return zero_shot(served, entailment, body, ticket)
+            return zero_shot(served, columns, body, ticket)
 
         return await service.answer(request, [body.inputs, *body.candidate_labels], work, verb="predict")
 
     return router
 
 
-def zero_shot(served: ServedModel, entailment: int, body: ClassifyBody, ticket: Ticket) -> list[dict[str, Any]]:
-    """Labels with scores, best first: the probability of entailment, over the labels or independently for each.
-
-    Yin et al. 2019, "Benchmarking zero-shot text classification".
-
-    Args:
-        entailment: index of the model's entailment label.
-    """
-    pairs = [(body.inputs, body.hypothesis_template.replace("{}", label)) for label in body.candidate_labels]
+def zero_shot(
+    served: ServedModel, columns: InferenceLabels, body: ClassifyBody, ticket: Ticket
+) -> list[dict[str, Any]]:
+    """Labels with probabilities, best first, as `Model.classify`; a single label is scored by itself."""
+    pairs = [(body.inputs, hypothesis) for hypothesis in hypotheses(body.candidate_labels, body.hypothesis_template)]
     logits = logits_of(served, pairs, ticket, "truncate")  # (labels, C)
-    if body.multi_label:
-        names = served.task.label_names or ()
-        contradiction = next((number for number, name in enumerate(names) if "contra" in name.lower()), None)
-        others = (
-            [number for number in range(len(names)) if number != entailment]
-            if contradiction is None
-            else [contradiction]
-        )
-        scores = softmax(logits[:, [entailment, *others]])[:, 0]
-    else:
-        scores = softmax(logits[:, entailment])
+    scores = columns.probabilities(logits, multi_label=body.multi_label or len(pairs) == 1)
     order = np.argsort(-scores, kind="stable").tolist()
     return [{"label": body.candidate_labels[index], "score": scores[index]} for index in order]
 
 
-def _inference_model(service: Service, name: str | None) -> tuple[ServedModel, int]:
-    """A natural language inference model and the index of its entailment label."""
+def _inference_model(service: Service, name: str | None) -> tuple[ServedModel, InferenceLabels]:
+    """A natural language inference model and the columns of its logits."""
     candidates = service.models.all.values() if name is None else [service.models.named(name)[0]]
     for served in candidates:
-        if CLASSIFICATION in served.kinds:
-            for number, label in enumerate(served.task.label_names or ()):
-                if label.lower().startswith("entail"):
-                    return served, number
+        columns = InferenceLabels.of(served.task.label_names or ()) if CLASSIFICATION in served.kinds else None
+        if columns is not None:
+            return served, columns
     raise WrongModelKind("model is not a natural language inference model: expected a label named entailment")
 
 

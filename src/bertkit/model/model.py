@@ -1,12 +1,6 @@
-"""The Model class: encoder, heads and tokenizer of one directory, with methods for inference.
+"""The Model class: encoder, heads and tokenizer of one directory, with methods for inference."""
 
-Takes: a path, a hub name or an installed model package.
-Gives: Model: the network and its tokenizer, loaded, saved and checked; each verb is a file of `inference`.
-May import: errors, device, locate, tokenizer, batch, transformer, heads, architectures, vocabulary_extension, tasks,
-checkpoint, inference.
-"""
-
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, overload
 
@@ -14,66 +8,17 @@ import numpy as np
 
 from bertkit import inference
 from bertkit.architectures import Network, prepare
-from bertkit.checkpoint import Checkpoint, SentenceSettings, new_checkpoint, open_checkpoint, save_checkpoint
+from bertkit.checkpoint import Checkpoint, SentenceSettings, new_checkpoint, save_checkpoint
 from bertkit.checkpoint.checkpoint import TrainedTask
-from bertkit.device import resolve_device, weights_dtype
 from bertkit.errors import MissingHeadError, UsageError
 from bertkit.inference import EmbedOptions, EmbedReport, FilledMask, PredictReport, RankedText, Runner
-from bertkit.inference.auto_precision import choose_precision
 from bertkit.inference.predict import Decode
 from bertkit.inference.pseudo_likelihood import Method
-from bertkit.locate import locate
+from bertkit.inference.zero_shot import TEMPLATE
 from bertkit.tokenizer import Tokenizer
 from bertkit.tokenizer.layout import Layout, OnLong
 from bertkit.transformer import Encoder, EncoderConfig, PreparedEncoder
 from bertkit.vocabulary_extension import extend_embeddings, extend_vocabulary
-
-
-def load(
-    name: str | Path,
-    *,
-    precision: str = "float32",
-    device: str = "auto",
-    heads: Sequence[str] | None = None,
-    new: Collection[str] = (),
-    label_names: Sequence[str] | None = None,
-    ignore_tensors: Collection[str] = (),
-    ignore_config_keys: Collection[str] = (),
-    seed: int = 0,
-) -> "Model":
-    """Open a published BERT.
-
-    Args:
-        name: a folder, a hub name, a short name ("all-MiniLM-L6-v2"), or the import name of a model package.
-        precision: of the encoder in inference: "float32", exact; "bfloat16" and "int8", faster and slightly different;
-            "auto", the fastest within cosine 0.9999 of float32 on this machine, see `Model.precision` and
-            `Model.precision_reason`; or "float64", for reference.
-        device: "auto", "cpu", "cuda", "cuda:1", ...
-        heads: heads to load, names from ``bertkit.HEADS``; None: all stored heads. Other stored heads are ignored.
-        new: heads, or "pooler", to start from initial weights. They refuse to predict until trained.
-        label_names: the labels of a new classification head; None: LABEL_0 and LABEL_1.
-        ignore_tensors: unexpected stored tensors to skip.
-        ignore_config_keys: unknown keys of config.json to ignore.
-        seed: seed of initial weights.
-
-    Raises:
-        CheckpointError: no such model, or one that is incomplete, inconsistent or unsafe to open.
-    """
-    checkpoint = open_checkpoint(
-        locate(name),
-        heads=heads,
-        new=new,
-        label_names=label_names,
-        ignore_tensors=ignore_tensors,
-        ignore_config_keys=ignore_config_keys,
-        dtype=weights_dtype("float32" if precision == "auto" else precision),
-        seed=seed,
-    )
-    checkpoint.network.to(resolve_device(device))
-    if precision != "auto":
-        return Model(checkpoint, precision)
-    choice = choose_precision(checkpoint.network.encoder, checkpoint.tokenizer)
-    return Model(checkpoint, choice.precision, choice.reason)
 
 
 class Model:
@@ -363,6 +308,39 @@ class Model:
         return inference.predict_stream(
             self._runner, trained.task, examples, layout, report, decode=decode, progress=progress
         )
+
+    def classify(
+        self,
+        texts: str | Iterable[str],
+        labels: Sequence[str],
+        *,
+        multi_label: bool = False,
+        template: str = TEMPLATE,
+        on_long: OnLong = "truncate",
+        report: PredictReport | None = None,
+    ) -> Any:
+        """Zero-shot classification: how well each label fits, by a natural language inference classifier.
+
+        Args:
+            labels: at least two, or one with ``multi_label``.
+            multi_label: score each label by itself, entailment against contradiction; else over the labels.
+            template: hypothesis that each text is paired with; {} is replaced by the label.
+            on_long: for a text too long with its hypothesis: "truncate" or "error".
+            report: receives counts. Without it, cut texts issue a TruncationWarning.
+
+        Returns:
+            LabelPrediction, best label first in its probabilities, or LabelsPrediction with ``multi_label``; a list of
+            them unless ``texts`` is a str.
+
+        Raises:
+            OverLengthError: a text is too long under ``on_long="error"``.
+            UsageError: a model without a label named entailment; labels or a template that cannot be used.
+        """
+        trained, given = self._trained_for_use(), [texts] if isinstance(texts, str) else texts
+        options: dict[str, Any] = {"multi_label": multi_label, "template": template, "report": report}
+        layout = Layout(trained.layout.max_length, on_long)
+        predictions = inference.classify(self._runner, trained.task, given, labels, layout, **options)
+        return predictions[0] if isinstance(texts, str) else predictions
 
     def evaluate(self, examples: Iterable[Any], *, report: PredictReport | None = None) -> dict[str, float]:
         """Metrics of the model's task over labeled examples: pairs (input, label), where `predict` accepts the input,

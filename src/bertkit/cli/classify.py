@@ -1,0 +1,61 @@
+"""bertkit classify"""
+
+from dataclasses import asdict
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from bertkit.cli.models import EXACT, Compute, open_model
+from bertkit.cli.output import emit
+from bertkit.corpus.texts import read_texts
+from bertkit.errors import UsageError
+from bertkit.inference.zero_shot import TEMPLATE
+from bertkit.tokenizer.layout import OnLong
+
+
+def command(
+    text: str | None = None,
+    /,
+    *,
+    model: str,
+    labels: str,
+    input: Annotated[str | None, Parameter(name=["--input", "-i"], allow_leading_hyphen=True)] = None,
+    column: str | None = None,
+    multi_label: bool = False,
+    template: str = TEMPLATE,
+    on_long: OnLong = "truncate",
+    compute: Compute = EXACT,
+) -> None:
+    """Zero-shot classification: choose among labels without training, by natural language inference.
+
+    Parameters
+    ----------
+    text
+        The text to classify: every label is printed with its probability, best first.
+    model
+        A natural language inference classifier, with a label named entailment: a folder, or a hub name such as
+        cross-encoder/nli-deberta-v3-small.
+    labels
+        Names separated by commas, such as sports,politics,science.
+    input
+        Instead of a text a txt file (a text on each line), jsonl, csv, tsv or parquet: each text is printed with its
+        label and all probabilities; "-" is standard input.
+    column
+        The column or key that holds the text.
+    multi_label
+        Score each label by itself, entailment against contradiction, instead of choosing one.
+    template
+        Hypothesis that the text is compared with; {} is replaced by the label.
+    on_long
+        What to do with a text longer than the model's limit: cut it, or refuse it.
+    """
+    if (text is None) == (input is None):
+        raise UsageError("classify needs a text, or a file given by --input")
+    names = [name.strip() for name in labels.split(",")]
+    texts = [text] if text is not None else list(read_texts(input or "-", column))
+    opened = open_model(model, compute)
+    predictions = opened.classify(texts, names, multi_label=multi_label, template=template, on_long=on_long)
+    if text is None:
+        emit({"text": each} | asdict(prediction) for each, prediction in zip(texts, predictions, strict=True))
+    else:
+        emit({"label": label, "score": score} for label, score in predictions[0].probabilities.items())

@@ -1,0 +1,57 @@
+"""Open a folder, a hub name or an installed package as a Model."""
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from bertkit.checkpoint import open_checkpoint
+from bertkit.device import resolve_device, weights_dtype
+from bertkit.inference.auto_precision import choose_precision
+from bertkit.locate import locate
+from bertkit.model.model import Model
+
+
+def load(
+    name: str | Path,
+    *,
+    precision: str = "float32",
+    device: str = "auto",
+    heads: Sequence[str] | None = None,
+    new: Collection[str] = (),
+    label_names: Sequence[str] | None = None,
+    ignore_tensors: Collection[str] = (),
+    ignore_config_keys: Collection[str] = (),
+    seed: int = 0,
+) -> Model:
+    """Open a published BERT.
+
+    Args:
+        name: a folder, a hub name, a short name ("all-MiniLM-L6-v2"), or the import name of a model package.
+        precision: of the encoder in inference: "float32", exact; "bfloat16" and "int8", faster and slightly different;
+            "auto", the fastest within cosine 0.9999 of float32 on this machine, see `Model.precision` and
+            `Model.precision_reason`; or "float64", for reference.
+        device: "auto", "cpu", "cuda", "cuda:1", ...
+        heads: heads to load, names from ``bertkit.HEADS``; None: all stored heads. Other stored heads are ignored.
+        new: heads, or "pooler", to start from initial weights. They refuse to predict until trained.
+        label_names: the labels of a new classification head; None: LABEL_0 and LABEL_1.
+        ignore_tensors: unexpected stored tensors to skip.
+        ignore_config_keys: unknown keys of config.json to ignore.
+        seed: seed of initial weights.
+
+    Raises:
+        CheckpointError: no such model, or one that is incomplete, inconsistent or unsafe to open.
+    """
+    checkpoint = open_checkpoint(
+        locate(name),
+        heads=heads,
+        new=new,
+        label_names=label_names,
+        ignore_tensors=ignore_tensors,
+        ignore_config_keys=ignore_config_keys,
+        dtype=weights_dtype("float32" if precision == "auto" else precision),
+        seed=seed,
+    )
+    checkpoint.network.to(resolve_device(device))
+    if precision != "auto":
+        return Model(checkpoint, precision)
+    choice = choose_precision(checkpoint.network.encoder, checkpoint.tokenizer)
+    return Model(checkpoint, choice.precision, choice.reason)
