@@ -51,7 +51,7 @@ def test_tags_and_refusals(sentence_encoder: Path) -> None:
         check_training_data(str(sentence_encoder), "multiple-choice", [ChoiceQuestion("a", ("b", "c"), 0)] * 12)
 
 
-def test_the_command(sentence_encoder: Path, tmp_path: Path, capsys) -> None:
+def test_command(sentence_encoder: Path, tmp_path: Path, capsys) -> None:
     rare = [TextExample(text, label="rare") for text in ("a dog", "one dog")]
     rows = "".join(f"{one.text},{one.label}\n" for one in [*labeled(60), *rare])
     (tmp_path / "train.csv").write_text("text,label\n" + rows)

@@ -66,7 +66,9 @@ def their_loss(name: str, model: CrossEncoder, data: Sequence[TextSet]) -> Tenso
     ("name", "kind"),
     [("cross-entropy", "scores"), ("squared-error", "scores"), ("lambda", "lists"), ("margin", "margins")],
 )
-def test_twenty_losses_are_those_of_sentence_transformers(encoder: Path, tmp_path: Path, name: str, kind: str) -> None:
+def test_twenty_losses_equal_those_of_sentence_transformers(
+    encoder: Path, tmp_path: Path, name: str, kind: str
+) -> None:
     model, data = new_model(encoder, name), rows(kind)
     if name == "margin":
         data = [TextSet(row.query, row.positives, row.negatives[:1], scores=row.scores[:2]) for row in data]
@@ -117,7 +119,7 @@ def write(path: Path, data: Sequence[TextSet]) -> str:
 
 
 @pytest.mark.parametrize("kind", ["scores", "lists", "binary"])
-def test_a_trained_folder_gives_the_same_scores_there(
+def test_saved_cross_encoder_equals_sentence_transformers(
     encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture, kind: str
 ) -> None:
     train, dev = write(tmp_path / "train.jsonl", rows(kind, 60, 1)), write(tmp_path / "dev.jsonl", rows(kind, 20, 2))

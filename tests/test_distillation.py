@@ -46,7 +46,7 @@ def classifier() -> Model:
     return model
 
 
-def test_a_student_has_layers_of_its_teacher(tmp_path: Path) -> None:
+def test_student_has_layers_of_its_teacher(tmp_path: Path) -> None:
     teacher = classifier()
     student = student_of(teacher, 2)
     assert layers_taken(4, 2) == [0, 3] and student.config.num_hidden_layers == 2
@@ -62,7 +62,7 @@ def test_a_student_has_layers_of_its_teacher(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sequences", "tokens"])
-def test_the_loss_is_that_of_distilbert(kind: str) -> None:
+def test_loss_equals_that_of_distilbert(kind: str) -> None:
     """Against torch's own losses of the logits, in one part and in three."""
     if kind == "sequences":
         teacher, head = classifier(), "sequence_classification"
@@ -125,7 +125,7 @@ def sentence_encoder(path: Path, **changes: int) -> Model:
     return bertkit.load(path)
 
 
-def test_a_student_learns_the_vectors_of_a_wider_teacher(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_student_learns_the_vectors_of_a_wider_teacher(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     teacher = sentence_encoder(tmp_path / "teacher", hidden_size=28)
     sentence_encoder(tmp_path / "small", num_hidden_layers=1)
     for name, number, seed in (("train", 80, 1), ("dev", 30, 2)):
@@ -183,7 +183,7 @@ def test_distill_a_masked_lm(tmp_path: Path, capsys: pytest.CaptureFixture) -> N
     assert bertkit.load(tmp_path / "out/model").config.num_hidden_layers == 2
 
 
-def test_a_teacher_scores_the_texts_of_rows(tmp_path: Path) -> None:
+def test_teacher_scores_texts(tmp_path: Path) -> None:
     teacher = sentence_encoder(tmp_path / "bi")
     cross = our_model("sequence_classification", 4, 1, **SHAPE)
     cross.save(tmp_path / "cross")

@@ -124,7 +124,7 @@ def test_labels_that_the_model_does_not_know(
     assert result == pytest.approx(expected | {"rows_skipped": 1})
 
 
-def test_heads_that_were_never_trained_refuse(tmp_path: Path, capsys) -> None:
+def test_untrained_heads_raise(tmp_path: Path, capsys) -> None:
     model = model_of(TASKS["sequence-classification"])
     name = next(name for name in model.checkpoint.provenance if name.startswith("classifier"))
     model.checkpoint.provenance[name] = Provenance("initialized")
@@ -135,7 +135,7 @@ def test_heads_that_were_never_trained_refuse(tmp_path: Path, capsys) -> None:
         assert code == 2 and not results and "was never trained" in error
 
 
-def test_arguments_that_do_not_go_together(models: Path, tmp_path: Path, capsys) -> None:
+def test_incompatible_arguments(models: Path, tmp_path: Path, capsys) -> None:
     model = str(models / "regression")
     data = write(tmp_path / "data.jsonl", examples("regression"))
     other = write(tmp_path / "other.jsonl", [{"text": "a", "label": "b"}])
@@ -188,7 +188,7 @@ def test_no_answer_threshold_can_be_set_on_a_published_model(models: Path, tmp_p
 
 
 @pytest.mark.parametrize("task", [name for name, task in TASKS.items() if task.known_labels or name == "regression"])
-def test_the_report_has_the_same_metrics_with_their_intervals(models: Path, tmp_path: Path, capsys, task: str) -> None:
+def test_report_has_the_same_metrics_with_their_intervals(models: Path, tmp_path: Path, capsys, task: str) -> None:
     data, page = write(tmp_path / "data.jsonl", examples(task)), tmp_path / "report.html"
     base = ["evaluate", "--model", str(models / task), "--data", data]
     _, (expected,), _ = call(capsys, *base)
@@ -205,7 +205,7 @@ def test_the_report_has_the_same_metrics_with_their_intervals(models: Path, tmp_
     assert json.loads(page.with_suffix(".json").read_text())["leakage"]["num_exact"] == NUM_ROWS
 
 
-def test_models_that_were_trained_again(models: Path, tmp_path: Path, capsys) -> None:
+def test_models_trained_with_other_seeds(models: Path, tmp_path: Path, capsys) -> None:
     task = TASKS["sequence-classification"]
     shutil.copytree(models / task.name, tmp_path / "model")
     data, page = write(tmp_path / "data.jsonl", examples(task.name)), tmp_path / "report.html"
@@ -270,7 +270,7 @@ def test_skipped_training_rows_are_not_counted_for_the_test_file(models: Path, t
     assert "2 rows were skipped" in error and "train.jsonl, line 2" in error
 
 
-def test_reports_that_cannot_be(models: Path, tmp_path: Path, capsys) -> None:
+def test_invalid_report_requests_raise(models: Path, tmp_path: Path, capsys) -> None:
     data = write(tmp_path / "data.jsonl", examples("question-answering"))
     base = ["evaluate", "--model", str(models / "question-answering"), "--data", data]
     for arguments, message in (

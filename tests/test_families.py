@@ -130,7 +130,7 @@ def test_tied_copies_present_alone_and_different(family: Family, tmp_path: Path)
         edit_tensors(tmp_path, lambda tensors, c=copy, o=original: tensors.update({o: tensors[c].clone()}))
 
 
-def test_texts_of_the_limit_and_beyond(family: Family) -> None:
+def test_texts_at_and_beyond_the_limit(family: Family) -> None:
     model = family.our_model("encoder", 6, num_hidden_layers=1)
     longest = model.config.max_position_embeddings
     for length in (1, longest, longest + 1):

@@ -32,7 +32,7 @@ def write(path: Path, number: int, seed: int) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", ["sequence-classification", "few-shot-classification"])
-def test_two_ranks_are_one(task: str, encoder: Path, tmp_path: Path) -> None:
+def test_two_ranks_equal_one(task: str, encoder: Path, tmp_path: Path) -> None:
     """Batches of 7 and a last one of 1, which both ranks compute; a loss of the whole batch with few-shot."""
     train, dev = write(tmp_path / "train.csv", 22, 1), write(tmp_path / "dev.csv", 9, 2)
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]

@@ -63,7 +63,7 @@ def views(model: Model) -> dict[str, View]:
 
 @pytest.mark.parametrize("width", [320, 1440])
 @pytest.mark.parametrize("name", MAKERS)
-def test_pages_have_no_faults(name: str, width: int, views, opened) -> None:
+def test_pages_have_no_layout_faults(name: str, width: int, views, opened) -> None:
     scheme = "dark" if width == 320 else "light"
     with opened(views[name].page(), width=width, color_scheme=scheme, is_interactive=name in INTERACTIVE) as page:
         assert serious_faults(page) == []
@@ -83,7 +83,7 @@ def test_map_by_keyboard(views, opened) -> None:
         assert page.locator("#map svg.cloud .dim").count() == len(view.texts) - 1
 
 
-def test_a_cell_opens_its_head(views, opened) -> None:
+def test_cell_of_heads_page_opens_attention(views, opened) -> None:
     with opened(views["heads"].page(), is_interactive=True) as page:
         page.focus(".matrix td[tabindex='0']")
         page.keyboard.press("ArrowRight")

@@ -52,7 +52,7 @@ def published(folder: Path, expansion: dict[str, Any] | None, markers: tuple[str
         ({"strategy": "min", "length": 6, "attend": False}, ("", "")),
     ],
 )
-def test_scores_are_those_of_the_multi_vector_encoder(
+def test_scores_equal_those_of_the_multi_vector_encoder(
     tmp_path: Path, expansion: dict[str, Any] | None, markers: tuple[str, str]
 ) -> None:
     folder = published(tmp_path, expansion, markers, ["the", "a", "!"])

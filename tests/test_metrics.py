@@ -237,7 +237,7 @@ def test_entities_spelled_in_any_scheme_are_read_back(seed):
 
 
 @pytest.mark.parametrize("scheme", ["BIO", "BIOES"])
-def test_the_two_readings_of_tags_are_one(scheme):
+def test_both_tag_decoders_agree(scheme):
     tags = Tags(tuple(NAMES[scheme]), scheme)
     for text in random_texts(NAMES[scheme], 8, 300):
         expected = spelled(tags, [text])[0]
@@ -248,7 +248,7 @@ def test_the_two_readings_of_tags_are_one(scheme):
 
 
 @pytest.mark.parametrize("scheme", ["BIO", "BIOES", "IO"])
-def test_what_may_follow_is_what_wastes_no_tag(scheme):
+def test_allowed_transitions_waste_no_tags(scheme):
     """A text is allowed exactly if each of its tags is outside, or part of an entity."""
     tags = Tags(tuple(NAMES[scheme]), scheme)
     seen = Counter()
@@ -383,7 +383,7 @@ def test_answers_of_xquad_equal_the_script_s_rules(shared_data):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_the_threshold_is_the_best_there_is(seed):
+def test_threshold_is_the_best_there_is(seed):
     random = np.random.default_rng(seed)
     scores, rows = AnswerScores(no_answer=True), []
     margins = random.permutation(53) - 20.0
@@ -404,7 +404,7 @@ def test_the_threshold_is_the_best_there_is(seed):
     assert at["answerable_exact_match"] <= at["answerable_f1"]
 
 
-def test_thresholds_of_equal_margins_and_of_nothing():
+def test_thresholds_of_equal_margins_and_of_no_questions():
     scores = AnswerScores(no_answer=True)
     assert scores.best_threshold() == 0.0
     for answer, truth in (("cat", ["cat"]), ("dog", []), ("dog", [])):
@@ -415,7 +415,7 @@ def test_thresholds_of_equal_margins_and_of_nothing():
     assert scores.best_threshold() > 7.0  # as good as none, and of equally good ones the highest
 
 
-def test_normalization_in_small():
+def test_small_normalization_example():
     assert normalized("  The Cat's, a\tHAT! ") == "cats hat"
     assert exact_match("The cat", "a CAT.") == 1.0 and exact_match("cats", "cat") == 0.0
     assert answer_f1("the old cat", "cat") == pytest.approx(2 / 3)

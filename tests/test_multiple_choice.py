@@ -94,14 +94,14 @@ def test_predictions_of_any_number_of_choices():
     json.dumps(asdict(predictions[0]))
 
 
-def test_the_order_of_choices_does_not_matter():
+def test_order_of_choices_does_not_matter():
     model, examples = model_of(), questions(9)
     turned = [ChoiceQuestion(one.context, one.choices[::-1]) for one in examples]
     for one, two in zip(model.predict(examples), model.predict(turned), strict=True):
         assert one.probabilities == pytest.approx(two.probabilities[::-1], abs=1e-6) and one.text == two.text
 
 
-def test_what_cannot_be_learned_or_predicted():
+def test_rejects_invalid_labels_and_texts():
     examples = questions(3)
     with pytest.raises(DataError, match="line 0: has 2 choices, the first question has 3: give it as many"):
         both = [*examples, *questions(1, 2)]
@@ -133,7 +133,7 @@ def test_what_cannot_be_learned_or_predicted():
             MultipleChoice.example(item)
 
 
-def test_the_task_of_examples(tmp_path):
+def test_task_of_examples(tmp_path):
     examples = questions(3)
     assert MultipleChoice.of_examples(examples, {}) == TASK == stored_task(TASK.name, None, task_settings(TASK), "here")
     assert MultipleChoice.example(("a", ["b", "c"]), 1) == ChoiceQuestion("a", ("b", "c"), 1)
@@ -155,7 +155,7 @@ def test_long_choices_are_cut_with_counts():
         model_of().predict([longest, *questions(3)])
 
 
-def test_the_card_counts_questions(tmp_path):
+def test_card_counts_questions(tmp_path):
     our_model("encoder", 3, **SHAPE).save(tmp_path / "model")
     train = [ChoiceQuestion("cat", ("dog " * 30,) * 4, 1), *questions(3, 4)]
     run = Finetuning(

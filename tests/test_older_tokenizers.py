@@ -186,7 +186,7 @@ def test_mpnet_is_run_by_our_engine(tmp_path: Path, shared_data: Path) -> None:
 
 
 @pytest.mark.parametrize("first", ["<mask>", "[CLS]"])
-def test_templates_of_other_tokens_are_refused(first: str, tmp_path: Path) -> None:
+def test_templates_of_other_tokens_raise(first: str, tmp_path: Path) -> None:
     mpnet(tmp_path).save(str(tmp_path / "tokenizer.json"))
     edit_json(tmp_path / "tokenizer.json", post_processor={
         "type": "RobertaProcessing", "sep": ["</s>", 2], "cls": [first, 7], "trim_offsets": True,
@@ -197,7 +197,7 @@ def test_templates_of_other_tokens_are_refused(first: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("kind", ["xlm_r", "albert", "deberta"])
-def test_damaged_sentencepiece_models_are_refused(kind: str, tmp_path: Path) -> None:
+def test_damaged_sentencepiece_models_raise(kind: str, tmp_path: Path) -> None:
     KINDS[kind](tmp_path)
     (path,) = tmp_path.glob("*.model")
     data = path.read_bytes()
@@ -207,7 +207,7 @@ def test_damaged_sentencepiece_models_are_refused(kind: str, tmp_path: Path) -> 
             Tokenizer.load(tmp_path)
 
 
-def test_sentencepiece_models_of_another_kind_are_refused(tmp_path: Path) -> None:
+def test_sentencepiece_models_of_another_kind_raise(tmp_path: Path) -> None:
     _sentencepiece(tmp_path / "spm.model", model_type="bpe")
     with pytest.raises(CheckpointError, match="not a Unigram model"):
         Tokenizer.load(tmp_path)
@@ -216,7 +216,7 @@ def test_sentencepiece_models_of_another_kind_are_refused(tmp_path: Path) -> Non
         Tokenizer.load(tmp_path)
 
 
-def test_vocabularies_without_special_tokens_are_refused(tmp_path: Path) -> None:
+def test_vocabularies_without_special_tokens_raise(tmp_path: Path) -> None:
     roberta(tmp_path)
     edit_json(tmp_path / "vocab.json", **{"<mask>": None})
     with pytest.raises(CheckpointError, match=r"vocab.json lacks <mask>: expected RoBERTa's vocabulary"):

@@ -86,7 +86,7 @@ def test_labels_point_at_the_answer(layout):
         assert 0 < sum(seen.values()) < 60
 
 
-def test_an_answer_inside_a_word_is_its_tokens():
+def test_answer_inside_a_word_is_its_tokens():
     example = Question("who", "unable cats", ((3, 5),))
     encodings = TASK.encode(TOKENIZER, [example], Layout())
     tokens = TOKENIZER.tokens(encodings[0])
@@ -182,7 +182,7 @@ def plain_spans(start_logits, end_logits, encodings, num_texts, max_length):
     st.integers(1, 9),
     st.integers(3, 40),
 )
-def test_best_spans_are_those_of_all(seed, max_length, stride, longest_answer, num, longest):
+def test_best_spans_equal_those_of_all(seed, max_length, stride, longest_answer, num, longest):
     examples = questions(3, seed, longest)
     encodings = TASK.encode(TOKENIZER, examples, Layout(max_length, "window", stride))
     logits = np.random.default_rng(seed).normal(size=(len(encodings.input_ids), 2)).astype(np.float32)
@@ -199,7 +199,7 @@ def test_best_spans_are_those_of_all(seed, max_length, stride, longest_answer, n
         assert best.totals[text] == pytest.approx(np.logaddexp.reduce([span[1] for span in spans.values()]))
 
 
-def test_every_span_that_a_window_holds_is_there_once():
+def test_every_span_is_in_exactly_one_window():
     example = questions(1, seed=8, longest=60)[0]
     whole = TASK.encode(TOKENIZER, [example], Layout())
     encodings = TASK.encode(TOKENIZER, [example], Layout(24, "window", 4))
@@ -220,7 +220,7 @@ def test_every_span_that_a_window_holds_is_there_once():
 
 
 @pytest.mark.parametrize("no_answer", [False, True])
-def test_predictions_are_what_the_logits_say(no_answer):
+def test_predictions_follow_from_the_logits(no_answer):
     task = replace(TASK, no_answer=no_answer, no_answer_threshold=0.3)
     model, examples = model_of(task), questions(40, longest=30)
     predictions = model.predict(examples, report=PredictReport())
@@ -337,7 +337,7 @@ def test_scores_and_the_threshold():
     assert set(plain) == {"exact_match", "f1"} and TASK.with_calibrated_thresholds(examples, predictions) is TASK
 
 
-def test_the_task_of_examples():
+def test_task_of_examples():
     assert QuestionAnswering.of_examples(questions(9), {}) == QuestionAnswering(max_answer_length=30)
     assert QuestionAnswering.of_examples(questions(30, share_without=0.5), {}).no_answer
     long = Question("who", "a " * 40, ((0, 79),))
@@ -376,7 +376,7 @@ def test_rejects_invalid_examples():
         )
 
 
-def test_a_published_model_has_its_task(tmp_path):
+def test_task_of_published_model(tmp_path):
     reference = published_model("question_answering", 7, **SHAPE)
     model = load(save_published(reference, tmp_path / "published"), device="cpu")
     assert model.trained.task == QuestionAnswering()

@@ -286,7 +286,7 @@ def test_files_that_cannot_be_read(write, name, content, columns, message):
         (read_choices, {"context": "a", "choices": ["b", "c"], "label": 0}),
     ],
 )
-def test_a_jsonl_file_whose_first_lines_are_bad(write, read, row, first, message):
+def test_jsonl_file_with_bad_first_lines(write, read, row, first, message):
     path = write("a.jsonl", f"{first}\n{first}\n{json.dumps(row)}\n")
     with pytest.raises(DataError, match=f"a.jsonl, {message}"):
         list(read(path))
@@ -682,7 +682,7 @@ def test_files_of_questions(write, name, content, options, expected):
         assert question.answers == ((6, 7),)  # not the first t
 
 
-def test_what_only_later_objects_have_is_read(write):
+def test_keys_of_later_objects_are_read(write):
     rows = [{"question": "who?", "context": "the cat sat", "answer": ""}]
     rows.append(rows[0] | {"answer": "t", "answer_start": 6, "id": "b"})
     rows.append(rows[0] | {"answer": "t", "answer_start": 0})

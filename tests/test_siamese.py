@@ -37,7 +37,7 @@ def new_model(encoder: Path) -> Model:
     return model_to_train(str(encoder), task, FinetuningSettings(head="drawn"), print, pairs(1)[0])
 
 
-def test_twenty_losses_are_those_of_the_softmax_loss(encoder: Path, tmp_path: Path) -> None:
+def test_twenty_losses_equal_those_of_the_softmax_loss(encoder: Path, tmp_path: Path) -> None:
     model, data = new_model(encoder), pairs(7)
     model.save(tmp_path / "model")
     reference = SentenceTransformer(str(tmp_path / "model"), device="cpu").train()
@@ -88,7 +88,7 @@ def test_finetune_evaluate_and_embed(encoder: Path, tmp_path: Path, capsys: pyte
     np.testing.assert_allclose(model.embed(texts), vectors, atol=1e-5)
 
 
-def test_classes_of_pairs_are_no_scores(tmp_path: Path) -> None:
+def test_class_labels_are_not_scores(tmp_path: Path) -> None:
     (tmp_path / "nli.csv").write_text("premise,hypothesis,label\nA,B,neutral\n")
     with pytest.raises(DataError, match="for pairs with classes use siamese-classification"):
         list(read_text_sets(tmp_path / "nli.csv"))

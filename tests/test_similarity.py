@@ -125,7 +125,7 @@ SHARED = {  # name -> rows, our task, their loss
 
 @pytest.mark.parametrize("num_parts", [1, 5])
 @pytest.mark.parametrize("name", SHARED)
-def test_twenty_losses_are_those_of_sentence_transformers(tmp_path: Path, name: str, num_parts: int) -> None:
+def test_twenty_losses_equal_those_of_sentence_transformers(tmp_path: Path, name: str, num_parts: int) -> None:
     """In one part, and in five with the two-pass step."""
     if num_parts > 1 and name not in ("all", "cosent", "nested"):
         pytest.skip("the step of parts is the same for every loss")
@@ -223,7 +223,7 @@ def test_with_different_texts_nothing_is_masked() -> None:
     assert float(loss.value) == pytest.approx(expected_loss(data, vectors, texts, 0.3), abs=1e-9)
 
 
-def test_a_loss_does_not_depend_on_the_order_of_rows() -> None:
+def test_loss_is_invariant_to_row_order() -> None:
     data = rows("tuples")
     order = np.random.default_rng(4).permutation(len(data))
     roles, vectors, _ = roles_and_vectors(data)
@@ -257,7 +257,7 @@ def test_dropout_pairs_of_texts_alone() -> None:
 # --- the feed ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_feed_gives_every_row_once_and_never_a_row_alone() -> None:
+def test_feed_yields_every_row_once_and_no_single_row_batches() -> None:
     model, task = tiny(), Similarity()
     data = [TextSet(text, (f"{text} cat",), ("dog",) * (number % 3)) for number, text in enumerate(sentences(9))]
     labeled = task.labeled(data, task.encode(model.tokenizer, data, Layout(23, "truncate")))
@@ -333,7 +333,7 @@ def test_rows_and_options_that_cannot_be_learned(data: list[TextSet], options: d
         Similarity.of_examples(data, options)
 
 
-def test_thresholds_are_those_of_scikit_learn() -> None:
+def test_thresholds_equal_those_of_scikit_learn() -> None:
     from sklearn.metrics import average_precision_score, f1_score
 
     draw = np.random.default_rng(3)
@@ -406,7 +406,7 @@ def test_finetune_evaluate_predict_and_embed(encoder: Path, tmp_path: Path, caps
 
 
 @pytest.mark.parametrize("kind", ["scores", "binary"])
-def test_the_estimator_learns_scored_pairs(encoder: Path, kind: str) -> None:
+def test_estimator_learns_scored_pairs(encoder: Path, kind: str) -> None:
     data = [*topics(20, 3), *topics(20, 4)]
     pairs = [(row.query, row.positives[0]) for row in data[:20]]
     pairs += [(row.query, other.positives[0]) for row, other in pairwise(data[20:])]
@@ -424,7 +424,7 @@ def test_the_estimator_learns_scored_pairs(encoder: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("turns", [False, True])
-def test_a_batch_is_of_one_data_set(turns: bool) -> None:
+def test_batches_never_mix_data_sets(turns: bool) -> None:
     data = [replace(row, dataset=0) for row in rows("pairs", 11)] + [replace(row, dataset=1) for row in rows("scores")]
     task = Similarity.of_examples(data, {"turns": turns})
     assert task.objectives == ("in-batch", "cosent") and task.kind == "pairs"
@@ -492,7 +492,7 @@ def test_bad_scores_of_a_teacher(data: list[TextSet], options: dict[str, Any], m
 # --- a guide model ----------------------------------------------------------------------------------------------------
 
 
-def test_texts_that_a_guide_has_nearer_are_no_negatives() -> None:
+def test_guide_masks_nearer_texts() -> None:
     """Against loops over the texts of each instance."""
     data, draw = rows("tuples"), np.random.default_rng(8)
     guides = [draw.normal(size=(4, 5)).astype(np.float32) for _ in data]

@@ -90,7 +90,7 @@ def test_training_equals_a_plain_implementation(is_cbow, with_ngrams):
     np.testing.assert_allclose(outputs, expected[1], atol=3e-3)
 
 
-def test_the_alias_table_draws_in_proportion():
+def test_alias_table_draws_in_proportion():
     weights = np.random.default_rng(1).random(37) ** 3
     shares, aliases = alias_table(weights)
     drawn = shares / 37 + np.bincount(aliases, (1 - shares) / 37, 37)

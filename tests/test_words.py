@@ -42,7 +42,7 @@ def test_nearest_and_analogies_equal_gensim(monkeypatch, encoder, keyed, rows_at
         np.testing.assert_allclose([one.score for one in ours], [score for _, score in theirs], atol=1e-6)
 
 
-def test_the_odd_one_out_equals_gensim(encoder, keyed):
+def test_odd_one_out_equals_gensim(encoder, keyed):
     for first in range(0, 200, 8):
         words = WORDS[first : first + 5]
         (odd,) = [one.word for one in odd_one_out(encoder, words) if one.is_odd]
@@ -82,7 +82,7 @@ def test_benchmarks_equal_gensim(tmp_path, encoder, keyed):
         assert scores[section["section"]] == pytest.approx(share)
 
 
-def test_a_direction_is_the_shared_difference():
+def test_direction_is_the_shared_difference():
     random = np.random.default_rng(2)
     axis, left = np.eye(9)[0], random.normal(size=(6, 9)) * [0, *[1] * 8]
     left /= np.linalg.norm(left, axis=1, keepdims=True)
@@ -116,7 +116,7 @@ def test_bad_questions_end_with_one_sentence(tmp_path, capfd, arguments, message
     assert message in line
 
 
-def test_bad_benchmarks_are_refused(tmp_path, encoder):
+def test_bad_benchmarks_raise(tmp_path, encoder):
     (tmp_path / "a.csv").write_text("one,two\n1,2\n")
     with pytest.raises(DataError, match="has the columns one, two: expected word1"):
         score_benchmark(encoder, tmp_path / "a.csv")

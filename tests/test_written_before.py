@@ -55,7 +55,7 @@ def examples(number: int, seed: int) -> list[TextExample]:
     ]
 
 
-def test_a_model_that_was_fine_tuned(expected: dict) -> None:
+def test_model_that_was_fine_tuned(expected: dict) -> None:
     model = load("classifier", device="cpu")
     predictions = model.predict(TEXTS[:3])
     assert [one.label for one in predictions] == expected["labels"]
@@ -65,7 +65,7 @@ def test_a_model_that_was_fine_tuned(expected: dict) -> None:
     assert model.evaluate(examples(20, seed=2)) == pytest.approx(expected["metrics"], abs=1e-4)
 
 
-def test_a_head_that_was_never_trained_still_refuses(expected: dict) -> None:
+def test_untrained_head_of_old_version_raises(expected: dict) -> None:
     encoder = load("encoder", device="cpu")
     with pytest.raises(MissingHeadError, match="never trained"):
         encoder.fill_mask("the [MASK] sat")
@@ -74,14 +74,14 @@ def test_a_head_that_was_never_trained_still_refuses(expected: dict) -> None:
         load("again", device="cpu").fill_mask("the [MASK] sat")
 
 
-def test_a_fine_tuning_run_that_was_stopped(expected: dict) -> None:
+def test_fine_tuning_run_that_was_stopped(expected: dict) -> None:
     run = Finetuning(Path("finetuning"), "encoder", "sequence-classification", SETTINGS, log_line=lambda line: None)
     outcome = run.start(examples(37, seed=1), examples(20, seed=2), resume=True)
     assert outcome.reason == "finished"
     assert outcome.metrics == pytest.approx(expected["metrics"], abs=1e-4)  # of the run that was not stopped
 
 
-def test_a_fine_tuning_run_that_is_finished(expected: dict) -> None:
+def test_fine_tuning_run_that_is_finished(expected: dict) -> None:
     run = Finetuning(Path("classifier"), "encoder", "sequence-classification", SETTINGS, log_line=lambda line: None)
     outcome = run.start(examples(37, seed=1), examples(20, seed=2), resume=True)
     assert outcome.reason == "finished" and outcome.metrics == pytest.approx(expected["metrics"])
@@ -98,12 +98,12 @@ def test_a_fine_tuning_run_that_is_finished(expected: dict) -> None:
         (TaughtText("t", np.zeros(2, np.float32), "line 8"), "088753b4d9a86439"),
     ],
 )
-def test_digests_of_examples_are_those_of_runs_before_location_was_renamed(example: object, digest: str) -> None:
+def test_digests_of_examples_equal_those_of_runs_before_location_was_renamed(example: object, digest: str) -> None:
     """The digests were computed by the version whose examples had ``place`` instead of ``location``."""
     assert digest_of([example]) == digest
 
 
-def test_a_pre_training_run_that_was_stopped(expected: dict) -> None:
+def test_pre_training_run_that_was_stopped(expected: dict) -> None:
     recipe = recipe_of(json.loads(Path("pretraining/recipe.json").read_text())["recipe"], "recipe.json")
     run = Pretraining(Path("pretraining"), recipe, Inputs(("corpus.txt",)), log_line=lambda line: None)
     assert run.start(resume=True) == "finished" and run.state.step == 12
@@ -111,7 +111,7 @@ def test_a_pre_training_run_that_was_stopped(expected: dict) -> None:
     findings_of(read_run(Path("pretraining")))
 
 
-def test_a_shard_of_tokens(expected: dict) -> None:
+def test_shard_of_tokens(expected: dict) -> None:
     tokenizer = load("encoder").tokenizer
     shard = open_shard("shard", tokenizer)
     assert len(shard.sentences) - 1 == 100 and len(shard.documents) - 1 == 20
@@ -128,7 +128,7 @@ def test_a_shard_of_tokens(expected: dict) -> None:
         write_shard("corpus.txt", "shard", tokenizer)
 
 
-def test_a_cache_of_vectors(expected: dict) -> None:
+def test_cache_of_vectors(expected: dict) -> None:
     before = sorted(path for path in Path("vectors").rglob("*") if path.is_file())
     vectors = Features("encoder", cache="vectors", device="cpu").fit(TEXTS).transform(TEXTS)
     np.testing.assert_allclose(vectors, np.array(expected["vectors"]), atol=1e-6)
