@@ -53,10 +53,10 @@ def opened(browser: Any, tmp_path: Path) -> Callable[..., Any]:
 def serious_faults(page: Any) -> list[str]:
     """What axe-core finds wrong that is serious or critical."""
     sync_playwright = pytest.importorskip("axe_playwright_python.sync_playwright", reason=AXE)
-    found = sync_playwright.Axe().run(page).response["violations"]
+    violations = sync_playwright.Axe().run(page).response["violations"]
     return [
         f"{one['id']}: {node['html'][:120]}"
-        for one in found
+        for one in violations
         if one["impact"] in ("serious", "critical")
         for node in one["nodes"][:3]
     ]

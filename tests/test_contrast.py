@@ -54,11 +54,11 @@ def test_baselines_are_the_random_pairs_of_the_same_space(model, view):
     ends = np.cumsum([0, *(len(model.tokenizer.encode(text)) for text in BASELINE[:4])])
     means = [last[a:b].mean(dim=0).detach().numpy() for a, b in pairwise(ends)]
     pairs = [cosine(means[a], means[b]) for a in range(4) for b in range(a)]
-    found = rows["layer 6", "mean of tokens"]
-    assert found.num_pairs == 6
-    assert found.baseline == pytest.approx(np.mean(pairs), abs=1e-5)
-    assert found.cosine == pytest.approx(cosine(*view.contextual_mean[6]), abs=1e-6)
-    assert found.percentile == pytest.approx(100 * np.mean(np.array(pairs) < found.cosine))
+    contrast = rows["layer 6", "mean of tokens"]
+    assert contrast.num_pairs == 6
+    assert contrast.baseline == pytest.approx(np.mean(pairs), abs=1e-5)
+    assert contrast.cosine == pytest.approx(cosine(*view.contextual_mean[6]), abs=1e-6)
+    assert contrast.percentile == pytest.approx(100 * np.mean(np.array(pairs) < contrast.cosine))
     assert rows["layer 0", "[CLS]"].percentile == pytest.approx(50)  # the same vector in every text
 
 

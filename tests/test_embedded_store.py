@@ -61,8 +61,8 @@ def test_text_index_is_part_of_the_same_commits(folder: Path) -> None:
         store.upsert([record(3, "chestnut")])
         store.delete(["r4"])
         with store.snapshot() as snapshot:
-            found = snapshot.connection.execute("SELECT DISTINCT number FROM word ORDER BY number").fetchall()
-            assert [number for (number,) in found] == snapshot.numbers().tolist()
+            results = snapshot.connection.execute("SELECT DISTINCT number FROM word ORDER BY number").fetchall()
+            assert [number for (number,) in results] == snapshot.numbers().tolist()
             (chestnut,) = snapshot.connection.execute("SELECT number FROM word WHERE word = 'chestnut'").fetchone()
             assert [one.id for one in snapshot.records([chestnut])] == ["r3"]
             assert snapshot.numbers(Equal("number", 3)).tolist() == [chestnut]
@@ -137,8 +137,8 @@ def test_searches_from_many_threads_equal_those_of_one(folder: Path, monkeypatch
 
         monkeypatch.setattr(shared_pass, "nearest", counted)
         with ThreadPoolExecutor(16) as threads:
-            found = threads.map(lambda each: store.search(each[0], IDENTITY, each[1], each[2]), asked)
-            assert [[hit.id for hit in hits] for hits in found] == alone
+            results = threads.map(lambda each: store.search(each[0], IDENTITY, each[1], each[2]), asked)
+            assert [[hit.id for hit in hits] for hits in results] == alone
         assert sum(served) == 48 and max(served) > 2
 
         def broken(*arguments: Any) -> list[Nearest]:

@@ -26,25 +26,30 @@ def models(tmp_path_factory) -> Path:
     return folder
 
 
-def scores(task: str, rows: list[dict], found: list[dict]) -> dict[str, float]:
+def scores(task: str, rows: list[dict], predictions: list[dict]) -> dict[str, float]:
     """Metrics of what was predicted, by other code."""
     match task:
         case "sequence-classification" | "ordinal-regression" | "multiple-choice":
             name = "choice" if task == "multiple-choice" else "label"
-            return {"accuracy": sklearn.metrics.accuracy_score([r["label"] for r in rows], [f[name] for f in found])}
+            return {
+                "accuracy": sklearn.metrics.accuracy_score([r["label"] for r in rows], [f[name] for f in predictions])
+            }
         case "multi-label-classification":
             true, predicted = (
-                [[name in one["labels"] for name in COLOURS] for one in several] for several in (rows, found)
+                [[name in one["labels"] for name in COLOURS] for one in several] for several in (rows, predictions)
             )
             return {"micro_f1": sklearn.metrics.f1_score(np.array(true), np.array(predicted), average="micro")}
         case "regression":
-            return {"pearson": np.corrcoef([r["score"] for r in rows], [f["score"] for f in found])[0, 1]}
+            return {"pearson": np.corrcoef([r["score"] for r in rows], [f["score"] for f in predictions])[0, 1]}
         case "token-classification":
             tags = [tag for row in rows for tag in row["tags"]]
-            return {"accuracy": sklearn.metrics.accuracy_score(tags, [tag for one in found for tag in one["labels"]])}
+            return {
+                "accuracy": sklearn.metrics.accuracy_score(tags, [tag for one in predictions for tag in one["labels"]])
+            }
         case _:
             right = [
-                words(row["answers"]) == words(one["answer"]["text"]) for row, one in zip(rows, found, strict=True)
+                words(row["answers"]) == words(one["answer"]["text"])
+                for row, one in zip(rows, predictions, strict=True)
             ]
             return {"exact_match": float(np.mean(right))}
 
@@ -172,8 +177,8 @@ def test_no_answer_threshold_can_be_set_on_a_published_model(models: Path, tmp_p
         assert sum(row["answer"] is None for row in results) == number
     model = load(models / "question-answering")
     model.change_task(no_answer=True, no_answer_threshold=-1000.0)
-    model.save(tmp_path / "told")
-    assert load(tmp_path / "told").predict([("un", "a cat")])[0].answer is None
+    model.save(tmp_path / "changed")
+    assert load(tmp_path / "changed").predict([("un", "a cat")])[0].answer is None
     for settings, message in (
         ({"levels": 3}, "no setting 'levels'"),
         ({"no_answer_threshold": float("nan")}, "finite"),
@@ -232,11 +237,14 @@ def test_models_trained_with_other_seeds(models: Path, tmp_path: Path, capsys) -
         f"7={again}",
     )
     assert code == 0, error
-    told, card = json.loads(page.with_suffix(".json").read_text()), (tmp_path / "model" / "README.md").read_text()
-    assert told["seeds"]["names"] == ["this model", again, model]
-    assert told["seeds"]["scores"]["accuracy"] == pytest.approx([*values, values[0]])
-    assert [(one["num_train"], one["score"]["value"]) for one in told["by_size"]] == [(7, values[1]), (20, values[0])]
-    spread = told["seeds"]["spread"]["accuracy"]
+    content, card = json.loads(page.with_suffix(".json").read_text()), (tmp_path / "model" / "README.md").read_text()
+    assert content["seeds"]["names"] == ["this model", again, model]
+    assert content["seeds"]["scores"]["accuracy"] == pytest.approx([*values, values[0]])
+    assert [(one["num_train"], one["score"]["value"]) for one in content["by_size"]] == [
+        (7, values[1]),
+        (20, values[0]),
+    ]
+    spread = content["seeds"]["spread"]["accuracy"]
     numbers = [spread[name] for name in ("mean", "standard_deviation", "lowest", "highest")]
     assert "| accuracy | " + " | ".join(f"{number:.4g}" for number in numbers) in card
     assert f"| model | 7 | {values[1]:.4g} |" in card

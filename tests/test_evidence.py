@@ -450,7 +450,7 @@ def test_baseline_of_words():
 
 @pytest.mark.parametrize("kind", ["one", "several", "levels", "number", "entities", "words"])
 def test_baseline_learns_from_words(kind):
-    def told(number, seed):
+    def labeled(number, seed):
         results = []
         for one in examples_of(kind, number, seed):
             words, task = one.text.split(), TASKS[kind]
@@ -464,8 +464,8 @@ def test_baseline_learns_from_words(kind):
             results.append(replace(one, label=label))
         return results
 
-    task, test = TASKS[kind], told(60, 5)
-    predicted, targets = predict_plainly(task, told(300, 4), test), task.targets(test)
+    task, test = TASKS[kind], labeled(60, 5)
+    predicted, targets = predict_plainly(task, labeled(300, 4), test), task.targets(test)
     if kind in ("levels", "number"):
         assert stats.pearsonr(targets, predicted).statistic > 0.7
     else:
@@ -512,10 +512,10 @@ def test_scores_equal_those_of_the_model(kind, gathered):
 def test_page_and_json_agree(kind, gathered, tmp_path: Path):
     results = replace(gathered[kind])
     write_evidence_report(results, tmp_path / "report.html", title="A model")
-    content, told = (tmp_path / "report.html").read_text(), json.loads((tmp_path / "report.json").read_text())
+    content, report = (tmp_path / "report.html").read_text(), json.loads((tmp_path / "report.json").read_text())
     page = read(re.sub(r"<span>[^<]*</span><svg", "<svg", content))  # without the hidden labels that set a width
-    assert told.pop("title") == "A model" and told == json.loads(json.dumps(results.as_json(), allow_nan=False))
-    assert set(told) == set(asdict(results))
+    assert report.pop("title") == "A model" and report == json.loads(json.dumps(results.as_json(), allow_nan=False))
+    assert set(report) == set(asdict(results))
     known = {"95", "1", "2021"} | {"0", "5", "10"}  # of sentences; C of the baseline
 
     def gather(value):
@@ -528,7 +528,7 @@ def test_page_and_json_agree(kind, gathered, tmp_path: Path):
         elif isinstance(value, int | float):
             known.update(format_number(value, digits) for digits in (3, 4, 5))
 
-    gather(told)
+    gather(report)
     texts = [data for tag, data in page.texts if tag not in ("style", "script", "text", "title")]
     written = {number for data in texts for number in numbers_in(data)}
     assert len(written) > 40 and written <= known, written - known

@@ -300,7 +300,7 @@ def test_scalar_mix_of_one_layer_is_logistic_regression(C: float) -> None:
 
 
 def test_minimum_has_zero_gradient_by_autograd() -> None:
-    """The published formula, by torch: at what was found its gradient is none."""
+    """The published formula, by torch: its gradient is zero at the fitted parameters."""
     X, y = planted(2, number=90)
     X = X.astype(np.float64)
     mixed = ScalarMixClassifier(4, C=0.3, tol=1e-8).fit(X, y)

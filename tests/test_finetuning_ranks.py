@@ -136,8 +136,8 @@ def test_negatives_are_gathered_across_ranks(tmp_path: Path) -> None:
             subprocess.Popen(arguments, env=os.environ | environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
         )
     for process in running:
-        _, told = process.communicate(timeout=300)
-        assert process.returncode == 0, told.decode()
+        _, printed = process.communicate(timeout=300)
+        assert process.returncode == 0, printed.decode()
     one, two = (np.load(tmp_path / name / "gradients.npy") for name in ("one", "two"))
     assert np.abs(one).max() > 1e-3
     np.testing.assert_allclose(two, one, atol=1e-6)

@@ -291,16 +291,20 @@ def test_entity_f1_equals_that_of_sets(scheme):
         columns = [[tags.numbers[tag] for text in texts[start:end] for tag in text] for texts in (true, predicted)]
         scores.add(*columns, np.repeat(np.arange(end - start), [len(text) for text in true[start:end]]))
     gold = {(n, *entity) for n, text in enumerate(true) for entity in seqeval_entities(text, RULES[scheme])}
-    found = {(n, *entity) for n, text in enumerate(predicted) for entity in seqeval_entities(text, RULES[scheme])}
+    predicted_entities = {
+        (n, *entity) for n, text in enumerate(predicted) for entity in seqeval_entities(text, RULES[scheme])
+    }
 
-    def prf(gold, found):
-        correct = len(gold & found)
-        precision, recall = correct / max(1, len(found)), correct / max(1, len(gold))
+    def prf(gold, predicted_entities):
+        correct = len(gold & predicted_entities)
+        precision, recall = correct / max(1, len(predicted_entities)), correct / max(1, len(gold))
         return precision, recall, 2 * precision * recall / max(1e-300, precision + recall)
 
-    precision, recall, f1 = prf(gold, found)
-    kinds = sorted({entity[-1] for entity in gold | found})
-    by_type = [prf({e for e in gold if e[-1] == kind}, {e for e in found if e[-1] == kind}) for kind in kinds]
+    precision, recall, f1 = prf(gold, predicted_entities)
+    kinds = sorted({entity[-1] for entity in gold | predicted_entities})
+    by_type = [
+        prf({e for e in gold if e[-1] == kind}, {e for e in predicted_entities if e[-1] == kind}) for kind in kinds
+    ]
     assert scores.results() == pytest.approx(
         {
             "f1": f1,

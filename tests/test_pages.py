@@ -79,7 +79,7 @@ ALLOWED_ATTRIBUTES = re.compile(
 
 
 def cleaned(value: str) -> str:
-    """What a page shows of a string, found another way: its characters one by one."""
+    """What a page shows of a string, computed character by character."""
 
     def allowed(code: int) -> bool:
         return not (code < 32 or 127 <= code < 160 or 0xD800 <= code < 0xE000 or code & 0xFFFE == 0xFFFE)

@@ -209,9 +209,9 @@ def test_every_span_is_in_exactly_one_window():
     expected = best_spans(alone, alone, windows_of(whole, 1), 4, 1_000)
     assert len(encodings) > 3
 
-    def spans(found, of):
-        count = int(np.isfinite(found.scores[0]).sum())
-        return sorted(zip(of.offsets[found.starts[0, :count], 0], of.offsets[found.ends[0, :count], 1], strict=True))
+    def spans(some, of):
+        count = int(np.isfinite(some.scores[0]).sum())
+        return sorted(zip(of.offsets[some.starts[0, :count], 0], of.offsets[some.ends[0, :count], 1], strict=True))
 
     assert spans(best, encodings) == spans(expected, whole)
 

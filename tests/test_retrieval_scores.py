@@ -38,8 +38,8 @@ def random_run(seed: int) -> tuple[dict[str, dict[str, int]], dict[str, dict[str
         judged = draw.choice(40, 12, replace=False)
         grades = {f"d{document}": int(draw.integers(-1, 4)) for document in judged}
         judgments[f"q{query}"] = grades | {"d0": 1}
-        found = draw.choice(60, int(draw.integers(1, 50)), replace=False)
-        rankings[f"q{query}"] = {f"d{document}": float(draw.integers(0, 5)) / 3 for document in found}
+        retrieved = draw.choice(60, int(draw.integers(1, 50)), replace=False)
+        rankings[f"q{query}"] = {f"d{document}": float(draw.integers(0, 5)) / 3 for document in retrieved}
     return judgments, rankings
 
 

@@ -33,9 +33,11 @@ def test_clusters_of_separated_vectors():
 
 def test_two_senses_of_bank_are_separated(tmp_path, capfd):
     texts = [*MONEY, "No such word here.", *RIVER]
-    found = find_senses(bertkit.load("all-MiniLM-L6-v2", device="cpu"), "BANK", texts)
-    assert found.texts == [0, 1, 2, 3, 5, 6, 7, 8]
-    assert len(set(found.groups[:4])) == 1 and len(set(found.groups[4:])) == 1 and found.groups[0] != found.groups[4]
+    result = find_senses(bertkit.load("all-MiniLM-L6-v2", device="cpu"), "BANK", texts)
+    assert result.texts == [0, 1, 2, 3, 5, 6, 7, 8]
+    assert (
+        len(set(result.groups[:4])) == 1 and len(set(result.groups[4:])) == 1 and result.groups[0] != result.groups[4]
+    )
     (tmp_path / "texts.txt").write_text("\n".join(texts))
     assert run(["words", "senses", "bank", str(tmp_path / "texts.txt")]) == 0
     assert [json.loads(line)["num_texts"] for line in capfd.readouterr().out.splitlines()] == [4, 4]

@@ -54,12 +54,12 @@ def test_twenty_losses_equal_those_of_the_softmax_loss(encoder: Path, tmp_path: 
     batch = task.labeled(data, task.encode(model.tokenizer, data, layout)).take(np.arange(len(data)))
     totals, parameters = task.totals(batch), list(model.network.parameters())
     optimizers = [torch.optim.AdamW(network.parameters(), lr=3e-3) for network in (model.network, loss)]
-    found, expected = [], []
+    ours, expected = [], []
     for _ in range(20):
         parts = compute_gradients(
             parameters, batch.split(3), lambda part: task.loss(outputs_of(model.network, part), part, totals)
         )
-        found.append(sum(float(part.value) for part in parts))
+        ours.append(sum(float(part.value) for part in parts))
         optimizers[0].step()
         optimizers[1].zero_grad()
         value = loss([dict(part) for part in features], labels)
@@ -67,8 +67,8 @@ def test_twenty_losses_equal_those_of_the_softmax_loss(encoder: Path, tmp_path: 
         optimizers[1].step()
         expected.append(value.item())
     assert expected[-1] < 0.9 * expected[0]
-    np.testing.assert_allclose(found[:1], expected[:1], rtol=0, atol=1e-5)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-4)  # rounding grows with the steps
+    np.testing.assert_allclose(ours[:1], expected[:1], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(ours, expected, rtol=0, atol=2e-4)  # rounding grows with the steps
 
 
 def test_finetune_evaluate_and_embed(encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -76,11 +76,11 @@ def test_finetune_evaluate_and_embed(encoder: Path, tmp_path: Path, capsys: pyte
         rows = [f"{one.text},{one.pair},{one.label}" for one in pairs(60, seed)]
         (tmp_path / f"{name}.csv").write_text("\n".join(["premise,hypothesis,label", *rows]) + "\n")
     train, dev, out = str(tmp_path / "train.csv"), str(tmp_path / "dev.csv"), str(tmp_path / "out")
-    code, (result,), told = call(
+    code, (result,), printed = call(
         capsys, "finetune", "siamese-classification", "--model", str(encoder), "--train", train, "--dev", dev,
         "--out", out, "--learning-rate", "0.01", "--num-epochs", "4",
     )  # fmt: skip
-    assert code == 0 and result["accuracy"] > 0.5, told
+    assert code == 0 and result["accuracy"] > 0.5, printed
     model = bertkit.load(out)
     assert model.evaluate(pairs(60, 2))["accuracy"] == pytest.approx(result["accuracy"])
     texts = ["red cat", "a blue dog"]

@@ -456,18 +456,18 @@ def _in_one(batch: Any) -> Any:
 def test_several_files(encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     files = [write(tmp_path / "pairs.jsonl", rows("pairs", 9)), write(tmp_path / "scores.jsonl", rows("scores", 9))]
     arguments = ["finetune", "similarity", "--model", str(encoder), "--train", *files, "--batch-size", "4"]
-    code, _, told = call(capsys, *arguments, "--out", str(tmp_path / "out"), "--objectives", "in-batch", "cosine")
-    assert code == 0, told
+    code, _, printed = call(capsys, *arguments, "--out", str(tmp_path / "out"), "--objectives", "in-batch", "cosine")
+    assert code == 0, printed
     assert bertkit.load(tmp_path / "out").trained.task.objectives == ("in-batch", "cosine")
-    code, _, told = call(capsys, *arguments, "--out", str(tmp_path / "other"), "--objectives", "in-batch")
-    assert code == 2 and "1 objectives for 2 files: give one for each" in told
+    code, _, printed = call(capsys, *arguments, "--out", str(tmp_path / "other"), "--objectives", "in-batch")
+    assert code == 2 and "1 objectives for 2 files: give one for each" in printed
 
 
 def test_refuses_a_batch_of_one(encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     train = write(tmp_path / "train.jsonl", rows("pairs"))
     arguments = ["finetune", "similarity", "--model", str(encoder), "--train", train, "--out", str(tmp_path / "out")]
-    code, _, told = call(capsys, *arguments, "--batch-size", "1")
-    assert code == 2 and told.strip().endswith("batch_size=1: expected at least 2, as the loss compares rows")
+    code, _, printed = call(capsys, *arguments, "--batch-size", "1")
+    assert code == 2 and printed.strip().endswith("batch_size=1: expected at least 2, as the loss compares rows")
 
 
 def test_refuses_a_query_without_positives(tmp_path: Path) -> None:
@@ -517,10 +517,10 @@ def test_guide_masks_nearer_texts() -> None:
 
 def test_finetune_with_a_guide(encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     train = write(tmp_path / "train.jsonl", topics(30, 1))
-    code, _, told = call(
+    code, _, printed = call(
         capsys, "finetune", "similarity", "--model", str(encoder), "--train", train, "--out", str(tmp_path / "out"),
         "--guide", str(encoder),
     )  # fmt: skip
-    assert code == 0, told
+    assert code == 0, printed
     logged = [json.loads(line) for line in (tmp_path / "out/run/metrics.jsonl").read_text().splitlines()]
     assert all(line["masked_per_row"] > 0 for line in logged if line["event"] == "step")

@@ -47,8 +47,8 @@ def test_flipped_byte_is_detected_and_repaired(whole: Path, folder: Path, seed: 
     expected = {row.id: row for row in records(1102)[1:-1]}
     try:
         with EmbeddedStore.open(folder, WordIndex()) as store:
-            found = store.verify()
-            if not found:  # a byte without meaning
+            problems = store.verify()
+            if not problems:  # a byte without meaning
                 assert all(map(same, store.records(), expected.values()))
                 return
             report = store.repair(embed)

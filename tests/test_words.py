@@ -88,11 +88,11 @@ def test_direction_is_the_shared_difference():
     left /= np.linalg.norm(left, axis=1, keepdims=True)
     vectors = np.concatenate([left - 0.5 * axis, left + 0.5 * axis, [axis, -axis]])
     words = [*(f"l{n}" for n in range(6)), *(f"r{n}" for n in range(6)), "high", "low"]
-    found = direction(StaticEncoder.of_words(words, vectors), [(f"l{n}", f"r{n}") for n in range(6)], ["high", "low"])
-    np.testing.assert_allclose(found.axis, axis, atol=1e-6)
-    np.testing.assert_allclose(found.agreement, 1, atol=1e-6)
-    assert [one.score for one in found.words] == pytest.approx([1, -1], abs=1e-6)
-    assert found.words[0].percentile > 90 and found.words[1].percentile == 0
+    result = direction(StaticEncoder.of_words(words, vectors), [(f"l{n}", f"r{n}") for n in range(6)], ["high", "low"])
+    np.testing.assert_allclose(result.axis, axis, atol=1e-6)
+    np.testing.assert_allclose(result.agreement, 1, atol=1e-6)
+    assert [one.score for one in result.words] == pytest.approx([1, -1], abs=1e-6)
+    assert result.words[0].percentile > 90 and result.words[1].percentile == 0
 
 
 @pytest.mark.parametrize(

@@ -169,8 +169,10 @@ def _contextual(states: Sequence[Any], spans: Sequence[Span]) -> tuple[np.ndarra
 
 def _draw_words(texts: Sequence[str], seed: int) -> list[tuple[int, Span]]:
     """Random occurrences of words, in order: index of the text, and character span."""
-    found = [(index, match.span()) for index, text in enumerate(texts) for match in re.finditer(r"\w+", text)]
-    return [found[index] for index in np.sort(np.random.default_rng(seed).permutation(len(found))[:_MOST_WORDS])]
+    occurrences = [(index, match.span()) for index, text in enumerate(texts) for match in re.finditer(r"\w+", text)]
+    return [
+        occurrences[index] for index in np.sort(np.random.default_rng(seed).permutation(len(occurrences))[:_MOST_WORDS])
+    ]
 
 
 def _baseline(

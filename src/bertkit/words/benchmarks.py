@@ -71,9 +71,9 @@ def _score_pairs(encoder: StaticEncoder, path: Path, rows: list[tuple[int, dict[
         except ValueError:
             raise DataError(f"{path}, line {line}: similarity is {row['similarity']!r}, expected a number") from None
         words = [_PART_OF_SPEECH.sub("", row[name]) for name in ("word1", "word2")]
-        found = [_row(encoder, word) for word in words]
-        if min(found) >= 0:
-            first, second = unit(encoder.vectors[found])
+        indices = [_row(encoder, word) for word in words]
+        if min(indices) >= 0:
+            first, second = unit(encoder.vectors[indices])
             ratings.append(rating)
             cosines.append(float(first @ second))
     return BenchmarkScore(path.stem, "all", "spearman", spearman(ratings, cosines), len(ratings), len(rows))
@@ -81,17 +81,17 @@ def _score_pairs(encoder: StaticEncoder, path: Path, rows: list[tuple[int, dict[
 
 def _score_analogies(encoder: StaticEncoder, path: Path, rows: list[dict[str, str]]) -> list[BenchmarkScore]:
     names = ("word1", "word2", "word3", "target")
-    found = np.array([[_row(encoder, row[name]) for name in names] for row in rows])
-    covered = (found >= 0).all(axis=1)
+    indices = np.array([[_row(encoder, row[name]) for name in names] for row in rows])
+    covered = (indices >= 0).all(axis=1)
     correct = np.zeros(len(rows), np.bool_)
     known = np.flatnonzero(covered)
     for start in range(0, len(known), _QUESTIONS_AT_A_TIME):
         part = known[start : start + _QUESTIONS_AT_A_TIME]
-        a, b, c = (unit(encoder.vectors[found[part, column]]) for column in range(3))
+        a, b, c = (unit(encoder.vectors[indices[part, column]]) for column in range(3))
         near = best_rows(encoder, b - a + c, 4)[1]
-        asked = (near[:, :, None] == found[part, None, :3]).any(axis=2)
+        asked = (near[:, :, None] == indices[part, None, :3]).any(axis=2)
         first = near[np.arange(len(part)), asked.argmin(axis=1)]
-        correct[part] = first == found[part, 3]
+        correct[part] = first == indices[part, 3]
     sections = [row.get("type", "all") for row in rows]
     scores = []
     for name in [*dict.fromkeys(sections), *(["all"] if len(set(sections)) > 1 else [])]:

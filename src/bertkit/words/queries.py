@@ -83,8 +83,10 @@ def nearest_to(encoder: StaticEncoder, vector: np.ndarray, k: int, without: Sequ
         words_of.setdefault(row, []).append(word)
     scores, rows = best_rows(encoder, vector[None], k + len(without))
     pairs = zip(rows[0].tolist(), scores[0].tolist(), strict=True)
-    found = [NearWord(word, score) for row, score in pairs if row not in without for word in words_of.get(row, ())]
-    return found[:k]
+    nearest_words = [
+        NearWord(word, score) for row, score in pairs if row not in without for word in words_of.get(row, ())
+    ]
+    return nearest_words[:k]
 
 
 def best_rows(encoder: StaticEncoder, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
