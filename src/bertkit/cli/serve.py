@@ -12,6 +12,7 @@ from bertkit.errors import DependencyError, UsageError
 if TYPE_CHECKING:
     from bertkit.model import Model
     from bertkit.search.index import Index
+    from bertkit.serving.served_models import Generator
 
 
 def command(
@@ -64,7 +65,8 @@ def command(
         from bertkit.search.index import Index
 
         index = None if store is None else Index.open(store, device=compute.device)
-        return Loaded({name: _opened(each, index, compute) for name, each in names.items()}, index)
+        models = {name: _opened(each, index, compute) for name, each in names.items()}
+        return Loaded(models, index, "float32" if compute.precision == "auto" else compute.precision)
 
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
     served = ", ".join(names)
@@ -83,8 +85,9 @@ def _model_of(store: Path | None) -> str:
         return index.store.identity.model_name
 
 
-def _opened(name: str, index: "Index | None", compute: Compute) -> "Model":
+def _opened(name: str, index: "Index | None", compute: Compute) -> "Model | Generator":
     """A model; the index's own if it is the same."""
+    from bertkit.generation import load_generator, writes_text
     from bertkit.model import Model
 
     if index is not None:
@@ -92,6 +95,8 @@ def _opened(name: str, index: "Index | None", compute: Compute) -> "Model":
         own = index.encoder.model
         if isinstance(own, Model) and (identity.model_name, identity.precision) == (name, compute.precision):
             return own
+    if writes_text(name):
+        return load_generator(name)
     return open_model(name, compute)
 
 

@@ -7,7 +7,7 @@ checkpoint, pages, model.
 """
 
 from bertkit.generation.engine import Decoding, Generated, generate_ids
-from bertkit.generation.generator import Causal, GeneratedText, SequenceToSequence, load_generator
+from bertkit.generation.generator import Causal, GeneratedText, SequenceToSequence, load_generator, writes_text
 from bertkit.generation.settings import Ending, GenerationSettings
 
 __all__ = [
@@ -20,4 +20,5 @@ __all__ = [
     "SequenceToSequence",
     "generate_ids",
     "load_generator",
+    "writes_text",
 ]

@@ -24,6 +24,7 @@ class _Search:
     length_penalty: float
     ids: list[list[int]] = field(default_factory=lambda: [[]])
     scores: list[float] = field(default_factory=lambda: [0.0])  # sums of log probabilities, best first
+    log_probs: list[list[float]] = field(default_factory=lambda: [[]])  # of the ids
     rows: list[int] = field(default_factory=list)  # row of each beam in the batch
     finished: list[Generated] = field(default_factory=list)
     is_done: bool = False
@@ -34,21 +35,22 @@ class _Search:
         wanted = (1 + max(1, len(end_ids))) * self.num_beams
         best = totals.flatten().topk(min(wanted, totals.numel()))
         length, vocab_size = len(self.ids[0]) + 1, log_probs.shape[1]
-        kept: list[tuple[list[int], float, int]] = []
+        kept: list[tuple[list[int], float, int, list[float]]] = []
         for rank, (score, index) in enumerate(zip(best.values.tolist(), best.indices.tolist(), strict=True)):
             if score == -np.inf:
                 break
             beam, token = divmod(index, vocab_size)
             ids, has_ended = [*self.ids[beam], token], token in end_ids
+            own = [*self.log_probs[beam], float(log_probs[beam, token])]
             if (has_ended or length == self.limit) and rank < self.num_beams:
-                self.finished.append(Generated(ids, score / length**self.length_penalty, has_ended))
+                self.finished.append(Generated(ids, score / length**self.length_penalty, has_ended, own))
             elif not has_ended and len(kept) < self.num_beams:
-                kept.append((ids, score, self.rows[beam]))
+                kept.append((ids, score, self.rows[beam], own))
         self.finished = sorted(self.finished, key=lambda one: -one.score)[: self.num_beams]
         if not kept or length == self.limit:
             self.is_done = True
             return
-        self.ids, self.scores, self.rows = [ids for ids, _, _ in kept], [s for _, s, _ in kept], [r for _, _, r in kept]
+        self.ids, self.scores, self.rows, self.log_probs = map(list, zip(*kept, strict=True))
         if len(self.finished) == self.num_beams:
             self.is_done = self.scores[0] / length**self.length_penalty <= self.finished[-1].score
 

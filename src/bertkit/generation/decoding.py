@@ -4,12 +4,14 @@ Shape letters: R rows, N new tokens, S source tokens, D hidden_size, V vocab_siz
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from bertkit.generation.engine import Decoding
 from bertkit.transformer.decoding_cache import DecodingCache
 from bertkit.transformer.kernels import inference_kernels
 from bertkit.transformer.kernels.dispatch import linear_for
@@ -83,3 +85,22 @@ class UncachedDecoding:
         self.rows = [np.append(self.rows[parent], token) for token, parent in zip(tokens, parents, strict=True)]
         self.prompts = self.prompts[parents]
         return self.logits(self.rows, self.prompts)
+
+
+Turn = Callable[[Callable[[], Any]], Any]
+"""Calls a function and returns its result, such as on another thread when it is free."""
+
+
+class DecodingInTurns:
+    """The rows of another decoding, each step computed within a call of ``turn``."""
+
+    def __init__(self, decoding: Decoding, turn: Turn) -> None:
+        self.decoding, self.turn = decoding, turn
+
+    def start(self, prompts: Sequence[np.ndarray]) -> Tensor:
+        """As `Decoding.start`."""
+        return self.turn(partial(self.decoding.start, prompts))
+
+    def step(self, tokens: np.ndarray, parents: np.ndarray) -> Tensor:
+        """As `Decoding.step`."""
+        return self.turn(partial(self.decoding.step, tokens, parents))

@@ -4,7 +4,7 @@ The result for a text does not depend on the others: rows that end leave the bat
 the index of the text and the step.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -40,7 +40,9 @@ class Generated:
 
     ids: list[int] = field(default_factory=list)  # without the prompt; includes the end id, if any
     score: float = 0.0  # sum of log probabilities; for beams divided by length ** length_penalty
-    has_ended: bool = False  # False: cut off at max_new_tokens
+    has_ended: bool = False  # False: cut off at max_new_tokens, or stopped
+    log_probs: list[float] = field(default_factory=list)  # of each of ``ids``
+    is_stopped: bool = False  # by a text of ``stop``
     candidates: list[list[tuple[int, float]]] = field(
         default_factory=list
     )  # (id, probability) of each step, best first
@@ -53,12 +55,14 @@ def generate_ids(
     settings: GenerationSettings,
     ending: Ending,
     first_index: int = 0,
+    is_stopped: Callable[[list[int]], bool] = lambda ids: False,
 ) -> list[Generated]:
     """Continue each prompt token by token, greedily or by sampling.
 
     Args:
         limits: maximum number of new tokens of each.
         first_index: index of the first prompt, for its random numbers.
+        is_stopped: True if the ids generated so far end a text, in addition to the end ids.
     """
     results = [Generated() for _ in prompts]
     rows = list(range(len(prompts)))  # the prompt of each row
@@ -76,12 +80,14 @@ def generate_ids(
         for number, (row, token) in enumerate(zip(rows, chosen.tolist(), strict=True)):
             result = results[row]
             result.ids.append(token)
-            result.score += float(log_probs[number, token])
+            result.log_probs.append(float(log_probs[number, token]))
+            result.score += result.log_probs[-1]
             if likeliest is not None:
                 numbers = likeliest.values[number].exp().tolist()
                 result.candidates.append(list(zip(likeliest.indices[number].tolist(), numbers, strict=True)))
             result.has_ended = token in ending.end_ids
-            if not result.has_ended and len(result.ids) < limits[row]:
+            result.is_stopped = not result.has_ended and is_stopped(result.ids)
+            if not (result.has_ended or result.is_stopped) and len(result.ids) < limits[row]:
                 stays.append(number)
         parents = np.array(stays, np.int64)
         rows = [rows[number] for number in stays]
@@ -124,7 +130,8 @@ def _draw(seed, index, step):
 def kept_probs(log_probs: Tensor, settings: GenerationSettings) -> Tensor:
     """(R, V) float64 probabilities that sampling draws from: 0 for tokens outside top_k and top_p."""
     assert settings.temperature is not None
-    scaled = log_probs.double() / settings.temperature
+    likeliest = log_probs.amax(dim=-1, keepdim=True)
+    scaled = (log_probs - likeliest).double() / settings.temperature  # finite for the likeliest token
     if settings.top_k is not None and settings.top_k < scaled.shape[1]:
         lowest = scaled.topk(settings.top_k).values[:, -1:]
         scaled = scaled.masked_fill(scaled < lowest, -torch.inf)

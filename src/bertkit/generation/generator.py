@@ -1,8 +1,9 @@
 """Text generation by causal language models and encoder-decoder models."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from bertkit.checkpoint.encoder_decoder import (
 from bertkit.errors import UsageError
 from bertkit.files.json_files import read_json
 from bertkit.generation.beam import beam_search
-from bertkit.generation.decoding import CachedDecoding, PreparedOutput, UncachedDecoding
+from bertkit.generation.decoding import CachedDecoding, DecodingInTurns, PreparedOutput, Turn, UncachedDecoding
 from bertkit.generation.engine import Decoding, Generated, generate_ids
 from bertkit.generation.settings import Ending, GenerationSettings
 from bertkit.locate import locate, transformer_folder
@@ -41,7 +42,7 @@ class GeneratedText:
     text: str
     score: float  # log probability of its tokens; for beams divided by length ** length_penalty
     num_tokens: int
-    has_ended: bool  # False: cut off at max_new_tokens
+    has_ended: bool  # False: cut off at max_new_tokens, or stopped by a text of ``stop``
     candidates: list[list[tuple[str, float]]]  # the likeliest tokens of each step with their probabilities
 
 
@@ -62,12 +63,27 @@ def load_generator(name: str | Path) -> "Causal | SequenceToSequence":
     return Causal(model, _end_ids(generation, folder))
 
 
+def writes_text(name: str | Path) -> bool:
+    """Whether `load_generator` opens a model, by its config.json.
+
+    Raises:
+        CheckpointError: no such model.
+    """
+    folder = transformer_folder(locate(name))
+    config = read_json(folder / "config.json") or {}
+    return is_encoder_decoder(folder) or config.get("model_type") == "gpt2" or config.get("is_decoder") is True
+
+
 def _end_ids(generation: dict[str, Any], folder: Path) -> tuple[int, ...]:
     named = generation.get(
         "eos_token_id", (read_json(transformer_folder(folder) / "config.json") or {}).get("eos_token_id")
     )
     ids = named if isinstance(named, list) else [named]
     return tuple(one for one in ids if type(one) is int)
+
+
+def _at_once(work: Callable[[], Any]) -> Any:
+    return work()
 
 
 class _Generator(ABC):
@@ -87,23 +103,30 @@ class _Generator(ABC):
         results = self.generate_ids(self.encode(texts), settings or GenerationSettings())
         return [self._as_text(one) for one in results]
 
-    def generate_ids(self, inputs: Sequence[np.ndarray], settings: GenerationSettings) -> list[Generated]:
-        """`generate` for token ids, (n,) int64 for each text."""
+    def generate_ids(
+        self, inputs: Sequence[np.ndarray], settings: GenerationSettings, *, turn: Turn = _at_once
+    ) -> list[Generated]:
+        """`generate` for token ids, (n,) int64 for each text; every step is computed within a call of ``turn``."""
         results: list[Generated] = [Generated() for _ in inputs]
         order = sorted(range(len(inputs)), key=lambda index: len(inputs[index]))
         if settings.temperature is not None:
             order = list(range(len(inputs)))  # random numbers follow this order
         for first in range(0, len(order), _ROWS):
             group = order[first : first + _ROWS]
-            prompts, limits = self.prompts_and_limits([inputs[index] for index in group], settings)
-            decoding = self.decoding([inputs[index] for index in group], settings.precision)
+            group_inputs = [inputs[index] for index in group]
+            prompts, limits = self.prompts_and_limits(group_inputs, settings)
+            decoding = DecodingInTurns(turn(partial(self.decoding, group_inputs, settings.precision)), turn)
             if settings.num_beams > 1:
                 made = beam_search(decoding, prompts, limits, settings, self.ending)
             else:
-                made = generate_ids(decoding, prompts, limits, settings, self.ending, first)
+                stops = partial(self._is_stopped, settings.stop)
+                made = generate_ids(decoding, prompts, limits, settings, self.ending, first, stops)
             for index, one in zip(group, made, strict=True):
                 results[index] = one
         return results
+
+    def _is_stopped(self, stops: Sequence[str], ids: list[int]) -> bool:
+        return bool(stops) and any(stop in self.decode(ids) for stop in stops)
 
     def _as_text(self, one: Generated) -> GeneratedText:
         candidates = [[(self.spelled(token), prob) for token, prob in step] for step in one.candidates]

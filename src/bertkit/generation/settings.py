@@ -19,6 +19,7 @@ class GenerationSettings:
     seed: int = 0  # of sampling: text i uses random numbers of (seed, i)
     precision: str = "float32"  # of matrix products: float32 or bfloat16
     num_candidates: int = 0  # number of likeliest tokens to report for each step; not with beams
+    stop: tuple[str, ...] = ()  # texts that end generation when completed; not with beams
 
     def __post_init__(self) -> None:
         for name, lowest in (("max_new_tokens", 1), ("num_beams", 1), ("top_k", 1), ("num_candidates", 0), ("seed", 0)):
@@ -35,6 +36,10 @@ class GenerationSettings:
             raise UsageError("beam search does not sample: give num_beams or temperature, not both")
         if self.num_beams > 1 and self.num_candidates:
             raise UsageError("candidates are not reported for beams: leave num_beams at 1")
+        if self.num_beams > 1 and self.stop:
+            raise UsageError("stop is not supported for beams: leave num_beams at 1")
+        if not all(self.stop):
+            raise UsageError("stop has an empty text, which would end every text: remove it")
         if self.temperature is None and (self.top_k or self.top_p):
             raise UsageError("top_k and top_p require sampling: give a temperature too, such as 1.0")
 

@@ -3,5 +3,5 @@
 Takes: models by name, an index, and HTTP requests.
 Gives: vectors, predictions, passages and tokens as JSON; concurrent requests share batches.
 May import: version, errors, files, device, executor, tokenizer, batch, transformer, heads, architectures, tasks,
-checkpoint, inference, model, search.
+checkpoint, inference, model, generation, search.
 """

@@ -9,6 +9,7 @@ from starlette.exceptions import HTTPException
 
 from bertkit.errors import BertkitError
 from bertkit.serving.embedding_api import embedding_routes
+from bertkit.serving.generate_api import generate_routes
 from bertkit.serving.guard import FAILURE, refusal_body
 from bertkit.serving.health_api import health_routes
 from bertkit.serving.hub_api import hub_routes
@@ -34,6 +35,7 @@ def application(service: Service) -> FastAPI:
         embedding_routes,
         rerank_routes,
         task_routes,
+        generate_routes,
         search_routes,
         hub_routes,
     ):

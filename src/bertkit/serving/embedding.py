@@ -7,7 +7,7 @@ import numpy as np
 
 from bertkit.inference import EmbedReport
 from bertkit.serving.refusals import ComputationFailed, EmptyInput, InvalidRequest
-from bertkit.serving.served_models import ServedModel
+from bertkit.serving.served_models import Served, ServedModel
 from bertkit.serving.ticket import Ticket
 from bertkit.tokenizer.layout import OnLong
 
@@ -35,7 +35,7 @@ def text_of_ids(served: ServedModel, ids: Sequence[int]) -> str:
     Raises:
         InvalidRequest: the model's tokenizer encodes the text differently: probably the ids are from another tokenizer.
     """
-    tokenizer = served.model.tokenizer
+    tokenizer = served.tokenizer
     bare = list(ids)
     if bare[0] == tokenizer.cls_id and bare[-1] == tokenizer.sep_id:
         bare = bare[1:-1]
@@ -96,8 +96,8 @@ def token_vectors(
     Raises:
         ComputationFailed: a number is not finite.
     """
-    model, settings = served.model, served.model.sentence_settings
-    prompt = settings.prompts.get(prompt_name or settings.default_prompt_name or "", "")
+    model = served.model
+    prompt = served.prompts.get(prompt_name or model.sentence_settings.default_prompt_name or "", "")
     encodings = model.tokenizer.encode_batch(
         [prompt + text for text in texts], max_length=served.max_length, on_long=on_long, with_offsets=False
     )
@@ -110,7 +110,7 @@ def token_vectors(
     return np.split(rows, ends[:-1])
 
 
-def refuse_endless(served: ServedModel, texts: Sequence[str], ticket: Ticket) -> None:
+def refuse_endless(served: Served, texts: Sequence[str], ticket: Ticket) -> None:
     """Reject texts that are too long by their number of characters, before tokenization."""
     most = served.max_length * 250
     if longest := next((len(text) for text in texts if len(text) > most), None):

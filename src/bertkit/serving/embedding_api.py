@@ -11,7 +11,7 @@ from bertkit.serving.bodies import ModelBody, PromptBody
 from bertkit.serving.embedding import Input, embed, inputs_of, refuse_endless, text_of_ids, token_vectors
 from bertkit.serving.json_route import Body, JsonRoute
 from bertkit.serving.refusals import EmptyInput, WrongModelKind
-from bertkit.serving.served_models import FEATURES, ServedModel, role_of
+from bertkit.serving.served_models import FEATURES, Served, ServedModel, role_of
 from bertkit.serving.service import Service
 from bertkit.serving.ticket import Ticket
 
@@ -122,7 +122,7 @@ def embedding_routes(service: Service) -> APIRouter:
         """The tokens of texts; `start` and `stop` count bytes of UTF-8."""
         served = service.models.first if body.model is None else service.models.named(body.model)[0]
         texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
-        prompt = served.model.sentence_settings.prompts.get(served.prompt_of(None, body.prompt_name) or "", "")
+        prompt = served.prompts.get(served.prompt_of(None, body.prompt_name) or "", "")
 
         def work(ticket: Ticket) -> list[list[dict[str, Any]]]:
             refuse_endless(served, texts, ticket)
@@ -137,7 +137,7 @@ def embedding_routes(service: Service) -> APIRouter:
         rows: Any = body.ids if body.ids and isinstance(body.ids[0], list) else [body.ids]
 
         def work(ticket: Ticket) -> list[str]:
-            tokenizer, skip = served.model.tokenizer, body.skip_special_tokens
+            tokenizer, skip = served.tokenizer, body.skip_special_tokens
             return [tokenizer.decode(ids, skip_special_tokens=skip) for ids in rows]
 
         return await service.answer(request, [" " * len(ids) for ids in rows], work)
@@ -153,8 +153,8 @@ def _sizes(inputs: list[str | list[int]]) -> list[str]:
     return [one if isinstance(one, str) else " " * len(one) for one in inputs]
 
 
-def _tokens(served: ServedModel, text: str, with_special: bool) -> list[dict[str, Any]]:
-    tokenizer = served.model.tokenizer
+def _tokens(served: Served, text: str, with_special: bool) -> list[dict[str, Any]]:
+    tokenizer = served.tokenizer
     encoding = tokenizer.encode(text)
     starts = np.cumsum([0, *(len(character.encode()) for character in text)])  # bytes before each character
     rows = zip(

@@ -1,12 +1,12 @@
 """Routes about the server: health, readiness, models, metrics."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from fastapi import APIRouter, Response
 
 from bertkit.serving.refusals import Refusal
-from bertkit.serving.served_models import CLASSIFICATION, FEATURES, RERANKING, ServedModel
+from bertkit.serving.served_models import CLASSIFICATION, FEATURES, RERANKING, Served, ServedModel
 from bertkit.serving.service import Service
 from bertkit.version import __version__
 
@@ -75,25 +75,28 @@ def health_routes(service: Service) -> APIRouter:
     return router
 
 
-def _described(served: ServedModel) -> dict[str, Any]:
-    model = served.model
+def _described(served: Served) -> dict[str, Any]:
     return {
         "model_id": served.name,
         "model_sha": None,
-        "model_dtype": model.precision,
+        "model_dtype": served.precision,
         "served_model_name": served.name,
         "model_type": _model_type(served),
         "max_input_length": served.max_length,
         "kinds": sorted(served.kinds),
-        "dimensions": model.config.hidden_size if FEATURES in served.kinds else None,
-        "prompts": list(model.sentence_settings.prompts),
+        "dimensions": served.model.config.hidden_size if _has_vectors(served) else None,
+        "prompts": list(served.prompts),
     }
 
 
-def _model_type(served: ServedModel) -> dict[str, Any]:
-    if served.kind == FEATURES:
+def _has_vectors(served: Served) -> TypeGuard[ServedModel]:
+    return FEATURES in served.kinds
+
+
+def _model_type(served: Served) -> dict[str, Any]:
+    if served.kind == FEATURES and _has_vectors(served):
         return {"embedding": {"pooling": served.model.sentence_settings.pooling}}
-    if served.kind not in (CLASSIFICATION, RERANKING):
+    if not isinstance(served, ServedModel) or served.kind not in (CLASSIFICATION, RERANKING):
         return {served.kind: {}}
     names = dict(enumerate(served.task.label_names or ()))
     labels = {"id2label": names, "label2id": {name: number for number, name in names.items()}}

@@ -13,6 +13,7 @@ from pydantic import Field, TypeAdapter
 
 from bertkit.inference.zero_shot import InferenceLabels
 from bertkit.serving.embedding import Input, embed, inputs_of, text_of_ids
+from bertkit.serving.generate_api import GenerateBody, generated
 from bertkit.serving.json_route import Body, JsonRoute
 from bertkit.serving.prediction import as_json, label_scores, logits_of, predict, sigmoid
 from bertkit.serving.refusals import EmptyInput, InvalidRequest
@@ -23,7 +24,8 @@ from bertkit.serving.served_models import (
     FILL_MASK,
     RERANKING,
     TAGGING,
-    ServedModel,
+    Served,
+    ServedGenerator,
     role_of,
 )
 from bertkit.serving.service import Service
@@ -40,13 +42,14 @@ class Envelope(Body):
     prompt_name: str | None = None
     dimensions: Annotated[int | None, Field(ge=1)] = None
     truncate: bool | None = None
+    stream: bool | None = None
 
 
 @dataclass(frozen=True)
 class _Call:
     """One request to a model."""
 
-    served: ServedModel
+    served: Any  # ServedModel, or ServedGenerator
     role: str | None
     inputs: Any
     options: dict[str, Any]
@@ -156,7 +159,7 @@ def _zero_shot(call: _Call) -> Answer:
     try:
         body = ClassifyBody.model_validate({"inputs": call.inputs} | call.options)
     except ValueError as error:
-        raise InvalidRequest(f"parameters: {' '.join(str(error).split())[:200]}") from None
+        raise _as_refusal(error) from None
     return [body.inputs, *body.candidate_labels], lambda ticket: zero_shot(call.served, columns, body, ticket)
 
 
@@ -269,13 +272,30 @@ def hub_routes(service: Service) -> APIRouter:
     return router
 
 
-async def _answered(
-    service: Service, served: ServedModel, role: str | None, body: Envelope, request: Request
-) -> Response:
+async def _answered(service: Service, served: Served, role: str | None, body: Envelope, request: Request) -> Response:
+    if isinstance(served, ServedGenerator):
+        return await generated(service, served, _generate_body(body), request, _as_hub_texts)
     outside = {name: value for name, value in body if name not in ("inputs", "parameters") and value is not None}
     call = _Call(served, role, body.inputs, outside | (body.parameters or {}))
     texts, work = _BY_KIND.get(served.kind, _as_they_are)(call)
     return await service.answer(request, texts, work, verb="embed" if served.kind == FEATURES else "predict")
+
+
+def _as_hub_texts(answer: dict[str, Any]) -> list[dict[str, Any]]:
+    return [answer | {"translation_text": answer["generated_text"]}]
+
+
+def _generate_body(body: Envelope) -> GenerateBody:
+    try:
+        return GenerateBody.model_validate(
+            {"inputs": body.inputs, "parameters": body.parameters, "stream": body.stream or False}
+        )
+    except ValueError as error:
+        raise _as_refusal(error) from None
+
+
+def _as_refusal(error: ValueError) -> InvalidRequest:
+    return InvalidRequest(f"parameters: {' '.join(str(error).split())[:200]}")
 
 
 def _string(options: dict[str, Any], name: str) -> str | None:

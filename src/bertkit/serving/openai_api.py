@@ -10,7 +10,7 @@ from pydantic import Field
 from bertkit.serving.embedding import Input, embed, inputs_of, text_of_ids
 from bertkit.serving.json_route import Body, JsonRoute
 from bertkit.serving.refusals import MalformedRequest
-from bertkit.serving.served_models import DOCUMENT, FEATURES, QUERY, ServedModel, role_of
+from bertkit.serving.served_models import DOCUMENT, FEATURES, QUERY, Served, role_of
 from bertkit.serving.service import Service
 from bertkit.serving.ticket import Ticket
 from bertkit.tokenizer.layout import OnLong
@@ -95,10 +95,10 @@ def _encoded(vectors: np.ndarray) -> list[str]:
     return [base64.b64encode(vector.astype("<f4").tobytes()).decode("ascii") for vector in vectors]
 
 
-def _rows(served: ServedModel) -> list[dict[str, Any]]:
+def _rows(served: Served) -> list[dict[str, Any]]:
     roles = [role for role in (QUERY, DOCUMENT) if served.prompt_of(role, None) is not None]
     return [_row(name, served) for name in (served.name, *(f"{served.name}-{role}" for role in roles))]
 
 
-def _row(name: str, served: ServedModel) -> dict[str, Any]:
+def _row(name: str, served: Served) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": served.loaded, "owned_by": "bertkit"}

@@ -65,6 +65,12 @@ class WrongModelKind(Refusal):
     kind, metric = "Backend", "model_type"
 
 
+class CannotGenerate(WrongModelKind):
+    """/generate with models that write no text."""
+
+    status = 400
+
+
 class ComputationFailed(Refusal):
     """A result that is not finite, or a failure inside the model."""
 

@@ -1,15 +1,18 @@
 """Served models: names, roles, kinds, and the choice of a model for a request."""
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from bertkit.errors import UsageError
+from bertkit.generation import Causal, SequenceToSequence
 from bertkit.search.index import Index
-from bertkit.serving.refusals import InvalidRequest, UnknownModel, WrongModelKind
+from bertkit.serving.refusals import CannotGenerate, InvalidRequest, UnknownModel, WrongModelKind
 from bertkit.serving.shared_batches import SharedModel
 from bertkit.tasks import TextTask
+from bertkit.tokenizer import Tokenizer
 
 QUERY, DOCUMENT = "query", "document"
 _PROMPT_NAMES = {QUERY: ("query", "search_query", "s2p_query"), DOCUMENT: ("document", "passage", "search_document")}
@@ -22,19 +25,66 @@ _SUFFIXES = {"-query": QUERY, "-document": DOCUMENT, "-passage": DOCUMENT}
 
 FEATURES, RERANKING, FILL_MASK = "feature-extraction", "text-ranking", "fill-mask"
 CLASSIFICATION, TAGGING, ANSWERING = "text-classification", "token-classification", "question-answering"
+CONTINUING, REWRITING = "text-generation", "text2text-generation"
+
+Generator = Causal | SequenceToSequence
 
 
 @dataclass(frozen=True)
-class ServedModel:
+class Served(ABC):
     """A served model with its name."""
 
     name: str
+    precision: str  # of inference
+    loaded: int = field(default_factory=lambda: int(time.time()), kw_only=True)  # seconds since 1970
+
+    @property
+    @abstractmethod
+    def kind(self) -> str:
+        """The pipeline tag of the model, as on the Hugging Face hub."""
+
+    @property
+    @abstractmethod
+    def kinds(self) -> frozenset[str]:
+        """All kinds of the model: an encoder that fills masks also has vectors."""
+
+    @property
+    @abstractmethod
+    def tokenizer(self) -> Tokenizer: ...
+
+    @property
+    @abstractmethod
+    def max_length(self) -> int:
+        """Maximum sequence length in tokens."""
+
+    @property
+    def prompts(self) -> Mapping[str, str]:
+        """Prompts of a sentence encoder by name."""
+        return {}
+
+    def prompt_of(self, role: str | None, prompt_name: str | None) -> str | None:
+        """The requested prompt name, or that of the role if the model has one.
+
+        Raises:
+            InvalidRequest: a prompt that the model lacks.
+        """
+        if prompt_name is not None:
+            if prompt_name not in self.prompts:
+                names = ", ".join(self.prompts) or "none"
+                raise InvalidRequest(f"prompt_name {prompt_name!r:.60}: the prompts of {self.name} are {names}")
+            return prompt_name
+        return next((name for name in _PROMPT_NAMES.get(role or "", ()) if name in self.prompts), None)
+
+
+@dataclass(frozen=True)
+class ServedModel(Served):
+    """An encoder with its heads."""
+
     model: SharedModel
-    loaded: int = field(default_factory=lambda: int(time.time()))  # seconds since 1970
 
     @cached_property
     def kind(self) -> str:
-        """The pipeline tag of the model, as on the Hugging Face hub."""
+        """See `Served.kind`."""
         trained = self.model.checkpoint.trained
         if (
             trained is not None
@@ -48,9 +98,18 @@ class ServedModel:
 
     @cached_property
     def kinds(self) -> frozenset[str]:
-        """All kinds of the model: an encoder that fills masks also has vectors."""
+        """See `Served.kinds`."""
         has_masks = "masked_lm" in self.model.network.heads and self.kind in (FEATURES, FILL_MASK)
         return frozenset({self.kind, *([FEATURES, FILL_MASK] if has_masks else [])})
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self.model.tokenizer
+
+    @property
+    def prompts(self) -> Mapping[str, str]:
+        """See `Served.prompts`."""
+        return self.model.sentence_settings.prompts
 
     @property
     def task(self) -> TextTask:
@@ -58,29 +117,41 @@ class ServedModel:
 
     @cached_property
     def max_length(self) -> int:
-        """Maximum sequence length in tokens."""
-        settings, tokenizer = self.model.sentence_settings, self.model.tokenizer
-        most = self.model.config.max_position_embeddings
-        return min(settings.max_seq_length or tokenizer.model_max_length or most, most)
-
-    def prompt_of(self, role: str | None, prompt_name: str | None) -> str | None:
-        """The requested prompt name, or that of the role if the model has one.
-
-        Raises:
-            InvalidRequest: a prompt that the model lacks.
-        """
-        prompts = self.model.sentence_settings.prompts
-        if prompt_name is not None:
-            if prompt_name not in prompts:
-                raise InvalidRequest(
-                    f"prompt_name {prompt_name!r:.60}: the prompts of {self.name} are {', '.join(prompts) or 'none'}"
-                )
-            return prompt_name
-        return next((name for name in _PROMPT_NAMES.get(role or "", ()) if name in prompts), None)
+        """See `Served.max_length`."""
+        settings, most = self.model.sentence_settings, self.model.config.max_position_embeddings
+        return min(settings.max_seq_length or self.tokenizer.model_max_length or most, most)
 
     @staticmethod
     def _is_reranker(task: TextTask) -> bool:
         return task.pipeline in (CLASSIFICATION, RERANKING) and len(task.label_names or ()) == 1
+
+
+@dataclass(frozen=True)
+class ServedGenerator(Served):
+    """A model that writes text."""
+
+    generator: Generator
+
+    @property
+    def kind(self) -> str:
+        """See `Served.kind`."""
+        return CONTINUING if isinstance(self.generator, Causal) else REWRITING
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """See `Served.kinds`."""
+        return frozenset({self.kind})
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self.generator.tokenizer
+
+    @property
+    def max_length(self) -> int:
+        """See `Served.max_length`."""
+        if isinstance(self.generator, Causal):
+            return self.generator.model.config.max_position_embeddings
+        return self.generator.checkpoint.network.config.encoder.max_position_embeddings
 
 
 def role_of(input_type: str | None) -> str | None:
@@ -103,20 +174,20 @@ class ServedModels:
         UsageError: no models, or two with the same name.
     """
 
-    def __init__(self, models: Sequence[ServedModel], index: Index | None = None) -> None:
+    def __init__(self, models: Sequence[Served], index: Index | None = None) -> None:
         if not models:
             raise UsageError("no model to serve: expected at least one")
         names = [served.name for served in models]
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise UsageError(f"two models are named {twice!r}: rename one of their folders")
-        self.all: Mapping[str, ServedModel] = {served.name: served for served in models}
+        self.all: Mapping[str, Served] = {served.name: served for served in models}
         self.index = index
 
     @property
-    def first(self) -> ServedModel:
+    def first(self) -> Served:
         return next(iter(self.all.values()))
 
-    def named(self, name: str) -> tuple[ServedModel, str | None]:
+    def named(self, name: str) -> tuple[Served, str | None]:
         """A model and the role of the texts, by its name or its name and a role: "M", "M-query", "M-document".
 
         Raises:
@@ -142,13 +213,30 @@ class ServedModels:
         """
         if name is not None:
             served, role = self.named(name)
-            if not served.kinds.intersection(kinds):
+            if not isinstance(served, ServedModel) or not served.kinds.intersection(kinds):
                 raise WrongModelKind(f"model is not {what} model: {served.name} is for {served.kind}")
             return served, role
         for served in self.all.values():
-            if served.kinds.intersection(kinds):
+            if isinstance(served, ServedModel) and served.kinds.intersection(kinds):
                 return served, None
         raise WrongModelKind(f"model is not {what} model: served here: {self._described()}")
+
+    def choose_generator(self, name: str | None) -> ServedGenerator:
+        """The named model, or else the first that writes text.
+
+        Raises:
+            UnknownModel: no model with that name.
+            CannotGenerate: the model, or every model, writes no text.
+        """
+        if name is None:
+            served = next((one for one in self.all.values() if isinstance(one, ServedGenerator)), None)
+            if served is None:
+                raise CannotGenerate(f"no model that writes text is served here: {self._described()}")
+            return served
+        served, _ = self.named(name)
+        if not isinstance(served, ServedGenerator):
+            raise CannotGenerate(f"{served.name} is for {served.kind} and cannot write text: choose a generating model")
+        return served
 
     def _described(self) -> str:
         return ", ".join(f"{served.name} for {served.kind}" for served in self.all.values())

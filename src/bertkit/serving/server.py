@@ -21,9 +21,10 @@ from bertkit.model import Model
 from bertkit.search.index import Index
 from bertkit.serving.app import application
 from bertkit.serving.connections import LimitedProtocol
+from bertkit.serving.generation import warm_up_generator
 from bertkit.serving.guard import Guard
 from bertkit.serving.metrics import Metrics
-from bertkit.serving.served_models import ServedModel, ServedModels
+from bertkit.serving.served_models import Generator, Served, ServedGenerator, ServedModel, ServedModels
 from bertkit.serving.service import Service
 from bertkit.serving.settings import ServerSettings
 from bertkit.serving.shared_batches import SharedBatches, SharedModel
@@ -55,8 +56,9 @@ class Address:
 class Loaded:
     """What is served."""
 
-    models: Mapping[str, Model]  # by name
+    models: Mapping[str, Model | Generator]  # by name
     index: Index | None = None  # what /search searches
+    precision: str = "float32"  # of generators
 
 
 def serve(
@@ -149,10 +151,13 @@ async def _serve(
 
 def _opened(load: Callable[[], Loaded], batches: SharedBatches) -> ServedModels:
     loaded = load()
-    index, models = (
-        loaded.index,
-        [ServedModel(name, SharedModel(model, batches)) for name, model in loaded.models.items()],
-    )
+    index = loaded.index
+    models: list[Served] = [
+        ServedModel(name, model.precision, SharedModel(model, batches))
+        if isinstance(model, Model)
+        else ServedGenerator(name, loaded.precision, model)
+        for name, model in loaded.models.items()
+    ]
     if index is not None and isinstance(model := index.encoder.model, Model):
         index = index.with_encoder(SharedModel(model, batches))
     return ServedModels(models, index)
@@ -160,7 +165,10 @@ def _opened(load: Callable[[], Loaded], batches: SharedBatches) -> ServedModels:
 
 def _warm_up(models: ServedModels, batches: SharedBatches) -> None:
     for served in models.all.values():
-        batches.warm_up(served.model)
+        if isinstance(served, ServedModel):
+            batches.warm_up(served.model)
+        elif isinstance(served, ServedGenerator):
+            warm_up_generator(served, batches)
 
 
 @contextlib.contextmanager

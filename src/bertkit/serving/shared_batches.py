@@ -8,7 +8,8 @@ threads that share a product wait for each other, and for the thread that reads 
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar, cast
@@ -25,7 +26,7 @@ from bertkit.model import Model
 from bertkit.serving.queue import SHORT_TOKENS, Job, Queue, TakenBatch
 from bertkit.serving.refusals import Canceled, Overloaded, TimedOut
 from bertkit.serving.settings import ServerSettings
-from bertkit.serving.ticket import current_ticket
+from bertkit.serving.ticket import Ticket, current_ticket
 from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.ragged import ranges
 from bertkit.transformer import PreparedEncoder
@@ -52,6 +53,8 @@ class SharedBatches:
         self._extra = Executor(1)  # shares the cores with long batches by preemption
         self._queue, self._lock = Queue(), threading.Lock()
         self._num_running, self._num_long, self._is_extra_running = 0, 0, False
+        self._steps = Executor(self.cores.num_threads)  # of generation; shares the cores by preemption
+        self._num_reserved = 0  # tokens of texts being generated
         self._seconds_per_token = 1e-4  # of all cores together, a moving average
 
     @property
@@ -62,7 +65,7 @@ class SharedBatches:
     @property
     def seconds_waiting(self) -> float:
         """Expected seconds to compute the waiting sequences."""
-        return self._queue.num_tokens * self._seconds_per_token
+        return (self._queue.num_tokens + self._num_reserved) * self._seconds_per_token
 
     def run(self, job: Job) -> list[tuple[np.ndarray, Tensor]]:
         """Compute a job; returns the rows of its sequences, in parts.
@@ -78,9 +81,7 @@ class SharedBatches:
         if ticket.is_canceled:
             raise Canceled("the client closed the connection")
         with self._lock:
-            num_tokens = self._queue.num_tokens + job.num_tokens_waiting
-            if self._queue.num_tokens and num_tokens > self.settings.max_queue_tokens:
-                raise Overloaded("Model is overloaded", self.seconds_waiting)
+            self._admit(job.num_tokens_waiting)
             self._queue.put(job)
         ticket.on_cancel = lambda: job.fail(Canceled("the client closed the connection"))
         if ticket.is_canceled:  # meanwhile
@@ -99,6 +100,53 @@ class SharedBatches:
         if not in_time:
             raise TimedOut("the request waited for longer than its deadline allows", self.seconds_waiting)
         return job.results
+
+    def _admit(self, num_tokens: int) -> None:
+        waiting = self._queue.num_tokens + self._num_reserved
+        if waiting and waiting + num_tokens > self.settings.max_queue_tokens:
+            raise Overloaded("Model is overloaded", self.seconds_waiting)
+
+    @contextmanager
+    def reserved(self, num_tokens: int) -> Iterator[None]:
+        """Room in the queue for a text to generate.
+
+        Raises:
+            Overloaded: there is none.
+        """
+        with self._lock:
+            self._admit(num_tokens)
+            self._num_reserved += num_tokens
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._num_reserved -= num_tokens
+
+    def turn(self, work: Callable[[], Result], ticket: Ticket) -> Result:
+        """``work()`` on one core, in turns with the steps of other texts.
+
+        Raises:
+            TimedOut, Canceled: the request ended; nothing was computed.
+        """
+        joined, began = time.perf_counter(), 0.0
+        if ticket.work_started is not None:
+            ticket.tokenization_seconds += joined - ticket.work_started
+            ticket.work_started = None
+        if ticket.is_canceled:
+            raise Canceled("the client closed the connection")
+        if ticket.seconds_left <= 0:
+            raise TimedOut("the request took longer than its deadline allows", self.seconds_waiting)
+
+        def timed() -> Result:
+            nonlocal began
+            began = time.perf_counter()
+            return inferred(work)
+
+        try:
+            return self._steps.submit(timed).result()
+        finally:
+            ticket.queue_seconds += began - joined
+            ticket.inference_seconds += time.perf_counter() - began
 
     def warm_up(self, model: Model) -> None:
         """Run batches of every shape, so that kernels are compiled and products checked before the first request."""

@@ -146,9 +146,10 @@ def _inference_model(service: Service, name: str | None) -> tuple[ServedModel, I
     """A natural language inference model and the columns of its logits."""
     candidates = service.models.all.values() if name is None else [service.models.named(name)[0]]
     for served in candidates:
-        columns = InferenceLabels.of(served.task.label_names or ()) if CLASSIFICATION in served.kinds else None
-        if columns is not None:
-            return served, columns
+        if isinstance(served, ServedModel) and CLASSIFICATION in served.kinds:
+            columns = InferenceLabels.of(served.task.label_names or ())
+            if columns is not None:
+                return served, columns
     raise WrongModelKind("model is not a natural language inference model: expected a label named entailment")
 
 

@@ -1,0 +1,121 @@
+"""/generate, as in text-generation-inference."""
+
+import secrets
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Request, Response
+from pydantic import ConfigDict, Field
+
+from bertkit.generation import GenerationSettings
+from bertkit.serving.bodies import ModelBody
+from bertkit.serving.generation import details_of, generate
+from bertkit.serving.json_route import Body, JsonRoute
+from bertkit.serving.refusals import EmptyInput, MalformedRequest
+from bertkit.serving.served_models import CONTINUING, ServedGenerator
+from bertkit.serving.service import Service
+from bertkit.serving.ticket import Ticket
+
+_NOT_OFFERED = {
+    "adapter_id": (None,), "best_of": (None, 1), "decoder_input_details": (None, False), "frequency_penalty": (None, 0),
+    "grammar": (None,), "repetition_penalty": (None, 1), "truncate": (None,), "typical_p": (None, 1),
+    "watermark": (None, False),
+}  # fmt: skip
+"""Parameters of text-generation-inference that change the text and are missing here, and values without an effect."""
+
+_MOST_SEED = 2**63 - 1
+
+
+class GenerateParameters(Body):
+    """How a text is generated; by default the likeliest token is taken at each step."""
+
+    model_config = ConfigDict(extra="allow")
+
+    max_new_tokens: Annotated[int | None, Field(ge=1, description="Most tokens to write.")] = 100
+    num_beams: Annotated[int, Field(ge=1, le=16, description="Hypotheses of beam search; 1: none.")] = 1
+    length_penalty: Annotated[float, Field(ge=-10, le=10, description="Of a beam: the power of its length.")] = 1.0
+    do_sample: Annotated[bool | None, Field(description="Sample; so do temperature, top_k and top_p.")] = None
+    temperature: Annotated[float | None, Field(gt=0, le=1_000, description="Divides the logits; 1 if sampling.")] = None
+    top_k: Annotated[int | None, Field(ge=1, description="Sample from the likeliest tokens.")] = None
+    top_p: Annotated[float | None, Field(gt=0, le=1, description="Sample from the fewest of this probability.")] = None
+    seed: Annotated[int | None, Field(ge=0, le=_MOST_SEED, description="Of sampling; drawn and reported if none.")] = (
+        None
+    )
+    stop: Annotated[
+        list[Annotated[str, Field(min_length=1)]] | None, Field(max_length=16, description="Texts that end the text.")
+    ] = None
+    details: Annotated[bool | None, Field(description="Also return tokens and the reason for the end.")] = False
+    top_n_tokens: Annotated[int | None, Field(ge=0, le=20, description="In details: the likeliest of each step.")] = (
+        None
+    )
+    return_full_text: Annotated[bool | None, Field(description="Put the prompt before its continuation.")] = False
+
+    def settings(self, precision: str) -> GenerationSettings:
+        """The settings of the library.
+
+        Raises:
+            MalformedRequest: a parameter that is not offered here.
+            UsageError: parameters that exclude each other.
+        """
+        for name, neutral in _NOT_OFFERED.items():
+            if (value := (self.model_extra or {}).get(name)) not in neutral:
+                raise MalformedRequest(
+                    f"parameters.{name} is {value!r:.40}: this server does not offer it, leave it out"
+                )
+        is_sampled = self.do_sample or any(value is not None for value in (self.temperature, self.top_k, self.top_p))
+        return GenerationSettings(
+            max_new_tokens=self.max_new_tokens,
+            num_beams=self.num_beams,
+            length_penalty=self.length_penalty,
+            temperature=(self.temperature or 1.0) if is_sampled else None,
+            top_k=self.top_k,
+            top_p=self.top_p,
+            seed=secrets.randbelow(2**32) if self.seed is None else self.seed,
+            stop=tuple(self.stop or ()),
+            precision=precision,
+            num_candidates=self.top_n_tokens or 0,
+        )
+
+
+class GenerateBody(ModelBody):
+    """Body of /generate."""
+
+    inputs: Annotated[str, Field(description="A prompt to continue, or a text to rewrite.")]
+    parameters: GenerateParameters | None = None
+    stream: Annotated[bool, Field(description="Only false: a text is sent when it is complete.")] = False
+
+
+def generate_routes(service: Service) -> APIRouter:
+    """The route, for an app."""
+    router = APIRouter(route_class=JsonRoute, tags=["text-generation-inference"])
+
+    @router.post("/generate")
+    async def generate_text(body: GenerateBody, request: Request) -> Response:
+        """Continue a prompt, or rewrite a text, with a model that generates."""
+        return await generated(service, service.models.choose_generator(body.model), body, request)
+
+    return router
+
+
+async def generated(
+    service: Service,
+    served: ServedGenerator,
+    body: GenerateBody,
+    request: Request,
+    shape: Callable[[dict[str, Any]], Any] = lambda answer: answer,
+) -> Response:
+    """The response to a request for a text, as ``shape`` makes it of that of text-generation-inference."""
+    if not body.inputs:
+        raise EmptyInput("`inputs` cannot be empty")
+    if body.stream:
+        raise MalformedRequest("stream is true: this server sends whole texts, leave it out")
+    parameters = body.parameters or GenerateParameters()
+    settings = parameters.settings(served.precision)
+    before = body.inputs if parameters.return_full_text and served.kind == CONTINUING else ""
+
+    def work(ticket: Ticket) -> Any:
+        made = generate(served, service.batches, body.inputs, settings, ticket)
+        answer: dict[str, Any] = {"generated_text": before + served.generator.decode(made.ids)}
+        return shape(answer | ({"details": details_of(served, made, settings)} if parameters.details else {}))
+
+    return await service.answer(request, [body.inputs], work, verb="predict")

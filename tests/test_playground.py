@@ -1,0 +1,140 @@
+"""The playground in a real browser: every panel by mouse and by keyboard, accessible, without requests elsewhere."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import serious_faults
+from examples_of_tasks import model_of
+from random_models import our_model
+from served import Server, serving
+from test_generation import gpt2, marian
+
+import bertkit
+from bertkit.tasks import QuestionAnswering, Regression, SequenceClassification, TokenClassification
+
+PANELS = "Tokens Similarity Masks Classes Labels Ranking Entities Answers Writing Search".split()
+SIZES = {"max_position_embeddings": 64}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with a model of every kind and a store."""
+    folder = tmp_path_factory.mktemp("served")
+    models = {
+        "encoder": our_model("encoder", 3, **SIZES),
+        "masks": our_model("masked_lm", 4, **SIZES),
+        "sentiment": model_of(SequenceClassification(("blame", "praise"))),
+        "inference": model_of(SequenceClassification(("contradiction", "entailment", "neutral"))),
+        "ranker": model_of(Regression()),
+        "tagger": model_of(TokenClassification(("B-animal", "I-animal", "O"))),
+        "answers": model_of(QuestionAnswering(no_answer=True)),
+    }
+    for name, model in models.items():
+        model.save(folder / name)
+    gpt2(folder / "storyteller")
+    marian(folder / "translator")
+    with bertkit.Index.open(folder / "store", folder / "encoder") as index:
+        index.add([bertkit.Document("mat.md", "The cat sat on the mat."), bertkit.Document("rain.md", "Rain fell.")])
+    names = [*models, "storyteller", "translator"]
+    words = [word for name in names for word in ("--model", folder / name)]
+    with serving("--store", folder / "store", *words) as running:
+        yield running
+
+
+@pytest.fixture
+def opened(browser: Any, server: Server) -> Iterator[Callable[..., Any]]:
+    """Opens the page; nothing but the server may be asked, and nothing may be complained about."""
+    complaints: list[str] = []
+    contexts = []
+
+    def open_page(width: int) -> Any:
+        context = browser.new_context(viewport={"width": width, "height": 900})
+        contexts.append(context)
+        page = context.new_page()
+        page.on("request", lambda request: request.url.startswith(server.url) or complaints.append(request.url))
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto(server.url)
+        page.wait_for_selector("section")
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert not complaints
+
+
+def outputs(page: Any) -> dict[str, str]:
+    """The text of every panel's output by its title."""
+    return {
+        section.query_selector("h2").inner_text(): section.query_selector("output").inner_text()
+        for section in page.query_selector_all("section")
+    }
+
+
+def is_answered(page: Any, title: str) -> str:
+    """The output of a panel, once it has one without an error."""
+    section = page.locator("section", has=page.locator(f"h2:text-is('{title}')"))
+    section.locator("output > *").first.wait_for(timeout=20_000)
+    assert section.locator(".error").count() == 0, section.locator(".error").inner_text()
+    return section.locator("output").inner_text()
+
+
+@pytest.mark.parametrize("width", [360, 1440])
+def test_every_panel_by_mouse(opened: Callable[..., Any], width: int, tmp_path: Path) -> None:
+    page = opened(width)
+    assert list(outputs(page)) == PANELS
+    for title in PANELS:
+        section = page.locator("section", has=page.locator(f"h2:text-is('{title}')"))
+        section.locator("button").click()
+        assert is_answered(page, title).strip(), title
+    assert page.evaluate("document.documentElement.scrollWidth") <= width, "the page scrolls sideways"
+    page.screenshot(path=tmp_path / f"playground-{width}.png", full_page=True)
+    assert serious_faults(page) == []
+
+
+def test_every_panel_by_keyboard(opened: Callable[..., Any]) -> None:
+    page = opened(1440)
+    answered: list[str] = []
+    for _ in range(80):
+        page.keyboard.press("Tab")
+        focused = "const one = document.activeElement, own = one.closest('section');"
+        title = "own ? own.querySelector('h2').innerText : ''"
+        outline = "getComputedStyle(one).outlineStyle"
+        tag, title, outline = page.evaluate(f"(() => {{ {focused} return [one.tagName, {title}, {outline}]; }})()")
+        if tag == "BODY":
+            break
+        assert outline != "none", f"the focus on a {tag} of {title} cannot be seen"
+        if tag == "BUTTON":
+            page.keyboard.press("Enter")
+            assert is_answered(page, title).strip(), title
+            answered.append(title)
+    assert answered == PANELS
+
+
+def test_another_model_another_text_and_what_is_refused(browser: Any, server: Server) -> None:
+    page = browser.new_page()
+    page.goto(server.url)
+    tokens = page.locator("section", has=page.locator("h2:text-is('Tokens')"))
+    tokens.locator("textarea").fill("the cat")
+    tokens.locator("select").select_option("masks")
+    tokens.locator("button").click()
+    assert "the" in is_answered(page, "Tokens")
+    masks = page.locator("section", has=page.locator("h2:text-is('Masks')"))
+    masks.locator("textarea").fill("no mask")
+    masks.locator("button").click()
+    masks.locator(".error").wait_for()
+    assert "[MASK]" in masks.locator(".error").inner_text()
+    page.close()
+
+
+def test_what_no_model_can_do_is_said(browser: Any, encoder: Path) -> None:
+    with serving("--model", encoder) as server:
+        page = browser.new_page()
+        page.goto(server.url)
+        page.wait_for_selector("section")
+        about = page.locator("#about").inner_text()
+        page.close()
+    assert "No served model has masks, classes, labels, ranking, entities, answers, writing, search." in about
