@@ -287,6 +287,16 @@ def test_saved_and_opened_again(ours: Tokenizer, folder: Path, tmp_path: Path) -
     assert again.encode_batch(TEXTS).input_ids.tolist() == ours.encode_batch(TEXTS).input_ids.tolist()
 
 
+def test_parts_are_as_the_whole(ours: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = ours.encode_batch(TEXTS * 3)
+    monkeypatch.setattr("bertkit.tokenizer.library._CHARACTERS_AT_A_TIME", 40)
+    parts = ours.encode_batch(TEXTS * 3)
+    for name in ("input_ids", "cu_seqlens", "offsets", "word_ids"):
+        np.testing.assert_array_equal(getattr(parts, name), getattr(whole, name))
+    with pytest.raises(UsageError, match="text 23 is int"):
+        ours.encode_batch([*TEXTS, 3, *TEXTS], first_index=16)  # pyrefly: ignore
+
+
 def test_threads_share_it(ours: Tokenizer) -> None:
     expected = [
         ours.encode(text, special_tokens_in_text=bool(n % 2)).input_ids.tolist() for n, text in enumerate(TEXTS)

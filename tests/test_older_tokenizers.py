@@ -36,7 +36,7 @@ def _sentencepiece(path: Path, **options) -> None:
     (path.parent / "corpus.txt").unlink()
 
 
-def _converted(converter: type, path: Path, added: list, **settings) -> tokenizers.Tokenizer:
+def converted(converter: type, path: Path, added: list, **settings) -> tokenizers.Tokenizer:
     """What a converter of transformers makes of a SentencePiece model, and the special tokens that its class adds."""
     names: dict[str, int] = {}
     slow = SimpleNamespace(vocab_file=str(path), convert_tokens_to_ids=lambda name: names.get(name, 0), **settings)
@@ -63,14 +63,14 @@ def roberta(folder: Path) -> tokenizers.Tokenizer:
 
 def xlm_r(folder: Path) -> tokenizers.Tokenizer:
     _sentencepiece(folder / "sentencepiece.bpe.model")
-    return _converted(convert_slow_tokenizer.XLMRobertaConverter, folder / "sentencepiece.bpe.model", ANGLED)
+    return converted(convert_slow_tokenizer.XLMRobertaConverter, folder / "sentencepiece.bpe.model", ANGLED)
 
 
 def camembert(folder: Path) -> tokenizers.Tokenizer:
     _sentencepiece(folder / "sentencepiece.bpe.model")
     (folder / "config.json").write_text('{"model_type": "camembert"}')
     added = [*ANGLED, "<s>NOTUSED", "</s>NOTUSED", "<unk>NOTUSED"]
-    return _converted(convert_slow_tokenizer.CamembertConverter, folder / "sentencepiece.bpe.model", added)
+    return converted(convert_slow_tokenizer.CamembertConverter, folder / "sentencepiece.bpe.model", added)
 
 
 def albert(folder: Path) -> tokenizers.Tokenizer:
@@ -80,7 +80,7 @@ def albert(folder: Path) -> tokenizers.Tokenizer:
     )  # fmt: skip
     options = {"keep_accents": False, "do_lower_case": True}
     added = ["<pad>", "<unk>", "[CLS]", "[SEP]", AddedToken("[MASK]", lstrip=True, normalized=False)]
-    return _converted(convert_slow_tokenizer.AlbertConverter, folder / "spiece.model", added, **options)
+    return converted(convert_slow_tokenizer.AlbertConverter, folder / "spiece.model", added, **options)
 
 
 def deberta(folder: Path) -> tokenizers.Tokenizer:
@@ -90,7 +90,7 @@ def deberta(folder: Path) -> tokenizers.Tokenizer:
     )  # fmt: skip
     options = {"do_lower_case": False, "split_by_punct": False}
     (folder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": False, "vocab_type": "spm"}))
-    return _converted(convert_slow_tokenizer.DebertaV2Converter, folder / "spm.model", SQUARE, **options)
+    return converted(convert_slow_tokenizer.DebertaV2Converter, folder / "spm.model", SQUARE, **options)
 
 
 def mpnet(folder: Path) -> tokenizers.Tokenizer:
