@@ -3,8 +3,8 @@
     python benchmarks/embed.py [--rounds 3] [--scale 1.0] [--threads 2] [--out benchmarks/results]
 
 Passages of Python's documentation, Wikipedia paragraphs and tweets go through all-MiniLM-L6-v2, and some passages
-through encoders of the base size of BERT, RoBERTa, MPNet and DeBERTa v3. Every system has a process of its own for each model; they take turns (A B C, A B C, ...) and
-nothing else runs.
+through encoders of the base size of BERT, RoBERTa, MPNet and DeBERTa v3. Every system has a process of its own for each
+model; they take turns (A B C, A B C, ...) and nothing else runs.
 """
 
 import argparse

@@ -4,8 +4,8 @@
 
 Layers of the published base sizes, with initial weights and BERT's vocabulary, encode token ids of passages of Python's
 documentation and of Wikipedia paragraphs, sorted by length: transformers in padded batches of 16, in float32; bertkit
-by its prepared encoder, in float32 and bfloat16. Tokenization is not part of the time. Training is a forward and backward
-pass of bertkit's encoder, dropout included, over a quarter of the batches. One process.
+by its prepared encoder, in float32 and bfloat16. Tokenization is not part of the time. Training is a forward and
+backward pass of bertkit's encoder, dropout included, over a quarter of the batches. One process.
 """
 
 import argparse
