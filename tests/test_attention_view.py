@@ -61,13 +61,13 @@ def test_bad_input(model: Model) -> None:
         inspect_attention(model, TEXT, layers=[])
 
 
-def test_page_above_the_budget_says_how_to_shrink_it(model: Model, monkeypatch) -> None:
+def test_oversized_page_error_names_the_remedy(model: Model, monkeypatch) -> None:
     monkeypatch.setattr("bertkit.inspection.view.MAX_PAGE_BYTES", 20_000)
     with pytest.raises(UsageError, match="choose fewer layers"):
         inspect_attention(model, TEXT).page()
 
 
-def test_128_tokens_of_a_base_model_fit_into_the_budget() -> None:
+def test_base_model_with_128_tokens_fits_the_budget() -> None:
     draw = np.random.default_rng(0)
     scores = draw.normal(size=(12, 12, 128, 128)) * 3
     probs = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)

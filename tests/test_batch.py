@@ -85,7 +85,7 @@ def test_pad_and_unpad_undo_each_other(lengths: list[int], extra: int, left: boo
     assert torch.equal(pad(unpad(padded, mask), mask, fill=-7), padded)
 
 
-def test_a_collated_batch_pads_on_the_right(tokenizer: Tokenizer) -> None:
+def test_collated_batch_pads_on_the_right(tokenizer: Tokenizer) -> None:
     batch = collate([tokenizer.encode("the"), tokenizer.encode("the cat sat")])
     assert batch.attention_mask().tolist() == [[True, True, True, False, False], [True] * 5]
     assert batch.pad(batch.position_ids, fill=9).tolist() == [[0, 1, 2, 9, 9], [0, 1, 2, 3, 4]]
@@ -121,7 +121,7 @@ def test_from_padded_takes_a_missing_mask_as_all_real_and_missing_types_as_zero(
         ),
     ],
 )
-def test_from_padded_refuses(inputs: dict[str, torch.Tensor], message: str) -> None:
+def test_from_padded_rejects_invalid_masks(inputs: dict[str, torch.Tensor], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         Batch.from_padded(**inputs)
 
@@ -150,7 +150,7 @@ def test_length_sorted_batches(lengths: list[int], budget: int) -> None:
         assert sum(batch) + shortest_left > budget  # none ends while a sequence would fit
 
 
-def test_length_sorted_batches_refuses_a_budget_of_nothing() -> None:
+def test_length_sorted_batches_rejects_zero_budget() -> None:
     with pytest.raises(UsageError, match="tokens_per_batch=0"):
         length_sorted_batches([3], 0)
 
@@ -206,7 +206,7 @@ def test_attention_dropout_keeps_the_mean_and_drops_its_share(with_probs: bool) 
     assert abs(nothing_left - 0.25**2) < 0.01
 
 
-def test_the_encoder_gives_the_same_packed_from_texts_and_from_padding() -> None:
+def test_encoder_gives_the_same_packed_from_texts_and_from_padding() -> None:
     model = our_model("encoder", 6, max_position_embeddings=23)
     encodings = [model.tokenizer.encode(text) for text in ("the cat sat", "", "a dog and a cat ran off")]
     batch = collate(encodings)
@@ -218,7 +218,7 @@ def test_the_encoder_gives_the_same_packed_from_texts_and_from_padding() -> None
     torch.testing.assert_close(results.pooled, expected.pooled, rtol=0, atol=1e-6)
 
 
-def test_the_encoder_refuses_more_positions_than_it_has() -> None:
+def test_encoder_refuses_more_positions_than_it_has() -> None:
     model = our_model("encoder", 1, max_position_embeddings=23)
     model.encoder(Batch.from_padded(torch.ones(1, 23).long()))
     with pytest.raises(UsageError, match="24 positions, the model has 23"):

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def test_swapped_labels_and_copies_are_reported(sentence_encoder: Path) -> None:
     words = {"cat": "cat cat cat", "dog": "dog dog dog"}
     rows = [
-        TextExample(f"{words[label]} {text}", label=label, place=f"line {2 * number + index}")
+        TextExample(f"{words[label]} {text}", label=label, location=f"line {2 * number + index}")
         for number, text in enumerate(texts(40, seed=8))
         for index, label in enumerate(words)
     ]
@@ -29,12 +29,12 @@ def test_swapped_labels_and_copies_are_reported(sentence_encoder: Path) -> None:
         replace(row, label="dog" if row.label == "cat" else "cat") if index in wrong else row
         for index, row in enumerate(rows)
     ]
-    copies = [replace(rows[10], place="line 80"), replace(rows[11], label="cat", place="line 81")]
+    copies = [replace(rows[10], location="line 80"), replace(rows[11], label="cat", location="line 81")]
     checked = check_training_data(str(sentence_encoder), "sequence-classification", [*rows, *copies])
     assert checked.num_examples == 82 and sum(checked.counts.values()) == 82
     assert checked.num_repeated >= 2 and checked.num_contradicting >= 2
-    assert {"line 11", "line 81"} <= {place for one in checked.repeated[:1] for place in one.places}
-    shown = {one.place for one in checked.label_errors.shown[:5]}
+    assert {"line 11", "line 81"} <= {location for one in checked.repeated[:1] for location in one.locations}
+    shown = {one.location for one in checked.label_errors.shown[:5]}
     assert {f"line {index}" for index in wrong} <= shown | {"line 81"}
     assert checked.scores["accuracy"].value > 0.9
     assert any("another label" in sentence for _, sentence in checked.findings())
@@ -51,7 +51,7 @@ def test_tags_and_refusals(sentence_encoder: Path) -> None:
         check_training_data(str(sentence_encoder), "multiple-choice", [ChoiceQuestion("a", ("b", "c"), 0)] * 12)
 
 
-def test_the_command(sentence_encoder: Path, tmp_path: Path, capsys) -> None:
+def test_command(sentence_encoder: Path, tmp_path: Path, capsys) -> None:
     rare = [TextExample(text, label="rare") for text in ("a dog", "one dog")]
     rows = "".join(f"{one.text},{one.label}\n" for one in [*labeled(60), *rare])
     (tmp_path / "train.csv").write_text("text,label\n" + rows)

@@ -94,7 +94,7 @@ def write_old_layout(folder: Path, pooling: str, *, normalize: bool, transformer
 
 @pytest.mark.parametrize("transformer_path", ["", "0_Transformer"])
 @pytest.mark.parametrize("pooling", SPELLINGS)
-def test_the_old_layout_of_sentence_transformers(tmp_path: Path, pooling: str, transformer_path: str) -> None:
+def test_old_layout_of_sentence_transformers(tmp_path: Path, pooling: str, transformer_path: str) -> None:
     normalize = pooling in ("mean", "max")
     published(tmp_path / transformer_path, "encoder")
     write_old_layout(tmp_path, pooling, normalize=normalize, transformer_path=transformer_path)
@@ -104,7 +104,7 @@ def test_the_old_layout_of_sentence_transformers(tmp_path: Path, pooling: str, t
 
 
 @pytest.mark.parametrize("pooling", SPELLINGS)
-def test_the_new_layout_as_sentence_transformers_writes_it(tmp_path: Path, pooling: str) -> None:
+def test_new_layout_of_sentence_transformers(tmp_path: Path, pooling: str) -> None:
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
 
@@ -126,7 +126,7 @@ def test_the_new_layout_as_sentence_transformers_writes_it(tmp_path: Path, pooli
 
 
 @pytest.mark.parametrize("default", [None, "query", "document"])
-def test_a_prompt_may_be_empty(tmp_path: Path, default: str | None) -> None:
+def test_prompt_may_be_empty(tmp_path: Path, default: str | None) -> None:
     """As sentence-transformers writes it for every model that has no prompts."""
     published(tmp_path, "encoder")
     write_old_layout(tmp_path, "mean", normalize=False)
@@ -158,7 +158,7 @@ def test_sentence_transformers_opens_what_we_save(tmp_path: Path, pooling: str) 
     assert bertkit.load(tmp_path / "saved").sentence_settings == ours.sentence_settings
 
 
-def test_a_pooling_that_the_sentence_layout_cannot_say_is_not_saved(tmp_path: Path) -> None:
+def test_unsupported_pooling_is_not_saved(tmp_path: Path) -> None:
     ours = our_model("encoder", 7)
     ours.checkpoint.sentence = SentenceSettings(pooling="pooler")
     with pytest.raises(CheckpointError, match="no name for pooling='pooler'"):
@@ -181,7 +181,7 @@ def test_a_pooling_that_the_sentence_layout_cannot_say_is_not_saved(tmp_path: Pa
         ("modules.json", {"path": ""}, "expected a list"),
     ],
 )  # fmt: skip
-def test_a_sentence_layout_that_is_not_supported_is_refused(tmp_path: Path, file: str, content, message: str) -> None:
+def test_unsupported_sentence_layout_raises(tmp_path: Path, file: str, content, message: str) -> None:
     published(tmp_path, "encoder")
     write_old_layout(tmp_path, "mean", normalize=False)
     if content is None:
@@ -195,7 +195,7 @@ def test_a_sentence_layout_that_is_not_supported_is_refused(tmp_path: Path, file
 # --- spellings of published weights ----------------------------------------------------------------------------------
 
 
-def test_sharded_weights_are_those_of_one_file(tmp_path: Path) -> None:
+def test_sharded_weights_equal_those_of_one_file(tmp_path: Path) -> None:
     network = published(tmp_path / "one", "pretraining")
     save_published(network, tmp_path / "many", max_shard_size="9KB")
     assert len(list((tmp_path / "many").glob("*.safetensors"))) > 3
@@ -220,7 +220,7 @@ def test_norms_named_gamma_and_beta(tmp_path: Path, kind: str) -> None:
     assert_same_values(bertkit.load(tmp_path), expected)
 
 
-def test_an_encoder_stored_bare_or_with_the_prefix(tmp_path: Path) -> None:
+def test_encoder_stored_bare_or_with_the_prefix(tmp_path: Path) -> None:
     published(tmp_path, "encoder")
     bare = bertkit.load(tmp_path)
 
@@ -250,7 +250,7 @@ def like_bert_base(tmp_path: Path) -> Path:
     return tmp_path / "bert"
 
 
-def test_a_file_that_holds_more_than_its_architecture_says(like_bert_base: Path, tmp_path: Path) -> None:
+def test_unexpected_tensors_of_architecture_raise(like_bert_base: Path, tmp_path: Path) -> None:
     published(tmp_path / "plain", "pretraining")
     model = bertkit.load(like_bert_base)
     assert set(model.network.heads) == {"masked_lm", "next_sentence"}
@@ -261,7 +261,7 @@ def test_a_file_that_holds_more_than_its_architecture_says(like_bert_base: Path,
 
 
 @pytest.mark.parametrize("heads", [[], ["masked_lm"], ["next_sentence"], ["next_sentence", "masked_lm"]])
-def test_only_the_heads_asked_for(like_bert_base: Path, heads: list[str]) -> None:
+def test_only_requested_heads_are_loaded(like_bert_base: Path, heads: list[str]) -> None:
     whole, model = bertkit.load(like_bert_base), bertkit.load(like_bert_base, heads=heads)
     assert list(model.network.heads) == heads
     wanted = {
@@ -272,7 +272,7 @@ def test_only_the_heads_asked_for(like_bert_base: Path, heads: list[str]) -> Non
     torch.testing.assert_close(values(model), wanted, rtol=0, atol=0)
 
 
-def test_the_tied_copy_may_be_the_one_that_is_stored(tmp_path: Path) -> None:
+def test_tied_copy_may_be_the_one_that_is_stored(tmp_path: Path) -> None:
     published(tmp_path, "masked_lm")
     expected = bertkit.load(tmp_path)
 
@@ -285,7 +285,7 @@ def test_the_tied_copy_may_be_the_one_that_is_stored(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("copy", ["cls.predictions.decoder.weight", "cls.predictions.decoder.bias"])
-def test_a_copy_that_differs_is_an_untied_decoder(like_bert_base: Path, copy: str) -> None:
+def test_copy_that_differs_is_an_untied_decoder(like_bert_base: Path, copy: str) -> None:
     edit_tensors(like_bert_base, lambda tensors: tensors[copy].ravel()[:1].add_(1))
     with pytest.raises(CheckpointError, match=f"{copy} differs"):
         bertkit.load(like_bert_base)
@@ -305,7 +305,7 @@ def test_weights_stored_in_another_precision(tmp_path: Path, dtype: torch.dtype)
     assert {value.dtype for value in values(bertkit.load(tmp_path, precision="float64")).values()} == {torch.float64}
 
 
-def test_a_classifier_keeps_its_labels(tmp_path: Path) -> None:
+def test_classifier_keeps_its_labels(tmp_path: Path) -> None:
     published(tmp_path, "token_classification", num_labels=3)
     edit_json(tmp_path / "config.json", id2label={"2": "I-X", "0": "O", "1": "B-X"})
     model = bertkit.load(tmp_path)
@@ -323,7 +323,7 @@ def test_regression_stays_regression(tmp_path: Path) -> None:
     assert (config.num_labels, config.problem_type) == (1, "regression")
 
 
-def test_a_classifier_of_an_unnamed_kind_asks_what_it_is(tmp_path: Path) -> None:
+def test_classifier_without_architecture_requires_heads(tmp_path: Path) -> None:
     published(tmp_path, "token_classification", num_labels=3)
     edit_json(tmp_path / "config.json", architectures=None)
     with pytest.raises(CheckpointError, match=r"does not name its kind.*heads="):
@@ -336,7 +336,7 @@ def test_a_classifier_of_an_unnamed_kind_asks_what_it_is(tmp_path: Path) -> None
 # --- provenance: loaded, initialized, trained ------------------------------------------------------------------------
 
 
-def test_a_new_head_says_so_and_refuses_to_predict_until_trained(tmp_path: Path) -> None:
+def test_new_head_raises_until_trained(tmp_path: Path) -> None:
     published(tmp_path, "encoder")
     model = bertkit.load(tmp_path, new=["masked_lm"], seed=5)
     origins = {name: origin.origin for name, origin in model.checkpoint.provenance.items()}
@@ -366,7 +366,7 @@ def test_a_new_head_says_so_and_refuses_to_predict_until_trained(tmp_path: Path)
     assert len(filled.candidates) == 3
 
 
-def test_a_created_model_is_initialized_throughout_and_refuses_to_predict(tmp_path: Path) -> None:
+def test_created_model_is_initialized_throughout_and_refuses_to_predict(tmp_path: Path) -> None:
     source = our_model("pretraining", 2)
     model = Model.create(source.config, source.tokenizer, ["next_sentence"], seed=3)
     assert {origin.origin for origin in model.checkpoint.provenance.values()} == {"initialized"}
@@ -376,7 +376,7 @@ def test_a_created_model_is_initialized_throughout_and_refuses_to_predict(tmp_pa
             untrained.next_sentence_probability("the cat", "sat")
 
 
-def test_a_missing_head_names_the_way_out(tmp_path: Path) -> None:
+def test_missing_head_error_names_the_remedy(tmp_path: Path) -> None:
     published(tmp_path, "masked_lm")
     with pytest.raises(MissingHeadError, match=r"has: masked_lm.*new=\['question_answering'\]"):
         bertkit.load(tmp_path, heads=["question_answering"])
@@ -389,7 +389,7 @@ def test_a_missing_head_names_the_way_out(tmp_path: Path) -> None:
     assert model.checkpoint.provenance["bert.pooler.dense.weight"].origin == "initialized"
 
 
-def test_a_new_classifier_has_the_labels_asked_for(tmp_path: Path) -> None:
+def test_new_classifier_has_the_labels_asked_for(tmp_path: Path) -> None:
     published(tmp_path, "pretraining")
     model = bertkit.load(
         tmp_path, heads=["sequence_classification"], new=["sequence_classification"], label_names=["x", "y", "z"]
@@ -400,7 +400,7 @@ def test_a_new_classifier_has_the_labels_asked_for(tmp_path: Path) -> None:
     assert transformers.BertConfig.from_pretrained(tmp_path / "saved").id2label == {0: "x", 1: "y", 2: "z"}
 
 
-def test_a_new_classifier_is_drawn_by_its_width(tmp_path: Path) -> None:
+def test_initial_classifier_depends_on_width(tmp_path: Path) -> None:
     published(tmp_path, "pretraining")
     for head in ("sequence_classification", "token_classification"):
         names = [str(number) for number in range(500)]
@@ -411,7 +411,7 @@ def test_a_new_classifier_is_drawn_by_its_width(tmp_path: Path) -> None:
         assert weight.abs().max() <= 2 and not classifier.bias.any()
 
 
-def test_a_stored_classifier_can_be_replaced_by_a_new_one(tmp_path: Path) -> None:
+def test_stored_classifier_can_be_replaced_by_a_new_one(tmp_path: Path) -> None:
     published(tmp_path, "sequence_classification", num_labels=3)
     model = bertkit.load(tmp_path, new=["sequence_classification"], label_names=["a", "b", "c", "d"])
     assert list(model.network.heads) == ["sequence_classification"]
@@ -420,7 +420,7 @@ def test_a_stored_classifier_can_be_replaced_by_a_new_one(tmp_path: Path) -> Non
         model.require_trained("sequence_classification")
 
 
-def test_a_new_classifier_beside_a_stored_one_of_another_kind_needs_a_choice(tmp_path: Path) -> None:
+def test_new_classifier_beside_a_stored_one_of_another_kind_needs_a_choice(tmp_path: Path) -> None:
     """Both would be stored as ``classifier.weight``."""
     published(tmp_path, "sequence_classification", num_labels=3)
     with pytest.raises((CheckpointError, UsageError), match="classif"):
@@ -433,7 +433,7 @@ def test_a_new_classifier_beside_a_stored_one_of_another_kind_needs_a_choice(tmp
 @pytest.mark.parametrize(
     "options", [{"heads": ["nonsense"]}, {"new": ["nonsense"]}, {"heads": ["masked_lm"], "new": ["next_sentence"]}]
 )
-def test_unknown_heads_are_refused(tmp_path: Path, options: dict) -> None:
+def test_unknown_heads_raise(tmp_path: Path, options: dict) -> None:
     published(tmp_path, "pretraining")
     with pytest.raises(UsageError, match=r"nonsense|next_sentence"):
         bertkit.load(tmp_path, **options)
@@ -458,7 +458,7 @@ def test_transformers_opens_tokenizer_and_model_that_we_save(tmp_path: Path) -> 
         torch.testing.assert_close(ours.encoder(batch).pooled, theirs(**inputs).pooler_output, rtol=0, atol=1e-5)
 
 
-def test_a_model_saved_and_opened_again_is_the_same(like_bert_base: Path, tmp_path: Path) -> None:
+def test_model_saved_and_opened_again_is_the_same(like_bert_base: Path, tmp_path: Path) -> None:
     model = bertkit.load(like_bert_base)
     model.save(tmp_path / "saved")
     reopened = bertkit.load(tmp_path / "saved")
@@ -470,7 +470,7 @@ def test_a_model_saved_and_opened_again_is_the_same(like_bert_base: Path, tmp_pa
     }  # fmt: skip
 
 
-def test_heads_that_no_published_model_has_together_are_not_saved(tmp_path: Path) -> None:
+def test_unpublished_combinations_of_heads_are_not_saved(tmp_path: Path) -> None:
     source = our_model("encoder", 5)
     model = Model.create(source.config, source.tokenizer, ["masked_lm", "question_answering"])
     with pytest.raises(CheckpointError, match="masked_lm, question_answering"):
@@ -478,7 +478,7 @@ def test_heads_that_no_published_model_has_together_are_not_saved(tmp_path: Path
     assert not list(tmp_path.iterdir())
 
 
-def test_saving_is_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_saving_is_atomic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = our_model("encoder", 5), our_model("encoder", 6)
     first.save(tmp_path / "model")
     before = (tmp_path / "model" / "model.safetensors").read_bytes()
@@ -507,7 +507,7 @@ def test_saving_is_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.Monke
     assert (tmp_path / "file").read_text() == "a file"
 
 
-def test_a_failed_swap_puts_the_old_folder_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_swap_puts_the_old_folder_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import bertkit.files.whole_files
 
     first, second = our_model("encoder", 5), our_model("encoder", 6)
@@ -536,7 +536,7 @@ def test_saved_files_have_ordinary_permissions(tmp_path: Path) -> None:
         assert file.stat().st_mode == (tmp_path / "ordinary" / "file").stat().st_mode, file.name
 
 
-def test_a_vocabulary_smaller_than_the_embedding_is_fine(tmp_path: Path) -> None:
+def test_vocabulary_smaller_than_the_embedding_is_fine(tmp_path: Path) -> None:
     published(tmp_path, "masked_lm")
     write_tokenizer(tmp_path, 83)
     model = bertkit.load(tmp_path)

@@ -210,7 +210,7 @@ def test_embed_writes_every_format(rows, tiny_model, tmp_path):
     np.testing.assert_array_equal(np.array(table["embedding"], np.float32), expected)
 
 
-def test_embed_says_what_it_cut(tiny_model, tmp_path, capsys):
+def test_embed_reports_truncation(tiny_model, tmp_path, capsys):
     (tmp_path / "long.txt").write_text("a dog " * 20 + "\nfox\n")
     assert run(["embed", "-i", str(tmp_path / "long.txt"), "-o", str(tmp_path / "v.npy"), "--model", tiny_model]) == 0
     assert "1 texts were cut to the model's length and lost 26 tokens" in capsys.readouterr().err
@@ -274,7 +274,7 @@ def test_bad_arguments(complaint, tiny_model, tmp_path):
     assert "id 99 is outside" in complaint("vocab", "inspect", "99", "--model", tiny_model)
 
 
-def test_options_that_would_be_ignored_are_refused(complaint, tiny_model):
+def test_ignored_options_raise(complaint, tiny_model):
     assert "cannot be combined with words to look up" in complaint("vocab", "inspect", "a", "--text", "b.txt")
     assert "--column requires --text" in complaint("vocab", "inspect", "--column", "b")
     assert "cannot be used with --model" in complaint("describe", "--size", "tiny", "--model", tiny_model)
@@ -295,7 +295,7 @@ def test_learning_a_vocabulary_shows_how_far_it_is(monkeypatch):
     assert "learning words: 100%" in shown.getvalue() and "21.0/21.0" in shown.getvalue()
 
 
-def test_a_stop_signal_while_words_are_learned_is_not_put_off(monkeypatch):
+def test_stop_signal_interrupts_vocabulary_training(monkeypatch):
     num_learned = 0
 
     def interrupted(texts, desc, **_):
@@ -318,7 +318,7 @@ def test_a_stop_signal_while_words_are_learned_is_not_put_off(monkeypatch):
     assert 100 <= num_learned < 500
 
 
-def test_a_cased_vocabulary(rows, tmp_path):
+def test_cased_vocabulary(rows, tmp_path):
     (tmp_path / "a.txt").write_text("Hello World\n" * 5)
     vocabulary = str(tmp_path / "vocab.txt")
     rows("vocab", "train", str(tmp_path / "a.txt"), "--out", vocabulary, "--no-lowercase")
@@ -342,7 +342,7 @@ def test_any_text_prints_on_any_terminal(tiny_model):
     assert json.loads(result.stdout.decode("utf-8"))["token"] == "日本"
 
 
-def test_similarity_says_what_it_cut(tiny_model):
+def test_similarity_reports_truncation(tiny_model):
     result = subprocess.run(
         [sys.executable, "-m", "bertkit.cli", "similarity", "a " * 30, "fox", "--model", tiny_model],
         capture_output=True, text=True,
@@ -380,7 +380,7 @@ def test_unknown_model_offline(complaint, monkeypatch):
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_stop_signal_leaves_nothing_behind(number, code, tiny_model, tmp_path):
+def test_stop_signal_leaves_no_partial_files(number, code, tiny_model, tmp_path):
     command = [sys.executable, "-m", "bertkit.cli", "embed", "-i", "-", "-o", str(tmp_path / "v.jsonl")]
     process = subprocess.Popen(
         [*command, "--model", tiny_model], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -414,7 +414,7 @@ def test_help_is_wrapped_once_at_80_columns(capsys, monkeypatch):
     assert num_wrapped > 50
 
 
-def test_a_reader_that_goes_away_is_not_an_error(tiny_model):
+def test_closed_pipe_is_not_an_error(tiny_model):
     command = f"{sys.executable} -m bertkit.cli tokenize --model {tiny_model} {'a ' * 3000}| head -1"
     result = subprocess.run(["bash", "-c", f"set -o pipefail; {command}"], capture_output=True, text=True)
     assert (result.stderr, result.returncode) == ("", 0)

@@ -60,12 +60,12 @@ def test_few_texts(method: str) -> None:
         ({"method": "density", "threshold": 0.5}, "has no threshold"),
     ],
 )
-def test_options_that_do_not_fit_are_refused(options: dict, message: str) -> None:
+def test_options_that_do_not_fit_raise(options: dict, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         ClusterOptions(**options)
 
 
-def test_more_clusters_than_texts_and_other_numbers_are_refused() -> None:
+def test_more_clusters_than_texts_and_other_numbers_raise() -> None:
     with pytest.raises(UsageError, match="num_clusters=5, but there are 2 texts"):
         find_clusters(["a", "b"], np.eye(2), ClusterOptions("kmeans", num_clusters=5))
     with pytest.raises(UsageError, match="2 texts and 3 vectors"):

@@ -30,7 +30,7 @@ def network_of(name: str):
 
 
 @pytest.mark.parametrize("name", list(MODELS))
-def test_what_each_model_sees(name: str) -> None:
+def test_context_of_each_model(name: str) -> None:
     network, draw = network_of(name), np.random.default_rng(1)
     row, at = draw.integers(5, 99, 20), np.array([8])
 
@@ -84,7 +84,7 @@ def test_every_token_is_predicted_but_special_ones() -> None:
     assert masked.input_ids is ids
 
 
-def test_a_comparison_from_files_to_table(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_comparison_from_files_to_table(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     draw = np.random.default_rng(1)
     words = "cat dog mat hat sat ran lay fast slow then".split()
     texts = ["\n".join(f"the {a} {b} on the {c} ." for a, b, c in draw.choice(words, (6, 3))) for _ in range(120)]
@@ -109,4 +109,4 @@ def test_a_comparison_from_files_to_table(tmp_path: Path, capsys: pytest.Capture
     assert sizes["bert"] == sizes["left-to-right"] == sizes["right-to-left"]
     assert abs(sizes["shallow-bidirectional"] / sizes["bert"] - 1) < 0.1
     assert run([*arguments, "--resume", "--models", "elmo"]) == 2
-    assert "models elmo: expected some of bert" in capsys.readouterr().err
+    assert "models elmo: expected one or more of bert" in capsys.readouterr().err

@@ -48,7 +48,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_an_empty_folder_is_filled_and_read(folder: Path) -> None:
+def test_empty_folder_is_filled_and_read(folder: Path) -> None:
     code = f"print(tiny.quarter(3.0)); {REPORT}"
     assert run(folder, code) == ("0.75\n0 0", "")
     assert [file.name.split(".")[0] for file in kept(folder / "__pycache__")] == ["tiny-half", "tiny-quarter"]
@@ -59,7 +59,7 @@ def test_an_empty_folder_is_filled_and_read(folder: Path) -> None:
     assert run(folder, code) == ("0.75\n0 1", "")
 
 
-def test_an_edit_compiles_again_and_removes_the_old(folder: Path) -> None:
+def test_edit_compiles_again_and_removes_the_old(folder: Path) -> None:
     run(folder, "tiny.quarter(3.0)")
     before = kept(folder)
     (folder / "tiny.py").write_text(SOURCE.replace("x / 2", "x / 4"))
@@ -67,7 +67,7 @@ def test_an_edit_compiles_again_and_removes_the_old(folder: Path) -> None:
     assert len(kept(folder)) == 2 and not {*before} & {*kept(folder)}
 
 
-def test_a_source_folder_that_cannot_be_written(folder: Path) -> None:
+def test_source_folder_that_cannot_be_written(folder: Path) -> None:
     (folder / "__pycache__").write_text("a file where the folder should be")
     code = f"print(tiny.half(3.0)); {REPORT}"
     assert run(folder, code) == ("1.5\n0 0", "")
@@ -75,7 +75,7 @@ def test_a_source_folder_that_cannot_be_written(folder: Path) -> None:
     assert [file.parent.parent for file in kept(folder)] == [folder / "user" / "bertkit" / "machine_code"]
 
 
-def test_where_nothing_can_be_written_one_warning_says_so(folder: Path) -> None:
+def test_unwritable_cache_folders_warn_once(folder: Path) -> None:
     for name in ("__pycache__", "user"):
         (folder / name).write_text("a file where the folder should be")
     output, messages = run(folder, f"print(tiny.quarter(3.0), tiny.half(3)); {REPORT}")
@@ -84,7 +84,7 @@ def test_where_nothing_can_be_written_one_warning_says_so(folder: Path) -> None:
     assert str(folder / "__pycache__") in messages and "NUMBA_CACHE_DIR" in messages
 
 
-def test_a_full_disk_stops_nothing(folder: Path) -> None:
+def test_full_disk_does_not_stop_compilation(folder: Path) -> None:
     limit = "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
     limit += "resource.setrlimit(resource.RLIMIT_FSIZE, (999, resource.RLIM_INFINITY))\n"
     output, messages = run(folder, f"{limit}print(tiny.quarter(3.0))")

@@ -46,7 +46,7 @@ def is_closed(client: socket.socket) -> bool:
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nhost: a\r\n"])
-def test_headers_that_do_not_arrive_in_time_close_the_connection(connect: Connect, sent: bytes) -> None:
+def test_header_timeout_closes_the_connection(connect: Connect, sent: bytes) -> None:
     with connect() as client:
         client.sendall(sent)
         started = time.monotonic()
@@ -71,7 +71,7 @@ def test_too_many_header_bytes_close_the_connection(connect: Connect, monkeypatc
             client.sendall(b"y" * 10_000)
 
 
-def test_a_body_may_take_longer_than_headers_and_requests_follow_each_other(connect: Connect) -> None:
+def test_body_timeout_exceeds_header_timeout_and_connections_are_kept_alive(connect: Connect) -> None:
     with connect() as client:
         for _ in range(2):
             client.sendall(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 200000\r\n\r\n" + b"z" * 100_000)

@@ -31,7 +31,7 @@ def cosine(a, b):
     return float(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
 
 
-def test_vectors_are_those_of_the_network(model, view):
+def test_vectors_equal_those_of_the_network(model, view):
     output = [model.encoder(bertkit.collate([model.tokenizer.encode(text)]), with_hidden_states=True) for text in TEXTS]
     states = [[layer.detach().numpy() for layer in one.hidden_states] for one in output]
     assert view.contextual_word.shape == (7, 2, 384)
@@ -54,11 +54,11 @@ def test_baselines_are_the_random_pairs_of_the_same_space(model, view):
     ends = np.cumsum([0, *(len(model.tokenizer.encode(text)) for text in BASELINE[:4])])
     means = [last[a:b].mean(dim=0).detach().numpy() for a, b in pairwise(ends)]
     pairs = [cosine(means[a], means[b]) for a in range(4) for b in range(a)]
-    found = rows["layer 6", "mean of tokens"]
-    assert found.num_pairs == 6
-    assert found.baseline == pytest.approx(np.mean(pairs), abs=1e-5)
-    assert found.cosine == pytest.approx(cosine(*view.contextual_mean[6]), abs=1e-6)
-    assert found.percentile == pytest.approx(100 * np.mean(np.array(pairs) < found.cosine))
+    contrast = rows["layer 6", "mean of tokens"]
+    assert contrast.num_pairs == 6
+    assert contrast.baseline == pytest.approx(np.mean(pairs), abs=1e-5)
+    assert contrast.cosine == pytest.approx(cosine(*view.contextual_mean[6]), abs=1e-6)
+    assert contrast.percentile == pytest.approx(100 * np.mean(np.array(pairs) < contrast.cosine))
     assert rows["layer 0", "[CLS]"].percentile == pytest.approx(50)  # the same vector in every text
 
 
@@ -71,14 +71,14 @@ def test_other_static_vectors_and_unknown_words(model):
         inspect_contrast(model, (TEXTS[0], TEXTS[0]), "scared", BASELINE, static=encoder)
 
 
-def test_bad_input_is_refused(model):
-    with pytest.raises(UsageError, match="does not have the word 'drinks'"):
+def test_bad_input_raises(model):
+    with pytest.raises(UsageError, match="lacks the word 'drinks'"):
         inspect_contrast(model, TEXTS, "drinks", BASELINE)
     with pytest.raises(UsageError, match="expected at least three others"):
         inspect_contrast(model, TEXTS, "get", [TEXTS[0], "Another text.", " "])
 
 
-def test_the_page_and_the_lines(tmp_path, capfd, view):
+def test_page_and_the_lines(tmp_path, capfd, view):
     view.html(tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
     assert "Static vectors" in page and "http" not in page.replace("http-equiv", "").replace("http://www.w3.org", "")

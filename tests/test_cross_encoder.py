@@ -66,7 +66,9 @@ def their_loss(name: str, model: CrossEncoder, data: Sequence[TextSet]) -> Tenso
     ("name", "kind"),
     [("cross-entropy", "scores"), ("squared-error", "scores"), ("lambda", "lists"), ("margin", "margins")],
 )
-def test_twenty_losses_are_those_of_sentence_transformers(encoder: Path, tmp_path: Path, name: str, kind: str) -> None:
+def test_twenty_losses_equal_those_of_sentence_transformers(
+    encoder: Path, tmp_path: Path, name: str, kind: str
+) -> None:
     model, data = new_model(encoder, name), rows(kind)
     if name == "margin":
         data = [TextSet(row.query, row.positives, row.negatives[:1], scores=row.scores[:2]) for row in data]
@@ -89,12 +91,12 @@ def test_twenty_losses_are_those_of_sentence_transformers(encoder: Path, tmp_pat
         return Loss(result.value.detach(), result.sums), slopes
 
     optimizers = [torch.optim.AdamW(network.parameters(), lr=3e-3) for network in (model.network, reference)]
-    found, expected = [], []
+    ours, expected = [], []
     for _ in range(20):
         result = compute_gradients_of_vectors(
             parameters, batch.split(3), lambda part: task.vectors(outputs_of(model.network, part)), loss
         )
-        found.append(float(result.value))
+        ours.append(float(result.value))
         optimizers[0].step()
         optimizers[1].zero_grad()
         value = their_loss(name, reference, data)
@@ -102,8 +104,8 @@ def test_twenty_losses_are_those_of_sentence_transformers(encoder: Path, tmp_pat
         optimizers[1].step()
         expected.append(value.item())
     assert expected[-1] < 0.9 * expected[0]
-    np.testing.assert_allclose(found[:1], expected[:1], rtol=0, atol=1e-5)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=5e-4)  # rounding grows with the steps
+    np.testing.assert_allclose(ours[:1], expected[:1], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(ours, expected, rtol=0, atol=5e-4)  # rounding grows with the steps
 
 
 def write(path: Path, data: Sequence[TextSet]) -> str:
@@ -117,16 +119,16 @@ def write(path: Path, data: Sequence[TextSet]) -> str:
 
 
 @pytest.mark.parametrize("kind", ["scores", "lists", "binary"])
-def test_a_trained_folder_gives_the_same_scores_there(
+def test_saved_cross_encoder_equals_sentence_transformers(
     encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture, kind: str
 ) -> None:
     train, dev = write(tmp_path / "train.jsonl", rows(kind, 60, 1)), write(tmp_path / "dev.jsonl", rows(kind, 20, 2))
     out = str(tmp_path / "out")
-    code, (result,), told = call(
+    code, (result,), printed = call(
         capsys, "finetune", "cross-encoder", "--model", str(encoder), "--train", train, "--dev", dev, "--out", out,
         "--learning-rate", "0.01", "--num-epochs", "6", "--batch-size", "12",
     )  # fmt: skip
-    assert code == 0, told
+    assert code == 0, printed
     model, reference = bertkit.load(out), CrossEncoder(out, device="cpu")
     query, texts = "one two", ["the cat one two", "a dog", "walk"]
     expected = reference.predict([(query, text) for text in texts])

@@ -41,7 +41,7 @@ def minilm() -> bertkit.Model:
 # ---- the corpus ----
 
 
-def test_the_corpus_has_the_size_that_is_written_down(passages):
+def test_corpus_has_the_size_that_is_written_down(passages):
     topics = [passage for passage in passages if passage.source.startswith("topic: ")]
     compiled = [passage for passage in passages if not passage.file]
     assert 9_000 < len(passages) < 20_000
@@ -51,7 +51,7 @@ def test_the_corpus_has_the_size_that_is_written_down(passages):
     assert len({passage.source for passage in passages}) > 5_000
 
 
-def test_passages_are_unwrapped_prose_and_none_stands_twice(passages):
+def test_passages_are_unwrapped_and_unique(passages):
     texts = [passage.text for passage in passages]
     assert len(set(texts)) == len(texts)
     for passage in passages:
@@ -63,7 +63,7 @@ def test_passages_are_unwrapped_prose_and_none_stands_twice(passages):
         assert passage.text in passage.in_context
 
 
-def test_the_corpus_is_the_same_in_every_process_and_needs_neither_torch_nor_numpy(passages):
+def test_corpus_is_the_same_in_every_process_and_needs_neither_torch_nor_numpy(passages):
     program = (
         "import hashlib, sys; from bertkit.corpus import python_docs\n"
         "print(hashlib.sha256(repr(list(python_docs())).encode()).hexdigest())\n"
@@ -77,7 +77,7 @@ def test_the_corpus_is_the_same_in_every_process_and_needs_neither_torch_nor_num
     assert not result.stderr
 
 
-def test_every_passage_stands_where_it_says(passages):
+def test_passage_locations_are_correct(passages):
     stdlib = Path(sysconfig.get_path("stdlib"))
     elsewhere = []
     for file, group in groupby((passage for passage in passages if passage.file), lambda passage: passage.file):
@@ -90,7 +90,7 @@ def test_every_passage_stands_where_it_says(passages):
     assert len(elsewhere) <= 0.001 * len(passages)  # a docstring with an escaped newline counts one line too many
 
 
-def test_sources_are_what_help_knows(passages):
+def test_sources_match_help_topics(passages):
     """Compiled names are located, topics looked up, and in some modules every name is followed to its docstring."""
     from pydoc_data.topics import topics
 
@@ -193,7 +193,7 @@ def adjacent_strings(text: str) -> str:
 
 
 @pytest.mark.parametrize("form", ["adjacent strings", "one raw string"])
-def test_a_small_library_in_both_forms_of_its_topics(tmp_path, form):
+def test_small_library_in_both_forms_of_its_topics(tmp_path, form):
     written = adjacent_strings(TOPIC) if form == "adjacent strings" else f"r'''{TOPIC}'''"
     (tmp_path / "pydoc_data").mkdir()
     (tmp_path / "pydoc_data" / "topics.py").write_text(f"# made by a machine\ntopics = {{'try': {written},\n}}\n")
@@ -212,7 +212,7 @@ def test_a_small_library_in_both_forms_of_its_topics(tmp_path, form):
     assert results[0].where == "pydoc_data/topics.py:" + str(results[0].line)
 
 
-def test_an_installation_without_its_documentation_is_refused(tmp_path):
+def test_installation_without_documentation_raises(tmp_path):
     with pytest.raises(DataError, match=r"topics of Python are missing.*libpython3-stdlib"):
         list(python_docs(tmp_path))
     (tmp_path / "pydoc_data").mkdir()
@@ -313,7 +313,7 @@ def run(demo, monkeypatch, capsys, *arguments: str) -> str:
     return capsys.readouterr().out
 
 
-def test_the_example_embeds_once_and_answers(minilm, demo, tmp_path, monkeypatch, capsys):
+def test_example_embeds_once_and_answers(minilm, demo, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     printed = run(demo, monkeypatch, capsys)
     assert "Embedding" in printed and all(question in printed for question in demo.QUESTIONS)
@@ -335,7 +335,7 @@ def test_example_embeds_for_another_python_or_model_again(minilm, demo, tmp_path
         assert "Embedding" in capsys.readouterr().out
 
 
-def test_an_interrupted_build_is_continued(minilm, demo, tmp_path, monkeypatch, capsys):
+def test_interrupted_build_is_continued(minilm, demo, tmp_path, monkeypatch, capsys):
     with monkeypatch.context() as patch:
         patch.setattr(bertkit.Index, "add", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):

@@ -35,7 +35,7 @@ def test_other_keys_of_published_configs(tmp_path: Path) -> None:
         bertkit.load(tmp_path)
 
 
-def test_sequence_and_token_classifiers_are_told_apart_by_tensors(tmp_path: Path) -> None:
+def test_sequence_and_token_classifiers_are_distinguished_by_tensors(tmp_path: Path) -> None:
     for kind in ("sequence_classification", "token_classification"):
         DISTILBERT.save_published(DISTILBERT.published_model(kind, 3, 3), tmp_path / kind)
         config = tmp_path / kind / "config.json"
@@ -45,7 +45,7 @@ def test_sequence_and_token_classifiers_are_told_apart_by_tensors(tmp_path: Path
         bertkit.load(tmp_path / "sequence_classification")
 
 
-def test_unsupported_parts_are_refused() -> None:
+def test_unsupported_parts_raise() -> None:
     with pytest.raises(UsageError, match="distilbert has no next_sentence head"):
         DISTILBERT.our_model("next_sentence", 1)
     with pytest.raises(UsageError, match="distilbert has no pooler"):

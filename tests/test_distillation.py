@@ -46,7 +46,7 @@ def classifier() -> Model:
     return model
 
 
-def test_a_student_has_layers_of_its_teacher(tmp_path: Path) -> None:
+def test_student_has_layers_of_its_teacher(tmp_path: Path) -> None:
     teacher = classifier()
     student = student_of(teacher, 2)
     assert layers_taken(4, 2) == [0, 3] and student.config.num_hidden_layers == 2
@@ -62,7 +62,7 @@ def test_a_student_has_layers_of_its_teacher(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sequences", "tokens"])
-def test_the_loss_is_that_of_distilbert(kind: str) -> None:
+def test_loss_equals_that_of_distilbert(kind: str) -> None:
     """Against torch's own losses of the logits, in one part and in three."""
     if kind == "sequences":
         teacher, head = classifier(), "sequence_classification"
@@ -103,11 +103,11 @@ def test_distill_a_classifier(tmp_path: Path, capsys: pytest.CaptureFixture) -> 
     (tmp_path / "train.txt").write_text("\n".join(texts(60, 1)) + "\n")
     (tmp_path / "dev.txt").write_text("\n".join(texts(40, 2)) + "\n")
     arguments = ["--teacher", str(tmp_path / "teacher"), "--layers", "2", "--unlabeled", "--learning-rate", "0.003"]
-    code, (result,), told = call(
+    code, (result,), printed = call(
         capsys, "distill", *arguments, "--train", str(tmp_path / "train.txt"), "--dev", str(tmp_path / "dev.txt"),
         "--out", str(tmp_path / "out"), "--num-epochs", "6", "--batch-size", "10",
     )  # fmt: skip
-    assert code == 0, told
+    assert code == 0, printed
     student, given = bertkit.load(tmp_path / "out"), texts(40, 2)
     agreement = np.mean(
         [a.label == b.label for a, b in zip(student.predict(given), teacher.predict(given), strict=True)]
@@ -125,20 +125,20 @@ def sentence_encoder(path: Path, **changes: int) -> Model:
     return bertkit.load(path)
 
 
-def test_a_student_learns_the_vectors_of_a_wider_teacher(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_student_learns_the_vectors_of_a_wider_teacher(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     teacher = sentence_encoder(tmp_path / "teacher", hidden_size=28)
     sentence_encoder(tmp_path / "small", num_hidden_layers=1)
     for name, number, seed in (("train", 80, 1), ("dev", 30, 2)):
         (tmp_path / f"{name}.txt").write_text("\n".join(texts(number, seed)) + "\n")
     arguments = ["finetune", "alignment", "--model", str(tmp_path / "small"), "--out", str(tmp_path / "out")]
     arguments += ["--train", str(tmp_path / "train.txt"), "--dev", str(tmp_path / "dev.txt")]
-    code, _, told = call(capsys, *arguments)
-    assert code == 2 and "alignment needs a teacher" in told
-    code, results, told = call(
+    code, _, printed = call(capsys, *arguments)
+    assert code == 2 and "alignment needs a teacher" in printed
+    code, results, printed = call(
         capsys, *arguments, "--teacher", str(tmp_path / "teacher"), "--learning-rate", "0.01", "--num-epochs", "8",
         "--batch-size", "16",
     )  # fmt: skip
-    assert code == 0, told
+    assert code == 0, printed
     (result,) = results
     student, given = bertkit.load(tmp_path / "out"), texts(30, 2)
     vectors, expected = student.embed(given), teacher.embed(given)
@@ -155,11 +155,11 @@ def test_a_student_learns_the_vectors_of_a_wider_teacher(tmp_path: Path, capsys:
 def test_distill_a_sentence_encoder(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     sentence_encoder(tmp_path / "teacher")
     (tmp_path / "train.txt").write_text("\n".join(texts(40, 1)) + "\n")
-    code, _, told = call(
+    code, _, printed = call(
         capsys, "distill", "--teacher", str(tmp_path / "teacher"), "--layers", "2", "--train",
         str(tmp_path / "train.txt"), "--out", str(tmp_path / "out"),
     )  # fmt: skip
-    assert code == 0, told
+    assert code == 0, printed
     student = bertkit.load(tmp_path / "out")
     assert student.config.num_hidden_layers == 2 and student.embed(["the cat"]).shape == (1, 20)
     assert not student.sentence_settings.layers  # no Dense: the width is the same
@@ -170,12 +170,12 @@ def test_distill_a_masked_lm(tmp_path: Path, capsys: pytest.CaptureFixture) -> N
     our_model("masked_lm", 3, **shape).save(tmp_path / "teacher")
     (tmp_path / "corpus.txt").write_text("".join(f"{' '.join(texts(30, seed))}.\n\n" for seed in range(40)))
     (tmp_path / "dev.txt").write_text("".join(f"{' '.join(texts(30, seed))}.\n\n" for seed in range(40, 45)))
-    code, results, told = call(
+    code, results, printed = call(
         capsys, "distill", "--teacher", str(tmp_path / "teacher"), "--layers", "2", "--train",
         str(tmp_path / "corpus.txt"), "--out", str(tmp_path / "out"), "--steps", "4", "--dev",
         str(tmp_path / "dev.txt"),
     )  # fmt: skip
-    assert code == 0, told
+    assert code == 0, printed
     (result,) = results
     assert result["step"] == 4 and 0 < result["hidden_cosine"] <= 1
     logged = [json.loads(line) for line in (tmp_path / "out/metrics.jsonl").read_text().splitlines()]
@@ -183,7 +183,7 @@ def test_distill_a_masked_lm(tmp_path: Path, capsys: pytest.CaptureFixture) -> N
     assert bertkit.load(tmp_path / "out/model").config.num_hidden_layers == 2
 
 
-def test_a_teacher_scores_the_texts_of_rows(tmp_path: Path) -> None:
+def test_teacher_scores_texts(tmp_path: Path) -> None:
     teacher = sentence_encoder(tmp_path / "bi")
     cross = our_model("sequence_classification", 4, 1, **SHAPE)
     cross.save(tmp_path / "cross")

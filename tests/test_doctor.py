@@ -37,7 +37,7 @@ def call(capsys) -> tuple[int, dict[tuple[str, str], dict], str]:
     return code, {(row["part"], row["name"]): row for row in rows}, captured.err
 
 
-def test_a_healthy_installation(capsys):
+def test_doctor_on_healthy_installation(capsys):
     code, results, said = call(capsys)
     assert code == 0 and said.startswith("0 errors, ")
     assert {status for row in results.values() for status in [row["status"]]} <= {"ok", "note", "warning"}
@@ -51,7 +51,7 @@ def test_a_healthy_installation(capsys):
     assert all("bit-identical" in row["value"] for (part, _), row in results.items() if part == "equality")
 
 
-def test_a_vector_that_depends_on_its_batch_is_an_error(capsys, monkeypatch):
+def test_doctor_reports_batch_dependent_vectors(capsys, monkeypatch):
     embed_one = equality.embed_one
     monkeypatch.setattr(equality, "embed_one", lambda *arguments: embed_one(*arguments) * (1 + 2**-23))
     check = equality.check_equality("bfloat16")
@@ -90,7 +90,7 @@ def test_requirements_are_read_from_the_package():
         ("scikit-learn", "1.10", 0, "ok", "scikit-learn 1.10"),
     ],
 )
-def test_packages_that_are_missing_or_too_old(capsys, monkeypatch, equal, name, here, code, status, value):
+def test_missing_or_outdated_packages(capsys, monkeypatch, equal, name, here, code, status, value):
     def version(asked: str) -> str:
         if asked == name and here is None:
             raise importlib.metadata.PackageNotFoundError(asked)
@@ -102,7 +102,7 @@ def test_packages_that_are_missing_or_too_old(capsys, monkeypatch, equal, name, 
     assert (ended, row["status"], row["value"]) == (code, status, value)
 
 
-def test_a_part_that_fails_is_an_error_and_the_others_are_shown(capsys, monkeypatch, equal):
+def test_failed_part_is_an_error_and_the_others_are_shown(capsys, monkeypatch, equal):
     def broken() -> str:
         raise OSError("libtorch_cpu.so: cannot open shared object file")
 
@@ -129,7 +129,7 @@ def test_caches_that_cannot_be_written_are_warnings(capsys, monkeypatch, equal, 
     }  # fmt: skip
 
 
-def test_why_a_slower_kernel_runs(monkeypatch):
+def test_reason_for_slower_kernels(monkeypatch):
     monkeypatch.setattr(dispatch, "_has_bfloat16", lambda: False)
     monkeypatch.setattr(dispatch, "_has_exact_int8", lambda: False)
     slower = [dispatch.linear_for(precision) for precision in ("bfloat16", "int8")]
@@ -148,7 +148,7 @@ def test_instruction_sets_of_x86_and_arm():
     assert doctor._instruction_sets("") == []
 
 
-def test_variables_that_matter_are_shown_and_no_secret(capsys, monkeypatch, equal):
+def test_relevant_variables_are_shown_without_secrets(capsys, monkeypatch, equal):
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     _, results, _ = call(capsys)

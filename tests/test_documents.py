@@ -72,7 +72,7 @@ def test_running_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("extension", [".jsonl", ".csv", ".tsv", ".parquet"])
-def test_a_row_is_a_document(tmp_path: Path, extension: str) -> None:
+def test_row_is_a_document(tmp_path: Path, extension: str) -> None:
     rows = ["Mr. Smith came. He saw\n3.14 cats!", "", "  \n", "Only one é.", 'He "said" so, then.\n\nA fox.']
     path = write(tmp_path / f"a{extension}", rows)
     expected = [["Mr. Smith came.", "He saw", "3.14 cats!"], ["Only one é."], ['He "said" so, then.', "A fox."]]
@@ -115,7 +115,7 @@ def test_folders_are_read_in_order(tmp_path: Path) -> None:
         read(tmp_path / "b.txt", tmp_path / "none.txt")
 
 
-def test_the_documentation_of_python(documentation: list, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documentation_of_python(documentation: list, monkeypatch: pytest.MonkeyPatch) -> None:
     """Modules, topics and built-ins are documents; no paragraph is lost."""
     passages = documentation
     monkeypatch.setattr("bertkit.corpus.texts.python_docs", lambda: iter(passages))
@@ -217,7 +217,7 @@ def test_parts_are_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, la
         assert again.lines.tolist() == following.lines.tolist()
 
 
-def test_a_megabyte_without_a_space(tmp_path: Path) -> None:
+def test_megabyte_without_a_space(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("é" * 2_000_000, encoding="utf-8")
     for layout in ("lines", "running"):

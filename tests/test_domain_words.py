@@ -27,7 +27,7 @@ TEXTS = [
 ] * 2
 
 
-def test_the_words_that_shorten_the_texts_most() -> None:
+def test_domain_words_shorten_the_texts_most() -> None:
     assert find_domain_words(TOKENIZER, TEXTS, min_frequency=2) == [
         DomainWord("bluedog", 6, 4),  # blue ##d ##o ##g
         DomainWord("naive", 4, 5),  # accents dropped; n ##a ##i ##v ##e
@@ -87,7 +87,7 @@ def test_new_entries_come_last_and_are_matched_longest_first() -> None:
         (["bluedog", "bluedog"], "holds 'bluedog' twice"),
     ],
 )
-def test_words_that_cannot_be_entries(words: list[str], message: str) -> None:
+def test_invalid_new_words_raise(words: list[str], message: str) -> None:
     with pytest.raises((UsageError, DataError), match=message):
         extend_vocabulary(TOKENIZER, words)
 
@@ -105,7 +105,7 @@ def model() -> Model:
 
 
 @torch.inference_mode()
-def test_new_rows_are_the_mean_of_their_pieces_and_all_else_is_as_it_was(model: Model) -> None:
+def test_new_rows_are_means_of_pieces_and_other_weights_unchanged(model: Model) -> None:
     old = our_model("pretraining", 6, vocab_size=99)
     model.extend_vocabulary(["bluedog", "redcat"])
     assert model.config.vocab_size == model.encoder.config.vocab_size == 101
@@ -145,7 +145,7 @@ def test_spare_rows_are_used_first() -> None:
         extend_embeddings(network, extend_vocabulary(old, ["bluedog"]), extend_vocabulary(old, ["redcat"]))
 
 
-def test_the_prepared_encoder_knows_the_new_rows(model: Model, tmp_path: Path) -> None:
+def test_prepared_encoder_uses_the_new_rows(model: Model, tmp_path: Path) -> None:
     before = model.embed("the bluedog")
     model.extend_vocabulary(["bluedog"])
     after = model.embed("the bluedog")
@@ -155,7 +155,7 @@ def test_the_prepared_encoder_knows_the_new_rows(model: Model, tmp_path: Path) -
     np.testing.assert_allclose(bertkit.load(tmp_path / "model").embed("the bluedog"), after, atol=1e-6)
 
 
-def test_the_saved_model_opens_in_transformers(model: Model, tmp_path: Path) -> None:
+def test_saved_model_opens_in_transformers(model: Model, tmp_path: Path) -> None:
     model.extend_vocabulary(["bluedog", "redcat"])
     model.save(tmp_path / "model")
     network = transformers.BertForPreTraining.from_pretrained(tmp_path / "model").eval()
@@ -169,7 +169,7 @@ def test_the_saved_model_opens_in_transformers(model: Model, tmp_path: Path) -> 
     torch.testing.assert_close(results["masked_lm"], expected, rtol=1e-4, atol=1e-4)
 
 
-def test_the_command(model: Model, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command(model: Model, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model.save(tmp_path / "model")
     (tmp_path / "texts.txt").write_text("the bluedog\na bluedog, redcat\nbluedog redcat talkable\n")
     arguments = ["vocab", "extend", str(tmp_path / "texts.txt"), "--model", str(tmp_path / "model")]

@@ -111,7 +111,7 @@ def sentence_transformer(model: Model, folder: Path, **sentence):
 
 
 @pytest.mark.parametrize("pooling", [pooling for pooling in POOLINGS if pooling not in ("pooler", "last")])
-def test_a_prompt_that_is_not_pooled(tiny: Model, tmp_path: Path, pooling: str) -> None:
+def test_prompt_that_is_not_pooled(tiny: Model, tmp_path: Path, pooling: str) -> None:
     prompt = "a red dog: "
     reference = sentence_transformer(tiny, tmp_path / "model", pooling=pooling, include_prompt=False)
     texts = [text for text in TEXTS if text]
@@ -285,18 +285,18 @@ def assert_alone_is_as_in_company(model: Model, texts: list[str], tolerance: flo
 
 
 @pytest.mark.parametrize("pooling", POOLINGS)
-def test_a_vector_does_not_depend_on_its_neighbors(tiny: Model, pooling: str) -> None:
+def test_vector_does_not_depend_on_its_neighbors(tiny: Model, pooling: str) -> None:
     texts = [*TEXTS, LONG, "the cat", LONG[:50]]
     assert_alone_is_as_in_company(tiny, texts, 3e-6, pooling=pooling, on_long="window")
 
 
-def test_a_real_vector_does_not_depend_on_its_neighbors(minilm: Model, passages: list[str]) -> None:
+def test_real_vectors_are_independent_of_the_batch(minilm: Model, passages: list[str]) -> None:
     assert_alone_is_as_in_company(minilm, passages[100:2100:100], 1e-6)
 
 
 @pytest.mark.parametrize("left", [False, True])
 @torch.inference_mode()
-def test_a_vector_is_the_same_through_padding(minilm: Model, passages: list[str], left: bool) -> None:
+def test_vector_is_equal_with_padding(minilm: Model, passages: list[str], left: bool) -> None:
     texts = passages[50:1050:100]
     batch = collate(minilm.tokenizer.encode_batch(texts))
     mask = batch.attention_mask()
@@ -328,7 +328,7 @@ def test_cut_texts_are_counted_and_announced(tiny: Model) -> None:
     assert_same_vectors(cut[0], states[-1].mean(0))
 
 
-def test_the_warning_points_at_the_caller(tiny: Model) -> None:
+def test_warning_points_at_the_caller(tiny: Model) -> None:
     for texts in (LONG, [LONG]):
         with pytest.warns(TruncationWarning) as caught:
             tiny.embed(texts)
@@ -342,7 +342,7 @@ def test_windowed_texts_are_counted(tiny: Model) -> None:
     assert report == EmbedReport(num_texts=3, num_tokens=sum(map(len, windows)), num_texts_windowed=2)
 
 
-def test_the_limit_is_the_checkpoints_own_unless_asked(tiny: Model) -> None:
+def test_default_limit_is_the_checkpoints(tiny: Model) -> None:
     tiny.checkpoint.sentence = SentenceSettings(max_seq_length=9)
     by_checkpoint, asked = EmbedReport(), EmbedReport()
     tiny.embed(LONG, report=by_checkpoint)
@@ -355,7 +355,7 @@ def test_the_limit_is_the_checkpoints_own_unless_asked(tiny: Model) -> None:
 
 
 @pytest.mark.parametrize("text", ["", " \t\n", "\x00\x07\x1b", "\u200b\ufeff"])
-def test_a_text_without_tokens_is_cls_and_sep_and_counted(tiny: Model, text: str) -> None:
+def test_text_without_tokens_is_cls_and_sep_and_counted(tiny: Model, text: str) -> None:
     report = EmbedReport()
     results = tiny.embed([text, "the cat"], report=report)
     assert (report.num_empty, report.num_texts, report.num_tokens) == (1, 2, 6)
@@ -365,7 +365,7 @@ def test_a_text_without_tokens_is_cls_and_sep_and_counted(tiny: Model, text: str
     assert_same_vectors(results[0], expected)
 
 
-def test_shapes_of_what_is_given(tiny: Model) -> None:
+def test_shapes_of_outputs(tiny: Model) -> None:
     assert tiny.embed("the cat").shape == (18,)
     assert tiny.embed(["the cat"]).shape == (1, 18)
     assert tiny.embed([]).shape == (0, 18)
@@ -383,20 +383,20 @@ def test_shapes_of_what_is_given(tiny: Model) -> None:
     assert texts == TEXTS and np.array_equal(vectors, expected)
 
 
-def test_double_precision_still_gives_float32(tiny: Model) -> None:
+def test_float64_vectors_are_returned_as_float32(tiny: Model) -> None:
     single = tiny.embed(TEXTS)
     tiny.network.double()
     assert_same_vectors(tiny.embed(TEXTS), single)
 
 
-def test_a_literal_special_token_is_text(tiny: Model) -> None:
+def test_literal_special_token_is_text(tiny: Model) -> None:
     encoding = tiny.tokenizer.encode("the [SEP] cat [MASK]")
     assert (encoding.input_ids == tiny.tokenizer.sep_id).sum() == 1
     assert tiny.tokenizer.mask_id not in encoding.input_ids
     assert np.array_equal(tiny.embed("the [SEP] cat"), tiny.embed("the [sep] cat"))
 
 
-def test_a_prompt_is_put_before_every_text(tiny: Model) -> None:
+def test_prompt_is_put_before_every_text(tiny: Model) -> None:
     tiny.checkpoint.sentence = SentenceSettings(
         prompts={"query": "red ", "passage": "blue "}, default_prompt_name="query"
     )
@@ -407,7 +407,7 @@ def test_a_prompt_is_put_before_every_text(tiny: Model) -> None:
     assert np.abs(tiny.embed(TEXTS, prompt_name="passage") - expected).max() > 0.1
 
 
-def test_a_prompt_longer_than_the_sequence_leaves_something_to_pool(tiny: Model) -> None:
+def test_prompt_longer_than_the_sequence_keeps_tokens_to_pool(tiny: Model) -> None:
     tiny.checkpoint.sentence = SentenceSettings(include_prompt=False)
     for options in ({"on_long": "truncate"}, {"on_long": "window"}):
         vector = tiny.embed("the cat", prompt=LONG + " ", max_length=9, **options, **QUIET)
@@ -456,12 +456,12 @@ def test_rejects_input_that_is_not_text(tiny: Model, bad: object) -> None:
         tiny.embed(["the cat", bad])
 
 
-def test_a_long_text_is_an_error_where_that_is_chosen(tiny: Model) -> None:
+def test_long_text_raises_with_on_long_error(tiny: Model) -> None:
     with pytest.raises(OverLengthError, match=r"text 1 has .* more than max_length 41"):
         tiny.embed(["the cat", LONG], on_long="error")
 
 
-def test_a_line_of_five_megabytes_follows_the_policy(one_thread) -> None:
+def test_line_of_five_megabytes_follows_the_policy(one_thread) -> None:
     model = our_model("encoder", 4, max_position_embeddings=41)  # one layer
     line = "the cat walked on " * 280_000
     assert len(line) > 5_000_000

@@ -42,7 +42,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
-def test_a_store_is_opened_again(folder: Path) -> None:
+def test_store_can_be_reopened(folder: Path) -> None:
     with EmbeddedStore.create(folder, IDENTITY) as store:
         store.add(records(30))
     with EmbeddedStore.open(folder) as store:
@@ -61,14 +61,14 @@ def test_text_index_is_part_of_the_same_commits(folder: Path) -> None:
         store.upsert([record(3, "chestnut")])
         store.delete(["r4"])
         with store.snapshot() as snapshot:
-            found = snapshot.connection.execute("SELECT DISTINCT number FROM word ORDER BY number").fetchall()
-            assert [number for (number,) in found] == snapshot.numbers().tolist()
+            results = snapshot.connection.execute("SELECT DISTINCT number FROM word ORDER BY number").fetchall()
+            assert [number for (number,) in results] == snapshot.numbers().tolist()
             (chestnut,) = snapshot.connection.execute("SELECT number FROM word WHERE word = 'chestnut'").fetchone()
             assert [one.id for one in snapshot.records([chestnut])] == ["r3"]
             assert snapshot.numbers(Equal("number", 3)).tolist() == [chestnut]
 
 
-def test_a_snapshot_does_not_see_later_changes(folder: Path) -> None:
+def test_snapshot_does_not_see_later_changes(folder: Path) -> None:
     with EmbeddedStore.create(folder, IDENTITY) as store, EmbeddedStore.open(folder) as reader:
         store.add(records(20))
         with reader.snapshot() as snapshot:
@@ -80,7 +80,7 @@ def test_a_snapshot_does_not_see_later_changes(folder: Path) -> None:
         assert reader.count() == 30
 
 
-def test_a_nested_change_that_fails_is_undone_alone(folder: Path) -> None:
+def test_nested_change_that_fails_is_undone_alone(folder: Path) -> None:
     with EmbeddedStore.create(folder, IDENTITY) as store:
         with store.transaction() as connection:
             connection.execute("CREATE TABLE mine (name TEXT)")
@@ -92,7 +92,7 @@ def test_a_nested_change_that_fails_is_undone_alone(folder: Path) -> None:
         assert store.search(record(6).vector, IDENTITY, k=1)[0].id == "r6"
 
 
-def test_opening_what_is_no_store(folder: Path) -> None:
+def test_opening_a_folder_without_store_raises(folder: Path) -> None:
     with pytest.raises(StoreError, match="is not a store"):
         EmbeddedStore.open(folder)
     folder.mkdir()
@@ -103,7 +103,7 @@ def test_opening_what_is_no_store(folder: Path) -> None:
         EmbeddedStore.create(folder, IDENTITY)
 
 
-def test_a_store_of_a_later_version_is_refused(folder: Path) -> None:
+def test_store_of_a_later_version_raises(folder: Path) -> None:
     EmbeddedStore.create(folder, IDENTITY).close()
     with sqlite3.connect(folder / "store.sqlite3") as connection:
         connection.execute("PRAGMA user_version = 1000")
@@ -111,7 +111,7 @@ def test_a_store_of_a_later_version_is_refused(folder: Path) -> None:
         EmbeddedStore.open(folder)
 
 
-def test_a_second_writer_is_refused(folder: Path) -> None:
+def test_second_writer_raises(folder: Path) -> None:
     with EmbeddedStore.create(folder, IDENTITY) as store, EmbeddedStore.open(folder) as other:
         store.add(records(3))
         with pytest.raises(StoreError, match=r"being written by process \d+ on "):
@@ -121,7 +121,7 @@ def test_a_second_writer_is_refused(folder: Path) -> None:
         other.add([record(7)])
 
 
-def test_searches_from_many_threads_are_those_of_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_searches_from_many_threads_equal_those_of_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = records(700)
     with EmbeddedStore.create(folder, IDENTITY) as store:
         store.add(rows)
@@ -137,8 +137,8 @@ def test_searches_from_many_threads_are_those_of_one(folder: Path, monkeypatch: 
 
         monkeypatch.setattr(shared_pass, "nearest", counted)
         with ThreadPoolExecutor(16) as threads:
-            found = threads.map(lambda each: store.search(each[0], IDENTITY, each[1], each[2]), asked)
-            assert [[hit.id for hit in hits] for hits in found] == alone
+            results = threads.map(lambda each: store.search(each[0], IDENTITY, each[1], each[2]), asked)
+            assert [[hit.id for hit in hits] for hits in results] == alone
         assert sum(served) == 48 and max(served) > 2
 
         def broken(*arguments: Any) -> list[Nearest]:

@@ -49,7 +49,7 @@ def saved(name: str, kind: str, folder: Path, number: int = 1) -> Path:
         ("gte", {"remark": 1}, r"unknown keys \(remark\)"),
     ],
 )
-def test_unsupported_configs_are_refused_by_name(name: str, changes: dict, message: str, tmp_path: Path) -> None:
+def test_unsupported_configs_raise_with_their_name(name: str, changes: dict, message: str, tmp_path: Path) -> None:
     saved(name, "encoder", tmp_path)
     edit_json(tmp_path / "config.json", **changes)
     with pytest.raises(CheckpointError, match=message):
@@ -57,13 +57,13 @@ def test_unsupported_configs_are_refused_by_name(name: str, changes: dict, messa
 
 
 @pytest.mark.parametrize("model_type", ["deberta", "eurobert"])
-def test_unsupported_families_are_refused_with_what_to_use_instead(model_type: str, tmp_path: Path) -> None:
+def test_unsupported_families_raise_with_alternatives(model_type: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
     with pytest.raises(CheckpointError, match=rf"model_type='{model_type}'; supported: 'bert', .*; use \w+"):
         bertkit.load(tmp_path)
 
 
-def test_keys_that_are_left_out_are_those_of_the_class(tmp_path: Path) -> None:
+def test_missing_keys_have_the_defaults_of_the_class(tmp_path: Path) -> None:
     saved("roberta", "encoder", tmp_path, 3)
     expected = bertkit.load(tmp_path).config
     assert (expected.pad_token_id, expected.first_position) == (1, 2)
@@ -73,7 +73,7 @@ def test_keys_that_are_left_out_are_those_of_the_class(tmp_path: Path) -> None:
     assert bertkit.load(tmp_path).config.layer_norm_eps == 1e-12
 
 
-def test_the_first_spelling_of_nomic_bert(tmp_path: Path) -> None:
+def test_first_spelling_of_nomic_bert(tmp_path: Path) -> None:
     saved("nomic_bert", "masked_lm", tmp_path)
     expected = bertkit.load(tmp_path)
     content = json.loads((tmp_path / "config.json").read_text())
@@ -95,7 +95,7 @@ def test_the_first_spelling_of_nomic_bert(tmp_path: Path) -> None:
     assert (reopened.embed("the cat") == expected.embed("the cat")).all()
 
 
-def test_gte_as_its_own_code_wrote_it(tmp_path: Path) -> None:
+def test_gte_config_of_original_code(tmp_path: Path) -> None:
     saved("gte", "sequence_classification", tmp_path, 2)
     expected = bertkit.load(tmp_path)
     edit_json(
@@ -150,7 +150,7 @@ def test_poolers_that_a_model_does_not_use(name: str, tmp_path: Path) -> None:
         (AlbertConfig, {"classifier_dropout_prob": 2}, "classifier_dropout_prob=2"),
         (DebertaConfig, {"pooler_hidden_act": "wave"}, "pooler_hidden_act='wave'"),
         (DebertaConfig, {"cls_dropout": -1.0}, "cls_dropout=-1.0"),
-        (NomicBertConfig, {"hidden_size": 20, "num_attention_heads": 4}, "turn the columns of a head in pairs"),
+        (NomicBertConfig, {"hidden_size": 20, "num_attention_heads": 4}, "positions need an even"),
         (NomicBertConfig, {"type_vocab_size": 0}, "type_vocab_size=0"),
         (GteConfig, {"rope_factor": 0.0}, "rope_factor=0.0"),
     ],

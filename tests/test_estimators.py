@@ -98,7 +98,7 @@ def test_pickled_and_saved_it_predicts_the_same(fitted: SequenceClassifier, tmp_
         SequenceRegressor.load(tmp_path / "saved")
 
 
-def test_other_directories_are_refused(fitted: SequenceClassifier, tmp_path: Path) -> None:
+def test_other_directories_raise(fitted: SequenceClassifier, tmp_path: Path) -> None:
     fitted.save(tmp_path / "saved")
     path = tmp_path / "saved" / "estimator.json"
     record = json.loads(path.read_text())
@@ -135,7 +135,7 @@ def test_pairs_and_weights(encoder: Path) -> None:
     assert as_list.model_.trained.task.class_weights == (1.0, 2.0)
 
 
-def test_a_regressor_of_any_unit(encoder: Path, tmp_path: Path) -> None:
+def test_regression_in_any_unit(encoder: Path, tmp_path: Path) -> None:
     texts, has = data()
     y = 5_000.0 + 700.0 * has
     results = SequenceRegressor(encoder, **FAST | {"num_epochs": 8}).fit(texts, y, dev=(texts, y))
@@ -190,7 +190,7 @@ def test_rejects_invalid_labels(encoder: Path) -> None:
             regressor.fit(texts, y)
 
 
-def test_a_column_of_numbers_is_as_good_as_a_row(encoder: Path) -> None:
+def test_regression_targets_accept_columns(encoder: Path) -> None:
     texts, has = data(20)
     fit = [SequenceRegressor(encoder, **FAST).fit(texts, y) for y in (has.astype(float), has[:, None].astype(float))]
     assert np.allclose(fit[0].predict(texts), fit[1].predict(texts), atol=1e-6)

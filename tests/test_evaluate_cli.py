@@ -26,25 +26,30 @@ def models(tmp_path_factory) -> Path:
     return folder
 
 
-def scores(task: str, rows: list[dict], found: list[dict]) -> dict[str, float]:
+def scores(task: str, rows: list[dict], predictions: list[dict]) -> dict[str, float]:
     """Metrics of what was predicted, by other code."""
     match task:
         case "sequence-classification" | "ordinal-regression" | "multiple-choice":
             name = "choice" if task == "multiple-choice" else "label"
-            return {"accuracy": sklearn.metrics.accuracy_score([r["label"] for r in rows], [f[name] for f in found])}
+            return {
+                "accuracy": sklearn.metrics.accuracy_score([r["label"] for r in rows], [f[name] for f in predictions])
+            }
         case "multi-label-classification":
             true, predicted = (
-                [[name in one["labels"] for name in COLOURS] for one in several] for several in (rows, found)
+                [[name in one["labels"] for name in COLOURS] for one in several] for several in (rows, predictions)
             )
             return {"micro_f1": sklearn.metrics.f1_score(np.array(true), np.array(predicted), average="micro")}
         case "regression":
-            return {"pearson": np.corrcoef([r["score"] for r in rows], [f["score"] for f in found])[0, 1]}
+            return {"pearson": np.corrcoef([r["score"] for r in rows], [f["score"] for f in predictions])[0, 1]}
         case "token-classification":
             tags = [tag for row in rows for tag in row["tags"]]
-            return {"accuracy": sklearn.metrics.accuracy_score(tags, [tag for one in found for tag in one["labels"]])}
+            return {
+                "accuracy": sklearn.metrics.accuracy_score(tags, [tag for one in predictions for tag in one["labels"]])
+            }
         case _:
             right = [
-                words(row["answers"]) == words(one["answer"]["text"]) for row, one in zip(rows, found, strict=True)
+                words(row["answers"]) == words(one["answer"]["text"])
+                for row, one in zip(rows, predictions, strict=True)
             ]
             return {"exact_match": float(np.mean(right))}
 
@@ -124,7 +129,7 @@ def test_labels_that_the_model_does_not_know(
     assert result == pytest.approx(expected | {"rows_skipped": 1})
 
 
-def test_heads_that_were_never_trained_refuse(tmp_path: Path, capsys) -> None:
+def test_untrained_heads_raise(tmp_path: Path, capsys) -> None:
     model = model_of(TASKS["sequence-classification"])
     name = next(name for name in model.checkpoint.provenance if name.startswith("classifier"))
     model.checkpoint.provenance[name] = Provenance("initialized")
@@ -135,7 +140,7 @@ def test_heads_that_were_never_trained_refuse(tmp_path: Path, capsys) -> None:
         assert code == 2 and not results and "was never trained" in error
 
 
-def test_arguments_that_do_not_go_together(models: Path, tmp_path: Path, capsys) -> None:
+def test_incompatible_arguments(models: Path, tmp_path: Path, capsys) -> None:
     model = str(models / "regression")
     data = write(tmp_path / "data.jsonl", examples("regression"))
     other = write(tmp_path / "other.jsonl", [{"text": "a", "label": "b"}])
@@ -172,8 +177,8 @@ def test_no_answer_threshold_can_be_set_on_a_published_model(models: Path, tmp_p
         assert sum(row["answer"] is None for row in results) == number
     model = load(models / "question-answering")
     model.change_task(no_answer=True, no_answer_threshold=-1000.0)
-    model.save(tmp_path / "told")
-    assert load(tmp_path / "told").predict([("un", "a cat")])[0].answer is None
+    model.save(tmp_path / "changed")
+    assert load(tmp_path / "changed").predict([("un", "a cat")])[0].answer is None
     for settings, message in (
         ({"levels": 3}, "no setting 'levels'"),
         ({"no_answer_threshold": float("nan")}, "finite"),
@@ -188,7 +193,7 @@ def test_no_answer_threshold_can_be_set_on_a_published_model(models: Path, tmp_p
 
 
 @pytest.mark.parametrize("task", [name for name, task in TASKS.items() if task.known_labels or name == "regression"])
-def test_the_report_has_the_same_metrics_with_their_intervals(models: Path, tmp_path: Path, capsys, task: str) -> None:
+def test_report_has_the_same_metrics_with_their_intervals(models: Path, tmp_path: Path, capsys, task: str) -> None:
     data, page = write(tmp_path / "data.jsonl", examples(task)), tmp_path / "report.html"
     base = ["evaluate", "--model", str(models / task), "--data", data]
     _, (expected,), _ = call(capsys, *base)
@@ -205,7 +210,7 @@ def test_the_report_has_the_same_metrics_with_their_intervals(models: Path, tmp_
     assert json.loads(page.with_suffix(".json").read_text())["leakage"]["num_exact"] == NUM_ROWS
 
 
-def test_models_that_were_trained_again(models: Path, tmp_path: Path, capsys) -> None:
+def test_models_trained_with_other_seeds(models: Path, tmp_path: Path, capsys) -> None:
     task = TASKS["sequence-classification"]
     shutil.copytree(models / task.name, tmp_path / "model")
     data, page = write(tmp_path / "data.jsonl", examples(task.name)), tmp_path / "report.html"
@@ -232,11 +237,14 @@ def test_models_that_were_trained_again(models: Path, tmp_path: Path, capsys) ->
         f"7={again}",
     )
     assert code == 0, error
-    told, card = json.loads(page.with_suffix(".json").read_text()), (tmp_path / "model" / "README.md").read_text()
-    assert told["seeds"]["names"] == ["this model", again, model]
-    assert told["seeds"]["scores"]["accuracy"] == pytest.approx([*values, values[0]])
-    assert [(one["num_train"], one["score"]["value"]) for one in told["by_size"]] == [(7, values[1]), (20, values[0])]
-    spread = told["seeds"]["spread"]["accuracy"]
+    content, card = json.loads(page.with_suffix(".json").read_text()), (tmp_path / "model" / "README.md").read_text()
+    assert content["seeds"]["names"] == ["this model", again, model]
+    assert content["seeds"]["scores"]["accuracy"] == pytest.approx([*values, values[0]])
+    assert [(one["num_train"], one["score"]["value"]) for one in content["by_size"]] == [
+        (7, values[1]),
+        (20, values[0]),
+    ]
+    spread = content["seeds"]["spread"]["accuracy"]
     numbers = [spread[name] for name in ("mean", "standard_deviation", "lowest", "highest")]
     assert "| accuracy | " + " | ".join(f"{number:.4g}" for number in numbers) in card
     assert f"| model | 7 | {values[1]:.4g} |" in card
@@ -270,7 +278,7 @@ def test_skipped_training_rows_are_not_counted_for_the_test_file(models: Path, t
     assert "2 rows were skipped" in error and "train.jsonl, line 2" in error
 
 
-def test_reports_that_cannot_be(models: Path, tmp_path: Path, capsys) -> None:
+def test_invalid_report_requests_raise(models: Path, tmp_path: Path, capsys) -> None:
     data = write(tmp_path / "data.jsonl", examples("question-answering"))
     base = ["evaluate", "--model", str(models / "question-answering"), "--data", data]
     for arguments, message in (

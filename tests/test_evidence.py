@@ -209,7 +209,7 @@ def test_intervals_of_each_label():
     assert (low < f1).all() and (f1 < high).all() and (high - low < 0.4).all()
 
 
-def test_a_mean_of_many_is_drawn_in_portions(monkeypatch):
+def test_bootstrap_of_many_examples_is_drawn_in_portions(monkeypatch):
     from bertkit.evidence import intervals
 
     values = np.random.default_rng(3).normal(size=400)
@@ -244,7 +244,7 @@ def test_calibration_error_and_temperature_of_plain_loops():
 
 
 @pytest.mark.parametrize("kind", ["one", "several", "words"])
-def test_a_temperature_is_measured_where_it_was_not_fitted(kind):
+def test_temperature_is_evaluated_on_the_other_half(kind):
     outcomes = outcomes_of_arrays(kind, 100)
     results = calibration_of(outcomes)
     first = outcomes.in_first_half
@@ -272,7 +272,7 @@ def test_a_temperature_is_measured_where_it_was_not_fitted(kind):
     assert min(temperatures) <= results.scaled.temperature <= max(temperatures)
 
 
-def test_words_that_were_not_read_are_not_judged():
+def test_unencoded_words_are_not_scored():
     outcomes = outcomes_of_arrays("words", 40)
     unread = np.zeros(len(outcomes.targets), np.bool_)
     unread[::7] = True
@@ -347,7 +347,7 @@ def test_planted_label_errors_come_first(kind):
         given = names[said[index]] if kind != "several" else ("" if said[index] else "not ") + names[index[1]]
         (one,) = [error for error in results.shown[:10] if error.number == number and error.given == given][:1]
         example = outcomes.examples[number]
-        assert (one.place, one.text) == (example.place, example.text)
+        assert (one.location, one.text) == (example.location, example.text)
         assert one.given_probability < one.likely_probability
         if kind == "words":
             words = example.text.split()
@@ -359,7 +359,7 @@ def test_planted_label_errors_come_first(kind):
 
 def test_planted_leaks_are_detected_and_excluded():
     model, test, draw = model_of("one"), examples_of("one", 40), np.random.default_rng(7)
-    train = [replace(one, place="") for one in examples_of("one", 60, seed=9)]
+    train = [replace(one, location="") for one in examples_of("one", 60, seed=9)]
     long = " ".join(WORDS)
     test[5] = replace(test[5], text=f"{long}!", label="red")
     train[17] = replace(train[17], text=f"  {long.upper()} ?", label="blue")  # word for word
@@ -418,7 +418,7 @@ def test_texts_are_compared_in_every_script(text, other, least, most):
     assert least <= shared_words(normalized_words(text), normalized_words(other)) <= most
 
 
-def test_the_baseline_is_scikit_learns():
+def test_baseline_is_scikit_learns():
     train, test = examples_of("one", 70, seed=2), examples_of("one", 30)
     vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True)
     vectors = vectorizer.fit_transform([one.text for one in train])
@@ -434,14 +434,14 @@ def test_the_baseline_is_scikit_learns():
     assert evidence.baseline.by_size[-1].score == evidence.baseline.scores["accuracy"]
 
 
-def test_the_baseline_spells_entities():
+def test_baseline_spells_entities():
     task = TASKS["entities"]
     train = [task.example(["the", "cat", "run"], ["B-PER", "I-PER", "O"])] * 3
     results = predict_plainly(task, train, [task.example(["cat", "run", "the", "cat"], ["O"] * 4)])
     assert [TAGS[label] for label in results[1:]] == ["O", "B-PER", "I-PER"] and TAGS[results[0]] != "I-PER"
 
 
-def test_the_baseline_of_words():
+def test_baseline_of_words():
     task = TASKS["words"]
     train = [task.example(*rows) for rows in ((["cat", "run", "run"], ["NOUN", "VERB", "NOUN"]), (["run"], ["VERB"]))]
     results = predict_plainly(task, train, [task.example(["run", "dog", "cat"], ["ADJ", "ADJ", "ADJ"])])
@@ -450,7 +450,7 @@ def test_the_baseline_of_words():
 
 @pytest.mark.parametrize("kind", ["one", "several", "levels", "number", "entities", "words"])
 def test_baseline_learns_from_words(kind):
-    def told(number, seed):
+    def labeled(number, seed):
         results = []
         for one in examples_of(kind, number, seed):
             words, task = one.text.split(), TASKS[kind]
@@ -464,8 +464,8 @@ def test_baseline_learns_from_words(kind):
             results.append(replace(one, label=label))
         return results
 
-    task, test = TASKS[kind], told(60, 5)
-    predicted, targets = predict_plainly(task, told(300, 4), test), task.targets(test)
+    task, test = TASKS[kind], labeled(60, 5)
+    predicted, targets = predict_plainly(task, labeled(300, 4), test), task.targets(test)
     if kind in ("levels", "number"):
         assert stats.pearsonr(targets, predicted).statistic > 0.7
     else:
@@ -492,7 +492,7 @@ def gathered() -> dict:
 
 
 @pytest.mark.parametrize("kind", TASKS)
-def test_scores_are_those_of_the_model(kind, gathered):
+def test_scores_equal_those_of_the_model(kind, gathered):
     results, expected = gathered[kind], model_of(kind).evaluate(examples_of(kind, 45))
     scores = {name: one.value for name, one in results.scores.items()}
     assert scores == pytest.approx({name: expected[name] for name in scores}, rel=1e-6, nan_ok=True)
@@ -512,10 +512,10 @@ def test_scores_are_those_of_the_model(kind, gathered):
 def test_page_and_json_agree(kind, gathered, tmp_path: Path):
     results = replace(gathered[kind])
     write_evidence_report(results, tmp_path / "report.html", title="A model")
-    content, told = (tmp_path / "report.html").read_text(), json.loads((tmp_path / "report.json").read_text())
+    content, report = (tmp_path / "report.html").read_text(), json.loads((tmp_path / "report.json").read_text())
     page = read(re.sub(r"<span>[^<]*</span><svg", "<svg", content))  # without the hidden labels that set a width
-    assert told.pop("title") == "A model" and told == json.loads(json.dumps(results.as_json(), allow_nan=False))
-    assert set(told) == set(asdict(results))
+    assert report.pop("title") == "A model" and report == json.loads(json.dumps(results.as_json(), allow_nan=False))
+    assert set(report) == set(asdict(results))
     known = {"95", "1", "2021"} | {"0", "5", "10"}  # of sentences; C of the baseline
 
     def gather(value):
@@ -528,7 +528,7 @@ def test_page_and_json_agree(kind, gathered, tmp_path: Path):
         elif isinstance(value, int | float):
             known.update(format_number(value, digits) for digits in (3, 4, 5))
 
-    gather(told)
+    gather(report)
     texts = [data for tag, data in page.texts if tag not in ("style", "script", "text", "title")]
     written = {number for data in texts for number in numbers_in(data)}
     assert len(written) > 40 and written <= known, written - known
@@ -539,7 +539,7 @@ def numbers_in(text: str) -> set[str]:
     return set(re.findall(r"−?\d+(?:,\d{3})*(?:\.\d+)?(?:×10)?[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]*", text))
 
 
-def test_what_comes_from_data_is_escaped(tmp_path: Path):
+def test_data_is_escaped(tmp_path: Path):
     bad = '<script>alert("&")</script>'
     model = model_of("two")
     task = SequenceClassification(("<b>", bad))
@@ -555,7 +555,7 @@ def test_what_comes_from_data_is_escaped(tmp_path: Path):
     assert any(bad in data for data in page.text_of("bdi"))
 
 
-def test_what_cannot_be_said_is_said(tmp_path: Path):
+def test_unsupported_requests_are_reported(tmp_path: Path):
     for kind in TASKS:
         few = gather_evidence(model_of(kind), examples_of(kind, 3))
         assert {"leakage", "baseline", "by_size", "seeds"} <= set(few.missing)

@@ -58,7 +58,7 @@ def test_items_are_taken_as_results_are_read() -> None:
 
 
 @pytest.mark.usefixtures("three_threads")
-def test_an_error_reaches_the_caller_and_the_threads_live_on() -> None:
+def test_error_reaches_the_caller_and_threads_continue() -> None:
     def fail(number: int) -> int:
         if number == 5:
             raise MemoryError("no room")
@@ -115,7 +115,7 @@ def test_many_threads_use_one_model(three_threads: None) -> None:
     assert torch.get_num_threads() == 3
 
 
-def test_work_is_handed_over_and_awaited(three_threads: None) -> None:
+def test_submitted_work_returns_its_result(three_threads: None) -> None:
     model = our_model("token_classification", 4, num_labels=3)
     runner = Runner(model.network, model.tokenizer, prepare(model.encoder))
     encodings = [model.tokenizer.encode_batch(TEXTS[number : number + 3] * 20) for number in range(5)]
@@ -147,7 +147,7 @@ FORK = """
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
-def test_a_forked_child_computes_the_same() -> None:
+def test_forked_child_computes_the_same() -> None:
     code = textwrap.dedent(FORK.format(tests=str(Path(__file__).parent)))
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
     assert result.stdout == "fine\n", result.stderr

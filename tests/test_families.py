@@ -9,12 +9,14 @@ import torch
 import transformers
 from exactness import Family, error
 from families import FAMILIES
-from random_models import edit_tensors
+from random_models import edit_json, edit_tensors
+from sentence_transformers import CrossEncoder, SentenceTransformer
 
 import bertkit
 from bertkit import collate
 from bertkit.architectures import prepare
-from bertkit.errors import BertkitError, UsageError
+from bertkit.checkpoint import SentenceSettings
+from bertkit.errors import BertkitError, TruncationWarning, UsageError
 from bertkit.transformer.kernels import training_kernels
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -130,7 +132,7 @@ def test_tied_copies_present_alone_and_different(family: Family, tmp_path: Path)
         edit_tensors(tmp_path, lambda tensors, c=copy, o=original: tensors.update({o: tensors[c].clone()}))
 
 
-def test_texts_of_the_limit_and_beyond(family: Family) -> None:
+def test_texts_at_and_beyond_the_limit(family: Family) -> None:
     model = family.our_model("encoder", 6, num_hidden_layers=1)
     longest = model.config.max_position_embeddings
     for length in (1, longest, longest + 1):
@@ -142,3 +144,42 @@ def test_texts_of_the_limit_and_beyond(family: Family) -> None:
         for encoder in (model.encoder, prepare(model.encoder)):
             with pytest.raises(UsageError, match=f"{longest} ?\\(|has {longest}"):
                 encoder(batch)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_sentence_encoders_equal_sentence_transformers(family: Family, tmp_path: Path, pooling: str) -> None:
+    model = family.our_model("encoder", 3)
+    model.checkpoint.sentence = SentenceSettings(pooling=pooling, normalize=True, max_seq_length=11)
+    model.save(tmp_path)
+    texts = [text for text in TEXTS if text]  # an empty text has no token but the special ones
+    theirs = SentenceTransformer(str(tmp_path), device="cpu").encode(texts)
+    assert np.abs(bertkit.load(tmp_path).embed(texts, report=bertkit.EmbedReport()) - theirs).max() <= 1e-5
+
+
+def test_cross_encoders_equal_sentence_transformers(family: Family, tmp_path: Path) -> None:
+    family.our_model("sequence_classification", 3, num_labels=1).save(tmp_path)
+    pairs = list(zip(TEXTS[:4], TEXTS[4:] * 2, strict=False))
+    theirs = CrossEncoder(str(tmp_path), device="cpu", max_length=13).predict(pairs)
+    edit_json(tmp_path / "tokenizer_config.json", model_max_length=13)
+    with pytest.warns(TruncationWarning):
+        ours = bertkit.load(tmp_path).score_pairs(*map(list, zip(*pairs, strict=True)))
+    np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+def test_every_verb(family: Family, tmp_path: Path) -> None:
+    """What a model can do does not depend on its architecture."""
+    model = family.our_model("masked_lm", 2)
+    (mask,) = model.fill_mask("the [MASK] cat")
+    batch = collate(model.tokenizer.encode_batch(["the [MASK] cat"], special_tokens_in_text=True))
+    with torch.inference_mode():
+        logits = model.network(batch).logits["masked_lm"]
+    probs = logits[batch.input_ids == model.tokenizer.mask_id].double().softmax(-1)[0]
+    assert mask.candidates[0].token_id == int(probs.argmax())
+    assert mask.candidates[0].score == pytest.approx(float(probs.max()), abs=1e-5)
+    likelihood = model.pseudo_log_likelihood("the cat")
+    assert likelihood == pytest.approx(sum(model.token_log_probs(["the cat"])[0])) and likelihood < 0
+    layers = {layer: model.embed(TEXTS, layers=layer) for layer in ("embedding", "last")}
+    assert np.isfinite(layers["last"]).all() and not np.allclose(layers["embedding"], layers["last"])
+    model.save(tmp_path)
+    features = bertkit.Features(str(tmp_path), layers="embedding", pooling="mean").fit_transform(TEXTS)
+    np.testing.assert_array_equal(features, layers["embedding"])

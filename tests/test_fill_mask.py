@@ -41,7 +41,7 @@ def reference(model: Model, tmp_path_factory: pytest.TempPathFactory):
     ],
 )
 @torch.inference_mode()
-def test_filled_masks_are_those_of_transformers(model: Model, reference, text: str) -> None:
+def test_filled_masks_equal_those_of_transformers(model: Model, reference, text: str) -> None:
     network, tokenizer = reference
     inputs = tokenizer(text, return_tensors="pt", return_offsets_mapping=True)
     offsets = inputs.pop("offset_mapping")[0].tolist()
@@ -58,7 +58,7 @@ def test_filled_masks_are_those_of_transformers(model: Model, reference, text: s
     assert max(filled.candidates[0].score for filled in results) > 0.1  # not all alike
 
 
-def test_the_whole_vocabulary_sums_to_one(model: Model) -> None:
+def test_whole_vocabulary_sums_to_one(model: Model) -> None:
     (filled,) = model.fill_mask("the [MASK]", top_k=10_000)
     scores = [candidate.score for candidate in filled.candidates]
     assert (
@@ -89,7 +89,7 @@ def test_masks_of_a_long_text_are_predicted_where_they_have_the_most_context(mod
         np.testing.assert_allclose(scores, best.values, rtol=1e-4, atol=1e-7)
 
 
-def test_a_long_text_runs_each_window_once(model: Model) -> None:
+def test_long_text_runs_each_window_once(model: Model) -> None:
     text = LONG.replace("talked", "[MASK]")
     windows = model.tokenizer.encode_batch([text], max_length=41, on_long="window", special_tokens_in_text=True)
     tokens_run = []
@@ -99,7 +99,7 @@ def test_a_long_text_runs_each_window_once(model: Model) -> None:
     assert sum(tokens_run) <= sum(map(len, windows))
 
 
-def test_a_mask_that_is_cut_off_is_not_filled(model: Model) -> None:
+def test_truncated_mask_is_not_filled(model: Model) -> None:
     with pytest.warns(TruncationWarning, match=r"lost [0-9]+ tokens; a \[MASK\] in the removed part is not filled"):
         (filled,) = model.fill_mask(f"the [MASK] {LONG} [MASK]", on_long="truncate")
     assert filled.offsets == (4, 10)
@@ -129,7 +129,7 @@ PAIRS = [
 
 
 @torch.inference_mode()
-def test_next_sentence_probabilities_are_those_of_transformers(model: Model, reference) -> None:
+def test_next_sentence_probabilities_equal_those_of_transformers(model: Model, reference) -> None:
     network, tokenizer = reference
     texts, following = map(list, zip(*PAIRS[:4], strict=True))
     inputs = tokenizer(texts, following, padding=True, return_tensors="pt")
@@ -140,7 +140,7 @@ def test_next_sentence_probabilities_are_those_of_transformers(model: Model, ref
     assert results.std() > 0.05
 
 
-def test_next_sentence_of_one_pair_is_that_of_many(model: Model) -> None:
+def test_next_sentence_of_one_pair_equals_that_of_many(model: Model) -> None:
     texts, following = map(list, zip(*PAIRS, strict=True))
     many = model.next_sentence_probability(texts, following)
     for pair, expected in zip(PAIRS, many, strict=True):
@@ -164,7 +164,7 @@ def test_pairs_that_cannot_be_judged(model: Model) -> None:
         our_model("masked_lm", 6).next_sentence_probability("a", "b")
 
 
-def test_long_pairs_are_cut_where_that_is_chosen(model: Model) -> None:
+def test_long_pairs_are_truncated_on_request(model: Model) -> None:
     cut = model.tokenizer.encode(LONG, LONG, max_length=41, on_long="truncate")
     assert len(cut) == 41
     with torch.inference_mode():
@@ -180,7 +180,7 @@ def test_one_probability_cannot_come_from_several_windows(model: Model) -> None:
         model.next_sentence_probability("the cat", LONG, on_long="window")
 
 
-def test_a_saved_model_predicts_the_same(model: Model, tmp_path: Path) -> None:
+def test_saved_model_predicts_the_same(model: Model, tmp_path: Path) -> None:
     model.save(tmp_path / "saved")
     reopened = bertkit.load(tmp_path / "saved")
     (results,), (expected,) = reopened.fill_mask("the [MASK] cat"), model.fill_mask("the [MASK] cat")

@@ -176,7 +176,7 @@ def test_rows_unusable_because_of_others_are_skipped(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("few, many", [(10_000, 100_000), (100_000, 1_000_000)])
-def test_predicting_many_rows_takes_no_more_memory(tmp_path: Path, encoder: str, capsys, few: int, many: int) -> None:
+def test_prediction_memory_is_constant(tmp_path: Path, encoder: str, capsys, few: int, many: int) -> None:
     train, peaks = write(tmp_path / "train.csv", rows(8)), []
     assert call(capsys, "finetune", "sequence-classification", "--model", encoder, "--train", str(train),
                 "--num-epochs", "1", "--out", str(tmp_path / "out"))[0] == 0  # fmt: skip

@@ -44,11 +44,11 @@ def texts(number: int, seed: int = 1) -> list[str]:
 def examples(number: int = 37, seed: int = 1) -> list[TextExample]:
     """Whether a text speaks of animals more than of colors: to be learned from its words."""
     results = []
-    for place, text in enumerate(texts(number, seed)):
+    for index, text in enumerate(texts(number, seed)):
         words = text.split()
         animals = sum(word in ("cat", "dog", "mat", "sat") for word in words)
         label = "animal" if animals > sum(word in ("blue", "red", "green") for word in words) else "other"
-        results.append(TextExample(text, label=label, place=f"line {place + 1}"))
+        results.append(TextExample(text, label=label, location=f"line {index + 1}"))
     return results
 
 
@@ -100,7 +100,7 @@ def test_twenty_losses_of_transformers(tmp_path: Path, encoder: Path, task: str)
     assert np.abs(np.array(ours) - np.array(results)).max() < 1e-4
 
 
-def test_the_feed_reads_every_example_once_in_an_epoch(encoder: Path) -> None:
+def test_feed_reads_every_example_once_in_an_epoch(encoder: Path) -> None:
     train = examples(37)
     task = SequenceClassification(("animal", "other"))
     tokenizer = load(encoder / "still").tokenizer
@@ -157,7 +157,7 @@ def test_scores_of_any_size_are_learned_and_given_by_the_published_head(tmp_path
         assert score == pytest.approx(theirs(ids).logits.item(), rel=1e-4) and 900 < score < 2_500
 
 
-def test_bfloat16_learns_too(tmp_path: Path, encoder: Path) -> None:
+def test_bfloat16_training(tmp_path: Path, encoder: Path) -> None:
     settings = replace(SETTINGS, num_epochs=8, precision="bfloat16")
     assert run_of(tmp_path / "out", encoder, settings).start(examples(160), examples(40, 2)).metrics["accuracy"] > 0.85
 
@@ -165,7 +165,7 @@ def test_bfloat16_learns_too(tmp_path: Path, encoder: Path) -> None:
 # ---- resuming
 
 
-def test_a_run_that_stopped_ends_with_the_same_bits(tmp_path: Path, encoder: Path) -> None:
+def test_stopped_run_ends_with_the_same_bits(tmp_path: Path, encoder: Path) -> None:
     train, dev = examples(), examples(20, seed=2)
     whole = run_of(tmp_path / "whole", encoder).start(train, dev)
     for stop_after in (1, 5, 13):
@@ -213,7 +213,7 @@ def test_other_folders_are_left_alone(tmp_path: Path, encoder: Path, start: str,
     assert everything_in(tmp_path) == before
 
 
-def test_single_runs_and_sweeps_know_each_other(tmp_path: Path, encoder: Path) -> None:
+def test_single_runs_and_sweeps_reject_each_other(tmp_path: Path, encoder: Path) -> None:
     train, grid, settings = examples(10), {"learning_rate": (3e-3,)}, replace(SETTINGS, num_epochs=1)
     several, single = (run_of(tmp_path / name, encoder, settings) for name in ("several", "single"))
     for is_finished in (False, True):
@@ -234,7 +234,7 @@ def test_single_runs_and_sweeps_know_each_other(tmp_path: Path, encoder: Path) -
         assert everything_in(tmp_path) == before
 
 
-def test_a_run_that_was_killed_before_its_record_starts_again(tmp_path: Path, encoder: Path) -> None:
+def test_run_killed_before_its_record_restarts(tmp_path: Path, encoder: Path) -> None:
     (tmp_path / "out" / "run").mkdir(parents=True)
     (tmp_path / "out" / "run" / ".settings.json.x1.partial").write_text('{"mod')
     stopped = run_of(tmp_path / "out", encoder).start(examples(), resume=True, should_stop=lambda: True)
@@ -284,9 +284,7 @@ def test_sweep_keeps_the_best_and_resumes(tmp_path: Path, encoder: Path) -> None
 
 
 @pytest.mark.parametrize("dev", [scores(1), [replace(one, label=5.0) for one in examples(9)]])
-def test_dev_examples_that_cannot_choose_are_refused_at_the_first_evaluation(
-    tmp_path: Path, encoder: Path, dev: list
-) -> None:
+def test_dev_examples_without_a_metric_raise_at_the_first_evaluation(tmp_path: Path, encoder: Path, dev: list) -> None:
     settings = replace(SETTINGS, num_epochs=1, learning_rate=1e-30)
     run = run_of(tmp_path / "out", encoder, settings, task="regression")
     with pytest.raises(DataError, match=rf"spearman of the {len(dev)} dev examples is not a number.*another metric"):
@@ -309,7 +307,7 @@ def test_sweep_never_keeps_a_nan_metric() -> None:
 # ---- what learns, and how fast
 
 
-def test_layers_learn_the_slower_the_deeper_they_are(encoder: Path) -> None:
+def test_learning_rate_decreases_with_depth(encoder: Path) -> None:
     task = SequenceClassification(("animal", "other"))
     model = model_to_train(str(encoder / "still"), task, SETTINGS, print)
     optimizer = make_optimizer(
@@ -333,7 +331,7 @@ def test_frozen_layers_keep_their_weights(tmp_path: Path, encoder: Path, frozen:
         freeze(after, 3)
 
 
-def test_adapters_alone_learn_and_are_merged(tmp_path: Path, encoder: Path) -> None:
+def test_only_adapters_are_trained_and_merged(tmp_path: Path, encoder: Path) -> None:
     settings = replace(SETTINGS, num_epochs=10, lora_rank=3, lora_alpha=6.0, learning_rate=1e-2)
     train, dev, out = examples(160), examples(40, seed=2), tmp_path / "out"
     outcome = run_of(out, encoder, settings).start(train, dev)
@@ -377,7 +375,7 @@ def test_adapters_resume_with_the_same_bits(tmp_path: Path, encoder: Path) -> No
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 
-def test_adapters_that_do_not_fit_on_the_disk(tmp_path: Path, encoder: Path) -> None:
+def test_saving_adapters_on_a_full_disk(tmp_path: Path, encoder: Path) -> None:
     task = task_kind("sequence-classification").of_examples(examples(), {})
     model = model_to_train(str(encoder / "still"), task, SETTINGS, lambda line: None)
     add_adapters(model, rank=2, alpha=4.0, seed=0)
@@ -385,7 +383,7 @@ def test_adapters_that_do_not_fit_on_the_disk(tmp_path: Path, encoder: Path) -> 
         write_adapter(model, tmp_path / "adapter", "still")
 
 
-def test_a_model_without_pooler_gets_a_new_one(tmp_path: Path, encoder: Path) -> None:
+def test_model_without_pooler_gets_a_new_one(tmp_path: Path, encoder: Path) -> None:
     model = our_model("masked_lm", 3, **SHAPE)
     model.save(tmp_path / "bare")
     lines_logged: list[str] = []
@@ -399,8 +397,8 @@ def test_a_model_without_pooler_gets_a_new_one(tmp_path: Path, encoder: Path) ->
 # ---- refused
 
 
-def test_what_cannot_be_is_refused_before_training(tmp_path: Path, encoder: Path) -> None:
-    strange = [*examples(5), TextExample("a cat", label="Animal", place="dev.csv, line 7")]
+def test_invalid_runs_raise_before_training(tmp_path: Path, encoder: Path) -> None:
+    strange = [*examples(5), TextExample("a cat", label="Animal", location="dev.csv, line 7")]
     with pytest.raises(DataError, match=r"dev.csv, line 7: the label 'Animal' is not one of"):
         run_of(tmp_path / "1", encoder).start(examples(), strange)
     with pytest.raises(UsageError, match="best_by='f2'"):

@@ -71,14 +71,16 @@ def baselines(encoder: Path, task: Any, train: list, dev: list, metric: str = ""
         (513, 0, WIDE, MOST_EPOCHS), (768, 10**6, WIDE, 3), (1_024, 1, WIDE, MOST_EPOCHS), (4_096, 10**6, WIDE, 3),
     ],
 )  # fmt: skip
-def test_rate_goes_by_width_and_epochs_by_steps(width: int, num_batches: int, rate: float, num_epochs: int) -> None:
+def test_default_rate_depends_on_width_and_epochs_on_steps(
+    width: int, num_batches: int, rate: float, num_epochs: int
+) -> None:
     expected = {"learning_rate": rate, "num_epochs": num_epochs}
     assert default_settings(width, num_batches, "drawn") == expected
     for head in ("fitted", "published"):
         assert default_settings(width, num_batches, head) == dict(FROM_FITTED if rate == NARROW else PAPER)
 
 
-def test_what_is_asked_for_stays() -> None:
+def test_explicit_settings_are_kept() -> None:
     assert FinetuningSettings(num_epochs=5).completed(PAPER) == FinetuningSettings(num_epochs=5, learning_rate=2e-5)
     whole = FinetuningSettings(**PAPER)
     assert whole.completed({"learning_rate": 1.0, "num_epochs": 9}) is whole
@@ -113,7 +115,7 @@ def test_run_reports_its_resources(
     assert f"| learning_rate | {expected[0]:.6g} |" in card and f"| num_epochs | {expected[1]} |" in card
 
 
-def test_the_papers_values_by_name(encoder: Path, tmp_path: Path, capsys) -> None:
+def test_papers_values_by_name(encoder: Path, tmp_path: Path, capsys) -> None:
     rows = [f"{one.text},{one.label}\n" for one in labeled(40)]
     (tmp_path / "train.csv").write_text("text,label\n" + "".join(rows))
     given = ["--model", str(encoder), "--train", str(tmp_path / "train.csv"), "--defaults", "paper"]
@@ -129,7 +131,7 @@ def test_the_papers_values_by_name(encoder: Path, tmp_path: Path, capsys) -> Non
 # ---- without fine-tuning
 
 
-def test_words_alone_are_a_support_vector_machine_and_numbers_have_a_mean(encoder: Path) -> None:
+def test_word_baselines(encoder: Path) -> None:
     train, dev = labeled(90), labeled(70, seed=2)
     results = baselines(encoder, SequenceClassification.of_examples(train, {}), train, dev)
     vectors = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True).fit([one.text for one in train])
@@ -187,11 +189,11 @@ def test_answers_are_compared_with_the_whole_context_or_none(encoder: Path) -> N
         ("mean_absolute_error", 0.5, {"a": 0.25, "b": 1.0}, "a 0.250, b 1.000: fine-tuning is worse by 0.250"),
     ],
 )
-def test_the_comparison_says_which_is_better(metric: str, value: float, others: dict[str, float], end: str) -> None:
+def test_comparison_says_which_is_better(metric: str, value: float, others: dict[str, float], end: str) -> None:
     assert comparison(metric, {metric: value}, others) == f"{metric} on dev {value:.3f}; {end}"
 
 
-def test_a_run_ends_with_the_comparison_and_keeps_it(encoder: Path, tmp_path: Path) -> None:
+def test_run_ends_with_the_comparison_and_keeps_it(encoder: Path, tmp_path: Path) -> None:
     lines: list[str] = []
     train, dev = labeled(60), labeled(40, seed=2)
     run = Finetuning(
@@ -213,7 +215,7 @@ def test_a_run_ends_with_the_comparison_and_keeps_it(encoder: Path, tmp_path: Pa
     )
 
 
-def test_a_sweep_compares_once_and_knows_the_metric_of_tags(encoder: Path, tmp_path: Path) -> None:
+def test_sweep_compares_once_by_the_metric_of_tags(encoder: Path, tmp_path: Path) -> None:
     lines: list[str] = []
     tagged = [TokenClassification.example(text.split(), ["B-X", *["O"] * text.count(" ")]) for text in texts(30, 9)]
     run = Finetuning(
@@ -227,7 +229,7 @@ def test_a_sweep_compares_once_and_knows_the_metric_of_tags(encoder: Path, tmp_p
     assert sweep(run, {"learning_rate": (1e-3, 1e-2)}, tagged, tagged, resume=True) == outcome
 
 
-def test_estimators_have_the_figures_and_print_nothing(encoder: Path, capsys) -> None:
+def test_estimators_store_outcomes_and_print_nothing(encoder: Path, capsys) -> None:
     train, dev = labeled(60), labeled(40, seed=2)
     (X, y), held_out = (([one.text for one in part], [one.label for one in part]) for part in (train, dev))
     results = SequenceClassifier(encoder, num_epochs=1).fit(X, y, dev=held_out)

@@ -32,7 +32,7 @@ def write(path: Path, number: int, seed: int) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", ["sequence-classification", "few-shot-classification"])
-def test_two_ranks_are_one(task: str, encoder: Path, tmp_path: Path) -> None:
+def test_two_ranks_equal_one(task: str, encoder: Path, tmp_path: Path) -> None:
     """Batches of 7 and a last one of 1, which both ranks compute; a loss of the whole batch with few-shot."""
     train, dev = write(tmp_path / "train.csv", 22, 1), write(tmp_path / "dev.csv", 9, 2)
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
@@ -136,8 +136,8 @@ def test_negatives_are_gathered_across_ranks(tmp_path: Path) -> None:
             subprocess.Popen(arguments, env=os.environ | environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
         )
     for process in running:
-        _, told = process.communicate(timeout=300)
-        assert process.returncode == 0, told.decode()
+        _, printed = process.communicate(timeout=300)
+        assert process.returncode == 0, printed.decode()
     one, two = (np.load(tmp_path / name / "gradients.npy") for name in ("one", "two"))
     assert np.abs(one).max() > 1e-3
     np.testing.assert_allclose(two, one, atol=1e-6)

@@ -79,7 +79,7 @@ def fitted(encoder: Path, task: Any, examples: list, **settings: Any) -> tuple[M
 # ---- equal to scikit-learn
 
 
-def test_probabilities_are_those_of_logistic_regression(sentence_encoder: Path) -> None:
+def test_probabilities_equal_those_of_logistic_regression(sentence_encoder: Path) -> None:
     train, dev = labeled(200), labeled(60, seed=2)
     model, head = fitted(sentence_encoder, SequenceClassification.of_examples(train, {}), train)
     vectors, others = (model.embed([one.text for one in part], normalize=True) for part in (train, dev))
@@ -138,7 +138,7 @@ def test_tags_are_fitted_to_first_pieces(sentence_encoder: Path, on_long: Any, m
     assert np.abs(ours - theirs.predict_proba(states / length)).max() < 1e-3
 
 
-def test_the_score_of_choices_learns_which_is_alike(sentence_encoder: Path) -> None:
+def test_multiple_choice_learns_similarity(sentence_encoder: Path) -> None:
     draw = np.random.default_rng(3)
 
     def questions(number: int) -> list[ChoiceQuestion]:
@@ -158,7 +158,7 @@ def test_the_score_of_choices_learns_which_is_alike(sentence_encoder: Path) -> N
 # ---- which head
 
 
-def test_the_head_reads_the_pooling_that_was_trained(sentence_encoder: Path, tmp_path: Path) -> None:
+def test_head_reads_the_pooling_that_was_trained(sentence_encoder: Path, tmp_path: Path) -> None:
     task, one = SequenceClassification(("a", "b")), TextExample("a cat")
     our_model("pretraining", 3).save(tmp_path / "with-pooler")
     our_model("masked_lm", 3).save(tmp_path / "without")
@@ -196,7 +196,7 @@ def test_folders_are_opened_by_others(sentence_encoder: Path, tmp_path: Path, he
         assert np.linalg.norm(model.embed("the cat sat")) == pytest.approx(1, abs=1e-5)
 
 
-def test_models_of_pairs_are_saved_and_judged(sentence_encoder: Path, tmp_path: Path) -> None:
+def test_models_of_pairs_are_saved_and_evaluated(sentence_encoder: Path, tmp_path: Path) -> None:
     both = [replace(one, label="near" if one.label else "far") for one in pairs(60)]
     out = tmp_path / "out"
     Finetuning(out, sentence_encoder, "sequence-classification", SETTINGS, log_line=print).start(both)
@@ -228,7 +228,7 @@ def test_nothing_worse_than_frozen_features_is_kept(sentence_encoder: Path, tmp_
     assert load(tmp_path / "out").predict(dev) == frozen.predict(dev)
 
 
-def test_a_stopped_run_ends_with_the_same_bits(sentence_encoder: Path, tmp_path: Path) -> None:
+def test_stopped_run_ends_with_the_same_bits(sentence_encoder: Path, tmp_path: Path) -> None:
     train, dev = labeled(40), labeled(20, seed=2)
     for stop_after in (0, 1, 7):
         whole, stopped = (
@@ -248,7 +248,7 @@ def test_a_stopped_run_ends_with_the_same_bits(sentence_encoder: Path, tmp_path:
         assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 
-def test_the_rate_of_the_head_is_its_own(sentence_encoder: Path, tmp_path: Path) -> None:
+def test_rate_of_the_head_is_its_own(sentence_encoder: Path, tmp_path: Path) -> None:
     settings = replace(SETTINGS, head_learning_rate=0.0)
     run = Finetuning(tmp_path / "out", sentence_encoder, "sequence-classification", settings, log_line=print)
     run.start(labeled(40))
@@ -259,7 +259,7 @@ def test_the_rate_of_the_head_is_its_own(sentence_encoder: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize("task", ["question-answering", "ordinal-regression", "few-shot-classification"])
-def test_other_tasks_start_fitted_too(sentence_encoder: Path, tmp_path: Path, task: str) -> None:
+def test_other_tasks_start_with_fitted_heads(sentence_encoder: Path, tmp_path: Path, task: str) -> None:
     options: dict[str, Any] = {}
     if task == "question-answering":
         train: list[Any] = [Question("cat", f"{text} cat", ((len(text) + 1, len(text) + 4),)) for text in texts(30)]

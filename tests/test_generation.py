@@ -181,7 +181,7 @@ def test_cached_equals_uncached(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["gpt2", "marian"])
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_the_bits_do_not_depend_on_the_batch(tmp_path: Path, name: str, precision: str) -> None:
+def test_bits_do_not_depend_on_the_batch(tmp_path: Path, name: str, precision: str) -> None:
     MAKERS[name](tmp_path / "model", 2)
     ours = load_generator(tmp_path / "model")
     texts = [text for text in TEXTS for _ in range(4)]
@@ -217,7 +217,7 @@ class _Table:
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("length_penalty", [0.0, 1.0])
-def test_a_wide_beam_is_an_exhaustive_search(seed: int, length_penalty: float) -> None:
+def test_wide_beam_equals_exhaustive_search(seed: int, length_penalty: float) -> None:
     table, longest, end = _Table(4, seed), 4, 0
     best: tuple[float, list[int]] = (-np.inf, [])
     for length in range(1, longest + 1):
@@ -263,7 +263,7 @@ def test_gpt2_encodes_and_decodes_as_published(tmp_path: Path) -> None:
         ours.tokenizer.encode("a text")
 
 
-def test_a_pair_of_berts_starts_from_one(tmp_path: Path) -> None:
+def test_pair_of_berts_starts_from_one(tmp_path: Path) -> None:
     model = transformers.BertForMaskedLM(
         transformers.BertConfig(vocab_size=99, **SIZES, max_position_embeddings=40)
     ).eval()
@@ -335,7 +335,7 @@ def test_rejects_invalid_texts_and_models(tmp_path: Path) -> None:
             open_encoder_decoder(tmp_path / "marian")
 
 
-def test_a_causal_model_knows_the_probability_of_a_text(tmp_path: Path) -> None:
+def test_causal_model_computes_text_probability(tmp_path: Path) -> None:
     theirs = gpt2(tmp_path / "model")
     ours = load_generator(tmp_path / "model")
     assert isinstance(ours, Causal)
@@ -345,7 +345,7 @@ def test_a_causal_model_knows_the_probability_of_a_text(tmp_path: Path) -> None:
     assert bertkit.load(tmp_path / "model").config.is_decoder
 
 
-def test_a_page_shows_candidates_and_attention(tmp_path: Path) -> None:
+def test_page_shows_candidates_and_attention(tmp_path: Path) -> None:
     theirs = marian(tmp_path / "model")
     arguments = ["generate", "the cat <b>", "a", "--model", str(tmp_path / "model"), "--max-new-tokens", "5"]
     assert run([*arguments, "--page", str(tmp_path / "page.html")]) == 0

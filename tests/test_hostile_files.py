@@ -84,7 +84,7 @@ class Harmful:
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "bert_model.ckpt", "weights.pth"])
-def test_pickled_weights_are_refused_with_the_way_out(folder: Path, name: str) -> None:
+def test_pickled_weights_raise_with_the_remedy(folder: Path, name: str) -> None:
     (folder / "model.safetensors").unlink()
     (folder / name).write_bytes(pickle.dumps(Harmful(folder / "mark")))
     refused(folder, rf"pickle \({name}\).*run any code.*save_pretrained")
@@ -93,7 +93,7 @@ def test_pickled_weights_are_refused_with_the_way_out(folder: Path, name: str) -
     assert (folder / "mark").exists()  # it would have
 
 
-def test_a_folder_without_weights_config_or_tokenizer(folder: Path, originals: Files) -> None:
+def test_folder_without_weights_config_or_tokenizer(folder: Path, originals: Files) -> None:
     for name, message in {
         "model.safetensors": "holds no weights: expected model.safetensors",
         "config.json": "holds no config.json",
@@ -106,32 +106,32 @@ def test_a_folder_without_weights_config_or_tokenizer(folder: Path, originals: F
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 100, -1])
-def test_a_truncated_file(folder: Path, size: int) -> None:
+def test_truncated_file(folder: Path, size: int) -> None:
     file = folder / "model.safetensors"
     file.write_bytes(file.read_bytes()[:size])
     refused(folder, "truncated|not a safetensors")
 
 
-def test_a_file_with_something_behind_it(folder: Path) -> None:
+def test_trailing_bytes_raise(folder: Path) -> None:
     with open(folder / "model.safetensors", "ab") as file:
         file.write(b"more")
     refused(folder, "truncated or padded")
 
 
 @pytest.mark.parametrize("announced", [2**63, 2**64 - 1, 10_000_001, 10**15])
-def test_an_absurd_header_length(folder: Path, announced: int) -> None:
+def test_absurd_header_length(folder: Path, announced: int) -> None:
     (folder / "model.safetensors").write_bytes(joined({}, b"", announced))
     refused(folder, "truncated or not a safetensors file")
 
 
-def test_a_header_longer_than_any_real_one(folder: Path) -> None:
+def test_rejects_oversized_header(folder: Path) -> None:
     with open(folder / "model.safetensors", "wb") as file:
         file.write(struct.pack("<Q", 10_000_001))
         file.truncate(10_000_100)  # zeros that take no disk
     refused(folder, "has a header of 10000001 bytes")
 
 
-def test_more_tensors_than_any_real_model_has(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rejects_too_many_tensors(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert weights._MAX_TENSORS <= 100_000
     monkeypatch.setattr(weights, "_MAX_TENSORS", 20)
     refused(folder, "has 2[0-9] tensors, more than any real model")
@@ -154,7 +154,7 @@ def test_more_tensors_than_any_real_model_has(folder: Path, monkeypatch: pytest.
         (lambda header: header[NORM].update(data_offsets=[None, None]), "malformed header|do not fit"),
     ],
 )  # fmt: skip
-def test_a_header_that_lies(folder: Path, change: Callable[[dict], object], message: str) -> None:
+def test_rejects_inconsistent_header(folder: Path, change: Callable[[dict], object], message: str) -> None:
     edit_header(folder, change)
     refused(folder, message)
 
@@ -239,7 +239,7 @@ def edit_weight_map(folder: Path, change: Callable[[dict], object]) -> None:
 
 
 @pytest.mark.parametrize(
-    "place",
+    "name",
     [
         "../outside.safetensors",
         "/etc/passwd",
@@ -250,13 +250,13 @@ def edit_weight_map(folder: Path, change: Callable[[dict], object]) -> None:
         "",
     ],
 )
-def test_a_shard_outside_the_folder_is_not_read(sharded: Path, place: str) -> None:
+def test_shard_outside_the_folder_is_not_read(sharded: Path, name: str) -> None:
     (sharded.parent / "outside.safetensors").write_bytes((sharded / "model-1.safetensors").read_bytes())
-    edit_weight_map(sharded, lambda weight_map: weight_map.update({NORM: place}))
+    edit_weight_map(sharded, lambda weight_map: weight_map.update({NORM: name}))
     refused(sharded, "only .safetensors files next to it are read|which the index assigns to another file")
 
 
-def test_an_index_that_does_not_fit_its_shards(sharded: Path) -> None:
+def test_index_that_does_not_fit_its_shards(sharded: Path) -> None:
     edit_weight_map(sharded, lambda weight_map: weight_map.update(ghost="model-1.safetensors"))
     refused(sharded, "no shard holds: ghost")
     edit_weight_map(sharded, lambda weight_map: weight_map.pop("ghost"))
@@ -269,7 +269,7 @@ def test_an_index_that_does_not_fit_its_shards(sharded: Path) -> None:
         refused(sharded, "has no weight_map")
 
 
-def test_a_truncated_shard(sharded: Path) -> None:
+def test_truncated_shard(sharded: Path) -> None:
     shard = sharded / "model-2.safetensors"
     shard.write_bytes(shard.read_bytes()[:-3])
     refused(sharded, "model-2.safetensors is truncated")
@@ -278,12 +278,12 @@ def test_a_truncated_shard(sharded: Path) -> None:
 # --- weights that do not fit the config ------------------------------------------------------------------------------
 
 
-def test_a_missing_tensor(folder: Path) -> None:
+def test_missing_tensor(folder: Path) -> None:
     edit_tensors(folder, lambda tensors: tensors.pop(NORM))
     refused(folder, f"lacks 1 of [0-9]+ tensors: {NORM}")
 
 
-def test_an_unexpected_tensor_is_refused_unless_named(folder: Path) -> None:
+def test_unexpected_tensor_raises_unless_ignored(folder: Path) -> None:
     edit_tensors(folder, lambda tensors: tensors.update({"bert.adapter.weight": torch.ones(2)}))
     refused(folder, "lacks: bert.adapter.weight; pass ignore_tensors")
     refused(folder, "lacks: bert.adapter.weight", heads=["masked_lm"])
@@ -301,23 +301,23 @@ def test_more_layers_stored_than_configured_or_fewer(folder: Path) -> None:
 @pytest.mark.parametrize(
     "key", ["hidden_size", "intermediate_size", "vocab_size", "max_position_embeddings", "type_vocab_size"]
 )
-def test_a_shape_that_does_not_match_the_config(folder: Path, key: str) -> None:
+def test_mismatched_shape_raises(folder: Path, key: str) -> None:
     content = json.loads((folder / "config.json").read_text())
     edit_json(folder / "config.json", **{key: content[key] + content["num_attention_heads"]})
     refused(folder, r"has shape \[.*\]; the config requires \[")
 
 
-def test_integer_weights_are_refused(folder: Path) -> None:
+def test_integer_weights_raise(folder: Path) -> None:
     edit_tensors(folder, lambda tensors: tensors.update({NORM: tensors[NORM].to(torch.int8)}))
     refused(folder, "stored as I8: expected floating point")
 
 
-def test_a_name_in_two_spellings(folder: Path) -> None:
+def test_model_name_in_two_spellings(folder: Path) -> None:
     edit_tensors(folder, lambda tensors: tensors.update({NORM.replace("weight", "gamma"): tensors[NORM].clone()}))
     refused(folder, f"holds '{NORM}' twice")
 
 
-def test_a_vocabulary_larger_than_the_embedding(folder: Path) -> None:
+def test_vocabulary_larger_than_the_embedding(folder: Path) -> None:
     num_rows = json.loads((folder / "config.json").read_text())["vocab_size"]
     write_tokenizer(folder, num_rows)
     bertkit.load(folder)
@@ -355,19 +355,19 @@ def test_a_vocabulary_larger_than_the_embedding(folder: Path) -> None:
         ({"id2label": {"0": "a", "2": "b"}}, r"ids of id2label are \[0, 2\]"),
     ],
 )  # fmt: skip
-def test_a_config_that_cannot_be_honored(folder: Path, change: dict, message: str) -> None:
+def test_config_that_cannot_be_honored(folder: Path, change: dict, message: str) -> None:
     edit_json(folder / "config.json", **change)
     refused(folder, message)
 
 
-def test_an_absurd_number_of_layers_is_refused_before_they_are_built(folder: Path) -> None:
+def test_absurd_number_of_layers_raises_before_building(folder: Path) -> None:
     edit_json(folder / "config.json", num_hidden_layers=10_000)
     start = time.process_time()
     refused(folder, "layer")
     assert time.process_time() - start < 1
 
 
-def test_an_unknown_config_key_is_refused_unless_named(folder: Path) -> None:
+def test_unknown_config_key_raises_unless_ignored(folder: Path) -> None:
     edit_json(folder / "config.json", attention_temperature=2.0, rope_theta=1e4)
     refused(folder, r"unknown keys \(attention_temperature, rope_theta\).*ignore_config_keys")
     refused(folder, r"unknown keys \(rope_theta\)", ignore_config_keys=["attention_temperature"])
@@ -413,9 +413,9 @@ def test_json_of_another_shape_than_expected(folder: Path, name: str, content: o
         bertkit.load(folder).tokenizer.encode("the cat")
 
 
-@pytest.mark.parametrize("place", ["../other", "..", "/etc", "a/b", "..\\other", "./."])
-def test_modules_outside_the_folder_are_not_read(folder: Path, place: str) -> None:
-    (folder / "modules.json").write_text(json.dumps([{"type": "models.Transformer", "path": place}]))
+@pytest.mark.parametrize("path", ["../other", "..", "/etc", "a/b", "..\\other", "./."])
+def test_modules_outside_the_folder_are_not_read(folder: Path, path: str) -> None:
+    (folder / "modules.json").write_text(json.dumps([{"type": "models.Transformer", "path": path}]))
     refused(folder, "modules.json .*folder")
 
 

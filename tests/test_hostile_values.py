@@ -207,7 +207,7 @@ def attack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return Attack(request.param, folder, tmp_path_factory)
 
 
-def test_a_sample_of_hostile_values_gives_a_working_model_or_a_clear_error(attack: Attack) -> None:
+def test_sample_of_hostile_values_gives_a_working_model_or_a_clear_error(attack: Attack) -> None:
     draw = random.Random(attack.name)
     assert attack.failures(draw.sample(attack.replacements, NUM_SAMPLED)) == []
 
@@ -273,9 +273,7 @@ def test_settings_of_a_task_are_checked_when_its_model_is_opened(
         ("modules.json", (), [{"type": "x.Transformer", "path": "a" * 5_000}], "at most 60 characters"),
     ],
 )
-def test_values_that_no_model_has_are_refused(
-    tmp_path: Path, name: str, key_path: Any, value: Any, message: str
-) -> None:
+def test_invalid_config_values_raise(tmp_path: Path, name: str, key_path: Any, value: Any, message: str) -> None:
     folder = tmp_path / "model"
     model_of(TASKS["sequence-classification"]).save(folder)
     file = folder / name

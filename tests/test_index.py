@@ -84,7 +84,7 @@ def test_only_what_changed_is_embedded(docs: Path, encoder: Path, embedded: list
         assert passages(fresh) == updated
 
 
-def test_an_interrupted_run_resumes(
+def test_interrupted_run_resumes(
     docs: Path, encoder: Path, embedded: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bertkit.search.updating._PASSAGES_AT_ONCE", 2)
@@ -156,7 +156,7 @@ def test_modes_filters_and_offsets(docs: Path, encoder: Path) -> None:
                 index.search(**wrong)
 
 
-def test_a_cross_encoder_orders_again(docs: Path, encoder: Path) -> None:
+def test_cross_encoder_reranks_collection(docs: Path, encoder: Path) -> None:
     reranker = our_model("sequence_classification", 3, num_labels=1)
     with Index.open("store", encoder) as index:
         index.add(docs, passages=SHORT)
@@ -166,7 +166,7 @@ def test_a_cross_encoder_orders_again(docs: Path, encoder: Path) -> None:
         assert [one.score for one in results] == pytest.approx(expected, abs=1e-6)
 
 
-def test_an_index_keeps_to_its_model(docs: Path, encoder: Path, tmp_path: Path) -> None:
+def test_index_keeps_to_its_model(docs: Path, encoder: Path, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="holds no index"):
         Index.open("store")
     with Index.open("store", encoder) as index:

@@ -27,7 +27,7 @@ def peak_megabytes() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def test_a_hundred_thousand_tiny_files(encoder: Path, tmp_path: Path) -> None:
+def test_hundred_thousand_tiny_files(encoder: Path, tmp_path: Path) -> None:
     for number in range(100_000):
         folder = tmp_path / "docs" / f"{number // 1000}"
         if number % 1000 == 0:
@@ -47,7 +47,7 @@ def test_a_hundred_thousand_tiny_files(encoder: Path, tmp_path: Path) -> None:
     assert again < first / 2
 
 
-def test_a_large_file_in_flat_memory(encoder: Path, tmp_path: Path) -> None:
+def test_large_file_in_flat_memory(encoder: Path, tmp_path: Path) -> None:
     """100 MB; a part of it takes as little memory as the whole."""
     rng = np.random.default_rng(0)
     words = np.array([f"word{number}" for number in range(5000)])

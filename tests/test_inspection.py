@@ -89,7 +89,7 @@ def test_conllu_without_multiword_tokens_and_empty_nodes(trees) -> None:
 
 
 @pytest.mark.parametrize("content", ["1\tx\n", "1\tx\tx\tX\t_\t_\t9\troot\t_\t_\n\n", "# nothing\n"])
-def test_bad_conllu_is_refused(content: str, tmp_path) -> None:
+def test_bad_conllu_raises(content: str, tmp_path) -> None:
     (tmp_path / "x.conllu").write_text(content)
     with pytest.raises(DataError):
         read_trees(tmp_path / "x.conllu")
@@ -248,7 +248,7 @@ def test_trees_against_networkx_and_scipy() -> None:
     assert score.spearman == pytest.approx(np.mean([np.mean(row) for row in rows.values()]))
 
 
-def test_structural_probe_finds_a_tree_that_is_there() -> None:
+def test_structural_probe_recovers_planted_tree() -> None:
     trees = random_trees(40)
     states = []
     for tree in trees:  # one coordinate for each edge on the way to the root: squared distances are tree distances
@@ -293,7 +293,7 @@ def test_integrated_gradients_against_captum(label: str | None, tmp_path) -> Non
         inspect_why(model, "the cat", label="joy")
 
 
-def test_a_model_without_a_classifier_says_so(model) -> None:
+def test_why_without_classifier_raises(model) -> None:
     with pytest.raises(BertkitError, match="not trained for a task"):
         inspect_why(model, "the cat")
 

@@ -102,7 +102,7 @@ def _copied(x, out, count):
 
 
 @pytest.mark.parametrize("count", [0, 1, 7, 15, 16, 40])
-def test_no_more_is_read_or_written_than_asked(count: int) -> None:
+def test_kernels_stay_within_array_bounds(count: int) -> None:
     values = torch.linspace(-3, 7, 40).to(torch.bfloat16)
     for dtype in (torch.float32, torch.bfloat16):
         x, out = values.to(dtype), torch.full((40,), -1.0, dtype=dtype)
@@ -113,7 +113,7 @@ def test_no_more_is_read_or_written_than_asked(count: int) -> None:
 
 
 @pytest.mark.every_processor
-def test_bfloat16_is_rounded_as_torch_rounds() -> None:
+def test_bfloat16_rounding_equals_torch() -> None:
     x = torch.randn(16 * 999, generator=torch.Generator().manual_seed(0))
     step = 2.0**-8  # bfloat16 has every second multiple between 1 and 2
     x[:8] = torch.tensor([torch.inf, -torch.inf, 3.4e38, -3.4e38, 1 + step, 1 + 3 * step, 0.0, -0.0])

@@ -20,7 +20,7 @@ def together(parts: list[LabeledBatch]) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.cat([part.batch.input_ids for part in parts]), torch.cat([part.labels for part in parts])
 
 
-def test_labels_of_tokens_follow_their_tokens() -> None:
+def test_token_labels_are_aligned() -> None:
     given = encodings()
     labels = given.input_ids * 3 + 1  # each token's label identifies its token
     batch = LabeledEncodings(given, labels.astype(np.int64), of_tokens=True).take(np.array([3, 0, 3, 5]))
@@ -32,7 +32,7 @@ def test_labels_of_tokens_follow_their_tokens() -> None:
 
 
 @pytest.mark.parametrize("group_size", [1, 2, 3])
-def test_groups_are_never_parted(group_size: int) -> None:
+def test_groups_are_never_split(group_size: int) -> None:
     given = encodings()
     labels = np.arange(len(given) // group_size) + 10
     data = LabeledEncodings(given, labels, group_size)

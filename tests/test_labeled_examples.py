@@ -31,7 +31,7 @@ def input_and_label(task: str, row: dict[str, Any]) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_pairs_of_input_and_label_are_read_as_rows_of_a_file_are(task, tmp_path):
+def test_labeled_pairs_equal_file_rows(task, tmp_path):
     rows, model = examples(task), model_of(TASKS[task])
     pairs = [input_and_label(task, row) for row in rows]
     read = list(read_examples(task, write(tmp_path / "rows.jsonl", rows)))
@@ -41,7 +41,7 @@ def test_pairs_of_input_and_label_are_read_as_rows_of_a_file_are(task, tmp_path)
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_inputs_without_labels_are_refused(task):
+def test_inputs_without_labels_raise(task):
     model = model_of(TASKS[task])
     for item in ("a cat", 3, ("a cat", "red", "blue")):
         with pytest.raises(UsageError, match=r"a labeled example is .*: expected a pair \(input, label\), .* or a \w+"):
@@ -62,13 +62,13 @@ def test_pairs_of_texts_and_labels_that_are_numbers():
     assert FewShotClassification.labeled_example(("a cat", True)).label == "True"
 
 
-def test_an_answer_before_its_context():
+def test_answer_before_its_context_raises():
     model = model_of(TASKS["question-answering"])
     with pytest.raises(DataError, match="'cat' is not at -3 in its context"):
         model.evaluate([(("un", "a cat"), ("cat", -3))])
 
 
-def test_evidence_takes_the_same(tmp_path):
+def test_evidence_accepts_the_same_examples(tmp_path):
     task = "sequence-classification"
     rows, model = examples(task), model_of(TASKS[task])
     pairs = [input_and_label(task, row) for row in rows]
@@ -81,7 +81,7 @@ def test_evidence_takes_the_same(tmp_path):
 
 
 @pytest.mark.parametrize("method", ["predict", "evaluate"])
-def test_the_progress_bar_shows_the_total(monkeypatch, method):
+def test_progress_bar_shows_the_total(monkeypatch, method):
     shown = io.StringIO()
     monkeypatch.setattr(
         import_module("bertkit.inference.predict"),

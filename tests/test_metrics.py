@@ -237,7 +237,7 @@ def test_entities_spelled_in_any_scheme_are_read_back(seed):
 
 
 @pytest.mark.parametrize("scheme", ["BIO", "BIOES"])
-def test_the_two_readings_of_tags_are_one(scheme):
+def test_both_tag_decoders_agree(scheme):
     tags = Tags(tuple(NAMES[scheme]), scheme)
     for text in random_texts(NAMES[scheme], 8, 300):
         expected = spelled(tags, [text])[0]
@@ -248,7 +248,7 @@ def test_the_two_readings_of_tags_are_one(scheme):
 
 
 @pytest.mark.parametrize("scheme", ["BIO", "BIOES", "IO"])
-def test_what_may_follow_is_what_wastes_no_tag(scheme):
+def test_allowed_transitions_waste_no_tags(scheme):
     """A text is allowed exactly if each of its tags is outside, or part of an entity."""
     tags = Tags(tuple(NAMES[scheme]), scheme)
     seen = Counter()
@@ -291,16 +291,20 @@ def test_entity_f1_equals_that_of_sets(scheme):
         columns = [[tags.numbers[tag] for text in texts[start:end] for tag in text] for texts in (true, predicted)]
         scores.add(*columns, np.repeat(np.arange(end - start), [len(text) for text in true[start:end]]))
     gold = {(n, *entity) for n, text in enumerate(true) for entity in seqeval_entities(text, RULES[scheme])}
-    found = {(n, *entity) for n, text in enumerate(predicted) for entity in seqeval_entities(text, RULES[scheme])}
+    predicted_entities = {
+        (n, *entity) for n, text in enumerate(predicted) for entity in seqeval_entities(text, RULES[scheme])
+    }
 
-    def prf(gold, found):
-        correct = len(gold & found)
-        precision, recall = correct / max(1, len(found)), correct / max(1, len(gold))
+    def prf(gold, predicted_entities):
+        correct = len(gold & predicted_entities)
+        precision, recall = correct / max(1, len(predicted_entities)), correct / max(1, len(gold))
         return precision, recall, 2 * precision * recall / max(1e-300, precision + recall)
 
-    precision, recall, f1 = prf(gold, found)
-    kinds = sorted({entity[-1] for entity in gold | found})
-    by_type = [prf({e for e in gold if e[-1] == kind}, {e for e in found if e[-1] == kind}) for kind in kinds]
+    precision, recall, f1 = prf(gold, predicted_entities)
+    kinds = sorted({entity[-1] for entity in gold | predicted_entities})
+    by_type = [
+        prf({e for e in gold if e[-1] == kind}, {e for e in predicted_entities if e[-1] == kind}) for kind in kinds
+    ]
     assert scores.results() == pytest.approx(
         {
             "f1": f1,
@@ -383,7 +387,7 @@ def test_answers_of_xquad_equal_the_script_s_rules(shared_data):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_the_threshold_is_the_best_there_is(seed):
+def test_threshold_is_the_best_there_is(seed):
     random = np.random.default_rng(seed)
     scores, rows = AnswerScores(no_answer=True), []
     margins = random.permutation(53) - 20.0
@@ -404,7 +408,7 @@ def test_the_threshold_is_the_best_there_is(seed):
     assert at["answerable_exact_match"] <= at["answerable_f1"]
 
 
-def test_thresholds_of_equal_margins_and_of_nothing():
+def test_thresholds_of_equal_margins_and_of_no_questions():
     scores = AnswerScores(no_answer=True)
     assert scores.best_threshold() == 0.0
     for answer, truth in (("cat", ["cat"]), ("dog", []), ("dog", [])):
@@ -415,7 +419,7 @@ def test_thresholds_of_equal_margins_and_of_nothing():
     assert scores.best_threshold() > 7.0  # as good as none, and of equally good ones the highest
 
 
-def test_normalization_in_small():
+def test_small_normalization_example():
     assert normalized("  The Cat's, a\tHAT! ") == "cats hat"
     assert exact_match("The cat", "a CAT.") == 1.0 and exact_match("cats", "cat") == 0.0
     assert answer_f1("the old cat", "cat") == pytest.approx(2 / 3)

@@ -115,7 +115,7 @@ def test_texts_that_have_no_likelihood(model: Model) -> None:
         our_model("encoder", 6).pseudo_log_likelihood("a")
 
 
-def test_the_value_that_mlm_scoring_publishes() -> None:
+def test_published_value_of_mlm_scoring() -> None:
     """awslabs/mlm-scoring, README: bert-base-cased, "Hello world!"."""
     try:
         locate("bert-base-cased")
@@ -139,7 +139,7 @@ def unigram() -> Model:
     return model
 
 
-def test_a_known_likelihood(unigram: Model) -> None:
+def test_known_likelihood(unigram: Model) -> None:
     size = unigram.config.vocab_size
     total = np.log(np.exp(3) + np.exp(2) + size - 2)
     results = unigram.token_log_probs(["cat sat", "the dog"], method="l2r")
@@ -163,7 +163,7 @@ SUITE = [
 ]
 
 
-def test_a_suite_whose_score_is_known(unigram: Model) -> None:
+def test_suite_with_known_score(unigram: Model) -> None:
     score = score_minimal_pairs(unigram, SUITE)
     counts = [
         (one.kind, one.name, one.num_pairs, one.num_correct, one.num_ties, one.num_too_long, one.num_unknown)
@@ -190,14 +190,14 @@ def test_a_suite_whose_score_is_known(unigram: Model) -> None:
     assert [one.num_correct for one in score_minimal_pairs(unigram, turned).paradigms] == [1, 0, 0]
 
 
-def test_wilson_intervals_are_those_of_scipy() -> None:
+def test_wilson_intervals_equal_those_of_scipy() -> None:
     stats = pytest.importorskip("scipy.stats")
     for correct, total in ((0, 1), (0, 7), (3, 7), (7, 7), (811, 1000), (1, 2000)):
         expected = stats.binomtest(correct, total).proportion_ci(method="wilson")
         np.testing.assert_allclose(wilson_interval(correct, total), expected, atol=1e-9)
 
 
-def test_the_bootstrap_of_a_mean() -> None:
+def test_bootstrap_of_a_mean() -> None:
     values = np.random.default_rng(3).normal(0.7, 0.2, 400)
     low, high = bootstrap_interval(values, seed=5)
     half = 1.96 * values.std() / np.sqrt(len(values))
@@ -238,7 +238,7 @@ def test_zorro_files_have_the_bad_sentence_first(tmp_path: Path) -> None:
     assert plain.term is None
 
 
-def test_zorro_as_published(shared_data: Path) -> None:
+def test_score_of_zorro_suite(shared_data: Path) -> None:
     suite = read_suite(shared_data / "zorro")
     assert [len(paradigm.pairs) for paradigm in suite] == [2_000] * 23
     assert suite[0].name == "agreement_determiner_noun-across_1_adjective"
@@ -275,7 +275,7 @@ def test_missing_suites_raise(tmp_path: Path) -> None:
         read_suite(tmp_path, limit=0)
 
 
-def test_the_command(unigram: Model, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command(unigram: Model, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     unigram.save(tmp_path / "model")
     (tmp_path / "suite").mkdir()
     (tmp_path / "suite" / "nouns-frequency.txt").write_text("a dog sat\na cat sat\na cat\na dog\n")

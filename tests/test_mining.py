@@ -44,7 +44,7 @@ def model(tmp_path_factory) -> tuple[Model, Path]:
         ({"relative_margin": -0.02, "first_rank": 1}, {"relative_margin": -0.02, "range_min": 1}),
     ],
 )  # fmt: skip
-def test_negatives_are_those_of_sentence_transformers(model: tuple[Model, Path], ours: dict, theirs: dict) -> None:
+def test_negatives_equal_sentence_transformers(model: tuple[Model, Path], ours: dict, theirs: dict) -> None:
     datasets = pytest.importorskip("datasets", reason="sentence-transformers mines with the datasets package")
     reference = SentenceTransformer(str(model[1]), device="cpu")
     pairs = datasets.Dataset.from_dict(
@@ -74,7 +74,7 @@ def expected_negatives(
 
 
 @pytest.mark.parametrize("options", [MiningOptions(), MiningOptions(4, 2), MiningOptions(2, 0, 80, None, 0.1)])
-def test_negatives_by_a_loop(model: tuple[Model, Path], options: MiningOptions) -> None:
+def test_mined_negatives_equal_plain_loop(model: tuple[Model, Path], options: MiningOptions) -> None:
     report = MiningReport()
     mined = list(mine_negatives(model[0], ROWS, options, corpus=TEXTS[30:], report=report))
     assert [row.query for row in mined] == TEXTS[:25] and report.num_queries == 25
@@ -84,7 +84,7 @@ def test_negatives_by_a_loop(model: tuple[Model, Path], options: MiningOptions) 
     assert report.num_negatives == sum(len(row.negatives) for row in mined)
 
 
-def test_a_cross_encoder_scores_the_candidates_again(model: tuple[Model, Path]) -> None:
+def test_cross_encoder_rescores_mined_candidates(model: tuple[Model, Path]) -> None:
     judge = our_model("sequence_classification", 4, 1)
     options = MiningOptions(num_negatives=2, max_score=0.5)
     for row in mine_negatives(model[0], ROWS[:6], options, corpus=TEXTS[30:], cross_encoder=judge):

@@ -40,7 +40,7 @@ def rows_of(task: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_a_card_of_every_task(encoder: str, tmp_path: Path, capsys, monkeypatch, task: str) -> None:
+def test_card_of_every_task(encoder: str, tmp_path: Path, capsys, monkeypatch, task: str) -> None:
     rows = rows_of(task)
     train, dev = write(tmp_path / "train.jsonl", rows), write(tmp_path / "dev.jsonl", rows[:20])
     out = tmp_path / "out"
@@ -77,7 +77,7 @@ def test_a_card_of_every_task(encoder: str, tmp_path: Path, capsys, monkeypatch,
     assert (tmp_path / "again" / "README.md").read_text() == text
 
 
-def test_what_was_cut_and_left_out(encoder: str, tmp_path: Path, capsys) -> None:
+def test_summary_of_truncated_and_skipped_text(encoder: str, tmp_path: Path, capsys) -> None:
     rows = [{"text": "the cat " * (20 if index == 1 else 2), "label": "xy"[index % 2]} for index in range(12)]
     train = write(tmp_path / "train.jsonl", [*rows, {"text": "", "label": "x"}, {"text": "a|b", "label": "p|q\nr"},
                                              {"text": "a", "label": "p|q\nr"}])  # fmt: skip
@@ -115,7 +115,7 @@ JUDGED = [name for name in TASKS if name not in ("question-answering", "multiple
 
 
 @pytest.mark.parametrize("task", JUDGED)
-def test_the_evidence_in_the_card_is_that_of_the_report(tmp_path: Path, capsys, task: str) -> None:
+def test_card_evidence_equals_the_report(tmp_path: Path, capsys, task: str) -> None:
     rows, page = examples(task), tmp_path / "report.html"
     model_of(TASKS[task]).save(tmp_path / "model")
     data, train = write(tmp_path / "test.jsonl", rows), write(tmp_path / "train.jsonl", rows[5:])
@@ -165,7 +165,7 @@ def test_the_evidence_in_the_card_is_that_of_the_report(tmp_path: Path, capsys, 
         assert f"| {line} " in text, line
 
 
-def test_a_card_of_many_labels_stays_short(tmp_path: Path) -> None:
+def test_card_of_many_labels_stays_short(tmp_path: Path) -> None:
     names = tuple(f"label {number:02}" for number in range(26))
     model = model_of(SequenceClassification(names))
     test = [TextExample("the cat", None, names[number % 26]) for number in range(60)]

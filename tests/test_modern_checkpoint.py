@@ -68,7 +68,7 @@ def test_both_spellings_say_the_same(tmp_path: Path) -> None:
         ({}, (30.0, 20.0)),
     ],
 )
-def test_what_one_spelling_leaves_out_the_other_says(tmp_path: Path, changes: dict, thetas: tuple) -> None:
+def test_missing_keys_are_read_from_the_other_spelling(tmp_path: Path, changes: dict, thetas: tuple) -> None:
     published(tmp_path)
     stated = {"global_rope_theta": 30.0, "local_rope_theta": 20.0}
     spelled = {"full_attention": "global_rope_theta", "sliding_attention": "local_rope_theta"}
@@ -94,7 +94,7 @@ def test_layers_are_global_or_local_as_either_spelling_says(tmp_path: Path, ever
     assert torch.equal(outputs(bertkit.load(tmp_path)), outputs(model))
 
 
-def test_what_we_save_is_in_the_first_spelling(tmp_path: Path) -> None:
+def test_saved_config_uses_the_first_spelling(tmp_path: Path) -> None:
     """Which transformers of every version reads."""
     our_model("masked_lm", 7, **SHAPE).save(tmp_path / "saved")
     content = json.loads((tmp_path / "saved" / "config.json").read_text())
@@ -138,7 +138,7 @@ def test_what_we_save_is_in_the_first_spelling(tmp_path: Path) -> None:
         ({"num_hidden_layers": 6}, "lacks 6 of"),
     ],
 )  # fmt: skip
-def test_a_config_that_says_something_else_is_refused(tmp_path: Path, changes: dict, message: str) -> None:
+def test_mismatched_config_raises(tmp_path: Path, changes: dict, message: str) -> None:
     published(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps(AS_FIRST_PUBLISHED | changes))
     with pytest.raises(CheckpointError, match=message):
@@ -146,7 +146,7 @@ def test_a_config_that_says_something_else_is_refused(tmp_path: Path, changes: d
 
 
 @pytest.mark.parametrize("kind", PUBLISHED_CLASSES)
-def test_an_encoder_stored_bare_or_with_the_prefix(tmp_path: Path, kind: str) -> None:
+def test_encoder_stored_bare_or_with_the_prefix(tmp_path: Path, kind: str) -> None:
     published(tmp_path, kind)
     model = bertkit.load(tmp_path)
     assert any(name.startswith("model.") for name in load_file(tmp_path / "model.safetensors")) == (kind != "encoder")
@@ -166,7 +166,7 @@ def values(model: Model) -> dict[str, torch.Tensor]:
     return {name: parameter.detach() for name, parameter in model.network.named_parameters()}
 
 
-def test_a_stored_copy_of_the_word_embedding(tmp_path: Path) -> None:
+def test_stored_copy_of_the_word_embedding(tmp_path: Path) -> None:
     """As the first release holds it."""
     published(tmp_path)
     model = bertkit.load(tmp_path)
@@ -178,7 +178,7 @@ def test_a_stored_copy_of_the_word_embedding(tmp_path: Path) -> None:
         bertkit.load(tmp_path)
 
 
-def test_missing_and_unexpected_tensors_are_refused(tmp_path: Path) -> None:
+def test_missing_and_unexpected_tensors_raise(tmp_path: Path) -> None:
     published(tmp_path)
     edit_tensors(tmp_path, lambda tensors: tensors.update({"model.layers.0.attn_norm.weight": torch.ones(60)}))
     with pytest.raises(CheckpointError, match=r"lacks: model\.layers\.0\.attn_norm\.weight"):
@@ -189,7 +189,7 @@ def test_missing_and_unexpected_tensors_are_refused(tmp_path: Path) -> None:
         bertkit.load(tmp_path)
 
 
-def test_heads_of_2018_are_not_there(tmp_path: Path) -> None:
+def test_modernbert_has_no_next_sentence_or_pooler(tmp_path: Path) -> None:
     published(tmp_path)
     for part in ("next_sentence", "question_answering"):
         with pytest.raises(MissingHeadError, match=part):

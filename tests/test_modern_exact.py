@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.mark.parametrize("number", [0, 4, 13, 26])
 @torch.inference_mode()
-def test_published_code_as_it_stands(number: int) -> None:
+def test_equals_published_code(number: int) -> None:
     published = published_model("masked_lm", number)
     with tempfile.TemporaryDirectory() as folder:
         save_published(published, Path(folder))

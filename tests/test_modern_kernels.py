@@ -34,7 +34,7 @@ def attend(together: Tensor, lengths: list[int], num_heads: int, rotary: Rotary,
     return context
 
 
-def test_a_rotation_of_four_columns() -> None:
+def test_rotation_of_four_columns() -> None:
     rotary = rotary_of(torch.tensor([0, 3]), 100.0, 4)
     x = torch.tensor([[[1.0, 2.0, 3.0, 4.0]]] * 2)
     angles = [3.0, 0.3]  # columns 0 and 2 turn by 1 a position, 1 and 3 by 100 ** (-1 / 2)
@@ -71,7 +71,7 @@ def test_attention(num_heads: int, head_dim: int, window: int | None) -> None:
 
 
 @pytest.mark.parametrize("window", [0, 2, 9])
-def test_a_token_sees_its_window_and_no_further(window: int) -> None:
+def test_token_attends_only_to_its_window(window: int) -> None:
     together = torch.randn(50, 3 * 60, generator=torch.Generator().manual_seed(0))
     rotary = rotary_of(positions([50]), 500.0, 20)
     before = attend(together, [50], 3, rotary, window)
@@ -197,7 +197,7 @@ def loss(made: Network, given: Batch) -> Loss:
 
 
 @pytest.mark.parametrize("hidden_activation", ["gelu", "silu"])
-def test_gradients_are_those_of_torch(hidden_activation: str) -> None:
+def test_gradients_equal_those_of_torch(hidden_activation: str) -> None:
     made = network(hidden_activation=hidden_activation, classifier_activation=hidden_activation)
     names, parameters = (list(part) for part in zip(*made.named_parameters(), strict=True))
     value = loss(made, batch()).value
@@ -237,7 +237,7 @@ def test_each_dropout_drops_in_training_alone(name: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_activations_computed_again_give_the_same_bits(dtype: torch.dtype) -> None:
+def test_recomputed_activations_are_bit_identical(dtype: torch.dtype) -> None:
     made = network(attention_dropout=0.2, mlp_dropout=0.2)
     parameters, results = list(made.parameters()), []
     for again in (False, True):

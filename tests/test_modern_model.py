@@ -78,7 +78,7 @@ def test_sequence_is_bit_identical_regardless_of_batch(precision: str, sizes: tu
         assert torch.equal(prepared(collate([encoding])).last_hidden_state, in_company)
 
 
-def test_int8_is_refused_and_not_tried(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+def test_int8_raises_for_modernbert(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     model = small()
     with pytest.raises(UsageError, match=r"int8.* choose bfloat16"):
         Model(model.checkpoint, "int8").embed("the cat")
@@ -87,7 +87,7 @@ def test_int8_is_refused_and_not_tried(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert choice.precision in CLOSE and "int8" not in choice.reason
 
 
-def test_an_update_of_the_weights_is_noticed() -> None:
+def test_weight_update_is_detected() -> None:
     model = small()
     before = model.embed(TEXTS)
     with torch.no_grad():
@@ -113,7 +113,7 @@ def test_embedding_in_windows_and_by_layer_but_not_by_a_pooler() -> None:
         model.embed(["the cat"], pooling="pooler")
 
 
-def test_masks_are_filled_as_the_network_says() -> None:
+def test_filled_masks_equal_network_probabilities() -> None:
     model = our_model("masked_lm", 4)
     (filled,) = model.fill_mask("the [MASK] sat", top_k=3)
     batch = collate([model.tokenizer.encode("the [MASK] sat", special_tokens_in_text=True)])
@@ -140,7 +140,7 @@ def test_words_are_added_and_texts_scored() -> None:
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
-def test_what_a_sequence_classifier_reads(pooling: str) -> None:
+def test_input_of_sequence_classifiers(pooling: str) -> None:
     model = our_model("sequence_classification", 7, num_labels=3, classifier_pooling=pooling)
     batch = collate(model.tokenizer.encode_batch(TEXTS))
     with torch.no_grad():
@@ -172,7 +172,7 @@ def test_missing_heads_raise() -> None:
         ({"classifier_activation": "mish"}, "classifier_activation='mish'"),
     ],
 )  # fmt: skip
-def test_a_config_that_makes_no_encoder_is_refused(changes: dict, message: str) -> None:
+def test_config_without_encoder_raises(changes: dict, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         ModernBertConfig(**changes)
 
@@ -245,7 +245,7 @@ def test_training_makes_a_model_that_is_saved_and_loaded(tmp_path) -> None:
     torch.testing.assert_close(dict(again.network.named_parameters()), dict(model.network.named_parameters()))
 
 
-def test_a_new_classifier_takes_over_what_heads_share(tmp_path) -> None:
+def test_new_classifier_takes_over_what_heads_share(tmp_path) -> None:
     """As transformers does: dense and norm of the masked LM head are copied to the classifier's."""
     trained = our_model("masked_lm", 8)
     trained.save(tmp_path / "trained")

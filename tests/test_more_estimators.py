@@ -56,8 +56,8 @@ def fitted(encoder: Path) -> dict[type, Any]:
     return {kind: kind(encoder, **FAST).fit(*data(kind)) for kind in KINDS}
 
 
-def plain(found: Any) -> Any:
-    return found.tolist() if isinstance(found, np.ndarray) else found
+def plain(values: Any) -> Any:
+    return values.tolist() if isinstance(values, np.ndarray) else values
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -119,7 +119,7 @@ def test_tags_of_words_and_entities_of_texts(fitted, encoder: Path) -> None:
         words, [["X" if tag == "O" else "NOUN" for tag in of_text] for of_text in tags]
     )
     assert speech.predict(["a cat"]) == [[(0, 1, "X"), (2, 5, "NOUN")]]
-    # a tag that was never learned is not found, where evaluation would be refused
+    # unseen tags count as wrong predictions; `evaluate` raises
     assert tagger.score([["cat", "sat"]] * 2, [["B-ANIMAL", "B-VERB"]] * 2) == pytest.approx(2 / 3)
     with pytest.raises(DataError, match="text 1: has 2 words and 1 tags"):
         tagger.fit([["a", "b"], ["a", "b"]], [["O", "B-x"], ["O"]])

@@ -94,20 +94,20 @@ def test_predictions_of_any_number_of_choices():
     json.dumps(asdict(predictions[0]))
 
 
-def test_the_order_of_choices_does_not_matter():
+def test_order_of_choices_does_not_matter():
     model, examples = model_of(), questions(9)
     turned = [ChoiceQuestion(one.context, one.choices[::-1]) for one in examples]
     for one, two in zip(model.predict(examples), model.predict(turned), strict=True):
         assert one.probabilities == pytest.approx(two.probabilities[::-1], abs=1e-6) and one.text == two.text
 
 
-def test_what_cannot_be_learned_or_predicted():
+def test_rejects_invalid_labels_and_texts():
     examples = questions(3)
     with pytest.raises(DataError, match="line 0: has 2 choices, the first question has 3: give it as many"):
         both = [*examples, *questions(1, 2)]
         TASK.labeled(both, TASK.encode(model_of().tokenizer, both, Layout()))
     for label in (None, 3, -1):
-        wrong = [ChoiceQuestion("a", ("b", "c", "d"), label, place="x.csv, line 2")]
+        wrong = [ChoiceQuestion("a", ("b", "c", "d"), label, location="x.csv, line 2")]
         with pytest.raises(
             DataError, match=rf"x.csv, line 2: the right choice is {label}: expected a number from 0 to 2"
         ):
@@ -116,7 +116,7 @@ def test_what_cannot_be_learned_or_predicted():
             model_of().evaluate(wrong)
     with pytest.raises(UsageError, match="a choice cannot be split into windows"):
         model_of(on_long="window").predict(examples)
-    long = ChoiceQuestion("a", ("b", "c " * 30), place="x.csv, line 9")
+    long = ChoiceQuestion("a", ("b", "c " * 30), location="x.csv, line 9")
     with pytest.raises(OverLengthError, match=r"^x.csv, line 9: has 34 tokens, 10 more than max_length 24"):
         model_of(on_long="error").predict([long])
     nameless = [*questions(2), ChoiceQuestion("a", ("b", "c " * 30))]
@@ -133,7 +133,7 @@ def test_what_cannot_be_learned_or_predicted():
             MultipleChoice.example(item)
 
 
-def test_the_task_of_examples(tmp_path):
+def test_task_of_examples(tmp_path):
     examples = questions(3)
     assert MultipleChoice.of_examples(examples, {}) == TASK == stored_task(TASK.name, None, task_settings(TASK), "here")
     assert MultipleChoice.example(("a", ["b", "c"]), 1) == ChoiceQuestion("a", ("b", "c"), 1)
@@ -155,7 +155,7 @@ def test_long_choices_are_cut_with_counts():
         model_of().predict([longest, *questions(3)])
 
 
-def test_the_card_counts_questions(tmp_path):
+def test_card_counts_questions(tmp_path):
     our_model("encoder", 3, **SHAPE).save(tmp_path / "model")
     train = [ChoiceQuestion("cat", ("dog " * 30,) * 4, 1), *questions(3, 4)]
     run = Finetuning(

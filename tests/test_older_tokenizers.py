@@ -36,7 +36,7 @@ def _sentencepiece(path: Path, **options) -> None:
     (path.parent / "corpus.txt").unlink()
 
 
-def _converted(converter: type, path: Path, added: list, **settings) -> tokenizers.Tokenizer:
+def converted(converter: type, path: Path, added: list, **settings) -> tokenizers.Tokenizer:
     """What a converter of transformers makes of a SentencePiece model, and the special tokens that its class adds."""
     names: dict[str, int] = {}
     slow = SimpleNamespace(vocab_file=str(path), convert_tokens_to_ids=lambda name: names.get(name, 0), **settings)
@@ -63,14 +63,14 @@ def roberta(folder: Path) -> tokenizers.Tokenizer:
 
 def xlm_r(folder: Path) -> tokenizers.Tokenizer:
     _sentencepiece(folder / "sentencepiece.bpe.model")
-    return _converted(convert_slow_tokenizer.XLMRobertaConverter, folder / "sentencepiece.bpe.model", ANGLED)
+    return converted(convert_slow_tokenizer.XLMRobertaConverter, folder / "sentencepiece.bpe.model", ANGLED)
 
 
 def camembert(folder: Path) -> tokenizers.Tokenizer:
     _sentencepiece(folder / "sentencepiece.bpe.model")
     (folder / "config.json").write_text('{"model_type": "camembert"}')
     added = [*ANGLED, "<s>NOTUSED", "</s>NOTUSED", "<unk>NOTUSED"]
-    return _converted(convert_slow_tokenizer.CamembertConverter, folder / "sentencepiece.bpe.model", added)
+    return converted(convert_slow_tokenizer.CamembertConverter, folder / "sentencepiece.bpe.model", added)
 
 
 def albert(folder: Path) -> tokenizers.Tokenizer:
@@ -80,7 +80,7 @@ def albert(folder: Path) -> tokenizers.Tokenizer:
     )  # fmt: skip
     options = {"keep_accents": False, "do_lower_case": True}
     added = ["<pad>", "<unk>", "[CLS]", "[SEP]", AddedToken("[MASK]", lstrip=True, normalized=False)]
-    return _converted(convert_slow_tokenizer.AlbertConverter, folder / "spiece.model", added, **options)
+    return converted(convert_slow_tokenizer.AlbertConverter, folder / "spiece.model", added, **options)
 
 
 def deberta(folder: Path) -> tokenizers.Tokenizer:
@@ -90,7 +90,7 @@ def deberta(folder: Path) -> tokenizers.Tokenizer:
     )  # fmt: skip
     options = {"do_lower_case": False, "split_by_punct": False}
     (folder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": False, "vocab_type": "spm"}))
-    return _converted(convert_slow_tokenizer.DebertaV2Converter, folder / "spm.model", SQUARE, **options)
+    return converted(convert_slow_tokenizer.DebertaV2Converter, folder / "spm.model", SQUARE, **options)
 
 
 def mpnet(folder: Path) -> tokenizers.Tokenizer:
@@ -186,7 +186,7 @@ def test_mpnet_is_run_by_our_engine(tmp_path: Path, shared_data: Path) -> None:
 
 
 @pytest.mark.parametrize("first", ["<mask>", "[CLS]"])
-def test_templates_of_other_tokens_are_refused(first: str, tmp_path: Path) -> None:
+def test_templates_of_other_tokens_raise(first: str, tmp_path: Path) -> None:
     mpnet(tmp_path).save(str(tmp_path / "tokenizer.json"))
     edit_json(tmp_path / "tokenizer.json", post_processor={
         "type": "RobertaProcessing", "sep": ["</s>", 2], "cls": [first, 7], "trim_offsets": True,
@@ -197,7 +197,7 @@ def test_templates_of_other_tokens_are_refused(first: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("kind", ["xlm_r", "albert", "deberta"])
-def test_damaged_sentencepiece_models_are_refused(kind: str, tmp_path: Path) -> None:
+def test_damaged_sentencepiece_models_raise(kind: str, tmp_path: Path) -> None:
     KINDS[kind](tmp_path)
     (path,) = tmp_path.glob("*.model")
     data = path.read_bytes()
@@ -207,7 +207,7 @@ def test_damaged_sentencepiece_models_are_refused(kind: str, tmp_path: Path) -> 
             Tokenizer.load(tmp_path)
 
 
-def test_sentencepiece_models_of_another_kind_are_refused(tmp_path: Path) -> None:
+def test_sentencepiece_models_of_another_kind_raise(tmp_path: Path) -> None:
     _sentencepiece(tmp_path / "spm.model", model_type="bpe")
     with pytest.raises(CheckpointError, match="not a Unigram model"):
         Tokenizer.load(tmp_path)
@@ -216,7 +216,7 @@ def test_sentencepiece_models_of_another_kind_are_refused(tmp_path: Path) -> Non
         Tokenizer.load(tmp_path)
 
 
-def test_vocabularies_without_special_tokens_are_refused(tmp_path: Path) -> None:
+def test_vocabularies_without_special_tokens_raise(tmp_path: Path) -> None:
     roberta(tmp_path)
     edit_json(tmp_path / "vocab.json", **{"<mask>": None})
     with pytest.raises(CheckpointError, match=r"vocab.json lacks <mask>: expected RoBERTa's vocabulary"):

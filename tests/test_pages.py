@@ -79,7 +79,7 @@ ALLOWED_ATTRIBUTES = re.compile(
 
 
 def cleaned(value: str) -> str:
-    """What a page shows of a string, found another way: its characters one by one."""
+    """What a page shows of a string, computed character by character."""
 
     def allowed(code: int) -> bool:
         return not (code < 32 or 127 <= code < 160 or 0xD800 <= code < 0xE000 or code & 0xFFFE == 0xFFFE)
@@ -113,7 +113,7 @@ def everything(name: str) -> list:
 
 
 @pytest.mark.parametrize("hostile", HOSTILE, ids=range(len(HOSTILE)))
-def test_data_stays_data_everywhere(hostile):
+def test_data_is_never_interpreted_as_markup(hostile):
     content = page(hostile, everything(hostile))
     content.encode("utf-8")
     reader = read(content)
@@ -151,7 +151,7 @@ def test_elements():
 # The page
 
 
-def test_the_page_forbids_all_but_its_own_style_and_script(tmp_path):
+def test_page_forbids_all_but_its_own_style_and_script(tmp_path):
     out = tmp_path / "page.html"
     write_page(out, "title", everything("name"))
     raw = out.read_bytes()
@@ -173,7 +173,7 @@ def test_the_page_forbids_all_but_its_own_style_and_script(tmp_path):
     assert order[:2] == ["charset", "http-equiv"]  # the policy stands before what it governs
 
 
-def test_a_page_appears_whole_or_not_at_all(tmp_path):
+def test_page_is_written_atomically(tmp_path):
     out = tmp_path / "page.html"
     out.write_text("old")
     with pytest.raises(ZeroDivisionError):
@@ -218,7 +218,7 @@ def test_linear_ticks_are_round_even_and_within(low, width, most):
 
 @given(st.integers(0, 10**6), st.integers(1, 10**6), st.integers(2, 12))
 @settings(max_examples=300, deadline=None)
-def test_integer_ticks_are_integers_and_as_many_as_have_room(low, width, most):
+def test_integer_ticks_are_integers_and_fit(low, width, most):
     ticks = integer_ticks(float(low), float(low + width), most)
     assert 1 <= len(ticks) <= most and all(tick.is_integer() and low <= tick <= low + width for tick in ticks)
     if width < most:
@@ -226,7 +226,7 @@ def test_integer_ticks_are_integers_and_as_many_as_have_room(low, width, most):
     assert not any("." in label for label in tick_labels(ticks) if not label.endswith("M"))
 
 
-def test_an_axis_of_steps_has_no_fractions():
+def test_step_axis_has_integer_ticks():
     x = np.array([10.0, 11.0])
     content = line_chart("t", [Line("a", x, x)], x_name="step", x_kind="integer", y_name="loss")
     (axis,) = of_class(tree(content), "strip")[1:]
@@ -356,7 +356,7 @@ def test_points_lie_where_the_axes_say():
     assert share == pytest.approx(math.log(2) / math.log(3), abs=0.001)
 
 
-def test_gaps_stay_gaps_and_what_has_no_place_is_counted():
+def test_gaps_are_kept_and_undrawable_points_counted():
     y = np.array([1.0, np.nan, 2.0, 3.0, np.inf, 1e200, 2.5])
     content = line_chart("t", [Line("a", np.arange(7.0), y)], x_name="step", y_name="loss")
     assert [move for move, *_ in path_points(content, "line")] == ["M", "M", "L", "M"]
@@ -368,7 +368,7 @@ def test_gaps_stay_gaps_and_what_has_no_place_is_counted():
     assert "Not shown: 1 point at or below 0, as the axis is logarithmic." in logarithmic
 
 
-def test_a_hundred_thousand_points_are_drawn_by_their_extremes():
+def test_hundred_thousand_points_are_drawn_by_their_extremes():
     generator = np.random.default_rng(8)
     x, y = np.arange(100_000.0), generator.normal(size=100_000)
     y[54_321], y[12_345] = 9.0, -9.0
@@ -384,7 +384,7 @@ def test_a_hundred_thousand_points_are_drawn_by_their_extremes():
     assert "200 of 100,000 points" in content
 
 
-def test_the_table_behind_a_chart_holds_its_numbers():
+def test_chart_table_has_its_numbers():
     lines = [
         Line("a", np.array([1.0, 2.0, 4.0]), np.array([1.5, 2.5, np.nan])),
         Line("b", np.array([2.0, 3.0]), np.array([7.0, 8.0])),
@@ -441,7 +441,7 @@ def test_odd_series_make_a_chart_with_numbers_only():
     check_geometry("".join(contents))
 
 
-def test_series_that_are_not_series_are_refused():
+def test_series_that_are_not_series_raise():
     with pytest.raises(AssertionError, match="ascending"):
         line_chart("t", [Line("a", np.array([2.0, 1.0]), np.ones(2))], x_name="", y_name="")
     with pytest.raises(AssertionError, match="lengths"):
@@ -508,7 +508,7 @@ def random_other_charts(seed: int) -> Markup:
 
 
 @pytest.mark.parametrize("made", [random_line_chart, random_other_charts])
-def test_labels_stay_inside_and_apart(made):
+def test_chart_labels_do_not_overlap(made):
     if CHROMIUM is None:
         pytest.skip("no browser is installed")
     check_geometry(join(made(seed) for seed in range(40)))
@@ -579,7 +579,7 @@ def test_large_matrices_stay_small_files():
     check_geometry(content)
 
 
-def test_of_many_labels_the_most_confused_block_is_drawn_and_the_whole_on_demand():
+def test_confusion_matrix_of_many_labels_shows_the_most_confused():
     generator = np.random.default_rng(3)
     counts, labels = np.diag(generator.integers(15, 30, 150)), [f"label {index}" for index in range(150)]
     for true, predicted in generator.integers(0, 150, (60, 2)):
@@ -607,7 +607,7 @@ def test_of_many_labels_the_most_confused_block_is_drawn_and_the_whole_on_demand
     check_geometry(content)
 
 
-def test_the_most_confused_labels():
+def test_most_confused_labels():
     counts = np.zeros((30, 30), np.int64)
     counts[3, 5], counts[5, 3], counts[9, 3], counts[20, 21] = 4, 1, 2, 1
     before = counts.copy()
@@ -695,7 +695,7 @@ def test_colors_have_contrast_and_are_distinguishable(theme):
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_numbers_in_squares_can_be_read_on_every_shade(theme):
+def test_numbers_on_shaded_cells_have_contrast(theme):
     colors = themes()[theme]
 
     def rgb(color: str) -> np.ndarray:

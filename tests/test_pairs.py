@@ -67,7 +67,7 @@ def test_top_pairs_equal_brute_force_of_hard_vectors(kind: str) -> None:
     assert (pairs.first < pairs.second).all()
 
 
-def test_a_cluster_of_near_copies_is_complete() -> None:
+def test_cluster_of_near_copies_is_complete() -> None:
     rng = np.random.default_rng(3)
     vectors = unit(rng, 3000, 48)
     planted = np.sort(rng.choice(3000, 300, replace=False))

@@ -68,7 +68,7 @@ def gradients_of_vectors(
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_loss_of_vectors_is_that_of_one_graph_with_the_same_dropout(dtype: torch.dtype) -> None:
+def test_loss_of_vectors_equals_single_graph_with_the_same_dropout(dtype: torch.dtype) -> None:
     """The vectors of all parts in one graph, and the loss of the batch on top, against a graph for each part."""
     results = []
     for num_threads in (1, 4):  # with one the parts are computed twice, with four they keep their activations
@@ -100,7 +100,7 @@ def test_a_loss_of_vectors_is_that_of_one_graph_with_the_same_dropout(dtype: tor
 
 
 @pytest.mark.parametrize("task", [*TASKS, "few-shot-classification"])
-def test_gradients_and_losses_are_those_of_the_whole_batch(task: str) -> None:
+def test_gradients_and_losses_equal_those_of_the_whole_batch(task: str) -> None:
     model, kind, batch = model_and_batch(task)
     parameters = list(model.network.parameters())
     totals, gradients, losses, metrics = kind.totals(batch), [], [], []
@@ -124,7 +124,7 @@ def test_gradients_and_losses_are_those_of_the_whole_batch(task: str) -> None:
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_no_pass_of_training_has_more_tokens(
+def test_training_passes_respect_the_token_limit(
     tmp_path: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch, precision: str
 ) -> None:
     seen: list[tuple[int, int]] = []
@@ -141,7 +141,7 @@ def test_no_pass_of_training_has_more_tokens(
     assert max(tokens for tokens, _ in seen) <= MOST_TOKENS
 
 
-def test_the_most_tokens_by_device() -> None:
+def test_most_tokens_by_device() -> None:
     by_device, fixed = TrainingSettings(num_steps=1, tokens_per_part=None), TrainingSettings(num_steps=1)
     assert [by_device.most_tokens(torch.device(name)) for name in ("cpu", "cuda", "mps")] == [2_048, 8_192, 8_192]
     assert fixed.most_tokens(torch.device("cpu")) == fixed.tokens_per_part == 8_192

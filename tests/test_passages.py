@@ -52,7 +52,7 @@ def test_passages_end_at_headings_and_name_them() -> None:
     assert {one.context for one in cut_passages(long, PassageOptions(200, 0))} == {"", "Fruit: "}
 
 
-def test_bad_lengths_are_refused() -> None:
+def test_bad_lengths_raise() -> None:
     with pytest.raises(UsageError, match="passage length 0"):
         PassageOptions(0)
     with pytest.raises(UsageError, match="overlap 9: expected at least 0 and less than the length 9"):
@@ -141,7 +141,7 @@ def test_pdf_pages(tmp_path: Path) -> None:
     assert document.text.strip() == "The tide is low." and document.metadata["page"] == 1 and not skipped
 
 
-def test_a_file_without_line_ends_comes_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_without_line_ends_is_split_into_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(documents, "_PART_BYTES", 50)
     text = "é" * 333 + " word" * 77 + "\n" + "東" * 100
     (tmp_path / "a.txt").write_text(text, encoding="utf-8")

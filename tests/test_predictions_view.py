@@ -42,7 +42,7 @@ def test_lens_against_transformers(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("model_type", ARCHITECTURES)
-def test_the_last_row_of_the_lens_is_the_prediction(model_type: str) -> None:
+def test_last_row_of_the_lens_is_the_prediction(model_type: str) -> None:
     model = tiny(model_type, "masked_lm")
     view = inspect_lens(model, TEXT)
     (filled,) = model.fill_mask(TEXT, top_k=1)

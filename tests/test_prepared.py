@@ -93,12 +93,12 @@ def test_vectors_are_bit_identical_regardless_of_batch(precision: str) -> None:
     np.testing.assert_array_equal(np.stack([model.embed(text) for text in texts]), expected)
 
 
-def test_int8_is_refused_on_a_gpu() -> None:
+def test_int8_on_a_gpu_raises() -> None:
     with pytest.raises(UsageError, match="bfloat16"):
         kernels_for("int8", torch.device("cuda"))
 
 
-def test_auto_takes_the_fastest_that_is_close_and_remembers(tmp_path, monkeypatch) -> None:
+def test_auto_precision_selects_the_fastest_close_one_and_caches_it(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     model = published_size(8)
     seconds = {"float32": 3.0, "bfloat16": 2.0, "int8": 1.0}
@@ -124,7 +124,7 @@ def test_auto_takes_the_fastest_that_is_close_and_remembers(tmp_path, monkeypatc
     assert auto_precision.choose_precision(model.encoder, model.tokenizer).precision == "int8"
 
 
-def test_auto_on_this_machine(tmp_path, monkeypatch) -> None:
+def test_auto_precision_on_this_machine(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "nowhere"))
     (tmp_path / "nowhere").write_text("a file where the cache's folder should be")
     published_size(9).save(tmp_path / "model")
@@ -134,7 +134,7 @@ def test_auto_on_this_machine(tmp_path, monkeypatch) -> None:
     assert model.embed("the cat").shape == (128,)
 
 
-def test_an_update_of_the_weights_is_noticed() -> None:
+def test_weight_update_is_detected() -> None:
     model = our_model("encoder", 7)
     before = model.embed(TEXTS)
     with torch.no_grad():
@@ -147,7 +147,7 @@ def test_an_update_of_the_weights_is_noticed() -> None:
     np.testing.assert_allclose(model.embed(TEXTS), after, rtol=0, atol=1e-6)
 
 
-def test_a_model_made_in_inference_mode() -> None:
+def test_model_made_in_inference_mode() -> None:
     with torch.inference_mode():
         model = our_model("encoder", 7)
         before = model.embed(TEXTS)
@@ -175,7 +175,7 @@ def test_any_number_of_threads_gives_the_same_vectors_and_is_left_as_it_was(num_
         torch.set_num_threads(threads_before)
 
 
-def test_an_error_on_a_thread_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_on_a_thread_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     model = our_model("encoder", 9)
 
     def fail(*_, **__):

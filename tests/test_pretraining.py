@@ -81,14 +81,14 @@ def events(run: Path, kind: str) -> list[dict]:
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_every_recipe_can_be_read_and_says_all_it_is(name: str) -> None:
+def test_every_recipe_can_be_read_and_is_complete(name: str) -> None:
     recipe = read_recipe(name)
     assert json.loads(json.dumps(recipe.facts()))["training"]["batch_size"] >= 64
     assert with_length(recipe, num_steps=7).training.num_steps == 7
     assert with_length(recipe, minutes=2.0).training.num_steps is None
 
 
-def test_a_run_made_shorter_is_still_evaluated_and_saved() -> None:
+def test_shortened_run_is_evaluated_and_saved() -> None:
     recipe = read_recipe("bert-2018")
 
     def intervals(changes: tuple = (), read=recipe, **length) -> tuple:
@@ -103,7 +103,7 @@ def test_a_run_made_shorter_is_still_evaluated_and_saved() -> None:
     assert intervals((), by_minutes, minutes=5.0) == (None, 7)
 
 
-def test_the_recipe_of_2018_is_the_published_one() -> None:
+def test_recipe_of_2018_is_the_published_one() -> None:
     recipe = read_recipe("bert-2018")
     training, data = recipe.training, recipe.data
     assert (training.num_steps, training.batch_size, training.learning_rate) == (1_000_000, 256, 1e-4)
@@ -114,7 +114,7 @@ def test_the_recipe_of_2018_is_the_published_one() -> None:
     assert [data.stage_at(done) for done in (0.0, 0.899, 0.9, 1.0)] == [0, 0, 1, 1]
 
 
-def test_the_mask_rate_falls_in_a_line() -> None:
+def test_mask_rate_falls_in_a_line() -> None:
     data = read_recipe("bert-modern").data
     assert [data.mask_rate_at(done) for done in (0.0, 0.5, 1.0)] == pytest.approx([0.30, 0.225, 0.15])
 
@@ -134,7 +134,7 @@ def test_the_mask_rate_falls_in_a_line() -> None:
         ("training.batch_size", "section.name=value"),
     ],
 )
-def test_settings_that_cannot_be(change: str, message: str) -> None:
+def test_invalid_settings(change: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         read_recipe("cpu-minutes", [change])
 
@@ -152,7 +152,7 @@ def test_rejects_invalid_recipes(tmp_path: Path) -> None:
 # ---- a run
 
 
-def test_a_run_learns_and_its_model_fills_masks(corpus: Path, tmp_path: Path) -> None:
+def test_run_learns_and_its_model_fills_masks(corpus: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     changes = ["training.num_steps=250", "training.optimizer=muon", "training.evaluate_every=50"]
     made = pretraining(corpus, run, *changes, "training.save_every=100")
@@ -170,7 +170,7 @@ def test_a_run_learns_and_its_model_fills_masks(corpus: Path, tmp_path: Path) ->
     assert set(sample) == {"text", "candidates"} and len(sample["candidates"]) == 5
 
 
-def test_a_run_of_the_modern_encoder(corpus: Path, tmp_path: Path) -> None:
+def test_run_of_the_modern_encoder(corpus: Path, tmp_path: Path) -> None:
     run, modern = tmp_path / "run", "model.architecture=modernbert"
     changes = ["training.num_steps=90", "training.optimizer=muon", "training.evaluate_every=30"]
     assert pretraining(corpus, run, modern, *changes).start(resume=False) == "finished"
@@ -201,7 +201,7 @@ def test_sentence_pairs_hold_out_two_documents_of_a_few(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("pairs", ["published", "balanced"])
-def test_a_run_with_sentence_pairs_and_longer_sequences_at_the_end(corpus: Path, tmp_path: Path, pairs: str) -> None:
+def test_run_with_sentence_pairs_and_longer_sequences_at_the_end(corpus: Path, tmp_path: Path, pairs: str) -> None:
     run = tmp_path / "run"
     made = pretraining(corpus, run, f"data.sentence_pairs={pairs}", "data.final_max_seqlen=40", "data.final_share=0.5",
                        "data.mask_unit=word", recipe="bert-2018")  # fmt: skip
@@ -242,7 +242,7 @@ def test_samples_are_filled_without_dropout() -> None:
     assert first == second and len(first["samples"]) == 2 and model.network.training
 
 
-def test_a_run_in_a_used_folder_is_refused(corpus: Path, tmp_path: Path) -> None:
+def test_run_in_used_folder_raises(corpus: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     pretraining(corpus, run, "training.num_steps=2").start(resume=False)
     with pytest.raises(UsageError, match="--resume"):
@@ -285,7 +285,7 @@ def test_invalid_settings_raise_before_the_folder_is_created(corpus: Path, tmp_p
     assert "nowhere" in fails("model.from_checkpoint=true", inputs={"model": str(tmp_path / "nowhere")})
 
 
-def test_a_folder_in_which_no_training_began_is_taken_again(corpus: Path, tmp_path: Path, monkeypatch) -> None:
+def test_folder_without_started_training_is_reused(corpus: Path, tmp_path: Path, monkeypatch) -> None:
     run = tmp_path / "run"
 
     def stop(*args, **options):
@@ -383,7 +383,7 @@ def test_skipped_text_is_printed_logged_and_reported(corpus: Path, tmp_path: Pat
     assert "held out: rows skipped" in page and "files skipped for their extension" in page
 
 
-def test_a_vocabulary_is_learned_in_little_memory_from_bad_text(tmp_path: Path, monkeypatch) -> None:
+def test_vocabulary_is_learned_in_little_memory_from_bad_text(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("bertkit.corpus.documents._PART_BYTES", 5_000)
     path = tmp_path / "latin-1.txt"
     path.write_text("A caf\u00e9 on the street.\nThe cat sat.\n" * 1_000, encoding="latin-1")
@@ -397,7 +397,7 @@ def test_a_vocabulary_is_learned_in_little_memory_from_bad_text(tmp_path: Path, 
     assert list(texts) == ["The cat sat."]
 
 
-def test_going_on_from_a_checkpoint(corpus: Path, tmp_path: Path) -> None:
+def test_continuing_from_a_checkpoint(corpus: Path, tmp_path: Path) -> None:
     pretraining(corpus, tmp_path / "first").start(resume=False)
     start = tmp_path / "first" / "model"
     adapt = ["model.from_checkpoint=true", "training.num_steps=3"]
@@ -457,7 +457,7 @@ def start(arguments: list[str], **environment: str) -> subprocess.Popen:
     )
 
 
-def test_the_loss_that_is_printed_is_that_of_the_model_written(corpus, tmp_path, monkeypatch, capsys) -> None:
+def test_printed_loss_is_that_of_the_saved_model(corpus, tmp_path, monkeypatch, capsys) -> None:
     losses = iter([5.0, 3.0, 4.0, 4.5])
     monkeypatch.setattr("bertkit.pretraining.run.evaluate", lambda *args, **options: {"masked_lm_loss": next(losses)})
     arguments = ["pretrain", "--corpus", str(corpus), "--out", str(tmp_path / "run"), "--set", *TINY,
@@ -470,7 +470,7 @@ def test_the_loss_that_is_printed_is_that_of_the_model_written(corpus, tmp_path,
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_stop_signal_saves_and_leaves_cleanly(corpus: Path, tmp_path: Path, number: int) -> None:
+def test_stop_signal_saves_and_exits(corpus: Path, tmp_path: Path, number: int) -> None:
     run = tmp_path / "run"
     changes = [*TINY, "training.num_steps=100000", "training.save_every=100000", "training.evaluate_every=100000"]
     process = start(["--corpus", str(corpus), "--out", str(run), "--set", *changes])
@@ -489,7 +489,7 @@ def test_a_stop_signal_saves_and_leaves_cleanly(corpus: Path, tmp_path: Path, nu
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.parametrize("piece", ["learn_vocabulary", "write_shards", "make_feed"])
-def test_a_stop_signal_before_training_stops_at_once(
+def test_stop_signal_before_training_stops_at_once(
     corpus: Path, tmp_path: Path, monkeypatch, number: int, code: int, piece: str
 ) -> None:
     arguments = ["pretrain", "--corpus", str(corpus), "--out", str(tmp_path / "run"), "--set", *TINY]
@@ -589,7 +589,7 @@ def one_rank(corpus: Path, tmp_path_factory) -> Path:
         pytest.param(7, id="sharded, after seven steps of one"),
     ],
 )
-def test_two_ranks_are_one(corpus: Path, one_rank: Path, tmp_path: Path, first_steps: int) -> None:
+def test_two_ranks_equal_one(corpus: Path, one_rank: Path, tmp_path: Path, first_steps: int) -> None:
     run, options = tmp_path / "two", []
     if first_steps:
         made = pretraining(corpus, run, *WITHOUT_DROPOUT)

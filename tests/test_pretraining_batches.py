@@ -57,7 +57,7 @@ def test_random_numbers_are_the_published_ones() -> None:
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 7, 64, 65, 1_000])
-def test_an_order_is_an_order_and_another_key_gives_another(number: int) -> None:
+def test_random_order_is_a_permutation_by_key(number: int) -> None:
     orders = [in_random_order(np.arange(number), number, seed, 7).tolist() for seed in range(4)]
     backwards = in_random_order(np.arange(number)[::-1].copy(), number, 0, 7)
     assert backwards.tolist() == orders[0][::-1]
@@ -67,7 +67,7 @@ def test_an_order_is_an_order_and_another_key_gives_another(number: int) -> None
         assert len({tuple(order) for order in orders}) == 4
 
 
-def test_an_order_leans_nowhere() -> None:
+def test_random_order_is_unbiased() -> None:
     number, epochs = 11, 20_000
     counts = np.zeros((number, number))
     for epoch in range(epochs):
@@ -94,7 +94,7 @@ def test_blocks_of_a_tiny_corpus() -> None:
 
 
 @pytest.mark.parametrize("max_seqlen", [3, 17, 64])
-def test_blocks_equal_the_slow_ones(max_seqlen: int) -> None:
+def test_token_blocks_equal_slow_reference(max_seqlen: int) -> None:
     documents = random_documents(41, seed=1)
     source = TokenBlocks(shard_of(documents), SPECIAL, max_seqlen, seed=5)
     for epoch in (0, 1, 7):
@@ -109,7 +109,7 @@ def test_blocks_equal_the_slow_ones(max_seqlen: int) -> None:
 
 @pytest.mark.parametrize("balanced", [False, True])
 @pytest.mark.parametrize("max_seqlen", [5, 24, 128])
-def test_pairs_equal_the_slow_ones(max_seqlen: int, balanced: bool) -> None:
+def test_sentence_pairs_equal_slow_reference(max_seqlen: int, balanced: bool) -> None:
     documents = random_documents(37, seed=2)
     source = SentencePairs(shard_of(documents), SPECIAL, max_seqlen, seed=9, short_prob=0.3, balanced=balanced)
     for epoch in (0, 3):
@@ -163,7 +163,7 @@ def test_pairs_that_cannot_be() -> None:
 
 @pytest.mark.parametrize("max_predictions", [None, 5])
 @pytest.mark.parametrize("unit", ["token", "word", "span"])
-def test_masks_equal_the_slow_ones(unit: str, max_predictions: int | None) -> None:
+def test_masks_equal_slow_reference(unit: str, max_predictions: int | None) -> None:
     source = SentencePairs(shard_of(random_documents(60, seed=4)), SPECIAL, 48, seed=2)
     masking = Masking(SPECIAL, CONTINUES, unit, max_predictions, seed=6)
     for epoch, rate in ((0, 0.15), (2, 0.4)):
@@ -172,8 +172,8 @@ def test_masks_equal_the_slow_ones(unit: str, max_predictions: int | None) -> No
         results = masking(sequences, rate, epoch, indices)
         input_ids, positions = [], []
         for index, row in zip(indices.tolist(), rows(sequences), strict=True):
-            out, places = reference.masked(row, rate, CONTINUES, unit, max_predictions, 6, epoch, index)
-            positions += [len(input_ids) + position for position in places]
+            out, chosen = reference.masked(row, rate, CONTINUES, unit, max_predictions, 6, epoch, index)
+            positions += [len(input_ids) + position for position in chosen]
             input_ids += out
         assert results.input_ids.tolist() == input_ids
         assert results.positions.tolist() == positions
@@ -195,12 +195,12 @@ def test_words_are_masked_whole_or_not_at_all() -> None:
         assert all(word <= indices or not word & indices for word in words)
 
 
-def test_a_word_of_more_pieces_than_wanted_is_left() -> None:
+def test_word_with_too_many_pieces_is_not_masked() -> None:
     results = Masking(SPECIAL, CONTINUES, "word")(one([2, 41, 10, 13, 3]), 0.15, 0, np.array([0]))
     assert not len(results.positions)
 
 
-def test_a_span_is_a_run_and_shares_its_fate() -> None:
+def test_span_is_contiguous_and_replaced_alike() -> None:
     tokens = [2, *([41, 42, 44, 45, 47] * 20), 3]
     runs = []
     for index in range(300):
@@ -255,14 +255,14 @@ def test_halves_round_to_even_as_published() -> None:
         assert len(masking(one(tokens), 0.15, 0, np.array([0])).positions) == wanted
 
 
-def test_masking_refuses() -> None:
+def test_masking_rejects_invalid_settings() -> None:
     with pytest.raises(UsageError, match="mask_unit='letter'"):
         Masking(SPECIAL, CONTINUES, "letter")
     with pytest.raises(UsageError, match=r"mask_rate=1\.5"):
         Masking(SPECIAL, CONTINUES)(one([2, 9, 3]), 1.5, 0, np.array([0]))
 
 
-def test_pieces_that_continue_words() -> None:
+def test_continuation_pieces() -> None:
     assert continues_word(("##ing", "##", "a", "#", "[MASK]")).tolist() == [True, False, False, False, False]
 
 
@@ -285,7 +285,7 @@ def contents(batch) -> list[tuple]:
     return results
 
 
-def test_an_epoch_has_every_example_once_and_the_next_another_order() -> None:
+def test_epoch_has_every_example_once_and_the_next_another_order() -> None:
     made = loader()
     number = made.sources[0].num_examples(0)
     first = made.batch(0, number, stage=0, mask_rate=0.15)
@@ -327,7 +327,7 @@ def test_ranks_share_the_same_batch(num_ranks: int) -> None:
         assert [shares[i % num_ranks][i // num_ranks] for i in range(size)] == whole
 
 
-def test_a_new_stage_begins_with_a_new_epoch() -> None:
+def test_new_stage_begins_with_a_new_epoch() -> None:
     made = loader()
     position = made.next_position(0, 9, stage=0)
     batch = made.batch(position, 4, stage=1, mask_rate=0.15)

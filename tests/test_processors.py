@@ -90,7 +90,7 @@ def run_again(processor: Processor, files: set[str], marker: str) -> None:
     assert result.returncode == 0, f"{processor}:\n{result.stdout[-9_000:]}\n{result.stderr[-3_000:]}"
 
 
-def test_the_libraries_believe_the_pretence() -> None:
+def test_libraries_use_the_simulated_processor() -> None:
     code = """
         import torch, without_onednn, bertkit.transformer.kernels.dispatch as choice
         from numba.core.registry import cpu_target

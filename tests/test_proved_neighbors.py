@@ -94,7 +94,7 @@ def test_many_rows_on_many_threads() -> None:
         check(queries[one : one + 1], rows, 1, "dot")
 
 
-def test_a_zero_query_by_dot_product_takes_the_first_rows() -> None:
+def test_zero_query_returns_the_first_rows() -> None:
     draw = np.random.default_rng(3)
     check(np.zeros((2, 19)), draw.standard_normal((70, 19)), 5, "dot")
 

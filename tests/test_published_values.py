@@ -26,7 +26,7 @@ def count(parameters: dict[str, torch.nn.Parameter]) -> int:
     return sum(parameter.numel() for parameter in parameters.values())
 
 
-def test_the_published_parameter_table() -> None:
+def test_published_parameter_table() -> None:
     table = parameters(BertConfig.of_size("base"), "sequence_classification")
     rows = [(name, tuple(parameter.shape)) for name, parameter in table.items()]
     assert len(rows) == 201
@@ -44,7 +44,7 @@ def test_the_published_parameter_table() -> None:
     assert count(table) == 109_483_778
 
 
-def test_the_table_is_that_of_transformers() -> None:
+def test_table_equals_that_of_transformers() -> None:
     import transformers
 
     config = transformers.BertConfig()
@@ -78,7 +78,7 @@ def bert_base_uncased() -> Model:
 
 
 @torch.inference_mode()
-def test_the_slice_that_transformers_publishes(bert_base_uncased: Model, shared_data: Path) -> None:
+def test_slice_that_transformers_publishes(bert_base_uncased: Model, shared_data: Path) -> None:
     expected = json.loads((shared_data / "bert_reference" / "hf_expected_values.json").read_text())
     inputs, mask = torch.tensor(expected["input_ids"]), torch.tensor(expected["attention_mask"])
     batch = Batch.from_padded(inputs, mask)
@@ -88,7 +88,7 @@ def test_the_slice_that_transformers_publishes(bert_base_uncased: Model, shared_
 
 
 @torch.inference_mode()
-def test_the_pair_that_a_textbook_prints(bert_base_uncased: Model) -> None:
+def test_textbook_sentence_pair(bert_base_uncased: Model) -> None:
     encoding = bert_base_uncased.tokenizer.encode("I was thirsty!", "I drank water :D")
     assert encoding.input_ids.tolist() == [101, 1045, 2001, 24907, 999, 102, 1045, 10749, 2300, 1024, 1040, 102]
     encoded = bert_base_uncased.encoder(bertkit.collate([encoding]))
@@ -99,7 +99,7 @@ def test_the_pair_that_a_textbook_prints(bert_base_uncased: Model) -> None:
 
 
 @torch.inference_mode()
-def test_the_cosine_of_cls_and_the_words(bert_base_uncased: Model) -> None:
+def test_cosine_of_cls_and_the_words(bert_base_uncased: Model) -> None:
     encoding = bert_base_uncased.tokenizer.encode("He will get scared")
     hidden = bert_base_uncased.encoder(bertkit.collate([encoding])).last_hidden_state
     cosine = torch.cosine_similarity(hidden[0], hidden[1:-1].mean(0), dim=0)

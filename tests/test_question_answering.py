@@ -86,7 +86,7 @@ def test_labels_point_at_the_answer(layout):
         assert 0 < sum(seen.values()) < 60
 
 
-def test_an_answer_inside_a_word_is_its_tokens():
+def test_answer_inside_a_word_is_its_tokens():
     example = Question("who", "unable cats", ((3, 5),))
     encodings = TASK.encode(TOKENIZER, [example], Layout())
     tokens = TOKENIZER.tokens(encodings[0])
@@ -182,7 +182,7 @@ def plain_spans(start_logits, end_logits, encodings, num_texts, max_length):
     st.integers(1, 9),
     st.integers(3, 40),
 )
-def test_best_spans_are_those_of_all(seed, max_length, stride, longest_answer, num, longest):
+def test_best_spans_equal_those_of_all(seed, max_length, stride, longest_answer, num, longest):
     examples = questions(3, seed, longest)
     encodings = TASK.encode(TOKENIZER, examples, Layout(max_length, "window", stride))
     logits = np.random.default_rng(seed).normal(size=(len(encodings.input_ids), 2)).astype(np.float32)
@@ -199,7 +199,7 @@ def test_best_spans_are_those_of_all(seed, max_length, stride, longest_answer, n
         assert best.totals[text] == pytest.approx(np.logaddexp.reduce([span[1] for span in spans.values()]))
 
 
-def test_every_span_that_a_window_holds_is_there_once():
+def test_every_span_is_in_exactly_one_window():
     example = questions(1, seed=8, longest=60)[0]
     whole = TASK.encode(TOKENIZER, [example], Layout())
     encodings = TASK.encode(TOKENIZER, [example], Layout(24, "window", 4))
@@ -209,9 +209,9 @@ def test_every_span_that_a_window_holds_is_there_once():
     expected = best_spans(alone, alone, windows_of(whole, 1), 4, 1_000)
     assert len(encodings) > 3
 
-    def spans(found, of):
-        count = int(np.isfinite(found.scores[0]).sum())
-        return sorted(zip(of.offsets[found.starts[0, :count], 0], of.offsets[found.ends[0, :count], 1], strict=True))
+    def spans(some, of):
+        count = int(np.isfinite(some.scores[0]).sum())
+        return sorted(zip(of.offsets[some.starts[0, :count], 0], of.offsets[some.ends[0, :count], 1], strict=True))
 
     assert spans(best, encodings) == spans(expected, whole)
 
@@ -220,7 +220,7 @@ def test_every_span_that_a_window_holds_is_there_once():
 
 
 @pytest.mark.parametrize("no_answer", [False, True])
-def test_predictions_are_what_the_logits_say(no_answer):
+def test_predictions_follow_from_the_logits(no_answer):
     task = replace(TASK, no_answer=no_answer, no_answer_threshold=0.3)
     model, examples = model_of(task), questions(40, longest=30)
     predictions = model.predict(examples, report=PredictReport())
@@ -294,11 +294,11 @@ def test_answers_are_exact_spans_of_any_context(question, context, max_length, n
 MODELS = [model_of(replace(TASK, no_answer=no_answer)) for no_answer in (False, True)]
 
 
-@pytest.mark.parametrize("place", [0, 1, 300, 997, 1_999])
-def test_answer_is_extracted_from_any_position(place):
+@pytest.mark.parametrize("position", [0, 1, 300, 997, 1_999])
+def test_answer_is_extracted_from_any_position(position):
     """A head that knows one word finds it in a context of 2,000 words."""
     words = ["cat"] * 2_000
-    words[place] = "three"
+    words[position] = "three"
     context = " ".join(words)
     encodings = TASK.encode(TOKENIZER, [Question("dog", context)], Layout(24, "window"))
     logits = np.zeros((len(encodings.input_ids), 2), np.float32)
@@ -337,7 +337,7 @@ def test_scores_and_the_threshold():
     assert set(plain) == {"exact_match", "f1"} and TASK.with_calibrated_thresholds(examples, predictions) is TASK
 
 
-def test_the_task_of_examples():
+def test_task_of_examples():
     assert QuestionAnswering.of_examples(questions(9), {}) == QuestionAnswering(max_answer_length=30)
     assert QuestionAnswering.of_examples(questions(30, share_without=0.5), {}).no_answer
     long = Question("who", "a " * 40, ((0, 79),))
@@ -361,20 +361,22 @@ def test_rejects_invalid_examples():
     with pytest.raises(UsageError, match="max_answer_length=0"):
         QuestionAnswering(max_answer_length=0)
     with pytest.raises(DataError, match="line 3: has no answers"):
-        QuestionAnswering.of_examples([Question("who", "a", place="line 3")], {})
+        QuestionAnswering.of_examples([Question("who", "a", location="line 3")], {})
     with pytest.raises(DataError, match="no examples"):
         QuestionAnswering.of_examples([], {})
-    lost = Question("who", "a \u200b b", ((2, 3),), place="line 3")
+    lost = Question("who", "a \u200b b", ((2, 3),), location="line 3")
     with pytest.raises(DataError, match=r"line 3: the answer .* has no tokens"):
         TASK.labeled([lost], TASK.encode(TOKENIZER, [lost], Layout()))
-    long = Question("cat " * 30, "dog", place="a.json, line 3")
+    long = Question("cat " * 30, "dog", location="a.json, line 3")
     with pytest.raises(OverLengthError, match=r"^a.json, line 3: has 30 tokens in text A and leaves no room"):
-        model_of(TASK).predict([Question("cat", "dog", place="a.json, line 2"), long])
+        model_of(TASK).predict([Question("cat", "dog", location="a.json, line 2"), long])
     with pytest.raises(OverLengthError, match=r"^example 8: has 30 tokens in text A"):
-        TASK.encode(TOKENIZER, [Question("cat", "dog"), replace(long, place="")], Layout(24, "window"), first_index=7)
+        TASK.encode(
+            TOKENIZER, [Question("cat", "dog"), replace(long, location="")], Layout(24, "window"), first_index=7
+        )
 
 
-def test_a_published_model_has_its_task(tmp_path):
+def test_task_of_published_model(tmp_path):
     reference = published_model("question_answering", 7, **SHAPE)
     model = load(save_published(reference, tmp_path / "published"), device="cpu")
     assert model.trained.task == QuestionAnswering()

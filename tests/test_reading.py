@@ -47,7 +47,7 @@ def test_mrpc_with_a_byte_order_mark_and_quotes(shared_data):
     assert [(row.text, row.pair) for row in rows] == [
         tuple(line.rstrip("\r").split("\t")[3:]) for line in lines if line
     ]
-    assert rows[-1].place.endswith("line 3577")
+    assert rows[-1].location.endswith("line 3577")
 
 
 def test_sts_files_without_names(shared_data):
@@ -143,7 +143,7 @@ def test_standard_input(monkeypatch):
     import sys
 
     monkeypatch.setattr(sys, "stdin", type("Stdin", (), {"buffer": io.BytesIO("a\tb\nté\n".encode())}))
-    assert [(row.text, row.place) for row in read_labeled_texts("-", None)] == [
+    assert [(row.text, row.location) for row in read_labeled_texts("-", None)] == [
         ("a\tb", "standard input, line 1"),
         ("té", "standard input, line 2"),
     ]
@@ -240,7 +240,7 @@ def test_bad_rows_are_errors_or_skipped(write, name, content, kind, message):
         results = []
         assert re.search(rf"holds no row that can be used; {len(bad.rows)} skipped, the first: ", str(none_left))
     assert bad.rows and str(bad.rows[0]) == str(error.value)
-    assert not {row.line for row in bad.rows} & {int(example.place.rsplit(" ", 1)[1]) for example in results}
+    assert not {row.line for row in bad.rows} & {int(example.location.rsplit(" ", 1)[1]) for example in results}
 
 
 @pytest.mark.parametrize(
@@ -286,13 +286,13 @@ def test_files_that_cannot_be_read(write, name, content, columns, message):
         (read_choices, {"context": "a", "choices": ["b", "c"], "label": 0}),
     ],
 )
-def test_a_jsonl_file_whose_first_lines_are_bad(write, read, row, first, message):
+def test_jsonl_file_with_bad_first_lines(write, read, row, first, message):
     path = write("a.jsonl", f"{first}\n{first}\n{json.dumps(row)}\n")
     with pytest.raises(DataError, match=f"a.jsonl, {message}"):
         list(read(path))
     bad = BadRows(skip=True)
     (results,) = read(path, bad_rows=bad)
-    assert results.place == f"{path}, line 3"
+    assert results.location == f"{path}, line 3"
     assert [one.line for one in bad.rows] == ([1, 2] if first else [1])  # blank lines that follow each other are one
     if first:
         path = write("b.jsonl", f"{first}\n{first}\n")
@@ -337,10 +337,10 @@ def test_parquet_files_are_read_as_jsonl_files_are(tmp_path):
         for name, unit in (("a.jsonl", "line"), ("a.parquet", "row")):
             bad = BadRows(skip=True)
             examples = list(read(tmp_path / name, bad_rows=bad))
-            assert [one.place for one in examples] == [f"{tmp_path / name}, {unit} {line}" for line in (1, 3)]
+            assert [one.location for one in examples] == [f"{tmp_path / name}, {unit} {line}" for line in (1, 3)]
             with pytest.raises(DataError, match=f"{name}, {unit} 2"):
                 list(read(tmp_path / name))
-            results[name] = [replace(one, place="") for one in examples], [(one.line, one.why) for one in bad.rows]
+            results[name] = [replace(one, location="") for one in examples], [(one.line, one.why) for one in bad.rows]
         assert results["a.parquet"] == results["a.jsonl"]
 
 
@@ -383,7 +383,7 @@ def test_universal_dependencies(shared_data):
     assert texts[0].text == "From the AP comes this story :" and texts[0].tags[:3] == ("ADP", "DET", "PROPN")
     assert next(read_tagged(path, columns={"tag": "xpos"})).tags[:2] == ("IN", "DT")
     assert next(read_tagged(path, labeled=False)).tags is None
-    assert texts[0].place.endswith("line 5")
+    assert texts[0].location.endswith("line 5")
 
 
 @pytest.mark.parametrize(
@@ -617,7 +617,7 @@ def test_xquad(shared_data):
         for question in part["qas"]
     ]
     assert [(q.context, q.question, q.answer_texts, q.id) for q in questions] == expected
-    line = int(re.search(r"line (\d+), question", questions[700].place).group(1))
+    line = int(re.search(r"line (\d+), question", questions[700].location).group(1))
     assert questions[700].id in path.read_text().split("\n")[line - 1]
 
 
@@ -682,7 +682,7 @@ def test_files_of_questions(write, name, content, options, expected):
         assert question.answers == ((6, 7),)  # not the first t
 
 
-def test_what_only_later_objects_have_is_read(write):
+def test_keys_of_later_objects_are_read(write):
     rows = [{"question": "who?", "context": "the cat sat", "answer": ""}]
     rows.append(rows[0] | {"answer": "t", "answer_start": 6, "id": "b"})
     rows.append(rows[0] | {"answer": "t", "answer_start": 0})

@@ -38,13 +38,13 @@ def random_run(seed: int) -> tuple[dict[str, dict[str, int]], dict[str, dict[str
         judged = draw.choice(40, 12, replace=False)
         grades = {f"d{document}": int(draw.integers(-1, 4)) for document in judged}
         judgments[f"q{query}"] = grades | {"d0": 1}
-        found = draw.choice(60, int(draw.integers(1, 50)), replace=False)
-        rankings[f"q{query}"] = {f"d{document}": float(draw.integers(0, 5)) / 3 for document in found}
+        retrieved = draw.choice(60, int(draw.integers(1, 50)), replace=False)
+        rankings[f"q{query}"] = {f"d{document}": float(draw.integers(0, 5)) / 3 for document in retrieved}
     return judgments, rankings
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_scores_are_those_of_trec_eval(seed: int) -> None:
+def test_scores_equal_those_of_trec_eval(seed: int) -> None:
     pytrec_eval = pytest.importorskip("pytrec_eval", reason="pytrec_eval-terrier is not installed")
     judgments, rankings = random_run(seed)
     expected = pytrec_eval.RelevanceEvaluator(
@@ -75,7 +75,7 @@ def write_collection(folder: Path, qrels: str = "0\t10\t1\n1\t11\t2\n2\t12\t0\n"
     return folder
 
 
-def test_a_collection_is_searched_and_ranked_again(tmp_path: Path) -> None:
+def test_collection_is_searched_and_ranked_again(tmp_path: Path) -> None:
     collection = read_collection(write_collection(tmp_path / "made"))
     assert collection.num_without_positives == 1 and list(collection.judgments) == ["0", "1"]
     model, judge = our_model("encoder", 6), our_model("sequence_classification", 4, 1)
@@ -103,7 +103,7 @@ def test_collections_that_cannot_be_read(tmp_path: Path, qrels: str, message: st
         read_collection(write_collection(tmp_path / "made", qrels))
 
 
-def test_scored_pairs_are_those_of_scipy() -> None:
+def test_scored_pairs_equal_those_of_scipy() -> None:
     from scipy.stats import pearsonr, spearmanr
 
     texts, draw = sentences(60, seed=2), np.random.default_rng(2)

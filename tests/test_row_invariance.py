@@ -61,7 +61,7 @@ ORDERS = {
 
 @pytest.mark.parametrize("by_position", [False, True])
 @pytest.mark.parametrize("order", ORDERS)
-def test_rows_of_a_library_that_chooses_by_their_number(order: str, by_position: bool) -> None:
+def test_rows_are_invariant_if_the_library_depends_on_their_number(order: str, by_position: bool) -> None:
     library, rows = Library(ORDERS[order], by_position), torch.randn(1200, 5)
     kind = (order, by_position)
     expected = multiply_rows(kind, library, lambda: library, rows)
@@ -94,7 +94,7 @@ def test_products_that_disagree_are_split_into_few() -> None:
         assert library.calls == expected
 
 
-def test_filler_is_a_fifth_at_most() -> None:
+def test_padding_is_at_most_a_fifth() -> None:
     for num_rows in range(64, 5_000):
         assert num_rows <= row_count(num_rows) <= num_rows * 1.25
         assert row_count(row_count(num_rows)) == row_count(num_rows)
@@ -141,7 +141,7 @@ def test_logits_have_the_same_bits_alone_and_in_any_batch(maker: Callable, kind:
             np.testing.assert_array_equal(results[::-1], expected)
 
 
-def test_a_library_that_depends_on_rows_does_not_change_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vectors_are_row_invariant_with_any_library(monkeypatch: pytest.MonkeyPatch) -> None:
     """A whole model over such a library: with the plan the vectors are equal, without it they differ."""
     linear = importlib.import_module("bertkit.transformer.kernels.linear")  # the package has a function of that name
     multiply = linear.OneDNNLinear.multiply
@@ -168,7 +168,7 @@ def test_batches_are_full() -> None:
 
 
 @pytest.mark.parametrize(("dtype", "share"), [(torch.float32, 0.9), (torch.bfloat16, 0.9), (torch.float64, 0.9)])
-def test_a_probe_shows_another_order_in_nearly_every_element(dtype: torch.dtype, share: float) -> None:
+def test_probe_detects_different_summation_order(dtype: torch.dtype, share: float) -> None:
     rows, weight = row_invariance._probe_rows(torch.empty(1, 384, dtype=dtype)), probe_weight(77, 384, dtype)
     sums = torch.float32 if dtype == torch.bfloat16 else dtype
 

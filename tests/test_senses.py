@@ -19,7 +19,7 @@ RIVER = [
 ]  # fmt: skip
 
 
-def test_groups_of_vectors_are_found():
+def test_clusters_of_separated_vectors():
     random = np.random.default_rng(0)
     true = np.repeat([0, 1, 2], [40, 25, 10])
     vectors = np.eye(3, 9)[true] + 0.1 * random.normal(size=(75, 9))
@@ -31,11 +31,13 @@ def test_groups_of_vectors_are_found():
     np.testing.assert_array_equal(spherical_k_means(vectors[order], 3)[0], groups)
 
 
-def test_two_senses_of_bank_come_apart(tmp_path, capfd):
+def test_two_senses_of_bank_are_separated(tmp_path, capfd):
     texts = [*MONEY, "No such word here.", *RIVER]
-    found = find_senses(bertkit.load("all-MiniLM-L6-v2", device="cpu"), "BANK", texts)
-    assert found.texts == [0, 1, 2, 3, 5, 6, 7, 8]
-    assert len(set(found.groups[:4])) == 1 and len(set(found.groups[4:])) == 1 and found.groups[0] != found.groups[4]
+    result = find_senses(bertkit.load("all-MiniLM-L6-v2", device="cpu"), "BANK", texts)
+    assert result.texts == [0, 1, 2, 3, 5, 6, 7, 8]
+    assert (
+        len(set(result.groups[:4])) == 1 and len(set(result.groups[4:])) == 1 and result.groups[0] != result.groups[4]
+    )
     (tmp_path / "texts.txt").write_text("\n".join(texts))
     assert run(["words", "senses", "bank", str(tmp_path / "texts.txt")]) == 0
     assert [json.loads(line)["num_texts"] for line in capfd.readouterr().out.splitlines()] == [4, 4]
@@ -45,7 +47,7 @@ def test_two_senses_of_bank_come_apart(tmp_path, capfd):
     ("arguments", "message"),
     [(["zebra"], "0 of 2 texts have the word 'zebra'"), (["bank", "--num-senses", "1"], "expected at least 2")],
 )
-def test_bad_input_is_refused(tmp_path, capfd, arguments, message):
+def test_bad_input_raises(tmp_path, capfd, arguments, message):
     (tmp_path / "texts.txt").write_text("a bank\nthe bank")
     word, *options = arguments
     assert run(["words", "senses", word, str(tmp_path / "texts.txt"), *options]) == 2

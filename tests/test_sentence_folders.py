@@ -87,7 +87,7 @@ def test_every_chain_of_modules_is_opened_and_saved(tmp_path: Path, chain: str) 
     assert np.array_equal(again.embed(TEXTS[:3]), model.embed(TEXTS[:3]))
 
 
-def test_a_vector_has_the_same_bits_regardless_of_other_texts(tmp_path: Path) -> None:
+def test_vector_has_the_same_bits_regardless_of_other_texts(tmp_path: Path) -> None:
     sentence_transformer(tmp_path, "two")
     model = bertkit.load(tmp_path / "published")
     together = model.embed(TEXTS[:3])
@@ -163,14 +163,14 @@ def test_settings_name_every_layer(tmp_path: Path) -> None:
         ("config_sentence_transformers.json", {"model_type": "SparseEncoder"}, "is a SparseEncoder"),
     ],
 )
-def test_a_dense_layer_that_cannot_be_is_refused(tmp_path: Path, file: str, changes: dict, message: str) -> None:
+def test_invalid_dense_layer_raises(tmp_path: Path, file: str, changes: dict, message: str) -> None:
     sentence_transformer(tmp_path, "dense")
     edit_json(tmp_path / "published" / file, **changes)
     with pytest.raises(CheckpointError, match=message):
         bertkit.load(tmp_path / "published")
 
 
-def test_a_dense_layer_with_pickled_weights_is_refused(tmp_path: Path) -> None:
+def test_dense_layer_with_pickled_weights_raises(tmp_path: Path) -> None:
     sentence_transformer(tmp_path, "dense")
     weights = tmp_path / "published" / "2_Dense" / "model.safetensors"
     torch.save(load_file(weights), weights.with_name("pytorch_model.bin"))
@@ -231,7 +231,7 @@ def test_scores_of_several_labels(tmp_path: Path) -> None:
         model.rank("the", ["a", "b"])
 
 
-def test_rank_is_that_of_sentence_transformers(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_rank_equals_that_of_sentence_transformers(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     reference = cross_encoder(tmp_path, 4, SIGMOID)
     model = bertkit.load(tmp_path)
     texts = ["a cat", "the dog sat", "talk", "green letters", "a cat"]
@@ -248,7 +248,7 @@ def test_rank_is_that_of_sentence_transformers(tmp_path: Path, capsys: pytest.Ca
     assert [row["index"] for row in rows] == [one.index for one in ranked[:2]] and rows[0]["text"] == ranked[0].text
 
 
-def test_bad_input_of_cross_encoders(tmp_path: Path) -> None:
+def test_rejects_bad_input_of_cross_encoders(tmp_path: Path) -> None:
     cross_encoder(tmp_path, 4, "torch.nn.modules.activation.Softmax")
     with pytest.raises(CheckpointError, match="the activation Softmax; supported: Identity"):
         bertkit.load(tmp_path)

@@ -96,7 +96,7 @@ def test_random_text_is_split_as_by_the_slow_splitter(text: str, layout) -> None
     st.lists(st.sampled_from(FRAGMENTS).map(str.encode) | st.binary(max_size=3), max_size=12).map(b"".join),
     st.sampled_from(TEXT_LAYOUTS),
 )
-def test_any_bytes_are_all_kept_in_order(data: bytes, layout) -> None:
+def test_sentences_cover_any_bytes_in_order(data: bytes, layout) -> None:
     array = np.frombuffer(b"x. " + data + b" Y", np.uint8)
     bounds, flags = cut_sentences(array[3:-2], np.array([0, len(data)]), layout)
     assert bounds[-1] == len(data) and (np.diff(bounds) > 0).all() and len(flags) == len(bounds) - 1

@@ -176,7 +176,7 @@ def test_multi_label_predictions_and_thresholds() -> None:
     assert all(one.labels == NAMES for one in model.predict(examples))
 
 
-def test_the_best_threshold_is_the_best_of_all() -> None:
+def test_best_threshold_is_the_best_of_all() -> None:
     draw = np.random.default_rng(7)
 
     def f1(targets: np.ndarray, decided: np.ndarray) -> float:
@@ -283,7 +283,7 @@ def test_label_names_are_in_order() -> None:
         ("ordinal-regression", ["2", "2"], {}, "expected different levels"),
     ],
 )
-def test_labels_that_cannot_be_learned_are_refused(task: str, labels, options, message: str) -> None:
+def test_labels_that_cannot_be_learned_raise(task: str, labels, options, message: str) -> None:
     with pytest.raises((DataError, UsageError), match=message):
         TASKS[task].of_examples(labeled(labels), options)
 
@@ -295,10 +295,10 @@ def test_labels_are_matched_by_name_and_strangers_are_errors() -> None:
     with pytest.raises(DataError, match="line 2: its label is None"):
         model.evaluate(labeled([None]))
     with pytest.raises(DataError, match="line 3: has no second text"):
-        model.predict([TextExample("a", "b"), TextExample("c", place="data.csv, line 3")])
+        model.predict([TextExample("a", "b"), TextExample("c", location="data.csv, line 3")])
 
 
-def test_other_bad_settings_are_refused() -> None:
+def test_other_bad_settings_raise() -> None:
     with pytest.raises(UsageError, match="2 class_weights for 3 labels"):
         SequenceClassification(NAMES, class_weights=(1.0, 2.0))
     with pytest.raises(UsageError, match="1 thresholds for 3 labels"):
@@ -318,7 +318,7 @@ def test_other_bad_settings_are_refused() -> None:
     ],
     ids=lambda task: task.name,
 )
-def test_a_directory_keeps_the_task(tmp_path: Path, task) -> None:
+def test_saved_directory_keeps_the_task(tmp_path: Path, task) -> None:
     model = model_of(task, len(task.label_names), max_length=9, on_long="window", stride=3)
     model.checkpoint.trained = replace(model.trained, metrics={"accuracy": 0.75})
     model.save(tmp_path / "model")
@@ -332,7 +332,7 @@ def test_a_directory_keeps_the_task(tmp_path: Path, task) -> None:
     assert stored_task(task.name, task.label_names, task_settings(task), where="") == task
 
 
-def test_a_published_classifier_says_its_task_itself(tmp_path: Path) -> None:
+def test_task_of_published_classifier(tmp_path: Path) -> None:
     for task in (SequenceClassification(NAMES), MultiLabelClassification(NAMES)):
         model_of(task).save(tmp_path / task.name)
         (tmp_path / task.name / "bertkit.json").unlink()
@@ -344,7 +344,7 @@ def test_a_published_classifier_says_its_task_itself(tmp_path: Path) -> None:
     assert math.isfinite(load(tmp_path / "plain").predict(["cat"])[0].score)
 
 
-def test_damaged_records_are_refused(tmp_path: Path) -> None:
+def test_damaged_records_raise(tmp_path: Path) -> None:
     model_of(SequenceClassification(NAMES)).save(tmp_path / "model")
     path = tmp_path / "model" / "bertkit.json"
     task = json.loads(path.read_text())["task"]
@@ -362,7 +362,7 @@ def test_damaged_records_are_refused(tmp_path: Path) -> None:
             load(tmp_path / "model")
 
 
-def test_a_head_that_was_never_trained_refuses(tmp_path: Path) -> None:
+def test_untrained_head_raises(tmp_path: Path) -> None:
     our_model("encoder", 3, **SHAPE).save(tmp_path / "encoder")
     model = load(tmp_path / "encoder", new=["sequence_classification"], label_names=NAMES)
     with pytest.raises(MissingHeadError, match="was not trained for a task"):

@@ -70,7 +70,7 @@ def test_models_are_listed(client):
         client.embeddings.create(model="text-embedding-3-small", input="a")
 
 
-def test_token_ids_are_refused_with_the_setting_to_change(server):
+def test_rejected_token_ids_name_the_setting_to_change(server):
     for given in ([5, 6], [[5, 6], [7]]):
         status, answer, _ = server.request("/v1/embeddings", {"input": given, "model": "model"})
         assert status == 400 and set(answer["error"]) == {"message", "type", "param", "code"}
@@ -116,7 +116,7 @@ def test_texts_that_are_too_long_are_cut_with_counts_or_encoded_in_windows(serve
     assert (np.array(windowed["data"][0]["embedding"], np.float32) == expected).all()
 
 
-def test_many_clients_at_once_get_their_own_vectors(server, model):
+def test_concurrent_clients_get_their_vectors(server, model):
     draw = np.random.default_rng(0)
     words = np.array("the of and cat dog sat mat un able run walk talk blue red green".split())
     requests = [
@@ -157,7 +157,7 @@ def _logged(server: Server, text: str) -> bool:
     return any(text in line for line in server.log)
 
 
-def test_bodies_of_another_type_or_size_are_refused_before_any_work(server):
+def test_bodies_of_another_type_or_size_are_rejected_before_any_work(server):
     status, answer, _ = server.request("/embed", b"{}", headers={"content-type": "text/plain"})
     assert status == 415 and "application/json" in answer["error"]
     with socket.create_connection(_address(server)) as connection:  # 64 MB are announced, and not waited for
@@ -215,12 +215,12 @@ def _address(server: Server) -> tuple[str, int]:
     return host, int(port)
 
 
-def test_a_page_of_a_browser_cannot_use_a_local_server(server):
+def test_browser_origins_are_rejected(server):
     status, answer, _ = server.request("/embed", {"inputs": "a"}, headers={"host": "evil.example"})
     assert status == 403 and "localhost" in answer["error"]
 
 
-def test_clients_that_vanish_do_no_harm(server):
+def test_disconnected_clients_do_not_affect_others(server):
     for _ in range(20):
         with socket.create_connection(_address(server)) as connection:
             body = b'{"inputs": ["' + b'a cat sat", "'.join([b""] * 500) + b'a"]}'

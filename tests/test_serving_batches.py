@@ -42,7 +42,7 @@ def on_threads(shared: SharedModel, calls: list) -> list:
     return [future.result() for future in [pool.submit(work, number) for number in range(len(calls))]]
 
 
-def test_every_verb_has_the_bits_of_the_library_alone(model):
+def test_every_method_is_bit_identical_to_the_library(model):
     draw = np.random.default_rng(1)
     sizes = []
     shared = SharedModel(model, SharedBatches(ServerSettings(), lambda size, tokens: sizes.append(size)))
@@ -91,7 +91,7 @@ def job_of(model: Model, texts: list[str], client: object) -> Job:
     return Job(model._runner, encodings, lambda batch, indices: None, ticket(client))
 
 
-def test_clients_take_turns_and_a_single_text_does_not_wait_behind_many(model):
+def test_clients_are_scheduled_fairly(model):
     queue, bulk = Queue(), job_of(model, [" ".join(np.roll(WORDS, number)[:9]) for number in range(300)], "bulk")
     queue.put(bulk)
     queue.put(job_of(model, ["a cat"], "single"))
@@ -111,7 +111,7 @@ def test_short_jobs_are_taken_alone_when_asked_for(model):
     assert len(queue.take(lambda job: 256, short_only=True).sequences) == 1
 
 
-def test_equal_texts_are_taken_once_for_all_who_wait(model):
+def test_equal_queued_texts_are_computed_once(model):
     queue = Queue()
     jobs = [job_of(model, ["a cat", "blue", "a cat"], number) for number in range(5)]
     for job in jobs:
@@ -121,7 +121,7 @@ def test_equal_texts_are_taken_once_for_all_who_wait(model):
     assert all(sorted(index for index, _ in taken.waiting[job]) == [0, 1, 2] for job in jobs)
 
 
-def test_what_is_removed_leaves_nothing_behind_and_others_in_place(model):
+def test_removed_records_leave_no_data(model):
     queue, draw = Queue(), np.random.default_rng(2)
     jobs = [job_of(model, draw.choice(WORDS, 40).tolist(), number % 3) for number in range(12)]
     for job in jobs:
@@ -161,7 +161,7 @@ def test_canceled_and_late_requests_leave_the_queue(model):
     assert (shared.embed(["a cat"], report=EmbedReport()) == model.embed(["a cat"])).all()
 
 
-def test_a_full_queue_refuses_all_of_a_request_and_says_when_to_come_again(model):
+def test_full_queue_rejects_whole_request_with_retry_after(model):
     batches = SharedBatches(ServerSettings(max_queue_tokens=20))
     batches._num_running = batches.cores.num_threads  # nothing is taken
     shared = SharedModel(model, batches)
@@ -181,7 +181,7 @@ def test_a_full_queue_refuses_all_of_a_request_and_says_when_to_come_again(model
             first.result(20)
 
 
-def test_a_failure_in_one_request_is_not_one_of_others(model):
+def test_failed_request_does_not_affect_others(model):
     batches = SharedBatches(ServerSettings())
     encodings = model.tokenizer.encode_batch(["a cat"], with_offsets=False)
     shared = SharedModel(model, batches)

@@ -128,7 +128,7 @@ def _numbers(answer: object):
         yield float(answer)
 
 
-def test_the_playground_asks_nothing_of_others_and_is_allowed_to(server):
+def test_playground_asks_nothing_of_others_and_is_allowed_to(server):
     status, page, headers = server.request("/")
     assert status == 200 and "default-src 'none'" in headers["content-security-policy"]
     assert not re.findall(r"(?:src|href|url)\s*[=(]\s*[\"']?(?:https?:)?//", page)

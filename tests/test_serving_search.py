@@ -47,7 +47,7 @@ def test_equals_the_library_for_many_clients_at_once(server: Server, folder: Pat
             assert answer == [(result.document_id, pytest.approx(result.score)) for result in expected]
 
 
-def test_only_passages_with_the_metadata_asked_for(server: Server, folder: Path) -> None:
+def test_metadata_filter_selects_passages(server: Server, folder: Path) -> None:
     answer = server.post("/search", {"query": "a cat", "k": 3, "where": {"half": 1}})["results"]
     assert len(answer) == 3 and all(one["metadata"] == {"half": 1} for one in answer)
     first = answer[0]
@@ -57,13 +57,13 @@ def test_only_passages_with_the_metadata_asked_for(server: Server, folder: Path)
     assert [one["document"] for one in answer] == [one.document_id for one in expected]
 
 
-def test_the_model_of_the_store_is_served_and_described(server: Server, encoder: Path) -> None:
+def test_model_of_the_store_is_served_and_described(server: Server, encoder: Path) -> None:
     info = server.request("/info")[1]
     assert info["store"] == {"model": str(encoder), "num_passages": 50} and info["model_id"] == encoder.name
     assert len(server.post("/embed", {"inputs": "a cat"})[0]) == 20
 
 
-def test_what_another_process_adds_is_searched(encoder: Path, tmp_path: Path) -> None:
+def test_records_of_another_process_are_searched(encoder: Path, tmp_path: Path) -> None:
     with bertkit.Index.open(tmp_path / "store", encoder) as index:
         index.add([document(1)])
     with serving("--store", tmp_path / "store") as server:
@@ -89,7 +89,7 @@ def test_bad_bodies_have_one_clear_sentence(server: Server, body: dict, status: 
     assert answer[0] == status and says in answer[1]["error"]
 
 
-def test_a_server_without_a_store_says_so(encoder: Path) -> None:
+def test_search_without_store_raises(encoder: Path) -> None:
     with serving("--model", encoder) as server:
         assert server.request("/search", {"query": "a"})[:1] == (424,)
         assert "--store" in server.request("/search", {"query": "a"})[1]["error"]

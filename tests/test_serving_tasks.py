@@ -92,7 +92,7 @@ def test_rerank_in_both_forms(server, models):
     )
 
 
-def test_entities_answers_and_masks_are_those_of_the_library(server, models):
+def test_entities_answers_and_masks_equal_those_of_the_library(server, models):
     entities = models["tagger"].predict([LONG])[0].entities
     answer = server.post("/entities", {"inputs": LONG})
     assert [(each["start"], each["end"], each["label"]) for each in answer] == [
@@ -112,7 +112,7 @@ def test_entities_answers_and_masks_are_those_of_the_library(server, models):
     ]
 
 
-def test_labels_that_no_one_trained_for_are_scored_by_entailment(server, models):
+def test_zero_shot_labels_are_scored_by_entailment(server, models):
     body = {"inputs": "a cat sat", "candidate_labels": ["dog", "cat", "blue"], "hypothesis_template": "the {}"}
     pairs = [("a cat sat", f"the {label}") for label in body["candidate_labels"]]
     rows = dict(zip(body["candidate_labels"], models["inference"].predict(pairs), strict=True))
@@ -205,7 +205,7 @@ def test_refusals_have_the_status_and_the_form_of_text_embeddings_inference(serv
     assert isinstance(answer["error"], str) and answer["error"]
 
 
-def test_the_openapi_document_names_every_route(server):
+def test_openapi_document_names_every_route(server):
     document = server.request("/openapi.json")[1]
     for path in "/embed /embed_all /predict /rerank /v2/rerank /similarity /tokenize /decode /entities /answer".split():
         assert document["paths"][path]["post"]["requestBody"]["required"], path

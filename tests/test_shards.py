@@ -90,7 +90,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("layout", ["auto", "lines", "paragraphs", "running"])
-def test_a_shard_is_what_sentence_by_sentence_gives(tmp_path: Path, layout, small_parts: None) -> None:
+def test_shard_equals_sentence_by_sentence_tokenization(tmp_path: Path, layout, small_parts: None) -> None:
     sources = write_texts(tmp_path / "texts")
     shard = write_shard(sources, tmp_path / "shard", TOKENIZER, ShardSettings(layout))
     expected = reference(sources, Reading(layout))
@@ -132,7 +132,7 @@ def test_parts_and_threads_change_nothing(tmp_path: Path, monkeypatch: pytest.Mo
         assert digest(tmp_path / str(number)) == digest(tmp_path / "whole")
 
 
-def test_a_large_vocabulary_takes_int32(tmp_path: Path) -> None:
+def test_large_vocabulary_takes_int32(tmp_path: Path) -> None:
     tokenizer = Tokenizer.from_vocab((*TOKENS, *(f"x{number}" for number in range(66_000)), "fox"))
     (tmp_path / "a.txt").write_text("The fox.\nThe cat.\n")
     shard = write_shard(tmp_path / "a.txt", tmp_path / "shard", tokenizer)
@@ -141,7 +141,7 @@ def test_a_large_vocabulary_takes_int32(tmp_path: Path) -> None:
     assert tokenizer.decode(shard.tokens[:3]) == "the fox."
 
 
-def test_added_tokens_are_read_as_the_tokenizer_reads_them(tmp_path: Path) -> None:
+def test_added_tokens_equal_tokenizers_library(tmp_path: Path) -> None:
     tokenizer = Tokenizer(WordPiece(Vocabulary((*TOKENS, "cat sat")), added_tokens=(AddedToken("cat sat"),)))
     sources = write_texts(tmp_path / "texts")
     shard = write_shard(sources, tmp_path / "shard", tokenizer)
@@ -216,7 +216,7 @@ def test_hashes_of_sentences() -> None:
     assert taken.tolist() == [int(token) for one, own in zip(sentences, chosen, strict=True) if own for token in one]
 
 
-def test_a_full_table_forgets_and_says_so() -> None:
+def test_full_table_forgets_and_counts() -> None:
     """What it holds does not depend on the order; nothing new is taken for a duplicate."""
     hashes = np.random.default_rng(1).integers(0, 2**64, 5_000, np.uint64)
     one, other = SeenSentences(4_000), SeenSentences(4_000)
@@ -332,7 +332,7 @@ def test_interrupted_work_is_resumed(
     assert sum(map(len, begun)) - num_again <= len(all_parts) and len(begun[-1]) < len(all_parts)
 
 
-def test_killed_at_any_moment(tmp_path: Path) -> None:
+def test_survives_kills_at_any_moment(tmp_path: Path) -> None:
     sources = write_texts(tmp_path / "texts")
     for number in range(4):
         lines = (f"The cat {' '.join(str(number + 4 * line))} sat.\n" for line in range(10_000))
@@ -372,7 +372,7 @@ def test_killed_at_any_moment(tmp_path: Path) -> None:
     assert digest(shard) == digest(whole)
 
 
-def test_a_finished_shard_is_opened_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finished_shard_is_opened_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sources = write_texts(tmp_path / "texts")
     settings = ShardSettings(held_out_share=0.2)
     write_shard(sources, tmp_path / "shard", TOKENIZER, settings)
@@ -385,7 +385,7 @@ def test_a_finished_shard_is_opened_at_once(tmp_path: Path, monkeypatch: pytest.
     assert digest(tmp_path / "shard") == before
 
 
-def test_other_sources_vocabulary_or_settings_are_refused(
+def test_other_sources_vocabulary_or_settings_raise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_parts: None
 ) -> None:
     sources = write_texts(tmp_path / "texts")
@@ -421,7 +421,7 @@ def test_other_sources_vocabulary_or_settings_are_refused(
             open_shard(folder, other)
 
 
-def test_a_source_that_changes_while_it_is_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_source_changed_while_read_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.txt").write_text("the cat.\nsat.\n")
 
     def work(part: Part, *args, **kwargs):
@@ -447,14 +447,14 @@ def test_a_source_that_changes_while_it_is_read_is_refused(tmp_path: Path, monke
         ),
     ],
 )
-def test_too_little_text_is_refused(tmp_path: Path, content: str, settings: ShardSettings, message: str) -> None:
+def test_too_little_text_raises(tmp_path: Path, content: str, settings: ShardSettings, message: str) -> None:
     (tmp_path / "a.txt").write_bytes(content.encode("latin-1" if "\xe4" in content else "utf-8"))
     for _ in range(2):
         with pytest.raises(DataError, match=message):
             write_shard(tmp_path / "a.txt", tmp_path / "shard", TOKENIZER, settings)
 
 
-def test_a_table_that_cannot_be_read_may_be_put_right(tmp_path: Path, small_parts: None) -> None:
+def test_error_on_unreadable_table_can_be_corrected(tmp_path: Path, small_parts: None) -> None:
     """What was done before it is kept."""
     sources = [*write_texts(tmp_path / "texts"), tmp_path / "z.csv"]
     (tmp_path / "z.csv").write_text("id,body\n1,The cat.\n")
@@ -483,7 +483,7 @@ def test_wrong_calls(tmp_path: Path) -> None:
     assert not (tmp_path / "shard").exists()
 
 
-def test_damaged_shards_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_shards_raise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bertkit.corpus.shards._BOUNDS_AT_A_TIME", 3)
     sources = write_texts(tmp_path / "texts")
     folder = tmp_path / "shard"

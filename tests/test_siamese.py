@@ -37,7 +37,7 @@ def new_model(encoder: Path) -> Model:
     return model_to_train(str(encoder), task, FinetuningSettings(head="drawn"), print, pairs(1)[0])
 
 
-def test_twenty_losses_are_those_of_the_softmax_loss(encoder: Path, tmp_path: Path) -> None:
+def test_twenty_losses_equal_those_of_the_softmax_loss(encoder: Path, tmp_path: Path) -> None:
     model, data = new_model(encoder), pairs(7)
     model.save(tmp_path / "model")
     reference = SentenceTransformer(str(tmp_path / "model"), device="cpu").train()
@@ -54,12 +54,12 @@ def test_twenty_losses_are_those_of_the_softmax_loss(encoder: Path, tmp_path: Pa
     batch = task.labeled(data, task.encode(model.tokenizer, data, layout)).take(np.arange(len(data)))
     totals, parameters = task.totals(batch), list(model.network.parameters())
     optimizers = [torch.optim.AdamW(network.parameters(), lr=3e-3) for network in (model.network, loss)]
-    found, expected = [], []
+    ours, expected = [], []
     for _ in range(20):
         parts = compute_gradients(
             parameters, batch.split(3), lambda part: task.loss(outputs_of(model.network, part), part, totals)
         )
-        found.append(sum(float(part.value) for part in parts))
+        ours.append(sum(float(part.value) for part in parts))
         optimizers[0].step()
         optimizers[1].zero_grad()
         value = loss([dict(part) for part in features], labels)
@@ -67,8 +67,8 @@ def test_twenty_losses_are_those_of_the_softmax_loss(encoder: Path, tmp_path: Pa
         optimizers[1].step()
         expected.append(value.item())
     assert expected[-1] < 0.9 * expected[0]
-    np.testing.assert_allclose(found[:1], expected[:1], rtol=0, atol=1e-5)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-4)  # rounding grows with the steps
+    np.testing.assert_allclose(ours[:1], expected[:1], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(ours, expected, rtol=0, atol=2e-4)  # rounding grows with the steps
 
 
 def test_finetune_evaluate_and_embed(encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -76,11 +76,11 @@ def test_finetune_evaluate_and_embed(encoder: Path, tmp_path: Path, capsys: pyte
         rows = [f"{one.text},{one.pair},{one.label}" for one in pairs(60, seed)]
         (tmp_path / f"{name}.csv").write_text("\n".join(["premise,hypothesis,label", *rows]) + "\n")
     train, dev, out = str(tmp_path / "train.csv"), str(tmp_path / "dev.csv"), str(tmp_path / "out")
-    code, (result,), told = call(
+    code, (result,), printed = call(
         capsys, "finetune", "siamese-classification", "--model", str(encoder), "--train", train, "--dev", dev,
         "--out", out, "--learning-rate", "0.01", "--num-epochs", "4",
     )  # fmt: skip
-    assert code == 0 and result["accuracy"] > 0.5, told
+    assert code == 0 and result["accuracy"] > 0.5, printed
     model = bertkit.load(out)
     assert model.evaluate(pairs(60, 2))["accuracy"] == pytest.approx(result["accuracy"])
     texts = ["red cat", "a blue dog"]
@@ -88,9 +88,9 @@ def test_finetune_evaluate_and_embed(encoder: Path, tmp_path: Path, capsys: pyte
     np.testing.assert_allclose(model.embed(texts), vectors, atol=1e-5)
 
 
-def test_classes_of_pairs_are_no_scores(tmp_path: Path) -> None:
+def test_class_labels_are_not_scores(tmp_path: Path) -> None:
     (tmp_path / "nli.csv").write_text("premise,hypothesis,label\nA,B,neutral\n")
-    with pytest.raises(DataError, match="pairs with classes are learned by siamese-classification"):
+    with pytest.raises(DataError, match="for pairs with classes use siamese-classification"):
         list(read_text_sets(tmp_path / "nli.csv"))
 
 
@@ -98,7 +98,7 @@ def test_neighboring_paragraphs_are_pairs(tmp_path: Path) -> None:
     (tmp_path / "book.txt").write_text("One\nand one.\n\n* * *\n\nTwo.\n\n\nThree.")
     rows = list(read_text_sets(tmp_path / "book.txt", columns={"positive": "next"}))
     assert [row.texts for row in rows] == [("One and one.", "Two."), ("Two.", "Three.")]
-    assert rows[1].place.endswith("book.txt, line 6")
+    assert rows[1].location.endswith("book.txt, line 6")
     (tmp_path / "rows.csv").write_text("text\nA\nB\nC\n")
     rows = list(read_text_sets(tmp_path / "rows.csv", columns={"positive": "next"}))
     assert [row.texts for row in rows] == [("A", "B"), ("B", "C")]

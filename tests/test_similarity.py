@@ -125,7 +125,7 @@ SHARED = {  # name -> rows, our task, their loss
 
 @pytest.mark.parametrize("num_parts", [1, 5])
 @pytest.mark.parametrize("name", SHARED)
-def test_twenty_losses_are_those_of_sentence_transformers(tmp_path: Path, name: str, num_parts: int) -> None:
+def test_twenty_losses_equal_those_of_sentence_transformers(tmp_path: Path, name: str, num_parts: int) -> None:
     """In one part, and in five with the two-pass step."""
     if num_parts > 1 and name not in ("all", "cosent", "nested"):
         pytest.skip("the step of parts is the same for every loss")
@@ -223,7 +223,7 @@ def test_with_different_texts_nothing_is_masked() -> None:
     assert float(loss.value) == pytest.approx(expected_loss(data, vectors, texts, 0.3), abs=1e-9)
 
 
-def test_a_loss_does_not_depend_on_the_order_of_rows() -> None:
+def test_loss_is_invariant_to_row_order() -> None:
     data = rows("tuples")
     order = np.random.default_rng(4).permutation(len(data))
     roles, vectors, _ = roles_and_vectors(data)
@@ -257,7 +257,7 @@ def test_dropout_pairs_of_texts_alone() -> None:
 # --- the feed ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_feed_gives_every_row_once_and_never_a_row_alone() -> None:
+def test_feed_yields_every_row_once_and_no_single_row_batches() -> None:
     model, task = tiny(), Similarity()
     data = [TextSet(text, (f"{text} cat",), ("dog",) * (number % 3)) for number, text in enumerate(sentences(9))]
     labeled = task.labeled(data, task.encode(model.tokenizer, data, Layout(23, "truncate")))
@@ -284,7 +284,7 @@ def test_files_of_every_form(tmp_path: Path) -> None:
     (triplet,) = read(tmp_path / "b.csv", "query,passage,negative_1,negative_2\nA,B,C,D\n")
     assert triplet.negatives == ("C", "D")
     (scored,) = read(tmp_path / "c.tsv", "sentence1\tsentence2\tscore\nA\tB\t3.5\n")
-    assert scored.score == 3.5 and scored.place.endswith("c.tsv, line 2")
+    assert scored.score == 3.5 and scored.location.endswith("c.tsv, line 2")
     (listed,) = read(tmp_path / "d.jsonl", json.dumps({"query": "A", "positives": ["B", "C"], "negatives": ["D"]}))
     assert listed.positives == ("B", "C") and listed.negatives == ("D",)
     assert [row.texts for row in read(tmp_path / "e.txt", "A\nB\n")] == [("A", "A"), ("B", "B")]
@@ -333,7 +333,7 @@ def test_rows_and_options_that_cannot_be_learned(data: list[TextSet], options: d
         Similarity.of_examples(data, options)
 
 
-def test_thresholds_are_those_of_scikit_learn() -> None:
+def test_thresholds_equal_those_of_scikit_learn() -> None:
     from sklearn.metrics import average_precision_score, f1_score
 
     draw = np.random.default_rng(3)
@@ -406,7 +406,7 @@ def test_finetune_evaluate_predict_and_embed(encoder: Path, tmp_path: Path, caps
 
 
 @pytest.mark.parametrize("kind", ["scores", "binary"])
-def test_the_estimator_learns_scored_pairs(encoder: Path, kind: str) -> None:
+def test_estimator_learns_scored_pairs(encoder: Path, kind: str) -> None:
     data = [*topics(20, 3), *topics(20, 4)]
     pairs = [(row.query, row.positives[0]) for row in data[:20]]
     pairs += [(row.query, other.positives[0]) for row, other in pairwise(data[20:])]
@@ -424,7 +424,7 @@ def test_the_estimator_learns_scored_pairs(encoder: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("turns", [False, True])
-def test_a_batch_is_of_one_data_set(turns: bool) -> None:
+def test_batches_never_mix_data_sets(turns: bool) -> None:
     data = [replace(row, dataset=0) for row in rows("pairs", 11)] + [replace(row, dataset=1) for row in rows("scores")]
     task = Similarity.of_examples(data, {"turns": turns})
     assert task.objectives == ("in-batch", "cosent") and task.kind == "pairs"
@@ -456,18 +456,18 @@ def _in_one(batch: Any) -> Any:
 def test_several_files(encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     files = [write(tmp_path / "pairs.jsonl", rows("pairs", 9)), write(tmp_path / "scores.jsonl", rows("scores", 9))]
     arguments = ["finetune", "similarity", "--model", str(encoder), "--train", *files, "--batch-size", "4"]
-    code, _, told = call(capsys, *arguments, "--out", str(tmp_path / "out"), "--objectives", "in-batch", "cosine")
-    assert code == 0, told
+    code, _, printed = call(capsys, *arguments, "--out", str(tmp_path / "out"), "--objectives", "in-batch", "cosine")
+    assert code == 0, printed
     assert bertkit.load(tmp_path / "out").trained.task.objectives == ("in-batch", "cosine")
-    code, _, told = call(capsys, *arguments, "--out", str(tmp_path / "other"), "--objectives", "in-batch")
-    assert code == 2 and "1 objectives for 2 files: give one for each" in told
+    code, _, printed = call(capsys, *arguments, "--out", str(tmp_path / "other"), "--objectives", "in-batch")
+    assert code == 2 and "1 objectives for 2 files: give one for each" in printed
 
 
 def test_refuses_a_batch_of_one(encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     train = write(tmp_path / "train.jsonl", rows("pairs"))
     arguments = ["finetune", "similarity", "--model", str(encoder), "--train", train, "--out", str(tmp_path / "out")]
-    code, _, told = call(capsys, *arguments, "--batch-size", "1")
-    assert code == 2 and told.strip().endswith("batch_size=1: a batch needs 2 rows or more, to compare their texts")
+    code, _, printed = call(capsys, *arguments, "--batch-size", "1")
+    assert code == 2 and printed.strip().endswith("batch_size=1: expected at least 2, as the loss compares rows")
 
 
 def test_refuses_a_query_without_positives(tmp_path: Path) -> None:
@@ -492,7 +492,7 @@ def test_bad_scores_of_a_teacher(data: list[TextSet], options: dict[str, Any], m
 # --- a guide model ----------------------------------------------------------------------------------------------------
 
 
-def test_texts_that_a_guide_has_nearer_are_no_negatives() -> None:
+def test_guide_masks_nearer_texts() -> None:
     """Against loops over the texts of each instance."""
     data, draw = rows("tuples"), np.random.default_rng(8)
     guides = [draw.normal(size=(4, 5)).astype(np.float32) for _ in data]
@@ -517,10 +517,10 @@ def test_texts_that_a_guide_has_nearer_are_no_negatives() -> None:
 
 def test_finetune_with_a_guide(encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     train = write(tmp_path / "train.jsonl", topics(30, 1))
-    code, _, told = call(
+    code, _, printed = call(
         capsys, "finetune", "similarity", "--model", str(encoder), "--train", train, "--out", str(tmp_path / "out"),
         "--guide", str(encoder),
     )  # fmt: skip
-    assert code == 0, told
+    assert code == 0, printed
     logged = [json.loads(line) for line in (tmp_path / "out/run/metrics.jsonl").read_text().splitlines()]
     assert all(line["masked_per_row"] > 0 for line in logged if line["event"] == "step")

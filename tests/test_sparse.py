@@ -28,7 +28,7 @@ def published(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("strategy", ["plain", "max", "sum"])
-def test_vectors_are_those_of_sentence_transformers(published: Path, tmp_path: Path, strategy: str) -> None:
+def test_vectors_equal_those_of_sentence_transformers(published: Path, tmp_path: Path, strategy: str) -> None:
     folder, reference = published, SparseEncoder(str(published), device="cpu")
     if strategy != "plain":
         activation = "log1p_relu" if strategy == "sum" else "relu"
@@ -46,7 +46,7 @@ def test_vectors_are_those_of_sentence_transformers(published: Path, tmp_path: P
     np.testing.assert_array_equal(queries.dense(), vectors.dense()[:4])  # regardless of the other texts
 
 
-def test_refuses_what_it_does_not_compute(published: Path) -> None:
+def test_unsupported_settings_raise(published: Path) -> None:
     steps = [("", "MLMTransformer"), ("1_SpladePooling", "SpladePooling")]
     modules = [
         {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{kind}"}

@@ -66,7 +66,7 @@ def test_words_with_spaces_of_glove_and_a_last_line_without_a_newline(tmp_path):
 
 
 @pytest.mark.parametrize("limit", [1 << 10, 1 << 24])
-def test_many_parts_and_a_file_behind_the_vectors(tmp_path, monkeypatch, limit):
+def test_cache_with_many_parts_and_other_files(tmp_path, monkeypatch, limit):
     monkeypatch.setattr("bertkit.words.word_files._BYTES_AT_A_TIME", limit)
     monkeypatch.setattr("bertkit.words.room._BYTES_IN_MEMORY", limit)
     vectors = np.random.default_rng(1).normal(size=(5_003, 9)).astype(np.float32)
@@ -99,7 +99,7 @@ BAD_FILES = {
 
 
 @pytest.mark.parametrize("name", BAD_FILES)
-def test_bad_files_are_refused_in_one_sentence(tmp_path, capfd, name):
+def test_bad_files_raise_in_one_sentence(tmp_path, capfd, name):
     content, message = BAD_FILES[name]
     (tmp_path / "words.txt").write_bytes(content)
     with pytest.raises(DataError, match=message):
@@ -257,7 +257,7 @@ def test_model2vec_folders_equal_model2vec(tmp_path, kind, quantized):
         ours.embed(TEXTS, on_long="error")
 
 
-def test_options_that_have_no_meaning_are_refused(vectors):
+def test_inapplicable_options_raise(vectors):
     encoder = StaticEncoder.of_words(WORDS, vectors)
     for options, message in (
         ({"pooling": "cls"}, "pooling='cls'"),
@@ -269,13 +269,13 @@ def test_options_that_have_no_meaning_are_refused(vectors):
     np.testing.assert_allclose(encoder.embed("the cat", dimensions=3), encoder.embed("the cat")[:3])
     with pytest.raises(UsageError, match="'zebra' has no vector among the 9 words"):
         encoder.vector("zebra")
-    with pytest.raises(UsageError, match="expected at least one, each once"):
+    with pytest.raises(UsageError, match="expected one or more, each once"):
         StaticEncoder.of_words([], np.empty((0, 3)))
     with pytest.raises(UsageError, match="a vector for each word"):
         StaticEncoder.of_words(["a"], np.empty((2, 3)))
 
 
-def test_a_folder_without_vectors_is_refused(tmp_path):
+def test_folder_without_vectors_raises(tmp_path):
     with pytest.raises(CheckpointError, match="holds no word vectors"):
         StaticEncoder.open(tmp_path)
 

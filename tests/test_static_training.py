@@ -28,7 +28,7 @@ def tiny_model() -> Model:
     return Model.create(config, tokenizer, seed=7)
 
 
-def test_a_token_alone_is_the_mean_of_three_outputs():
+def test_token_alone_is_the_mean_of_three_outputs():
     model = tiny_model()
     ids = np.array([7, 9, 20])
     outputs = token_outputs(model, ids)
@@ -66,7 +66,7 @@ def topic_rows(number: int) -> list[TextSet]:
     ]
 
 
-def test_texts_that_belong_together_come_near_at_every_width(tmp_path):
+def test_similar_texts_are_close_at_every_width(tmp_path):
     tokenizer = Tokenizer.from_vocab([*SPECIAL, *FOODS, *TOOLS])
     settings = PairTraining(dimensions=16, nested=(16, 4), batch_size=20, epochs=20)
     encoder, report = train_static(topic_rows(200), tokenizer, settings)

@@ -39,7 +39,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("seed", range(24))
-def test_a_flipped_byte_is_found_and_mended(whole: Path, folder: Path, seed: int) -> None:
+def test_flipped_byte_is_detected_and_repaired(whole: Path, folder: Path, seed: int) -> None:
     draw = random.Random(seed)
     shutil.copytree(whole, folder)
     damaged = draw.choice([file for file in sorted(folder.iterdir()) if file.name != "writer.lock"])
@@ -47,8 +47,8 @@ def test_a_flipped_byte_is_found_and_mended(whole: Path, folder: Path, seed: int
     expected = {row.id: row for row in records(1102)[1:-1]}
     try:
         with EmbeddedStore.open(folder, WordIndex()) as store:
-            found = store.verify()
-            if not found:  # a byte without meaning
+            problems = store.verify()
+            if not problems:  # a byte without meaning
                 assert all(map(same, store.records(), expected.values()))
                 return
             report = store.repair(embed)
@@ -68,7 +68,7 @@ def test_a_flipped_byte_is_found_and_mended(whole: Path, folder: Path, seed: int
         )
 
 
-def test_vectors_that_are_lost_are_made_again(whole: Path, folder: Path) -> None:
+def test_lost_vectors_are_recomputed(whole: Path, folder: Path) -> None:
     shutil.copytree(whole, folder)
     for file in folder.glob("*.1.*"):
         file.unlink()
@@ -114,7 +114,7 @@ def test_vectors_are_on_disk_before_the_commit(folder: Path, monkeypatch: pytest
                 assert last_write < steps.index(f"sync {name}", last_write) < commit
 
 
-def test_a_tail_without_rows_is_overwritten(folder: Path) -> None:
+def test_tail_without_rows_is_overwritten(folder: Path) -> None:
     with EmbeddedStore.create(folder, IDENTITY) as store:
         store.add(records(10))
         for file in folder.glob("*.1.*"):
@@ -124,7 +124,7 @@ def test_a_tail_without_rows_is_overwritten(folder: Path) -> None:
         assert store.verify() == [] and all(map(same, store.records(), records(20)))
 
 
-def test_a_full_disk_refuses_the_change_and_keeps_the_rest(folder: Path) -> None:
+def test_full_disk_rolls_back_the_change(folder: Path) -> None:
     with EmbeddedStore.create(folder, IDENTITY) as store:
         store.add(records(100))
         for limit in (9_000, 12_000, 100_000):
@@ -149,7 +149,7 @@ def readable() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("is_closed", [True, False])
-def test_a_folder_that_cannot_be_written_can_be_searched(readable: Path, is_closed: bool) -> None:
+def test_read_only_store_can_be_searched(readable: Path, is_closed: bool) -> None:
     store = EmbeddedStore.create(readable, IDENTITY)
     store.add(records(30))
     if is_closed:
@@ -284,7 +284,7 @@ def test_nothing_acknowledged_is_lost_by_many_kills(folder: Path) -> None:
     kill(folder, 200, seed=2)
 
 
-def test_a_killed_writer_leaves_no_lock(folder: Path) -> None:
+def test_killed_writer_leaves_no_lock(folder: Path) -> None:
     EmbeddedStore.create(folder, IDENTITY).close()
     run_until_killed(folder, 0, 0.2)
     with EmbeddedStore.open(folder) as store, sqlite3.connect(folder / "store.sqlite3"):

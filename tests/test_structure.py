@@ -130,7 +130,7 @@ def test_imports_keep_the_order():
     assert not wrong, f"imports that the docstring of the room does not name: {wrong}"
 
 
-def test_an_import_in_a_string_is_seen(tmp_path, monkeypatch):
+def test_import_in_a_string_is_detected(tmp_path, monkeypatch):
     monkeypatch.setattr("test_structure.SOURCE", tmp_path)
     file = tmp_path / "pretraining.py"
     file.write_text('"""As `bertkit.model` does."""\nPROGRAM = "from bertkit.cli import main; main()"\n')
@@ -142,7 +142,7 @@ def test_no_forbidden_file_names():
     assert not [file for file in FILES if set(file.relative_to(SOURCE).with_suffix("").parts) & forbidden]
 
 
-def test_files_can_be_read_in_one_sitting_and_say_what_they_are():
+def test_files_are_short_and_have_docstrings():
     texts = {str(file.relative_to(SOURCE)): file.read_text() for file in FILES}
     long = {name: number for name, text in texts.items() if (number := len(text.splitlines())) > 400}
     assert not long, f"files of more than 400 lines: {long}"

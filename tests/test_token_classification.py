@@ -98,7 +98,7 @@ def test_first_pieces_of_words(given_texts, max_length, on_long, rule):
     assert len(set(results[results >= 0])) == (results >= 0).sum()
 
 
-def test_labels_in_small():
+def test_small_label_example():
     example = TokenClassification.example(["unable", "cat", "\u200b", "x.y."], ["B-PER", "I-PER", "O", "B-LOC"])
     encodings = TASK.encode(TOKENIZER, [example], Layout(24, "error"))
     assert [TOKENIZER.vocabulary.tokens[i] for i in encodings.input_ids] == [
@@ -183,7 +183,7 @@ def test_balanced_weights_are_scikit_learns():
 
 
 @pytest.mark.parametrize("weights", [(), (0.1, 2.0, 1.25, 0.5, 3.0)])
-def test_a_batch_without_a_word_has_no_loss(weights):
+def test_loss_of_a_batch_without_words(weights):
     task = TokenClassification(NAMES, class_weights=weights, words="spaces")
     example = TokenClassification.example(["\u200b"], ["O"])
     batch = task.labeled([example], task.encode(TOKENIZER, [example], Layout())).take(np.arange(1))
@@ -258,7 +258,7 @@ def test_likeliest_paths_of_all(scheme):
         assert tuple(results) == best
 
 
-def test_a_prediction_in_small():
+def test_small_prediction_example():
     task = TokenClassification(("O", "B-P", "I-P"), scheme="BIO", words="punctuation")
     example = TokenClassification.example("Cat-dog sat")
     encodings = task.encode(TOKENIZER, [example], Layout())
@@ -300,7 +300,7 @@ def test_predictions_are_equal_regardless_of_batch():
 # Documents of any length
 
 
-def test_a_long_document_is_tagged_as_its_parts():
+def test_long_document_has_the_tags_of_its_parts():
     """20,000 tokens in windows; every window by itself gives what the document gives for the words that it owns."""
     draw = np.random.default_rng(3)
     words = [str(word) for word in draw.choice(["cat", "dog", "sat", "unable", "mat", "walking"], 14_000)]
@@ -338,7 +338,7 @@ def test_a_long_document_is_tagged_as_its_parts():
 # What cannot be learned
 
 
-def test_the_task_of_examples():
+def test_task_of_examples():
     task = TokenClassification.of_examples(texts(40), {})
     assert task == TokenClassification(NAMES, scheme="BIO", words="spaces")
     spans = [TokenClassification.example("In New-York!", [[3, 11, "L"]]), TokenClassification.example("x", [])]
@@ -362,7 +362,7 @@ def test_the_task_of_examples():
     ("example", "message"),
     [
         (TaggedText("a b", ((0, 1), (2, 3)), ("O",), "x.conll, line 3"), "x.conll, line 3: has 2 words and 1 tags"),
-        (TaggedText("a b", place="x.conll, line 3"), "x.conll, line 3: has no tags"),
+        (TaggedText("a b", location="x.conll, line 3"), "x.conll, line 3: has no tags"),
         (TaggedText("a", ((0, 1),), ("B-ORG",), "y"), "y: the tag 'B-ORG' of word 1, 'a', is not one of the model's"),
         (
             TaggedText("a", ((0, 1),), ("I-PER",)),
@@ -370,7 +370,7 @@ def test_the_task_of_examples():
         ),
     ],
 )
-def test_tags_that_cannot_be_learned(example, message):
+def test_rejects_tags_with_one_label(example, message):
     encodings = TASK.encode(TOKENIZER, [example], Layout())
     with pytest.raises(DataError, match=message):
         TASK.labeled([example], encodings)
@@ -421,7 +421,7 @@ def test_scores_of_entities_and_of_plain_labels():
     assert model.evaluate(examples)["accuracy"] == pytest.approx(np.mean(tags == labels))
 
 
-def test_a_published_tagger_has_its_task(tmp_path):
+def test_task_of_published_tagger(tmp_path):
     reference = published_model("token_classification", 7, num_labels=3, **SHAPE)
     reference.config.id2label = dict(enumerate(["O", "B-PER", "I-PER"]))
     reference.config.label2id = {name: number for number, name in reference.config.id2label.items()}

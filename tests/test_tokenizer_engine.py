@@ -121,12 +121,12 @@ def test_added_tokens_match_the_library(lowercase: bool, kinds: str) -> None:
     assert rows(ours.encode_batch(texts)) == library_rows(engine, texts)
 
 
-def test_a_special_token_does_not_reach_over_two_texts() -> None:
+def test_special_token_does_not_span_two_texts() -> None:
     encodings = TOKENIZER.encode_batch(["a [MA", "SK] b", "[MASK]"], special_tokens_in_text=True)
     assert [TOKENIZER.vocabulary.special.mask in TOKENIZER.tokens(one) for one in encodings] == [False, False, True]
 
 
-def test_letters_of_words_are_those_of_the_library() -> None:
+def test_letters_of_words_equal_those_of_the_library() -> None:
     """A single-word token beside each code point that this Python knows."""
     tokenizer = Tokenizer(
         WordPiece(Vocabulary((*TOKENS, "QQ")), added_tokens=(AddedToken("QQ", single_word=True, normalized=False),))
@@ -173,7 +173,7 @@ def test_normalized_text_is_the_library_s(tokenizer: Tokenizer) -> None:
 
 
 @pytest.mark.slow
-def test_the_stored_tables_are_as_derived() -> None:
+def test_stored_tables_are_as_derived() -> None:
     script = Path(__file__).resolve().parents[1] / "tools" / "make_character_tables.py"
     subprocess.run([sys.executable, str(script), "--check"], check=True)
 
@@ -299,7 +299,7 @@ def test_all_caches_together_are_bounded(number: int, monkeypatch: pytest.Monkey
         assert len(one.cache) & (len(one.cache) - 1) == 0
 
 
-def test_a_small_cache_gives_the_same_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_cache_gives_the_same_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four rows: nearly every run drives another one out."""
     monkeypatch.setattr("bertkit.tokenizer.workspaces._LARGEST_CACHE_BYTES", 2_048)
     texts = random_texts(2_000, 9, FRAGMENTS)
@@ -308,7 +308,7 @@ def test_a_small_cache_gives_the_same_tokens(monkeypatch: pytest.MonkeyPatch) ->
     assert np.array_equal(small.input_ids, large.input_ids) and np.array_equal(small.offsets, large.offsets)
 
 
-def test_a_tokenizer_travels_to_other_processes() -> None:
+def test_tokenizer_can_be_pickled() -> None:
     TOKENIZER.encode("the cat")
     copy = pickle.loads(pickle.dumps(TOKENIZER))
     assert np.array_equal(copy.encode("the cats").input_ids, TOKENIZER.encode("the cats").input_ids)

@@ -144,7 +144,7 @@ def from_fast(
     pairs: Sequence[str] | None = None,
     special_tokens_in_text: bool = True,
 ) -> Table:
-    """As `from_ours`, from transformers' engine; `test_the_public_call` holds the same for its public call."""
+    """As `from_ours`, from transformers' engine; `test_public_call` holds the same for its public call."""
     engine = fast.backend_tokenizer
     engine.no_truncation()  # a call with truncation leaves it switched on
     engine.encode_special_tokens = not special_tokens_in_text
@@ -433,7 +433,7 @@ def test_real_lines_against_the_legacy_tokenizer(case, number):
 
 
 @each_vocabulary
-def test_the_public_call(case):
+def test_public_call(case):
     """transformers' own call gives what its engine gives, which the other tests compare with."""
     texts, pairs = real_lines(20_000)[::80], real_lines(20_000)[7::80]
     for second in (None, pairs):

@@ -26,7 +26,7 @@ def test_parts_hold_every_text_once(lengths: list[int], first: int) -> None:
 
 
 @given(st.lists(st.integers(0, 300), min_size=1, max_size=12), st.sampled_from([(), (3,)]))
-def test_joined_rows_are_those_put_in(lengths: list[int], row_shape: tuple[int, ...]) -> None:
+def test_joined_rows_equal_their_parts(lengths: list[int], row_shape: tuple[int, ...]) -> None:
     """Parts of any lengths: longer and shorter than the first ones let expect, and empty ones."""
     rng = np.random.default_rng(0)
     parts = [rng.integers(0, 1 << 30, (length, *row_shape), dtype=np.int32) for length in lengths]
@@ -40,7 +40,7 @@ def test_joined_rows_are_those_put_in(lengths: list[int], row_shape: tuple[int, 
 
 
 @pytest.mark.parametrize("num_threads", [1, 2, 5])
-def test_results_come_in_order_and_lie_in_their_room_until_the_next(num_threads: int) -> None:
+def test_results_are_ordered_and_valid_until_the_next(num_threads: int) -> None:
     """Work of uneven length, whose result is overwritten as soon as another part is given the same room."""
     rng = random.Random(0)
     pauses = [rng.choice((0.0, 0.0, 0.004)) for _ in range(60)]
@@ -61,7 +61,7 @@ def test_results_come_in_order_and_lie_in_their_room_until_the_next(num_threads:
 
 
 @pytest.mark.parametrize("num_threads", [1, 3])
-def test_the_first_error_in_order_is_the_one_raised(num_threads: int) -> None:
+def test_first_error_in_order_is_the_one_raised(num_threads: int) -> None:
     """Part 9 fails at once, part 7 later; few of the thousand parts are begun in vain, and no thread is left."""
     begun = []
 
@@ -83,7 +83,7 @@ def test_the_first_error_in_order_is_the_one_raised(num_threads: int) -> None:
     assert threading.active_count() == threads
 
 
-def test_a_room_grows_and_is_used_again() -> None:
+def test_room_grows_and_is_reused() -> None:
     room = Room()
     ids, spans = room.arrays(5, with_spans=False)
     assert len(ids) >= 5 and len(spans) == RING  # which says that spans are not wanted

@@ -115,7 +115,7 @@ def test_bad_input_is_one_sentence() -> None:
         model.trace("cat", layers=[9])
 
 
-def test_a_literal_mask_and_the_dict() -> None:
+def test_trace_of_literal_mask_and_its_dict() -> None:
     model = our_model("pretraining", 3, max_position_embeddings=29)
     recorded = model.trace("the [MASK] sat")
     assert recorded.tokens == ("[CLS]", "the", "[MASK]", "sat", "[SEP]")

@@ -132,7 +132,7 @@ def test_lines_of_metrics_are_spread_over_the_run(tmp_path, num_steps, first, lo
     assert [line["step"] for line in events(tmp_path / "run", "step")] == logged
 
 
-def test_a_run_in_minutes_logs_by_its_pace(tmp_path):
+def test_timed_run_logs_by_its_speed(tmp_path):
     settings = replace(SETTINGS, num_steps=None, minutes=0.02, log_every=None)
     trainer = trainer_of(fresh_model(), tmp_path / "run", settings)
     trainer.train()
@@ -151,7 +151,7 @@ def assert_same_bits(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor
 # ---- schedules
 
 
-def test_the_learning_rate_of_2018_step_by_step() -> None:
+def test_learning_rate_of_2018_step_by_step() -> None:
     peak, num_steps, num_warmup = 1e-4, 1_000, 10  # optimization.py, create_optimizer
     for step in range(num_steps):
         expected = peak * (1 - step / num_steps)
@@ -175,7 +175,7 @@ def test_every_schedule_warms_up_to_its_peak_and_stays_within(schedule: str) -> 
     assert learning_rate_factor(schedule, 0.0, 0.0) > 0.9
 
 
-def test_schedules_refuse() -> None:
+def test_invalid_schedules_raise() -> None:
     with pytest.raises(UsageError, match="linear-2018"):
         learning_rate_factor("sawtooth", 0.5, 0.1)
     with pytest.raises(UsageError, match="warmup=1"):
@@ -185,7 +185,7 @@ def test_schedules_refuse() -> None:
 # ---- optimizers
 
 
-def test_the_optimizer_of_2018_reaches_the_optimum_of_its_own_test() -> None:
+def test_optimizer_of_2018_reaches_the_optimum_of_its_own_test() -> None:
     # google-research/bert, optimization_test.py: mean squared distance, learning rate 0.2, 100 steps
     weight = nn.Parameter(torch.tensor([0.1, -0.2, -0.1]))
     goal = torch.tensor([0.4, 0.2, -0.5])
@@ -197,7 +197,7 @@ def test_the_optimizer_of_2018_reaches_the_optimum_of_its_own_test() -> None:
     assert torch.allclose(weight.detach(), goal, rtol=1e-2, atol=1e-2)
 
 
-def test_the_optimizer_of_2018_written_out() -> None:
+def test_optimizer_of_2018_equals_its_formula() -> None:
     weight = nn.Parameter(torch.tensor([[0.5, -0.25]], dtype=torch.float64))
     optimizer = AdamW2018([weight], lr=0.1, weight_decay=0.01)
     w, m, v = [0.5, -0.25], [0.0, 0.0], [0.0, 0.0]
@@ -213,7 +213,7 @@ def test_the_optimizer_of_2018_written_out() -> None:
 
 
 @pytest.mark.parametrize("name", ["adamw", "adamw-2018", "muon"])
-def test_every_parameter_has_its_place_and_decay_keeps_off_norms_and_biases(name: str) -> None:
+def test_every_parameter_has_one_optimizer_and_norms_and_biases_have_no_decay(name: str) -> None:
     model = fresh_model()
     optimizer = optimizer_of(model, replace(SETTINGS, optimizer=name))
     names = {parameter: key for key, parameter in model.network.named_parameters()}
@@ -273,7 +273,7 @@ def test_twenty_losses_of_transformers_with_the_recipe_of_2018(tmp_path: Path) -
     assert np.abs(np.array(ours) - np.array(results)).max() < 1e-4
 
 
-def test_the_loss_of_a_batch_does_not_depend_on_its_parts() -> None:
+def test_loss_of_a_batch_does_not_depend_on_its_parts() -> None:
     model, task, batch = fresh_model(0.0), PretrainingTask(), PairFeed().batch(0, 0.0)
     parameters = list(model.network.parameters())
     totals = task.totals(batch)
@@ -309,7 +309,7 @@ def test_masked_lm_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-def test_the_loss_falls(tmp_path: Path, optimizer: str) -> None:
+def test_loss_falls(tmp_path: Path, optimizer: str) -> None:
     model = fresh_model()
     settings = replace(SETTINGS, optimizer=optimizer, precision="bfloat16", num_steps=40)
     trainer_of(model, tmp_path / "run", settings).train()
@@ -321,7 +321,7 @@ def test_the_loss_falls(tmp_path: Path, optimizer: str) -> None:
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "adamw-2018", "muon"])
-def test_a_run_that_stopped_anywhere_ends_with_the_same_bits(tmp_path: Path, optimizer: str) -> None:
+def test_run_stopped_anywhere_resumes_with_the_same_bits(tmp_path: Path, optimizer: str) -> None:
     settings = replace(SETTINGS, optimizer=optimizer)
     whole = fresh_model()
     assert trainer_of(whole, tmp_path / "whole", settings).train() == "finished"
@@ -348,7 +348,7 @@ def test_a_run_that_stopped_anywhere_ends_with_the_same_bits(tmp_path: Path, opt
     ([1, 4, math.nan, math.nan, 3], 2, ("stopped early", 15, 5)),
     ([1] + [math.nan] * 4, 3, ("stopped early", 15, None)),
 ])  # fmt: skip
-def test_patience_counts_evaluations_that_are_no_better(tmp_path: Path, values, patience, expected) -> None:
+def test_patience_counts_evaluations_without_improvement(tmp_path: Path, values, patience, expected) -> None:
     trainer = trainer_of(fresh_model(), tmp_path / "run", patience=patience)
     left = iter(values)
     trainer.evaluate = lambda: {"masked_lm_loss": next(left)}
@@ -356,7 +356,7 @@ def test_patience_counts_evaluations_that_are_no_better(tmp_path: Path, values, 
     assert events(tmp_path / "run", "end")[-1]["reason"] == expected[0]
 
 
-def test_the_last_checkpoints_and_the_best_are_kept(tmp_path: Path) -> None:
+def test_last_checkpoints_and_the_best_are_kept(tmp_path: Path) -> None:
     model, run = fresh_model(), tmp_path / "run"
     trainer = trainer_of(model, run, replace(SETTINGS, save_every=2, keep_last=2))
     losses = iter([9.0, 3.0, 2.0, 5.0, 4.0])
@@ -368,7 +368,7 @@ def test_the_last_checkpoints_and_the_best_are_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("file", ["model/config.json", "model/model.safetensors", "optimizer.safetensors"])
-def test_a_disk_that_is_full_leaves_the_checkpoint_before(tmp_path: Path, file: str) -> None:
+def test_full_disk_keeps_the_previous_checkpoint(tmp_path: Path, file: str) -> None:
     run, model = tmp_path / "run", fresh_model()
     trainer = trainer_of(model, run)
     save, calls, disk = trainer.save_model, [], ExitStack()
@@ -390,13 +390,13 @@ def test_a_disk_that_is_full_leaves_the_checkpoint_before(tmp_path: Path, file: 
     assert load_state(results[-1], again.network, optimizer_of(again, SETTINGS)).step == 5
 
 
-def test_a_model_that_does_not_fit_on_the_disk(tmp_path: Path) -> None:
+def test_saving_a_model_on_a_full_disk(tmp_path: Path) -> None:
     with files_end_after(10_000), pytest.raises(OSError, match=r"model cannot be written .*File too large.*room"):
         fresh_model().save(tmp_path / "model")
     assert not list(tmp_path.iterdir())
 
 
-def test_checkpoints_of_others_are_refused(tmp_path: Path) -> None:
+def test_checkpoints_of_other_models_raise(tmp_path: Path) -> None:
     run, model = tmp_path / "run", fresh_model()
     trainer_of(model, run).train()
     folder = checkpoints(run)[-1]
@@ -451,7 +451,7 @@ def test_metrics_lines(tmp_path: Path) -> None:
     assert [event["reason"] for event in events(run, "end")] == ["finished"]
 
 
-def test_a_line_that_was_cut_off_does_not_spoil_the_next(tmp_path: Path) -> None:
+def test_truncated_line_does_not_affect_the_next(tmp_path: Path) -> None:
     run, model = tmp_path / "run", fresh_model()
     run.mkdir()
     (run / "metrics.jsonl").write_text('{"event": "step", "st')
@@ -460,7 +460,7 @@ def test_a_line_that_was_cut_off_does_not_spoil_the_next(tmp_path: Path) -> None
     assert cut == '{"event": "step", "st' and all(json.loads(line) for line in others)
 
 
-def test_a_run_of_minutes_ends_in_time(tmp_path: Path) -> None:
+def test_timed_run_ends_in_time(tmp_path: Path) -> None:
     run, model = tmp_path / "run", fresh_model()
     settings = replace(SETTINGS, num_steps=None, minutes=1.5 / 60, save_every=None, evaluate_every=None)
     assert trainer_of(model, run, settings).train() == "finished"
@@ -473,7 +473,7 @@ def test_a_run_of_minutes_ends_in_time(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
-def test_signals_are_noted_once_and_only_in_training(first: int, second: int) -> None:
+def test_signals_are_logged_once_and_only_in_training(first: int, second: int) -> None:
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     at_once = {signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: SystemExit}
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -497,7 +497,7 @@ def test_signals_are_noted_once_and_only_in_training(first: int, second: int) ->
             signal.signal(number, handler)
 
 
-def test_settings_refuse() -> None:
+def test_invalid_settings_raise_errors() -> None:
     for changes, message in (
         ({"num_steps": None}, "either num_steps or minutes"),
         ({"minutes": 3.0}, "either num_steps or minutes"),

@@ -122,7 +122,7 @@ def test_gradients_that_no_rank_has_stay_none(monkeypatch) -> None:
     ]  # fmt: skip
 
 
-def test_the_first_rank_says_which_checkpoint_is_the_best(tmp_path: Path) -> None:
+def test_first_rank_selects_the_best_checkpoint(tmp_path: Path) -> None:
     for first, is_best in ((2.0, True), (2.5, False), (math.nan, False)):
         made = trainer_of(fresh_model(), tmp_path, ranks=OneOfTwo(1, first))
         made.evaluate = lambda is_best=is_best: {"masked_lm_loss": 2.6 if is_best else 2.4}

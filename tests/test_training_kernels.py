@@ -54,7 +54,7 @@ def assert_close(actual: list[torch.Tensor], expected: list[torch.Tensor], names
 
 
 @pytest.mark.parametrize("hidden_act", ["gelu", "relu"])
-def test_gradients_are_those_of_torch(hidden_act: str) -> None:
+def test_gradients_equal_those_of_torch(hidden_act: str) -> None:
     made = network(hidden_act=hidden_act)
     names, parameters = (list(part) for part in zip(*made.named_parameters(), strict=True))
     value = loss(made, batch()).value
@@ -166,7 +166,7 @@ def test_evaluation_and_unused_parameters() -> None:
     assert made.encoder.embeddings.word.weight.grad is not None
 
 
-def test_gradients_of_tables_are_those_of_this_step_alone() -> None:
+def test_gradients_of_tables_equal_those_of_this_step_alone() -> None:
     made = network()
     tables = [part.weight for part in made.modules() if isinstance(part, torch.nn.Embedding)]
 
@@ -182,7 +182,7 @@ def test_gradients_of_tables_are_those_of_this_step_alone() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_activations_computed_again_give_the_same_bits(dtype: torch.dtype) -> None:
+def test_recomputed_activations_are_bit_identical(dtype: torch.dtype) -> None:
     made = network(dropout_prob=0.2)
     parameters, results = list(made.parameters()), []
     for again in (False, True):

@@ -44,7 +44,7 @@ def warnings_of(folder: Path, lines: list[dict]) -> list[str]:
 # The page
 
 
-def test_the_report_shows_the_run(tmp_path, lines):
+def test_report_shows_the_run(tmp_path, lines):
     content = report_of(tmp_path / "novels", lines)
     reader = read(content)
     last, evaluation = of_kind(lines, "step")[-1], of_kind(lines, "evaluation")[-1]
@@ -70,7 +70,7 @@ def test_the_report_shows_the_run(tmp_path, lines):
     check_geometry(content)
 
 
-def test_the_curves_are_the_runs(tmp_path, lines):
+def test_curves_are_the_runs(tmp_path, lines):
     """The held-out dots of the first chart, back from percent to losses."""
     first = next(tree(report_of(tmp_path / "run", lines)).iter("figure"))
     levels = {float(label): y for label, y in labels(of_class(first, "strip")[0], "y").items()}
@@ -97,7 +97,7 @@ def test_samples_over_time(tmp_path, lines):
 
 
 @pytest.mark.parametrize("hostile", HOSTILE, ids=range(len(HOSTILE)))
-def test_nothing_escapes_from_a_run(tmp_path, lines, hostile):
+def test_data_of_a_run_is_escaped(tmp_path, lines, hostile):
     """Every string of every line of every kind is replaced; the page has the elements it had."""
 
     def replaced(value):
@@ -119,7 +119,7 @@ def test_nothing_escapes_from_a_run(tmp_path, lines, hostile):
     assert cleaned(hostile) in read(content).text
 
 
-def test_the_page_is_written_whole(tmp_path, lines):
+def test_page_is_written_whole(tmp_path, lines):
     run = read_run(write_run(tmp_path / "run", lines))
     write_training_report(run, tmp_path / "report.html")
     assert (tmp_path / "report.html").read_text() == training_report(run)
@@ -127,7 +127,7 @@ def test_the_page_is_written_whole(tmp_path, lines):
         write_training_report(run, tmp_path / "nowhere" / "report.html")
 
 
-def test_a_long_run_makes_a_small_page(tmp_path):
+def test_page_of_a_long_run_is_small(tmp_path):
     every = [line for line in events(num_steps=30_000, next_sentence=False) if line["event"] != "samples"]
     content = report_of(tmp_path / "run", every)
     assert len(content) < 1_500_000
@@ -149,7 +149,7 @@ def test_several_masks_in_one_text(tmp_path, lines):
         assert shown in text
 
 
-def test_the_report_of_a_real_run(tmp_path):
+def test_report_of_a_real_run(tmp_path):
     """A tiny model trained for 12 steps: what training writes is what the report reads."""
     run = pretraining(write_corpus(tmp_path / "corpus.txt"), tmp_path / "run", "data.sentence_pairs='balanced'")
     assert run.start(resume=False) == "finished"
@@ -178,7 +178,7 @@ def finetuned(folder: Path, encoder: Path, num_dev: int, **settings) -> tuple[Fi
     return run, run.start(examples, examples[:num_dev])
 
 
-def test_the_report_of_a_finetuning_run(tmp_path, encoder, capsys):
+def test_report_of_a_finetuning_run(tmp_path, encoder, capsys):
     _, outcome = finetuned(tmp_path / "animals", encoder, 20)
     assert run_command(["report", str(tmp_path / "animals"), "--out", str(tmp_path / "report.html")]) == 0
     run, content = read_run(tmp_path / "animals"), (tmp_path / "report.html").read_text()
@@ -224,7 +224,7 @@ def test_findings_on_finetuning_runs(tmp_path, encoder):
 # What may be missing
 
 
-def test_parts_that_were_not_logged_are_left_out(tmp_path, lines):
+def test_unlogged_parts_are_omitted(tmp_path, lines):
     content = report_of(tmp_path / "run", of_kind(list(events(num_steps=100, next_sentence=False)), "start", "step"))
     text = read(content).text
     assert "Next sentence" not in text and "Predicted tokens" not in text and "Every evaluation" not in text
@@ -257,7 +257,7 @@ def test_time_as_the_length_of_a_run(tmp_path, lines):
 # Reading
 
 
-def test_the_columns_are_the_lines(tmp_path, lines):
+def test_columns_are_the_lines(tmp_path, lines):
     run = read_run(write_run(tmp_path / "run", lines))
     assert run.settings == SETTINGS and len(run.starts) == 1 and run.end["reason"] == "finished" and not run.remarks
     for series, kind in ((run.steps, "step"), (run.evaluations, "evaluation")):
@@ -270,7 +270,7 @@ def test_the_columns_are_the_lines(tmp_path, lines):
 
 
 @pytest.mark.parametrize("where", ["middle", "one letter", "before the newline"])
-def test_a_line_cut_off_at_the_end(tmp_path, lines, where):
+def test_truncated_last_line(tmp_path, lines, where):
     whole = json.dumps(lines[90])
     cut_off = {"middle": whole[: len(whole) // 2], "one letter": "{", "before the newline": whole}[where]
     run = read_run(write_run(tmp_path / "run", lines[:90], cut_off))
@@ -280,14 +280,14 @@ def test_a_line_cut_off_at_the_end(tmp_path, lines, where):
     assert training_report(run)
 
 
-def test_a_letter_of_many_bytes_cut_in_half(tmp_path, lines):
+def test_letter_of_many_bytes_cut_in_half(tmp_path, lines):
     folder = write_run(tmp_path / "run", lines[:50])
     with open(folder / "metrics.jsonl", "ab") as handle:
         handle.write('{"event": "samples", "step": 3, "samples": [{"text": "日'.encode()[:-1])
     assert len(read_run(folder).steps) == len(of_kind(lines[:50], "step"))
 
 
-def test_a_resumed_run_has_the_later_lines(tmp_path, lines):
+def test_resumed_run_replaces_repeated_lines(tmp_path, lines):
     """Killed at step 130 in the middle of a line, resumed from 100, and now at 120."""
     first = [line for line in lines if line["step"] <= 130]
     second = [dict(line) for line in lines if 100 < line["step"] <= 120]
@@ -310,14 +310,14 @@ def test_a_resumed_run_has_the_later_lines(tmp_path, lines):
     assert len(run.starts) == 2
 
 
-def test_an_end_is_undone_by_a_later_start(tmp_path, lines):
+def test_later_start_overrides_end(tmp_path, lines):
     stopped = [*lines[:60], {"event": "end", "step": 40, "seconds": 9.0, "reason": "stopped"}]
     step = of_kind(lines[:60], "step")[-1]["step"]
     run = read_run(write_run(tmp_path / "run", [*stopped, start(step, resumed=True)]))
     assert run.end is None and run.steps["step"][-1] == step
 
 
-def test_a_step_that_stands_twice_has_its_later_line(tmp_path):
+def test_repeated_step_keeps_its_later_line(tmp_path):
     twice = [{"event": "step", "step": step, "masked_lm_loss": loss} for step, loss in ((1, 9.0), (2, 8.0), (1, 7.0))]
     run = read_run(write_run(tmp_path / "run", [start(0), *twice]))
     assert run.steps["step"].tolist() == [1, 2] and run.steps["masked_lm_loss"].tolist() == [7, 8]
@@ -383,7 +383,7 @@ def test_rejects_folders_that_are_not_runs(tmp_path, lines):
         ('{"event": "samples", "step": 3, "samples": 5}', "line 3: has samples"),
     ],
 )  # fmt: skip
-def test_lines_that_no_run_writes(tmp_path, lines, line, complaint):
+def test_rejects_malformed_metrics_lines(tmp_path, lines, line, complaint):
     folder = write_run(tmp_path / "run", lines[:2])
     with open(folder / "metrics.jsonl", "a") as handle:
         handle.write(line + "\n" + json.dumps(lines[3]) + "\n")
@@ -411,7 +411,7 @@ def with_settings(lines: list[dict], **settings) -> list[dict]:
     return [{**line, "settings": {**SETTINGS, **settings}} if line["event"] == "start" else line for line in lines]
 
 
-def test_a_good_run_has_no_warning(tmp_path, lines):
+def test_healthy_run_has_no_warning(tmp_path, lines):
     run = read_run(write_run(tmp_path / "run", lines))
     kinds = [kind for kind, _ in findings_of(run)]
     assert kinds == ["good", "good", "good"]
@@ -425,7 +425,7 @@ def stuck(lines: list[dict]) -> list[dict]:
     return changed(lines, "evaluation", masked_lm_loss=lambda loss, done: max(loss, ENTROPY + 0.03))
 
 
-def test_stuck_at_the_plateau(tmp_path, lines):
+def test_finding_of_plateau(tmp_path, lines):
     lines = with_settings(stuck(lines), training={"num_steps": 400}, expected=None)
     (said,) = warnings_of(tmp_path / "run", lines)
     assert "Still at the unigram plateau (6.62 nats" in said and "after 100 % of the run" in said
@@ -437,7 +437,7 @@ def test_stuck_at_the_plateau(tmp_path, lines):
     assert any("this is usual" in said for _, said in findings_of(read_run(tmp_path / "early")))
 
 
-def test_leaving_the_plateau_late(tmp_path, lines):
+def test_finding_of_late_plateau_exit(tmp_path, lines):
     late = [
         {**line, "masked_lm_loss": max(line["masked_lm_loss"], ENTROPY)}
         if line["event"] == "evaluation" and line["step"] <= 200
@@ -448,7 +448,7 @@ def test_leaving_the_plateau_late(tmp_path, lines):
     assert [kind for kind, said in results if "only at step 220, 55.0 % of the run" in said] == ["note"]
 
 
-def test_memorizing(tmp_path, lines):
+def test_finding_of_memorization(tmp_path, lines):
     rising = changed(lines, "evaluation", masked_lm_loss=lambda loss, done: loss + max(0, done - 0.5))
     said = warnings_of(tmp_path / "run", with_settings(rising, expected=None))
     assert len(said) == 1 and "Held-out loss rose for" in said[0] and "being memorized" in said[0]
@@ -479,7 +479,7 @@ def test_against_the_expected_curve(tmp_path, lines):
         assert training_report(read_run(write_run(tmp_path / "odd", with_settings(lines[:40], expected=odd))))
 
 
-def test_the_first_loss(tmp_path, lines):
+def test_finding_of_first_loss(tmp_path, lines):
     high = changed(lines, "step", masked_lm_loss=lambda loss, done: loss + 5 * (done < 0.1))
     assert any("far above it" in said for said in warnings_of(tmp_path / "run", high))
     trained = [line for line in changed(lines, "step", masked_lm_loss=3.0) if line["event"] != "evaluation"]
@@ -488,13 +488,13 @@ def test_the_first_loss(tmp_path, lines):
     assert not any("plateau" in said for _, said in results)
 
 
-def test_next_sentence_by_guessing(tmp_path, lines):
+def test_finding_of_next_sentence_chance_level(tmp_path, lines):
     guessing = with_settings(changed(lines, "evaluation", next_sentence_accuracy=0.52), training={"num_steps": 400})
     (said,) = warnings_of(tmp_path / "run", guessing)
     assert "right in 52 % of pairs" in said
 
 
-def test_a_fall_in_speed(tmp_path, lines):
+def test_finding_of_decreasing_speed(tmp_path, lines):
     slow = changed(lines, "step", tokens_per_second=lambda speed, done: speed / (1 + (done > 0.8)))
     assert any("Speed fell" in said for _, said in findings_of(read_run(write_run(tmp_path / "run", slow))))
 
@@ -509,7 +509,7 @@ def test_ends(tmp_path, lines, reason):
 # The command
 
 
-def test_a_report_needs_no_torch(tmp_path, lines):
+def test_report_does_not_import_torch(tmp_path, lines):
     folder = write_run(tmp_path / "run", lines[:90])
     program = (
         "import sys\nfrom bertkit.cli import run\n"
@@ -520,7 +520,7 @@ def test_a_report_needs_no_torch(tmp_path, lines):
     assert done.returncode == 0, done.stderr
 
 
-def test_the_command(tmp_path, lines, capsys):
+def test_command(tmp_path, lines, capsys):
     folder, out = write_run(tmp_path / "run", stuck(lines)), tmp_path / "report.html"
     assert run_command(["report", str(folder), "--out", str(out)]) == 0
     (row,) = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

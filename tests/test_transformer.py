@@ -138,7 +138,7 @@ def test_no_position_depends_on_a_later_one_or_on_another_sequence() -> None:
         assert torch.equal(of_source.abs().sum(1) > 0, seen)
 
 
-def test_a_right_to_left_window_mirrors_the_causal_one() -> None:
+def test_right_to_left_window_mirrors_the_causal_one() -> None:
     together = torch.randn(sum(LENGTHS), 3 * 24, dtype=torch.float64)
     turned, results = together.clone(), packed_self_attention(together, LENGTHS, 3, window=REVERSED)
     bounds = np.cumsum([0, *LENGTHS])
@@ -192,7 +192,7 @@ def test_fast_cross_attention(num_heads: int, head_dim: int) -> None:
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
-def test_a_causal_bert_is_prepared_for_inference(precision: str) -> None:
+def test_causal_bert_is_prepared_for_inference(precision: str) -> None:
     config = BertConfig(61, 3 * 20, 2, 3, 43, max_position_embeddings=50, is_decoder=True)
     encoder = BertEncoder(config).eval()
     randomize(encoder, 1)

@@ -119,7 +119,7 @@ def filtered(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         yield store, rows
 
 
-def test_a_refused_change_changes_nothing(store: VectorStore) -> None:
+def test_rejected_change_has_no_effect(store: VectorStore) -> None:
     store.add(records(5))
     for change, wrong in [
         (store.add, [*records(1200, first=10), record(2)]),
@@ -201,7 +201,7 @@ def test_report_counts(store: VectorStore) -> None:
     assert report.num_queries == 3 and report.num_searched == 15 + 60
 
 
-def test_compaction_changes_nothing_that_is_seen(store: VectorStore) -> None:
+def test_compaction_does_not_change_results(store: VectorStore) -> None:
     rows = records(60)
     store.add(rows)
     store.delete([row.id for row in rows[:25]])

@@ -67,7 +67,7 @@ def test_without_dev_examples_training_rows_choose(sentence_encoder: Path, tmp_p
     assert "too few to hold some out" in lines[0] and [row["name"] for row in outcome.tried] == ["frozen features"]
 
 
-def test_a_stopped_search_continues(sentence_encoder: Path, tmp_path: Path) -> None:
+def test_stopped_time_limited_search_resumes(sentence_encoder: Path, tmp_path: Path) -> None:
     train, dev, steps = labeled(60), labeled(40, seed=2), []
 
     def should_stop() -> bool:
@@ -96,7 +96,7 @@ def test_too_little_time_leaves_frozen_features(sentence_encoder: Path, tmp_path
     assert all(torch.equal(parameters[name], before[name]) for name in parameters)
 
 
-def test_rows_that_choose_leave_two_of_each_label() -> None:
+def test_held_out_rows_leave_two_of_each_label() -> None:
     rows = [TextExample(f"text {index}", label=f"label {index % 45}") for index in range(200)]
     kept, chosen = held_out("sequence-classification", rows)
     assert len(chosen) > 20 and len(kept) + len(chosen) == 200 and not set(kept) & set(chosen)
@@ -106,7 +106,7 @@ def test_rows_that_choose_leave_two_of_each_label() -> None:
     assert (len(kept), len(chosen)) == (88, 22)
 
 
-def test_estimators_have_minutes(sentence_encoder: Path) -> None:
+def test_estimators_support_minutes(sentence_encoder: Path) -> None:
     X, y = [one.text for one in labeled(60)], [one.label for one in labeled(60)]
     estimator = SequenceClassifier(sentence_encoder, minutes=0.02).fit(X, y)
     assert estimator.outcome_.tried[0]["name"] == "frozen features" and estimator.score(X, y) > 0.5

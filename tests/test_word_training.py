@@ -90,7 +90,7 @@ def test_training_equals_a_plain_implementation(is_cbow, with_ngrams):
     np.testing.assert_allclose(outputs, expected[1], atol=3e-3)
 
 
-def test_the_alias_table_draws_in_proportion():
+def test_alias_table_draws_in_proportion():
     weights = np.random.default_rng(1).random(37) ** 3
     shares, aliases = alias_table(weights)
     drawn = shares / 37 + np.bincount(aliases, (1 - shares) / 37, 37)
@@ -133,7 +133,7 @@ def test_one_thread_gives_the_same_bits_also_after_a_stop(tmp_path, monkeypatch,
     with pytest.raises(KeyboardInterrupt):
         train_words(corpus, settings, state)
     assert state.is_file()
-    with pytest.raises(UsageError, match="is of a run with other texts or settings"):
+    with pytest.raises(UsageError, match="is from a run with other texts or settings"):
         train_words(corpus, WordTraining(dimensions=9, epochs=2, seed=1), state)
     resumed, _ = train_words(corpus, settings, state)
     assert len(stopped) < 2 * 200 + 64 and not state.exists()

@@ -42,7 +42,7 @@ def test_nearest_and_analogies_equal_gensim(monkeypatch, encoder, keyed, rows_at
         np.testing.assert_allclose([one.score for one in ours], [score for _, score in theirs], atol=1e-6)
 
 
-def test_the_odd_one_out_equals_gensim(encoder, keyed):
+def test_odd_one_out_equals_gensim(encoder, keyed):
     for first in range(0, 200, 8):
         words = WORDS[first : first + 5]
         (odd,) = [one.word for one in odd_one_out(encoder, words) if one.is_odd]
@@ -82,17 +82,17 @@ def test_benchmarks_equal_gensim(tmp_path, encoder, keyed):
         assert scores[section["section"]] == pytest.approx(share)
 
 
-def test_a_direction_is_the_shared_difference():
+def test_direction_is_the_shared_difference():
     random = np.random.default_rng(2)
     axis, left = np.eye(9)[0], random.normal(size=(6, 9)) * [0, *[1] * 8]
     left /= np.linalg.norm(left, axis=1, keepdims=True)
     vectors = np.concatenate([left - 0.5 * axis, left + 0.5 * axis, [axis, -axis]])
     words = [*(f"l{n}" for n in range(6)), *(f"r{n}" for n in range(6)), "high", "low"]
-    found = direction(StaticEncoder.of_words(words, vectors), [(f"l{n}", f"r{n}") for n in range(6)], ["high", "low"])
-    np.testing.assert_allclose(found.axis, axis, atol=1e-6)
-    np.testing.assert_allclose(found.agreement, 1, atol=1e-6)
-    assert [one.score for one in found.words] == pytest.approx([1, -1], abs=1e-6)
-    assert found.words[0].percentile > 90 and found.words[1].percentile == 0
+    result = direction(StaticEncoder.of_words(words, vectors), [(f"l{n}", f"r{n}") for n in range(6)], ["high", "low"])
+    np.testing.assert_allclose(result.axis, axis, atol=1e-6)
+    np.testing.assert_allclose(result.agreement, 1, atol=1e-6)
+    assert [one.score for one in result.words] == pytest.approx([1, -1], abs=1e-6)
+    assert result.words[0].percentile > 90 and result.words[1].percentile == 0
 
 
 @pytest.mark.parametrize(
@@ -102,10 +102,10 @@ def test_a_direction_is_the_shared_difference():
         (["analogy", "w1", "zebra", "w2"], "'zebra' has no vector"),
         (["nearest", "w1", "--top-k", "0"], "k=0: expected at least 1"),
         (["odd-one-out", "w1", "w2"], "2 words: expected at least three"),
-        (["direction", "w1", "--pair", "w1w2", "--pair", "w3:w4"], "expected two words with a colon between"),
+        (["direction", "w1", "--pair", "w1w2", "--pair", "w3:w4"], "expected two words separated by a colon"),
         (["direction", "w1", "--pair", "w1:w2"], "1 pairs: expected at least two"),
         (["direction", "w1", "--pair", "w1:w1", "--pair", "w3:w4"], "have one vector: give different words"),
-        (["score"], "give at least one csv file"),
+        (["score"], "at least one csv file"),
         (["score", "missing.csv"], "missing.csv: no such file"),
     ],
 )
@@ -116,7 +116,7 @@ def test_bad_questions_end_with_one_sentence(tmp_path, capfd, arguments, message
     assert message in line
 
 
-def test_bad_benchmarks_are_refused(tmp_path, encoder):
+def test_bad_benchmarks_raise(tmp_path, encoder):
     (tmp_path / "a.csv").write_text("one,two\n1,2\n")
     with pytest.raises(DataError, match="has the columns one, two: expected word1"):
         score_benchmark(encoder, tmp_path / "a.csv")
@@ -129,7 +129,7 @@ def test_commands_print_json_lines(tmp_path, capfd):
     write_word2vec(tmp_path / "words.vec", WORDS, VECTORS)
     assert run(["words", "analogy", "w3", "w9", "w4", "--top-k", "2", "--model", str(tmp_path / "words.vec")]) == 0
     printed = capfd.readouterr()
-    assert "the three words are left out" in printed.err
+    assert "the three words are excluded" in printed.err
     assert [set(json.loads(line)) for line in printed.out.splitlines()] == [{"word", "score"}] * 2
 
 

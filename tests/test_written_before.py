@@ -16,11 +16,14 @@ from bertkit.corpus.shard_writing import write_shard
 from bertkit.corpus.shards import open_shard
 from bertkit.errors import DataError, MissingHeadError
 from bertkit.finetuning import Finetuning, FinetuningSettings
+from bertkit.finetuning.outcome import digest_of
 from bertkit.pretraining import Inputs, Pretraining
 from bertkit.pretraining.recipe import recipe_of
 from bertkit.reports.recorded_run import read_run
 from bertkit.reports.training_findings import findings_of
 from bertkit.tasks import TextExample
+from bertkit.tasks.alignment import TaughtText
+from bertkit.tasks.examples import ChoiceQuestion, Question, TaggedText, TextSet
 
 WRITTEN = Path(__file__).parent / "data" / "written_before"
 WORDS = "the cat dog bird fish sat ran saw ate on under near a big small red blue old mat tree house river".split()
@@ -47,12 +50,12 @@ def examples(number: int, seed: int) -> list[TextExample]:
     texts = [" ".join(draw.choice(WORDS, 4)) for _ in range(number)]
     labels = ["animal" if {"cat", "dog", "bird", "fish"} & set(text.split()) else "other" for text in texts]
     return [
-        TextExample(text, label=label, place=f"line {line}")
+        TextExample(text, label=label, location=f"line {line}")
         for line, (text, label) in enumerate(zip(texts, labels, strict=True), start=1)
     ]
 
 
-def test_a_model_that_was_fine_tuned(expected: dict) -> None:
+def test_model_that_was_fine_tuned(expected: dict) -> None:
     model = load("classifier", device="cpu")
     predictions = model.predict(TEXTS[:3])
     assert [one.label for one in predictions] == expected["labels"]
@@ -62,7 +65,7 @@ def test_a_model_that_was_fine_tuned(expected: dict) -> None:
     assert model.evaluate(examples(20, seed=2)) == pytest.approx(expected["metrics"], abs=1e-4)
 
 
-def test_a_head_that_was_never_trained_still_refuses(expected: dict) -> None:
+def test_untrained_head_of_old_version_raises(expected: dict) -> None:
     encoder = load("encoder", device="cpu")
     with pytest.raises(MissingHeadError, match="never trained"):
         encoder.fill_mask("the [MASK] sat")
@@ -71,20 +74,36 @@ def test_a_head_that_was_never_trained_still_refuses(expected: dict) -> None:
         load("again", device="cpu").fill_mask("the [MASK] sat")
 
 
-def test_a_fine_tuning_run_that_was_stopped(expected: dict) -> None:
+def test_fine_tuning_run_that_was_stopped(expected: dict) -> None:
     run = Finetuning(Path("finetuning"), "encoder", "sequence-classification", SETTINGS, log_line=lambda line: None)
     outcome = run.start(examples(37, seed=1), examples(20, seed=2), resume=True)
     assert outcome.reason == "finished"
     assert outcome.metrics == pytest.approx(expected["metrics"], abs=1e-4)  # of the run that was not stopped
 
 
-def test_a_fine_tuning_run_that_is_finished(expected: dict) -> None:
+def test_fine_tuning_run_that_is_finished(expected: dict) -> None:
     run = Finetuning(Path("classifier"), "encoder", "sequence-classification", SETTINGS, log_line=lambda line: None)
     outcome = run.start(examples(37, seed=1), examples(20, seed=2), resume=True)
     assert outcome.reason == "finished" and outcome.metrics == pytest.approx(expected["metrics"])
 
 
-def test_a_pre_training_run_that_was_stopped(expected: dict) -> None:
+@pytest.mark.parametrize(
+    "example, digest",
+    [
+        (TextExample("a place='' b", "c", ("x", "y"), "line 3"), "f6ae67558c3555e8"),
+        (TaggedText("a b", ((0, 1), (2, 3)), ("O", "B-x"), "line 4"), "ed29e2ca467fd11c"),
+        (Question("q", "c", ((0, 1),), "7", "line 5"), "73639f34c0622fbe"),
+        (ChoiceQuestion("c", ("a", "b"), 1, "8", "line 6"), "85029141a2905196"),
+        (TextSet("q", ("p",), ("n",), 0.5, "line 7", (1.0,), 2, np.zeros((2, 3))), "96ee94eefc391711"),
+        (TaughtText("t", np.zeros(2, np.float32), "line 8"), "088753b4d9a86439"),
+    ],
+)
+def test_digests_of_examples_equal_those_of_runs_before_location_was_renamed(example: object, digest: str) -> None:
+    """The digests were computed by the version whose examples had ``place`` instead of ``location``."""
+    assert digest_of([example]) == digest
+
+
+def test_pre_training_run_that_was_stopped(expected: dict) -> None:
     recipe = recipe_of(json.loads(Path("pretraining/recipe.json").read_text())["recipe"], "recipe.json")
     run = Pretraining(Path("pretraining"), recipe, Inputs(("corpus.txt",)), log_line=lambda line: None)
     assert run.start(resume=True) == "finished" and run.state.step == 12
@@ -92,7 +111,7 @@ def test_a_pre_training_run_that_was_stopped(expected: dict) -> None:
     findings_of(read_run(Path("pretraining")))
 
 
-def test_a_shard_of_tokens(expected: dict) -> None:
+def test_shard_of_tokens(expected: dict) -> None:
     tokenizer = load("encoder").tokenizer
     shard = open_shard("shard", tokenizer)
     assert len(shard.sentences) - 1 == 100 and len(shard.documents) - 1 == 20
@@ -109,7 +128,7 @@ def test_a_shard_of_tokens(expected: dict) -> None:
         write_shard("corpus.txt", "shard", tokenizer)
 
 
-def test_a_cache_of_vectors(expected: dict) -> None:
+def test_cache_of_vectors(expected: dict) -> None:
     before = sorted(path for path in Path("vectors").rglob("*") if path.is_file())
     vectors = Features("encoder", cache="vectors", device="cpu").fit(TEXTS).transform(TEXTS)
     np.testing.assert_allclose(vectors, np.array(expected["vectors"]), atol=1e-6)

@@ -1,4 +1,4 @@
-"""Zero-shot classification: the probabilities of transformers' pipeline, labels found by name, any architecture."""
+"""Zero-shot classification: the probabilities of transformers' pipeline, labels matched by name, any architecture."""
 
 import json
 from pathlib import Path

@@ -114,8 +114,7 @@ def sentence_modules(directory: Path) -> list[dict[str, str]]:
 
 
 def query_table_folder(directory: Path) -> Path | None:
-    """The folder of the weights of query tokens, of a sparse encoder with such a table for queries and a network for
-    documents (Router); None: there is none."""
+    """The folder of query token weights of an inference-free sparse encoder (Router); None without one."""
     path = directory / "router_config.json"
     match read_json_value(path):
         case {"types": dict(types), "structure": {"query": [str(query)]}} if _kind(types.get(query)) == _QUERY_TABLE:
@@ -124,7 +123,7 @@ def query_table_folder(directory: Path) -> Path | None:
 
 
 def _documents_of_router(directory: Path) -> list[dict[str, str]]:
-    """The modules for documents, where queries have a table; else []."""
+    """The modules for documents of an inference-free sparse encoder; else []."""
     path = directory / "router_config.json"
     match read_json_value(path):
         case {"types": dict(types), "structure": {"document": list(names)}} if query_table_folder(directory):
@@ -133,7 +132,7 @@ def _documents_of_router(directory: Path) -> list[dict[str, str]]:
 
 
 def _kind(name: Any) -> str:
-    """The last part of the path of a class."""
+    """The class name without its module path."""
     return str(name).rpartition(".")[2]
 
 

@@ -26,16 +26,16 @@ class MiningOptions:
     Parameters
     ----------
     num_negatives
-        Negatives of a query, the nearest first; fewer where fewer fit.
+        Maximum number of negatives per query, nearest first.
     first_rank
-        Leave out this number of nearest candidates, which are the likeliest to be unlabeled positives.
+        Skip this number of nearest candidates, which are the most likely unlabeled positives.
     last_rank
         Consider candidates up to this rank; by default num_negatives more than first_rank, 10 times that number with a
         margin or a largest score, and the most positives of a query.
     absolute_margin
         A negative's score is at least this much below that of the query's farthest positive.
     relative_margin
-        A negative's score is at least this share below it, as 0.05 (de Souza et al. 2024, "NV-Retriever").
+        A negative's score is at least this share below it, for example 0.05 (de Souza et al. 2024, "NV-Retriever").
     max_score
         A negative's score is at most this.
     min_score
@@ -62,7 +62,7 @@ class MiningOptions:
             )
 
     def candidates(self, most_positives: int, *, is_scored_again: bool) -> int:
-        """Candidates of a query that are considered, its positives aside."""
+        """Number of candidates to consider for a query, in addition to its positives."""
         if self.last_rank is not None:
             return self.last_rank
         limits = self.absolute_margin, self.relative_margin, self.max_score
@@ -72,7 +72,7 @@ class MiningOptions:
 
 @dataclass
 class MiningReport:
-    """What became of the candidates."""
+    """Counts of mined negatives and rejected candidates."""
 
     num_queries: int = 0
     num_negatives: int = 0
@@ -89,22 +89,22 @@ def mine_negatives(
     cross_encoder: Model | None = None,
     report: MiningReport | None = None,
 ) -> Iterator[TextSet]:
-    """The queries of the rows in order, each once, with all its positives and its hard negatives.
+    """Mine hard negatives: each query once, in the order of the rows, with all its positives.
 
-    Scores are cosines, exact, of every query with every text; the candidates of a thousand queries are held at a time.
+    Scores are exact cosines of every query with every text, computed for about a thousand queries at a time.
 
     Args:
         rows: queries with positives; negatives in them are left out.
-        corpus: texts to search besides all positives.
+        corpus: texts to search in addition to all positives.
         cross_encoder: scores the candidates and positives again before the margins and limits apply.
         report: filled with counts.
 
     Yields:
-        A row for each query, also where no negative is left.
+        One row per query, even if it has no negatives.
 
     Raises:
         DataError: no rows, or a query without positives.
-        UsageError: fewer texts than two to search.
+        UsageError: fewer than two texts to search.
     """
     report = MiningReport() if report is None else report
     positives: dict[str, dict[str, None]] = {}
@@ -116,7 +116,7 @@ def mine_negatives(
         raise DataError("there are no rows to mine negatives for")
     texts = list(dict.fromkeys([*corpus, *(text for some in positives.values() for text in some)]))
     if len(texts) < 2:
-        raise UsageError("there is one text to search: give others as corpus")
+        raise UsageError("there is only one text to search: pass others as corpus")
     numbers = {text: number for number, text in enumerate(texts)}
     prompts = model.sentence_settings.prompts
     document_prompt = next((name for name in ("document", "passage", "corpus") if name in prompts), None)
@@ -147,7 +147,7 @@ def mine_negatives(
 
 
 def _leave_out(scores: np.ndarray, positive: float, options: MiningOptions, report: MiningReport) -> None:
-    """Set the scores of candidates that the options leave out to minus infinity."""
+    """Set the scores of candidates that the options reject to minus infinity."""
     limits = (
         ("absolute_margin", options.absolute_margin, lambda margin: scores + np.float32(margin) > positive),
         ("relative_margin", options.relative_margin, lambda margin: scores > positive - abs(positive) * margin),
@@ -163,7 +163,7 @@ def _leave_out(scores: np.ndarray, positive: float, options: MiningOptions, repo
 
 ROW_FORMATS = ("list", "triplet", "tuple", "pair")
 """A mined row with its lists; a triplet of each positive and negative; a row for each positive with all negatives,
-if the query has as many as were asked for; pairs with the scores 1 and 0."""
+if the query has the requested number; pairs with the scores 1 and 0."""
 
 
 def formatted(row: TextSet, row_format: str, num_negatives: int) -> Iterator[dict[str, object]]:

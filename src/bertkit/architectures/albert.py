@@ -27,7 +27,7 @@ ALBERT = Architecture(
     prepare=PreparedBertEncoder,
     heads={
         "masked_lm": Head(lambda config, options: MaskedLMHead(config), tokens),
-        "next_sentence": Head(_order, pooler),  # True order or swapped order of two texts
+        "next_sentence": Head(_order, pooler),  # original or swapped order of two texts
         "sequence_classification": Head(_classifier, pooler),
         "token_classification": Head(_classifier, tokens),
         "question_answering": Head(lambda config, options: ClassificationHead(config, 2, 0.0), tokens),

@@ -24,7 +24,7 @@ _CLASS_NAMES = {  # model kind -> suffix of the published class name
     "question_answering": "ForQuestionAnswering",
     "multiple_choice": "ForMultipleChoice",
     "replaced_tokens": "ForPreTraining",
-    "vector_classification": "ForVectorClassification",  # bertkit's own: no published class computes it
+    "vector_classification": "ForVectorClassification",  # bertkit's own; there is no published class
 }
 
 
@@ -73,7 +73,7 @@ class Architecture:
     initial_cutoff: Callable[[Any], float] = lambda config: 2.0  # number of standard deviations beyond which initial
     # weights are drawn again
     num_stored_layers: Callable[[Any], int] = lambda config: config.num_hidden_layers  # number of layers with weights
-    causal_class: str | None = None  # the published class of left-to-right language models; None: there is none
+    causal_class: str | None = None  # published class of causal language models, if any
     scaled_layers: tuple[str, ...] = ()  # linear layers whose initial standard deviation is divided by the root of
     # twice the number of layers
 

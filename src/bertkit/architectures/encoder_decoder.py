@@ -1,4 +1,4 @@
-"""Models of an encoder and a decoder: the original Transformer, as Marian publishes it, and pairs of BERTs.
+"""Encoder-decoder models: the original Transformer, as published by Marian, and pairs of BERTs.
 
 Shape letters: T target tokens, S source tokens, D hidden_size, V vocab_size.
 """
@@ -19,7 +19,7 @@ from bertkit.transformer import BertConfig, BertEncoder, Decoder, Recorder, Tran
 from bertkit.transformer.kernels import apply_linear
 
 EncoderDecoderType = Literal["marian", "encoder-decoder"]
-"""Published ``model_type``: the original Transformer, and two BERTs with attention from one to the other."""
+"""Published ``model_type`` of the original Transformer, and of two BERTs with cross-attention."""
 
 
 @dataclass(frozen=True)
@@ -27,24 +27,24 @@ class EncoderDecoderConfig:
     """Both stacks and the special ids of targets.
 
     Raises:
-        UsageError: stacks that do not fit each other.
+        UsageError: incompatible stacks.
     """
 
     encoder: BertConfig
     decoder: BertConfig  # with ``is_decoder``
     start_id: int  # the first token of every target
-    end_id: int  # its last
+    end_id: int  # the last token of every target
     pad_id: int
     shares_embeddings: bool = False  # one word embedding for sources and targets
 
     def __post_init__(self) -> None:
         if self.encoder.is_decoder or not self.decoder.is_decoder:
-            raise UsageError("is_decoder is false in the config of an encoder, and true in that of a decoder")
+            raise UsageError("expected is_decoder=False in the encoder's config, and True in the decoder's")
         if type(self.encoder) is not type(self.decoder) or type(self.encoder) not in (BertConfig, TransformerConfig):
-            raise UsageError("encoder and decoder are both of BERT's kind, or both of the original Transformer's")
+            raise UsageError("encoder and decoder must both be BERTs, or both original Transformers")
         sizes = [(config.vocab_size, config.hidden_size) for config in (self.encoder, self.decoder)]
         if self.shares_embeddings and sizes[0] != sizes[1]:
-            raise UsageError(f"a shared embedding has one vocabulary and width: the stacks have {sizes}")
+            raise UsageError(f"a shared embedding requires equal vocabularies and widths: the stacks have {sizes}")
         if self.model_type == "marian" and sizes[0][1] != sizes[1][1]:
             raise UsageError(f"hidden_size={sizes[0][1]} of the encoder and {sizes[1][1]} of the decoder: expected one")
         for name in ("start_id", "end_id", "pad_id"):
@@ -53,12 +53,12 @@ class EncoderDecoderConfig:
 
     @property
     def model_type(self) -> EncoderDecoderType:
-        """What ``config.json`` calls it."""
+        """``model_type`` in ``config.json``."""
         return "marian" if isinstance(self.encoder, TransformerConfig) else "encoder-decoder"
 
 
 class Sources(NamedTuple):
-    """The encoder's hidden states of a packed row of sources."""
+    """Hidden states of packed sources."""
 
     states: Tensor  # (S, D)
     seqlens: Sequence[int]
@@ -86,19 +86,19 @@ class EncoderDecoder(nn.Module):
 
         Args:
             batch: the sources.
-            target: for each source the tokens before the one that is predicted: the start, then its target.
-            recorder: gets what the layers of the decoder compute.
+            target: input tokens of the decoder for each source: the start token, then the target.
+            recorder: receives intermediate results of the decoder layers.
         """
         sources = self.encode(batch)
         hidden = self.decoder(target, sources.states, sources.seqlens, recorder)
         return self.head(hidden, self.decoder.embeddings.word.weight)
 
     def encode(self, batch: Batch) -> Sources:
-        """The hidden states of sources in the width of the decoder."""
+        """Encode sources: hidden states in the width of the decoder."""
         return self.as_sources(batch, self.encoder(batch, with_pooled=False).last_hidden_state)
 
     def as_sources(self, batch: Batch, states: Tensor) -> Sources:
-        """The same from the output of the encoder, (S, D)."""
+        """`Sources` from the (S, D) output of the encoder."""
         return Sources(states if self.project is None else apply_linear(states, self.project), batch.seqlens)
 
 
@@ -145,8 +145,8 @@ def published_name(name: str, config: EncoderDecoderConfig) -> str:
 def initialize_encoder_decoder(network: nn.Module, standard_deviation: float, seed: int) -> None:
     """Fill every parameter with initial values, reproducibly from ``seed``.
 
-    Matrices are drawn as Glorot and Bengio 2010 have it, as in torch's Transformer, and embeddings with a standard
-    deviation; biases are 0, layer normalization starts as the identity.
+    Matrices use Glorot initialization (2010), as in torch's Transformer; embeddings have the given standard deviation;
+    biases are 0, and layer normalization starts as the identity.
     """
     generator = torch.Generator().manual_seed(seed)
     for module in network.modules():

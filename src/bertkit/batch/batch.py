@@ -85,7 +85,7 @@ class Batch:
 
     @cached_property
     def seqlens(self) -> list[int]:
-        """Number of tokens of each sequence."""
+        """Number of tokens in each sequence."""
         return self.cu_seqlens.diff().tolist()
 
     @property

@@ -104,7 +104,7 @@ def refuse_unknown_keys(content: dict[str, Any], known: Collection[str], path: P
     """Check that the meaning of every key is known.
 
     Raises:
-        CheckpointError: a key that is neither in ``known`` nor one of those that never change the numbers.
+        CheckpointError: a key that is not in ``known`` and may affect the outputs.
     """
     if unknown := content.keys() - set(known) - _IGNORED_KEYS:
         raise CheckpointError(
@@ -114,14 +114,14 @@ def refuse_unknown_keys(content: dict[str, Any], known: Collection[str], path: P
 
 
 def transformer_config(kind: type[Any], content: dict[str, Any], keys: dict[str, str], path: Path) -> Any:
-    """The config of a stack of layers.
+    """The config of an encoder or decoder.
 
     Args:
-        kind: its class.
-        keys: of its fields in ``content``.
+        kind: class of the config.
+        keys: keys of its fields in ``content``.
 
     Raises:
-        CheckpointError: a size that is missing, or a value that cannot be.
+        CheckpointError: a missing size, or an invalid value.
     """
     if missing := {keys[name] for name in _MANDATORY} - content.keys():
         raise CheckpointError(f"{path} lacks {', '.join(sorted(missing))}")

@@ -1,6 +1,6 @@
-"""Model folders of an encoder and a decoder, opened and saved: Marian's layout, and pairs of BERTs.
+"""Open and save encoder-decoder model folders: Marian, and pairs of BERTs.
 
-Read as data and with every tensor accounted for, as other model folders.
+As for other model folders, files are read as data, and every tensor is accounted for.
 """
 
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ _MARIAN_KEYS = {  # fields of a stack -> keys of Marian's config.json, "{}" for 
     "initializer_range": "init_std",
     "scale_embedding": "scale_embedding",
 }
-_MARIAN_REQUIRED: dict[str, tuple[Any, ...]] = {  # keys that change the numbers, with the values computed here
+_MARIAN_REQUIRED: dict[str, tuple[Any, ...]] = {  # keys that affect the outputs, with the supported values
     "is_encoder_decoder": (True,),
     "tie_word_embeddings": (True,),
     "normalize_embedding": (False,),
@@ -64,22 +64,22 @@ _CONSTANTS = ("model.encoder.embed_positions.weight", "model.decoder.embed_posit
 
 @dataclass
 class EncoderDecoderCheckpoint:
-    """A network with its tokenizers; ``settings`` are kept in ``bertkit.json``."""
+    """A network with its tokenizer; ``settings`` are stored in ``bertkit.json``."""
 
     network: EncoderDecoder
     tokenizer: Tokenizer  # of sources and targets
     settings: dict[str, Any]
     forbidden_ids: tuple[int, ...] = ()  # never generated
-    forced_end: bool = False  # a target that is cut off ends with the end id
+    forced_end: bool = False  # truncated targets end with the end id
 
 
 def is_encoder_decoder(directory: Path) -> bool:
-    """True if the folder's config.json is of an encoder with a decoder."""
+    """True if config.json describes an encoder-decoder model."""
     return (read_json(directory / "config.json") or {}).get("model_type") in ("marian", "encoder-decoder")
 
 
 def new_encoder_decoder(config: EncoderDecoderConfig, tokenizer: Tokenizer, seed: int) -> EncoderDecoderCheckpoint:
-    """A network with initial weights.
+    """A checkpoint with initial weights.
 
     Raises:
         UsageError: the vocabulary does not fit the embeddings.
@@ -96,15 +96,15 @@ def new_encoder_decoder(config: EncoderDecoderConfig, tokenizer: Tokenizer, seed
 def warm_started(directory: Path, seed: int) -> EncoderDecoderCheckpoint:
     """An encoder-decoder whose stacks both start from a BERT (Rothe et al. 2020, "Leveraging pre-trained checkpoints").
 
-    Attention to the source is new, and so is the language model head where the folder lacks one.
+    Cross-attention starts from initial weights, and so does the language model head if the folder lacks one.
 
     Raises:
-        CheckpointError: the folder is not of BERT's kind.
+        CheckpointError: the folder is not a BERT.
     """
     checkpoint = open_checkpoint(directory, heads=None)
     bert, tokenizer = checkpoint.network, checkpoint.tokenizer
     if type(bert.config) is not BertConfig:
-        raise CheckpointError(f"{directory} is not of BERT's kind: an encoder-decoder starts from model_type 'bert'")
+        raise CheckpointError(f"{directory} is not a BERT: an encoder-decoder starts from model_type 'bert'")
     values = {field.name: getattr(bert.config, field.name) for field in fields(BertConfig)}
     config = EncoderDecoderConfig(
         BertConfig(**values | {"is_decoder": False}), BertConfig(**values | {"is_decoder": True}),
@@ -170,7 +170,7 @@ def open_encoder_decoder(directory: Path, dtype: torch.dtype = torch.float32) ->
     if len(tokenizer.vocabulary) > config.decoder.vocab_size:
         raise CheckpointError(
             f"{folder}: the vocabulary has {len(tokenizer.vocabulary)} entries, the word embedding only "
-            f"{config.decoder.vocab_size} rows: tokenizer and weights are of different models"
+            f"{config.decoder.vocab_size} rows: tokenizer and weights belong to different models"
         )
     bad_words = generation.get("bad_words_ids") or content.get("bad_words_ids") or []
     forbidden = tuple(word[0] for word in bad_words if isinstance(word, list) and len(word) == 1)
@@ -186,7 +186,7 @@ def save_encoder_decoder(
     overwrite: bool = False,
     parameters: Mapping[str, Tensor] | None = None,
 ) -> None:
-    """Write a folder that transformers opens, whole or not at all; arguments as of `save_checkpoint`."""
+    """Write a folder that transformers opens, atomically; arguments as in `save_checkpoint`."""
     network = checkpoint.network
     config, values = network.config, dict(network.named_parameters()) if parameters is None else parameters
     tensors = {published_name(name, config): value.detach().cpu().contiguous() for name, value in values.items()}
@@ -280,7 +280,7 @@ def _config_json(config: EncoderDecoderConfig) -> dict[str, Any]:
             content[stack] = {field.name: getattr(part, field.name) for field in fields(BertConfig)}
             content[stack] |= {"model_type": "bert", "add_cross_attention": stack == "decoder"}
         return content | {"architectures": ["EncoderDecoderModel"]}
-    for stack in ("decoder", "encoder"):  # keys that both have are the encoder's
+    for stack in ("decoder", "encoder"):  # for keys in both, the encoder's
         part = getattr(config, stack)
         content |= {key.format(stack): getattr(part, name) for name, key in _MARIAN_KEYS.items()}
     content |= {"decoder_vocab_size": config.decoder.vocab_size, "architectures": ["MarianMTModel"]}

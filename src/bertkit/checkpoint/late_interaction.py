@@ -1,6 +1,6 @@
-"""The settings of a late interaction model (ColBERT): folders of ColBERT, PyLate and sentence-transformers.
+"""Settings of late interaction models, from folders of ColBERT, PyLate and sentence-transformers.
 
-Its modules are Transformer and layers over the hidden state of every token; ``MultiVectorMask`` says which count.
+Modules are Transformer and layers over token hidden states; ``MultiVectorMask`` selects tokens.
 """
 
 import string
@@ -20,22 +20,22 @@ _USUAL_EXPANSION = 32  # tokens of a query (Khattab & Zaharia 2020, section 3.2)
 
 @dataclass(frozen=True)
 class LateInteraction:
-    """How a published late interaction model turns queries and documents into vectors of their tokens."""
+    """How a late interaction model computes token vectors of queries and documents."""
 
     layers: tuple[ProjectionLayer, ...] = ()  # over hidden states; the vectors are then scaled to length 1
-    query_marker: str = ""  # text before a query: a token of the vocabulary, or a prompt
+    query_marker: str = ""  # prefix of queries: a token of the vocabulary, or a prompt
     document_marker: str = ""
-    query_length: int | None = None  # tokens of the longest query; None: as long as the model reads
+    query_length: int | None = None  # maximum tokens of a query; None: the model's maximum
     document_length: int | None = None
-    expansion: int | None = None  # tokens that queries are filled up to; None: they are not
+    expansion: int | None = None  # number of tokens that queries are padded to; None: no padding
     expansion_token: str | None = None  # None: [MASK]
-    attends: bool = False  # whether tokens attend to those that were filled in
-    cuts_at_expansion: bool = True  # whether longer queries are cut there
-    skipped: tuple[str, ...] = ()  # tokens of documents that have no vector
+    attends: bool = False  # tokens attend to the padding
+    cuts_at_expansion: bool = True  # longer queries are cut there
+    skipped: tuple[str, ...] = ()  # tokens of documents without a vector
 
 
 def read_late_interaction(directory: Path) -> LateInteraction | None:
-    """The settings that ``modules.json`` and its neighbors state; None where they state no late interaction model.
+    """Read the settings from ``modules.json`` and related files; None for other kinds of models.
 
     Raises:
         CheckpointError: a module that is not supported.
@@ -79,8 +79,8 @@ def read_late_interaction(directory: Path) -> LateInteraction | None:
 
 
 def _of_colbert(directory: Path) -> LateInteraction:
-    """The settings of a folder of the original ColBERT code, in ``artifact.metadata``; its one layer lies beside the
-    weights of the encoder."""
+    """Settings of the original ColBERT code, from ``artifact.metadata``; its layer is stored with the encoder's
+    weights."""
     path = directory / "artifact.metadata"
     content, weight = read_json(path) or {}, stored_tensors(directory).get(COLBERT_LAYER)
     if weight is None or len(weight.shape) != 2:
@@ -99,7 +99,7 @@ def _of_colbert(directory: Path) -> LateInteraction:
 
 
 def _expansion(limits: dict[str, Any], path: Path, *, is_pylate: bool) -> dict[str, Any]:
-    """How queries are filled up: as sentence-transformers 6 spells it, or as PyLate does."""
+    """Padding of queries, in the format of sentence-transformers 6 or of PyLate."""
     expansion = member(limits, "query_expansion", dict, path)
     if expansion is None:
         if not is_pylate or limits.get("do_query_expansion") is False:

@@ -37,7 +37,7 @@ def save_checkpoint(
         OSError: the files cannot be written, for example because the disk is full.
     """
     if checkpoint.late is not None:
-        raise CheckpointError("a late interaction model is opened and used, not saved: copy its folder")
+        raise CheckpointError("late interaction models cannot be saved: copy the folder")
     network = checkpoint.network
     record, heads = network.architecture, frozenset(network.heads)
     classes = {frozenset(KINDS[kind]): name for name, kind in record.published_classes().items()}

@@ -39,17 +39,17 @@ def command(
     size
         tiny, mini, small, ...
     minutes
-        Training time of each model and seed.
+        Training time per model and seed.
     steps
         Optimizer steps of each, instead of minutes.
     seeds
         Seeds; by default 0 1 2.
     models
-        Some of bert, left-to-right, right-to-left, shallow-bidirectional, static; by default all.
+        Any of bert, left-to-right, right-to-left, shallow-bidirectional, static; by default all.
     suite
-        Grammatical minimal pairs, a file or a folder, as of bertkit evaluate.
+        Grammatical minimal pairs, a file or a folder, as for bertkit evaluate.
     limit
-        Pairs of each paradigm; by default all.
+        Number of pairs of each paradigm; by default all.
     cloze
         A text with one [MASK], whose hidden word's probability is reported.
     word
@@ -64,7 +64,7 @@ def command(
     from bertkit.training import stop_signals
 
     if (cloze is None) != (word is None):
-        raise UsageError("--cloze and --word belong together: a text with [MASK], and the word that it hides")
+        raise UsageError("--cloze and --word require each other: a text with [MASK], and the hidden word")
     pairs = [] if suite is None else read_suite(suite, limit)
     comparison = Comparison(
         out, corpus, size, None if steps else minutes, steps, seeds or (0, 1, 2), models or tuple(MODELS),

@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from itertools import islice
 
-from bertkit.cli.inspect.shown import NOWHERE, Shown, show
+from bertkit.cli.inspect.shown import NOWHERE, Shown, write
 from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, open_model
 from bertkit.cli.output import emit, note
 
@@ -22,10 +22,10 @@ def command(
     model: str = EMBEDDING_MODEL,
     compute: Compute = EXACT,
 ) -> None:
-    """A word in two texts: static vectors against contextual ones, by layer.
+    """Compare static and contextual vectors of a word in two texts, by layer.
 
-    Every cosine comes with the mean cosine of random pairs of its own space, and with the percentage of these pairs
-    that it exceeds, because cosines of different spaces do not compare.
+    Every cosine is shown with the mean cosine of random pairs in the same space, and the percentage of these pairs that
+    it exceeds, because cosines of different spaces are not comparable.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def command(
     if view.num_unknown:
         note(f"{view.num_unknown} words of the two texts have no static vector and were left out of the averages")
     if shown.out is not None or shown.json:
-        show(shown, lambda: view)
+        write(shown, lambda: view)
         return
     emit(
         {"text": text, "tokens": tokens, "input_ids": ids}

@@ -31,31 +31,31 @@ def command(
     resume: bool = False,
     device: str = "auto",
 ) -> None:
-    """Train a smaller model to say what a larger one says.
+    """Distill a larger model into a smaller one.
 
-    The student has some layers of the teacher and all its other weights; untrained it is kept in OUT-student. That
-    of a classifier or tagger learns the probabilities, the hidden states and the labels, those of the teacher where
-    texts have none (DistilBERT's recipe). That of a masked LM learns the same of raw text; that of a
-    sentence encoder learns its vectors from texts alone, which are kept in OUT-teacher.
+    The student starts with some layers of the teacher and all its other weights; this model is kept in OUT-student. For
+    a classifier or tagger it learns the teacher's probabilities and hidden states, and the labels, predicted ones for
+    unlabeled texts (DistilBERT's recipe). For a masked LM it learns the same from raw text. For a sentence encoder it
+    learns the vectors of unlabeled texts, which are cached in OUT-teacher.
 
     Parameters
     ----------
     teacher
         A fine-tuned model, a masked LM or a sentence encoder.
     train
-        Examples, with or without labels; of a sentence encoder files of texts; of a masked LM a corpus.
+        Examples, with or without labels; for a sentence encoder files of texts; for a masked LM a corpus.
     out
-        The folder of the student to write; of a masked LM the folder of the run.
+        The folder of the student to write; for a masked LM the folder of the run.
     layers
-        Layers that the student takes from the teacher.
+        Number of layers of the student, taken from the teacher.
     dev
-        Examples that select the best weights; of a masked LM a held-out text.
+        Examples that select the best weights; for a masked LM a held-out text.
     columns
         Columns by role, such as text=sentence label=polarity, where their names are not recognized.
     unlabeled
-        The texts of a classifier have no labels: those that the teacher predicts are learned.
+        The texts have no labels: learn the labels that the teacher predicts.
     steps
-        Of a masked LM: optimizer steps, instead of the length in the recipe domain-adapt.
+        For a masked LM: optimizer steps, instead of the length in the recipe domain-adapt.
     resume
         Resume the run in the folder, or start it if there is none.
     device
@@ -78,7 +78,7 @@ def command(
         _distill_masked_lm(model, train, out, student, dev, weights, steps, resume, device)
         return
     if steps is not None:
-        raise UsageError("--steps is of a masked LM: the length of other runs is --num-epochs")
+        raise UsageError("--steps applies only to a masked LM: use --num-epochs")
     if is_of_task:
         task = task_to_distill(model)
         run: Finetuning = Distillation(
@@ -106,7 +106,7 @@ def _distill_masked_lm(
     model: "Model", corpus: list[str], out: Path, student: Path, held_out: Path | None, weights: DistillationSettings,
     steps: int | None, resume: bool, device: str,
 ) -> None:  # fmt: skip
-    """The run of a masked LM, as `bertkit pretrain` has it."""
+    """Run the distillation of a masked LM like `bertkit pretrain`."""
     from functools import partial
 
     from bertkit.pretraining import Inputs, Pretraining, read_recipe, with_length

@@ -50,13 +50,13 @@ def command(
     dimensions
         Keep the first N components.
     prompt
-        Text put before every text.
+        Prefix of every text.
     prompt_name
-        One of the model's own prompts.
+        Name of a prompt stored in the model.
     max_length
-        Longest sequence in tokens; by default the model's.
+        Maximum sequence length in tokens; by default the model's.
     on_long
-        What to do with a longer text: cut it, refuse it, or encode it in full, in windows.
+        Policy for longer texts: truncate, raise an error, or encode in windows.
     stride
         Number of tokens from the start of one window to the next.
     """

@@ -25,7 +25,7 @@ def command(
     top_k
         Number of tokens to show for each [MASK].
     on_long
-        What to do with a text longer than the model's limit.
+        Policy for texts longer than the model's limit.
     """
     filled = open_model(model, compute).fill_mask(text, top_k=top_k, on_long=on_long)
     emit(

@@ -59,8 +59,8 @@ def command(
     Parameters
     ----------
     train
-        Examples with labels: csv, tsv, jsonl or parquet; for some tasks CoNLL or SQuAD json. Of several
-        files similarity makes data sets, each with its objective and batches; other tasks read them as one.
+        Examples with labels: csv, tsv, jsonl or parquet; for some tasks CoNLL or SQuAD json. For similarity, several
+        files are separate data sets, each with its objective and batches; other tasks combine them.
     out
         The folder of the model to write.
     model
@@ -83,11 +83,11 @@ def command(
     """
     from bertkit.cli.labeled_files import columns_of, note_skipped, read_both
 
-    if task in SEQUENCE_TASKS:  # their models write text and have their own training
+    if task in SEQUENCE_TASKS:  # generative tasks have a separate trainer
         from bertkit.cli.finetune_sequences import finetune_sequences
 
         if skip_bad or sweep is not None or defaults == "paper" or options != NO_OPTIONS:
-            raise UsageError(f"{task} has no --skip-bad, --sweep, --defaults and no options of other tasks")
+            raise UsageError(f"{task} does not support --skip-bad, --sweep, --defaults or options of other tasks")
         finetune_sequences(task, model, train, dev, out, settings, columns_of(columns), resume=resume, device=device)
         return
     from bertkit.finetuning import SWEEPS, Finetuning, start_run

@@ -1,4 +1,4 @@
-"""bertkit finetune seq2seq and causal-language-model: tasks whose models write text."""
+"""bertkit finetune seq2seq and causal-language-model: generative tasks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -28,7 +28,7 @@ def finetune_sequences(
     """Train, and print the metrics.
 
     Raises:
-        UsageError: a setting that these tasks do not have.
+        UsageError: a setting that these tasks do not support.
     """
     usual, changes = FinetuningSettings(), {}
     for field in fields(FinetuningSettings):
@@ -36,7 +36,7 @@ def finetune_sequences(
         if value == getattr(usual, field.name):
             continue
         if field.name not in _TAKEN:
-            raise UsageError(f"{task} has no {field.name}: expected some of {', '.join(_TAKEN)}")
+            raise UsageError(f"{task} has no {field.name}: expected any of {', '.join(_TAKEN)}")
         changes[field.name] = value
     read = SEQUENCE_TASKS[task]
     examples = [[one for path in paths for one in read(path, columns)] for paths in (train, [dev] if dev else [])]

@@ -26,11 +26,11 @@ def command(
     texts
         Prompts, or sources.
     model
-        A left-to-right language model, or an encoder with a decoder: a folder or a hub name.
+        A causal language model or an encoder-decoder model: a folder or a hub name.
     input
         A file of texts, one on each line, or a table with a column of texts; - is standard input.
     page
-        Write one HTML page instead: the likeliest tokens of each step, and what they attend to in the source.
+        Write an HTML page instead: the likeliest tokens of each step, and their attention to the source.
     """
     from bertkit.generation import load_generator
     from bertkit.generation.page import write_generation_page

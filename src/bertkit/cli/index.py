@@ -50,9 +50,9 @@ def command(
     overlap
         Maximum number of characters that a passage repeats from the previous one, in whole sentences.
     query_prompt
-        Text put before queries; by default the model's.
+        Prefix of queries; by default the model's.
     document_prompt
-        Text put before passages; by default the model's.
+        Prefix of passages; by default the model's.
     no_prompt
         Use no prompts.
     dry_run

@@ -65,7 +65,7 @@ def _usable(kind: type[TextTask], examples: list[Any], *, held_out: bool) -> tup
     """Usable examples, and the locations of the others with the reasons."""
     skipped: list[str] = []
     while unusable := kind.unusable_examples(examples, held_out=held_out):
-        skipped += [f"{example.place}: {why}" for example, why in unusable]
+        skipped += [f"{example.location}: {why}" for example, why in unusable]
         hopeless = {id(example) for example, _ in unusable}
         examples = [example for example in examples if id(example) not in hopeless]
     return examples, skipped

@@ -58,7 +58,7 @@ def open_model(model: str, compute: Compute) -> "Model":
 
 
 def open_encoder(model: str, compute: Compute) -> "TextEncoder":
-    """The same for what embeds texts: also files and folders of word vectors."""
+    """`open_model` for any text encoder, including files and folders of word vectors."""
     from bertkit.words import opening
 
     opened = opening.open_encoder(model, precision=compute.precision, device=compute.device)
@@ -68,9 +68,9 @@ def open_encoder(model: str, compute: Compute) -> "TextEncoder":
 
 
 def note_unknown(report: "EmbedReport") -> None:
-    """Print to stderr how many tokens a static encoder left out, if any."""
+    """Print to stderr the number of tokens that a static encoder skipped, if any."""
     if report.num_unknown:
-        note(f"{report.num_unknown} of {report.num_tokens} words have no vector and were left out of the averages")
+        note(f"{report.num_unknown} of {report.num_tokens} words have no vector and were skipped in the averages")
 
 
 def embed_texts(source: str, column: str | None, model: str, compute: Compute) -> "tuple[list[str], np.ndarray]":

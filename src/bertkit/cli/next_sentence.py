@@ -25,7 +25,7 @@ def command(
     model
         A model with a next sentence head: a folder, a hub name, or the import name of an installed model package.
     on_long
-        What to do with a pair longer than the model's limit.
+        Policy for pairs longer than the model's limit.
     """
     chosen = open_model(model, compute)
     probability = chosen.next_sentence_probability(text, following, on_long=on_long)

@@ -36,7 +36,7 @@ def command(
     top_k
         Number of texts to print; by default all.
     on_long
-        What to do with a pair longer than the model's limit: cut it, or refuse it.
+        Policy for pairs longer than the model's limit: truncate, or raise an error.
     """
     ranked = open_model(model, compute).rank(query, list(read_texts(input, column)), top_k=top_k, on_long=on_long)
     emit({"index": one.index, "score": one.score, "text": one.text} for one in ranked)

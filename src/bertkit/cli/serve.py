@@ -26,7 +26,7 @@ def command(
     accept_token_ids: bool = False,
     compute: Compute = EXACT,
 ) -> None:
-    """Answer HTTP requests with one or several models: OpenAI's embeddings, text-embeddings-inference, and more.
+    """Serve one or several models over HTTP: OpenAI's embeddings, text-embeddings-inference, and more.
 
     Stops on Ctrl-C or SIGTERM after answering the requests in progress; reloads models and store on SIGHUP.
 
@@ -86,7 +86,7 @@ def _model_of(store: Path | None) -> str:
 
 
 def _opened(name: str, index: "Index | None", compute: Compute) -> "Model | Generator":
-    """A model, opened once where the index has the same."""
+    """A model; the index's own if it is the same."""
     from bertkit.generation import load_generator, writes_text
     from bertkit.model import Model
 

@@ -14,7 +14,7 @@ def command(
     on_long: OnLong = "truncate",
     compute: Compute = EXACT,
 ) -> None:
-    """Cosine similarity of every pair of texts: 1 is the same meaning, 0 unrelated.
+    """Cosine similarity of every pair of texts: 1 for equal meaning, 0 for unrelated texts.
 
     Parameters
     ----------
@@ -23,7 +23,7 @@ def command(
     model
         A folder, a hub name, or the import name of an installed model package.
     on_long
-        What to do with a text longer than the model's limit: cut it, refuse it, or encode it in full, in windows.
+        Policy for texts longer than the model's limit: truncate, raise an error, or encode in windows.
     """
     if len(texts) < 2:
         raise UsageError("similarity compares texts: give at least two")

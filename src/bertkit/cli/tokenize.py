@@ -31,19 +31,19 @@ def command(
     texts
         Texts to tokenize; without any, each line of standard input.
     pair
-        A second text, put after each text: [CLS] text [SEP] pair [SEP].
+        A second text for each text: [CLS] text [SEP] pair [SEP].
     model
         A model folder, a vocab.txt, a hub name, or the import name of an installed model package.
     max_length
-        Longest sequence in tokens, special tokens included.
+        Maximum sequence length in tokens, special tokens included.
     on_long
-        What to do with a longer text.
+        Policy for longer texts.
     stride
         Number of tokens from the start of one window to the next (with --on-long window).
     pad_to
-        Fill each row to this number of tokens with [PAD], and show its attention_mask.
+        Pad each row to this number of tokens with [PAD], and show its attention_mask.
     special_tokens
-        Read a literal "[MASK]" in a text as that special token.
+        Convert a literal "[MASK]" in a text to that special token.
     lowercase
         With a vocab.txt: whether it is uncased, which is the default; --no-lowercase for a cased one.
     """

@@ -41,7 +41,7 @@ def train(
     lowercase
         Learn an uncased vocabulary; --no-lowercase for a cased one.
     min_frequency
-        Minimum number of times that two pieces occur together to be joined.
+        Minimum frequency of two adjacent pieces to be merged.
     max_alphabet
         Maximum number of single characters.
     column

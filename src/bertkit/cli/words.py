@@ -21,17 +21,17 @@ PAIR_DEFAULTS = PairTraining()
 
 @command.command
 def nearest(word: str, /, *, model: str = EMBEDDING_MODEL, top_k: int = 10) -> None:
-    """Words with the largest cosine to a word.
+    """Nearest words to a word by cosine.
 
     Parameters
     ----------
     word
-        It is left out of the results.
+        The word; excluded from the results.
     model
         A file of word2vec, GloVe or fastText (.vec), the folder of a spaCy pipeline, a StaticEmbedding or a model2vec
-        model; or a model, whose input embeddings are taken.
+        model; or a model, for its input embeddings.
     top_k
-        How many words.
+        Number of words to print.
     """
     from bertkit.words.queries import nearest
 
@@ -40,38 +40,38 @@ def nearest(word: str, /, *, model: str = EMBEDDING_MODEL, top_k: int = 10) -> N
 
 @command.command
 def analogy(a: str, b: str, c: str, /, *, model: str = EMBEDDING_MODEL, top_k: int = 10) -> None:
-    """Words nearest to A - B + C: "king man woman" asks what is to woman as king is to man.
+    """Words nearest to A - B + C: for "king man woman", the word that is to woman as king is to man.
 
     Parameters
     ----------
     a
-        A word, which is left out of the results as the other two are.
+        A word; all three are excluded from the results.
     b
-        What A is to C.
+        The word that corresponds to A.
     c
-        The word to which the answer belongs.
+        The word that corresponds to the answer.
     model
-        As of nearest.
+        As for nearest.
     top_k
-        How many words.
+        Number of words to print.
     """
     from bertkit.words.queries import analogy
 
     words = analogy(_open(model), a, b, c, top_k)
-    note(f"{a} - {b} + {c}; the three words are left out of the answers")
+    note(f"{a} - {b} + {c}; the three words are excluded")
     emit(one._asdict() for one in words)
 
 
 @command.command
 def odd_one_out(*words: str, model: str = EMBEDDING_MODEL) -> None:
-    """Which word fits the others least: the lowest cosine to the mean of all.
+    """The odd word out: the lowest cosine to the mean of all words.
 
     Parameters
     ----------
     words
-        Three words or more.
+        At least three words.
     model
-        As of nearest.
+        As for nearest.
     """
     from bertkit.words.queries import odd_one_out
 
@@ -80,28 +80,28 @@ def odd_one_out(*words: str, model: str = EMBEDDING_MODEL) -> None:
 
 @command.command
 def direction(*words: str, pair: list[str], model: str = EMBEDDING_MODEL) -> None:
-    """Words against an axis of meaning that pairs of words span, such as gender or formality.
+    """Score words on a semantic axis defined by pairs of words, such as gender or formality.
 
-    The axis shows how the texts behind the vectors use words, not what words mean.
+    Scores reflect how the training texts use words, not what words mean.
 
     Parameters
     ----------
     words
-        Words to set against the axis: the cosine, and the percentage of all words that score lower.
+        Words to score: the cosine with the axis, and the percentage of all words that score lower.
     pair
         A pair as "he:she"; give at least two. The axis points to the second words.
     model
-        As of nearest.
+        As for nearest.
     """
     from bertkit.words.queries import direction
 
     pairs = [tuple(one.split(":")) for one in pair]
     if wrong := [one for one, ends in zip(pair, pairs, strict=True) if len(ends) != 2 or not all(ends)]:
-        raise UsageError(f"--pair {wrong[0]!r}: expected two words with a colon between, as in he:she")
+        raise UsageError(f"--pair {wrong[0]!r}: expected two words separated by a colon, such as he:she")
     axis = direction(_open(model), [(ends[0], ends[1]) for ends in pairs], words)
     for one, agreement in zip(pair, axis.agreement, strict=True):
         note(f"{one}: cosine {agreement:.3f} with the axis of the other pairs")
-    note("an axis shows how the texts behind the vectors use words; pairs that do not agree span no axis")
+    note("scores reflect how the training texts use words; pairs with low agreement define no axis")
     emit(one._asdict() for one in axis.words)
 
 
@@ -115,12 +115,12 @@ def score(*files: Path, model: str = EMBEDDING_MODEL) -> None:
         csv files with the columns word1, word2 and similarity (WordSim-353, SimLex-999, MEN), or word1, word2, word3
         and target, with type for sections (Google analogies, MSR).
     model
-        As of nearest.
+        As for nearest.
     """
     from bertkit.words.benchmarks import score_benchmark
 
     if not files:
-        raise UsageError("score reads benchmarks: give at least one csv file")
+        raise UsageError("score requires at least one csv file with a benchmark")
     encoder = _open(model)
     emit(one._asdict() for file in files for one in score_benchmark(encoder, file))
 
@@ -140,17 +140,17 @@ def train(
     files
         txt, jsonl, csv, tsv or parquet files, folders of them, or "python-docs": the documentation of this Python.
     out
-        The folder to write. An unfinished run is kept next to it, with ".training" after its name.
+        The folder to write. The state of an unfinished run is next to it, with the suffix ".training".
     column
         The column or key that holds the text.
     resume
-        Continue an unfinished run; with one thread the result has the same bits.
+        Resume an unfinished run; with one thread the result is bit-identical.
     """
     from bertkit.corpus.documents import Reading, read_sentences
     from bertkit.words.training import read_corpus, train_words
 
     if not files:
-        raise UsageError("train reads texts: give at least one file or folder")
+        raise UsageError("train requires at least one file or folder of texts")
     if out.exists():
         raise UsageError(f"{out} exists: choose another folder")
     state = out.with_name(out.name + ".training")
@@ -175,7 +175,7 @@ def train_pairs(
     Parameters
     ----------
     files
-        Files of rows with an anchor and a positive, and a negative if there is one, as of bertkit finetune similarity.
+        Files of rows with an anchor, a positive and optionally a negative, as for bertkit finetune similarity.
     out
         The folder to write.
     vocabulary
@@ -186,7 +186,7 @@ def train_pairs(
     from bertkit.words.contrastive import train_static
 
     if not files:
-        raise UsageError("train-pairs reads pairs of texts: give at least one file")
+        raise UsageError("train-pairs requires at least one file of text pairs")
     if out.exists():
         raise UsageError(f"{out} exists: choose another folder")
     rows = [row for file in files for row in Similarity.read(ExampleFile(file))]
@@ -206,7 +206,7 @@ def distill(*, out: Path, model: str = EMBEDDING_MODEL, dimensions: int = 256) -
     model
         A folder, a hub name, or the import name of an installed model package.
     dimensions
-        Components of a vector.
+        Number of components of a vector.
     """
     from bertkit.cli.models import EXACT, open_model
     from bertkit.words.distilling import distill
@@ -222,18 +222,18 @@ def distill(*, out: Path, model: str = EMBEDDING_MODEL, dimensions: int = 256) -
 def senses(
     word: str, texts: Path, /, *, num_senses: int = 2, column: str | None = None, model: str = EMBEDDING_MODEL
 ) -> None:
-    """Group the occurrences of a word by their contextual vectors, beside the one static vector that they share.
+    """Group the occurrences of a word by their contextual vectors.
 
     Parameters
     ----------
     word
         Matched as a whole word, in any case; the first occurrence in each text.
     texts
-        txt, jsonl, csv, tsv or parquet: one text a row.
+        txt, jsonl, csv, tsv or parquet: one text per row.
     num_senses
-        How many groups.
+        Number of groups.
     column
-        Which column holds the text.
+        The column or key that holds the text.
     model
         A folder, a hub name, or the import name of an installed model package.
     """

@@ -1,6 +1,6 @@
-"""Texts and their vectors to named clusters.
+"""Clustering of texts by their vectors, with cluster names.
 
-Takes: texts, and a vector of each.
+Takes: texts and their vectors.
 Gives: clusters: their rows, a name made of distinctive words, and their most typical texts.
 May import: errors, neighbors.
 """

@@ -1,7 +1,7 @@
-"""What deep bidirectionality buys: models that see a word's left, its right, both or its neighbors, on one corpus.
+"""Comparison of bidirectional and one-directional models trained on the same corpus.
 
 Takes: text files, sizes, minutes for each model, seeds.
-Gives: a table of what each model predicts of hidden words and of minimal pairs; a stopped comparison resumes.
+Gives: a table of cloze and minimal-pair scores of each model; a stopped comparison resumes.
 May import: errors, files, tokenizer, batch, transformer, heads, architectures, corpus, tasks, objectives, checkpoint,
 training, model, evidence, pretraining.
 """

@@ -1,4 +1,4 @@
-"""The models of a comparison behind one interface: the probability of tokens from the tokens around them.
+"""Models of a comparison, with one interface: token probabilities given the surrounding tokens.
 
 Shape letters: T total_tokens, P predicted tokens, V vocab_size.
 """
@@ -17,7 +17,7 @@ from bertkit.transformer import BertConfig, EncoderOutput
 from bertkit.transformer.directional import DirectionalEncoder, NeighborMean
 from bertkit.transformer.kernels import apply_linear
 
-_ROWS = 64  # sequences at a time
+_ROWS = 64  # sequences per batch
 
 
 class Predictor(nn.Module):
@@ -40,10 +40,10 @@ class Predictor(nn.Module):
 
 @torch.inference_mode()
 def hidden_log_probs(network: Network | Predictor, mask_id: int, rows: Sequence[np.ndarray], at: np.ndarray) -> Tensor:
-    """Log probabilities (N, V) of one hidden token of each sequence.
+    """Log probabilities (N, V) for one hidden token of each sequence.
 
     Args:
-        mask_id: BERT reads it instead of the hidden token; other models do not see that at all.
+        mask_id: replaces the hidden token for BERT; other models do not read that position.
         rows: the ids of N sequences, [CLS] and [SEP] included.
         at: (N,) the index of the hidden token in its sequence, neither the first nor the last.
     """
@@ -61,7 +61,7 @@ def hidden_log_probs(network: Network | Predictor, mask_id: int, rows: Sequence[
 
 
 def text_scores(network: Network | Predictor, tokenizer: Tokenizer, texts: Sequence[str]) -> np.ndarray:
-    """(N,) sums of the log probabilities of all tokens of each text, each from what the model sees of the others.
+    """(N,) sums of the log probabilities of all tokens of each text, each given the tokens that the model sees.
 
     For a one-directional model that is the log probability of the text, for the others the pseudo-log-likelihood
     (Salazar et al. 2020).
@@ -86,7 +86,7 @@ def rows_of(tokenizer: Tokenizer, texts: Sequence[str]) -> list[np.ndarray]:
 
 
 class _Row:
-    """A sequence of ids as `collate` takes it."""
+    """A sequence of ids for `collate`."""
 
     def __init__(self, ids: np.ndarray) -> None:
         self.input_ids, self.token_type_ids = ids, np.zeros_like(ids)

@@ -1,4 +1,4 @@
-"""A comparison in its folder: the same corpus, vocabulary, size and time for every model; it can be resumed."""
+"""Run of a comparison: the same corpus, vocabulary, size and time for every model; resumable."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -41,10 +41,10 @@ MODELS: Mapping[str, str] = {
     "bert": "both sides at once, in every layer",
     "left-to-right": "the left alone",
     "right-to-left": "the right alone",
-    "shallow-bidirectional": "both sides apart, joined after the last layer",
-    "static": "five tokens to each side, without their order",
+    "shallow-bidirectional": "both sides separately, concatenated after the last layer",
+    "static": "five tokens on each side, without order",
 }
-"""The models, and what each sees of the other tokens when it predicts one."""
+"""The models, and the context from which each predicts a token."""
 
 _HELD_OUT_SEED = 12_345
 _MOST_CLOZES = 2_000
@@ -57,7 +57,7 @@ class Comparison:
     out: Path
     corpus: Sequence[Path]
     size: str = "tiny"  # a name of SIZES
-    minutes: float | None = 10.0  # for each model and seed
+    minutes: float | None = 10.0  # per model and seed
     num_steps: int | None = None  # instead of minutes
     seeds: Sequence[int] = (0, 1, 2)
     models: Sequence[str] = tuple(MODELS)
@@ -76,23 +76,23 @@ class Comparison:
         resume: bool = False,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> list[dict[str, Any]]:
-        """Train and measure every model that is not there yet.
+        """Train and evaluate every model without results.
 
         Args:
-            suite: minimal pairs, as `read_suite` gives them.
+            suite: minimal pairs, from `read_suite`.
             cloze: a text with [MASK], and the word that it hides.
 
         Returns:
-            A row for each model: the mean over the seeds and their standard deviations.
+            A row for each model: mean and standard deviation over the seeds.
 
         Raises:
-            UsageError: an unknown model, no seed, a cloze without one [MASK], or a folder of another comparison.
+            UsageError: an unknown model, no seed, a cloze without exactly one [MASK], or another comparison's folder.
             DataError: a corpus that cannot be read.
         """
         if unknown := set(self.models) - MODELS.keys():
-            raise UsageError(f"models {', '.join(sorted(unknown))}: expected some of {', '.join(MODELS)}")
+            raise UsageError(f"models {', '.join(sorted(unknown))}: expected one or more of {', '.join(MODELS)}")
         if not self.seeds or not self.models:
-            raise UsageError("a comparison needs a model and a seed at least")
+            raise UsageError("a comparison needs at least one model and one seed")
         if cloze is not None and cloze[0].count("[MASK]") != 1:
             raise UsageError(f"the cloze {cloze[0]!r:.60} has {cloze[0].count('[MASK]')} [MASK]: expected one")
         data = DataSettings(max_seqlen=self.max_seqlen, held_out_share=0.05)
@@ -200,7 +200,7 @@ class Comparison:
         suite: Sequence[Paradigm],
         cloze: tuple[str, str] | None,
     ) -> dict[str, float]:
-        """Metrics on held-out text: one token in the middle of each sequence is hidden."""
+        """Metrics on held-out text, with one hidden token in the middle of each sequence."""
         special = SpecialIds(tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id)
         source = TokenBlocks(held_out, special, self.max_seqlen, _HELD_OUT_SEED)
         number = min(_MOST_CLOZES, source.num_examples(0))

@@ -99,8 +99,8 @@ class TextEstimator(BaseEstimator):
             for index, (item, label) in enumerate(zip(items, labels, strict=True))
         ]
 
-    def _example(self, item: Any, label: Any, place: str) -> Any:
-        return self._task.example(item, label, place)
+    def _example(self, item: Any, label: Any, location: str) -> Any:
+        return self._task.example(item, label, location)
 
     def _predictions(self, X: Any) -> list[Any]:
         check_is_fitted(self, "model_")

@@ -92,7 +92,7 @@ class SequenceClassifier(ClassifierMixin, TextEstimator):
                 tuple(str(name) for name, has in zip(names, label, strict=True) if has)
                 if self._has_several
                 else str(label),
-                place=f"text {number}",
+                location=f"text {number}",
             )
             for number, (item, label) in enumerate(zip(items, labels, strict=True))
         ]
@@ -137,9 +137,9 @@ class SequenceRegressor(RegressorMixin, TextEstimator):
         """(N,) float64."""
         return np.array([one.score for one in self._predictions(X)], np.float64)
 
-    def _example(self, item: Any, label: Any, place: str) -> Any:
+    def _example(self, item: Any, label: Any, location: str) -> Any:
         is_row = isinstance(label, list | tuple) and len(label) == 1
-        return super()._example(item, label[0] if is_row else label, place)
+        return super()._example(item, label[0] if is_row else label, location)
 
 
 def _check_labels(labels: Sequence[Any], num_classes: int | None) -> None:

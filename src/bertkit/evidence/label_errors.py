@@ -22,7 +22,7 @@ class LabelError:
     """A label that is likely wrong."""
 
     number: int  # index of the example
-    place: str  # file and line, if known
+    location: str  # file and line, if known
     text: str  # or an excerpt
     pair: str | None
     word: str | None  # for taggers
@@ -119,7 +119,7 @@ def _error(
         word, around = example.text[start:end], start
     pair = getattr(example, "pair", None)
     return LabelError(
-        number, example.place, excerpt(example.text, around), None if pair is None else excerpt(pair), word,
+        number, example.location, excerpt(example.text, around), None if pair is None else excerpt(pair), word,
         given, likely, float(given_probability), float(likely_probability),
     )  # fmt: skip
 
@@ -130,5 +130,5 @@ def _of_numbers(outcomes: Outcomes, order: np.ndarray) -> Iterator[LabelError]:
         likely = f"{predicted:.3g}" if names is None else names[outcomes.levels(predicted)]
         pair = None if example.pair is None else excerpt(example.pair)
         yield LabelError(
-            number, example.place, excerpt(example.text), pair, None, str(example.label), likely, None, None
+            number, example.location, excerpt(example.text), pair, None, str(example.label), likely, None, None
         )

@@ -51,7 +51,7 @@ class LeakedText:
     """A test example and the most similar training example."""
 
     number: int  # index of the test example
-    place: str  # file and line, if known
+    location: str  # file and line, if known
     text: str
     train_number: int
     train_place: str
@@ -173,6 +173,6 @@ def _leaked(
     example, known = outcomes.examples[number], train[other]
     same = outcomes.task.label_of(example) == outcomes.task.label_of(known)
     return LeakedText(
-        number, example.place, excerpt(whole_text(example)), other, known.place, excerpt(whole_text(known)),
+        number, example.location, excerpt(whole_text(example)), other, known.location, excerpt(whole_text(known)),
         is_exact, cosine, shared, same,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Grammatical minimal pairs: does the model find the good sentence more likely?"""
+"""Evaluation on grammatical minimal pairs: is the good sentence more likely?"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Scored pairs: how well the cosines of a sentence encoder agree with the scores."""
+"""Evaluation of sentence encoders on scored pairs: agreement of cosines and scores."""
 
 from collections.abc import Sequence
 

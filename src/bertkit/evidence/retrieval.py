@@ -1,6 +1,6 @@
-"""Retrieval: a collection in the BEIR layout, rankings of its documents, and their scores as trec_eval defines them.
+"""Retrieval evaluation: collections in the BEIR layout, rankings, and the scores of trec_eval.
 
-Q queries; a ranking holds the documents of a query, best first.
+Shape letters: Q queries. A ranking has the documents of a query, best first.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ from bertkit.neighbors import top_k
 CUTOFF = 10
 RECALLS = (1, 10, 100)
 DEPTH = 1_000
-"""Documents of a ranking."""
+"""Number of documents in a ranking."""
 
 Ranking = dict[str, float]
 """The score of each retrieved document, by its id."""

@@ -27,7 +27,7 @@ class Repeated:
 
     text: str
     labels: tuple[str, ...]  # distinct labels of its rows
-    places: tuple[str, ...]  # files and lines
+    locations: tuple[str, ...]  # files and lines
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def _repeated(task: Any, examples: Sequence[Any]) -> tuple[list[Repeated], int, 
     for rows in several:
         labels = tuple(dict.fromkeys(", ".join(_labels(task, row)) for row in rows))
         num_contradicting += len(rows) if len(labels) > 1 else 0
-        results.append(Repeated(excerpt(whole_text(rows[0])), labels, tuple(row.place for row in rows)))
+        results.append(Repeated(excerpt(whole_text(rows[0])), labels, tuple(row.location for row in rows)))
     results.sort(key=lambda one: len(one.labels) == 1)
     return results, sum(len(rows) - 1 for rows in several), num_contradicting
 

@@ -1,6 +1,6 @@
-"""Distillation of a fine-tuned model: a student of fewer layers learns the task with the probabilities of its teacher.
+"""Distillation of a fine-tuned model into a student with fewer layers.
 
-A model of sentence vectors has no probabilities: its student learns its vectors (`bertkit.tasks.alignment`).
+The student learns the probabilities of its teacher; of a sentence encoder, its vectors (`bertkit.tasks.alignment`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ from bertkit.training.distillation import DistillationSettings, distilled
 
 @dataclass
 class Distillation(Finetuning):
-    """A run in which ``model``, a student with the head of the task, learns from ``teacher``."""
+    """A fine-tuning run that distills ``teacher`` into ``model``, a student with the head of the task."""
 
     teacher: str | Path = ""
     distillation: DistillationSettings = field(default_factory=DistillationSettings)
@@ -31,14 +31,14 @@ class Distillation(Finetuning):
         return super().facts(train, dev) | own
 
     def frozen(self, train: Sequence[Any], dev: Sequence[Any]) -> Judged:
-        """What the student predicts for dev examples before training."""
+        """Predictions of the untrained student for dev examples."""
         return judge(self._new_model(train), dev)
 
     def _new_model(self, train: Sequence[Any]) -> Model:
         return load(self.model, device="cpu")
 
     def _fitted_start(self, new_model: Model | None, train: Sequence[Any], dev: Sequence[Any]) -> None:
-        """The head is the teacher's."""
+        """The head is the teacher's, and is not fitted."""
 
     def _trainer(
         self, run: Run, model: Model, data: LabeledEncodings, dev: Sequence[Any], should_stop: Callable[[], bool],
@@ -54,7 +54,7 @@ def task_to_distill(teacher: Model) -> TextTask:
     """The task of a fine-tuned teacher.
 
     Raises:
-        UsageError: one whose logits are not those of classes.
+        UsageError: a task without classes.
     """
     task = teacher.trained.task
     if not isinstance(task, SequenceClassification | TokenClassification):
@@ -66,13 +66,13 @@ def task_to_distill(teacher: Model) -> TextTask:
 
 
 def labeled_by(teacher: Model, examples: Sequence[Any]) -> list[Any]:
-    """Examples without labels, with those that the teacher predicts.
+    """Label examples with the predictions of the teacher.
 
     Raises:
-        DataError: words without tags.
+        DataError: unlabeled words instead of texts.
     """
     if not isinstance(teacher.trained.task, SequenceClassification):
-        raise DataError("only texts can be without labels: give the words tags")
+        raise DataError("only texts can be unlabeled: give the words tags")
     unlabeled = [number for number, example in enumerate(examples) if example.label is None]
     predictions: Mapping[int, Any] = dict(
         zip(unlabeled, teacher.predict([examples[number] for number in unlabeled]), strict=True)

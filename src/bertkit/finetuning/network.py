@@ -1,4 +1,4 @@
-"""The model that fine-tuning starts from: a published encoder with a new head, and learning rates by layer."""
+"""Initial model of fine-tuning: a published encoder with a new head; learning rates by layer."""
 
 import re
 from collections.abc import Callable
@@ -71,7 +71,7 @@ def model_to_train(
 
 
 def _add_dense(checkpoint: Checkpoint, width: int, seed: int) -> None:
-    """Give sentence vectors a width by a linear layer with initial weights, unless they have it."""
+    """Add a linear layer with initial weights that gives sentence vectors this width, unless they have it."""
     network, sentence = checkpoint.network, checkpoint.sentence or SentenceSettings()
     if network.projection.width == width:
         return
@@ -84,7 +84,7 @@ def _add_dense(checkpoint: Checkpoint, width: int, seed: int) -> None:
 
 
 def _with_stored_head(directory: Path, task: TextTask) -> Checkpoint | None:
-    """The model with the head that it was published with, where that has the labels of the task."""
+    """The model with its published head, if that has the labels of the task."""
     try:
         checkpoint = open_checkpoint(directory, heads=[task.head])
     except MissingHeadError:
@@ -114,7 +114,7 @@ def _with_trained_pooling(name: str, task: TextTask, settings: FinetuningSetting
     if over_vectors is None:
         return task
     if over_vectors.num_vectors == 2 and (settings.on_long or task.on_long) == "window":
-        return task  # a window holds a part of both texts
+        return task  # a window contains parts of both texts
     encoder = open_checkpoint(locate(name), heads=())
     is_trained = encoder.network.encoder.pooler is not None
     if is_trained:
@@ -123,7 +123,7 @@ def _with_trained_pooling(name: str, task: TextTask, settings: FinetuningSetting
         except MissingHeadError:
             is_trained = False
     if encoder.sentence is not None:
-        return over_vectors if not encoder.sentence.layers else task  # which the head over vectors does not apply
+        return over_vectors if not encoder.sentence.layers else task  # layers that the head over vectors does not apply
     return task if is_trained else over_vectors
 
 

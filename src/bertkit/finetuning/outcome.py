@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from bertkit.files.json_files import member, read_json, write_json
 from bertkit.model import load
 
 _RECORD = Path("run") / "outcome.json"
+_OLD_NAMES = {"location": "place"}  # of fields, in the digests that older versions wrote
 
 
 @dataclass(frozen=True)
@@ -50,10 +51,12 @@ def read_outcome(folder: Path) -> Outcome:
 
 
 def digest_of(examples: Sequence[Any]) -> str:
-    """Digest of examples, independent of their location."""
+    """Digest of examples, independent of their location, which older versions called ``place``."""
     digest = hashlib.sha256()
     for example in examples:
-        digest.update(repr(replace(example, place="")).encode())
+        values = {one.name: getattr(example, one.name) for one in fields(example) if one.repr} | {"location": ""}
+        shown = ", ".join(f"{_OLD_NAMES.get(name, name)}={value!r}" for name, value in values.items())
+        digest.update(f"{type(example).__qualname__}({shown})".encode())
     return digest.hexdigest()[:16]
 
 

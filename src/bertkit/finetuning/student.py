@@ -1,4 +1,4 @@
-"""Students: models of fewer layers that are taken from a larger one."""
+"""Student models with some layers of a larger model."""
 
 import copy
 from collections.abc import Sequence
@@ -12,13 +12,13 @@ from bertkit.model import Model
 
 
 def student_of(teacher: Model, num_layers: int) -> Model:
-    """A model of some layers of a teacher, evenly spaced, the first and the last among them; all else is the same.
+    """A model with evenly spaced layers of a teacher, including the first and the last, and all its other weights.
 
     Args:
         num_layers: from 1 to one less than the teacher has.
 
     Raises:
-        UsageError: another number; an architecture whose layers differ by their position, or share their weights.
+        UsageError: an invalid number, or an architecture whose layers depend on their position or share weights.
     """
     config, record = teacher.config, teacher.network.architecture
     if not 1 <= num_layers < config.num_hidden_layers:
@@ -26,7 +26,7 @@ def student_of(teacher: Model, num_layers: int) -> Model:
             f"layers={num_layers}: expected 1 to {config.num_hidden_layers - 1}, fewer than the teacher has"
         )
     if record.num_stored_layers(config) != config.num_hidden_layers or record.model_type == "modernbert":
-        raise UsageError(f"{record.model_type} has layers that cannot be taken out: choose a BERT, RoBERTa or the like")
+        raise UsageError(f"{record.model_type} has layers that cannot be removed: choose one such as BERT or RoBERTa")
     checkpoint = copy.copy(teacher.checkpoint)
     network = checkpoint.network = copy.deepcopy(teacher.network)
     layers: Sequence[nn.Module] = list(network.encoder.layers)
@@ -38,7 +38,7 @@ def student_of(teacher: Model, num_layers: int) -> Model:
 
 
 def layers_taken(num_layers: int, num_taken: int) -> list[int]:
-    """The layers of a teacher that a student gets.
+    """Layers of a teacher that a student takes over.
 
     >>> layers_taken(12, 6), layers_taken(6, 1)
     ([0, 2, 4, 7, 9, 11], [5])

@@ -1,4 +1,4 @@
-"""What a teacher says of examples: vectors of texts, or scores of the texts of a query. Computed once and kept."""
+"""Teacher vectors and scores for training examples, with a cache."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -14,20 +14,20 @@ from bertkit.model import Model, load
 from bertkit.tasks import TextSet
 from bertkit.tasks.alignment import TaughtText
 
-_SEPARATOR = "\x1f"  # between a query and a text, in the key of their score
+_SEPARATOR = "\x1f"  # between a query and a text in the cache key of their score
 
 
 def taught(
     options: Mapping[str, Any], parts: Sequence[Sequence[Any]], kept: Path, device: str = "auto"
 ) -> list[list[Any]]:
-    """Lists of examples with what the teacher among the options says of them; without a teacher the same.
+    """Add the vectors or scores of the teacher and the guide in the options to lists of examples.
 
     Args:
         options: "teacher", a sentence encoder or a cross-encoder; "guide", a sentence encoder.
-        kept: folder of the vectors and scores of teachers, for later runs; made if it does not exist.
+        kept: cache folder of vectors and scores, created if missing.
 
     Raises:
-        UsageError: a teacher of vectors that is no sentence encoder.
+        UsageError: alignment with a teacher that is not a sentence encoder.
     """
     results = [list(part) for part in parts]
     adding: dict[str, Callable[[Model, list[Any], Path], list[Any]]] = {"teacher": _with_scores, "guide": _with_guide}
@@ -46,7 +46,7 @@ def _folder(name: str) -> str:
 
 def _with_vectors(teacher: Model, examples: Sequence[TaughtText], kept: Path) -> list[Any]:
     if "masked_lm" in teacher.network.heads and teacher.checkpoint.sentence is None:
-        raise UsageError("the teacher is no sentence encoder: choose one, such as all-MiniLM-L6-v2")
+        raise UsageError("the teacher is not a sentence encoder: choose one, such as all-MiniLM-L6-v2")
     if not examples:
         return []
     vectors = kept_vectors(kept, [example.text for example in examples], lambda texts: _embedded(teacher, texts))
@@ -59,8 +59,7 @@ def _embedded(teacher: Model, texts: list[str]) -> Iterator[np.ndarray]:
 
 
 def _with_scores(teacher: Model, examples: Sequence[TextSet], kept: Path) -> list[TextSet]:
-    """Rows with the scores of a cross-encoder, or inner products of the vectors of a sentence encoder. Rows that have
-    scores keep them."""
+    """Add scores to rows without them: from a cross-encoder, or inner products of a sentence encoder."""
     rows = [row for row in examples if not row.scores and row.score is None]
     pairs = [(row.query, text) for row in rows for text in row.texts[1:]]
     if not pairs:
@@ -79,7 +78,7 @@ def _with_scores(teacher: Model, examples: Sequence[TextSet], kept: Path) -> lis
 
 
 def _with_guide(guide: Model, examples: Sequence[TextSet], kept: Path) -> list[TextSet]:
-    """Rows with the vectors of their texts by a guide model."""
+    """Add the vectors of a guide model to rows."""
     if not examples:
         return []
     texts = [text for row in examples for text in row.texts]

@@ -32,7 +32,7 @@ _USABLE = 0.95  # planned share of the time; the rest is for files and other pro
 _HELD_OUT, _MOST_HELD_OUT, _FEWEST_HELD_OUT = 0.2, 2_000, 20  # share and number of training rows
 _FEW_OF_A_CLASS = 16  # maximum rows per class for trying contrastive training
 _CONTRAST = "contrast"
-_RATES = (1.0, 3.0, 1 / 3)  # relative to the default rate, in order of trial
+_RATES = (1.0, 3.0, 1 / 3)  # relative to the default rate, in the order tried
 _FEWEST_EPOCHS = 0.3  # minimum length of a run
 _PROBE_STEPS = 5
 _SECONDS_OF_A_RUN = 3.0  # to load and save models
@@ -151,7 +151,7 @@ class _Within:
         return judge(load(out, device=self.run.device), self.chosen_by)
 
     def _look_at_frozen(self) -> None:
-        """Predict with the frozen model, for the final comparison and to measure the duration of an evaluation."""
+        """Predict with the frozen model, for the final comparison and to time an evaluation."""
         began = time.monotonic()
         self.frozen = self._judged(self._folder_of(self.state["tried"][0]))
         self.seconds_to_evaluate = time.monotonic() - began
@@ -255,10 +255,10 @@ class _Within:
         return outcome
 
     def _trained_on_all_rows(self, best: Mapping[str, Any], folder: Path) -> Path:
-        """Folder of the best run, trained again with the held-out rows if time allows."""
+        """Folder of the best run, retrained with the held-out rows if time allows."""
         is_frozen, seconds = best["name"] == FROZEN, best["seconds"] * len(self.all_rows) / len(self.train)
         if not is_frozen and self._left() < 0.8 * seconds:
-            self.run.log_line(f"no time to train again with the {len(self.chosen_by)} held-out rows")
+            self.run.log_line(f"no time to retrain with the {len(self.chosen_by)} held-out rows")
             return folder
         task = FewShotClassification.name if best["name"] == _CONTRAST else self.run.task
         name = FROZEN if is_frozen else "all rows"

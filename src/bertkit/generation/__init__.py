@@ -1,6 +1,6 @@
-"""Text to more text: greedy search, beam search and sampling over the rows of a decoder.
+"""Text generation: greedy search, beam search and sampling.
 
-Takes: a model that reads left to right, or an encoder with a decoder; prompts or sources.
+Takes: a causal or an encoder-decoder model; prompts or sources.
 Gives: generated texts with their log probabilities, and the likeliest tokens of each step.
 May import: errors, files, locate, compiled, randomness, tokenizer, batch, transformer, heads, architectures,
 checkpoint, pages, model.

@@ -1,8 +1,8 @@
 """Beam search: the best continuations of each prompt, by their log probability and length.
 
-As transformers' generate with ``early_stopping=False``, which other programs are compared with: of the ``2 num_beams``
-best continuations those that end among the first ``num_beams`` are finished, the best others continue, and a prompt is
-done when no running beam can still be better than the finished ones.
+As transformers' generate with ``early_stopping=False``: of the ``2 num_beams`` best continuations those that end among
+the first ``num_beams`` are finished, the best others continue, and a prompt is complete when no running beam can exceed
+the finished ones.
 """
 
 from collections.abc import Sequence
@@ -25,12 +25,12 @@ class _Search:
     ids: list[list[int]] = field(default_factory=lambda: [[]])
     scores: list[float] = field(default_factory=lambda: [0.0])  # sums of log probabilities, best first
     log_probs: list[list[float]] = field(default_factory=lambda: [[]])  # of the ids
-    rows: list[int] = field(default_factory=list)  # of the beams in the batch
+    rows: list[int] = field(default_factory=list)  # row of each beam in the batch
     finished: list[Generated] = field(default_factory=list)
     is_done: bool = False
 
     def advance(self, log_probs: torch.Tensor, end_ids: tuple[int, ...]) -> None:
-        """Continue by one token; ``log_probs`` are the (beams, V) of the next one."""
+        """Extend the beams by one token, given its (beams, V) ``log_probs``."""
         totals = log_probs.double() + torch.tensor(self.scores, dtype=torch.float64)[:, None]
         wanted = (1 + max(1, len(end_ids))) * self.num_beams
         best = totals.flatten().topk(min(wanted, totals.numel()))
@@ -62,7 +62,7 @@ def beam_search(
     settings: GenerationSettings,
     ending: Ending,
 ) -> list[Generated]:
-    """The best continuation of each prompt; arguments as of `generate_ids`."""
+    """The best continuation of each prompt; arguments as in `generate_ids`."""
     searches = [_Search(limit, settings.num_beams, settings.length_penalty) for limit in limits]
     for row, search in enumerate(searches):
         search.rows = [row]

@@ -1,4 +1,4 @@
-"""A network's rows in progress, with a cache of keys and values, and without: the reference.
+"""Decoding step by step, with a key-value cache and, as reference, without.
 
 Shape letters: R rows, N new tokens, S source tokens, D hidden_size, V vocab_size.
 """
@@ -41,10 +41,10 @@ class PreparedOutput:
 
 
 class CachedDecoding:
-    """Rows whose earlier tokens are in a cache.
+    """Decoding with a key-value cache.
 
     Args:
-        start_cache: an empty cache for a number of rows.
+        start_cache: creates an empty cache for a number of rows.
     """
 
     def __init__(
@@ -66,10 +66,10 @@ class CachedDecoding:
 
 
 class UncachedDecoding:
-    """The same by a function of whole rows, which computes every token again at each step.
+    """Decoding without a cache: every step computes all tokens again.
 
     Args:
-        logits: of rows, (n,) int64 each, and of the prompt that each began with, the (R, V) logits of the next token.
+        logits: (R, V) logits of the next token, from rows of (n,) int64 ids and the prompt index of each row.
     """
 
     def __init__(self, logits: Callable[[list[np.ndarray], np.ndarray], Tensor]) -> None:

@@ -1,7 +1,7 @@
-"""Token ids to more token ids: greedy search and sampling. Nothing here knows text or a network.
+"""Generation of token ids by greedy search and sampling, independent of text and network.
 
-The tokens of a text do not depend on the others: rows that end leave the batch, and random numbers are those of the
-text's index and the step.
+The result for a text does not depend on the others: rows that end leave the batch, and random numbers depend only on
+the index of the text and the step.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from bertkit.randomness import key_of, uniform
 
 
 class Decoding(Protocol):
-    """Rows of tokens in progress: what generation needs of a model."""
+    """Rows of tokens being generated: the interface of a model for generation."""
 
     def start(self, prompts: Sequence[np.ndarray]) -> Tensor:
         """(R, V) logits of the token after each prompt, whose ids are (n,) int64 with n of at least 1."""
@@ -29,7 +29,7 @@ class Decoding(Protocol):
 
         Args:
             tokens: (R,) int64.
-            parents: (R,) int64, which row of the call before each one continues; others are dropped.
+            parents: (R,) int64, the row of the previous call that each row continues; others are dropped.
         """
         ...
 
@@ -38,8 +38,8 @@ class Decoding(Protocol):
 class Generated:
     """The continuation of one prompt."""
 
-    ids: list[int] = field(default_factory=list)  # without the prompt; with the id that ended it, if one did
-    score: float = 0.0  # sum of log probabilities; of a beam divided by its length to the power of the penalty
+    ids: list[int] = field(default_factory=list)  # without the prompt; includes the end id, if any
+    score: float = 0.0  # sum of log probabilities; for beams divided by length ** length_penalty
     has_ended: bool = False  # False: cut off at max_new_tokens, or stopped
     log_probs: list[float] = field(default_factory=list)  # of each of ``ids``
     is_stopped: bool = False  # by a text of ``stop``
@@ -60,9 +60,9 @@ def generate_ids(
     """Continue each prompt token by token, greedily or by sampling.
 
     Args:
-        limits: most new tokens of each.
-        first_index: the index of the first prompt, by which random numbers are drawn.
-        is_stopped: whether the ids generated so far end a text, besides those of ``ending``.
+        limits: maximum number of new tokens of each.
+        first_index: index of the first prompt, for its random numbers.
+        is_stopped: True if the ids generated so far end a text, in addition to the end ids.
     """
     results = [Generated() for _ in prompts]
     rows = list(range(len(prompts)))  # the prompt of each row
@@ -97,8 +97,8 @@ def generate_ids(
 
 
 def next_log_probs(logits: Tensor, ending: Ending, is_last: np.ndarray) -> Tensor:
-    """(R, V) log probabilities. Forbidden ids have none, which the others do not gain; on the last step only the end
-    has, if it is forced."""
+    """(R, V) log probabilities. Forbidden ids get -inf, without normalizing the others again; so do all but the end id
+    in the last step, if the end is forced."""
     log_probs = logits.float().log_softmax(dim=-1)
     if ending.forbidden_ids:
         log_probs = log_probs.index_fill(1, torch.tensor(ending.forbidden_ids, device=logits.device), -torch.inf)
@@ -110,7 +110,7 @@ def next_log_probs(logits: Tensor, ending: Ending, is_last: np.ndarray) -> Tenso
 
 
 def _choose(log_probs: Tensor, settings: GenerationSettings, counters: Sequence[tuple[int, int]]) -> np.ndarray:
-    """(R,) int64 tokens; ``counters`` are the prompt and the step of each row."""
+    """(R,) int64 chosen tokens; ``counters`` are the prompt and the step of each row."""
     if settings.temperature is None:
         return log_probs.argmax(dim=-1).cpu().numpy()
     probs = kept_probs(log_probs, settings).cumsum(dim=-1).cpu().numpy()
@@ -123,7 +123,7 @@ def _choose(log_probs: Tensor, settings: GenerationSettings, counters: Sequence[
 
 @compiled
 def _draw(seed, index, step):
-    """A float64 of at least 0 and below 1, for a step of a text."""
+    """A random float64 from 0 to below 1, for a step of a text."""
     return uniform(key_of(seed, 0, index), step)
 
 
@@ -138,7 +138,7 @@ def kept_probs(log_probs: Tensor, settings: GenerationSettings) -> Tensor:
     probs = scaled.softmax(dim=-1)
     if settings.top_p is not None and settings.top_p < 1:
         ordered, order = probs.sort(dim=-1, descending=True, stable=True)
-        before = ordered.cumsum(dim=-1) - ordered  # of likelier tokens
+        before = ordered.cumsum(dim=-1) - ordered  # probability of likelier tokens
         keeps = torch.zeros_like(probs, dtype=torch.bool).scatter(1, order, before < settings.top_p)
         probs = probs * keeps
     return probs / probs.sum(dim=-1, keepdim=True)

@@ -1,4 +1,4 @@
-"""Models that write text: a causal language model continues it, an encoder with a decoder rewrites it."""
+"""Text generation by causal language models and encoder-decoder models."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -32,26 +32,26 @@ from bertkit.transformer.kernels import inference_kernels
 from bertkit.transformer.prepared import WeightsAsTheyAre
 
 _USUAL_TOKENS, _ROWS = 128, 16
-"""Most new tokens where none are asked for; texts in progress at the same time."""
+"""Default maximum number of new tokens; number of texts generated at the same time."""
 
 
 @dataclass(frozen=True)
 class GeneratedText:
-    """What a model wrote for one text."""
+    """The generated text for one prompt or source."""
 
     text: str
-    score: float  # log probability of its tokens; of a beam divided by its length to the power of the length penalty
+    score: float  # log probability of its tokens; for beams divided by length ** length_penalty
     num_tokens: int
-    has_ended: bool  # False: it was cut off at max_new_tokens, or stopped by a text of ``stop``
-    candidates: list[list[tuple[str, float]]]  # of each step the likeliest tokens with their probabilities
+    has_ended: bool  # False: cut off at max_new_tokens, or stopped by a text of ``stop``
+    candidates: list[list[tuple[str, float]]]  # the likeliest tokens of each step with their probabilities
 
 
 def load_generator(name: str | Path) -> "Causal | SequenceToSequence":
-    """Open a model that writes text: GPT-2's layout, BERT with ``is_decoder``, Marian's, or a pair of BERTs.
+    """Open a model for text generation: GPT-2, BERT with ``is_decoder``, Marian, or a pair of BERTs.
 
     Raises:
         CheckpointError: no such model, or one that cannot be opened.
-        UsageError: a model that reads both sides of a token.
+        UsageError: a bidirectional model.
     """
     folder = locate(name)
     if is_encoder_decoder(transformer_folder(folder)):
@@ -87,7 +87,7 @@ def _at_once(work: Callable[[], Any]) -> Any:
 
 
 class _Generator(ABC):
-    """What both kinds share: texts in groups of like length, results in the order given."""
+    """Base class: texts in groups of similar length, results in the given order."""
 
     tokenizer: Tokenizer
 
@@ -95,7 +95,7 @@ class _Generator(ABC):
         self._prepared: dict[str, tuple[WeightsAsTheyAre, Any]] = {}
 
     def generate(self, texts: Sequence[str], settings: GenerationSettings | None = None) -> list[GeneratedText]:
-        """Text for each text. It does not depend on the others.
+        """Generate a text for each text, independent of the others.
 
         Raises:
             UsageError: a text that is empty or longer than the model's positions, or unfitting settings.
@@ -106,11 +106,11 @@ class _Generator(ABC):
     def generate_ids(
         self, inputs: Sequence[np.ndarray], settings: GenerationSettings, *, turn: Turn = _at_once
     ) -> list[Generated]:
-        """The same of token ids, (n,) int64 for each text; every step is computed within a call of ``turn``."""
+        """`generate` for token ids, (n,) int64 for each text; every step is computed within a call of ``turn``."""
         results: list[Generated] = [Generated() for _ in inputs]
         order = sorted(range(len(inputs)), key=lambda index: len(inputs[index]))
         if settings.temperature is not None:
-            order = list(range(len(inputs)))  # random numbers are counted in this order
+            order = list(range(len(inputs)))  # random numbers follow this order
         for first in range(0, len(order), _ROWS):
             group = order[first : first + _ROWS]
             group_inputs = [inputs[index] for index in group]
@@ -133,8 +133,7 @@ class _Generator(ABC):
         return GeneratedText(self.decode(one.ids), one.score, len(one.ids), one.has_ended, candidates)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of generated ids: without those that end it, and those beyond the vocabulary, which some models have
-        rows for."""
+        """The text of generated ids, without end ids and ids beyond the vocabulary, for which some models have rows."""
         size, ends = len(self.tokenizer.vocabulary), self.ending.end_ids
         return self.tokenizer.decode([token for token in ids if token < size and token not in ends])
 
@@ -144,11 +143,11 @@ class _Generator(ABC):
         return tokens[token] if token < len(tokens) else ""
 
     def _limits(self, lengths: Sequence[int], num_positions: int, settings: GenerationSettings) -> list[int]:
-        """Most new tokens of each prompt: the last one takes no position."""
+        """Maximum number of new tokens of each prompt; the last token needs no position."""
         return [min(settings.max_new_tokens or _USUAL_TOKENS, num_positions - length + 1) for length in lengths]
 
     def _kept(self, precision: str, network: Any, prepare: Any) -> Any:
-        """What was prepared at a precision, made again when the weights have changed."""
+        """The network prepared at a precision; prepared again if the weights changed."""
         weights, prepared = self._prepared.get(precision, (None, None))
         if weights is None or not weights.are_unchanged():
             weights, prepared = WeightsAsTheyAre(network), prepare(precision)
@@ -158,17 +157,17 @@ class _Generator(ABC):
     @property
     @abstractmethod
     def ending(self) -> Ending:
-        """Which ids end a text."""
+        """Ids that end a text."""
 
     @abstractmethod
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """The (n,) int64 ids of each text as the model takes them."""
+        """(n,) int64 input ids of each text."""
 
     @abstractmethod
     def prompts_and_limits(
         self, inputs: Sequence[np.ndarray], settings: GenerationSettings
     ) -> tuple[list[np.ndarray], list[int]]:
-        """What each row begins with, and most new tokens of each.
+        """Initial tokens of each row, and the maximum number of new tokens.
 
         Raises:
             UsageError: an input that is empty or too long.
@@ -176,14 +175,14 @@ class _Generator(ABC):
 
     @abstractmethod
     def decoding(self, inputs: Sequence[np.ndarray], precision: str, *, cached: bool = True) -> Decoding:
-        """Rows for a group of inputs."""
+        """Decoding of a group of inputs."""
 
 
 class Causal(_Generator):
     """A left-to-right language model: it continues prompts.
 
     Args:
-        end_ids: ids that end a text; none: the separator of its tokenizer.
+        end_ids: ids that end a text; None: the separator of its tokenizer.
     """
 
     def __init__(self, model: Model, end_ids: tuple[int, ...] = ()) -> None:
@@ -205,7 +204,7 @@ class Causal(_Generator):
         ids = self.tokenizer.plain_ids(texts)
         for index, (text, own) in enumerate(zip(texts, ids, strict=True)):
             if not len(own):
-                raise UsageError(f"prompt {index} is empty ({text!r:.40}): give some text to continue")
+                raise UsageError(f"prompt {index} is empty ({text!r:.40}): expected some text to continue")
         if self.tokenizer.engine.template.wraps:
             ids = [np.concatenate([[self.tokenizer.cls_id], own]) for own in ids]
         return ids
@@ -257,7 +256,7 @@ class Causal(_Generator):
 
 
 class SequenceToSequence(_Generator):
-    """An encoder with a decoder: it writes a target for each source."""
+    """An encoder-decoder model, which generates a target for each source."""
 
     def __init__(self, checkpoint: EncoderDecoderCheckpoint) -> None:
         super().__init__()
@@ -300,11 +299,11 @@ class SequenceToSequence(_Generator):
 
     @torch.inference_mode()
     def cross_attention(self, source: np.ndarray, target: Sequence[int]) -> list[Tensor]:
-        """What each target token attends to in the source when it is written: for each layer (H, T, S).
+        """Cross-attention of each generated token to the source: (H, T, S) per layer.
 
         Args:
-            source: (S,) int64, as `encode` gives it.
-            target: T ids, as they were generated.
+            source: (S,) int64, from `encode`.
+            target: T generated ids.
         """
         network, recorder = self.checkpoint.network, Recorder()
         before = batch_of_ids([np.array([network.config.start_id, *target[:-1]], np.int64)])
@@ -347,7 +346,7 @@ class SequenceToSequence(_Generator):
 
 @dataclass(frozen=True)
 class _Ids:
-    """A sequence of token ids, as `collate` takes it."""
+    """A sequence of token ids for `collate`."""
 
     input_ids: np.ndarray
     token_type_ids: np.ndarray

@@ -1,4 +1,4 @@
-"""One page on what was generated: the likeliest tokens of each step, and what they attend to in the source."""
+"""HTML page of generated texts: the likeliest tokens of each step, and their cross-attention."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,7 +24,7 @@ def write_generation_page(
         UsageError: more texts.
     """
     if len(texts) > _MOST_TEXTS:
-        raise UsageError(f"{len(texts)} texts: a page shows up to {_MOST_TEXTS}, choose some of them")
+        raise UsageError(f"{len(texts)} texts: a page shows up to {_MOST_TEXTS}; choose some of them")
     if settings.num_beams == 1:
         settings = replace(settings, num_candidates=max(_CANDIDATES, settings.num_candidates))
     inputs = generator.encode(texts)
@@ -40,7 +40,7 @@ def write_generation_page(
 
 
 def _spelled(generator: Causal | SequenceToSequence, token: int) -> str:
-    """A token as a reader knows it: with a space, not with the sign that stands for one."""
+    """The spelling of a token, with a space instead of its marker."""
     return generator.spelled(token).replace("\u0120", "\u00b7")
 
 
@@ -59,7 +59,7 @@ def _steps(generator: Causal | SequenceToSequence, tokens: Sequence[str], made: 
 def _attention(
     generator: SequenceToSequence, source: Sequence[int], made: Generated, tokens: Sequence[str]
 ) -> list[Markup]:
-    """A matrix of the last layer's cross-attention, the mean over its heads; the other layers are folded away."""
+    """Cross-attention of the last layer, averaged over heads; other layers are collapsed."""
     layers = generator.cross_attention(np.array(source, np.int64), made.ids)
     sources = [_spelled(generator, token) for token in source]
     maps = [

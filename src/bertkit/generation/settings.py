@@ -1,4 +1,4 @@
-"""How text is generated: greedily, by beam search, or by sampling."""
+"""Settings of text generation: greedy search, beam search, or sampling."""
 
 import math
 from dataclasses import dataclass
@@ -10,16 +10,16 @@ from bertkit.errors import UsageError
 class GenerationSettings:
     """The default is greedy: the likeliest token at each step."""
 
-    max_new_tokens: int | None = None  # most tokens generated; None: as many as the model has positions for, up to 128
+    max_new_tokens: int | None = None  # maximum number of new tokens; None: up to 128, within the model's positions
     num_beams: int = 1  # hypotheses kept at each step; 1: greedy, or sampling
-    length_penalty: float = 1.0  # of a beam: its log probability is divided by its length to this power
+    length_penalty: float = 1.0  # log probabilities of beams are divided by length ** length_penalty
     temperature: float | None = None  # sample, with logits divided by this; None: do not sample
     top_k: int | None = None  # sample from the likeliest tokens only; None: from all
-    top_p: float | None = None  # sample from the fewest tokens that have this probability together; None: from all
-    seed: int = 0  # of sampling: text i draws the numbers of (seed, i)
-    precision: str = "float32"  # of products: float32 or bfloat16
-    num_candidates: int = 0  # report this many likeliest tokens of each step; without beams
-    stop: tuple[str, ...] = ()  # end a text with the token that completes one of these; without beams
+    top_p: float | None = None  # sample from the smallest set of tokens with this total probability; None: from all
+    seed: int = 0  # of sampling: text i uses random numbers of (seed, i)
+    precision: str = "float32"  # of matrix products: float32 or bfloat16
+    num_candidates: int = 0  # number of likeliest tokens to report for each step; not with beams
+    stop: tuple[str, ...] = ()  # texts that end generation when completed; not with beams
 
     def __post_init__(self) -> None:
         for name, lowest in (("max_new_tokens", 1), ("num_beams", 1), ("top_k", 1), ("num_candidates", 0), ("seed", 0)):
@@ -35,19 +35,19 @@ class GenerationSettings:
         if self.num_beams > 1 and self.temperature is not None:
             raise UsageError("beam search does not sample: give num_beams or temperature, not both")
         if self.num_beams > 1 and self.num_candidates:
-            raise UsageError("candidates are reported without beams: leave num_beams at 1")
+            raise UsageError("candidates are not reported for beams: leave num_beams at 1")
         if self.num_beams > 1 and self.stop:
-            raise UsageError("texts are ended by stop without beams: leave num_beams at 1")
+            raise UsageError("stop is not supported for beams: leave num_beams at 1")
         if not all(self.stop):
-            raise UsageError("stop has an empty text, which would end every text: leave it out")
+            raise UsageError("stop has an empty text, which would end every text: remove it")
         if self.temperature is None and (self.top_k or self.top_p):
-            raise UsageError("top_k and top_p are of sampling: give a temperature too, such as 1.0")
+            raise UsageError("top_k and top_p require sampling: give a temperature too, such as 1.0")
 
 
 @dataclass(frozen=True)
 class Ending:
-    """Which ids end a text, and which may not occur, as a model's generation_config.json says."""
+    """Ids that end a text and ids that are never generated, from generation_config.json."""
 
     end_ids: tuple[int, ...]  # a text ends with any of them
     forbidden_ids: tuple[int, ...] = ()  # never generated
-    forced_end: bool = False  # the last of ``max_new_tokens`` is the first of ``end_ids``
+    forced_end: bool = False  # the last of ``max_new_tokens`` is always the first of ``end_ids``

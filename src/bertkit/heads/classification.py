@@ -103,7 +103,7 @@ class SiameseClassificationHead(nn.Module):
     sequences (Reimers & Gurevych 2019, section 3).
 
     Args:
-        width: of a sentence vector.
+        width: width of a sentence vector.
     """
 
     num_vectors = 2
@@ -113,7 +113,7 @@ class SiameseClassificationHead(nn.Module):
         self.classifier = nn.Linear(3 * width, num_labels)
 
     def features(self, vectors: Tensor) -> Tensor:
-        """(B, E) vectors to what the linear layer takes: (B / 2, 3 E)."""
+        """(B, E) vectors to the (B / 2, 3 E) input of the linear layer."""
         u, v = vectors[::2], vectors[1::2]
         return torch.cat([u, v, (u - v).abs()], dim=-1)
 

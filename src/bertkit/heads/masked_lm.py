@@ -1,4 +1,4 @@
-"""Language modeling: a hidden state to a score for every entry of the vocabulary."""
+"""Language modeling heads: hidden states to a score for every entry of the vocabulary."""
 
 import torch
 from torch import Tensor, nn
@@ -29,13 +29,13 @@ class MaskedLMHead(nn.Module):
         return linear(self.transform(hidden_states), word_embedding, self.bias).to(hidden_states.dtype)
 
     def transform(self, hidden_states: Tensor) -> Tensor:
-        """(P, D) to what the output projection takes, (P, E)."""
+        """(P, D) to the (P, E) input of the output projection."""
         transformed = activate(apply_linear(hidden_states, self.dense), self.activation)
         return self.norm(transformed.to(hidden_states.dtype))
 
 
 class VocabularyHead(nn.Module):
-    """``h @ word_embedding^T``, with a bias or without: the last step of the original Transformer and of GPT-2."""
+    """``h @ word_embedding^T``, optionally with a bias: the head of the original Transformer and of GPT-2."""
 
     def __init__(self, config: BertConfig, *, has_bias: bool) -> None:
         super().__init__()
@@ -46,5 +46,5 @@ class VocabularyHead(nn.Module):
         return linear(hidden_states, word_embedding, self.bias).to(hidden_states.dtype)
 
     def transform(self, hidden_states: Tensor) -> Tensor:
-        """(P, D), what the output projection takes: the same."""
+        """(P, D) to the input of the output projection: unchanged."""
         return hidden_states

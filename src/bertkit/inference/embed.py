@@ -30,7 +30,7 @@ class EmbedOptions:
     layers: str = "last"  # hidden states to pool: a name from NAMED_LAYERS, or "mean:1,-1"
     normalize: bool | None = None  # scale vectors to length 1; False if the checkpoint has no setting
     dimensions: int | None = None  # keep the first N components, before normalizing (Kusupati et al. 2022)
-    prompt: str | None = None  # put before every text
+    prompt: str | None = None  # prefix of every text
     prompt_name: str | None = None  # one of the checkpoint's prompts, by name
     max_length: int | None = None  # maximum sequence length in tokens, special tokens included
     on_long: OnLong = (
@@ -73,7 +73,7 @@ class EmbedReport:
     num_texts_cut: int = 0  # texts longer than the limit, which were cut
     num_tokens_cut: int = 0
     num_texts_windowed: int = 0  # texts longer than the limit, encoded in windows
-    num_unknown: int = 0  # tokens without a vector in a static encoder, left out of the averages
+    num_unknown: int = 0  # tokens without a vector in a static encoder, skipped in averages
 
 
 def embed(
@@ -220,7 +220,7 @@ def _takes_projection(settings: SentenceSettings, options: EmbedOptions) -> bool
 
 
 def embedding_dim(runner: Runner, settings: SentenceSettings, options: EmbedOptions) -> int:
-    """Components of a vector.
+    """Number of components of a vector.
 
     Raises:
         UsageError: more dimensions than the model has, or layers that it lacks.
@@ -300,10 +300,10 @@ def _owned_tokens(encodings: Encodings, prompt_length: int) -> tuple[Tensor, Ten
 
 
 def prompt_of(options: EmbedOptions, settings: SentenceSettings) -> str:
-    """The text to put before every text.
+    """The prefix of every text.
 
     Raises:
-        UsageError: a name that is not of one of the prompts of the model.
+        UsageError: the model has no prompt of that name.
     """
     if options.prompt is not None:
         return options.prompt
@@ -319,7 +319,7 @@ def num_characters(text: str) -> int:
     """Length of a text.
 
     Raises:
-        UsageError: it is no str.
+        UsageError: it is not a str.
     """
     if not isinstance(text, str):
         raise UsageError(f"a text is {type(text).__name__} ({text!r:.40}): expected str")

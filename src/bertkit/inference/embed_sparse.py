@@ -25,9 +25,9 @@ _TEXTS_AT_A_TIME = 256  # dense rows are 120 KB each at a vocabulary of 30,000
 
 @dataclass(frozen=True, eq=False)
 class SparseVectors:
-    """The weights above 0 of N texts, text by text."""
+    """Nonzero weights of N texts, concatenated."""
 
-    starts: np.ndarray  # (N + 1,) int64: where the weights of each text begin
+    starts: np.ndarray  # (N + 1,) int64: first weight of each text
     token_ids: np.ndarray  # (n,) int32, ascending in each text
     weights: np.ndarray  # (n,) float32
     vocab_size: int
@@ -98,14 +98,14 @@ def embed_sparse(
             ids.append(columns.astype(np.int32))
             weights.append(rows[row_of, columns])
             progress.update(len(chunk))
-    warn_of_truncation(len(texts), num_cut, num_tokens_cut, "shorten them to have them read whole", stacklevel=4)
+    warn_of_truncation(len(texts), num_cut, num_tokens_cut, "shorten them to encode them in full", stacklevel=4)
     return SparseVectors(
         np.concatenate(counts).cumsum(), np.concatenate(ids), np.concatenate(weights), runner.network.config.vocab_size
     )
 
 
 def _looked_up(encodings: Encodings, weights: np.ndarray) -> np.ndarray:
-    """(N, V): the weight of each token of a query, [CLS] and [SEP] aside."""
+    """(N, V) weights of the tokens of each query, without [CLS] and [SEP]."""
     rows, kept = np.zeros((len(encodings), len(weights)), np.float32), ~encodings.special_tokens_mask
     ids, row_of = encodings.input_ids[kept], np.repeat(np.arange(len(encodings)), encodings.seqlens)[kept]
     rows[row_of, ids] = weights[ids]

@@ -1,4 +1,4 @@
-"""Late interaction (ColBERT): a vector for each token, and scores by the nearest token of a document (MaxSim).
+"""Late interaction (ColBERT): token vectors, and scores by the nearest token of a document (MaxSim).
 
 Khattab & Zaharia 2020, "ColBERT", section 3. Shape letters: N texts, T tokens that have a vector, E width, D
 hidden_size.
@@ -30,29 +30,29 @@ _DOCUMENTS_PER_PART = 64
 
 @dataclass(frozen=True, eq=False)
 class TokenVectors:
-    """The vectors of length 1 of the tokens of N texts, text by text."""
+    """Token vectors of length 1 of N texts, concatenated."""
 
-    starts: np.ndarray  # (N + 1,) int64: where the tokens of each text begin
+    starts: np.ndarray  # (N + 1,) int64: first token of each text
     vectors: np.ndarray  # (T, E) float32
 
     def __len__(self) -> int:
         return len(self.starts) - 1
 
     def take(self, numbers: np.ndarray) -> "TokenVectors":
-        """Those of some texts."""
+        """The vectors of some texts."""
         sizes = np.diff(self.starts)[numbers]
         return TokenVectors(np.concatenate([[0], sizes.cumsum()]), self.vectors[ranges(self.starts[numbers], sizes)])
 
     def of_text(self, number: int) -> np.ndarray:
-        """(t, E) of one text."""
+        """(t, E) vectors of one text."""
         return self.vectors[self.starts[number] : self.starts[number + 1]]
 
 
 def embed_tokens(runner: Runner, late: LateInteraction, texts: Sequence[str], *, as_queries: bool) -> TokenVectors:
-    """Token vectors of queries or of documents; longer texts are cut where the folder says.
+    """Token vectors of queries or documents; longer texts are truncated to the length in the model's settings.
 
     Raises:
-        UsageError: queries of an architecture whose filled-in tokens are not supported.
+        UsageError: padded queries, for architectures that do not support them.
     """
     if not texts:
         return TokenVectors(np.zeros(1, np.int64), np.empty((0, runner.network.projection.width), np.float32))
@@ -127,10 +127,10 @@ def score_tokens(
     """(N,) float32 MaxSim of each query with its text; as `Model.score_pairs`.
 
     Raises:
-        UsageError: queries and texts of unequal number, or another policy than to cut texts where the folder says.
+        UsageError: different numbers of queries and texts, or another policy than "truncate".
     """
     if on_long != "truncate":
-        raise UsageError(f"on_long={on_long!r}: late interaction cuts texts where the folder of the model says")
+        raise UsageError(f"on_long={on_long!r}: late interaction truncates texts to the length in the model's settings")
     queries, texts = paired(queries, texts)
     numbers = {query: number for number, query in enumerate(dict.fromkeys(queries))}
     of_queries = embed_tokens(runner, late, list(numbers), as_queries=True)
@@ -143,7 +143,7 @@ def score_tokens(
 
 
 def _encoded(runner: Runner, late: LateInteraction, texts: Sequence[str], *, as_queries: bool) -> Encodings:
-    """The texts with their marker: a token after [CLS] where the vocabulary has it, else text before them."""
+    """Encode texts with their marker: a token after [CLS] if the vocabulary has it, else a prefix."""
     tokenizer, longest = runner.tokenizer, runner.max_positions
     marker = late.query_marker if as_queries else late.document_marker
     limit = late.query_length if as_queries else late.document_length
@@ -159,7 +159,7 @@ def _encoded(runner: Runner, late: LateInteraction, texts: Sequence[str], *, as_
 
 
 def _filled(runner: Runner, late: LateInteraction, encodings: Encodings) -> tuple[Encodings, np.ndarray]:
-    """Queries filled up with [MASK], and (T,) which tokens these are."""
+    """Queries padded with [MASK], and (T,) bool, True for the padding."""
     vocabulary = runner.tokenizer.vocabulary
     token = late.expansion_token or vocabulary.special.mask
     missing = np.maximum((late.expansion or 0) - encodings.seqlens, 0)
@@ -187,15 +187,13 @@ def _projected(runner: Runner, states: Tensor) -> Tensor:
 
 
 def _with_unattended(runner: Runner, encodings: Encodings, is_filled: np.ndarray, number: int) -> Tensor:
-    """(t, E) of one query, whose filled-in tokens attend to the others and to no filled-in one.
+    """(t, E) vectors of one query, whose padding attends only to the other tokens.
 
-    The others are encoded as ever; at each layer the filled-in ones read their keys and values.
+    The other tokens are encoded as usual; at each layer the padding attends to their keys and values.
     """
     encoder: Any = runner.network.encoder
     if type(encoder) is not BertEncoder or encoder.distance_bias(1) is not None:
-        raise UsageError(
-            f"{runner.network.architecture.model_type}: queries with tokens filled in are supported for BERT alone"
-        )
+        raise UsageError(f"{runner.network.architecture.model_type}: padded queries are supported only for BERT")
     one = encodings.take(np.array([number]))
     filled = torch.from_numpy(is_filled[encodings.cu_seqlens[number] : encodings.cu_seqlens[number + 1]])
     batch = collate(one).to(runner.device)
@@ -217,7 +215,7 @@ def _with_unattended(runner: Runner, encodings: Encodings, is_filled: np.ndarray
 
 
 def _first_tokens(batch: Batch, number: int) -> Batch:
-    """Of a batch of one sequence."""
+    """The first ``number`` tokens of a batch of one sequence."""
     return Batch(
         batch.input_ids[:number], batch.token_type_ids[:number], batch.position_ids[:number],
         torch.tensor([0, number], dtype=batch.cu_seqlens.dtype, device=batch.cu_seqlens.device), number,

@@ -83,7 +83,7 @@ def paired(queries: str | Sequence[str], texts: str | Sequence[str]) -> tuple[li
     """A query for each text.
 
     Raises:
-        UsageError: queries and texts of unequal number.
+        UsageError: different numbers of queries and texts.
     """
     texts = [texts] if isinstance(texts, str) else list(texts)
     queries = [queries] * len(texts) if isinstance(queries, str) else list(queries)

@@ -1,4 +1,4 @@
-"""What embeds texts: a `Model`, or a static encoder. Search, features and evaluation take either."""
+"""Interface of text encoders, a `Model` or a static encoder, for search, features and evaluation."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
@@ -10,7 +10,7 @@ from bertkit.inference.embed import EmbedReport
 
 
 class TextEncoder(Protocol):
-    """Texts to vectors of one width."""
+    """Encoder of texts as vectors."""
 
     @property
     def sentence_settings(self) -> SentenceSettings:
@@ -19,12 +19,12 @@ class TextEncoder(Protocol):
 
     @property
     def precision(self) -> str:
-        """Of the numbers in inference, as of `load`."""
+        """Precision of inference, as in `load`."""
         ...
 
     @property
     def precision_reason(self) -> str:
-        """In one line, why this precision was chosen by trial; else empty."""
+        """Reason for a precision that was chosen by measurement, in one line; else empty."""
         ...
 
     def embed(self, texts: str | Iterable[str], *, report: EmbedReport | None = None, **options: Any) -> np.ndarray:
@@ -34,5 +34,5 @@ class TextEncoder(Protocol):
     def embed_stream(
         self, texts: Iterable[str], *, report: EmbedReport, **options: Any
     ) -> Iterator[tuple[list[str], np.ndarray]]:
-        """The same in bounded memory."""
+        """`embed` in bounded memory."""
         ...

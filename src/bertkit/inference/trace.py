@@ -35,7 +35,7 @@ class LayerTrace:
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """A text, or a pair of texts, on its way through a model. Layer 0 is the embeddings, layer 1 the first layer."""
+    """Intermediate values of a text, or a pair of texts. Layer 0 is the embeddings, layer 1 the first layer."""
 
     text: str
     pair: str | None
@@ -92,7 +92,7 @@ def trace(
 ) -> Trace:  # fmt: skip
     """Run one text through the network's own encoder and record its intermediate values.
 
-    A literal [MASK] in a text is read as that token. Hidden states are equal to inference in float32 to rounding.
+    A literal [MASK] in a text becomes that token. Hidden states are equal to inference in float32 to rounding.
 
     Args:
         layers: numbers of the layers whose attention is recorded, 1 for the first; None: all.

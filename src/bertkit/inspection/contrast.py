@@ -1,8 +1,8 @@
-"""Static against contextual: a word in two texts, each cosine beside the cosines of random pairs in its own space.
+"""Static and contextual vectors of a word in two texts, compared with random pairs of the same space.
 
-Cosines of different spaces do not compare: in upper layers of a Transformer any two tokens are alike (Ethayarajh 2019).
-So each comes with the mean over random pairs of its own space, and the percentage of them that it exceeds.
-Shape letters: S layers (embeddings and every layer), D hidden_size, n texts of the baseline.
+Cosines of different spaces are not comparable: in upper layers of a Transformer any two tokens are similar (Ethayarajh
+2019). So each is shown with the mean over random pairs of its space, and the percentage it exceeds. Shape letters: S
+layers (embeddings and every layer), D hidden_size, n texts of the baseline.
 """
 
 import re
@@ -29,10 +29,10 @@ _CONTEXTUAL = ("word", "[CLS]", "mean of tokens")
 
 @dataclass(frozen=True)
 class Contrast:
-    """A cosine in its own space."""
+    """A cosine, compared with random pairs of the same space."""
 
     space: str  # "static", or "layer 0" for the embeddings with positions, "layer 1", ...
-    compared: str  # what of the two texts
+    compared: str  # vectors that are compared
     cosine: float
     baseline: float  # mean cosine of random pairs
     percentile: float  # percentage of the random pairs with a lower cosine, and half of those with an equal one
@@ -41,7 +41,7 @@ class Contrast:
 
 @dataclass(frozen=True, eq=False)
 class ContrastView(View):
-    """A word in two texts by static and contextual vectors."""
+    """Static and contextual vectors of a word in two texts."""
 
     title: ClassVar[str] = "Static against contextual"
     smaller: ClassVar[str] = "give shorter texts"
@@ -49,14 +49,14 @@ class ContrastView(View):
     texts: list[str]  # 2
     tokens: list[list[str]]
     input_ids: list[list[int]]
-    static_name: str  # whose static vectors
+    static_name: str  # source of the static vectors
     static_word: np.ndarray  # (E,) of the word
     static_averages: np.ndarray  # (2, E) of the texts
     contextual_word: np.ndarray  # (S, 2, D)
     contextual_cls: np.ndarray  # (S, 2, D)
     contextual_mean: np.ndarray  # (S, 2, D) over all tokens
     contrasts: list[Contrast]
-    num_unknown: int  # tokens of the two texts without a static vector, left out of the averages
+    num_unknown: int  # tokens of the two texts without a static vector, skipped in averages
 
     def numbers(self) -> dict[str, Any]:
         return vars(self) | {"contrasts": [asdict(one) for one in self.contrasts]}
@@ -66,8 +66,8 @@ class ContrastView(View):
         parts = [
             paragraph(
                 "The word ", data(self.word), " in two texts. A static vector is the same in both; a contextual one "
-                "depends on the other words. Cosines of different spaces do not compare: read the percentile, the "
-                "percentage of random pairs of the same space that are less alike.",
+                "depends on the other words. Cosines of different spaces are not comparable: read the percentile, the "
+                "percentage of random pairs of the same space that are less similar.",
             ),
             section(
                 "Tokens",
@@ -108,13 +108,13 @@ def inspect_contrast(
     static_name: str = "input embeddings of the model",
     seed: int = 0,
 ) -> ContrastView:
-    """A word in two texts: its static vector, both averages, [CLS], means and contextual vectors at every layer.
+    """Compare static and contextual vectors of a word in two texts at every layer, with averages and [CLS].
 
     Args:
-        word: found as a whole word, in any case; its first occurrence in each text.
-        baseline: texts whose words and vectors make the random pairs.
+        word: matched as a whole word, ignoring case; its first occurrence in each text.
+        baseline: texts for the random pairs.
         static: word vectors; None: the model's input embeddings.
-        seed: of the choice of words of the baseline.
+        seed: seed of the baseline words.
 
     Raises:
         OverLengthError: a text has more tokens than the model accepts.
@@ -156,7 +156,7 @@ def inspect_contrast(
 def _span_of(word: str, text: str) -> Span:
     match = re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text, re.IGNORECASE) if word.strip() else None
     if match is None:
-        raise UsageError(f"the text {text!r:.60} does not have the word {word!r}: both texts need it")
+        raise UsageError(f"the text {text!r:.60} lacks the word {word!r}: both texts must contain it")
     return match.span()
 
 
@@ -168,9 +168,11 @@ def _contextual(states: Sequence[Any], spans: Sequence[Span]) -> tuple[np.ndarra
 
 
 def _draw_words(texts: Sequence[str], seed: int) -> list[tuple[int, Span]]:
-    """Occurrences of words in the texts, in order: number of the text and characters."""
-    found = [(index, match.span()) for index, text in enumerate(texts) for match in re.finditer(r"\w+", text)]
-    return [found[index] for index in np.sort(np.random.default_rng(seed).permutation(len(found))[:_MOST_WORDS])]
+    """Random occurrences of words, in order: index of the text, and character span."""
+    occurrences = [(index, match.span()) for index, text in enumerate(texts) for match in re.finditer(r"\w+", text)]
+    return [
+        occurrences[index] for index in np.sort(np.random.default_rng(seed).permutation(len(occurrences))[:_MOST_WORDS])
+    ]
 
 
 def _baseline(
@@ -203,7 +205,7 @@ def _static_contrasts(
 
 
 def _word_vector(encoder: StaticEncoder, word: str) -> np.ndarray:
-    """(E,) the vector of a word; of several pieces their mean."""
+    """(E,) vector of a word: the mean of its pieces."""
     report = EmbedReport()
     vector = encoder.embed(word, report=report)
     if report.num_empty:
@@ -214,7 +216,7 @@ def _word_vector(encoder: StaticEncoder, word: str) -> np.ndarray:
 def _contrast(
     space: str, compared: str, pair: np.ndarray, random: np.ndarray, different: np.ndarray | None = None
 ) -> Contrast:
-    """The cosine of two vectors against those of all pairs of (m, D) random ones, or of the ``different`` ones."""
+    """Compare the cosine of two vectors with those of all pairs of (m, D) random ones, or of the ``different`` ones."""
     rows, columns = np.triu_indices(len(random), 1)
     similar = cosines(random, random)[rows, columns]
     if different is not None:

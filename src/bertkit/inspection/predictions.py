@@ -48,7 +48,7 @@ class FillView(View):
         }
 
     def parts(self) -> list[Markup]:
-        several = "Each blank is filled on its own, with the others still hidden." if len(self.blanks) > 1 else None
+        several = "Each blank is predicted with the others hidden." if len(self.blanks) > 1 else None
         return [
             paragraph(data(self.text)),
             *([findings([("note", several)])] if several else []),

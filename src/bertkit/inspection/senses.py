@@ -1,4 +1,4 @@
-"""Senses of a word: its contextual vectors in a corpus, in groups.
+"""Word senses: clusters of the contextual vectors of a word in a corpus.
 
 Shape letters: n occurrences, D hidden_size.
 """
@@ -28,7 +28,7 @@ class Sense(NamedTuple):
 
 
 class Senses(NamedTuple):
-    """The groups, and the group of each text that has the word."""
+    """Groups of occurrences, and the group of each text with the word."""
 
     senses: list[Sense]
     texts: list[int]  # indices of the texts with the word
@@ -40,8 +40,8 @@ def find_senses(
 ) -> Senses:
     """Group the first occurrence of a word in each text by its contextual vector, the sum of the last four layers.
 
-    Spherical k-means (Dhillon and Modha 2001), the best of ten starts. The number of senses is given, not found: groups
-    are what the vectors tell apart, which may be a topic or a form of the word.
+    Spherical k-means (Dhillon and Modha 2001), the best of ten starts. The number of senses is an input. Groups may
+    also reflect topics or forms of the word instead of senses.
 
     Raises:
         OverLengthError: a text has more tokens than the model accepts.
@@ -78,7 +78,7 @@ def spherical_k_means(vectors: np.ndarray, k: int, seed: int = 0) -> tuple[np.nd
     random, best = np.random.default_rng(seed), (-np.inf, np.zeros(len(vectors), np.int64))
     for _ in range(_STARTS):
         chosen = [int(random.integers(len(vectors)))]
-        for _ in range(k - 1):  # far ones more likely (Arthur and Vassilvitskii 2007)
+        for _ in range(k - 1):  # k-means++: far ones are more likely (Arthur and Vassilvitskii 2007)
             distance = np.maximum(1 - (vectors @ vectors[chosen].T).max(axis=1), 0).astype(np.float64)
             chosen.append(
                 int(random.choice(len(vectors), p=distance / distance.sum()) if distance.any() else chosen[0])

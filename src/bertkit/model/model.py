@@ -89,7 +89,7 @@ class Model:
     def sentence_settings(self) -> SentenceSettings:
         """Pooling and normalization as published; unnormalized mean pooling if the model is not a sentence encoder."""
         if self.checkpoint.late is not None:
-            raise UsageError("a late interaction model has a vector for each token and none of a text: use rank")
+            raise UsageError("a late interaction model has token vectors and no text vectors: use rank")
         return self.checkpoint.sentence or SentenceSettings()
 
     @property
@@ -160,18 +160,18 @@ class Model:
     def embed_stream(
         self, texts: Iterable[str], *, report: EmbedReport, **options: Any
     ) -> Iterator[tuple[list[str], np.ndarray]]:
-        """In bounded memory: yields up to some thousand texts and their (n, embedding_dim) vectors, in order."""
+        """`embed` in bounded memory: yields chunks of texts and their (n, embedding_dim) vectors, in order."""
         return inference.embed_stream(self._runner, self.sentence_settings, texts, self._embed_options(options), report)
 
     def embed_sparse(
         self, texts: Iterable[str], *, as_queries: bool = False, on_long: OnLong = "truncate"
     ) -> inference.SparseVectors:
-        """Learned sparse vectors (SPLADE): a weight of 0 or more for each vocabulary entry, by the masked LM head; with
-        ``as_queries`` by the table of an inference-free model, where it has one.
+        """Learned sparse vectors (SPLADE): a weight of at least 0 for each vocabulary entry, from the masked LM head,
+        or with ``as_queries`` from the query table of an inference-free model.
 
         Raises:
             OverLengthError: a text is too long under ``on_long="error"``.
-            MissingHeadError: a model without that head.
+            MissingHeadError: no trained masked LM head.
         """
         self.require_trained("masked_lm")
         sparse = self.checkpoint.sparse
@@ -206,8 +206,8 @@ class Model:
     def score_pairs(
         self, queries: str | Sequence[str], texts: str | Sequence[str], *, on_long: OnLong = "truncate"
     ) -> np.ndarray:
-        """Scores of pairs of a query and a text: with the cross-encoder's activation, sigmoid for one label unless its
-        folder names another; or by late interaction.
+        """Relevance scores of query-text pairs: by a cross-encoder, with a sigmoid for one label unless its folder
+        names another activation; or by late interaction.
 
         Args:
             queries, texts: equal numbers of both, or one query for all texts.

@@ -1,4 +1,4 @@
-"""A corpus to training examples by number, and the loss over them: what pre-training reads and minimizes.
+"""Pre-training examples from a corpus, and the pre-training loss.
 
 Takes: a TokenShard.
 Gives: sources of sequences (blocks of tokens, sentence pairs); masked batches by position; the loss of pre-training.

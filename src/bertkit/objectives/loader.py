@@ -1,7 +1,7 @@
-"""Pre-training examples in random order, batch after batch; its whole state is one integer.
+"""Loader of pre-training batches in random order; its whole state is one integer.
 
-The examples at a position are a function of seed, epoch and index alone: nothing has to be replayed to resume a run,
-and they are the same for any number of workers and ranks.
+The examples at a position depend only on seed, epoch and index: a resumed run replays nothing, and examples are the
+same for any number of workers and ranks.
 """
 
 import math
@@ -25,7 +25,7 @@ _INDEX_BITS, _EPOCH_BITS = 40, 20
 
 @dataclass(frozen=True, eq=False)
 class PretrainingBatch:
-    """A batch with what is to be predicted; P masked positions, B sequences."""
+    """A batch with its prediction targets; P masked positions, B sequences."""
 
     batch: Batch
     masked_positions: Tensor  # (P,) int64, into the packed row
@@ -46,7 +46,7 @@ class PretrainingBatch:
         return len(self.batch.input_ids)
 
     def split(self, num_parts: int, most_tokens: float = math.inf) -> "list[PretrainingBatch]":
-        """Batches of neighboring sequences and about as many tokens each, as `even_parts` cuts them."""
+        """Split into batches of neighboring sequences with about equal numbers of tokens; see `even_parts`."""
         parts = even_parts(self.batch.cu_seqlens.numpy(), num_parts, most_tokens)
         return [self._between(start, end) for start, end in parts]
 
@@ -67,18 +67,18 @@ class PretrainingBatch:
 
 
 class Objective(Protocol):
-    """What is predicted of sequences, and what the model reads of them: a function of seed, epoch and indices."""
+    """Model inputs and prediction targets of sequences, as a function of seed, epoch and indices."""
 
     def __call__(self, sequences: Sequences, rate: float, epoch: int, indices: np.ndarray) -> Masked:
-        """The inputs and targets of sequences, which are those of (B,) int64 ``indices`` in ``epoch``."""
+        """Inputs and targets of the sequences with (B,) int64 ``indices`` in ``epoch``."""
         ...
 
 
 class Loader:
-    """The examples of one source after another; each source begins with a new epoch.
+    """Batches from one source per stage of a run; each stage begins with a new epoch.
 
     Args:
-        objective: what is predicted of them: masked tokens (`Masking`), or all (`EveryToken`).
+        objective: predicts masked tokens (`Masking`) or all tokens (`EveryToken`).
         sources: the source of each stage of a run, for example short sequences and then long ones.
         rank, num_ranks: this process takes every ``num_ranks``-th example of a batch, from ``rank`` on.
 
@@ -95,7 +95,7 @@ class Loader:
                 raise DataError("the corpus has no examples: at least one sentence with tokens is required")
 
     def batch(self, position: int, batch_size: int, *, stage: int, mask_rate: float) -> PretrainingBatch:
-        """This rank's share of the ``batch_size`` examples from a position on."""
+        """This rank's share of the ``batch_size`` examples that start at a position."""
         (stage, epoch, index), parts = self._enter(position, stage), []
         source, offset = self.sources[stage], 0  # within the batch of all ranks
         while offset < batch_size:
@@ -124,7 +124,7 @@ class Loader:
         return epoch + index / self.sources[stage].num_examples(epoch)
 
     def _enter(self, position: int, stage: int) -> tuple[int, int, int]:
-        """A new stage begins with the next epoch."""
+        """Position at which a stage starts: the beginning of the next epoch."""
         before, epoch, index = _stage_epoch_index(position)
         return (before, epoch, index) if stage == before else (stage, epoch + (index > 0), 0)
 

@@ -1,6 +1,6 @@
-"""Choose and replace the tokens that masked language modeling predicts.
+"""Masking for masked language modeling: tokens, whole words or spans.
 
-Of each sequence, ``round(rate * seqlen)`` positions, at least one, never [CLS] or [SEP], are predicted; of these 80 %
+In each sequence ``round(rate * seqlen)`` positions, at least one, never [CLS] or [SEP], are predicted; 80 % of them
 become [MASK], 10 % stay, 10 % become a random token (Devlin et al. 2018, section 3.1; google-research/bert,
 create_pretraining_data.py, where the length counts [CLS] and [SEP] and the replacement may be any entry).
 
@@ -22,17 +22,17 @@ from bertkit.randomness import below, key_of, uniform
 MaskUnit = Literal["token", "word", "span"]
 MASK_UNITS: tuple[MaskUnit, ...] = ("token", "word", "span")
 
-_MASKED, _KEPT = 0.8, 0.9  # below the first: [MASK]; below the second: as it was; above: any token
+_MASKED, _KEPT = 0.8, 0.9  # below the first: [MASK]; below the second: unchanged; above: any token
 _STOP_PROB, _LONGEST_SPAN = 0.2, 10  # SpanBERT: words of a span, geometric and cut
-_PLACES, _TOKENS = 0, 1  # what a sequence's two streams of random numbers are for
+_POSITIONS, _TOKENS = 0, 1  # the two random streams of a sequence
 
 
 class Masked(NamedTuple):
-    """Sequences with some of their tokens hidden."""
+    """Masked sequences with their targets."""
 
-    input_ids: np.ndarray  # (T,) int32, what the model reads
-    positions: np.ndarray  # (P,) int64, what it predicts, in order
-    labels: np.ndarray  # (P,) int64, the tokens that stood there
+    input_ids: np.ndarray  # (T,) int32, input of the model
+    positions: np.ndarray  # (P,) int64, positions to predict, ascending
+    labels: np.ndarray  # (P,) int64, original tokens at these positions
 
 
 class _Units(NamedTuple):
@@ -42,12 +42,12 @@ class _Units(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Masking:
-    """How sequences of one vocabulary are masked.
+    """Masking of sequences of one vocabulary.
 
     Args:
         continues_word: (vocab_size,) bool, the entries that continue a word.
-        max_predictions: most positions of a sequence; None: no limit.
-        seed: sequence ``index`` of ``epoch`` is masked as (seed, epoch, index) says.
+        max_predictions: maximum number of positions in a sequence; None: no limit.
+        seed: the mask of a sequence is a function of (seed, epoch, index).
     """
 
     special: SpecialIds
@@ -63,10 +63,10 @@ class Masking:
             raise UsageError(f"max_predictions={self.max_predictions}: expected at least 1")
 
     def __call__(self, sequences: Sequences, rate: float, epoch: int, indices: np.ndarray) -> Masked:
-        """Mask sequences, which are those of (B,) int64 ``indices`` in ``epoch``, at a rate above 0 and below 1.
+        """Mask the sequences with (B,) int64 ``indices`` in ``epoch``, at a rate between 0 and 1 (exclusive).
 
         Raises:
-            UsageError: a rate that is not.
+            UsageError: a rate outside that range.
         """
         if not 0 < rate < 1:
             raise UsageError(f"mask_rate={rate}: expected a share above 0 and below 1")
@@ -86,13 +86,13 @@ class Masking:
 
 
 def continues_word(tokens: tuple[str, ...]) -> np.ndarray:
-    """(vocab_size,) bool: the entries of a WordPiece vocabulary that continue a word, "##ing"."""
+    """(vocab_size,) bool, True for WordPiece entries that continue a word, such as "##ing"."""
     return np.array([token.startswith("##") and len(token) > 2 for token in tokens])
 
 
 @compiled
 def _mask(input_ids, cu_seqlens, wanted, special, continues, units, seed, epoch, indices, positions):
-    """Choose positions and replace their tokens; returns how many there are."""
+    """Choose positions and replace their tokens; returns the number of positions."""
     longest = 0
     for i in range(len(indices)):
         longest = max(longest, cu_seqlens[i + 1] - cu_seqlens[i])
@@ -107,9 +107,9 @@ def _mask(input_ids, cu_seqlens, wanted, special, continues, units, seed, epoch,
         num_units = _find_units(ids, special, continues, units.is_word, starts)
         is_chosen[: len(ids)] = False
         if units.is_span:
-            _choose_spans(ids, special, starts, num_units, wanted[i], key_of(key, _PLACES, 0), is_chosen)
+            _choose_spans(ids, special, starts, num_units, wanted[i], key_of(key, _POSITIONS, 0), is_chosen)
         else:
-            _choose_units(starts, num_units, wanted[i], key_of(key, _PLACES, 0), order, ids, special, is_chosen)
+            _choose_units(starts, num_units, wanted[i], key_of(key, _POSITIONS, 0), order, ids, special, is_chosen)
         token_key = key_of(key, _TOKENS, 0)
         drawn = 0.0
         for index in range(len(ids)):
@@ -154,7 +154,7 @@ def _end_of(unit, starts, ids, special):
 
 @compiled
 def _choose_units(starts, num_units, wanted, key, order, ids, special, is_chosen):
-    """Units in random order, until ``wanted`` positions are chosen; one that would exceed it is passed over."""
+    """Choose units in random order until ``wanted`` positions are chosen, skipping units that would exceed it."""
     for unit in range(num_units):
         order[unit] = unit
     chosen = 0
@@ -172,7 +172,7 @@ def _choose_units(starts, num_units, wanted, key, order, ids, special, is_chosen
 
 @compiled
 def _choose_spans(ids, special, starts, num_units, wanted, key, is_chosen):
-    """Spans of words from random words on, until ``wanted`` positions are chosen or no more are available."""
+    """Choose spans that start at random words until ``wanted`` positions are chosen or none are left."""
     chosen = turn = 0
     while chosen < wanted and turn < 16 * (wanted + num_units) and num_units:
         length = 1

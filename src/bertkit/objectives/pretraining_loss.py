@@ -1,7 +1,7 @@
 """The loss of pre-training: mean over masked tokens plus, with sentence pairs, mean over pairs.
 
 Devlin et al. 2018, appendix A.2: the sum of the mean masked LM likelihood and the mean next sentence likelihood. The
-means are over the whole batch, however many parts and ranks share it.
+means are over the whole batch, for any number of parts and ranks.
 """
 
 import math
@@ -19,12 +19,12 @@ _LM_LOSS, _LM_CORRECT, _LM_COUNT, _NSP_LOSS, _NSP_CORRECT, _NSP_COUNT = range(6)
 
 
 class PretrainingTask:
-    """Masked language modeling, and next sentence prediction where the batches have labels for it."""
+    """Masked language modeling, plus next sentence prediction if batches have labels for it."""
 
     of_vectors: ClassVar[bool] = False
 
     def vectors(self, outputs: NetworkOutput) -> Tensor:
-        """As `Task.vectors`: there are none."""
+        """As `Task.vectors`: none."""
         raise NotImplementedError
 
     def totals(self, batch: PretrainingBatch) -> Tensor:
@@ -45,7 +45,7 @@ class PretrainingTask:
         return Loss(value, sums)
 
     def metrics(self, sums: Tensor) -> dict[str, float]:
-        """Losses in nats, accuracies, and the perplexity of masked tokens, e to their loss."""
+        """Losses in nats, accuracies, and the perplexity of masked tokens, exp(loss)."""
         numbers = sums.tolist()
         lm_loss = numbers[_LM_LOSS] / max(1.0, numbers[_LM_COUNT])
         metrics = {
@@ -62,7 +62,7 @@ class PretrainingTask:
 
 
 def _cross_entropy(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Summed over rows; and (3,) the same sum, rows whose highest logit is the label's, rows."""
+    """Cross-entropy summed over rows; and (3,) the same sum, number of correct rows, number of rows."""
     loss = F.cross_entropy(logits, labels, reduction="sum")
     correct = (logits.detach().argmax(dim=-1) == labels).sum()
     return loss, torch.stack([loss.detach().double(), correct.double(), correct.new_tensor(len(labels)).double()]).cpu()

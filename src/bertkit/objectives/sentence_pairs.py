@@ -3,12 +3,12 @@
 A document's sentences are gathered until they fill a sequence. The gathered ones are split after a random sentence: the
 first part is A; B is either the rest (label 0), or sentences from a random position in another document (label 1), and
 then the rest is put back and used again. A single gathered sentence cannot be split and always gets a random B, so
-more than half of the pairs are random. One document in ten aims at a random shorter length. Too long pairs lose tokens
-one by one, the longer text first, from its front or its back. Finding a pair goes through its document from the start,
-some nanoseconds a sentence.
+more than half of the pairs are random. One document in ten has a random shorter target length. Pairs that are too long
+lose tokens one by one, the longer text first, from its front or its back. Generating a pair takes a pass over its
+document from the start, a few nanoseconds per sentence.
 
-``balanced`` draws no label by chance: a pair is random whenever fewer random ones than others came before, and a
-single sentence is split inside instead; exactly half are random.
+With ``balanced`` exactly half of the pairs are random: a pair is random whenever random ones are behind, and a single
+sentence is split inside instead.
 """
 
 from typing import NamedTuple
@@ -24,7 +24,7 @@ from bertkit.randomness import below, key_of, random_bits, uniform
 
 class _Rules(NamedTuple):
     room: int  # tokens of A and B together
-    short_prob: float  # of documents that aim at a random shorter length
+    short_prob: float  # share of documents with a random shorter target length
     balanced: bool
     seed: int
 
@@ -34,10 +34,10 @@ _TRIES = 10  # to find another document than A's
 
 
 class SentencePairs:
-    """The pairs of a corpus, by number.
+    """Source of the sentence pairs of a corpus.
 
     Args:
-        short_prob: share of documents that aim at a random shorter length (``short_seq_prob``).
+        short_prob: share of documents with a random shorter target length (``short_seq_prob``).
         balanced: exactly half of the pairs random.
 
     Raises:
@@ -60,7 +60,7 @@ class SentencePairs:
         num_documents = len(shard.documents) - 1
         if num_documents < 2:
             raise DataError(
-                "next sentence prediction takes random sentences from other documents, of two or more, and there is "
+                "next sentence prediction takes random sentences from another document, and there is "
                 f"{num_documents}: separate documents by blank lines, or train without it"
             )
         if np.diff(shard.documents).max() < 2:
@@ -75,7 +75,7 @@ class SentencePairs:
         self._cu_examples, self._balances, self._num_random = np.zeros(0, np.int64), np.zeros(0, np.int64), 0
 
     def num_examples(self, epoch: int) -> int:
-        """Pairs in an epoch."""
+        """Number of pairs in an epoch."""
         return int(self._examples(epoch)[0][-1])
 
     def random_share(self, epoch: int) -> float:
@@ -94,7 +94,7 @@ class SentencePairs:
         return Sequences(input_ids, token_type_ids, cu_seqlens, pairs[:, 4].copy())
 
     def _examples(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """(D + 1,) int64 number of pairs before each document, and of random ones less the others."""
+        """(D + 1,) int64 number of pairs before each document, and of random minus consecutive pairs."""
         if epoch != self._epoch:
             cu_examples, balances, num_random = _count(self.sentences, self.documents, self.rules, epoch)
             self._epoch, self._cu_examples, self._balances, self._num_random = epoch, cu_examples, balances, num_random
@@ -103,9 +103,9 @@ class SentencePairs:
 
 @compiled
 def _pairs_of_document(sentences, documents, document, balance, rules, epoch, wanted, pair):
-    """Go through a document's pairs up to number ``wanted`` (exclusive of what follows), whose row goes to ``pair``.
+    """Generate the pairs of a document up to number ``wanted``, whose row is written to ``pair``.
 
-    Returns how many pairs there were, and the balance after them: random ones less the others.
+    Returns the number of pairs, and the balance after them: random minus consecutive pairs.
     """
     key = key_of(rules.seed, epoch, document)
     drawn = 1
@@ -157,7 +157,7 @@ def _pairs_of_document(sentences, documents, document, balance, rules, epoch, wa
                 b_end = sentences[begin]
                 if b_end - b_start >= target - (a_end - a_start):
                     break
-            sentence = split  # the rest of the gathered sentences is used again
+            sentence = split  # the remaining gathered sentences are used again
         balance += 1 if is_random else -1
         if number == wanted:
             cut_key, num_cut = random_bits(key, -1 - number), 0

@@ -1,4 +1,4 @@
-"""Sequences cut from a corpus of tokens, before masking: what a source of pre-training examples gives."""
+"""Sequences cut from a tokenized corpus, before masking."""
 
 from typing import NamedTuple, Protocol
 
@@ -17,7 +17,7 @@ class Sequences(NamedTuple):
 
 
 class SpecialIds(NamedTuple):
-    """Ids of the tokens that frame a sequence and stand for what is masked."""
+    """Ids of [CLS], [SEP] and [MASK]."""
 
     cls: int
     sep: int
@@ -25,10 +25,10 @@ class SpecialIds(NamedTuple):
 
 
 class Source(Protocol):
-    """Examples by number: which they are depends on seed and epoch alone."""
+    """Pre-training examples by index, determined by seed and epoch."""
 
     def num_examples(self, epoch: int) -> int:
-        """How many examples an epoch has."""
+        """Number of examples in an epoch."""
         ...
 
     def take(self, epoch: int, indices: np.ndarray) -> Sequences:
@@ -38,6 +38,6 @@ class Source(Protocol):
 
 @compiled
 def example_of(cu_examples, index):
-    """The document an example is from, and its number among those of the document; ``cu_examples`` is (D + 1,)."""
+    """Document of an example, and index of the example in the document; ``cu_examples`` is (D + 1,)."""
     document = np.searchsorted(cu_examples, index, side="right") - 1
     return document, index - cu_examples[document]

@@ -1,7 +1,7 @@
 """Single texts for masked language modeling: documents cut into blocks of tokens.
 
 A document of at most ``max_seqlen`` - 2 tokens is one sequence. A longer one is cut every ``max_seqlen`` - 2 tokens,
-with another offset in every epoch, so that its words get different contexts; no token is lost and no block
+with a different offset in every epoch, so that its words get different contexts; no token is lost and no block
 crosses into the next document.
 """
 
@@ -15,7 +15,7 @@ from bertkit.randomness import below, key_of
 
 
 class TokenBlocks:
-    """The blocks of a corpus, by number.
+    """Source of the blocks of a corpus.
 
     Raises:
         UsageError: ``max_seqlen`` below 3.
@@ -26,14 +26,14 @@ class TokenBlocks:
         if max_seqlen < 3:
             raise UsageError(f"max_seqlen={max_seqlen}: expected at least 3, for [CLS], a token and [SEP]")
         if not len(shard.tokens):
-            raise DataError("the corpus holds no tokens: there is nothing to learn from")
+            raise DataError("the corpus has no tokens: give text to learn from")
         self.tokens, self.special, self.seed = shard.tokens, special, seed
         self.documents = shard.sentences[shard.documents]  # (D + 1,) bounds of documents among the tokens
         self.room = max_seqlen - 2
         self._epoch, self._cu_examples = -1, np.zeros(0, np.int64)
 
     def num_examples(self, epoch: int) -> int:
-        """Blocks in an epoch."""
+        """Number of blocks in an epoch."""
         return int(self._examples(epoch)[-1])
 
     def take(self, epoch: int, indices: np.ndarray) -> Sequences:
@@ -56,7 +56,7 @@ class TokenBlocks:
 
 @compiled
 def _first_length(num_tokens, room, seed, epoch, document):
-    """Tokens of a document's first block."""
+    """Number of tokens in the first block of a document."""
     return num_tokens if num_tokens <= room else 1 + below(key_of(seed, epoch, document), 0, room)
 
 
@@ -73,7 +73,7 @@ def _count(documents, room, seed, epoch):
 
 @compiled
 def _bounds(documents, cu_examples, room, seed, epoch, indices):
-    """Where each block starts among the tokens, and its length."""
+    """Start of each block in the tokens, and its length."""
     starts, lengths = np.empty(len(indices), np.int64), np.empty(len(indices), np.int64)
     for i in range(len(indices)):
         document, block = example_of(cu_examples, indices[i])

@@ -1,4 +1,4 @@
-"""Raw text to a pre-trained model: recipes, and the run that follows one.
+"""Pre-training from raw text to a model: recipes and their runs.
 
 Takes: files of text, a recipe.
 Gives: a run folder with checkpoints, metrics and the model; a stopped run resumes with the same bits.

@@ -1,4 +1,4 @@
-"""The batches of a recipe for the training loop, by position and progress of the run."""
+"""Batches of a pre-training recipe for the training loop."""
 
 from dataclasses import dataclass
 
@@ -18,8 +18,7 @@ from bertkit.pretraining.recipe import DataSettings
 from bertkit.tokenizer import Tokenizer
 
 _HELD_OUT_SEED, _HELD_OUT_RATE = 12_345, 0.15
-"""Of the fixed masks of evaluation, for any masking of the recipe, so that runs are comparable (seed of MLPerf,
-rate of BERT)."""
+"""Seed (MLPerf's) and rate (BERT's) of the evaluation masks, fixed so that runs of all recipes are comparable."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class PretrainingFeed:
         return {"epoch": self.loader.epoch(position), "mask_rate": self.data.mask_rate_at(progress)}
 
     def random_share(self) -> float | None:
-        """The share of the first epoch's sentence pairs whose second text is random; None: no pairs."""
+        """Share of random sentence pairs in the first epoch; None without sentence pairs."""
         source = self.loader.sources[0]
         return float(source.random_share(0)) if isinstance(source, SentencePairs) else None
 
@@ -63,7 +62,7 @@ def make_feed(
 
     Raises:
         UsageError: a batch that the ranks cannot divide evenly, or a vocabulary without [CLS], [SEP] or [MASK].
-        DataError: a corpus that cannot give such examples.
+        DataError: a corpus without such examples.
     """
     check_share(batch_size, num_ranks)
     text = "the corpus without its held-out share (data.held_out_share)"
@@ -75,10 +74,10 @@ def make_feed(
 def held_out_batches(
     shard: TokenShard, tokenizer: Tokenizer, data: DataSettings, *, max_sequences: int, tokens_per_batch: int
 ) -> list[PretrainingBatch]:
-    """The examples of evaluation, always the same: up to ``max_sequences``, with 15 % of single tokens masked.
+    """Fixed evaluation batches: up to ``max_sequences`` sequences, with 15 % of single tokens masked.
 
     Raises:
-        DataError: a held-out text that cannot give such examples.
+        DataError: a held-out text without such examples.
     """
     plain = DataSettings(max_seqlen=data.max_seqlen, sentence_pairs=data.sentence_pairs)
     text = "the held-out text (data.held_out_share of the corpus, or the files of --held-out)"

@@ -1,4 +1,4 @@
-"""The initial model of a run: new, with the shape of the recipe, or a published checkpoint to continue from."""
+"""Initial model of a run: a new one with the shape of the recipe, or a published checkpoint."""
 
 import torch
 
@@ -10,14 +10,14 @@ from bertkit.tokenizer import Tokenizer
 from bertkit.transformer import EncoderConfig
 
 _FITTING = ((7.0, "tiny"), (60.0, "mini"), (600.0, "small"), (float("inf"), "base"))
-"""The size with the lowest loss after up to that number of minutes on two cores."""
+"""Sizes with the lowest loss after up to that number of minutes on two cores."""
 
 
 def new_model(recipe: Recipe, checkpoint: str | None, tokenizer: Tokenizer | None, *, new_head: bool = False) -> Model:
     """The initial model of a recipe, with the heads to train.
 
     Args:
-        checkpoint: what to continue from; required by recipes that do, and not allowed by the others.
+        checkpoint: the model to continue from, for recipes that require one; None for the others.
         tokenizer: of a new model.
         new_head: start a head that the checkpoint lacks from initial weights.
 
@@ -83,5 +83,5 @@ def _config(recipe: Recipe, vocab_size: int) -> EncoderConfig:
         return ARCHITECTURES[recipe.model.architecture].config.of_size(size, **changes)
     except UsageError:
         raise
-    except (TypeError, ValueError) as error:  # a field that does not exist, or that this architecture fixes
+    except (TypeError, ValueError) as error:  # an unknown field, or one that this architecture fixes
         raise UsageError(f"[model.config]: {str(error).partition(') ')[2] or error}") from None

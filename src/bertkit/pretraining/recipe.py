@@ -1,4 +1,4 @@
-"""A recipe: one complete, named configuration of a pre-training run, as a TOML file."""
+"""Pre-training recipes: complete, named configurations of a run, as TOML files."""
 
 import tomllib
 from collections.abc import Sequence
@@ -21,8 +21,8 @@ class ModelSettings:
     """The model to train."""
 
     architecture: str = "bert"  # a model_type of ARCHITECTURES
-    size: str = "base"  # a name of SIZES, or "fit": chosen by the minutes of the run, for two cores
-    from_checkpoint: bool = False  # continue from a published checkpoint, which is named when the run starts
+    size: str = "base"  # a name of SIZES, or "fit": by the minutes of the run, for two cores
+    from_checkpoint: bool = False  # continue from a published checkpoint, named when the run starts
     config: dict[str, Any] = field(default_factory=dict)  # config.json keys that differ from the size's
 
     def __post_init__(self) -> None:
@@ -32,7 +32,7 @@ class ModelSettings:
 
 @dataclass(frozen=True)
 class VocabularySettings:
-    """The vocabulary, where none is given."""
+    """The vocabulary to train if none is given."""
 
     size: int = 30_522  # entries to train on the corpus; the size of BERT's uncased vocabulary
     lowercase: bool = True  # uncased
@@ -54,7 +54,7 @@ class DataSettings:
     mask_unit: Literal["token", "word", "span"] = "token"  # unit that is masked together
     mask_rate: float = 0.15  # share of the tokens to predict, at the start of the run
     final_mask_rate: float | None = None  # at its end, interpolated linearly; None: the same
-    held_out_share: float = 0.01  # of the documents, kept for evaluation where no held-out files are given
+    held_out_share: float = 0.01  # of the documents, kept for evaluation without held-out files
     drop_duplicates: bool = False  # remove repeated sentences
 
     def __post_init__(self) -> None:
@@ -67,12 +67,12 @@ class DataSettings:
                 raise UsageError(f"{name}={value!r}: expected a share from 0 to below 1")
 
     def mask_rate_at(self, progress: float) -> float:
-        """The mask rate at a progress of the run from 0 to 1."""
+        """Mask rate at a progress of the run from 0 to 1."""
         end = self.mask_rate if self.final_mask_rate is None else self.final_mask_rate
         return self.mask_rate + (end - self.mask_rate) * progress
 
     def stage_at(self, progress: float) -> int:
-        """0, or 1 in the last part of the run if that uses longer sequences."""
+        """Stage at a progress: 1 in the last part of a run that uses longer sequences there, else 0."""
         return int(self.final_max_seqlen is not None and progress >= 1 - self.final_share)
 
     def max_seqlens(self) -> list[int]:
@@ -137,10 +137,10 @@ def recipe_of(content: dict[str, Any], where: str) -> Recipe:
 def with_length(
     recipe: Recipe, *, num_steps: int | None = None, minutes: float | None = None, changes: Sequence[str] = ()
 ) -> Recipe:
-    """The recipe as a run of another length; at most one of the two is given.
+    """The recipe with another run length; give at most one of the two.
 
-    Where the interval in steps of evaluations or checkpoints does not suit that length, it becomes a fixed number per
-    run, unless ``changes``, with which the recipe was read, sets it.
+    Intervals of evaluations and checkpoints that do not suit that length become a fixed number per run, unless
+    ``changes``, with which the recipe was read, sets them.
     """
     if num_steps is None and minutes is None:
         return recipe
@@ -160,14 +160,14 @@ def _settings(kind: type[Settings], given: Any, where: str) -> Settings:
     known = {part.name: getattr(part.type, "__name__", str(part.type)) for part in fields(kind)}  # pyrefly: ignore
     for name, value in given.items():
         if name not in known:
-            raise UsageError(f"{where}: unknown setting {name!r}; expected some of {', '.join(known)}")
+            raise UsageError(f"{where}: unknown setting {name!r}; expected one of {', '.join(known)}")
         if not _fits(value, known[name]):
             raise UsageError(f"{where}: {name} = {value!r} is not of type {known[name]}")
     return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
 
 
 def _fits(value: Any, annotation: str) -> bool:
-    """True if a TOML value can be a field of this type; the settings check ranges themselves."""
+    """True if a TOML value has this type; the settings check ranges themselves."""
     if value is None:
         return "None" in annotation
     if isinstance(value, bool):
@@ -185,7 +185,7 @@ def _change(content: dict[str, Any], change: str) -> None:
     try:
         parsed = tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
-        parsed = value.strip()  # a word without quotes
+        parsed = value.strip()  # an unquoted word
     table = content.setdefault(section, {})
     *outer, last = setting.split(".")
     for part in outer:

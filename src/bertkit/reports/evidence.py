@@ -252,7 +252,7 @@ def _label_errors(evidence: Evidence) -> Iterator[Markup]:
     rows = []
     for one in errors.shown:
         texts = [data(one.text), *([element("br"), data(one.pair)] if one.pair else [])]
-        cells: list[Any] = [_located(texts, one.number, one.place), _stacked(one.given, one.likely)]
+        cells: list[Any] = [_located(texts, one.number, one.location), _stacked(one.given, one.likely)]
         if errors.num_likely is not None:
             cells.append(_stacked(number(one.given_probability), number(one.likely_probability)))
         rows.append([*([one.word] if is_tagger else []), *cells])
@@ -285,7 +285,7 @@ def _leakage(evidence: Evidence) -> Iterator[Any]:
     if leakage.shown:
         rows = [
             (
-                _located(data(one.text), one.number, one.place),
+                _located(data(one.text), one.number, one.location),
                 _located(data(one.train_text), one.train_number, one.train_place),
                 one.cosine, one.shared_words, "same" if one.same_label else "another",
             )

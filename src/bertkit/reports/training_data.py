@@ -45,7 +45,7 @@ def _labels(checked: TrainingData) -> Iterator[Any]:
 
 def _repeated(checked: TrainingData) -> Iterator[Any]:
     if checked.repeated:
-        rows = [(one.text, " / ".join(one.labels), ", ".join(one.places)) for one in checked.repeated]
+        rows = [(one.text, " / ".join(one.labels), ", ".join(one.locations)) for one in checked.repeated]
         yield Table(("text", "labels", "rows"), rows, "Contradictions first")
 
 
@@ -53,7 +53,13 @@ def _label_errors(checked: TrainingData) -> Iterator[Any]:
     if checked.label_errors.shown:
         yield "By classifiers fitted to other rows, the most confident first (Northcutt, Jiang & Chuang 2021)."
         rows = [
-            (one.place, one.text if one.pair is None else f"{one.text} / {one.pair}", one.word, one.given, one.likely)
+            (
+                one.location,
+                one.text if one.pair is None else f"{one.text} / {one.pair}",
+                one.word,
+                one.given,
+                one.likely,
+            )
             for one in checked.label_errors.shown
         ]
         yield Table(("row", "text", "word", "given", "likely"), rows)

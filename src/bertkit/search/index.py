@@ -1,4 +1,4 @@
-"""Index of documents: search passages by words, by meaning, or both."""
+"""Index of documents: search of passages by words, by meaning, or both."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -231,7 +231,7 @@ class Index:
         return self.answers_from(question, self.search(question, k, where=where), answerer)
 
     def answers_from(self, question: str, results: Sequence[Result], answerer: Model) -> list[FoundAnswer]:
-        """The same from passages that a search returned."""
+        """`answer` for passages that a search returned."""
         if not results:
             return []
         predictions = answerer.predict([Question(question, result.text) for result in results])

@@ -1,6 +1,6 @@
-"""Pairs of texts, or texts, to a model that writes: an encoder with a decoder, or a left-to-right language model.
+"""Training of encoder-decoder models on pairs of texts, and of causal language models on texts.
 
-Takes: examples of a source and its target, or texts; a model to start from; settings.
+Takes: pairs of source and target, or texts; a model to start from; settings.
 Gives: a model folder with its metrics; a stopped run resumes.
 May import: errors, files, locate, device, tokenizer, batch, transformer, heads, architectures, tasks, checkpoint,
 training, model, generation.

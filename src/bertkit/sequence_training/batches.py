@@ -1,4 +1,4 @@
-"""Batches of sequences in which every token predicts the next; T target tokens, S sources."""
+"""Batches for next-token prediction; T target tokens, S sources."""
 
 import math
 from collections.abc import Sequence
@@ -17,9 +17,9 @@ from bertkit.generation.generator import batch_of_ids
 class SequenceBatch:
     """Sources with their targets, or texts alone."""
 
-    batch: Batch  # what the network reads first: the sources, or the texts without their last tokens
+    batch: Batch  # input of the network: the sources, or the texts without their last tokens
     target: Batch | None  # targets without their last tokens; None: texts alone
-    labels: Tensor  # (T,) int64, the token after each one
+    labels: Tensor  # (T,) int64, the next token of each
 
     def __len__(self) -> int:
         """Number of sequences."""
@@ -35,7 +35,7 @@ class SequenceBatch:
         return len(self.batch.input_ids) + (0 if self.target is None else len(self.target.input_ids))
 
     def split(self, num_parts: int, most_tokens: float = math.inf) -> "list[SequenceBatch]":
-        """Batches of neighboring sequences and about as many tokens each, as `even_parts` cuts them."""
+        """Split into batches of neighboring sequences with about equal numbers of tokens; see `even_parts`."""
         lengths = self.batch.cu_seqlens.numpy().astype(np.int64)
         if self.target is not None:
             lengths = lengths + self.target.cu_seqlens.numpy()

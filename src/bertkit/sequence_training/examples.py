@@ -1,4 +1,4 @@
-"""Examples of files: sources with their targets, and texts."""
+"""Readers of training files: pairs of source and target, and texts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,22 +18,21 @@ _KNOWN: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class SequenceExample:
-    """A target, and the source that it is written from; texts of a language model lack it."""
+    """A target with its source; texts for a language model have no source."""
 
     target: str
     source: str | None = None
-    place: str = ""  # file and line
+    location: str = ""  # file and line
 
 
 def read_pairs(
     path: str | Path, columns: Mapping[str, str] = {}, bad_rows: BadRows | None = None
 ) -> list[SequenceExample]:
-    """The pairs of a csv, tsv, jsonl or parquet file.
+    """Read the pairs of a csv, tsv, jsonl or parquet file.
 
     Args:
-        columns: names by role, "source" and "target", where they are not recognized; a table without names has its
-            columns 1 and 2.
-        bad_rows: takes the rows that cannot be used; None: such a row is an error.
+        columns: names by role, "source" and "target", if they are not recognized; without a header columns 1 and 2.
+        bad_rows: receives unusable rows; None: such a row is an error.
 
     Raises:
         DataError: no such file, fewer than two columns, a row without source or target, or no row at all.
@@ -66,13 +65,13 @@ def _is_text(value: object) -> bool:
 def read_texts(
     path: str | Path, columns: Mapping[str, str] = {}, bad_rows: BadRows | None = None
 ) -> list[SequenceExample]:
-    """The texts of a file, one on each line of txt, or a column of a table.
+    """Read the texts of a file: lines of a txt file, or a column of a table.
 
     Raises:
         DataError: no such file, no column for the text, or no text at all.
     """
     texts = read_labeled_texts(path, None, columns=columns, bad_rows=bad_rows)
-    examples = [SequenceExample(one.text, place=one.place) for one in texts if one.text.strip()]
+    examples = [SequenceExample(one.text, location=one.location) for one in texts if one.text.strip()]
     if not examples:
-        raise DataError(f"{path} has no text: expected some, one on each line")
+        raise DataError(f"{path} has no text: expected at least one, one on each line")
     return examples

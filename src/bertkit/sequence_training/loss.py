@@ -14,10 +14,10 @@ from bertkit.tasks import Loss
 
 @dataclass(frozen=True)
 class SequenceLoss:
-    """The mean over the tokens of a batch, however many parts share it.
+    """Mean cross-entropy over the tokens of a batch, for any number of parts.
 
-    With label smoothing the target is ``1 - smoothing`` of the right token and the rest spread evenly over the
-    vocabulary (Szegedy et al. 2016; Vaswani et al. 2017, section 5.4); the loss that metrics report is without it.
+    With label smoothing the target is ``1 - smoothing`` for the right token, with the rest distributed equally over the
+    vocabulary (Szegedy et al. 2016; Vaswani et al. 2017, section 5.4); the reported loss is without smoothing.
     """
 
     of_vectors: ClassVar[bool] = False
@@ -25,11 +25,11 @@ class SequenceLoss:
     label_smoothing: float = 0.0
 
     def vectors(self, outputs: Any) -> Tensor:
-        """As `Task.vectors`: there are none."""
+        """As `Task.vectors`: none."""
         raise NotImplementedError
 
     def totals(self, batch: SequenceBatch) -> Tensor:
-        """(1,) tokens that are predicted."""
+        """(1,) number of predicted tokens."""
         return torch.tensor([len(batch.labels)], dtype=torch.float64)
 
     def loss(self, outputs: Any, part: SequenceBatch, totals: Tensor) -> Loss:
@@ -43,7 +43,7 @@ class SequenceLoss:
         return Loss(smoothed / max(1.0, float(totals[0])), sums)
 
     def metrics(self, sums: Tensor) -> dict[str, float]:
-        """The loss in nats, e to it, and the share of tokens that are the likeliest."""
+        """The loss in nats, the perplexity, and the accuracy."""
         loss, correct, count = sums.tolist()
         loss /= max(1.0, count)
         perplexity = math.exp(min(loss, 700.0)) if loss == loss else loss

@@ -8,10 +8,10 @@ from bertkit.errors import UsageError
 def sequence_metrics(generated: Sequence[str], references: Sequence[str]) -> dict[str, float]:
     """Share of texts that equal their reference, BLEU (Papineni et al. 2002) and chrF (Popovic 2015), 0 to 100.
 
-    BLEU and chrF are those of sacrebleu, which scores of papers can be compared with.
+    BLEU and chrF are computed by sacrebleu, so they are comparable with published scores.
 
     Raises:
-        UsageError: sacrebleu is not installed, or not a reference for each text.
+        UsageError: sacrebleu is not installed, or different numbers of texts and references.
     """
     try:
         import sacrebleu

@@ -1,4 +1,4 @@
-"""A run of sequence training in its folder, which becomes the model; a stopped run resumes from its last checkpoint."""
+"""Training runs of generative models; a stopped run resumes from its last checkpoint."""
 
 import math
 import shutil
@@ -41,7 +41,7 @@ SEQUENCE_TASKS: Mapping[str, Callable[..., list[SequenceExample]]] = {
     "seq2seq": read_pairs,
     "causal-language-model": read_texts,
 }
-"""Tasks whose models write text, each with the reader of its files."""
+"""Generative tasks, each with the reader of its files."""
 
 NEW_MODELS = {"new-tiny": (2, 128, 4), "new": (3, 256, 4), "new-base": (6, 512, 8)}
 """Sizes of a new model: layers of each stack, width, heads. The last is the base model of Vaswani et al. 2017."""
@@ -51,7 +51,7 @@ _DEV_PARTS = 4_096  # tokens of a part of the dev examples
 
 @dataclass(frozen=True)
 class SequenceSettings:
-    """How a model that writes is trained; unless another source is named, as Vaswani et al. 2017, section 5."""
+    """Settings for training a generative model; defaults mostly from Vaswani et al. 2017, section 5."""
 
     num_epochs: int = 10  # passes over the examples
     num_steps: int | None = None  # optimizer steps instead of epochs
@@ -59,7 +59,7 @@ class SequenceSettings:
     learning_rate: float = 1e-3  # at its peak, at the end of warm-up
     warmup: float = 0.1  # share of the run
     schedule: str = "inverse-square-root"  # one of SCHEDULES
-    label_smoothing: float = 0.1  # share of the target that is spread over the vocabulary
+    label_smoothing: float = 0.1  # share of the target distributed over the vocabulary
     dropout: float = 0.1  # of a new model
     vocab_size: int = 4_000  # entries of a new model's vocabulary, at most
     max_length: int = 512  # positions of a new model
@@ -103,13 +103,13 @@ class SequenceTraining:
         resume: bool = False,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> dict[str, Any]:
-        """Train, and keep the weights that are best on ``dev``, without it the last.
+        """Train, and keep the best weights on ``dev``, or the last ones without it.
 
         Returns:
             How the run ended ("finished" or "stopped"), and the metrics on ``dev``.
 
         Raises:
-            UsageError: unfitting settings, or a folder of another run.
+            UsageError: invalid settings, or a folder of another run.
             DataError: an example that is longer than the model's positions.
         """
         if self.task not in SEQUENCE_TASKS:
@@ -123,7 +123,7 @@ class SequenceTraining:
         facts = {"task": self.task, "model": self.model, "settings": asdict(self.settings), "examples": len(train)}
         claim_run_folder(self.out, run_folder / "settings.json", facts, resume=resume)
         if (self.out / "config.json").is_file():
-            self.log_line(f"{self.out} has ended before")
+            self.log_line(f"{self.out} has already finished")
             return {"reason": "finished"}
         network, save = _network_and_save(generator)
         network.to(resolve_device(self.device))
@@ -159,10 +159,10 @@ class SequenceTraining:
         """The model with its initial weights."""
         if self.task == "causal-language-model":
             if self.model in NEW_MODELS:
-                raise UsageError("a causal language model starts from one (--model); bertkit pretrain makes new ones")
+                raise UsageError("causal-language-model requires --model; bertkit pretrain makes new models")
             generator = load_generator(self.model)
             if not isinstance(generator, Causal):
-                raise UsageError(f"{self.model} rewrites sources: choose a left-to-right language model")
+                raise UsageError(f"{self.model} is an encoder-decoder model: choose a causal language model")
             generator.model.mark_trained()
             return generator
         if self.model not in NEW_MODELS:
@@ -197,7 +197,7 @@ class SequenceTraining:
         targets = generator.tokenizer.plain_ids([example.target for example in examples])
         if isinstance(generator, Causal):
             network = generator.model.network
-            wraps = generator.tokenizer.engine.template.wraps  # else a text begins with its first token
+            wraps = generator.tokenizer.engine.template.wraps  # otherwise texts begin with their first token
             first = [generator.tokenizer.cls_id] if wraps else []
             end, sources, limits = generator.ending.end_ids[0], None, (0, network.config.max_position_embeddings)
         else:
@@ -212,13 +212,13 @@ class SequenceTraining:
                     "" if sources is None else f" and {len(sources[number])} source tokens"
                 )
                 raise DataError(
-                    f"{example.place or f'example {number}'} has {lengths}, the model {max(limits)} positions: shorten "
-                    "it, or give a new model more (max_length)"
+                    f"{example.location or f'example {number}'} has {lengths}, the model {max(limits)} positions: "
+                    "shorten it, or give a new model more (max_length)"
                 )
         return SequenceData(whole, sources)
 
     def _metrics(self, generator: Causal | SequenceToSequence, dev: Sequence[SequenceExample]) -> dict[str, float]:
-        """Metrics of the texts that are generated for dev sources."""
+        """Metrics of texts generated for dev sources."""
         if not dev or not isinstance(generator, SequenceToSequence):
             return {}
         settings = GenerationSettings(num_beams=self.settings.num_beams)
@@ -226,7 +226,7 @@ class SequenceTraining:
         return sequence_metrics([one.text for one in made], [example.target for example in dev])
 
     def _finish(self, generator: Causal | SequenceToSequence, metrics: dict[str, float], run_folder: Path) -> None:
-        """Write the model, and keep the settings and metrics of the run."""
+        """Write the model with the settings and metrics of the run."""
         if isinstance(generator, SequenceToSequence):
             generator.checkpoint.settings = {"task": self.task, "metrics": metrics}
         with whole_folder(self.out, overwrite=True) as folder:
@@ -238,7 +238,7 @@ class SequenceTraining:
 
 
 def _network_and_save(generator: Causal | SequenceToSequence) -> tuple[torch.nn.Module, Callable[..., None]]:
-    """What is trained, and how a checkpoint of it is written."""
+    """The module to train, and the function that writes its checkpoints."""
     if isinstance(generator, Causal):
         return generator.model.network, partial(save_checkpoint, generator.model.checkpoint)
     return generator.checkpoint.network, partial(save_encoder_decoder, generator.checkpoint)

@@ -1,8 +1,8 @@
-"""Alignment: the sentence vectors of a student are to be those that a teacher gives the same texts.
+"""Alignment: train a student to reproduce the sentence vectors of a teacher.
 
-Vujanic & Rueckstiess 2025, "LEAF" (arXiv 2509.12539): squared distance to the vector of the teacher, from texts alone.
-Student and teacher then share a space: queries that one embeds find texts that the other embedded. Shape letters: S
-texts, E width of the vectors.
+Vujanic & Rueckstiess 2025, "LEAF" (arXiv 2509.12539): squared distance to the vector of the teacher, trained on texts
+without labels. Student and teacher then share a space: either can embed queries for texts embedded by the other.
+Shape letters: S texts, E width of the vectors.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,11 +27,11 @@ from bertkit.transformer import EncoderOutput
 
 @dataclass(frozen=True, eq=False)
 class TaughtText:
-    """A text with its vector by the teacher."""
+    """A text with its teacher vector."""
 
     text: str
     vector: np.ndarray | None = field(default=None, repr=False)  # (E,) float32; None: not known
-    place: str = ""
+    location: str = ""
 
     @property
     def num_characters(self) -> int:
@@ -47,7 +47,7 @@ class VectorPrediction:
 
 @dataclass(frozen=True)
 class Alignment(TextTask):
-    """Vectors that are near to those of a teacher."""
+    """Vectors close to those of a teacher."""
 
     teacher: str = ""  # its name
     width: int = 0  # of its vectors
@@ -79,7 +79,7 @@ class Alignment(TextTask):
         if not options.get("teacher"):
             raise UsageError("alignment needs a teacher: name a sentence encoder with --teacher")
         if not examples:
-            raise DataError("there are no texts to learn from")
+            raise DataError("no texts to train on: expected at least one")
         vector = examples[0].vector  # None until the teacher has embedded the texts
         return cls(teacher=str(options["teacher"]), width=0 if vector is None else len(vector))
 
@@ -87,7 +87,7 @@ class Alignment(TextTask):
     def read(cls, file: ExampleFile) -> Iterator[TaughtText]:
         """As `TextTask.read`."""
         for example in read_labeled_texts(file.path, None, columns=file.columns, bad_rows=file.bad_rows):
-            yield TaughtText(example.text, place=example.place)
+            yield TaughtText(example.text, location=example.location)
 
     @classmethod
     def card_example(cls, example: TaughtText) -> str:
@@ -95,20 +95,20 @@ class Alignment(TextTask):
         return '"A good day."'
 
     @classmethod
-    def example(cls, item: Any, label: Any = None, place: str = "") -> TaughtText:
+    def example(cls, item: Any, label: Any = None, location: str = "") -> TaughtText:
         """As `TextTask.example`: a text; the label is its vector."""
         if isinstance(item, TaughtText):
             return item
         if not isinstance(item, str):
             raise UsageError(f"an example is {item!r:.80}: expected a text")
-        return TaughtText(item, None if label is None else np.asarray(label, np.float32), place)
+        return TaughtText(item, None if label is None else np.asarray(label, np.float32), location)
 
     def encode(
         self, tokenizer: Tokenizer, examples: Sequence[TaughtText], layout: Layout, first_index: int = 0
     ) -> Encodings:
         """As `TextTask.encode`."""
         if layout.on_long == "window":
-            raise UsageError("a text is aligned by one vector: use on_long='truncate' or 'error'")
+            raise UsageError("alignment uses one vector per text: use on_long='truncate' or 'error'")
         with naming_long_ones(examples, first_index):
             return tokenizer.encode_batch(
                 [example.text for example in examples], max_length=layout.max_length, on_long=layout.on_long,
@@ -120,7 +120,7 @@ class Alignment(TextTask):
         return LabeledEncodings(encodings, _vectors(examples), with_vectors=True)
 
     def loss(self, outputs: NetworkOutput, part: LabeledBatch, totals: Tensor) -> Loss:
-        """Squared distance of the vectors, the mean over texts."""
+        """Squared distance of the vectors, averaged over texts."""
         loss = (self.vectors(outputs) - part.labels).square().sum()
         return Loss(loss / float(totals[0]), torch.stack([loss.detach().double().cpu(), self.totals(part)[0]]))
 
@@ -151,7 +151,7 @@ class Alignment(TextTask):
 
 
 class AlignmentScorer:
-    """``vector_error``, the mean squared distance to the vectors of the teacher; ``mean_cosine`` with them."""
+    """``vector_error``, the mean squared distance to the teacher vectors; ``mean_cosine`` with them."""
 
     def __init__(self) -> None:
         self._errors: list[np.ndarray] = []
@@ -180,6 +180,6 @@ def _vectors(examples: Sequence[TaughtText]) -> np.ndarray:
     for example in examples:
         if example.vector is None or example.vector.shape != (vectors or [example.vector])[0].shape:
             has = "no vector" if example.vector is None else f"a vector of shape {example.vector.shape}"
-            raise error_in(example.place, example.text, f"has {has} of a teacher: train with --teacher, by one teacher")
+            raise error_in(example.location, example.text, f"has {has} of a teacher: train with one --teacher")
         vectors.append(example.vector)
     return np.stack(vectors).astype(np.float32)

@@ -1,6 +1,6 @@
 """Examples: texts and pairs with labels, words with tags, questions about a text, questions with choices.
 
-``place`` is the file and line for errors, such as "train.conll, line 17". Unknown values are None.
+``location`` is the file and line for errors, such as "train.conll, line 17". Unknown values are None.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ class TextExample:
     text: str
     pair: str | None = None
     label: Label | None = None  # a name; a number; any number of names; None: not known
-    place: str = ""  # file and line, for errors
+    location: str = ""  # file and line, for errors
 
     @property
     def num_characters(self) -> int:
@@ -31,7 +31,7 @@ class TextExample:
 
     def error(self, problem: str) -> DataError:
         """An error that names the example's file and line, or else its text."""
-        return DataError(f"{self.place or repr(self.text[:60])}: {problem}")
+        return DataError(f"{self.location or repr(self.text[:60])}: {problem}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class TaggedText:
     text: str
     words: tuple[Span, ...] | None = None  # None: split by the task
     tags: tuple[str, ...] | None = None
-    place: str = ""
+    location: str = ""
 
     @property
     def num_characters(self) -> int:
@@ -56,7 +56,7 @@ class Question:
     context: str
     answers: tuple[Span, ...] | None = None
     id: str = ""
-    place: str = ""
+    location: str = ""
 
     @property
     def num_characters(self) -> int:
@@ -76,7 +76,7 @@ class ChoiceQuestion:
     choices: tuple[str, ...]
     label: int | None = None
     id: str = ""
-    place: str = ""
+    location: str = ""
 
     @property
     def num_characters(self) -> int:
@@ -95,9 +95,9 @@ class TextSet:
     positives: tuple[str, ...] = ()  # (): the text itself, encoded twice with different dropout masks
     negatives: tuple[str, ...] = ()
     score: float | None = None
-    place: str = ""
-    scores: tuple[float, ...] = ()  # of each of the other texts, as a teacher or a judge gives them; (): none
-    dataset: int = 0  # the number of the data set it is from
+    location: str = ""
+    scores: tuple[float, ...] = ()  # of each other text, by a teacher or a judge; (): none
+    dataset: int = 0  # index of its data set
     guide: np.ndarray | None = field(default=None, repr=False, compare=False)  # (texts, G) vectors of a guide model
 
     @property
@@ -116,12 +116,12 @@ class TextSet:
 
     def error(self, problem: str) -> DataError:
         """An error that names the row's file and line, or else its query."""
-        return error_in(self.place, self.query, problem)
+        return error_in(self.location, self.query, problem)
 
 
-def error_in(place: str, text: str, problem: str) -> DataError:
+def error_in(location: str, text: str, problem: str) -> DataError:
     """An error that names the file and line of an example, or else its text."""
-    return DataError(f"{place or repr(text[:60])}: {problem}")
+    return DataError(f"{location or repr(text[:60])}: {problem}")
 
 
 @contextmanager
@@ -138,5 +138,5 @@ def naming_long_ones(
         yield
     except OverLengthError as error:
         index = error.index if example_of is None else example_of[error.index]
-        name = examples[index].place or f"example {first_index + index}"
+        name = examples[index].location or f"example {first_index + index}"
         raise OverLengthError(f"{name}: {error.problem}", index, error.problem) from None

@@ -89,7 +89,7 @@ class MultipleChoice(OnSentenceVectors):
 
     @classmethod
     def example(
-        cls, item: tuple[str, Sequence[str]] | ChoiceQuestion, label: Any = None, place: str = ""
+        cls, item: tuple[str, Sequence[str]] | ChoiceQuestion, label: Any = None, location: str = ""
     ) -> ChoiceQuestion:
         """See `TextTask.example`: a question, or the beginning of a text, and its choices; the label is an index."""
         if isinstance(item, ChoiceQuestion):
@@ -101,8 +101,8 @@ class MultipleChoice(OnSentenceVectors):
             raise UsageError(f"choices are {choices!r:.80}: expected a list of strs")
         if label is not None and not (isinstance(label, Real) and float(label).is_integer()):
             problem = f"the right choice is {label!r:.60}: expected a number from 0 to {len(choices) - 1}"
-            raise error_in(place, context, problem)
-        return ChoiceQuestion(context, tuple(choices), None if label is None else int(float(label)), place=place)
+            raise error_in(location, context, problem)
+        return ChoiceQuestion(context, tuple(choices), None if label is None else int(float(label)), location=location)
 
     def encode(
         self, tokenizer: Tokenizer, examples: Sequence[ChoiceQuestion], layout: Layout, first_index: int = 0
@@ -139,7 +139,7 @@ class MultipleChoice(OnSentenceVectors):
         for example in examples:
             if len(example.choices) != num_choices:
                 problem = f"has {len(example.choices)} choices, the first question has {num_choices}"
-                raise error_in(example.place, example.context, f"{problem}: give it as many, or remove it")
+                raise error_in(example.location, example.context, f"{problem}: give it as many, or remove it")
         return LabeledEncodings(encodings, _labels(examples), group_size=num_choices * max(self.num_vectors, 1))
 
     @property
@@ -225,5 +225,5 @@ def _labels(examples: Sequence[ChoiceQuestion]) -> np.ndarray:
         label, number = example.label, len(example.choices)
         if label is None or not 0 <= label < number:
             problem = f"the right choice is {label}: expected a number from 0 to {number - 1}"
-            raise error_in(example.place, example.context, problem)
+            raise error_in(example.location, example.context, problem)
     return np.array([example.label for example in examples], np.int64)

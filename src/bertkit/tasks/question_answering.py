@@ -130,7 +130,7 @@ class QuestionAnswering(TextTask):
         return cls(no_answer=no_answer, **settings)
 
     @classmethod
-    def example(cls, item: tuple[str, str] | Question, label: Any = None, place: str = "") -> Question:
+    def example(cls, item: tuple[str, str] | Question, label: Any = None, location: str = "") -> Question:
         """See `TextTask.example`: question and context; the label is a span (start, end) of the context; a text that
         occurs in it, at its first occurrence; (text, start); or "" or () if there is no answer."""
         if isinstance(item, Question):
@@ -148,27 +148,27 @@ class QuestionAnswering(TextTask):
                 start = context.find(label)
                 if start < 0:
                     problem = f"the answer {label!r:.60} is not in its context: correct it"
-                    raise error_in(place, question, problem)
+                    raise error_in(location, question, problem)
                 answers = ((start, start + len(label)),)
             case (str(text), Integral() as first):
                 start = int(first)
                 if start < 0 or not context.startswith(text, start):
                     problem = f"the answer {text!r:.60} is not at {start} in its context: correct it"
-                    raise error_in(place, question, problem)
+                    raise error_in(location, question, problem)
                 answers = ((start, start + len(text)),)
             case (Integral() as first, Integral() as beyond):
                 start, end = int(first), int(beyond)
                 if not 0 <= start < end <= len(context):
                     raise error_in(
-                        place, question, f"the answer {start}-{end} is not a span of its context: correct it"
+                        location, question, f"the answer {start}-{end} is not a span of its context: correct it"
                     )
                 answers = ((start, end),)
             case _:
                 problem = (
                     f"the answer is {label!r:.60}: expected a text, (text, start), (start, end), or '' if there is none"
                 )
-                raise error_in(place, question, problem)
-        return Question(question, context, answers, place=place)
+                raise error_in(location, question, problem)
+        return Question(question, context, answers, location=location)
 
     def encode(
         self, tokenizer: Tokenizer, examples: Sequence[Question], layout: Layout, first_index: int = 0
@@ -305,7 +305,7 @@ def _candidates(
 
 def _answers_of(example: Question) -> tuple[Span, ...]:
     if example.answers is None:
-        raise error_in(example.place, example.question, "has no answers: expected answers, or () for no answer")
+        raise error_in(example.location, example.question, "has no answers: expected answers, or () for no answer")
     return example.answers
 
 
@@ -328,5 +328,5 @@ def _tokens_of(
     if not len(touched):
         shown = example.context[start:end]
         problem = f"the answer {shown!r:.60} has no tokens: correct it, or remove the question"
-        raise error_in(example.place, example.question, problem)
+        raise error_in(example.location, example.question, problem)
     return int(touched[0]), int(touched[-1])

@@ -1,4 +1,4 @@
-"""Batches of whole rows, whose texts are sequences next to each other."""
+"""Feed of whole rows, whose texts are adjacent sequences."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,15 +14,15 @@ from bertkit.tokenizer.ragged import ranges
 
 @dataclass(frozen=True)
 class RowFeed(LabeledFeed):
-    """Every row once in an epoch, as `LabeledFeed`; ``batch_size`` counts rows, whose number is column 0 of labels."""
+    """Every row once per epoch; see `LabeledFeed`. ``batch_size`` counts rows; column 0 of labels is the row."""
 
     def __post_init__(self) -> None:
         if self.batch_size < 2:
-            raise UsageError(f"batch_size={self.batch_size}: a batch needs 2 rows or more, to compare their texts")
+            raise UsageError(f"batch_size={self.batch_size}: expected at least 2, as the loss compares rows")
 
     @cached_property
     def _bounds(self) -> np.ndarray:
-        """(R + 1,) where the sequences of each row begin."""
+        """(R + 1,) first sequence of each row, and the number of sequences."""
         starts = np.flatnonzero(np.diff(self.data.labels[:, 0], prepend=-1))
         return np.append(starts, len(self.data.labels))
 
@@ -32,7 +32,7 @@ class RowFeed(LabeledFeed):
 
     @property
     def batches_per_epoch(self) -> int:
-        """The last one may be smaller, but is never a single row, which nothing can be compared with."""
+        """Number of batches per epoch; the last one may be smaller, but has at least two rows."""
         full, rest = divmod(self._num_rows, self.batch_size)
         return full + (rest > 1) or 1
 

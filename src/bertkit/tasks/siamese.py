@@ -1,7 +1,7 @@
 """Siamese classification of text pairs, the published training of sentence encoders on NLI.
 
 Reimers & Gurevych 2019, section 3: each text is encoded alone, and a linear layer reads (u, v, |u - v|) of their
-vectors. The encoder is what remains of interest: `Model.embed` gives the vectors.
+vectors. The trained encoder is then used alone: `Model.embed` returns its vectors.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from bertkit.tasks.sequence_classification import SequenceClassification
 
 @dataclass(frozen=True)
 class SiameseClassification(SequenceClassification):
-    """One label of C for a pair of texts, by the sentence vectors of both."""
+    """One label of C for a pair of texts, from the sentence vectors of both."""
 
     num_vectors: int = 2
 

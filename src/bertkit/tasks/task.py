@@ -104,7 +104,7 @@ class TextTask(ABC):
     """A task over texts, from examples to predictions: a frozen dataclass whose fields are its settings.
 
     Settings are JSON values (tuples for lists) and are stored in the model directory, except ``label_names``, which are
-    in ``config.json``. An example has its texts, its label if known, ``place``, the file and line for errors, and
+    in ``config.json``. An example has its texts, its label if known, ``location``, the file and line for errors, and
     ``num_characters``.
     """
 
@@ -151,12 +151,12 @@ class TextTask(ABC):
 
     @property
     def vector_width(self) -> int | None:
-        """Width that sentence vectors must have: a Dense layer is added where they have another; None: any."""
+        """Required width of sentence vectors: a Dense layer is added for others; None: any width."""
         return None
 
     @property
     def score_activation(self) -> str | None:
-        """Activation of the scores of a cross-encoder, a name from OUTPUT_ACTIVATIONS; None: it is none."""
+        """Activation of cross-encoder scores, a name from OUTPUT_ACTIVATIONS; None: not a cross-encoder."""
         return None
 
     @property
@@ -225,13 +225,13 @@ class TextTask(ABC):
 
     @classmethod
     @abstractmethod
-    def example(cls, item: Any, label: Any = None, place: str = "") -> Any:
+    def example(cls, item: Any, label: Any = None, location: str = "") -> Any:
         """Convert a caller's input, such as a str or a tuple of them, to an example; examples are returned as they
         are."""
 
     @classmethod
     def in_dataset(cls, example: Any, number: int) -> Any:
-        """An example of one of several files, for tasks that keep these apart."""
+        """An example with the index of its file, for tasks that keep files apart."""
         return example
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Base class of tasks whose examples are texts with others that belong to them, or do not, with checks and metrics."""
+"""Base class of tasks over texts with positives and negatives, with checks and metrics."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ from bertkit.tasks.thresholds import average_precision, best_threshold
 
 TEACHER = Option(
     str,
-    "Of alignment: the sentence encoder whose vectors are learned; of similarity and cross-encoder: the model that "
+    "Of alignment: the sentence encoder to reproduce; of similarity and cross-encoder: the model that "
     "scores the texts of each query.",
 )
 
@@ -40,7 +40,7 @@ class OfTextSets(TextTask):
         return '("A good day.", "The day is good.")'
 
     @classmethod
-    def example(cls, item: Any, label: Any = None, place: str = "") -> TextSet:
+    def example(cls, item: Any, label: Any = None, location: str = "") -> TextSet:
         """As `TextTask.example`: (text, positive, negative, ...), or a text alone; the label is the score of a pair."""
         if isinstance(item, TextSet):
             return item
@@ -50,7 +50,7 @@ class OfTextSets(TextTask):
         if label is not None and (not isinstance(label, Real | np.bool_) or len(texts) != 2):
             raise UsageError(f"an example with the score {label!r:.40} has {len(texts)} texts: expected a pair")
         score = None if label is None else float(label)
-        return TextSet(texts[0], tuple(texts[1:2]), tuple(texts[2:]), score, place)
+        return TextSet(texts[0], tuple(texts[1:2]), tuple(texts[2:]), score, location)
 
     @classmethod
     def in_dataset(cls, example: TextSet, number: int) -> TextSet:
@@ -59,16 +59,16 @@ class OfTextSets(TextTask):
 
 
 def check_rows(rows: Sequence[TextSet]) -> None:
-    """Check that no text is both a positive and a negative of the same query, and that all rows are of one kind.
+    """Check that no text is both a positive and a negative of a query, and that all rows are of one kind.
 
     Raises:
-        DataError: a text is, in one row or in two; a row with another number of scores than texts.
+        DataError: a text that is both, or a row with different numbers of scores and texts.
         UsageError: rows of different kinds: with and without scores.
     """
     positives: dict[tuple[str, str], TextSet] = {}
     scored = [row for row in rows if row.score is not None]
     if scored and len(scored) < len(rows):
-        raise UsageError("some rows have a score and others have none: give every row one, or none")
+        raise UsageError("some rows have a score and others do not: give all rows a score, or none")
     for row in rows:
         if row.scores and len(row.scores) != len(row.texts) - 1:
             raise row.error(f"has {len(row.scores)} scores for {len(row.texts) - 1} texts: give each text one")
@@ -77,13 +77,13 @@ def check_rows(rows: Sequence[TextSet]) -> None:
     for row in rows:
         for text in row.negatives:
             if (row.query, text) in positives:
-                other = positives[row.query, text].place
+                other = positives[row.query, text].location
                 raise row.error(f"{text[:60]!r} is a negative here and a positive of the same text in {other or 'it'}")
 
 
 def pair_results(targets: np.ndarray, scores: np.ndarray, *, is_binary: bool) -> dict[str, float]:
-    """Metrics of (N,) scores: Pearson's and Spearman's correlation with targets; of targets 0 and 1 average precision,
-    and the score from which on pairs are best called 1, with its F1 and accuracy."""
+    """Metrics of (N,) scores: Pearson's and Spearman's correlation with targets; for targets 0 and 1 average precision,
+    and the best threshold with its F1 and accuracy."""
     if is_binary:
         return {"average_precision": average_precision(targets, scores), **best_threshold(targets, scores)}
     if not len(scores):

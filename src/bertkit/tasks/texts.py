@@ -43,14 +43,14 @@ class OfTexts(JudgedTask, OnSentenceVectors):
         return '"A good day."' if example.pair is None else '("A good day.", "The day is good.")'
 
     @classmethod
-    def example(cls, item: str | tuple[str, str] | TextExample, label: Any = None, place: str = "") -> TextExample:
+    def example(cls, item: str | tuple[str, str] | TextExample, label: Any = None, location: str = "") -> TextExample:
         """See `TextTask.example`: a text, a pair of texts, or an example already."""
         if isinstance(item, TextExample):
             return item
         if isinstance(item, str):
-            return TextExample(item, label=cls._label(label), place=place)
+            return TextExample(item, label=cls._label(label), location=location)
         if isinstance(item, tuple | list) and len(item) == 2 and all(isinstance(text, str) for text in item):
-            return TextExample(*item, label=cls._label(label), place=place)
+            return TextExample(*item, label=cls._label(label), location=location)
         raise UsageError(f"an example is {item!r:.80}: expected a str, or a pair of them")
 
     @classmethod

@@ -125,24 +125,24 @@ class TokenClassification(OneOfClasses, JudgedTask):
         return cls(label_names=names, scheme=scheme, words="punctuation" if as_found else "spaces", **weights)
 
     @classmethod
-    def example(cls, item: str | Sequence[str] | TaggedText, label: Any = None, place: str = "") -> TaggedText:
+    def example(cls, item: str | Sequence[str] | TaggedText, label: Any = None, location: str = "") -> TaggedText:
         """See `TextTask.example`: a text, with character spans as label, or a list of words, with tags as label."""
         if isinstance(item, TaggedText):
             return item
         if isinstance(item, str):
             if label is None:
-                return TaggedText(item, place=place)
+                return TaggedText(item, location=location)
             words = words_of(item, "punctuation")
             entities, problem = entities_of_spans(label, item, words)
             if problem:
-                raise error_in(place, item, problem.removeprefix(": "))
-            return TaggedText(item, words, tuple(spell(entities, len(words), "BIO")), place)
+                raise error_in(location, item, problem.removeprefix(": "))
+            return TaggedText(item, words, tuple(spell(entities, len(words), "BIO")), location)
         if not isinstance(item, Sequence) or not all(isinstance(word, str) and word for word in item):
             raise UsageError(f"an example is {item!r:.80}: expected a str, or a list of words")
         text = " ".join(item)
         if label is not None and not (isinstance(label, list | tuple) and all(isinstance(tag, str) for tag in label)):
-            raise error_in(place, text, f"its tags are {label!r:.60}: expected a list of strs, one for each word")
-        return TaggedText(text, spaced(item), None if label is None else tuple(label), place)
+            raise error_in(location, text, f"its tags are {label!r:.60}: expected a list of strs, one for each word")
+        return TaggedText(text, spaced(item), None if label is None else tuple(label), location)
 
     def encode(
         self, tokenizer: Tokenizer, examples: Sequence[TaggedText], layout: Layout, first_index: int = 0
@@ -280,7 +280,7 @@ class TokenClassification(OneOfClasses, JudgedTask):
                 assert example.words is not None
                 word = example.text[slice(*example.words[index])]
                 raise error_in(
-                    example.place, example.text, f"the tag {name!r} of word {index + 1}, {word!r}, {problem}"
+                    example.location, example.text, f"the tag {name!r} of word {index + 1}, {word!r}, {problem}"
                 )
         return np.array(results, np.int64)
 
@@ -330,8 +330,8 @@ def likeliest_path(scores: np.ndarray, may_follow: np.ndarray) -> np.ndarray:
 
 def _tags_of(example: TaggedText) -> tuple[str, ...]:
     if example.tags is None or example.words is None:
-        raise error_in(example.place, example.text, "has no tags: expected one for each word")
+        raise error_in(example.location, example.text, "has no tags: expected one for each word")
     if len(example.tags) != len(example.words):
         problem = f"has {len(example.words)} words and {len(example.tags)} tags: expected one tag for each word"
-        raise error_in(example.place, example.text, problem)
+        raise error_in(example.location, example.text, problem)
     return example.tags

@@ -1,4 +1,4 @@
-"""A byte-level BPE learned from texts: every text comes back from its tokens character by character."""
+"""Byte-level BPE trained on texts; decoding restores every text exactly."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,10 +15,10 @@ _BYTES = 256
 
 
 def train_byte_level(texts: Iterable[str], vocab_size: int) -> Tokenizer:
-    """Learn byte-level BPE (Radford et al. 2019, section 2.2), in which each digit is a token of its own.
+    """Train byte-level BPE (Radford et al. 2019, section 2.2), with each digit a separate token.
 
     Args:
-        vocab_size: most entries, among them the 256 bytes and five special tokens, spelled as RoBERTa's.
+        vocab_size: maximum number of entries, including 256 bytes and RoBERTa's five special tokens.
 
     Raises:
         UsageError: fewer entries than that.

@@ -21,7 +21,7 @@ from bertkit.tokenizer.layout import BARE_TEXT, PairTemplate
 from bertkit.tokenizer.vocabulary import SpecialTokens, Vocabulary, from_ids
 from bertkit.tokenizer.wordpiece import WordPiece, explain_bad_text
 
-_TEXTS_AT_A_TIME = 1_024
+_CHARACTERS_AT_A_TIME = 4_000_000  # the library needs some hundred bytes for each token
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,10 @@ class LibraryTokenizer:
         by its own settings, TOKENIZERS_PARALLELISM and RAYON_NUM_THREADS."""
         texts = list(texts)
         library = self._with_special_tokens if special_tokens_in_text else self._library
-        parts = [
-            self._tokenize_part(library, texts[first : first + _TEXTS_AT_A_TIME], first_index + first, with_spans)
-            for first in range(0, max(len(texts), 1), _TEXTS_AT_A_TIME)
-        ]
+        parts = []
+        for start, stop in _parts(texts, first_index):
+            encodings = _encode(library, texts[start:stop], first_index + start, with_spans)
+            parts.append(self._pieces(encodings, with_spans))
         return joined(parts)
 
     def normalize(self, text: str) -> str:
@@ -65,18 +65,8 @@ class LibraryTokenizer:
         """The state without lazily built members."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
-    def _tokenize_part(
-        self, library: tokenizers.Tokenizer, texts: list[str], first_index: int, with_spans: bool
-    ) -> Pieces:
-        if not all(isinstance(text, str) for text in texts):  # the library would take a tuple for a pair
-            explain_bad_text(texts, first_index)
-        encode = library.encode_batch if with_spans else library.encode_batch_fast
-        try:
-            encodings = encode(texts, add_special_tokens=False)
-        except Exception as error:
-            explain_bad_text(texts, first_index)
-            raise DataError(f"the tokenizers library cannot tokenize the texts: {error}") from None
-        cu_seqlens = np.zeros(len(texts) + 1, np.int64)
+    def _pieces(self, encodings: list[tokenizers.Encoding], with_spans: bool) -> Pieces:
+        cu_seqlens = np.zeros(len(encodings) + 1, np.int64)
         np.cumsum([len(encoding) + 2 for encoding in encodings], out=cu_seqlens[1:])
         inside = np.ones(cu_seqlens[-1], np.bool_)
         inside[cu_seqlens[:-1]] = inside[cu_seqlens[1:] - 1] = False
@@ -88,10 +78,8 @@ class LibraryTokenizer:
         if with_spans:
             spans = np.empty((len(inside), 3), np.int32)
             spans[~inside] = (0, 0, -1)
-            spans[inside, :2] = _array(chain.from_iterable(encoding.offsets) for encoding in encodings).reshape(-1, 2)
-            spans[inside, 2] = _array(
-                (-1 if word is None else word for word in encoding.word_ids) for encoding in encodings
-            )
+            spans[inside, :2] = _array(chain.from_iterable(encoding.offsets for encoding in encodings)).reshape(-1, 2)
+            spans[inside, 2] = _word_ids(encodings)
         return Pieces(input_ids, cu_seqlens, spans)
 
     @cached_property
@@ -106,6 +94,30 @@ class LibraryTokenizer:
 
 Engine = WordPiece | LibraryTokenizer
 """Tokenizing engines, with the same methods."""
+
+
+def _parts(texts: list[str], first_index: int) -> Iterator[tuple[int, int]]:
+    """Start and end of parts of the texts that are tokenized in one call; at least one, which may be empty."""
+    if not all(isinstance(text, str) for text in texts):  # the library would take a tuple for a pair
+        explain_bad_text(texts, first_index)
+    start, characters = 0, 0
+    for index, text in enumerate(texts):
+        if characters >= _CHARACTERS_AT_A_TIME:
+            yield start, index
+            start, characters = index, 0
+        characters += len(text)
+    yield start, len(texts)
+
+
+def _encode(
+    library: tokenizers.Tokenizer, texts: list[str], first_index: int, with_spans: bool
+) -> list[tokenizers.Encoding]:
+    encode = library.encode_batch if with_spans else library.encode_batch_fast
+    try:
+        return encode(texts, add_special_tokens=False)
+    except Exception as error:
+        explain_bad_text(texts, first_index)
+        raise DataError(f"the tokenizers library cannot tokenize the texts: {error}") from None
 
 
 def read_library_tokenizer(
@@ -192,5 +204,13 @@ def _template(library: tokenizers.Tokenizer, path: Path, settings: dict[str, Any
     )
 
 
-def _array(rows: Iterator[Iterable[int]]) -> np.ndarray:
+def _word_ids(encodings: list[tokenizers.Encoding]) -> np.ndarray:
+    """Numbers of words; -1 for tokens of no word."""
+    try:
+        return _array(encoding.word_ids for encoding in encodings)
+    except TypeError:  # None is no integer
+        return _array((-1 if word is None else word for word in encoding.word_ids) for encoding in encodings)
+
+
+def _array(rows: Iterable[Iterable[int]]) -> np.ndarray:
     return np.fromiter(chain.from_iterable(rows), np.int32)

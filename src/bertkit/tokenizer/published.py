@@ -74,8 +74,8 @@ def read_engine(directory: Path) -> tuple[Engine, int | None]:
 def wordpiece_of(published: dict[str, Any], path: Path) -> WordPiece | None:
     """BERT's WordPiece from a ``tokenizer.json`` with any template; None for another kind of tokenizer.
 
-    Special tokens that the engine needs and the vocabulary lacks are added after its entries, spelled as no text is.
-    The added tokens of the file are read in every text, as the tokenizers library reads them.
+    Special tokens that the engine needs and the vocabulary lacks are appended, with spellings that cannot occur in
+    text. Added tokens of the file are matched in every text, as in the tokenizers library.
 
     Raises:
         CheckpointError: a vocabulary or a setting that cannot be honored.

@@ -131,8 +131,8 @@ class Tokenizer:
             raise UsageError("encode_batch expected a list of texts, got a str: use encode(text) or [text]")
         if not self.engine.template.wraps:
             raise UsageError(
-                "this tokenizer puts no special tokens such as [CLS] around a text: its model continues texts (bertkit "
-                "generate); choose a model of BERT's kind to embed or classify them"
+                "this tokenizer adds no special tokens such as [CLS], as its model generates text (bertkit generate): "
+                "choose a BERT model to embed or classify texts"
             )
         if pairs is not None and len(pairs) != len(texts):
             raise UsageError(f"{len(texts)} texts and {len(pairs)} pairs: expected one pair for each text")
@@ -155,7 +155,7 @@ class Tokenizer:
         """The (n,) int64 ids of each text, without special tokens: prompts and targets of generation.
 
         Raises:
-            UsageError: something that is not a str; ``first_index`` is the number of the first text in it.
+            UsageError: a text that is not a str; ``first_index`` is the index of the first text in errors.
         """
         pieces = self.engine.tokenize(list(texts), first_index=first_index, with_spans=False)
         bounds = zip(pieces.cu_seqlens[:-1] + 1, pieces.cu_seqlens[1:] - 1, strict=True)  # without [CLS] and [SEP]

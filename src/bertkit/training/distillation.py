@@ -1,8 +1,8 @@
-"""Distillation: a network learns what a larger one says of the same batches.
+"""Distillation: train a network to match the outputs of a larger one.
 
-Sanh et al. 2019, "DistilBERT", section 3: the loss is a sum of the divergence from the soft targets of the teacher, of
-the loss of the task itself, and of one less the cosine of the last hidden states. Shape letters: T tokens, R rows of
-logits, C outputs.
+Sanh et al. 2019, "DistilBERT", section 3: the loss is a weighted sum of the divergence from the soft targets of the
+teacher, the loss of the task, and 1 - cosine of the last hidden states. Shape letters: T tokens, R rows of logits, C
+outputs.
 """
 
 from dataclasses import dataclass
@@ -20,18 +20,18 @@ from bertkit.tasks import Loss, Task
 
 @dataclass(frozen=True)
 class DistillationSettings:
-    """What a student learns from, and how much each counts.
+    """Weights of the distillation losses, and the temperature.
 
     Parameters
     ----------
     soft_temperature
-        What the logits of teacher and student are divided by before they are compared.
+        Divisor of the logits of teacher and student before they are compared.
     soft_weight
         Weight of the divergence from the teacher's probabilities.
     task_weight
         Weight of the loss of the task; 0 for texts without labels.
     hidden_weight
-        Weight of one less the cosine of the last hidden states.
+        Weight of 1 - cosine of the last hidden states.
     """
 
     soft_temperature: float = 2.0
@@ -56,7 +56,7 @@ class TaughtOutput:
 
 
 def teach(student: nn.Module, teacher: nn.Module) -> None:
-    """Have the student's output for a batch come with the teacher's, which is computed without dropout or gradients.
+    """Make the student return its output together with the teacher's, computed without dropout or gradients.
 
     Raises:
         UsageError: networks whose hidden states or heads differ in width.
@@ -86,11 +86,11 @@ class Distilled:
         self.task, self.head, self.settings = task, head, settings
 
     def vectors(self, outputs: Any) -> Tensor:
-        """As `Task.vectors`: there are none."""
+        """As `Task.vectors`: none."""
         raise NotImplementedError
 
     def totals(self, batch: Any) -> Tensor:
-        """(k + 2,): the totals of the task, rows of logits that count, tokens."""
+        """(k + 2,) totals of the task, number of rows of logits, number of tokens."""
         rows = float((batch.labels != IGNORED).sum()) if self._is_of_tokens(batch) else float(len(batch.labels))
         return torch.cat([self.task.totals(batch), torch.tensor([rows, batch.num_tokens], dtype=torch.float64)])
 
@@ -118,7 +118,7 @@ class Distilled:
         return Loss(value, sums)
 
     def metrics(self, sums: Tensor) -> dict[str, float]:
-        """The metrics of the task; ``soft_loss``, nats for each row of logits; ``hidden_cosine``; ``loss``, their
+        """The metrics of the task; ``soft_loss``, nats per row of logits; ``hidden_cosine``; ``loss``, their
         weighted sum."""
         divergence, apart, rows, tokens = sums[-4:].tolist()
         metrics, settings = self.task.metrics(sums[:-4]), self.settings
@@ -134,6 +134,6 @@ class Distilled:
 def distilled(
     teacher: nn.Module, head: str, settings: DistillationSettings, student: nn.Module, task: Task
 ) -> Distilled:
-    """A task with a teacher, of whose logits those of ``head`` are learned; the student is changed by `teach`."""
+    """A task that learns the logits of ``head`` of a teacher; modifies the student with `teach`."""
     teach(student, teacher)
     return Distilled(task, head, settings)

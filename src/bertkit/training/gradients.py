@@ -144,7 +144,7 @@ def _added(total: Tensor | None, gradient: Tensor, parameter: Tensor) -> Tensor:
 
 @contextmanager
 def _seeded(device: torch.device, seed: int) -> Iterator[None]:
-    """Let torch's own operations draw numbers of ``seed``; the state of its generators is restored afterwards."""
+    """Seed torch's random generators in this block; restores their state afterwards."""
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0]))
         yield

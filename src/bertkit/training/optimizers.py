@@ -43,7 +43,7 @@ class AdamW2018(torch.optim.AdamW):
 
 
 _LATE = 1e9
-"""A float32 that does not change when 1 is added."""
+"""Float32 step count at which adding 1 has no effect."""
 
 
 class CombinedOptimizer:
@@ -124,7 +124,7 @@ def make_optimizer(
 
 
 def _shares(network: nn.Module) -> list[list[tuple[str, nn.Parameter]]]:
-    """The trainable parameters with their names, in shares of similar size, one per core."""
+    """Named trainable parameters, split into shares of similar size, one per core."""
     trainable = [(name, parameter) for name, parameter in network.named_parameters() if parameter.requires_grad]
     on_cores = trainable[0][1].device.type == "cpu" and not is_sharded(network)
     shares: list[list[tuple[str, nn.Parameter]]] = [[] for _ in range(torch.get_num_threads() if on_cores else 1)]

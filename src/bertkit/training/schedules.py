@@ -1,6 +1,6 @@
 """Learning rate schedules: factor of the peak rate by progress of the run.
 
-The length of a run is a number of steps or a time; a schedule uses only the progress, from 0 to 1, so it serves both.
+Run length is a number of steps or minutes; a schedule depends only on the progress, from 0 to 1, so it serves both.
 Warm-up is a share of the run, too.
 """
 
@@ -17,7 +17,7 @@ def linear(progress: float, warmup: float) -> float:
 
 def linear_2018(progress: float, warmup: float) -> float:
     """The published schedule (google-research/bert, optimization.py): the decrease is counted from the start of the
-    run, so that the rate drops by the warm-up's share when warm-up ends."""
+    run, so the rate drops when warm-up ends."""
     return progress / warmup if progress < warmup else 1 - progress
 
 

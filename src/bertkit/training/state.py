@@ -30,11 +30,11 @@ class TrainingState:
 
     step: int = 0  # number of optimizer steps
     position: int = 0  # position of the loader
-    seconds: float = 0.0  # wall-clock time in the loop, over all its sessions
+    seconds: float = 0.0  # wall-clock time in the loop, interruptions excluded
     num_tokens: int = 0  # real tokens processed
     best: float | None = None  # the best value of the selecting metric
     best_step: int | None = None
-    num_threads: int = 0  # torch's number of threads at saving: another number sums in another order
+    num_threads: int = 0  # torch's number of threads when saved: it determines the order of sums
     num_ranks: int = 1
 
 
@@ -115,8 +115,8 @@ def remove_older(run: Path, keep_last: int, best_step: int | None) -> None:
 
 
 def differences(state: TrainingState, num_ranks: int) -> Iterator[str]:
-    """Differences that change the last bits of a resumed run: other numbers of threads or ranks sum in another
-    order."""
+    """Differences that change the last bits of a resumed run: different numbers of threads or ranks change the order of
+    sums."""
     now = torch.get_num_threads()
     if state.num_threads not in (0, now):
         yield (

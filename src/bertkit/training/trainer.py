@@ -1,7 +1,7 @@
-"""The training loop, the only one: batches to gradients to weights, with evaluations and checkpoints between.
+"""The training loop: gradients, weight updates, evaluations and checkpoints.
 
 A step is a function of the weights, the optimizer's state and the position of the feed, so a run that stopped anywhere
-continues as if it had not: with the same numbers of threads and ranks, bit-identical.
+resumes bit-identically, given the same numbers of threads and ranks.
 """
 
 import math
@@ -40,12 +40,12 @@ from bertkit.training.state import (
     save_state,
 )
 
-_EVALUATIONS, _SAVES = 20, 10  # in a run, where the settings name no number of steps
-_LOG_EVERY, _LINES = 10, 100  # steps between lines of metrics, and lines that a shorter run has at least
+_EVALUATIONS, _SAVES = 20, 10  # per run, by default
+_LOG_EVERY, _LINES = 10, 100  # steps between lines of metrics, and minimum number of lines in a shorter run
 
 
 class Feed(Protocol):
-    """Batches by position. What a batch holds may depend on how far the run is, ``progress``, 0 to 1."""
+    """Batches by position. The content of a batch may depend on the ``progress`` of the run, from 0 to 1."""
 
     def batch(self, position: int, progress: float) -> Any:
         """This rank's share of the batch at a position: has ``num_tokens``, ``split(num_parts, most_tokens)`` and
@@ -53,11 +53,11 @@ class Feed(Protocol):
         ...
 
     def next_position(self, position: int, progress: float) -> int:
-        """The position after it."""
+        """The position after this batch."""
         ...
 
     def facts(self, position: int, progress: float) -> dict[str, float]:
-        """What to log of a position: "epoch" and the like."""
+        """Values to log for a position, such as "epoch"."""
         ...
 
 
@@ -65,12 +65,11 @@ class Feed(Protocol):
 class Trainer:
     """One run of training.
 
-    ``run`` is its folder; ``save_model(folder, parameters=...)`` writes a model directory of them; ``evaluate`` gives
-    the metrics on held-out data; ``best_by`` selects the best checkpoint, the lowest value or, if
-    ``higher_is_better``, the highest, and never one that is not a number; after ``patience`` evaluations without a
-    better one the run stops, where the settings name the steps between evaluations; ``keep_first`` makes the initial
-    weights a candidate for the best; ``sample`` gives what to log beside
-    them; ``log_line`` is called with lines of text for the user.
+    ``run`` is its folder; ``save_model(folder, parameters=...)`` writes a model directory; ``evaluate`` returns metrics
+    on held-out data; the best checkpoint has the lowest ``best_by`` metric, or the highest if ``higher_is_better``, and
+    never NaN; the run stops after ``patience`` evaluations without improvement, if the settings set the steps between
+    evaluations; ``keep_first`` makes the initial weights a candidate for the best; ``sample`` returns further values to
+    log; ``log_line`` is called with lines of text for the user.
     """
 
     network: nn.Module
@@ -97,7 +96,7 @@ class Trainer:
         out of ``patience``.
 
         Raises:
-            NonFiniteError: the loss or a gradient is not a finite number; where it was is in ``non-finite.json``.
+            NonFiniteError: the loss or a gradient is not finite; ``non-finite.json`` has the position.
             TrainingError: a checkpoint that cannot be written.
         """
         self._started = time.monotonic() - self.state.seconds
@@ -114,7 +113,7 @@ class Trainer:
 
     def _loop(self, ahead: ThreadPoolExecutor, bar: tqdm) -> str:
         state, coming = self.state, None
-        if not state.step:  # what the initial weights know
+        if not state.step:  # evaluate the initial weights
             improved = self._evaluate()
             if not self.keep_first:
                 state.best = state.best_step = None
@@ -184,7 +183,7 @@ class Trainer:
     def _step_of_vectors(
         self, batch: Any, parts: list[Any], parameters: list[nn.Parameter], *, dtype: torch.dtype, seed: int
     ) -> Loss:
-        """Set the gradients of this rank's parts, for a loss that reads the vectors of the batch of all ranks."""
+        """Set the gradients of this rank's parts, for a loss of the vectors of all ranks."""
         labels, _ = self.ranks.gather(batch.labels)
         whole_batch = replace(batch, labels=labels)
 
@@ -201,7 +200,7 @@ class Trainer:
         return compute_gradients_of_vectors(parameters, parts, vectors, loss, dtype=dtype, seed=seed)
 
     def _clip(self, parameters: list[nn.Parameter]) -> float:
-        """The norm of all gradients together, which are scaled where it exceeds the limit."""
+        """Total norm of the gradients, before they are scaled down to the limit."""
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         norm = float(gather_full_tensor(nn.utils.get_total_norm(gradients)))
         limit = self.settings.clip_norm
@@ -222,7 +221,8 @@ class Trainer:
             self._save()
 
     def _log_every(self, progress: float) -> int:
-        """Steps between lines of metrics, by the length of the run; of one in minutes, by its pace so far."""
+        """Steps between lines of metrics, by the length of the run, which for minutes is estimated from the speed so
+        far."""
         num_steps = round(self.state.step / progress)
         return self.settings.log_every or min(_LOG_EVERY, max(1, num_steps // _LINES))
 
@@ -243,13 +243,13 @@ class Trainer:
         self._sums, self._tokens_logged, self._seconds_logged = None, state.num_tokens, state.seconds
 
     def _evaluate(self) -> bool:
-        """Evaluate and log; whether it is the best so far."""
+        """Evaluate and log; returns True if it is the best so far."""
         if self.evaluate is None:
             return False
         state, metrics = self.state, self.evaluate()
         self._step_evaluated = state.step
         self._write("evaluation", seconds=state.seconds, tokens=state.num_tokens, **metrics)
-        value = self._of_first(metrics[self.best_by])  # another rank's may differ in the last bit
+        value = self._of_first(metrics[self.best_by])  # other ranks may differ in the last bit
         if state.best is None:
             improved = not math.isnan(value)
         else:
@@ -296,7 +296,7 @@ class Trainer:
         return min(1.0, (time.monotonic() - self._started) / (60 * settings.minutes))
 
     def _sync_stop_and_progress(self) -> tuple[bool, float]:
-        """Whether any rank is to stop, and the progress of the first rank: the same on every rank."""
+        """Whether any rank must stop, and the progress of the first rank: the same on every rank."""
         progress = self._progress() if self.ranks.is_first else 0.0
         here = torch.tensor([float(self.should_stop()), progress], dtype=torch.float64)
         stops, progress = self.ranks.add(here).tolist()
@@ -307,7 +307,7 @@ class Trainer:
         return float(self.ranks.add(torch.tensor(number if self.ranks.is_first else 0.0, dtype=torch.float64)))
 
     def _coming(self, ahead: ThreadPoolExecutor, position: int) -> Future | None:
-        """The next batch, made while this one trains; what it holds must not depend on the clock."""
+        """The next batch, prepared while this one trains; its content must not depend on the clock."""
         if self.settings.num_steps is None or self.state.step + 1 >= self.settings.num_steps:
             return None
         return ahead.submit(self.feed.batch, position, (self.state.step + 1) / self.settings.num_steps)

@@ -1,8 +1,8 @@
-"""Batch to hidden states: the Transformer encoders of BERT and ModernBERT, and decoders.
+"""Transformer encoders and decoders.
 
 Takes: Batch.
-Gives: hidden states (total_tokens, hidden_size), one for every token, and the pooled [CLS] of every sequence, where an
-    encoder has a pooler.
+Gives: hidden states (total_tokens, hidden_size), one per token, and the pooled [CLS] of each sequence if the encoder
+    has a pooler.
 May import: errors, executor, compiled, batch.
 """
 

@@ -1,4 +1,4 @@
-"""The activation inside the feed-forward network, by its name in a published config, alone and with a gate."""
+"""Activations of feed-forward networks by their config names, with and without a gate."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""ALBERT's encoder: groups of layers with the same weights (Lan et al. 2020, section 3.1)."""
+"""ALBERT's encoder: groups of layers share weights (Lan et al. 2020, section 3.1)."""
 
 from dataclasses import dataclass
 from typing import cast
@@ -16,12 +16,12 @@ class AlbertConfig(BertConfig):
     """Defaults are ALBERT base, version 2 (Lan et al. 2020, and its published ``config.json``)."""
 
     vocab_size: int = 30_000  # rows of the word embedding
-    embedding_size: int = 128  # width of the embeddings; a linear layer brings them to hidden_size
+    embedding_size: int = 128  # width of the embeddings; a linear layer projects them to hidden_size
     hidden_act: str = "gelu_new"  # activation inside the feed-forward network: a key of ACTIVATIONS
     hidden_dropout_prob: float = 0.0  # dropout on embeddings and on each sub-layer's output, in training
     attention_probs_dropout_prob: float = 0.0  # dropout on attention probabilities, in training
     classifier_dropout_prob: float = 0.1  # dropout before a classifier, in training
-    num_hidden_groups: int = 1  # consecutive layers of a group have the same weights
+    num_hidden_groups: int = 1  # consecutive layers of a group share weights
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -42,7 +42,7 @@ class AlbertConfig(BertConfig):
 
 
 class AlbertEncoder(BertEncoder):
-    """BERT's encoder with the same weights in all layers of a group."""
+    """BERT's encoder with weights shared by the layers of a group."""
 
     @staticmethod
     def num_stored_layers(config: BertConfig) -> int:

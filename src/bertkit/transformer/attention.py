@@ -1,4 +1,4 @@
-"""Multi-head attention within a sequence, and to another one (Vaswani et al. 2017, section 3.2.2).
+"""Multi-head self-attention and cross-attention (Vaswani et al. 2017, section 3.2.2).
 
 Shape letters: T total_tokens, S source tokens, D hidden_size, H num_heads, K head_dim.
 """
@@ -22,8 +22,8 @@ from bertkit.transformer.window import CAUSAL, Window
 
 
 class SelfAttention(nn.Module):
-    """Multi-head self-attention: every token attends to every token of its sequence, in ``num_heads`` heads; in a
-    decoder to itself and earlier ones."""
+    """Multi-head self-attention: every token attends to all tokens of its sequence, or in a decoder to itself and
+    earlier ones."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class SelfAttention(nn.Module):
         self.value = nn.Linear(config.hidden_size, config.hidden_size)
 
     def inputs(self) -> tuple[nn.Linear, ...]:
-        """The layers that give, side by side, queries, keys and values (T, 3 D)."""
+        """The layers whose concatenated outputs are queries, keys and values (T, 3 D)."""
         return self.query, self.key, self.value
 
     def forward(
@@ -50,7 +50,7 @@ class SelfAttention(nn.Module):
         record: LayerRecord | None = None,
         bias: Any = None,
     ) -> Tensor:
-        """(T, D) to (T, D); ``bias`` is what `packed_attention` adds to the scores."""
+        """(T, D) to (T, D); ``bias`` as in `packed_attention`."""
         query_key_value = apply_linear(hidden_states, *self.inputs())  # (T, 3 D)
         dropout_prob = self.dropout_prob if self.training else 0.0
         attend = self_attention if record is None else partial(recorded_attention, record)
@@ -58,12 +58,12 @@ class SelfAttention(nn.Module):
         return apply_linear(context, self.output)
 
     def for_layer(self, bias: Any) -> Any:
-        """The bias of all layers, as `BertEncoder.distance_bias` gives it, as that of this layer."""
+        """This layer's bias, from the bias of all layers that `BertEncoder.distance_bias` returns."""
         return bias
 
 
 class JoinedAttention(SelfAttention):
-    """`SelfAttention` whose queries, keys and values are one layer, as GPT-2 stores them."""
+    """`SelfAttention` with one layer for queries, keys and values, as in GPT-2."""
 
     def make_inputs(self, config: BertConfig) -> None:
         """As `SelfAttention.make_inputs`."""
@@ -94,7 +94,7 @@ class CrossAttention(nn.Module):
         source_seqlens: Sequence[int],
         record: LayerRecord | None = None,
     ) -> Tensor:
-        """(T, D) of the decoder and (S, D) of the encoder to (T, D)."""
+        """(T, D) hidden states of the decoder and (S, D) of the encoder to (T, D)."""
         query, key_value = apply_linear(hidden_states, self.query), apply_linear(source, self.key, self.value)
         dropout_prob = self.dropout_prob if self.training else 0.0
         attend = cross_attention if record is None else partial(recorded_cross_attention, record)

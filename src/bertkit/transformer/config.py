@@ -1,4 +1,4 @@
-"""The shape of a Transformer encoder, keys spelled as in a published ``config.json``."""
+"""Config of a BERT encoder, with the keys of a published ``config.json``."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
@@ -72,12 +72,12 @@ class BertConfig:
 
     @property
     def embedding_width(self) -> int:
-        """Width of the rows of the embeddings."""
+        """Width of the embeddings."""
         return self.hidden_size
 
     @property
     def has_positions(self) -> bool:
-        """True if embeddings hold the position of a token."""
+        """True if the embeddings include absolute positions."""
         return True
 
     @property
@@ -87,17 +87,17 @@ class BertConfig:
 
     @property
     def embedding_scale(self) -> float:
-        """What the word embedding is multiplied by."""
+        """Factor of the word embedding."""
         return 1.0
 
     @property
     def projects_embeddings(self) -> bool:
-        """True if a linear layer brings the embeddings to ``hidden_size``."""
+        """True if a linear layer projects the embeddings to ``hidden_size``."""
         return False
 
     @property
     def first_position(self) -> int:
-        """Row of the position table that the first token of a sequence takes; none takes those before it."""
+        """Row of the position table for the first token of a sequence; earlier rows are unused."""
         return 0
 
     @property

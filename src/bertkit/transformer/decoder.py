@@ -1,4 +1,4 @@
-"""The decoder: embeddings and layers that attend to earlier tokens and to the hidden states of an encoder.
+"""Decoder of an encoder-decoder model.
 
 Shape letters: T total_tokens, S source tokens, D hidden_size.
 """
@@ -19,7 +19,7 @@ from bertkit.transformer.recorder import Recorder
 
 
 class Decoder(nn.Module):
-    """Masked self-attention, attention to the encoder, feed-forward (Vaswani et al. 2017, section 3.1).
+    """Layers of causal self-attention, cross-attention and feed-forward (Vaswani et al. 2017, section 3.1).
 
     Args:
         config: with ``is_decoder``.
@@ -27,7 +27,7 @@ class Decoder(nn.Module):
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
-        assert config.is_decoder, "the config of a decoder says so"
+        assert config.is_decoder, "expected a config with is_decoder=True"
         self.config = config
         self.gradient_checkpointing = False
         self.embeddings = embeddings_of(config)
@@ -36,14 +36,14 @@ class Decoder(nn.Module):
     def forward(
         self, batch: Batch, source: Tensor, source_seqlens: Sequence[int], recorder: Recorder | None = None
     ) -> Tensor:
-        """Hidden states (T, D) of a packed row of targets, each after its own source.
+        """Hidden states (T, D) of packed targets, each with its source.
 
         Args:
-            source: (S, D), the packed row of the encoder's hidden states.
-            source_seqlens: tokens of each source.
+            source: (S, D), packed hidden states of the encoder.
+            source_seqlens: number of tokens of each source.
 
         Raises:
-            UsageError: not a source for each target, or as `Embeddings.check`.
+            UsageError: different numbers of sources and targets, or as `Embeddings.check`.
         """
         if len(source_seqlens) != len(batch):
             raise UsageError(f"{len(batch)} targets and {len(source_seqlens)} sources: each target needs its source")

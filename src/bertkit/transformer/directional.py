@@ -1,4 +1,4 @@
-"""Models that predict a token without seeing it: from its left, from its right, from both sides, or from its neighbors.
+"""Encoders that predict a token from its left, its right, both sides, or its neighbors.
 
 Shape letters: T total_tokens, P predicted tokens, D hidden_size.
 """
@@ -20,7 +20,7 @@ Direction = Literal["left", "right", "both"]
 
 
 class DirectionalEncoder(nn.Module):
-    """One-directional Transformers over the same embeddings: from the left, from the right, or both side by side.
+    """Left-to-right and right-to-left Transformers over shared embeddings, alone or concatenated.
 
     With both, the layers are divided among the directions and the outputs are concatenated (ELMo, Peters et al. 2018,
     with Transformers; the "shallow" bidirectional model of Devlin et al. 2018, section 1). A token is predicted from
@@ -41,8 +41,8 @@ class DirectionalEncoder(nn.Module):
         self.width = len(names) * config.hidden_size
 
     def forward(self, batch: Batch, positions: Tensor) -> Tensor:
-        """What is known of the tokens at (P,) positions of the packed row, never the first or last of a sequence, from
-        the other tokens: (P, width)."""
+        """Representations (P, width) of the tokens at (P,) packed positions, computed from the other tokens; the first
+        and last token of a sequence are not allowed."""
         embedded = self.embeddings(batch)
         parts = []
         for name, layers in self.stacks.items():
@@ -54,8 +54,8 @@ class DirectionalEncoder(nn.Module):
 
 
 class NeighborMean(nn.Module):
-    """The mean of the static vectors of the tokens around one, without their order (word2vec's continuous bag of words,
-    Mikolov et al. 2013)."""
+    """The mean of the static vectors of neighboring tokens (word2vec's continuous bag of words, Mikolov et al.
+    2013)."""
 
     def __init__(self, config: BertConfig, reach: int = 5) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Token ids to the first hidden states: the three embeddings of BERT, and the two of other Transformers.
+"""Embedding layers: word, position and token type in BERT; word and position in other Transformers.
 
 Shape letters: T total_tokens, D hidden_size.
 """
@@ -15,8 +15,8 @@ from bertkit.transformer.kernels import apply_linear, dropout, look_up
 class Embeddings(nn.Module):
     """``norm(word + token_type + position)``, all three learned (Devlin et al. 2018, figure 2).
 
-    Encoders that hold positions elsewhere have none here. With a ``type_vocab_size`` of 0 there are no types, and with
-    1 every token has type 0, for any types in the batch.
+    Encoders with other kinds of positions have no position table. With a ``type_vocab_size`` of 0 there are no types;
+    with 1 every token has type 0, regardless of the batch.
     """
 
     def __init__(self, config: BertConfig) -> None:
@@ -41,7 +41,7 @@ class Embeddings(nn.Module):
         return embedded if self.project is None else apply_linear(embedded, self.project)
 
     def look_up(self, batch: Batch) -> Tensor:
-        """The same in the width of the tables: (total_tokens, embedding_width)."""
+        """As `forward` before the projection: (total_tokens, embedding_width)."""
         self.check(batch)
         summed = look_up(self.word, batch.input_ids)
         if self.token_type is not None:
@@ -51,7 +51,7 @@ class Embeddings(nn.Module):
         return dropout(self.norm(summed), self.dropout)
 
     def check(self, batch: Batch) -> None:
-        """Check that every id of a batch is a row of its table; on a GPU, which checks ids itself, positions only.
+        """Check that every id has a row in its table; on a GPU, which checks ids itself, only positions.
 
         Raises:
             UsageError: a sequence is longer than the position table, or an id is outside its table.
@@ -62,7 +62,7 @@ class Embeddings(nn.Module):
             check_rows("token_type_ids", self.types(batch), self.token_type)
 
     def types(self, batch: Batch) -> Tensor:
-        """(T,) token types as the table has them."""
+        """(T,) token types, all 0 for a table with one row."""
         has_types = self.token_type is not None and self.token_type.num_embeddings > 1
         return batch.token_type_ids if has_types else torch.zeros_like(batch.token_type_ids)
 
@@ -70,8 +70,8 @@ class Embeddings(nn.Module):
 class SummedEmbeddings(nn.Module):
     """``scale * word + position`` without layer normalization.
 
-    In the original Transformer the scale is the root of the width and positions are `sinusoids` (Vaswani et al. 2017,
-    sections 3.4 and 3.5); in GPT-2 there is no scale and positions are learned.
+    In the original Transformer the scale is the square root of the width and positions are `sinusoids` (Vaswani et al.
+    2017, sections 3.4 and 3.5); in GPT-2 there is no scale and positions are learned.
     """
 
     project: nn.Linear | None = None  # as of `Embeddings`
@@ -99,7 +99,7 @@ class SummedEmbeddings(nn.Module):
         return dropout(words + self._positions(words)[batch.position_ids], self.dropout)
 
     def _positions(self, words: Tensor) -> Tensor:
-        """The sinusoids of all positions, as the words are."""
+        """Sinusoids of all positions, with the dtype and device of ``words``."""
         known = self._sinusoids
         if known is None or known.device != words.device or known.dtype != words.dtype:
             with torch.inference_mode(False):
@@ -114,15 +114,15 @@ class SummedEmbeddings(nn.Module):
 
 
 def embeddings_of(config: BertConfig) -> Embeddings | SummedEmbeddings:
-    """The embeddings that a config describes, without values."""
+    """The embeddings for a config, uninitialized."""
     return Embeddings(config) if config.normalizes_embeddings else SummedEmbeddings(config)
 
 
 def sinusoids(position_ids: Tensor, width: int) -> Tensor:
     """Sines of ``position / 10000 ** (2 i / D)`` in the first half of the columns, and cosines in the second.
 
-    (T,) to (T, D), computed in float64 and rounded to float32. Vaswani et al. 2017, section 3.5, write them in turn; in
-    two halves, as their program and Marian have them, only the order of the columns differs.
+    (T,) to (T, D), computed in float64 and rounded to float32. Vaswani et al. 2017, section 3.5, interleave them; their
+    code and Marian use two halves, which changes only the order of the columns.
 
     >>> [[round(number, 3) for number in row] for row in sinusoids(torch.tensor([0, 2]), 4).tolist()]
     [[0.0, 0.0, 1.0, 1.0], [0.909, 0.02, -0.416, 1.0]]
@@ -133,10 +133,10 @@ def sinusoids(position_ids: Tensor, width: int) -> Tensor:
 
 
 def check_positions(batch: Batch, max_positions: int) -> None:
-    """Check that a model has all positions of a batch.
+    """Check that no sequence is longer than the position table.
 
     Raises:
-        UsageError: a sequence is longer.
+        UsageError: a sequence is too long.
     """
     if batch.num_positions > max_positions:
         raise UsageError(
@@ -146,7 +146,7 @@ def check_positions(batch: Batch, max_positions: int) -> None:
 
 
 def check_rows(name: str, ids: Tensor, rows: nn.Embedding) -> None:
-    """Check that every id has its row in a table; not on a GPU, which checks that itself.
+    """Check that every id has a row in a table; not on a GPU, which checks ids itself.
 
     Raises:
         UsageError: an id is outside the table.
@@ -162,5 +162,5 @@ def check_rows(name: str, ids: Tensor, rows: nn.Embedding) -> None:
 
 
 def table(num_rows: int, width: int) -> nn.Embedding:
-    """A table whose values are still to come: drawing them on the meta device would import torch's compiler (1.5 s)."""
+    """An uninitialized embedding table: initializing on the meta device would import torch's compiler (1.5 s)."""
     return nn.Embedding.from_pretrained(torch.empty(num_rows, width), freeze=False)

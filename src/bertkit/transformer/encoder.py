@@ -16,7 +16,7 @@ from bertkit.transformer.recorder import Recorder
 
 
 class Pooler(nn.Module):
-    """``tanh(dense([CLS]))``: the sequence as one vector, trained by next sentence prediction."""
+    """``tanh(dense([CLS]))``: one vector per sequence, trained by next sentence prediction."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class BertEncoder(Encoder):
         with_pooled: bool = True,
         recorder: Recorder | None = None,
     ) -> EncoderOutput:
-        """Run a Batch through all layers; hidden states are kept only when asked for, all else in ``recorder``."""
+        """Run a Batch through all layers. Hidden states are kept on request; other results go to ``recorder``."""
         hidden, bias = self.embeddings(batch), self.distance_bias(batch.max_seqlen)
         hidden_states = [hidden] if with_hidden_states else []
         for layer in self.in_order():
@@ -77,9 +77,9 @@ class BertEncoder(Encoder):
         return [cast(EncoderLayer, layer) for layer in self.layers]
 
     def distance_bias(self, longest: int) -> Any:
-        """What the attention of sequences of up to ``longest`` tokens adds to its scores by distance.
+        """Bias by distance added to attention scores, for sequences of up to ``longest`` tokens.
 
-        Numbers (H, 2 L - 1), in column L - 1 + d for a key d tokens after its query, or what
-        `SelfAttention.for_layer` takes; None: nothing.
+        (H, 2 L - 1), in column L - 1 + d for a key d tokens after its query, or the input of `SelfAttention.for_layer`;
+        None: no bias.
         """
         return None

@@ -30,7 +30,7 @@ class Gpt2Config(BertConfig):
 
 
 class Gpt2Encoder(BertEncoder):
-    """Pre-norm layers and a final layer normalization; every token attends to itself and earlier ones."""
+    """Pre-norm layers and a final layer normalization; causal attention."""
 
     attention = JoinedAttention
     layer = PreNormLayer

@@ -1,4 +1,4 @@
-"""What every encoder offers: its config, its modules, its output, and the same prepared for inference."""
+"""Interface of encoders: config, modules, output, and the encoder prepared for inference."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from bertkit.batch import Batch
 
 
 class EncoderConfig(Protocol):
-    """The fields that every encoder's config has, spelled as BERT publishes them. Configs are frozen dataclasses."""
+    """Fields of every encoder config, with BERT's key names. Configs are frozen dataclasses."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
@@ -38,7 +38,7 @@ class EncoderOutput:
 
 
 class Encoder(nn.Module):
-    """Base class of the encoders: token ids in, one contextual vector for each token out."""
+    """Base class of encoders: token ids to one contextual vector per token."""
 
     config: Any  # an EncoderConfig with fields of this encoder
     embeddings: Any  # a module with the embedding table `word`
@@ -51,7 +51,7 @@ class Encoder(nn.Module):
         raise NotImplementedError
 
     def as_last(self, hidden_states: Tensor) -> Tensor:
-        """Hidden states of an inner layer in the form of the last one, which heads take; (T, D) to the same."""
+        """Hidden states of an inner layer, transformed as the last layer's are for heads; (T, D) to (T, D)."""
         return hidden_states
 
 

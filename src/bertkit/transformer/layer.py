@@ -1,5 +1,4 @@
-"""One layer: attention and feed-forward, each with residual and layer normalization after or before it; in a decoder
-attention to a source between them."""
+"""Transformer layers: post-norm, pre-norm, and decoder layers with cross-attention."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -41,7 +40,7 @@ class EncoderLayer(nn.Module):
         return add_norm(expanded, hidden_states, self.feed_forward_norm, self.dropout)
 
     def linears(self) -> list[tuple[Tensor, Tensor]]:
-        """Weight and bias of its four products: query, key and value as one (3 D outputs), output, expand, project."""
+        """Weight and bias of the four products: joint query, key and value (3 D outputs); output; expand; project."""
         attention, feed_forward = self.attention, self.feed_forward
         return [
             joined(layers)

@@ -1,4 +1,4 @@
-"""The shape of the original Transformer, keys spelled as BERT's."""
+"""Config of the original Transformer, with BERT's keys."""
 
 import math
 from dataclasses import dataclass, field

@@ -22,7 +22,7 @@ from bertkit.transformer.prepared_int8 import HiddenStates, Int8Embeddings, Int8
 
 
 class PreparedLayer:
-    """`EncoderLayer` with query, key and value as one product, and activation and residuals fused into theirs."""
+    """`EncoderLayer` with query, key and value as one product, and fused activation and residuals."""
 
     def __init__(
         self, layer: EncoderLayer, activation: str, kernels: Kernels, dtype: torch.dtype, bias: Any = None
@@ -74,8 +74,8 @@ class PreparedBertEncoder:
     Contains copies of the current weights; `fits` checks whether the encoder's weights have changed.
 
     Args:
-        precision: "float32" or "float64", as the encoder's weights are; "bfloat16": products and hidden states in it;
-            "int8": products of 8-bit numbers.
+        precision: "float32" or "float64", the dtype of the encoder's weights; "bfloat16": for products and hidden
+            states; "int8": for products.
         kernels: None: the fastest on this machine.
 
     Raises:
@@ -114,7 +114,7 @@ class PreparedBertEncoder:
             self.layers = [prepared[id(layer)] for layer in layers]
 
     def fits(self, encoder: nn.Module) -> bool:
-        """Whether this was prepared from exactly these weights."""
+        """True if the weights are unchanged since preparation."""
         return encoder is self.encoder and self._weights.are_unchanged()
 
     @torch.inference_mode()
@@ -124,7 +124,7 @@ class PreparedBertEncoder:
         On the CPU hidden states are bit-identical regardless of the other sequences of the batch.
         """
         num_tokens, filled = len(batch.input_ids), in_row_counts(batch)
-        hidden: Any = self.embeddings(filled)  # HiddenStates or Tensor, as the layers take it
+        hidden: Any = self.embeddings(filled)  # HiddenStates or Tensor, the input of the layers
         hidden_states = [self._plain(hidden, num_tokens)] if with_hidden_states else []
         for layer in self.layers:
             hidden = layer(hidden, filled)

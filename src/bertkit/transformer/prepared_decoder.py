@@ -24,7 +24,7 @@ PRECISIONS = ("float32", "bfloat16")
 
 
 class _PreparedLayer:
-    """A layer of a decoder, its weights in the dtype of the products, residuals fused into theirs."""
+    """A decoder layer with weights in the dtype of the products, and fused residuals."""
 
     def __init__(self, layer: EncoderLayer, activation: str, kernels: Kernels, dtype: torch.dtype) -> None:
         def prepared(weight: Tensor, bias: Tensor) -> Any:
@@ -64,13 +64,13 @@ class _PreparedLayer:
 
 
 class PreparedDecoder:
-    """A causal encoder, or the decoder of a model with sources, one or more new tokens of each row at a time.
+    """A causal encoder, or the decoder of an encoder-decoder model, for one or more new tokens of each row at a time.
 
-    Holds copies of the weights as they are now. On the CPU a row has the same bits regardless of the other rows.
+    Contains copies of the current weights. On the CPU a row is bit-identical regardless of the other rows.
 
     Args:
         stack: a module with ``embeddings``, ``in_order()`` and ``config``.
-        final_norm: after the last layer; None: there is none.
+        final_norm: normalization after the last layer, if there is one.
         precision: one of PRECISIONS.
 
     Raises:
@@ -105,7 +105,7 @@ class PreparedDecoder:
         Args:
             source: (S, D) hidden states of an encoder, for a decoder that attends to them.
             source_seqlens: tokens of each source.
-            source_rows: (R,) which of them each row has.
+            source_rows: (R,) index of the source of each row.
         """
         config, crossed = self.config, []
         if source is not None:
@@ -127,11 +127,11 @@ class PreparedDecoder:
 
     @torch.inference_mode()
     def __call__(self, input_ids: np.ndarray, num_new: np.ndarray, cache: DecodingCache) -> Tensor:
-        """Hidden states (N, D) of the new tokens, which the cache has afterwards.
+        """Hidden states (N, D) of the new tokens, which are added to the cache.
 
         Args:
-            input_ids: (N,) int64, row after row.
-            num_new: (R,) int64, new tokens of each row, at least 1.
+            input_ids: (N,) int64, concatenated by row.
+            num_new: (R,) int64, number of new tokens of each row, at least 1.
 
         Raises:
             UsageError: more tokens than the model has positions, or an id outside the vocabulary.
@@ -155,7 +155,7 @@ class PreparedDecoder:
 
 
 class PreparedCausalEncoder:
-    """A causal encoder for whole sequences in inference, as `PreparedBertEncoder`; without hidden states of layers."""
+    """`PreparedBertEncoder` for causal encoders, for whole sequences, without hidden states of layers."""
 
     def __init__(self, encoder: Any, precision: str = "float32") -> None:
         weight = encoder.embeddings.word.weight
@@ -164,7 +164,7 @@ class PreparedCausalEncoder:
         self.decoder = PreparedDecoder(encoder, precision, encoder.final_norm) if cached else None
 
     def fits(self, encoder: nn.Module) -> bool:
-        """Whether this was prepared from these very weights, unchanged since."""
+        """True if the weights are unchanged since preparation."""
         return encoder is self.encoder and self._weights.are_unchanged()
 
     @torch.inference_mode()

@@ -1,4 +1,4 @@
-"""Layers prepared for inference with products of 8-bit numbers, and everything between them in float32.
+"""BERT layers prepared for inference with 8-bit products; everything between products is float32.
 
 Shape letters: T total_tokens, D hidden_size, F intermediate_size.
 """
@@ -25,7 +25,7 @@ from bertkit.transformer.relative import PositionRows
 
 
 class HiddenStates(NamedTuple):
-    """Hidden states in two forms: so rounding to 8 bits does not accumulate in the residual stream.
+    """Hidden states in float32 and 8 bits, so that rounding does not accumulate in the residual stream.
 
     Every row has its own scale, so that the vector of a text does not depend on the other texts in the batch.
     """

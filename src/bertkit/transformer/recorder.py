@@ -32,7 +32,7 @@ class Recorder:
     are the same to rounding. Layers that are not chosen are computed as without a recorder.
 
     Args:
-        chosen: numbers of the layers to record, 1 for the first; None: all.
+        chosen: layers to record, counted from 1; None: all.
     """
 
     def __init__(self, chosen: Collection[int] | None = None) -> None:

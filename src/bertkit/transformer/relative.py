@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 class PositionRows(NamedTuple):
-    """Keys and queries of relative positions, for one layer."""
+    """Keys and queries of relative positions for one layer."""
 
     keys: Tensor  # (R, D)
     queries: Tensor  # (R, D)

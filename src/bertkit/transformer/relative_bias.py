@@ -1,4 +1,4 @@
-"""Attention scores with a learned bias for each distance of key and query (Raffel et al. 2020, section 2.1)."""
+"""Encoder with learned relative position biases of attention scores (Raffel et al. 2020, section 2.1)."""
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +25,7 @@ def bucket(distances: Tensor) -> Tensor:
 
 
 class RelativeBiasEncoder(BertEncoder):
-    """BERT's encoder with one table of biases for distances of key and query, shared by all layers."""
+    """BERT's encoder with one table of relative position biases, shared by all layers."""
 
     def __init__(self, config: BertConfig, *, with_pooler: bool = True) -> None:
         super().__init__(config, with_pooler=with_pooler)

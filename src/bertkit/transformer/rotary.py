@@ -1,4 +1,4 @@
-"""Positions as rotations of queries and keys (Su et al. 2021, "RoFormer", section 3.2).
+"""Rotary position embeddings (Su et al. 2021, "RoFormer", section 3.2).
 
 The product of a query and a key, each rotated by its position, depends on the distance between them.
 Shape letters: T total_tokens, H num_heads, K head_dim.
@@ -24,8 +24,8 @@ class Rotary(NamedTuple):
 def rotary_of(position_ids: Tensor, theta: float, head_dim: int, factor: float = 1.0) -> Rotary:
     """The angles ``position * theta ** (-2 i / K)`` of pair i.
 
-    In float32 for any precision of the weights, as in the published model: at position 8,000 the rounding of a
-    frequency changes the angle by about 1e-4.
+    Always float32, as in the published model: at position 8,000 the rounding of a frequency changes the angle by about
+    1e-4.
 
     Args:
         position_ids: (T,).

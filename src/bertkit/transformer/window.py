@@ -1,4 +1,4 @@
-"""Which keys of its sequence a query attends to, by their distance."""
+"""Attention windows."""
 
 from typing import NamedTuple
 
@@ -10,12 +10,12 @@ class Window(NamedTuple):
     after: int
 
     def within(self, longest: int) -> "Window":
-        """The same for sequences of up to ``longest`` tokens, with no more than these on each side."""
+        """The window clipped to sequences of up to ``longest`` tokens."""
         return Window(min(self.before, longest), min(self.after, longest))
 
 
 EVERY_TOKEN = 2**31 - 1
-"""More tokens than a sequence has."""
+"""More tokens than any sequence has."""
 
 CAUSAL = Window(EVERY_TOKEN, 0)
 """Earlier tokens only: a left-to-right model, and the decoder of Vaswani et al. 2017, section 3.2.3."""
@@ -25,5 +25,5 @@ REVERSED = Window(0, EVERY_TOKEN)
 
 
 def window_of(window: int | Window | None) -> Window | None:
-    """A window as two numbers: one number counts on both sides; None is the whole sequence."""
+    """A Window from a number of tokens on both sides; None for the whole sequence."""
     return Window(window, window) if isinstance(window, int) else window

@@ -1,7 +1,7 @@
-"""New words for a trained model: which are worth an entry, the tokenizer with them, and their embeddings.
+"""Vocabulary extension of a trained model: words to add, the tokenizer, and their embeddings.
 
 Takes: a tokenizer and texts of a domain; a network.
-Gives: the words that shorten the texts most; a tokenizer and a network that have them.
+Gives: the words that shorten the texts most; a tokenizer and a network with these words.
 May import: errors, tokenizer, architectures.
 """
 

@@ -1,4 +1,4 @@
-"""The words of a domain that a general vocabulary breaks into pieces, and a vocabulary that has them whole."""
+"""Find domain words that a vocabulary splits into pieces, and add them as entries."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -17,30 +17,30 @@ _TEXTS_AT_A_TIME = 8_192
 
 @dataclass(frozen=True)
 class DomainWord:
-    """A word of the texts that the vocabulary breaks into pieces."""
+    """A word of the texts that the vocabulary splits into pieces."""
 
-    word: str  # as the tokenizer has it: lowercased for an uncased vocabulary
+    word: str  # normalized by the tokenizer: lowercased for an uncased vocabulary
     num_occurrences: int
     num_pieces: int
 
     @property
     def num_pieces_saved(self) -> int:
-        """The number of tokens that the texts become shorter if the word is an entry."""
+        """Number of tokens saved in the texts if the word becomes an entry."""
         return self.num_occurrences * (self.num_pieces - 1)
 
 
 def find_domain_words(
     tokenizer: Tokenizer, texts: Iterable[str], *, num_words: int = 500, min_frequency: int = 5
 ) -> list[DomainWord]:
-    """The words whose adoption would shorten the texts the most: occurrences times pieces saved, greatest first.
+    """Find the words whose addition saves the most tokens: occurrences times pieces saved, in descending order.
 
-    Only words of letters alone are taken: numbers and what stands at punctuation are better left in pieces. A word
-    that the vocabulary cannot spell counts as many pieces as it has letters.
+    Only words of letters are considered: numbers and words with punctuation are better left in pieces. A word that the
+    vocabulary cannot spell counts one piece per letter.
 
     Args:
         texts: read once; only word counts are kept.
-        num_words: how many are wanted at most.
-        min_frequency: a word that occurs less often is not taken.
+        num_words: maximum number of words.
+        min_frequency: minimum number of occurrences.
 
     Raises:
         UsageError: the tokenizer is not WordPiece, or a number below 1.
@@ -63,13 +63,13 @@ def find_domain_words(
 
 
 def extend_vocabulary(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
-    """The tokenizer with ``words`` as new entries after all others, whose ids stay as they are.
+    """The tokenizer with ``words`` as new entries at the end; other ids are unchanged.
 
     The longest entry is matched first, so a new word is matched everywhere, and also at the start of longer
-    words that are no entries themselves: with "cardio" new, "cardiology" may become "cardio ##logy".
+    words that are not entries: with "cardio" added, "cardiology" may become "cardio ##logy".
 
     Raises:
-        UsageError: the tokenizer is not WordPiece, or a word is no single word as it reads them, or is an entry.
+        UsageError: the tokenizer is not WordPiece, or a word is not a single word for it, or already an entry.
     """
     engine = _wordpiece(tokenizer)
     size = len(engine.vocabulary)
@@ -88,7 +88,7 @@ def extend_vocabulary(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
 
 
 def _broken_words(tokenizer: Tokenizer, texts: list[str]) -> list[str]:
-    """Every occurrence of a word that is not one entry of the vocabulary, as the tokenizer spells it."""
+    """Every occurrence of a word that is not an entry of the vocabulary, as normalized by the tokenizer."""
     vocabulary = tokenizer.vocabulary
     unk_id = vocabulary.id(vocabulary.special.unk)
     encodings = tokenizer.encode_batch(texts)
@@ -110,5 +110,5 @@ def _broken_words(tokenizer: Tokenizer, texts: list[str]) -> list[str]:
 
 def _wordpiece(tokenizer: Tokenizer) -> WordPiece:
     if not isinstance(tokenizer.engine, WordPiece):
-        raise UsageError("only a WordPiece vocabulary can be extended with words: this model's tokenizer is another")
+        raise UsageError("only a WordPiece vocabulary can be extended: this model has another kind of tokenizer")
     return tokenizer.engine

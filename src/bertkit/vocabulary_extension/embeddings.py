@@ -1,4 +1,4 @@
-"""Embeddings of added words, initialized as the mean of those of their former pieces."""
+"""Embeddings of added words, initialized as the mean of the embeddings of their pieces."""
 
 from dataclasses import replace
 from typing import Any
@@ -13,7 +13,7 @@ from bertkit.tokenizer import Tokenizer
 
 @torch.no_grad()
 def extend_embeddings(network: Network, old: Tokenizer, new: Tokenizer) -> None:
-    """Give ``network``, in place, an embedding and an output bias for every entry that ``new`` has beyond ``old``.
+    """Add embeddings and output biases to ``network``, in place, for the entries of ``new`` beyond ``old``.
 
     Each is the mean over the pieces into which ``old`` splits the word (Gee et al. 2022, "Fast Vocabulary Transfer for
     Language Model Compression"). All other weights keep their bits. Rows that the embedding has beyond the old

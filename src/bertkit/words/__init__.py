@@ -1,7 +1,7 @@
-"""Static word vectors: opened, averaged, compared, trained, distilled.
+"""Static word vectors: reading, averaging, comparing, training, distilling.
 
 Takes: files and folders of word vectors; texts; a model.
-Gives: a StaticEncoder, which embeds and is searched like a Model; scores of word benchmarks; trained word vectors.
+Gives: a StaticEncoder, with the embedding interface of Model; scores of word benchmarks; trained word vectors.
 May import: errors, files, locate, executor, compiled, randomness, tokenizer, batch, tasks, checkpoint,
 inference, neighbors, model.
 """

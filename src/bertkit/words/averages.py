@@ -1,4 +1,4 @@
-"""Tokens to the average of their vectors: the compiled inner loop of static encoders."""
+"""Averages of token vectors: the compiled inner loop of static encoders."""
 
 import numpy as np
 
@@ -7,20 +7,20 @@ from bertkit.compiled import lean
 
 @lean
 def average(ids, cu_seqlens, num_around, max_length, unk_id, skip_unknown, rows, weights, vectors, sums, counts):
-    """The average of the vectors of each text; zeros for a text without any.
+    """Compute the average vector of each text; zeros for a text without vectors.
 
     Args:
         ids: (num_tokens,) int32, the tokens of N texts.
         cu_seqlens: (N + 1,) int64, first token of each text.
-        num_around: tokens at the start and at the end of each text that are no part of it, as [CLS] and [SEP].
-        max_length: most tokens of a text to read.
-        unk_id: of [UNK], -1 without one.
-        skip_unknown: leave [UNK] out of the average, as every token without a row.
-        rows: (vocab_size,) int32, row of the vector of each token, -1 where it has none.
-        weights: (vocab_size,) float32, by which the vectors are multiplied.
+        num_around: number of special tokens at each end of a text, such as [CLS] and [SEP].
+        max_length: maximum number of tokens of a text.
+        unk_id: id of [UNK], -1 without one.
+        skip_unknown: omit [UNK] from the average, as tokens without a row.
+        rows: (vocab_size,) int32, row of the vector of each token, -1 without one.
+        weights: (vocab_size,) float32, factors of the vectors.
         vectors: (num_rows, D) float32.
-        sums: (N, D) float32 zeros, is written to.
-        counts: (N, 3) int64, is written to: tokens read, of them without a vector, and tokens cut.
+        sums: output, (N, D) float32 zeros.
+        counts: output, (N, 3) int64 numbers of tokens read, of these without a vector, and of tokens cut.
     """
     dim = vectors.shape[1]
     for text in range(len(cu_seqlens) - 1):

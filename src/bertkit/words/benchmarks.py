@@ -1,7 +1,7 @@
 """Word benchmarks: rated pairs and analogies, as csv files with a header.
 
-Pairs have the columns word1, word2 and similarity (WordSim-353, SimLex-999, MEN, ...); analogies type, word1, word2,
-word3 and target, read as word1 is to word2 as word3 to target (Google, MSR). A first column without a name is left out.
+Pairs have the columns word1, word2 and similarity (WordSim-353, SimLex-999, MEN, ...); analogies have type, word1,
+word2, word3 and target: word1 is to word2 as word3 to target (Google, MSR). A first column without a name is ignored.
 """
 
 import csv
@@ -26,16 +26,16 @@ class BenchmarkScore(NamedTuple):
 
     benchmark: str
     section: str  # "all" for the whole file
-    metric: str  # "spearman", or "accuracy" of the nearest word without the three of the question
+    metric: str  # "spearman", or "accuracy" of the nearest word, excluding the three of the question
     value: float  # NaN where too few rows are covered
-    num_covered: int  # rows whose words all have vectors; the others do not count
+    num_covered: int  # rows whose words all have vectors; the others are ignored
     num_rows: int
 
 
 def score_benchmark(encoder: StaticEncoder, path: Path) -> list[BenchmarkScore]:
-    """The scores of word vectors on a benchmark file: one for rated pairs, of analogies one a section and the whole.
+    """Score word vectors on a benchmark file: one score for rated pairs; for analogies one per section and one for all.
 
-    Words are looked up as they are, else lowercased; the endings "-n", "-v", "-a", "-j" of MEN are left out.
+    Words are looked up as given, then lowercased; the suffixes "-n", "-v", "-a", "-j" of MEN are removed.
 
     Raises:
         DataError: a file with other columns, or a row without its words or with a rating that is not a number.
@@ -59,7 +59,7 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
         reader = csv.DictReader(file)
         for row in reader:
             values = {name: (value or "").strip() for name, value in row.items() if name}
-            if any(values.values()):  # some end with a row of nothing
+            if any(values.values()):  # some files end with an empty row
                 yield reader.line_num, values
 
 
@@ -71,9 +71,9 @@ def _score_pairs(encoder: StaticEncoder, path: Path, rows: list[tuple[int, dict[
         except ValueError:
             raise DataError(f"{path}, line {line}: similarity is {row['similarity']!r}, expected a number") from None
         words = [_PART_OF_SPEECH.sub("", row[name]) for name in ("word1", "word2")]
-        found = [_row(encoder, word) for word in words]
-        if min(found) >= 0:
-            first, second = unit(encoder.vectors[found])
+        indices = [_row(encoder, word) for word in words]
+        if min(indices) >= 0:
+            first, second = unit(encoder.vectors[indices])
             ratings.append(rating)
             cosines.append(float(first @ second))
     return BenchmarkScore(path.stem, "all", "spearman", spearman(ratings, cosines), len(ratings), len(rows))
@@ -81,17 +81,17 @@ def _score_pairs(encoder: StaticEncoder, path: Path, rows: list[tuple[int, dict[
 
 def _score_analogies(encoder: StaticEncoder, path: Path, rows: list[dict[str, str]]) -> list[BenchmarkScore]:
     names = ("word1", "word2", "word3", "target")
-    found = np.array([[_row(encoder, row[name]) for name in names] for row in rows])
-    covered = (found >= 0).all(axis=1)
+    indices = np.array([[_row(encoder, row[name]) for name in names] for row in rows])
+    covered = (indices >= 0).all(axis=1)
     correct = np.zeros(len(rows), np.bool_)
     known = np.flatnonzero(covered)
     for start in range(0, len(known), _QUESTIONS_AT_A_TIME):
         part = known[start : start + _QUESTIONS_AT_A_TIME]
-        a, b, c = (unit(encoder.vectors[found[part, column]]) for column in range(3))
+        a, b, c = (unit(encoder.vectors[indices[part, column]]) for column in range(3))
         near = best_rows(encoder, b - a + c, 4)[1]
-        asked = (near[:, :, None] == found[part, None, :3]).any(axis=2)
+        asked = (near[:, :, None] == indices[part, None, :3]).any(axis=2)
         first = near[np.arange(len(part)), asked.argmin(axis=1)]
-        correct[part] = first == found[part, 3]
+        correct[part] = first == indices[part, 3]
     sections = [row.get("type", "all") for row in rows]
     scores = []
     for name in [*dict.fromkeys(sections), *(["all"] if len(set(sections)) > 1 else [])]:
@@ -115,7 +115,7 @@ def spearman(first: list[float], second: list[float]) -> float:
 
 
 def _ranks(values: list[float]) -> np.ndarray:
-    """Ranks; of equal values their mean rank."""
+    """Ranks, with mean ranks for ties."""
     _, numbers, counts = np.unique(np.asarray(values), return_inverse=True, return_counts=True)
     ends = np.cumsum(counts)
     return ((ends - counts + ends + 1) / 2)[numbers]

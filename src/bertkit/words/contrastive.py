@@ -1,7 +1,7 @@
-"""Static encoders trained on pairs of texts: token vectors whose averages agree for texts that belong together.
+"""Static encoders trained on pairs of texts with a contrastive loss.
 
-The loss is that of sentence encoders, cross-entropy among the texts of a batch, summed over vectors cut to several
-widths, so that the first components of a vector are a vector themselves.
+The loss is cross-entropy among the texts of a batch, as for sentence encoders, summed over vectors truncated to several
+widths (Matryoshka), so that vectors can be truncated.
 """
 
 from collections.abc import Sequence
@@ -25,29 +25,29 @@ from bertkit.words.tokens import tokens_of
 
 
 class PairReport(NamedTuple):
-    """What training did."""
+    """Result of training."""
 
     num_rows: int
     num_steps: int
-    first_loss: float  # mean of the first tenth of the steps
-    last_loss: float  # and of the last
+    first_loss: float  # mean over the first tenth of the steps
+    last_loss: float  # mean over the last tenth
 
 
 def train_static(
     rows: Sequence[TextSet], tokenizer: Tokenizer, settings: PairTraining, progress: bool | None = None
 ) -> tuple[StaticEncoder, PairReport]:
-    """Train the vectors of a vocabulary from random ones. The same rows and seed give the same encoder.
+    """Train token vectors from random initial values. The same rows and seed give the same encoder.
 
     Args:
         rows: queries with positives, and negatives if there are any.
-        tokenizer: whose vocabulary has the vectors.
+        tokenizer: tokenizer of the encoder; every entry gets a vector.
         progress: show a bar; None: on a terminal.
 
     Raises:
         DataError: fewer than two rows.
     """
     if len(rows) < 2:
-        raise DataError(f"{len(rows)} pairs: expected at least two, whose texts are each other's negatives")
+        raise DataError(f"{len(rows)} pairs: expected at least two, as the texts of other pairs are negatives")
     generator = torch.Generator().manual_seed(settings.seed)
     table = nn.EmbeddingBag(len(tokenizer.vocabulary), settings.dimensions, mode="mean", sparse=True)
     with torch.no_grad():
@@ -80,7 +80,7 @@ def train_static(
 
 
 def _share(step: int, num_steps: int) -> float:
-    """Of the learning rate: up over the first tenth of the steps, then down to 0."""
+    """Factor of the learning rate: up over the first tenth of the steps, then down to 0."""
     warm = max(1, num_steps // 10)
     return (step + 1) / warm if step < warm else (num_steps - step) / max(1, num_steps - warm)
 

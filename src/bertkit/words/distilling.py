@@ -1,4 +1,4 @@
-"""Static encoders distilled from a model: the output of each token alone, fewer dimensions, weights by frequency.
+"""Static encoders distilled from a model (model2vec).
 
 The recipe of model2vec (Tulkens and van Dongen 2024), without its clean-up of the vocabulary.
 """
@@ -20,7 +20,7 @@ _TOKENS_AT_A_TIME = 2_048
 
 
 def distill(model: Model, dimensions: int = 256, *, progress: bool | None = None) -> StaticEncoder:
-    """A static encoder of a model's tokens.
+    """Distill a static encoder from a model.
 
     Each token is run through the model alone, between [CLS] and [SEP]; the mean of the three outputs is reduced by
     principal components, and weighted by 1e-4 / (1e-4 + p) with p falling with the rank in the vocabulary (Zipf).
@@ -61,7 +61,7 @@ def token_outputs(model: Model, token_ids: np.ndarray) -> np.ndarray:
 
 
 def principal_components(vectors: np.ndarray, dimensions: int) -> np.ndarray:
-    """(n, dimensions) float32: (n, D) vectors less their mean, along the axes of largest variance."""
+    """(n, dimensions) float32: centered (n, D) vectors, projected to the axes of largest variance."""
     centered = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
     _, axes = np.linalg.eigh(centered.T @ centered)
     return (centered @ axes[:, ::-1][:, :dimensions]).astype(np.float32)

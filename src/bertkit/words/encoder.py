@@ -1,4 +1,4 @@
-"""Static encoders: the vector of a text is the average of the vectors of its tokens, regardless of context."""
+"""Static encoders: a text vector is the average of token vectors that do not depend on context."""
 
 import warnings
 from collections.abc import Iterable, Iterator, Sequence, Sized
@@ -28,20 +28,20 @@ _SIF = 1e-4  # Arora et al. 2017, section 3: between 1e-3 and 1e-4
 
 @dataclass(frozen=True, eq=False)
 class StaticEncoder:
-    """A static encoder: word vectors, or token vectors as sentence-transformers and model2vec publish them.
+    """A static encoder of word vectors, or of token vectors from sentence-transformers or model2vec.
 
-    It embeds, and is searched, measured and used for features, as a `Model`. N vectors of D components, V tokens.
+    It has the embedding interface of `Model`, for search, evaluation and features. N vectors of D components, V tokens.
 
     Attributes:
-        tokens: what turns texts into ids.
+        tokens: tokenizer of texts to ids.
         vectors: (N, D) float32.
-        rows: (V,) int32, the vector of each token, -1 where it has none.
-        weights: (V,) float32, by which the vector of each token is multiplied before averaging.
-        settings: normalization and prompts, as of a sentence encoder.
-        skip_unknown: leave [UNK] out of averages, as model2vec does; sentence-transformers averages its vector.
-        max_length: most tokens of a text that are averaged; None: all.
-        max_characters: most characters of a text that are read; None: all.
-        ngrams: (num_ngrams, D) float32 vectors of character n-grams, which give unknown words vectors; or None.
+        rows: (V,) int32, index of the vector of each token, -1 without one.
+        weights: (V,) float32, factor of the vector of each token in averages.
+        settings: normalization and prompts, as in a sentence encoder.
+        skip_unknown: omit [UNK] from averages, as model2vec does; sentence-transformers includes its vector.
+        max_length: maximum number of tokens of a text to average; None: all.
+        max_characters: maximum number of characters of a text to read; None: all.
+        ngrams: (num_ngrams, D) float32 vectors of character n-grams for unknown words; or None.
     """
 
     tokens: Tokens
@@ -73,10 +73,10 @@ class StaticEncoder:
 
     @classmethod
     def of_words(cls, words: Sequence[str], vectors: np.ndarray, rows: np.ndarray | None = None) -> "StaticEncoder":
-        """An encoder of words and their (num_words, D) vectors; with ``rows`` (num_words,) several may share a vector.
+        """Create an encoder from words and (num_words, D) vectors; with (num_words,) ``rows`` words may share vectors.
 
         Raises:
-            UsageError: no words, a word twice, or a number of vectors that is not that of the words.
+            UsageError: no words, a repeated word, or different numbers of words and vectors.
         """
         from bertkit.words.opening import of_words
 
@@ -84,7 +84,7 @@ class StaticEncoder:
 
     @property
     def precision(self) -> str:
-        """ "float32": the vectors as they are stored."""
+        """ "float32", the stored precision."""
         return "float32"
 
     @property
@@ -99,7 +99,7 @@ class StaticEncoder:
 
     @property
     def embedding_dim(self) -> int:
-        """Components of a vector."""
+        """Number of components of a vector."""
         return self.vectors.shape[1]
 
     def __repr__(self) -> str:
@@ -119,7 +119,7 @@ class StaticEncoder:
         return word in self._word_ids
 
     def row_of(self, word: str) -> int:
-        """The row of ``vectors`` of a word as it is given, else lowercased.
+        """The row of ``vectors`` for a word as given, else lowercased.
 
         Raises:
             UsageError: it has no vector.
@@ -130,9 +130,9 @@ class StaticEncoder:
         raise UsageError(f"{word!r} has no vector among the {len(self._word_ids):,} words: give another word")
 
     def vector(self, word: str) -> np.ndarray:
-        """(D,) float32, the vector of a word, without weights.
+        """(D,) float32 vector of a word, without its weight.
 
-        With n-grams an unknown word has the mean of theirs.
+        With n-grams, the vector of an unknown word is the mean of its n-gram vectors.
 
         Raises:
             UsageError: it has no vector.
@@ -146,7 +146,7 @@ class StaticEncoder:
     @overload
     def similarity(self, a: Sequence[str], b: Sequence[str]) -> np.ndarray: ...
     def similarity(self, a: Any, b: Any) -> Any:
-        """The cosine of two texts; of two lists the (len(a), len(b)) float32 cosines. A text of unknown words has 0."""
+        """The cosine of two texts, or (len(a), len(b)) float32 cosines of two lists; 0 without known words."""
         first = self.embed([a] if isinstance(a, str) else a, normalize=True)
         second = self.embed([b] if isinstance(b, str) else b, normalize=True)
         scores = first @ second.T
@@ -157,17 +157,17 @@ class StaticEncoder:
 
         Args:
             texts: any iterable of str, or one str.
-            report: filled with the number of tokens, of unknown ones, of texts without any known one (``num_empty``)
-                and of cut texts. Without it, unknown words raise an UnknownWordsWarning, and cuts a TruncationWarning.
-            options: of `EmbedOptions` those that apply: normalize, dimensions, prompt, prompt_name, max_length,
-                on_long ("window" reads long texts whole), progress.
+            report: filled with the numbers of tokens, unknown tokens, texts without a known token (``num_empty``) and
+                cut texts. Without it, unknown words emit an UnknownWordsWarning, and cuts a TruncationWarning.
+            options: fields of `EmbedOptions`: normalize, dimensions, prompt, prompt_name, max_length, on_long ("window"
+                includes all tokens of long texts), progress.
 
         Returns:
             (num_texts, D) float32; (D,) for one str. Zeros for a text without a known word.
 
         Raises:
             OverLengthError: a text is too long under ``on_long="error"``.
-            UsageError: an option that is unknown or has no meaning here.
+            UsageError: an option that is unknown or does not apply.
         """
         counts = EmbedReport() if report is None else report
         given = [texts] if isinstance(texts, str) else texts
@@ -175,12 +175,12 @@ class StaticEncoder:
         width = EmbedOptions.of(**options).dimensions or self.embedding_dim
         vectors = np.concatenate(parts) if parts else np.empty((0, width), np.float32)
         if report is None:
-            remedy = "choose on_long='window' to read them whole, or pass report= to have the counts"
+            remedy = "choose on_long='window' to include all tokens, or pass report= for the counts"
             warn_of_truncation(counts.num_texts, counts.num_texts_cut, counts.num_tokens_cut, remedy, stacklevel=2)
             if counts.num_unknown:
                 warnings.warn(
-                    f"{counts.num_unknown} of {counts.num_tokens} tokens have no vector and were left out of the "
-                    "averages; pass report= to have the counts",
+                    f"{counts.num_unknown} of {counts.num_tokens} tokens have no vector and were skipped in the "
+                    "averages; pass report= for the counts",
                     UnknownWordsWarning,
                     stacklevel=2,
                 )
@@ -189,7 +189,7 @@ class StaticEncoder:
     def embed_stream(
         self, texts: Iterable[str], *, report: EmbedReport, **options: Any
     ) -> Iterator[tuple[list[str], np.ndarray]]:
-        """The same in bounded memory: yields some thousand texts and their (n, D) vectors, in order."""
+        """`embed` in bounded memory: yields a few thousand texts at a time with their (n, D) vectors, in order."""
         chosen = self._options(options)
         total = len(texts) if isinstance(texts, Sized) else None
         hidden = None if chosen.progress is None else not chosen.progress
@@ -201,14 +201,14 @@ class StaticEncoder:
     def weighted(
         self, by: Weighting, texts: Iterable[str] | None = None, *, smoothing: float = _SIF
     ) -> "StaticEncoder":
-        """The same vectors with other weights of tokens.
+        """The encoder with other token weights.
 
         Args:
             by: "plain", all 1; "sif", smoothing / (smoothing + p) with the probability p of a token (Arora et al.
                 2017, without the removal of the common component); "idf", log((1 + N) / (1 + n)) + 1 for n of N texts
                 that contain it.
-            texts: what tokens are counted in. Without it, "sif" takes tokens to be in order of frequency and their
-                probabilities to fall with 1 / rank (Zipf), as files of word vectors and published vocabularies are.
+            texts: texts for counting tokens. Without it, "sif" assumes tokens in order of frequency, as in files of
+                word vectors and published vocabularies, with probabilities proportional to 1 / rank (Zipf).
             smoothing: the constant of "sif".
 
         Raises:
@@ -239,10 +239,10 @@ class StaticEncoder:
         return replace(self, weights=weights.astype(np.float32))
 
     def save(self, directory: str | Path, *, overwrite: bool = False) -> None:
-        """Write a folder that sentence-transformers opens as a ``StaticEmbedding``; whole or not at all.
+        """Write a folder that sentence-transformers opens as a ``StaticEmbedding``, atomically.
 
-        Weights are multiplied into the vectors. Unknown words get a vector of zeros there, which changes the length of
-        an average but no cosine.
+        Weights are multiplied into the vectors. Unknown words get a zero vector, which changes the length of averages
+        but not their cosines.
 
         Raises:
             UsageError: it exists and is not empty, unless ``overwrite``.
@@ -272,7 +272,7 @@ class StaticEncoder:
         tokens = self.tokens.ids(read, report.num_texts)
         sums, counts = self.average(tokens, _NO_LIMIT if whole else max_length)
         shorter = [index for index in range(len(texts)) if len(read[index]) < len(given[index])]
-        if shorter:  # tokens that were cut with the characters count too
+        if shorter:  # also count tokens beyond max_characters
             lengths = np.diff(self.tokens.ids([given[index] for index in shorter]).cu_seqlens) - 2 * tokens.num_around
             counts[shorter, 2] = lengths - counts[shorter, 0]
         if self.ngrams is not None:
@@ -294,7 +294,7 @@ class StaticEncoder:
         return np.ascontiguousarray(vectors)
 
     def _add_unknown(self, texts: list[str], sums: np.ndarray, counts: np.ndarray) -> None:
-        """Put the vectors of unknown words, by their n-grams, into the averages of texts that have some."""
+        """Add the n-gram vectors of unknown words to the averages."""
         for text in np.flatnonzero(counts[:, 1]).tolist():
             words = self.tokens.unknown_words(texts[text])
             if words:

@@ -1,4 +1,4 @@
-"""Character n-grams of words, so that unknown words have vectors (Bojanowski et al. 2017, fastText).
+"""Character n-grams for the vectors of unknown words (Bojanowski et al. 2017, fastText).
 
 The n-grams of "<word>" share a table of rows by the hash FNV-1a, as fastText computes it: over the UTF-8 bytes as
 signed numbers.
@@ -10,11 +10,11 @@ import numpy as np
 
 SHORTEST, LONGEST = 3, 6
 NUM_ROWS = 200_000
-"""Rows of n-grams. fastText has 2,000,000, for corpora of billions of words."""
+"""Number of rows for n-grams. fastText uses 2,000,000, for corpora of billions of words."""
 
 
 def ngram_rows(word: str, num_rows: int = NUM_ROWS) -> list[int]:
-    """The rows of the n-grams of a word, of 3 to 6 characters with "<" before and ">" after it."""
+    """Rows of the n-grams of 3 to 6 characters in "<word>"."""
     letters = f"<{word}>"
     grams = [
         letters[start : start + size]
@@ -33,10 +33,10 @@ def _hash(gram: str) -> int:
 
 
 def units_of(words: Sequence[str], with_ngrams: bool) -> tuple[np.ndarray, np.ndarray]:
-    """The rows of each word in a matrix of the vectors of V words and, below them, of n-grams.
+    """Rows of V words in a matrix of word vectors followed by n-gram vectors.
 
     Returns:
-        (V + 1,) int64 first entry of each word, and the int32 rows: its own first.
+        (V + 1,) int64 start of each word, and the int32 rows, the row of the word first.
     """
     rows = [[number, *(len(words) + row for row in (ngram_rows(word) if with_ngrams else ()))]
             for number, word in enumerate(words)]  # fmt: skip

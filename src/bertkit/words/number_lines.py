@@ -1,15 +1,15 @@
-"""Lines of a word and its numbers to a matrix: the compiled inner loop of reading word vectors as text."""
+"""Compiled parser of word vectors in text and binary files."""
 
 import numpy as np
 
 from bertkit.compiled import lean, lean_inline
 
 WRONG_COLUMNS, NOT_A_NUMBER, NOT_FINITE = -1, -2, -3
-"""Why a line cannot be read."""
+"""Reasons why a line cannot be read."""
 
 _SPACE, _TAB, _NEWLINE, _RETURN = 32, 9, 10, 13
 _NAN, _INF = (int.from_bytes(letters, "big") for letters in (b"nan", b"inf"))
-_MOST_DIGITS = 18  # of a number that an int64 holds
+_MOST_DIGITS = 18  # of a number that fits into an int64
 _POWERS = 10.0 ** np.arange(23)  # exact as float64
 
 
@@ -20,8 +20,8 @@ def read_lines(data, dim, vectors, bounds, powers):
     Args:
         data: (num_bytes,) uint8, lines that each end with a newline.
         dim: numbers of a line.
-        vectors: (num_lines, dim) float32, is written to.
-        bounds: (num_lines, 2) int64, is written to: first byte of each word and the byte after it.
+        vectors: output, (num_lines, dim) float32.
+        bounds: output, (num_lines, 2) int64 first byte of each word and the byte after it.
         powers: (23,) float64, the powers of ten.
 
     Returns:
@@ -39,7 +39,7 @@ def read_lines(data, dim, vectors, bounds, powers):
         while word_end < end and data[word_end] != _SPACE and data[word_end] != _TAB:
             word_end += 1
         problem = _read_numbers(data, word_end, end, vectors[line], powers)
-        if problem in (WRONG_COLUMNS, NOT_A_NUMBER):  # words may hold spaces
+        if problem in (WRONG_COLUMNS, NOT_A_NUMBER):  # words may contain spaces
             at = _before_last(data, start, end, dim)
             if at > word_end and not _ends_with_number(data, start, at, vectors[line], powers):
                 word_end = at
@@ -53,7 +53,7 @@ def read_lines(data, dim, vectors, bounds, powers):
 
 @lean_inline
 def _before_last(data, start, end, dim):
-    """The separator before the last ``dim`` fields; ``start`` where there are fewer."""
+    """Index of the separator before the last ``dim`` fields; ``start`` if there are fewer."""
     at, count = end, 0
     while at > start:
         at -= 1
@@ -75,7 +75,7 @@ def _ends_with_number(data, start, end, scratch, powers):
 
 @lean_inline
 def _read_numbers(data, at, end, row, powers):
-    """Exactly ``len(row)`` numbers, each after a separator; 0, or the reason why not."""
+    """Read exactly ``len(row)`` numbers, each after a separator; returns 0 or a reason."""
     for column in range(len(row)):
         if at >= end:
             return WRONG_COLUMNS
@@ -140,7 +140,7 @@ def read_binary(data, num_words, dim, vectors, bounds):
 
     Args:
         data: (num_bytes,) uint8, from the first word on; it may end within a word.
-        num_words: most words to read.
+        num_words: maximum number of words to read.
         vectors, bounds: as in `read_lines`, with at least ``num_words`` rows.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Word vectors by what they are: files, folders, names; and any encoder of texts by its name."""
+"""Open word vectors from files, folders and names, and any text encoder by name."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -42,11 +42,11 @@ def encoder_path(name: str | Path) -> Path:
 
 
 def open_encoder(name: str | Path, *, precision: str = "float32", device: str = "auto") -> Model | StaticEncoder:
-    """What embeds texts under a name: a `StaticEncoder` for word vectors, a `Model` for everything else.
+    """Open a text encoder: a `StaticEncoder` for word vectors, a `Model` for everything else.
 
     Args:
-        name: as of `StaticEncoder.open` and of `load`.
-        precision, device: of a model, as of `load`.
+        name: as in `StaticEncoder.open` and `load`.
+        precision, device: of a model, as in `load`.
 
     Raises:
         CheckpointError: no such model, or one that cannot be opened.
@@ -61,7 +61,7 @@ def open_encoder(name: str | Path, *, precision: str = "float32", device: str = 
 def of_words(words: Sequence[str], vectors: np.ndarray, rows: np.ndarray | None = None) -> StaticEncoder:
     """As `StaticEncoder.of_words`."""
     if len(set(words)) < len(words) or not words:
-        raise UsageError(f"{len(words)} words, {len(set(words))} of them different: expected at least one, each once")
+        raise UsageError(f"{len(words)} words, {len(set(words))} of them different: expected one or more, each once")
     if (
         vectors.ndim != 2
         or (rows is None and len(vectors) != len(words))
@@ -77,7 +77,7 @@ def of_words(words: Sequence[str], vectors: np.ndarray, rows: np.ndarray | None 
 
 
 def open_words(name: str | Path) -> StaticEncoder:
-    """Word vectors under a name; of a model its input embeddings.
+    """Open word vectors by name; for a model its input embeddings.
 
     Raises:
         CheckpointError: no such model, or one that cannot be opened.

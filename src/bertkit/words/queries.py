@@ -31,18 +31,18 @@ class OddWord(NamedTuple):
 
 
 class WordOnAxis(NamedTuple):
-    """A word against a direction."""
+    """Score of a word on a direction."""
 
     word: str
-    score: float  # cosine with the direction, positive to the second words of the pairs
+    score: float  # cosine with the direction, positive toward the second words of the pairs
     percentile: float  # percentage of all words that score lower
 
 
 class Direction(NamedTuple):
-    """A direction of meaning from pairs of words, and words against it."""
+    """A semantic direction from pairs of words, with scores of words on it."""
 
     axis: np.ndarray  # (D,) float32 of length 1
-    agreement: list[float]  # of each pair: cosine of its difference with the axis of the other pairs
+    agreement: list[float]  # for each pair: cosine of its difference with the axis of the other pairs
     words: list[WordOnAxis]
 
 
@@ -52,7 +52,7 @@ def unit(vectors: np.ndarray) -> np.ndarray:
 
 
 def nearest(encoder: StaticEncoder, word: str, k: int = 10) -> list[NearWord]:
-    """The ``k`` words with the largest cosine to a word, which is left out.
+    """The ``k`` words nearest to a word by cosine, excluding the word.
 
     Raises:
         UsageError: the word has no vector, or ``k`` is below 1.
@@ -64,7 +64,7 @@ def nearest(encoder: StaticEncoder, word: str, k: int = 10) -> list[NearWord]:
 def analogy(encoder: StaticEncoder, a: str, b: str, c: str, k: int = 10) -> list[NearWord]:
     """The ``k`` words nearest to a - b + c of unit vectors: "king" - "man" + "woman" (Mikolov et al. 2013, "3CosAdd").
 
-    The three words are left out: one of them is nearly always the nearest.
+    The three words are excluded, as one of them is nearly always the nearest.
 
     Raises:
         UsageError: a word has no vector, or ``k`` is below 1.
@@ -75,7 +75,7 @@ def analogy(encoder: StaticEncoder, a: str, b: str, c: str, k: int = 10) -> list
 
 
 def nearest_to(encoder: StaticEncoder, vector: np.ndarray, k: int, without: Sequence[int] = ()) -> list[NearWord]:
-    """The ``k`` words with the largest cosine to a (D,) vector; words of the rows ``without`` are left out."""
+    """The ``k`` words nearest to a (D,) vector by cosine, excluding words of the rows ``without``."""
     if k < 1:
         raise UsageError(f"k={k}: expected at least 1")
     words_of: dict[int, list[str]] = {}
@@ -83,12 +83,14 @@ def nearest_to(encoder: StaticEncoder, vector: np.ndarray, k: int, without: Sequ
         words_of.setdefault(row, []).append(word)
     scores, rows = best_rows(encoder, vector[None], k + len(without))
     pairs = zip(rows[0].tolist(), scores[0].tolist(), strict=True)
-    found = [NearWord(word, score) for row, score in pairs if row not in without for word in words_of.get(row, ())]
-    return found[:k]
+    nearest_words = [
+        NearWord(word, score) for row, score in pairs if row not in without for word in words_of.get(row, ())
+    ]
+    return nearest_words[:k]
 
 
 def best_rows(encoder: StaticEncoder, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """(Q, k) cosines and rows of the vectors nearest to (Q, D) queries, best first; fewer than k where there are fewer.
+    """(Q, k) cosines and rows of the vectors nearest to (Q, D) queries, best first; fewer if there are fewer.
 
     The vectors are read in parts, so that they may be larger than memory.
     """
@@ -121,15 +123,15 @@ def odd_one_out(encoder: StaticEncoder, words: Sequence[str]) -> list[OddWord]:
 
 
 def direction(encoder: StaticEncoder, pairs: Sequence[tuple[str, str]], words: Sequence[str]) -> Direction:
-    """An axis of meaning and words against it.
+    """A semantic axis from pairs of words, with scores of words on it.
 
     The axis is the mean of the differences of the pairs' unit vectors, second less first (Bolukbasi et al. 2016 take
-    their first principal component). What a word scores says how the texts behind the vectors use it, not what it
-    means; few pairs give an axis of their accidents, which ``agreement`` shows: near 0, the pairs share no direction.
+    their first principal component). A score reflects how the training texts use a word, not what it means. With few
+    pairs the axis may be accidental: ``agreement`` is near 0 if the pairs share no direction.
 
     Args:
         pairs: words that differ in one respect, such as ("he", "she").
-        words: to set against the axis.
+        words: words to score on the axis.
 
     Raises:
         UsageError: fewer than two pairs, a pair of one vector, or a word without a vector.

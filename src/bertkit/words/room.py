@@ -1,4 +1,4 @@
-"""Large arrays: in memory, or above a limit in a file without a name, whose pages the system can drop."""
+"""Large arrays, in memory or in an unnamed temporary file."""
 
 import mmap
 import tempfile
@@ -9,8 +9,8 @@ _BYTES_IN_MEMORY = 1 << 28
 
 
 def room_for(num_rows: int, dim: int) -> np.ndarray:
-    """(num_rows, dim) float32 to be written to. Above 256 MB it lies in a temporary file that is removed with the
-    array: set TMPDIR to choose the folder."""
+    """An uninitialized (num_rows, dim) float32 array. Above 256 MB it is mapped to a temporary file, which is removed
+    with the array; TMPDIR sets its folder."""
     if num_rows * dim * 4 <= _BYTES_IN_MEMORY:
         return np.empty((num_rows, dim), np.float32)
     with tempfile.TemporaryFile() as file:
@@ -19,7 +19,7 @@ def room_for(num_rows: int, dim: int) -> np.ndarray:
 
 
 def release(array: np.ndarray) -> None:
-    """Let go of the pages of an array of `room_for`: they are read again when they are needed."""
+    """Release the memory pages of an array from `room_for`; they are read again on access."""
     owner: object = array
     while isinstance(owner, np.ndarray):
         owner = owner.base

@@ -8,13 +8,13 @@ from bertkit.errors import UsageError
 
 @dataclass(frozen=True)
 class WordTraining:
-    """How word vectors are trained; the defaults are word2vec's and gensim's."""
+    """Settings of word vector training; the defaults are word2vec's and gensim's."""
 
     method: Literal["skip-gram", "cbow"] = "skip-gram"
     dimensions: int = 100  # components of a vector
-    window: int = 5  # most words to each side; each word draws its own from 1 to this
-    min_count: int = 5  # rarer words are left out
-    negatives: int = 5  # words drawn against each word
+    window: int = 5  # maximum words on each side; drawn for each word from 1 to this
+    min_count: int = 5  # rarer words are skipped
+    negatives: int = 5  # negative samples per word
     subsample: float = 1e-3  # words more frequent than this share are dropped at random; 0: none
     epochs: int = 5
     learning_rate: float = 0.025  # falls linearly to 1/250 of it
@@ -35,11 +35,11 @@ class WordTraining:
 
 @dataclass(frozen=True)
 class PairTraining:
-    """How a static encoder is trained on pairs."""
+    """Settings for training a static encoder on pairs."""
 
     dimensions: int = 512  # components of a vector
-    nested: tuple[int, ...] = (512, 256, 128, 64, 32)  # widths to which vectors can be cut; those above are left out
-    batch_size: int = 1024  # rows, whose texts are each other's negatives
+    nested: tuple[int, ...] = (512, 256, 128, 64, 32)  # widths of truncated vectors; those too large are ignored
+    batch_size: int = 1024  # rows; the texts of other rows are negatives
     epochs: int = 1
     learning_rate: float = 0.05  # of Adam, falls linearly to 0 after a tenth of the steps
     temperature: float = 0.05

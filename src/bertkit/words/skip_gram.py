@@ -1,9 +1,9 @@
 """Skip-gram and CBOW with negative sampling: the compiled inner loop (Mikolov et al. 2013, ``word2vec.c``).
 
 A word is predicted from each word of its window (skip-gram) or from their mean (CBOW), against words drawn at random
-in proportion to count ** 0.75. The words drawn are the same for all words of one window, which leaves their rows in the
-processor's caches (Ji et al. 2016, "Parallelizing Word2Vec in Shared and Distributed Memory"). A word is the mean of
-its own vector and, with n-grams, of theirs (Bojanowski et al. 2017).
+in proportion to count ** 0.75. All words of a window share the same negative samples, whose rows then stay in the
+processor's caches (Ji et al. 2016, "Parallelizing Word2Vec in Shared and Distributed Memory"). With n-grams, the vector
+of a word is the mean of its word vector and n-gram vectors (Bojanowski et al. 2017).
 
 Threads write to the same matrices without locks (Recht et al. 2011, "Hogwild"). Random numbers depend on the seed, the
 epoch and the number of the sentence, so one thread gives the same bits every time.
@@ -14,7 +14,7 @@ import numpy as np
 from bertkit.compiled import compiled, lean_sums
 from bertkit.randomness import key_of, random_bits
 
-_LARGEST = 6.0  # beyond it the logistic function is taken as settled, and nothing is learned
+_LARGEST = 6.0  # beyond it the gradient of the logistic function is taken as 0
 _STEPS = 1_000
 LOGISTIC = (1 / (1 + np.exp(-(np.arange(2 * _STEPS + 1) - _STEPS) * _LARGEST / _STEPS))).astype(np.float32)
 """The logistic function from -6 to 6."""
@@ -117,8 +117,8 @@ def train_sentences(
 
 @compiled
 def alias_table(weights):
-    """A table that draws in proportion to (V,) float64 weights with two numbers (Walker 1977): the index i at random,
-    kept with the probability ``shares[i]`` and else ``aliases[i]``.
+    """Alias table for sampling in proportion to (V,) float64 weights (Walker 1977): draw an index i uniformly, and keep
+    it with probability ``shares[i]``, else take ``aliases[i]``.
 
     Returns:
         shares (V,) float32 and aliases (V,) int32.

@@ -15,13 +15,13 @@ from bertkit.errors import DataError
 from bertkit.files.json_files import read_json
 from bertkit.words.word_files import WordVectors
 
-_INTEGERS = {  # first byte -> how the number after it is stored
+_INTEGERS = {  # first byte -> format of the number after it
     0xCC: ">u1", 0xCD: ">u2", 0xCE: ">u4", 0xCF: ">u8", 0xD0: ">i1", 0xD1: ">i2", 0xD2: ">i4", 0xD3: ">i8",
 }  # fmt: skip
 
 
 def spacy_vocabulary(folder: Path) -> Path | None:
-    """The ``vocab`` folder of a pipeline, or of the installed package around it; None where there is none."""
+    """The ``vocab`` folder of a pipeline, or of an installed pipeline package; None without one."""
     for candidate in (folder, *(path for path in sorted(folder.glob("*")) if path.is_dir())):
         if (candidate / "vocab" / "key2row").is_file():
             return candidate / "vocab"
@@ -71,7 +71,7 @@ def read_spacy(vocabulary: Path) -> WordVectors:
 
 
 def _integer_map(content: bytes) -> Iterator[tuple[int, int]]:
-    """The pairs of a msgpack map of whole numbers."""
+    """The pairs of a msgpack map of integers."""
     first = content[0]
     if 0x80 <= first <= 0x8F:
         number, at = first & 0x0F, 1

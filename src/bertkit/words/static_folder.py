@@ -24,7 +24,7 @@ from bertkit.words.tokens import HIDDEN, EngineTokens, LibraryTokens, Tokens
 
 _NGRAMS = "ngrams.safetensors"
 _MODEL2VEC_LENGTH = 512
-"""Tokens of a text that model2vec reads where its config.json does not say."""
+"""Default of model2vec for the number of tokens of a text to read."""
 
 
 def is_static_folder(folder: Path) -> bool:
@@ -121,7 +121,7 @@ def _is_model2vec(folder: Path) -> bool:
 
 
 def _read_tokens(path: Path) -> tuple[Tokens, int, int | None]:
-    """The tokens, the number of entries of the file, and how many tokens of a text it says to read."""
+    """The tokens, the number of entries in the file, and its maximum number of tokens of a text."""
     content: dict[str, Any] | None = read_json(path)
     if content is None:
         raise CheckpointError(f"{path.parent} lacks tokenizer.json: fetch the model again")
@@ -149,7 +149,7 @@ def _read_tokens(path: Path) -> tuple[Tokens, int, int | None]:
 
 
 def _read_vectors(folder: Path, tokens: Tokens, named: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Vectors, rows and weights, as `StaticEncoder` has them; ``named`` is the number of entries of the tokenizer."""
+    """Vectors, rows and weights, as in `StaticEncoder`; ``named`` is the number of entries of the tokenizer."""
     tensors = read_tensors(list(stored_tensors(folder).values()))
     stored = tensors.get("embedding.weight", tensors.get("embeddings"))
     num_tokens = len(tokens.vocabulary)

@@ -1,4 +1,4 @@
-"""Texts to the ids of a static encoder: by the compiled WordPiece engine, or by the tokenizers library."""
+"""Tokenizers of static encoders: the compiled WordPiece engine, or the tokenizers library."""
 
 import json
 from collections.abc import Sequence
@@ -17,18 +17,18 @@ from bertkit.tokenizer.vocabulary import CONTINUATION, SpecialTokens
 from bertkit.tokenizer.wordpiece import Normalization, WordPiece
 
 HIDDEN = "\uffff"
-"""Before an entry that no text can spell."""
+"""Prefix of entries that cannot occur in text."""
 
 
 class TokenIds(NamedTuple):
-    """The ids of texts end to end; ``num_around`` at both ends of each text are no part of it."""
+    """Concatenated ids of texts, each with ``num_around`` special tokens at both ends."""
 
     ids: np.ndarray  # (T,) int32
     cu_seqlens: np.ndarray  # (N + 1,) int64
     num_around: int
 
     def inside(self) -> tuple[np.ndarray, np.ndarray]:
-        """The ids of the texts alone, and the number of the text of each."""
+        """Ids without special tokens, and the index of the text of each."""
         texts = np.repeat(np.arange(len(self.cu_seqlens) - 1), np.diff(self.cu_seqlens))
         kept = np.ones(len(self.ids), np.bool_)
         if self.num_around:
@@ -37,7 +37,7 @@ class TokenIds(NamedTuple):
 
 
 class Tokens(Protocol):
-    """What turns texts into ids."""
+    """Tokenizer of a static encoder."""
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -50,7 +50,7 @@ class Tokens(Protocol):
         ...
 
     def ids(self, texts: Sequence[str], first_index: int = 0) -> TokenIds:
-        """The ids of texts; ``first_index`` is the number that errors give the first text."""
+        """The ids of texts; ``first_index`` is the index of the first text in errors."""
         ...
 
     def definition(self) -> str:
@@ -58,13 +58,13 @@ class Tokens(Protocol):
         ...
 
     def unknown_words(self, text: str) -> list[str]:
-        """The words of a text that are [UNK], as they are spelled; [] of a tokenizer without whole words."""
+        """The words of a text that are [UNK]; [] for a tokenizer without whole words."""
         ...
 
 
 @dataclass(frozen=True)
 class EngineTokens:
-    """The compiled engine; ``content`` is the tokenizer.json that it was read from, "" for one of words."""
+    """The compiled engine; ``content`` is the tokenizer.json that it was read from, "" for whole words."""
 
     engine: WordPiece
     content: str = field(default="", repr=False)
@@ -97,7 +97,7 @@ class EngineTokens:
 
 @dataclass(frozen=True)
 class LibraryTokens:
-    """A ``tokenizer.json`` of another kind, run by the tokenizers library."""
+    """Other kinds of ``tokenizer.json``, run by the tokenizers library."""
 
     content: str = field(repr=False)
     vocabulary: Vocabulary
@@ -118,8 +118,8 @@ class LibraryTokens:
 
 
 def whole_words(words: Sequence[str]) -> EngineTokens:
-    """Tokens that are words: texts are split at white space and punctuation as BERT's are, and lowercased if
-    no word has a capital letter; accents stay."""
+    """Tokenizer of whole words: splits at white space and punctuation as BERT does, and lowercases if no word has a
+    capital letter; accents are kept."""
     lowercase = not any(word != word.lower() for word in words)
     taken = set(words)
     names = [name if name not in taken else HIDDEN + name for name in ("[UNK]", HIDDEN + "[CLS]", HIDDEN + "[SEP]")]
@@ -131,13 +131,13 @@ def whole_words(words: Sequence[str]) -> EngineTokens:
 
 
 def tokens_of(engine: Engine) -> Tokens:
-    """The tokens of a model's tokenizer, where special tokens in a text are text."""
+    """The tokenizer of a model; special tokens in a text are treated as text."""
     return EngineTokens(engine) if isinstance(engine, WordPiece) else ModelTokens(engine)
 
 
 @dataclass(frozen=True)
 class ModelTokens:
-    """The tokens of a model whose tokenizer is of another kind."""
+    """Other kinds of model tokenizers."""
 
     engine: LibraryTokenizer
 

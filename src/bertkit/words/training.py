@@ -31,31 +31,31 @@ from bertkit.words.tokens import whole_words
 _SENTENCES_AT_A_TIME = 20_000
 _WORDS_OF_A_PART = 20_000
 _LONGEST_SENTENCE = 10_000
-_LAST_RATE = 0.004  # of the first
+_LAST_RATE = 0.004  # final learning rate as a share of the first
 _SAVE_SECONDS = 60.0
 
 
 class WordCorpus(NamedTuple):
-    """Sentences as words by number; rarer words than asked for are not in it."""
+    """Sentences as word ids, without rare words."""
 
-    words: list[str]  # by falling count
+    words: list[str]  # by descending count
     counts: np.ndarray  # (V,) int64
     ids: np.ndarray  # (num_tokens,) int32
     starts: np.ndarray  # (num_sentences + 1,) int64
 
 
 class TrainingReport(NamedTuple):
-    """What training did."""
+    """Result of training."""
 
     num_words: int  # of the vocabulary
     num_tokens: int  # of the corpus, of words in the vocabulary
-    words_per_second: float  # tokens of the corpus times epochs, over the time of training alone
+    words_per_second: float  # tokens of the corpus times epochs, divided by the training time
     seconds: float
     num_threads: int
 
 
 def read_corpus(sentences: Iterable[str], min_count: int) -> WordCorpus:
-    """Sentences to numbers: split and lowercased as a `StaticEncoder` of words splits texts.
+    """Convert sentences to word ids, split and lowercased as in a `StaticEncoder` of words.
 
     Raises:
         DataError: no word occurs ``min_count`` times.
@@ -105,15 +105,15 @@ def train_words(
 ) -> tuple[StaticEncoder, TrainingReport]:
     """Train word vectors on every core.
 
-    With one thread the vectors are the same bits every time, also when a run is stopped and resumed. Several threads
-    write to the same matrices without waiting for each other: the bits differ from run to run, the quality does not.
+    With one thread the vectors are bit-identical in every run, also after a stop and resume. Several threads write to
+    the same matrices without locks: the bits differ between runs, the quality does not.
 
     Args:
-        state: a file that is written once a minute and continued from where it exists, and removed at the end.
+        state: a file written once a minute, from which a stopped run resumes; removed at the end.
         progress: show a bar; None: on a terminal.
 
     Raises:
-        UsageError: the file is of another run.
+        UsageError: the file is from another run.
     """
     units = units_of(corpus.words, settings.ngrams)
     inputs, outputs, done, spent = _start(corpus, settings, state)
@@ -165,7 +165,7 @@ def _keep_probability(counts: np.ndarray, subsample: float) -> np.ndarray:
 
 
 def _edges(starts: np.ndarray) -> list[int]:
-    """Sentences at which the corpus is cut into parts of some thousand words."""
+    """Boundaries of parts of a few thousand words."""
     num_parts = max(1, int(starts[-1]) // _WORDS_OF_A_PART)
     wanted = np.linspace(0, int(starts[-1]), num_parts + 1)
     return sorted({0, len(starts) - 1, *np.searchsorted(starts, wanted[1:-1]).tolist()})
@@ -188,13 +188,13 @@ def _save(
 
 
 def _start(corpus: WordCorpus, settings: WordTraining, state: Path | None) -> tuple[np.ndarray, np.ndarray, int, float]:
-    """Both matrices, the parts that are done and the seconds they took: as stored, or from the beginning."""
+    """Both matrices, the number of completed parts and their seconds: from the state file, or initial."""
     num_words, dim = len(corpus.words), settings.dimensions
     if state is not None and state.is_file():
         with safe_open(state, "numpy") as stored:
             about = stored.metadata() or {}
             if about.get("fingerprint") != _fingerprint(corpus, settings):
-                raise UsageError(f"{state} is of a run with other texts or settings: finish that, or remove the file")
+                raise UsageError(f"{state} is from a run with other texts or settings: finish it, or remove the file")
             inputs, outputs = stored.get_tensor("inputs"), stored.get_tensor("outputs")
         return inputs, outputs, int(about["done"]), float(about["seconds"])
     random = np.random.default_rng(settings.seed)

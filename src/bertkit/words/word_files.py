@@ -25,17 +25,17 @@ _FASTTEXT_MODEL = b"\xba\x16\x4f\x2f"
 
 
 class WordVectors(NamedTuple):
-    """Words and their vectors: N words, M vectors of D components."""
+    """Words and their vectors. Shape letters: N words, M vectors of D components."""
 
     words: list[str]
     vectors: np.ndarray  # (M, D) float32
-    rows: np.ndarray  # (N,) int32, the vector of each word; several words may share one
+    rows: np.ndarray  # (N,) int32, index of the vector of each word; words may share vectors
 
 
 def read_word_file(path: Path) -> WordVectors:
     """The words and vectors of a file; the format is detected from the content.
 
-    A word that stands in several lines keeps its first vector, with a warning that counts them.
+    A repeated word keeps its first vector; a warning reports the number of repetitions.
 
     Raises:
         DataError: a line with a wrong number of columns, something that is not a number, NaN or infinity, no words, a
@@ -70,7 +70,7 @@ def _num_columns(path: Path, line: bytes) -> int:
 
 
 def _is_binary(rest: bytes, dim: int) -> bool:
-    """True unless the line after the header is text, with ``dim`` numbers or another number of them."""
+    """True unless the line after the header is text, with any number of columns."""
     line = rest.partition(b"\n")[0]
     if not line:
         return False
@@ -114,7 +114,7 @@ def _why(line: bytes, dim: int, problem: int) -> str:
 
 
 def _line_parts(file: BinaryIO, start: int) -> Iterator[tuple[int, int, int]]:
-    """Begin, end and number of lines of parts of a file, cut between lines."""
+    """Begin, end and number of lines of parts of a file, split at line ends."""
     size, begin = os.fstat(file.fileno()).st_size, start
     while begin < size:
         length = _BYTES_AT_A_TIME
@@ -157,7 +157,7 @@ def _read_binary(path: Path, file: BinaryIO, start: int, num_words: int, dim: in
 
 
 def _distinct(path: Path, words: list[bytes], vectors: np.ndarray) -> WordVectors:
-    """Words as str; the first vector of each."""
+    """Words as str, with the first vector of each."""
     spelled = [word.decode("utf-8", "replace") for word in words]
     rows: dict[str, int] = {}
     for row, word in enumerate(spelled):
@@ -173,7 +173,7 @@ def _distinct(path: Path, words: list[bytes], vectors: np.ndarray) -> WordVector
 
 
 def write_word2vec(path: Path, words: list[str], vectors: np.ndarray) -> None:
-    """Write word2vec's text format, whole or not at all; numbers with nine significant digits, which float32 needs."""
+    """Write word2vec's text format, atomically; numbers have nine significant digits, to be exact for float32."""
     from bertkit.files.whole_files import whole_file
 
     with whole_file(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:

@@ -7,14 +7,14 @@ from bertkit.cli.output import emit
 
 
 def command(text: str, /, *, out: Path, model: str = EMBEDDING_MODEL, compute: Compute = EXACT) -> None:
-    """A text followed through the whole model, step by step, as a folder of pages.
+    """Trace a text through the whole model, step by step, as a folder of pages.
 
     Parameters
     ----------
     text
-        The text; a literal [MASK] is read as that token.
+        The text; a literal [MASK] becomes that token.
     out
-        The folder to write; made if needed.
+        The folder to write, created if missing.
     model
         A folder, a hub name, or the import name of an installed model package.
     """

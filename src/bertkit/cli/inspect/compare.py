@@ -2,38 +2,29 @@
 
 from pathlib import Path
 
-from bertkit.cli.inspect.shown import NOWHERE, Shown, show
-from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, open_model
+from bertkit.cli.inspect.shown import ENCODER, Inspected, write
+from bertkit.cli.models import open_model
+from bertkit.errors import UsageError
 
 
-def command(
-    other: str,
-    texts: Path,
-    /,
-    *,
-    limit: int = 100,
-    shown: Shown = NOWHERE,
-    model: str = EMBEDDING_MODEL,
-    compute: Compute = EXACT,
-) -> None:
-    """Two models side by side: layer against layer, attention, weights, texts that changed most.
+def command(texts: Path, /, *, limit: int = 100, inspected: Inspected = ENCODER) -> None:
+    """Differences of two models: layers, attention, weights, texts that changed most.
 
     Parameters
     ----------
-    other
-        The second model.
     texts
-        txt, jsonl, csv, tsv or parquet: one text a row.
+        txt, jsonl, csv, tsv or parquet: one text per row.
     limit
-        How many texts to read.
-    model
-        The first model: a folder, a hub name, or the import name of an installed model package.
+        Maximum number of texts to read.
     """
     from itertools import islice
 
     from bertkit.corpus.texts import read_texts
     from bertkit.inspection import inspect_difference
 
+    if inspected.against is None:
+        raise UsageError("compare needs a second model: give --against")
+    names = (inspected.model, inspected.against)
     rows = list(islice(read_texts(texts), limit))
-    first, second = (open_model(name, compute) for name in (model, other))
-    show(shown, lambda: inspect_difference(first, second, rows, names=(model, other)))
+
+    write(inspected, lambda: inspect_difference(*(open_model(n, inspected.compute) for n in names), rows, names=names))

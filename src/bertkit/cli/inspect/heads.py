@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from bertkit.cli.inspect.shown import NOWHERE, Shown, show
-from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, open_model
+from bertkit.cli.inspect.shown import ENCODER, Inspected, show
 
 
 def command(
@@ -11,20 +10,16 @@ def command(
     /,
     *,
     limit: int = 200,
-    shown: Shown = NOWHERE,
-    model: str = EMBEDDING_MODEL,
-    compute: Compute = EXACT,
+    inspected: Inspected = ENCODER,
 ) -> None:
-    """Where each head attends over a corpus, which syntactic relations it follows, and what is lost without it.
+    """Statistics of each head over a corpus: attended tokens, syntactic relations, effect of removal.
 
     Parameters
     ----------
     texts
-        txt, jsonl, csv, tsv or parquet: one text a row; or .conllu, whose trees add syntactic relations.
+        txt, jsonl, csv, tsv or parquet: one text per row; or .conllu, whose trees add syntactic relations.
     limit
-        How many texts to read.
-    model
-        A folder, a hub name, or the import name of an installed model package.
+        Maximum number of texts to read.
     """
     from itertools import islice
 
@@ -32,4 +27,4 @@ def command(
     from bertkit.inspection import inspect_heads, read_trees
 
     rows = read_trees(texts, limit) if texts.suffix == ".conllu" else list(islice(read_texts(texts), limit))
-    show(shown, lambda: inspect_heads(open_model(model, compute), rows))
+    show(inspected, lambda model: inspect_heads(model, rows))

@@ -1,7 +1,6 @@
 """bertkit inspect input"""
 
-from bertkit.cli.inspect.shown import NOWHERE, Shown, show
-from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, open_model
+from bertkit.cli.inspect.shown import ENCODER, Inspected, show
 
 
 def command(
@@ -9,21 +8,17 @@ def command(
     pair: str | None = None,
     /,
     *,
-    shown: Shown = NOWHERE,
-    model: str = EMBEDDING_MODEL,
-    compute: Compute = EXACT,
+    inspected: Inspected = ENCODER,
 ) -> None:
-    """The summed embeddings of a text shown apart, and how alike positions are.
+    """The embeddings of a text, each summand separately, and the similarity of positions.
 
     Parameters
     ----------
     text
-        The text; a literal [MASK] is read as that token.
+        The text; a literal [MASK] becomes that token.
     pair
         A second text.
-    model
-        A folder, a hub name, or the import name of an installed model package.
     """
     from bertkit.inspection import inspect_input
 
-    show(shown, lambda: inspect_input(open_model(model, compute), text, pair))
+    show(inspected, lambda model: inspect_input(model, text, pair))

@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
-from bertkit.cli.inspect.shown import NOWHERE, Shown, show
-from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, open_model
+from bertkit.cli.inspect.shown import ENCODER, Inspected, show
 
 Projection = Literal["pca", "tsne"]
 
@@ -17,26 +16,22 @@ def command(
     projection: Projection = "pca",
     clusters: int = 8,
     limit: int = 2_000,
-    shown: Shown = NOWHERE,
-    model: str = EMBEDDING_MODEL,
-    compute: Compute = EXACT,
+    inspected: Inspected = ENCODER,
 ) -> None:
     """A map of texts by their embeddings, with search and clusters named by their words.
 
     Parameters
     ----------
     texts
-        txt, jsonl, csv, tsv or parquet: one text a row.
+        txt, jsonl, csv, tsv or parquet: one text per row.
     column
-        Which column holds the text.
+        The column or key that holds the text.
     projection
         pca or tsne.
     clusters
-        How many clusters.
+        Number of clusters.
     limit
-        How many texts to read.
-    model
-        A folder, a hub name, or the import name of an installed model package.
+        Maximum number of texts to read.
     """
     from itertools import islice
 
@@ -44,7 +39,4 @@ def command(
     from bertkit.inspection import inspect_map
 
     rows = list(islice(read_texts(texts, column), limit))
-    show(
-        shown,
-        lambda: inspect_map(open_model(model, compute), rows, projection=projection, num_clusters=clusters),
-    )
+    show(inspected, lambda model: inspect_map(model, rows, projection=projection, num_clusters=clusters))

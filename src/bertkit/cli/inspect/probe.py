@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
-from bertkit.cli.inspect.shown import NOWHERE, Shown, show
-from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, open_model
+from bertkit.cli.inspect.shown import ENCODER, Inspected, show
 
 Label = Literal["tags", "relations"]
 
@@ -16,26 +15,22 @@ def command(
     *,
     label: Label = "tags",
     limit: int = 1_000,
-    shown: Shown = NOWHERE,
-    model: str = EMBEDDING_MODEL,
-    compute: Compute = EXACT,
+    inspected: Inspected = ENCODER,
 ) -> None:
-    """What a linear classifier finds in each layer, with control task, layer 0 and random encoder.
+    """Accuracy of a linear classifier on each layer, compared with a control task, layer 0 and a random encoder.
 
     Parameters
     ----------
     train
-        A CoNLL-U file to learn from.
+        A CoNLL-U file for training.
     test
-        Another one to test on.
+        A CoNLL-U file for testing.
     label
         tags, parts of speech, or relations, of a word to its head.
     limit
-        How many sentences of each file to read.
-    model
-        A folder, a hub name, or the import name of an installed model package.
+        Maximum number of sentences to read from each file.
     """
     from bertkit.inspection import inspect_probes, read_trees
 
     parts = [read_trees(path, limit) for path in (train, test)]
-    show(shown, lambda: inspect_probes(open_model(model, compute), *parts, label=label))
+    show(inspected, lambda model: inspect_probes(model, *parts, label=label))

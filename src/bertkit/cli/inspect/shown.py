@@ -1,17 +1,22 @@
-"""Output of `bertkit inspect` commands: an HTML page, or numbers as JSON."""
+"""What every `bertkit inspect` command takes: one model or two, and where the result goes, a page or JSON."""
 
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cyclopts import Parameter
 
+from bertkit.cli.models import EMBEDDING_MODEL, EXACT, PRETRAINED_MODEL, Compute, open_model
 from bertkit.cli.output import emit
 from bertkit.errors import UsageError
 from bertkit.files.whole_files import check_writable
-from bertkit.inspection import View
+
+if TYPE_CHECKING:
+    from bertkit.inspection import View
+    from bertkit.model import Model
 
 
 @Parameter(name="*")
@@ -31,11 +36,63 @@ class Shown:
     json: bool = False
 
 
-NOWHERE = Shown()
-"""The default, which `show` rejects."""
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Inspected(Shown):
+    """The models, and where to write the result.
+
+    Parameters
+    ----------
+    model
+        A folder, a hub name, or the import name of an installed model package.
+    against
+        A second model, shown beside the first.
+    """
+
+    model: str = EMBEDDING_MODEL
+    against: str | None = None
+    compute: Compute = field(default=EXACT)
+
+    def __post_init__(self) -> None:
+        if self.against == self.model:
+            raise UsageError(f"--against {self.against} is the model itself: give another one")
 
 
-def show(shown: Shown, make: Callable[[], View]) -> None:
+@Parameter(name="*")
+@dataclass(frozen=True)
+class InspectedPretrained(Inspected):
+    """The same for views that need a masked LM or next sentence head.
+
+    Parameters
+    ----------
+    model
+        A model with that head: a folder, a hub name, or the import name of an installed model package.
+    """
+
+    model: str = PRETRAINED_MODEL
+
+
+NOWHERE, ENCODER, PRETRAINED = Shown(), Inspected(), InspectedPretrained()
+"""The defaults, which `write` rejects, as nothing would be written."""
+
+
+def show(inspected: Inspected, make: "Callable[[Model], View]") -> None:
+    """Make the view of a model, or of two side by side, and write its page, print its numbers, or both.
+
+    Raises:
+        UsageError: as of `write`.
+    """
+    from bertkit.inspection import SideBySideView
+
+    def view() -> "View":
+        names = [inspected.model, *([inspected.against] if inspected.against else [])]
+        views = [make(open_model(name, inspected.compute)) for name in names]
+        return views[0] if len(views) == 1 else SideBySideView(tuple(names), tuple(views))
+
+    write(inspected, view)
+
+
+def write(shown: Shown, make: "Callable[[], View]") -> None:
     """Make a view, and write its page, print its numbers, or both.
 
     Raises:

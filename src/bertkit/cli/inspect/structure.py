@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from bertkit.cli.inspect.shown import NOWHERE, Shown, show
-from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, open_model
+from bertkit.cli.inspect.shown import ENCODER, Inspected, show
 
 
 def command(
@@ -14,28 +13,24 @@ def command(
     limit: int = 1_000,
     rank: int = 64,
     epochs: int = 5,
-    shown: Shown = NOWHERE,
-    model: str = EMBEDDING_MODEL,
-    compute: Compute = EXACT,
+    inspected: Inspected = ENCODER,
 ) -> None:
-    """The structural probe: are distances between vectors distances in the syntax tree?
+    """Structural probe: syntax trees in distances between vectors.
 
     Parameters
     ----------
     train
-        A CoNLL-U file to learn from.
+        A CoNLL-U file for training.
     test
-        Another one to test on.
+        A CoNLL-U file for testing.
     limit
-        How many sentences of each file to read.
+        Maximum number of sentences to read from each file.
     rank
-        Of the linear map.
+        Rank of the linear map.
     epochs
-        How often to go through the training sentences.
-    model
-        A folder, a hub name, or the import name of an installed model package.
+        Number of passes over the training sentences.
     """
     from bertkit.inspection import inspect_structure, read_trees
 
     parts = [read_trees(path, limit) for path in (train, test)]
-    show(shown, lambda: inspect_structure(open_model(model, compute), *parts, rank=rank, epochs=epochs))
+    show(inspected, lambda model: inspect_structure(model, *parts, rank=rank, epochs=epochs))

@@ -1,7 +1,6 @@
 """bertkit inspect why"""
 
-from bertkit.cli.inspect.shown import NOWHERE, Shown, show
-from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, open_model
+from bertkit.cli.inspect.shown import ENCODER, Inspected, show
 
 
 def command(
@@ -12,11 +11,9 @@ def command(
     similar: str | None = None,
     label: str | None = None,
     steps: int = 50,
-    shown: Shown = NOWHERE,
-    model: str = EMBEDDING_MODEL,
-    compute: Compute = EXACT,
+    inspected: Inspected = ENCODER,
 ) -> None:
-    """Which tokens speak for the prediction of a fine-tuned model; with --similar, which make two texts similar.
+    """Tokens that support the prediction of a fine-tuned model; with --similar, that make two texts similar.
 
     Parameters
     ----------
@@ -25,18 +22,15 @@ def command(
     pair
         A second text, for models of pairs.
     similar
-        Another text: show what each pair of tokens adds to their cosine.
+        Another text: show the contribution of each pair of tokens to the cosine.
     label
         The label to explain; by default the predicted one.
     steps
-        Points on the path of integrated gradients.
-    model
-        A folder, a hub name, or the import name of an installed model package.
+        Number of points on the path of integrated gradients.
     """
     from bertkit.inspection import inspect_similarity, inspect_why
 
-    opened = open_model(model, compute)
     if similar is None:
-        show(shown, lambda: inspect_why(opened, text, pair, label=label, steps=steps))
+        show(inspected, lambda model: inspect_why(model, text, pair, label=label, steps=steps))
     else:
-        show(shown, lambda: inspect_similarity(opened, text, similar))
+        show(inspected, lambda model: inspect_similarity(model, text, similar))

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from bertkit.cli.inspect.shown import NOWHERE, Shown, show
-from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, open_model
+from bertkit.cli.inspect.shown import ENCODER, Inspected, show
 
 
 def command(
@@ -14,11 +13,9 @@ def command(
     column: str | None = None,
     senses: Path | None = None,
     top_k: int = 5,
-    shown: Shown = NOWHERE,
-    model: str = EMBEDDING_MODEL,
-    compute: Compute = EXACT,
+    inspected: Inspected = ENCODER,
 ) -> None:
-    """A word in its contexts: nearest occurrences, a map by layer, static against contextual.
+    """A word in context: nearest occurrences, a map for each layer, static and contextual similarity.
 
     Parameters
     ----------
@@ -27,17 +24,15 @@ def command(
     texts
         txt, jsonl, csv, tsv or parquet: one text per row. At least three must contain the word.
     column
-        Which column holds the text.
+        The column or key that holds the text.
     senses
-        A file with the sense of each text, one a line.
+        A file with the sense of each text, one per line.
     top_k
-        How many nearest occurrences to keep for each.
-    model
-        A folder, a hub name, or the import name of an installed model package.
+        Number of nearest occurrences to keep for each.
     """
     from bertkit.corpus.texts import read_texts
     from bertkit.inspection import inspect_words
 
     labels = None if senses is None else list(read_texts(senses))
     rows = list(read_texts(texts, column))
-    show(shown, lambda: inspect_words(open_model(model, compute), word, rows, senses=labels, top_k=top_k))
+    show(inspected, lambda model: inspect_words(model, word, rows, senses=labels, top_k=top_k))

@@ -1,4 +1,4 @@
-"""Cross-encoders: scores of texts for a query, by an encoder that reads both together."""
+"""Cross-encoders: relevance scores of query-text pairs, with both texts in one sequence."""
 
 from bertkit.tasks.cross_encoder.task import CrossEncoding, TextScores
 

@@ -1,4 +1,4 @@
-"""Losses of the scores of a cross-encoder. Shape letters: S pairs of a batch, n texts of one query.
+"""Losses of cross-encoder scores. Shape letters: S pairs of a batch, n texts of one query.
 
 Targets are 1 and 0 for positives and negatives, or the scores of the rows.
 """
@@ -15,26 +15,26 @@ _WEIGHT_OF_DISTANCE = 10.0
 
 
 def cross_entropy(scores: Tensor, targets: Tensor, rows: Tensor) -> Tensor:
-    """Cross-entropy of the sigmoid of each score with its target from 0 to 1, the mean over pairs; nats."""
+    """Binary cross-entropy of each score with its target from 0 to 1, averaged over pairs; nats."""
     return F.binary_cross_entropy_with_logits(scores, targets)
 
 
 def squared_error(scores: Tensor, targets: Tensor, rows: Tensor) -> Tensor:
-    """Squared difference of score and target, the mean over pairs."""
+    """Squared difference of score and target, averaged over pairs."""
     return (scores - targets).square().mean()
 
 
 def margins(scores: Tensor, targets: Tensor, rows: Tensor) -> Tensor:
-    """Squared difference of the margins between the first text of a query and each other text, of the scores and of
-    the targets, the mean over margins (Hofstätter et al. 2020, "MarginMSE")."""
+    """MarginMSE (Hofstätter et al. 2020): squared difference between the margins of scores and of targets, for the
+    first text of a query and each other text; averaged over margins."""
     apart = [(part[0] - part[1:]) - (target[0] - target[1:]) for part, target in lists(scores, targets, rows)]
     return torch.cat(apart).square().sum() / max(sum(map(len, apart)), 1)
 
 
 def lambda_loss(scores: Tensor, targets: Tensor, rows: Tensor) -> Tensor:
-    """NDCG-Loss2++ (Wang et al. 2018, "The LambdaLoss framework for ranking metric optimization"): for each two texts
-    of a query with different targets, -log2 of the sigmoid of how much higher the better one scores, weighted by what
-    exchanging them would change of nDCG; the mean over these pairs of texts."""
+    """NDCG-Loss2++ (Wang et al. 2018, "The LambdaLoss framework for ranking metric optimization"): for every two texts
+    of a query with different targets, -log2 of the sigmoid of the score difference, weighted by the change of nDCG when
+    they are swapped; averaged over these pairs."""
     losses = [_of_list(part, target) for part, target in lists(scores, targets, rows)]
     return torch.cat(losses).sum() / max(sum(map(len, losses)), 1)
 
@@ -56,7 +56,7 @@ def _of_list(scores: Tensor, targets: Tensor) -> Tensor:
 
 
 def lists(scores: Tensor, targets: Tensor, rows: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Scores and targets of each row; its texts are next to each other."""
+    """Scores and targets of each row, whose texts are adjacent."""
     sizes = rows.unique_consecutive(return_counts=True)[1].tolist()
     return list(zip(scores.split(sizes), targets.split(sizes), strict=True))
 

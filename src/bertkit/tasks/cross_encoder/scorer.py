@@ -11,7 +11,7 @@ from bertkit.tasks.metrics import ratio
 from bertkit.tasks.text_sets import pair_results
 
 Kind = Literal["lists", "scores", "binary"]
-"""Of examples: queries with positives and negatives; texts with scores; pairs with 0 and 1."""
+"""Kinds of examples: queries with positives and negatives; texts with scores; pairs with 0 and 1."""
 _NUM_FIRST = 10
 
 
@@ -23,11 +23,11 @@ class TextScores:
 
 
 class ScoredTexts:
-    """Counts predictions; as `Scorer`.
+    """Metrics of a cross-encoder; see `Scorer`.
 
-    Of scores: Pearson's and Spearman's correlation. Of 0 and 1: average precision, and the best threshold with its F1
-    and accuracy. Of lists the means over queries of ``ndcg_at_10``, of the reciprocal rank of the best positive,
-    ``mrr``, and of the share of queries where it is first, ``recall_at_1``; equal scores count against it.
+    For scores: Pearson's and Spearman's correlation. For 0 and 1: average precision, and the best threshold with its F1
+    and accuracy. For lists, averaged over queries: ``ndcg_at_10``; ``mrr``, the reciprocal rank of the best positive;
+    ``recall_at_1``, whether it is first; ties count against it.
     """
 
     def __init__(self, kind: Kind, targets: Callable[[TextSet], Sequence[float]]) -> None:
@@ -57,7 +57,7 @@ class ScoredTexts:
 
 def _of_list(targets: np.ndarray, scores: np.ndarray) -> tuple[float, float, float]:
     """nDCG@10, reciprocal rank, and 1 if a positive is first."""
-    order = np.lexsort((targets, -scores))  # of equal scores the worse text first
+    order = np.lexsort((targets, -scores))  # ties: the worse text first
     discounts = 1 / np.log2(np.arange(2, len(targets) + 2))[:_NUM_FIRST]
     gained, ideal = ((np.exp2(np.maximum(kept[:_NUM_FIRST], 0)) - 1) @ discounts for kept in
                      (targets[order], np.sort(targets)[::-1]))  # fmt: skip

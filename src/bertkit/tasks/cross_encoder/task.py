@@ -1,4 +1,4 @@
-"""Cross-encoders (Nogueira & Cho 2019): a query and a text are read together, and the head gives the pair one score.
+"""Cross-encoders (Nogueira & Cho 2019): query and text form one sequence, and the head returns one score.
 
 Shape letters: S pairs, N queries.
 """
@@ -30,7 +30,7 @@ _ROW, _TARGET = range(2)  # columns of labels
 
 @dataclass(frozen=True)
 class CrossEncoding(OfTextSets):
-    """A score for each text of a query, by an encoder that reads both together."""
+    """Scores of the texts of a query by a cross-encoder."""
 
     label_names: tuple[str, ...] = ("score",)
     objective: str = "cross-entropy"  # a name from OBJECTIVES
@@ -67,7 +67,7 @@ class CrossEncoding(OfTextSets):
 
     @property
     def score_activation(self) -> str:
-        """As `TextTask.score_activation`: scores of the range that the loss compared with the targets."""
+        """As `TextTask.score_activation`: maps logits to the range of the targets."""
         return "Sigmoid" if self.objective == "cross-entropy" else "Identity"
 
     @classmethod
@@ -75,8 +75,8 @@ class CrossEncoding(OfTextSets):
         """As `TextTask.of_examples`.
 
         Raises:
-            DataError: no rows, a row without a text to score, targets that the objective does not take, or that are
-                all the same.
+            DataError: no rows, a row without a text to score, or targets that are all equal or invalid for the
+                objective.
         """
         cls.check_options(options)
         if not examples:
@@ -108,7 +108,7 @@ class CrossEncoding(OfTextSets):
             )
         if len({target for of_row in targets for target in of_row}) == 1:
             raise DataError(
-                f"every text has the score {targets[0][0]:g}: there is nothing to learn; add negatives (bertkit mine)"
+                f"every text has the score {targets[0][0]:g}: expected different scores; add negatives (bertkit mine)"
             )
 
     def encode(
@@ -135,7 +135,7 @@ class CrossEncoding(OfTextSets):
         return LabeledEncodings(encodings, np.stack([encodings.text_index, targets], axis=1))
 
     def vectors(self, outputs: NetworkOutput) -> Tensor:
-        """(S, 1): the scores, which are what the loss reads of the whole batch."""
+        """(S, 1) scores, the input of the loss of the whole batch."""
         return exact(outputs.logits[self.head])
 
     def totals(self, batch: LabeledBatch) -> Tensor:
@@ -176,10 +176,10 @@ def _targets(row: TextSet) -> tuple[float, ...]:
     """The target of each text of a row.
 
     Raises:
-        DataError: a row without a text to score, or with a score that is no finite number.
+        DataError: a row without a text to score, or with a score that is not finite.
     """
     if not row.positives and not row.negatives:
-        raise row.error("has a query and no text to score: give it positives or negatives")
+        raise row.error("has a query but no text to score: give it positives or negatives")
     scores = (row.score,) if row.score is not None else row.scores
     if any(not math.isfinite(score) for score in scores):
         raise row.error(f"its scores are {_shown(scores)}: expected finite numbers")

@@ -100,7 +100,7 @@ def _of_squad(path: str | Path, labeled: bool) -> Iterator[tuple[int, Question, 
         has_answer, impossible = bool(question.answers), values.get("is_impossible")
         if labeled and not problem and impossible is has_answer:  # SQuAD 1.1 has no is_impossible
             problem = " has is_impossible although it has an answer: correct one of them" if has_answer else _NO_ANSWER
-        yield line, replace(question, id=name, place=f"{location(path, line)}, question {name}"), problem
+        yield line, replace(question, id=name, location=f"{location(path, line)}, question {name}"), problem
 
 
 def _of_table(path: str | Path, labeled: bool, columns: Mapping[str, str]) -> Iterator[tuple[int, Question, str]]:

@@ -38,10 +38,10 @@ def read_text_sets(
         path: csv, tsv, jsonl or parquet; txt and "-", standard input, have a text on each line. Columns named negative,
             negative_1, ... hold negatives; in jsonl and parquet a column may hold a list.
         labeled: False: scores are not read.
-        columns: names by role, "query", "positive", "negative", "score" and "scores", where they are not recognized;
-            several negatives as negative="a,b"; scores is a list, a number for each of the other texts. positive="next"
-            makes pairs of neighboring texts: paragraphs of a txt file, with empty lines between, or rows of a table.
-        bad_rows: takes the rows that cannot be used; None: such a row is an error.
+        columns: names by role, "query", "positive", "negative", "score" and "scores", if they are not recognized;
+            several negatives as negative="a,b"; scores is a list with a number for each other text. positive="next"
+            makes pairs of neighboring texts: paragraphs of a txt file, separated by empty lines, or rows of a table.
+        bad_rows: receives unusable rows; None: such a row is an error.
 
     Raises:
         DataError: no such file, no column for the texts, a bad row, no row at all.
@@ -76,23 +76,23 @@ def read_text_sets(
 
 
 def _neighbors(path: str | Path, columns: Mapping[str, str], bad_rows: BadRows) -> Iterator[TextSet]:
-    """Each text with the text after it."""
+    """Pairs of each text with the next one."""
     if str(path).endswith(".txt"):
         texts = _paragraphs(path, bad_rows)
     else:
-        texts = ((row.query, row.place) for row in read_text_sets(path, columns=columns, bad_rows=bad_rows))
+        texts = ((row.query, row.location) for row in read_text_sets(path, columns=columns, bad_rows=bad_rows))
     has_any = False
-    for (text, place), (after, _) in pairwise(texts):
+    for (text, where), (after, _) in pairwise(texts):
         has_any = True
-        yield TextSet(text, (after,), place=place)
+        yield TextSet(text, (after,), location=where)
     if not has_any:
         raise DataError(
-            f"{path}: positive=next expects two texts or more; between paragraphs of a txt file empty lines"
+            f"{path}: positive=next expects two texts or more; paragraphs of a txt file are separated by empty lines"
         )
 
 
 def _paragraphs(path: str | Path, bad_rows: BadRows) -> Iterator[tuple[str, str]]:
-    """Paragraphs with letters, and the line where each begins."""
+    """Paragraphs that have letters, with the location of their first line."""
     paragraph: list[Line] = []
     with open_lines(path) as lines:
         for line in chain(lines, [Line(0, "")]):
@@ -168,14 +168,14 @@ def _score(value: Any, name: str) -> tuple[float | None, str]:
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):
-        return None, f" has the score {value!r:.40} in {name!r}: expected a number; fill it in, or take the row " + (
-            "out; pairs with classes are learned by siamese-classification" if name == "label" else "out"
+        return None, f" has the score {value!r:.40} in {name!r}: expected a number; fill it in, or remove the row; " + (
+            "for pairs with classes use siamese-classification" if name == "label" else "out"
         )
     return number, ""
 
 
 def _scores(value: Any, name: str) -> tuple[tuple[float, ...], str]:
-    """The numbers of a list, none where it is absent."""
+    """The numbers of a list, () if it is absent."""
     if value is None or value == "":
         return (), ""
     parts = [_score(part, name) for part in (value if isinstance(value, list) else [value])]

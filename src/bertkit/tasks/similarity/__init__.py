@@ -1,4 +1,4 @@
-"""Sentence encoders: rows of texts that belong together or apart, the losses of their vectors, the task."""
+"""Training of sentence encoders: examples, losses, metrics and the task."""
 
 from bertkit.tasks.similarity.scorer import SimilarityPrediction
 from bertkit.tasks.similarity.task import Similarity

@@ -1,4 +1,4 @@
-"""Batches of several data sets, each batch of one of them."""
+"""Feeds of several data sets, with each batch from one of them."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +16,7 @@ _ORDER = 0xD57  # distinguishes the order of batches from that of rows
 
 @dataclass(frozen=True)
 class BySize(RowFeed):
-    """Every batch of every data set once in an epoch, in random order."""
+    """Every batch of every data set once per epoch, in random order."""
 
     @cached_property
     def _sets(self) -> list[np.ndarray]:
@@ -26,7 +26,7 @@ class BySize(RowFeed):
 
     @cached_property
     def _num_batches(self) -> np.ndarray:
-        """Of each data set; its last batch is never a single row."""
+        """Number of batches of each data set; the last batch has at least two rows."""
         sizes = np.array([len(rows) for rows in self._sets])
         return np.maximum(sizes // self.batch_size + (sizes % self.batch_size > 1), 1)
 
@@ -46,7 +46,7 @@ class BySize(RowFeed):
         return self.data.take(ranges(starts, self._bounds[chosen + 1] - starts))
 
     def _choose(self, number: int, epoch: int) -> tuple[int, int]:
-        """The data set of a batch of the epoch, and its number there."""
+        """The data set of a batch of the epoch, and the index of the batch in it."""
         (drawn,) = in_random_order(np.array([number]), self.batches_per_epoch, self.seed ^ _ORDER, epoch).tolist()
         ends = self._num_batches.cumsum()
         which = int(np.searchsorted(ends, drawn, side="right"))
@@ -55,7 +55,7 @@ class BySize(RowFeed):
 
 @dataclass(frozen=True)
 class ByTurns(BySize):
-    """A batch of each data set in turn, as long as each has one that is new in the epoch."""
+    """A batch of each data set in turn, until one of them has no more batches in the epoch."""
 
     @property
     def batches_per_epoch(self) -> int:

@@ -1,4 +1,4 @@
-"""Losses of the vectors of a whole batch. Shape letters: S sequences, B instances, D documents, E width.
+"""Losses of sentence vectors of a whole batch. Shape letters: S sequences, B instances, D documents, E width.
 
 An instance is a query with one of its positives; without several positives a row is an instance.
 """
@@ -17,7 +17,7 @@ from bertkit.tasks.similarity.rows import Masked, Roles
 
 @dataclass(frozen=True)
 class LossOptions:
-    """What the losses are computed with."""
+    """Parameters of the losses."""
 
     temperature: float = 0.05
     margin: float = 0.5
@@ -28,14 +28,14 @@ class BatchLoss(NamedTuple):
     """The loss of a batch, and counts for its metrics."""
 
     value: Tensor  # scalar
-    num_masked: float = 0.0  # comparisons left out because the texts belong together
-    num_right: float = 0.0  # instances whose positive is nearer than every other document
+    num_masked: float = 0.0  # comparisons masked because the texts belong together
+    num_right: float = 0.0  # number of instances whose positive is nearest
 
 
 DIRECTIONS = ("query-to-document", "both", "all")
-"""What a positive competes with: the other documents of the batch; these, and in a second term the other queries
-(Günther et al. 2023); all other documents and queries of the batch in one sum, queries against queries and documents
-against documents too (Li et al. 2023)."""
+"""Candidates that a positive competes with: the other documents of the batch; these, and in a second term the other
+queries (Günther et al. 2023); all other documents and queries of the batch in one sum, queries against queries and
+documents against documents too (Li et al. 2023)."""
 
 
 def in_batch(vectors: Tensor, roles: Roles, options: LossOptions) -> BatchLoss:
@@ -66,8 +66,8 @@ def in_batch(vectors: Tensor, roles: Roles, options: LossOptions) -> BatchLoss:
 
 
 def cosent(vectors: Tensor, roles: Roles, options: LossOptions) -> BatchLoss:
-    """Of every two pairs with different scores, the cosine of the one with the higher score should be higher (Su 2022;
-    Huang et al. 2024, "CoSENT"): log(1 + sum of exp((cosine of the lower - cosine of the higher) / temperature))."""
+    """CoSENT (Su 2022; Huang et al. 2024): for every two pairs with different scores, the one with the higher score
+    should have the higher cosine: log(1 + sum of exp((cosine of the lower - cosine of the higher) / temperature))."""
     scores = _cosines(vectors, roles) / options.temperature
     is_lower = roles.scores[:, None] < roles.scores  # (B, B)
     differences = (scores[:, None] - scores)[is_lower]
@@ -75,13 +75,13 @@ def cosent(vectors: Tensor, roles: Roles, options: LossOptions) -> BatchLoss:
 
 
 def cosine(vectors: Tensor, roles: Roles, options: LossOptions) -> BatchLoss:
-    """Squared difference of cosine and score, the mean over pairs (Reimers & Gurevych 2019, section 3)."""
+    """Squared difference of cosine and score, averaged over pairs (Reimers & Gurevych 2019, section 3)."""
     return BatchLoss((_cosines(vectors, roles) - roles.scores).square().mean())
 
 
 def contrastive(vectors: Tensor, roles: Roles, options: LossOptions) -> BatchLoss:
-    """Of pairs with scores 1 and 0: squared cosine distance of the 1s, and squared shortfall of the 0s from a margin
-    (Hadsell et al. 2006), summed over the hard pairs: 1s farther than the nearest 0, 0s nearer than the farthest 1."""
+    """Contrastive loss (Hadsell et al. 2006): squared cosine distance of pairs with score 1, squared shortfall from a
+    margin for 0, summed over the hard pairs: 1s farther than the nearest 0, 0s nearer than the farthest 1."""
     distances = 1 - _cosines(vectors, roles)
     ones, zeros = distances[roles.scores == 1], distances[roles.scores == 0]
     hard_ones = ones[ones > (zeros.min() if len(zeros) else ones.mean())]
@@ -90,22 +90,22 @@ def contrastive(vectors: Tensor, roles: Roles, options: LossOptions) -> BatchLos
 
 
 def triplet(vectors: Tensor, roles: Roles, options: LossOptions) -> BatchLoss:
-    """Euclidean distance to the positive less that to the negative plus a margin, at least 0, the mean over triplets
-    (Reimers & Gurevych 2019, section 3)."""
+    """Triplet loss: Euclidean distance to the positive - distance to the negative + margin, at least 0, averaged over
+    triplets (Reimers & Gurevych 2019, section 3)."""
     query, positive, negative = (vectors[indices] for indices in roles.triplets())
     nearer, farther = _distances(query, positive), _distances(query, negative)
     return BatchLoss(F.relu(nearer - farther + options.margin).mean())
 
 
 def margin(vectors: Tensor, roles: Roles, options: LossOptions) -> BatchLoss:
-    """Squared difference of the margins between the first text of a row and each other text, of inner products and of a
-    teacher's scores (Hofstätter et al. 2020, "MarginMSE")."""
+    """MarginMSE (Hofstätter et al. 2020): squared difference between the margins of inner products and of teacher
+    scores, for the first text of a row and each other text."""
     return BatchLoss(margins(_products(vectors, roles), roles.document_scores, roles.rows[roles.documents]))
 
 
 def divergence(vectors: Tensor, roles: Roles, options: LossOptions) -> BatchLoss:
-    """Kullback-Leibler divergence, nats, of the texts of a row by inner products from these by the scores of a teacher,
-    both over a temperature; the mean over rows, times the squared temperature (Lin et al. 2020)."""
+    """Kullback-Leibler divergence, nats, between the softmax over the texts of a row of inner products and of teacher
+    scores, both over a temperature; averaged over rows, times the squared temperature (Lin et al. 2020)."""
     rows = lists(_products(vectors, roles), roles.document_scores, roles.rows[roles.documents])
     parts = [
         F.kl_div(
@@ -131,8 +131,8 @@ OBJECTIVES: Mapping[str, Callable[[Tensor, Roles, LossOptions], BatchLoss]] = {
 def loss_of(
     objective: str, vectors: Tensor, roles: Roles, options: LossOptions, dimensions: tuple[int, ...]
 ) -> BatchLoss:
-    """The loss of (S, E) vectors; with ``dimensions`` the sum over vectors cut to each of them and scaled to length 1
-    (Kusupati et al. 2022)."""
+    """The loss of (S, E) vectors; with ``dimensions`` the sum over vectors truncated to each of these widths and
+    normalized (Matryoshka, Kusupati et al. 2022)."""
     loss = OBJECTIVES[objective]
     if not dimensions:
         return loss(vectors, roles, options)

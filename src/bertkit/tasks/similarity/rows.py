@@ -1,9 +1,8 @@
 """Rows of texts for a sentence encoder, and batches of whole rows.
 
-The labels of a batch say of each sequence which row it is from, whether it is the query, a positive or a negative of
-it, which text it is, the score of its row, and for a query which texts are known to be its positives. Texts are the
-same if their token ids are; so equal texts and several positives are known without comparing vectors. Shape letters:
-S sequences, K the most positives that a query has.
+The labels of each sequence of a batch are its row, its role (query, positive or negative), the id of its text, the
+score of its row, and the known positives of its query. Texts with equal token ids have the same id, so duplicates and
+known positives need no comparison of vectors. Shape letters: S sequences, K maximum number of positives of a query.
 """
 
 import math
@@ -19,7 +18,7 @@ from bertkit.batch import LabeledEncodings
 from bertkit.tasks.examples import NEGATIVE, POSITIVE, QUERY, TextSet
 from bertkit.tokenizer import Encodings
 
-_ROW, _ROLE, _TEXT, _SCORE, DATASET, _WIDTH = range(6)  # columns of labels; then come G of a guide and known positives
+_ROW, _ROLE, _TEXT, _SCORE, DATASET, _WIDTH = range(6)  # columns of labels; then G of a guide, known positives
 _NONE = -1  # no further known positive
 
 
@@ -50,14 +49,14 @@ def labeled_rows(rows: Sequence[TextSet], encodings: Encodings) -> LabeledEncodi
 
 
 def _scores(row: TextSet) -> list[float]:
-    """The score of each text of a row, its query included; NaN: none."""
+    """Score of each text of a row including the query, NaN without one."""
     if row.scores:
         return [math.nan, *row.scores]
     return [math.nan if row.score is None else row.score] * len(row.texts)
 
 
 def _text_ids(encodings: Encodings) -> np.ndarray:
-    """(S,) int64: the same number for sequences of the same token ids, and no others."""
+    """(S,) int64 text ids: equal for sequences with equal token ids only."""
     numbers: dict[bytes, int] = {}
     ids, bounds = np.ascontiguousarray(encodings.input_ids), encodings.cu_seqlens.tolist()
     return np.array(
@@ -68,12 +67,12 @@ def _text_ids(encodings: Encodings) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Roles:
-    """What the labels of a whole batch say. B instances: pairs of a query and one of its positives."""
+    """The labels of a whole batch, decoded. B instances: pairs of a query and one of its positives."""
 
     rows: Tensor  # (S,) int64
     roles: Tensor  # (S,) int64
     texts: Tensor  # (S,) int64
-    known: Tensor  # (S, K) int64 known positives of the sequence's query, -1 where there are no more
+    known: Tensor  # (S, K) int64 known positives of the sequence's query, padded with -1
     scores: Tensor  # (B,) float32 of the instances
     queries: Tensor  # (B,) indices of the instances' queries
     positives: Tensor  # (B,) and of their positives
@@ -85,7 +84,7 @@ class Roles:
 
     @classmethod
     def of(cls, labels: Tensor) -> "Roles":
-        """Of (S, 6 + G + K) labels, rows in any order, the sequences of a row next to each other."""
+        """Decode (S, 6 + G + K) labels: rows in any order, the sequences of a row adjacent."""
         numbers = labels.nan_to_num().long()
         rows, roles = numbers[:, _ROW], numbers[:, _ROLE]
         starts = (roles == QUERY).nonzero().squeeze(1)
@@ -109,7 +108,7 @@ class Roles:
 
 @dataclass(frozen=True)
 class Masked:
-    """Which comparisons would hold a text against its own positives."""
+    """Comparisons to mask because the texts belong together."""
 
     documents: Tensor  # (B, D) of an instance's query with each document
     queries: Tensor  # (B, B) of an instance's query with the query of each instance
@@ -118,8 +117,8 @@ class Masked:
 
     @classmethod
     def of(cls, roles: Roles) -> "Masked":
-        """By the numbers of the texts: equal texts, and texts known to belong together."""
-        own = roles.positives[:, None] == roles.documents  # (B, D) the positive itself, which stays
+        """Mask equal texts, and texts known to belong together."""
+        own = roles.positives[:, None] == roles.documents  # (B, D) the positive itself, which is not masked
         query_texts, document_texts = roles.texts[roles.queries], roles.texts[roles.documents]
         positive_texts, known = roles.texts[roles.positives], roles.known[roles.queries]
         belongs = _among(document_texts, known)  # (B, D) a known positive of the instance's query
@@ -135,8 +134,8 @@ class Masked:
         )._guided(roles, own)
 
     def _guided(self, roles: Roles, own: Tensor) -> "Masked":
-        """With every comparison of texts that a guide model has nearer than the query and the positive of the instance
-        (Solatorio 2024, "GISTEmbed")."""
+        """Also mask texts that are nearer than the query and positive of the instance by a guide model (Solatorio 2024,
+        "GISTEmbed")."""
         if roles.guide is None:
             return self
         queries, positives, documents = (
@@ -153,7 +152,7 @@ class Masked:
 
 
 def _among(texts: Tensor, known: Tensor) -> Tensor:
-    """(B, D): which of (D,) texts are among the (B, K) known ones."""
+    """(B, D) bool, True for (D,) texts that are among the (B, K) known ones."""
     results = known[:, :1] == texts
     for column in known.unbind(dim=1)[1:]:
         results |= column[:, None] == texts

@@ -21,13 +21,13 @@ class SimilarityPrediction:
 
 
 class ComparedVectors(SimilarityPrediction):
-    """A prediction with the vectors that the metrics of rows without scores compare; they are not printed."""
+    """A prediction with the vectors for the metrics of rows without scores; they are not printed."""
 
     vectors: tuple[np.ndarray, np.ndarray]  # (E,) of length 1, of the query and its first positive
 
     @classmethod
     def of(cls, vectors: np.ndarray, is_negative: np.ndarray) -> Self:
-        """Of (n, E) vectors of length 1, the query's first, and for each other whether it is a negative."""
+        """From (n, E) vectors of length 1, the query first; ``is_negative`` of each other text."""
         cosines = vectors[1:] @ vectors[0]
         made = cls(float(cosines[0]), tuple(cosines[is_negative].tolist()))
         object.__setattr__(made, "vectors", (vectors[0], vectors[1]))
@@ -35,12 +35,12 @@ class ComparedVectors(SimilarityPrediction):
 
 
 class SimilarityScorer:
-    """Counts predictions; as `Scorer`.
+    """Metrics of a sentence encoder; see `Scorer`.
 
-    Of scores: Pearson's and Spearman's correlation with the cosines. Of 0 and 1: average precision, and the cosine from
-    which on pairs are best called 1, with its F1 and accuracy. Else ``mrr``, the mean reciprocal rank of each row's
-    positive among the positives of all rows, equal texts aside; ``recall_at_1``; and ``triplet_accuracy``, the share of
-    rows whose positive is nearer than their negatives.
+    For scores: Pearson's and Spearman's correlation with the cosines. For 0 and 1: average precision, and the best
+    cosine threshold with its F1 and accuracy. Otherwise ``mrr``, the mean reciprocal rank of each row's positive among
+    the positives of all rows, ignoring equal texts; ``recall_at_1``; and ``triplet_accuracy``, the share of rows whose
+    positive is nearer than their negatives.
     """
 
     def __init__(self, kind: str) -> None:
@@ -74,7 +74,7 @@ class SimilarityScorer:
         return results | ({"triplet_accuracy": _mean(nearer)} if nearer else {})
 
     def _ranks(self) -> tuple[list[float], list[float]]:
-        """Reciprocal ranks, and 1 for each positive that is first; ties count against it."""
+        """Reciprocal rank of each positive, and 1 if it is first; ties count against it."""
         if not self._rows:
             return [], []
         vectors = [one.vectors for one in self._predictions]

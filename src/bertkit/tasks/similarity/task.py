@@ -1,4 +1,4 @@
-"""Sentence encoders: vectors whose cosine says how similar texts are (Reimers & Gurevych 2019).
+"""Sentence encoders: vectors whose cosine is the similarity of texts (Reimers & Gurevych 2019).
 
 Shape letters: S sequences, E width of the vectors.
 """
@@ -31,7 +31,7 @@ from bertkit.transformer import EncoderOutput
 Kind = Literal["pairs", "scores", "binary"]
 
 _SCORED = ("cosent", "cosine", "contrastive")
-_TAUGHT = ("margin", "divergence")  # which read a score of each text
+_TAUGHT = ("margin", "divergence")  # objectives with a score for each text
 _MARGINS = {"triplet": 1.0}
 _TEMPERATURES = {"divergence": 1.0}
 _USUAL_MARGIN, _USUAL_TEMPERATURE = 0.5, 0.05
@@ -39,20 +39,20 @@ _USUAL_MARGIN, _USUAL_TEMPERATURE = 0.5, 0.05
 
 @dataclass(frozen=True)
 class Similarity(OfTextSets):
-    """Vectors of texts whose cosines say how similar they are."""
+    """Sentence vectors whose cosine is the similarity of the texts."""
 
     objective: str = "in-batch"  # a name from OBJECTIVES
-    objectives: tuple[str, ...] = ()  # of several data sets, that of each; (): there is one data set
+    objectives: tuple[str, ...] = ()  # the objective of each of several data sets; (): one data set
     kind: Kind = "pairs"  # of examples: texts that belong together, pairs with scores, pairs with 0 and 1
-    temperature: float | None = None  # None: the usual one of the objective
-    margin: float | None = None  # None: likewise
+    temperature: float | None = None  # None: the default of the objective
+    margin: float | None = None  # None: the default of the objective
     directions: str = "query-to-document"
     dimensions: tuple[int, ...] = ()
     query_prompt: str = ""
     document_prompt: str = ""
-    turns: bool = False  # whether data sets take turns; else batches are drawn by their size
+    turns: bool = False  # data sets take turns; otherwise batches are drawn by size
     teacher: str = ""  # name of the model that scored the texts
-    guide: str = ""  # name of the model that says which negatives are none
+    guide: str = ""  # name of the model that detects false negatives
 
     name: ClassVar[str] = "similarity"
     head: ClassVar[str] = ""
@@ -66,18 +66,19 @@ class Similarity(OfTextSets):
         ),
         "objectives": Option(list[str], "Of similarity with several files: the objective of each, in their order."),
         "temperature": Option(
-            float, "Of similarity, what in-batch and cosent divide cosines by, by default 0.05, and divergence inner "
-            "products, by default 1."
+            float, "Of similarity: divisor of cosines in in-batch and cosent (default 0.05), and of inner products in "
+            "divergence (default 1)."
         ),
         "margin": Option(float, "Of similarity; by default 1 for triplet (Euclidean), 0.5 for contrastive (cosine)."),
         "directions": Option(str, f"Of similarity with in-batch: {', '.join(DIRECTIONS)}."),
         "dimensions": Option(list[int], "Of similarity: widths at which the first components are trained too."),
-        "query_prompt": Option(str, "Of similarity: text put before every query."),
-        "document_prompt": Option(str, "Of similarity: text put before every positive and negative."),
+        "query_prompt": Option(str, "Of similarity: prefix of every query."),
+        "document_prompt": Option(str, "Of similarity: prefix of every positive and negative."),
         "turns": Option(bool, "Of similarity with several files: take batches of each in turn, not by size."),
         "teacher": TEACHER,
         "guide": Option(
-            str, "Of similarity with in-batch: a sentence encoder; what it has nearer than a positive is no negative."
+            str,
+            "Of similarity with in-batch: a sentence encoder; texts that it has nearer than a positive are skipped.",
         ),
     }  # fmt: skip
 
@@ -128,12 +129,11 @@ class Similarity(OfTextSets):
 
     @classmethod
     def of_examples(cls, examples: Sequence[TextSet], options: Mapping[str, Any]) -> Self:
-        """As `TextTask.of_examples`; of several data sets, metrics are those of the first one's kind of examples.
+        """As `TextTask.of_examples`; with several data sets, metrics are for the kind of examples in the first one.
 
         Raises:
-            DataError: no rows; an objective that needs scores, negatives or several rows without them; a score out of
-                range.
-            UsageError: objectives for another number of data sets.
+            DataError: no rows; missing scores, negatives or rows that the objective needs; a score out of range.
+            UsageError: different numbers of objectives and data sets.
         """
         cls.check_options(options)
         numbers = sorted({row.dataset for row in examples})
@@ -164,7 +164,7 @@ class Similarity(OfTextSets):
         task = cls(**settings | dict(options))
         task._check_scores(examples, scores)
         if len({text for row in examples for text in row.texts}) == 1:
-            raise DataError("every text is the same: there is nothing to learn")
+            raise DataError("every text is the same: expected different texts")
         if task.objective == "triplet" and not any(row.negatives for row in examples):
             raise DataError("objective=triplet needs a negative in every row, and no row has one")
         return task
@@ -197,7 +197,7 @@ class Similarity(OfTextSets):
     ) -> Encodings:
         """As `TextTask.encode`: a sequence for each text."""
         if layout.on_long == "window":
-            raise UsageError("a text of a sentence encoder has one vector: use on_long='truncate' or 'error'")
+            raise UsageError("a sentence encoder uses one vector per text: use on_long='truncate' or 'error'")
         example_of = [number for number, example in enumerate(examples) for _ in example.roles]
         texts = [
             (self.query_prompt if role == QUERY else self.document_prompt) + text
@@ -230,8 +230,8 @@ class Similarity(OfTextSets):
         return Loss(loss.value, torch.tensor(sums, dtype=torch.float64))
 
     def metrics(self, sums: Tensor) -> dict[str, float]:
-        """Loss; of in-batch also how many comparisons of a row are left out as texts that belong together, and the
-        share of rows whose positive is nearest in the batch."""
+        """Loss; for in-batch also the number of masked comparisons per row, and the share of rows whose positive is
+        nearest in the batch."""
         loss, right, masked, number = sums.tolist()
         results = {"loss": loss / max(number, 1)}
         if "in-batch" in self._all_objectives:
@@ -256,7 +256,7 @@ class Similarity(OfTextSets):
     def constant_predictions(
         self, train: Sequence[TextSet], dev: Sequence[TextSet]
     ) -> tuple[str, list[ComparedVectors]]:
-        """As `TextTask.constant_predictions`: every two texts are equally similar."""
+        """As `TextTask.constant_predictions`: all pairs are equally similar."""
         return "equal similarity", [
             ComparedVectors.of(np.zeros((len(row.roles), 1)), np.array(row.roles[1:]) == NEGATIVE) for row in dev
         ]

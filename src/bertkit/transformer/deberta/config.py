@@ -1,4 +1,4 @@
-"""The config of a DeBERTa encoder, keys spelled as in a published ``config.json``."""
+"""Config of a DeBERTa encoder, with the keys of a published ``config.json``."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -20,8 +20,8 @@ class DebertaConfig(BertConfig):
     vocab_size: int = 128_100  # rows of the word embedding
     type_vocab_size: int = 0  # segments
     layer_norm_eps: float = 1e-7  # added to the variance in layer normalization
-    position_buckets: int = 256  # rows of the table of relative positions to each side
-    max_relative_positions: int = 512  # distance from which on all distances are one
+    position_buckets: int = 256  # rows of the table of relative positions on each side
+    max_relative_positions: int = 512  # distances from here on share one row
     pooler_dropout: float = 0.0  # dropout before the first layer of a sequence classifier, in training
     pooler_hidden_act: str = "gelu"  # activation of that layer: a key of ACTIVATIONS
     cls_dropout: float | None = None  # dropout before a sequence classifier, in training; None: hidden_dropout_prob
@@ -42,5 +42,5 @@ class DebertaConfig(BertConfig):
 
     @property
     def score_scale(self) -> float:
-        """What attention scores are divided by: a root that the published code takes in float32, for any precision."""
+        """Divisor of attention scores: a square root that the published code computes in float32 at any precision."""
         return float(np.sqrt(np.float32(3 * self.head_dim)))

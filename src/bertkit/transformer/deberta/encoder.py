@@ -19,14 +19,14 @@ from bertkit.transformer.relative import PositionRows
 
 
 class RelativePositions(NamedTuple):
-    """The rows of the table of relative positions that sequences of some length need."""
+    """The rows of the relative position table for sequences up to a length."""
 
     rows: Tensor  # (R, D), normed
     row_of_distance: Tensor  # as of `PositionRows`
 
 
 class DisentangledAttention(SelfAttention):
-    """Attention that projects relative positions by the layers of queries and keys."""
+    """Attention in which the query and key layers also project relative positions."""
 
     def __init__(self, config: DebertaConfig) -> None:
         super().__init__(config)
@@ -45,7 +45,7 @@ class DisentangledAttention(SelfAttention):
         return super().forward(hidden_states, seqlens, record, self.for_layer(bias))
 
     def for_layer(self, bias: RelativePositions) -> PositionRows:
-        """As `SelfAttention.for_layer`: keys and queries of the positions."""
+        """As `SelfAttention.for_layer`: keys and queries of relative positions."""
         rows = dropout(bias.rows, self.position_dropout)
         keys, queries = apply_linear(rows, self.key, self.query).chunk(2, dim=-1)
         return PositionRows(keys, queries, bias.row_of_distance, self.scale)
@@ -74,7 +74,7 @@ class DebertaEncoder(BertEncoder):
 
 
 def bucket(distances: Tensor, num_buckets: int, longest: int) -> Tensor:
-    """Number of each distance: itself up to half the buckets, on a logarithmic scale beyond.
+    """Bucket of each distance: the distance up to half the buckets, logarithmic beyond.
 
     >>> bucket(torch.tensor([-131, -7, 128, 160, 511]), 256, 512).tolist()
     [-131, -7, 128, 149, 255]

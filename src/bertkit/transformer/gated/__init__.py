@@ -1,1 +1,1 @@
-"""The encoder of Nomic BERT and GTE: BERT's order of steps, with rotary positions and a gated feed-forward network."""
+"""Encoder of Nomic BERT and GTE: post-norm as BERT, with rotary positions and gated feed-forward networks."""

@@ -1,4 +1,4 @@
-"""The config of a gated encoder, keys spelled as BERT's."""
+"""Configs of gated encoders, with BERT's keys."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -20,14 +20,14 @@ class NomicBertConfig(BertConfig):
     attention_probs_dropout_prob: float = 0.0  # dropout on attention probabilities, in training
     max_position_embeddings: int = 2_048  # longest sequence in tokens
     rope_theta: float = 1_000.0  # base of the rotary frequencies
-    rope_factor: float = 1.0  # what they are divided by
+    rope_factor: float = 1.0  # divisor of these frequencies
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.head_dim % 2:
             raise UsageError(
-                f"hidden_size={self.hidden_size} with {self.num_attention_heads} heads: rotary positions "
-                "turn the columns of a head in pairs, and their number is odd"
+                f"hidden_size={self.hidden_size} with {self.num_attention_heads} heads: rotary positions need an even "
+                "number of columns in a head"
             )
         check_above_zero(self, "rope_theta", "rope_factor")
 

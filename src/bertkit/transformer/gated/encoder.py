@@ -66,7 +66,7 @@ class NomicFeedForward(nn.Module):
 
 
 class GteFeedForward(nn.Module):
-    """The same with the first two layers as one, whose second half is the gate."""
+    """`NomicFeedForward` with the first two layers as one, whose second half is the gate."""
 
     def __init__(self, config: NomicBertConfig) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ class GatedLayer(nn.Module):
 class GatedEncoder(Encoder):
     """Post-norm Transformer with rotary positions and gated feed-forward networks (Nussbaum et al. 2024, section 3)."""
 
-    pooler = None  # a sequence classifier has the layer that published models call so
+    pooler = None  # published models name a layer of the sequence classifier so
 
     def __init__(self, config: NomicBertConfig) -> None:
         super().__init__()

@@ -17,7 +17,7 @@ from bertkit.transformer.rotary import Rotary
 
 
 class PreparedGatedLayer:
-    """`GatedLayer`, its weights in the dtype of the products, residuals fused into theirs."""
+    """`GatedLayer` with weights in the dtype of the products, and fused residuals."""
 
     def __init__(self, layer: GatedLayer, kernels: Kernels, gated: ModernBertKernels, dtype: torch.dtype) -> None:
         attention, feed_forward = layer.attention, layer.feed_forward
@@ -44,7 +44,7 @@ class PreparedGatedLayer:
 
 
 class PreparedGatedEncoder:
-    """What `GatedEncoder.forward` computes, for inference; as `PreparedBertEncoder`."""
+    """`GatedEncoder` prepared for inference; see `PreparedBertEncoder`."""
 
     def __init__(self, encoder: GatedEncoder, precision: str = "float32") -> None:
         weight = encoder.embeddings.word.weight
@@ -59,7 +59,7 @@ class PreparedGatedEncoder:
             self.rotary = encoder.rotary(torch.arange(encoder.config.max_position_embeddings, device=weight.device))
 
     def fits(self, encoder: nn.Module) -> bool:
-        """Whether this was prepared from these very weights, unchanged since."""
+        """True if the weights are unchanged since preparation."""
         return encoder is self.encoder and self._weights.are_unchanged()
 
     @torch.inference_mode()

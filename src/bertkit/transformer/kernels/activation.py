@@ -1,7 +1,7 @@
-"""Activations in inference on the CPU: each number by itself, the same bits wherever it lies.
+"""Activations for inference on the CPU, elementwise bit-identical at any position in a tensor.
 
-torch computes most numbers of a tensor by vector instructions and the last few one by one, with another last bit; which
-ones are last depends on how many rows and threads there are.
+torch computes most elements of a tensor with vector instructions and the last few one by one, with different last bits;
+which ones are last depends on the numbers of rows and threads.
 """
 
 import math
@@ -18,7 +18,7 @@ from bertkit.transformer.kernels.training_rows import gelu_forward
 
 def apply_activation(x: Tensor, name: str) -> Tensor:
     """An activation by its name in ACTIVATIONS: (M, N) to the same, without gradient."""
-    if x.device.type != "cpu" or name == "relu":  # which has nothing to round
+    if x.device.type != "cpu" or name == "relu":  # without rounding
         return ACTIVATIONS[name](x)
     x = x.contiguous()
     if name == "gelu" and x.dtype != torch.float64:

@@ -1,4 +1,4 @@
-"""torch's tensors as the compiled kernels take them."""
+"""Conversion of torch tensors to arrays for compiled kernels."""
 
 import math
 
@@ -20,41 +20,41 @@ def array(tensor: Tensor) -> np.ndarray:
 
 
 def norm_arrays(norm: nn.LayerNorm) -> Norm:
-    """A layer normalization's weights as they are now."""
+    """The current weights of a layer normalization."""
     weight = padded(array(norm.weight))
     bias = np.zeros_like(weight) if norm.bias is None else padded(array(norm.bias))
     return Norm(weight, bias, np.float32(norm.eps))
 
 
 _BEYOND = 32
-"""Columns beyond the largest distance to each side, for whole vectors."""
+"""Columns beyond the largest distance on each side, for whole vectors."""
 
 
 def bias_array(bias: Tensor | None, head_dim: int) -> np.ndarray | None:
-    """A bias by distance, (H, 2 L - 1), as tile attention takes it: before the products are scaled."""
+    """A bias by distance, (H, 2 L - 1), in the layout of tile attention, divided by the scale of the scores."""
     if bias is None:
         return None
     return F.pad(bias.detach().float() * math.sqrt(head_dim), (_BEYOND, _BEYOND)).numpy()
 
 
 def position_arrays(positions: PositionRows) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.float32]:
-    """Keys and queries of relative positions as disentangled tile attention takes them."""
+    """Keys and queries of relative positions, in the layout of disentangled tile attention."""
     keys, queries = (part.float().contiguous().numpy() for part in (positions.keys, positions.queries))
     return keys, queries, positions.row_of_distance.numpy(), np.float32(positions.scale)
 
 
 def bias_gradient(grad: np.ndarray | None, head_dim: int) -> Tensor | None:
-    """The gradient of a bias from that of its array."""
+    """The gradient of a bias, from the gradient of its array."""
     return None if grad is None else torch.from_numpy(grad[:, _BEYOND:-_BEYOND] * np.float32(math.sqrt(head_dim)))
 
 
 def turns_and_reach(
     rotary: Rotary | None, window: int | Window | None, longest: int
 ) -> tuple[tuple[np.ndarray, np.ndarray] | None, Window | None]:
-    """Angles and window as tile attention takes them; with angles a window always, so that one code serves both.
+    """Angles and window for tile attention; with angles there is always a window, so that one code serves both.
 
     Args:
-        longest: tokens of the longest sequence.
+        longest: number of tokens of the longest sequence.
     """
     seen = window_of(window)
     if rotary is None:

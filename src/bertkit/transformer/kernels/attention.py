@@ -1,4 +1,4 @@
-"""Attention over a packed row: each sequence attends to itself alone.
+"""Attention over packed sequences with torch's own operations.
 
 Shape letters: T total_tokens, H num_heads, K head_dim, N sequences of one length, L their length.
 """
@@ -29,17 +29,17 @@ def packed_attention(
 ) -> Tensor:
     """``softmax(Q K^T / sqrt(K)) V`` within each sequence (Vaswani et al. 2017, equation 1).
 
-    Neighbors of equal length form one rectangular product without padding or copying, so a batch sorted by length
-    costs one call for each length in it.
+    Neighboring sequences of equal length form one rectangular product without padding or copying, so a batch sorted by
+    length takes one call per distinct length.
 
     Args:
         query, key, value: (T, H, K); keys and values of another packed row (S, H, K).
-        seqlens: tokens of each sequence, summing to T.
+        seqlens: number of tokens of each sequence, summing to T.
         dropout_prob: dropout on the attention probabilities.
-        window: how many tokens a token sees to each side, or before and after it; None: its whole sequence.
+        window: number of tokens visible on each side, or before and after; None: the whole sequence.
         bias: (H, 2 M - 1) added to the scores, in column M - 1 + d for a key d tokens after its query; not
-            with a window. Or the keys and queries of relative positions.
-        key_seqlens: tokens of each sequence of keys, summing to S; None: those of the queries. Without window or bias.
+            with a window. Or keys and queries of relative positions.
+        key_seqlens: number of tokens of each sequence of keys, summing to S; None: as the queries. No window, no bias.
 
     Returns:
         (T, H, K).
@@ -69,10 +69,10 @@ def packed_self_attention(
     window: int | Window | None = None,
     bias: Tensor | PositionRows | None = None,
 ) -> Tensor:
-    """The same of (T, 3 D), for each token the queries of all heads, the keys and the values, to the context (T, D).
+    """Attention of (T, 3 D) queries, keys and values of all heads, to the context (T, D).
 
     Args:
-        rotary: angles by which queries and keys are turned first; None: they stay as they are.
+        rotary: angles for rotating queries and keys first; None: no rotation.
     """
     query, key, value = query_key_value.unflatten(-1, (3, num_heads, -1)).unbind(1)  # (T, H, K) each
     if rotary is not None:
@@ -90,7 +90,7 @@ def recorded_attention(
     window: int | Window | None = None,
     bias: Tensor | PositionRows | None = None,
 ) -> Tensor:
-    """As `packed_self_attention`, written out, and recorded: also the reference of the other kernels."""
+    """`packed_self_attention` in elementary operations, with a record; also the reference for other kernels."""
     return written_out_attention(
         record, query_key_value, seqlens, num_heads, partial(F.dropout, p=dropout_prob), rotary, window, bias
     )
@@ -106,7 +106,7 @@ def written_out_attention(
     window: int | Window | None = None,
     bias: Tensor | PositionRows | None = None,
 ) -> Tensor:
-    """The same with any dropout of the (H, L, L) probabilities, recorded where there is a record."""
+    """`recorded_attention` with any dropout function of the (H, L, L) probabilities, and an optional record."""
     query, key, value = query_key_value.unflatten(-1, (3, num_heads, -1)).unbind(1)  # (T, H, K) each
     if rotary is not None:
         query, key = rotate(query, rotary), rotate(key, rotary)
@@ -138,11 +138,11 @@ def packed_cross_attention(
     num_heads: int,
     dropout_prob: float = 0.0,
 ) -> Tensor:
-    """Attention of each sequence to its partner in another packed row (Vaswani et al. 2017, section 3.2.3).
+    """Cross-attention of each sequence to its source in another packed row (Vaswani et al. 2017, section 3.2.3).
 
     Args:
-        query: (T, D), of each token the queries of all heads.
-        key_value: (S, 2 D), of each token of the other row the keys of all heads, and the values.
+        query: (T, D) queries of all heads.
+        key_value: (S, 2 D) keys and values of all heads for each token of the sources.
 
     Returns:
         (T, D).
@@ -161,7 +161,7 @@ def recorded_cross_attention(
     num_heads: int,
     dropout_prob: float = 0.0,
 ) -> Tensor:
-    """As `packed_cross_attention`, written out, and recorded."""
+    """`packed_cross_attention` in elementary operations, with a record."""
     key, value = key_value.unflatten(-1, (2, num_heads, -1)).transpose(0, 2).unbind(1)  # (H, S, K) each
     queries = query.unflatten(-1, (num_heads, -1)).transpose(0, 1).split(list(seqlens), dim=1)
     contexts, record.cross_attention_probs = [], []
@@ -188,10 +188,10 @@ def by_distance(bias: Tensor, length: int) -> Tensor:
 
 
 def _near(length: int, window: int | Window, device: torch.device) -> Tensor:
-    """(L, L) bool: which keys, columns, each query attends to."""
+    """(L, L) bool, True for the keys (columns) that each query (row) attends to."""
     seen, positions = window_of(window), torch.arange(length, device=device)
     assert seen is not None
-    distance = positions - positions[:, None]  # of a key after its query
+    distance = positions - positions[:, None]  # from query to key
     return (distance >= -seen.before) & (distance <= seen.after)
 
 

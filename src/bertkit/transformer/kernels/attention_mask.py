@@ -18,29 +18,29 @@ class FullAttention(NamedTuple):
 
 
 class SlidingWindow(NamedTuple):
-    """Queries attend to the keys that are up to ``before`` tokens before them and up to ``after`` behind them: alike on
-    both sides in a local layer, none behind in a causal one."""
+    """Queries attend to keys up to ``before`` tokens before them and up to ``after`` tokens after them: equal in a
+    local layer, ``after`` 0 in a causal one."""
 
     beyond_end: np.ndarray  # as above
     before: int
     after: int
-    near: np.ndarray  # 1 where a key is near, else 0; a key d tokens after its query stands at MARGIN + before + d
+    near: np.ndarray  # 1 if a key is near, else 0; index MARGIN + before + d for a key d tokens after its query
 
 
 class DistanceBias(NamedTuple):
-    """Queries attend to every key of their sequence; a number that depends on the distance is added to the score."""
+    """Queries attend to every key of their sequence, with a bias by distance added to the scores."""
 
     beyond_end: np.ndarray  # as above
-    by_distance: np.ndarray  # of one head: for a key d tokens after its query it stands at len // 2 + d
+    by_distance: np.ndarray  # of one head; index len // 2 + d for a key d tokens after its query
 
 
 MARGIN = 2 * WIDTH
-"""How far beyond its window, to each side, the keys of a tile may lie."""
+"""Maximum distance of keys in a tile beyond the window, on each side."""
 
 
 def mask_of(room, window, bias):
-    """A SlidingWindow of a Window, FullAttention where ``window`` is None, or DistanceBias where there is a bias, for
-    sequences of up to ``room`` tokens; the caller fills ``beyond_end`` (compiled only)."""
+    """DistanceBias with a bias, SlidingWindow with a window, else FullAttention, for sequences of up to ``room``
+    tokens; the caller fills ``beyond_end`` (compiled only)."""
     raise NotImplementedError
 
 
@@ -67,7 +67,7 @@ def _window(room, window, bias):
 
 
 def choose_head(mask, bias, head):
-    """Take the bias of a head into a DistanceBias (compiled only)."""
+    """Select the bias of a head in a DistanceBias (compiled only)."""
     raise NotImplementedError
 
 
@@ -85,7 +85,7 @@ def _take_bias(mask, bias, head):
 
 
 def keys_seen(mask, query, num_queries, length):
-    """First, rounded down to whole vectors, and end of the keys that some of the queries see (compiled only)."""
+    """Range of the keys that any of the queries attend to, its start rounded down to whole vectors (compiled only)."""
     raise NotImplementedError
 
 
@@ -103,8 +103,7 @@ def _keys_near(mask, query, num_queries, length):
 
 
 def hide_far(tile, mask, query, num_queries, key):
-    """The scores of eight queries and the keys from ``key`` on, -inf for those not seen, with their bias (compiled
-    only)."""
+    """Mask scores of eight queries and the keys from ``key`` on with -inf, and add their bias (compiled only)."""
     raise NotImplementedError
 
 
@@ -149,7 +148,7 @@ def _hidden(tile, mask, query, num_queries, key):
 
 
 def zero_far(tile, mask, query, num_queries, key):
-    """Their weights, exactly 0 for keys not seen, where ``exp2`` leaves a little (compiled only)."""
+    """Set weights of masked keys to exactly 0, as ``exp2`` leaves a small rest (compiled only)."""
     raise NotImplementedError
 
 
@@ -164,7 +163,7 @@ def _zeroed(tile, mask, query, num_queries, key):
 
 @compiled
 def _near_tile(mask, query, num_queries, key):
-    """Eight vectors of 1 and 0. A row beyond the last query sees what that one sees: no row is without keys."""
+    """Eight vectors of 1 and 0. Rows beyond the last query repeat its mask, so that every row has keys."""
     at, last = MARGIN + mask.before + key - query, num_queries - 1
     return (
         load(mask.near, at),

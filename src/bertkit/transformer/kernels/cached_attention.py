@@ -1,9 +1,8 @@
-"""Attention of new tokens to the keys and values of earlier ones, compiled: one step of generation.
+"""Compiled attention with a key-value cache, for one step of generation.
 
-Each row and head is computed separately: a row has the same bits regardless of the other rows and of how its tokens
-came, all at once or one by one. Keys are kept transposed, so that sixteen of them are weighed at a time.
-Shape letters: N new tokens of all rows, D hidden_size, R rows, H num_heads, K head_dim, C capacity in tokens, a
-multiple of 16.
+Each row and head is computed separately: a row is bit-identical regardless of the other rows, and of whether its tokens
+are added all at once or one by one. Keys are stored transposed, to compute sixteen scores at a time. Shape letters: N
+new tokens of all rows, D hidden_size, R rows, H num_heads, K head_dim, C capacity in tokens, a multiple of 16.
 """
 
 import numpy as np
@@ -27,12 +26,12 @@ from bertkit.transformer.kernels.vectors import (
 
 @compiled
 def append_keys_values(rows, column, cu_new, lengths, keys, values):
-    """Put the keys and values of new tokens behind those of earlier ones.
+    """Append keys and values of new tokens to the cache.
 
     Args:
-        rows: (N, ...) array: of each new token the keys of all heads from ``column`` on, and after them the values.
+        rows: (N, ...) array with the keys of all heads of each new token from ``column`` on, followed by the values.
         cu_new: (R + 1,) int64, cumulative number of new tokens.
-        lengths: (R,) int64, tokens of each row that are there.
+        lengths: (R,) int64, number of cached tokens of each row.
         keys: (R, H, K, C) float32.
         values: (R, H, C, K padded to whole vectors) float32.
     """
@@ -55,14 +54,14 @@ def append_keys_values(rows, column, cu_new, lengths, keys, values):
 
 @compiled
 def attend_cached(rows, cu_new, lengths, cache_rows, is_causal, keys, values, context):
-    """``context = softmax(Q K^T / sqrt(K)) V`` of new tokens, whose keys and values are in the cache already.
+    """``context = softmax(Q K^T / sqrt(K)) V`` of new tokens whose keys and values are already cached.
 
     Args:
         rows: (N, ...) array with the queries of all heads in its first D columns.
-        cu_new, keys, values: as of `append_keys_values`.
-        lengths: (R,) int64, tokens of each row before the new ones; without ``is_causal`` all that they see.
-        cache_rows: (R,) int64, which row of keys and values each row attends to.
-        is_causal: a new token sees itself and those before it.
+        cu_new, keys, values: as for `append_keys_values`.
+        lengths: (R,) int64, number of tokens of each row before the new ones; without ``is_causal`` all visible keys.
+        cache_rows: (R,) int64, cache row that each row attends to.
+        is_causal: a new token attends to itself and earlier ones.
         context: (N, D) array.
     """
     num_heads, head_dim, capacity = keys.shape[1], keys.shape[2], keys.shape[3]

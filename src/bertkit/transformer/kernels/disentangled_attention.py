@@ -31,10 +31,10 @@ def attend_disentangled(
     """``context = softmax(scores / scale) V`` in each sequence and head (He et al. 2021, equations 2 to 4).
 
     Args:
-        query_key_value, cu_seqlens, num_heads, context, quantized: as of `attend_tiles`.
+        query_key_value, cu_seqlens, num_heads, context, quantized: as for `attend_tiles`.
         position_keys, position_queries: (R, D) float32.
-        row_of_distance: (2 M - 1,) int64, their row for a query t tokens after its key at M - 1 + t.
-        scale: what scores are divided by.
+        row_of_distance: (2 M - 1,) int64, row for a query t tokens after its key, at index M - 1 + t.
+        scale: divisor of the scores.
     """
     hidden_size = context.shape[1]
     head_dim = hidden_size // num_heads
@@ -98,12 +98,12 @@ def _spread(rows, row_of_distance, sign, longest, column, head_dim, across):
 
 @compiled
 def _near_products(block, first, across, begin, length, head_dim, near):
-    """Products of eight rows from ``first`` on with the positions that they need: (8, K) and (K, ...) to (8, L + 7).
+    """Products of eight rows from ``first`` on with their relative positions: (8, K) and (K, ...) to (8, L + 7).
 
     Row r has that of the other token n in column n + 7 - r.
 
     Args:
-        begin: column of ``across`` with the distance that comes seven before that of token 0.
+        begin: column of ``across`` seven distances before that of token 0.
     """
     width, stride = block.shape[1], across.shape[1]
     for x in range(0, length + QUERIES - 1, WIDTH):
@@ -123,7 +123,7 @@ def _weigh(queries, keys_across, beyond_end, near, of_keys, query, length, head_
         tile = in_tile(load(beyond_end, key))
         for c in range(head_dim):
             tile = add_products(tile, queries, c, width, load(keys_across, c * stride + key))
-        # Row r of `near` begins 7 - r columns late.
+        # Row r of `near` is shifted by 7 - r columns.
         tile = add_tile(tile, load_tile(near, key + QUERIES - 1, near.shape[1] - 1))
         tile = add_tile(tile, load_tile(of_keys, query * of_keys.shape[1] + key, of_keys.shape[1]))
         store_tile(scores, key, stride, tile)

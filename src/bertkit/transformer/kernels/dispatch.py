@@ -1,4 +1,4 @@
-"""Which kernel runs: by precision, device, and what this CPU and this build of torch offer."""
+"""Kernel dispatch by precision, device, CPU features and torch build."""
 
 from collections.abc import Callable
 from functools import cache
@@ -12,7 +12,7 @@ from bertkit.transformer.kernels.linear import OneDNNInt8Linear, OneDNNLinear, P
 
 
 class Kernels(NamedTuple):
-    """A kernel for each step of a layer; all choices give the same numbers, to rounding."""
+    """A kernel for each step of a layer; all choices are equal up to rounding."""
 
     linear: type
     embeddings: type
@@ -63,7 +63,7 @@ def kernels_for(precision: str, device: torch.device) -> Kernels:
 
 
 class LinearChoice(NamedTuple):
-    """The products of a precision on the CPU, and why they are these."""
+    """The matrix products chosen for a precision on the CPU, and the reason."""
 
     linear: type
     is_fast: bool  # oneDNN's, not torch's own
@@ -71,7 +71,7 @@ class LinearChoice(NamedTuple):
 
 
 def linear_for(precision: str) -> LinearChoice:
-    """The fastest products of this build of torch on this CPU that are right."""
+    """The fastest correct products of this build of torch on this CPU."""
     fast, plain = (OneDNNInt8Linear, PlainInt8Linear) if precision == "int8" else (OneDNNLinear, PlainLinear)
     if precision == "float64":
         return LinearChoice(plain, True, "torch's own operations, the reference")
@@ -98,5 +98,5 @@ def _has_exact_int8() -> bool:
 
 
 def _has_bfloat16() -> bool:
-    """Whether oneDNN multiplies bfloat16 on this CPU: it does with AVX-512, and with some AVX2 processors."""
+    """Whether oneDNN multiplies bfloat16 on this CPU: with AVX-512, and on some AVX2 processors."""
     return has_onednn("mkldnn::_is_mkldnn_bf16_supported") and torch.ops.mkldnn._is_mkldnn_bf16_supported()

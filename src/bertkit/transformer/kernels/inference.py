@@ -1,4 +1,4 @@
-"""Heads and pooler in inference on the CPU: each row with the same bits regardless of the other rows of the batch."""
+"""Heads and pooler in inference on the CPU, with rows bit-identical regardless of the rest of the batch."""
 
 import threading
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ _this_thread = threading.local()
 
 @contextmanager
 def inference_kernels() -> Iterator[None]:
-    """Let `linear` and `activate` of this thread compute so in this block, without gradients."""
+    """Use row-invariant kernels for `linear` and `activate` in this block and thread, without gradients."""
     before = is_inference()
     _this_thread.is_inference = True
     try:

@@ -1,8 +1,8 @@
-"""The steps between the products, prepared for inference: embedding, attention, gate, layer norm.
+"""Inference steps between matrix products: embedding, attention, gate, layer norm.
 
-Each twice with one signature: by torch's own operations, the reference, for any device and dtype; and compiled, for
-float32 and bfloat16 on the CPU, where the arithmetic is done in float32 and rounded once when it is stored.
-Shape letters: T total_tokens, D hidden_size, F intermediate_size.
+Each has two versions with one signature: torch's own operations, the reference, for any device and dtype; and compiled,
+for float32 and bfloat16 on the CPU, computed in float32 and rounded once when stored. Shape letters: T total_tokens, D
+hidden_size, F intermediate_size.
 """
 
 import numpy as np
@@ -65,19 +65,19 @@ def plain_attention(
     window: int | Window | None = None,
     bias: Tensor | PositionRows | None = None,
 ) -> Tensor:
-    """(T, 3 D), of each token the queries of all heads, the keys and the values, to the context (T, D).
+    """(T, 3 D) queries, keys and values of all heads, to the context (T, D).
 
-    Rows behind the last sequence of the batch have a context of zeros.
+    Rows after the last sequence of the batch have a context of zeros.
 
     Args:
-        rotary: angles by which queries and keys are turned first; None: they stay as they are.
-        window: how many tokens a token sees to each side, or before and after it; None: its whole sequence.
-        bias: as of `packed_attention`.
+        rotary: angles for rotating queries and keys first; None: no rotation.
+        window: number of tokens visible on each side, or before and after; None: the whole sequence.
+        bias: as for `packed_attention`.
     """
     bias = bias.to(query_key_value.dtype) if isinstance(bias, Tensor) else bias
     if query_key_value.device.type != "cpu":
         return packed_self_attention(query_key_value, batch.seqlens, num_heads, 0.0, rotary, window, bias)
-    contexts, start = [], 0  # one by one and copied: the last bits depend on their number, and on where one begins
+    contexts, start = [], 0  # one by one and copied: the last bits depend on the number and alignment of sequences
     for length in batch.seqlens:
         own = slice(start, start + length)
         angles = None if rotary is None else rotary.at(own)

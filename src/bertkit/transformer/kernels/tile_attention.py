@@ -40,14 +40,14 @@ def attend_tiles(query_key_value, cu_seqlens, num_heads, context, quantized, dro
     """``context = softmax(Q K^T / sqrt(K)) V`` in each sequence and head (Vaswani et al. 2017, equation 1).
 
     Args:
-        query_key_value: (T, 3 D) array or Product: of each token the queries of all heads, the keys, the values.
+        query_key_value: (T, 3 D) array or Product: of each token the queries, keys and values of all heads.
         cu_seqlens: (B + 1,) int32.
         context: (T, D) array.
         quantized: Quantized, also receives the context; or None.
         dropout: Dropout of the attention probabilities, or None; element j of query i in head h has the number
             (i * H + h) * (longest L) + j.
         rotary: (T, K / 2) float32 cosines and sines for rotating queries and keys first, or None.
-        window: Window of the keys that a query sees, up to the longest sequence; or None: its whole sequence.
+        window: Window of the keys that a query attends to, up to the longest sequence; or None: its whole sequence.
         bias: (H, N) float32 added to the products before they are scaled, at N // 2 + d for a key d tokens after its
             query, with a vector or more beyond the largest distance to each side; or None. Without a window.
     """

@@ -93,7 +93,7 @@ def attend_two_rows_backward(
                 first, last = keys_seen(mask, row, num_queries, length)
                 take_turned(query, start + row, column, num_queries, head_dim, rotary, queries)
                 take(grad_context, start + row, column, num_queries, head_dim, grads)
-                queries[num_queries:] = 0  # rows that are not there leave nothing in the sums over rows
+                queries[num_queries:] = 0  # missing rows add nothing to the sums over rows
                 grads[num_queries:] = 0
                 shares = weigh_tile(queries, keys_across, mask, row, num_queries, first, last, head_dim, probs)
                 _scale_tile(probs, first, last, shares)

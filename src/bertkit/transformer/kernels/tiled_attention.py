@@ -1,4 +1,4 @@
-"""Tile attention with its gradient, for autograd: within a packed row, and from one row to another."""
+"""Autograd functions of tile attention: self-attention and cross-attention."""
 
 from typing import Any
 

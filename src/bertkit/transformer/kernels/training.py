@@ -190,9 +190,9 @@ def self_attention(
     """(T, 3 D) queries, keys and values of all heads, per token, to the context (T, D).
 
     Args:
-        rotary: angles by which queries and keys are turned first; None: they stay as they are.
-        window: how many tokens a token sees to each side, or before and after it; None: its whole sequence.
-        bias: as of `packed_attention`.
+        rotary: angles for rotating queries and keys first; None: no rotation.
+        window: number of tokens visible on each side, or before and after; None: the whole sequence.
+        bias: as for `packed_attention`.
     """
     active = _active()
     if active is None:

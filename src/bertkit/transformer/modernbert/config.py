@@ -47,7 +47,7 @@ class ModernBertConfig:
         if self.hidden_size % (2 * self.num_attention_heads):
             raise UsageError(
                 f"hidden_size={self.hidden_size} is not a multiple of twice num_attention_heads="
-                f"{self.num_attention_heads}: rotary positions turn the columns of a head in pairs"
+                f"{self.num_attention_heads}: rotary positions need an even number of columns in a head"
             )
         check_probabilities(self, "embedding_dropout", "attention_dropout", "mlp_dropout")
         check_above_zero(self, "global_rope_theta", "local_rope_theta", "norm_eps", "initializer_range",

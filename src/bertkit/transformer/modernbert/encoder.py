@@ -92,7 +92,7 @@ class ModernBertEncoder(Encoder):
         return {theta: rotary_of(position_ids, theta, self.config.head_dim) for theta in thetas}
 
     def norms_after(self) -> list[nn.LayerNorm]:
-        """The normalization that follows each layer: the next one's, and at the end the final one."""
+        """The normalization after each layer: the attention norm of the next layer, or the final norm."""
         return [
             *(layer.attention_norm for layer in self.in_order() if layer.attention_norm is not None),
             self.final_norm,

@@ -1,4 +1,4 @@
-"""One ModernBERT layer: attention and feed-forward, each with the normalized residual stream as input and added to it.
+"""One pre-norm ModernBERT layer.
 
 Shape letters: T total_tokens, D hidden_size.
 """
@@ -38,7 +38,7 @@ class ModernBertLayer(nn.Module):
         rotary: Rotary,
         record: LayerRecord | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """An addition and the next normalization are one step, so a layer ends with the norm of the next one.
+        """One layer. Each addition is fused with the next normalization, so a layer ends with the norm of the next one.
 
         Args:
             hidden_states: (T, D), the residual stream.

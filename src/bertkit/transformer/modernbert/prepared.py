@@ -55,7 +55,7 @@ class PreparedModernBertEncoder:
             self.norms_after = [kernels.add_then_norm(norm, self.dtype) for norm in encoder.norms_after()]
 
     def fits(self, encoder: nn.Module) -> bool:
-        """Whether this was prepared from exactly these weights."""
+        """True if the weights are unchanged since preparation."""
         return encoder is self.encoder and self._weights.are_unchanged()
 
     @torch.inference_mode()
