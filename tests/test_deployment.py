@@ -90,14 +90,14 @@ def test_the_steps_of_the_image_make_a_server_that_answers(tmp_path: Path) -> No
     image = tmp_path / "bertkit"
     for copied in arguments_of("COPY"):
         *sources, target = copied.split()
-        place = tmp_path / target.strip("/")
+        folder = tmp_path / target.strip("/")
         for source in sources:
             here = ROOT / source
             if here.is_dir():
-                shutil.copytree(here, place)
+                shutil.copytree(here, folder)
             else:
-                place.mkdir(parents=True, exist_ok=True)
-                shutil.copy(here, place)
+                folder.mkdir(parents=True, exist_ok=True)
+                shutil.copy(here, folder)
     venv.create(tmp_path / "venv", with_pip=True, system_site_packages=False)
     (run,) = arguments_of("RUN")
     for command in run.split("&&"):

@@ -138,8 +138,8 @@ def random_body(draw: random.Random, fields: list[str]) -> bytes:
         body[draw.choice(fields)] = random_value(draw, fields)
     sent = json.dumps(body).encode("utf-8", "surrogatepass")
     if draw.random() < 0.03:
-        place = draw.randrange(len(sent))
-        sent = sent[:place] + bytes([draw.randrange(256)]) + sent[place + 1 :]
+        index = draw.randrange(len(sent))
+        sent = sent[:index] + bytes([draw.randrange(256)]) + sent[index + 1 :]
     return sent
 
 

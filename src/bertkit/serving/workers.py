@@ -21,7 +21,7 @@ from bertkit.executor import compute_on_one_core
 Result = TypeVar("Result")
 
 _NICENESS = 4
-"""Priority of threads that compute, from 0 to 19: at 4, less than half the weight of the event loop at 0."""
+"""Added to the niceness of the main thread: less than half the weight of the event loop."""
 
 
 def yield_to_event_loop() -> None:
@@ -30,8 +30,9 @@ def yield_to_event_loop() -> None:
     The event loop needs little, but at once: it refuses what is too much, and says that the server lives.
     """
     if sys.platform == "linux":
+        niceness = min(19, os.getpriority(os.PRIO_PROCESS, os.getpid()) + _NICENESS)
         with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)  # there: of the thread
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness)  # there: of the thread
 
 
 class _Worker:
