@@ -106,7 +106,9 @@ Answer = tuple[Sequence[str], Work]
 
 def _features(call: _Call) -> Answer:
     served, options = call.served, call.options
-    prompt_name = served.prompt_of(role_of(options.get("input_type")) or call.role, _string(options, "prompt_name"))
+    prompt_name = served.prompt_of(
+        role_of(_string(options, "input_type")) or call.role, _string(options, "prompt_name")
+    )
     if isinstance(call.inputs, dict):
         texts = [call.field("source_sentence"), *call.field("sentences", list)]
         if not all(isinstance(text, str) and text for text in texts):
