@@ -1,19 +1,9 @@
 """bertkit inspect attention"""
 
-from bertkit.cli.inspect.shown import NOWHERE, Shown, show
-from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, open_model
+from bertkit.cli.inspect.shown import DEFAULT, Shown
 
 
-def command(
-    text: str,
-    pair: str | None = None,
-    /,
-    *,
-    shown: Shown = NOWHERE,
-    layers: list[int] | None = None,
-    model: str = EMBEDDING_MODEL,
-    compute: Compute = EXACT,
-) -> None:
+def command(text: str, pair: str | None = None, /, *, layers: list[int] | None = None, shown: Shown = DEFAULT) -> None:
     """Attention of a text or a pair: all heads, lines between tokens, query times key.
 
     Parameters
@@ -24,9 +14,7 @@ def command(
         A second text.
     layers
         Layers to show, counted from 1; may be repeated; by default all.
-    model
-        A folder, a hub name, or the import name of an installed model package.
     """
     from bertkit.inspection import inspect_attention
 
-    show(shown, lambda: inspect_attention(open_model(model, compute), text, pair, layers=layers))
+    shown.show(lambda model: inspect_attention(model, text, pair, layers=layers))

@@ -2,20 +2,11 @@
 
 from pathlib import Path
 
-from bertkit.cli.inspect.shown import NOWHERE, Shown, show
-from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, open_model
+from bertkit.cli.inspect.shown import DEFAULT, Shown
+from bertkit.cli.models import open_model
 
 
-def command(
-    other: str,
-    texts: Path,
-    /,
-    *,
-    limit: int = 100,
-    shown: Shown = NOWHERE,
-    model: str = EMBEDDING_MODEL,
-    compute: Compute = EXACT,
-) -> None:
+def command(other: str, texts: Path, /, *, limit: int = 100, shown: Shown = DEFAULT) -> None:
     """Compare two models: layers, attention, weights, texts that changed most.
 
     Parameters
@@ -26,8 +17,6 @@ def command(
         txt, jsonl, csv, tsv or parquet: one text per row.
     limit
         Maximum number of texts to read.
-    model
-        The first model: a folder, a hub name, or the import name of an installed model package.
     """
     from itertools import islice
 
@@ -35,5 +24,5 @@ def command(
     from bertkit.inspection import inspect_difference
 
     rows = list(islice(read_texts(texts), limit))
-    first, second = (open_model(name, compute) for name in (model, other))
-    show(shown, lambda: inspect_difference(first, second, rows, names=(model, other)))
+    names = shown.model, other
+    shown.show(lambda first: inspect_difference(first, open_model(other, shown.compute), rows, names=names))

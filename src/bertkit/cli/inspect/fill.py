@@ -1,20 +1,10 @@
 """bertkit inspect fill"""
 
-from bertkit.cli.inspect.shown import NOWHERE, Shown, show
-from bertkit.cli.models import EXACT, PRETRAINED_MODEL, Compute, open_model
+from bertkit.cli.inspect.shown import PRETRAINED, ShownPretrained
 from bertkit.inference.pseudo_likelihood import Method
 
 
-def command(
-    text: str,
-    /,
-    *,
-    shown: Shown = NOWHERE,
-    top_k: int = 8,
-    method: Method = "plain",
-    model: str = PRETRAINED_MODEL,
-    compute: Compute = EXACT,
-) -> None:
+def command(text: str, /, *, top_k: int = 8, method: Method = "plain", shown: ShownPretrained = PRETRAINED) -> None:
     """Predictions for each [MASK] of a text; without [MASK], the surprisal of each token.
 
     Parameters
@@ -25,13 +15,13 @@ def command(
         Number of tokens to show for each [MASK].
     method
         Without [MASK]: plain hides one token at a time, l2r also the later pieces of its word.
-    model
-        A model with a masked LM head: a folder, a hub name, or the import name of an installed model package.
     """
     from bertkit.inspection import inspect_fill, inspect_surprise
 
-    opened = open_model(model, compute)
-    if opened.tokenizer.vocabulary.special.mask in text:
-        show(shown, lambda: inspect_fill(opened, text, top_k=top_k))
-    else:
-        show(shown, lambda: inspect_surprise(opened, text, method=method))
+    shown.show(
+        lambda model: (
+            inspect_fill(model, text, top_k=top_k)
+            if model.tokenizer.vocabulary.special.mask in text
+            else inspect_surprise(model, text, method=method)
+        )
+    )

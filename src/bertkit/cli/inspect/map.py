@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
-from bertkit.cli.inspect.shown import NOWHERE, Shown, show
-from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, open_model
+from bertkit.cli.inspect.shown import DEFAULT, Shown
 
 Projection = Literal["pca", "tsne"]
 
@@ -17,9 +16,7 @@ def command(
     projection: Projection = "pca",
     clusters: int = 8,
     limit: int = 2_000,
-    shown: Shown = NOWHERE,
-    model: str = EMBEDDING_MODEL,
-    compute: Compute = EXACT,
+    shown: Shown = DEFAULT,
 ) -> None:
     """A map of texts by their embeddings, with search and clusters named by their words.
 
@@ -35,8 +32,6 @@ def command(
         Number of clusters.
     limit
         Maximum number of texts to read.
-    model
-        A folder, a hub name, or the import name of an installed model package.
     """
     from itertools import islice
 
@@ -44,7 +39,4 @@ def command(
     from bertkit.inspection import inspect_map
 
     rows = list(islice(read_texts(texts, column), limit))
-    show(
-        shown,
-        lambda: inspect_map(open_model(model, compute), rows, projection=projection, num_clusters=clusters),
-    )
+    shown.show(lambda model: inspect_map(model, rows, projection=projection, num_clusters=clusters))

@@ -3,23 +3,12 @@
 from pathlib import Path
 from typing import Literal
 
-from bertkit.cli.inspect.shown import NOWHERE, Shown, show
-from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, open_model
+from bertkit.cli.inspect.shown import DEFAULT, Shown
 
 Label = Literal["tags", "relations"]
 
 
-def command(
-    train: Path,
-    test: Path,
-    /,
-    *,
-    label: Label = "tags",
-    limit: int = 1_000,
-    shown: Shown = NOWHERE,
-    model: str = EMBEDDING_MODEL,
-    compute: Compute = EXACT,
-) -> None:
+def command(train: Path, test: Path, /, *, label: Label = "tags", limit: int = 1_000, shown: Shown = DEFAULT) -> None:
     """Accuracy of a linear classifier on each layer, compared with a control task, layer 0 and a random encoder.
 
     Parameters
@@ -32,10 +21,8 @@ def command(
         tags, parts of speech, or relations, of a word to its head.
     limit
         Maximum number of sentences to read from each file.
-    model
-        A folder, a hub name, or the import name of an installed model package.
     """
     from bertkit.inspection import inspect_probes, read_trees
 
     parts = [read_trees(path, limit) for path in (train, test)]
-    show(shown, lambda: inspect_probes(open_model(model, compute), *parts, label=label))
+    shown.show(lambda model: inspect_probes(model, *parts, label=label))

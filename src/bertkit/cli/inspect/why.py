@@ -1,7 +1,6 @@
 """bertkit inspect why"""
 
-from bertkit.cli.inspect.shown import NOWHERE, Shown, show
-from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, open_model
+from bertkit.cli.inspect.shown import DEFAULT, Shown
 
 
 def command(
@@ -12,9 +11,7 @@ def command(
     similar: str | None = None,
     label: str | None = None,
     steps: int = 50,
-    shown: Shown = NOWHERE,
-    model: str = EMBEDDING_MODEL,
-    compute: Compute = EXACT,
+    shown: Shown = DEFAULT,
 ) -> None:
     """Tokens that support the prediction of a fine-tuned model; with --similar, that make two texts similar.
 
@@ -30,13 +27,10 @@ def command(
         The label to explain; by default the predicted one.
     steps
         Number of points on the path of integrated gradients.
-    model
-        A folder, a hub name, or the import name of an installed model package.
     """
     from bertkit.inspection import inspect_similarity, inspect_why
 
-    opened = open_model(model, compute)
     if similar is None:
-        show(shown, lambda: inspect_why(opened, text, pair, label=label, steps=steps))
+        shown.show(lambda model: inspect_why(model, text, pair, label=label, steps=steps))
     else:
-        show(shown, lambda: inspect_similarity(opened, text, similar))
+        shown.show(lambda model: inspect_similarity(model, text, similar))

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from bertkit.cli.inspect.shown import NOWHERE, Shown, show
-from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, open_model
+from bertkit.cli.inspect.shown import DEFAULT, Shown
 
 
 def command(
@@ -14,9 +13,7 @@ def command(
     column: str | None = None,
     senses: Path | None = None,
     top_k: int = 5,
-    shown: Shown = NOWHERE,
-    model: str = EMBEDDING_MODEL,
-    compute: Compute = EXACT,
+    shown: Shown = DEFAULT,
 ) -> None:
     """A word in context: nearest occurrences, a map for each layer, static and contextual similarity.
 
@@ -32,12 +29,10 @@ def command(
         A file with the sense of each text, one per line.
     top_k
         Number of nearest occurrences to keep for each.
-    model
-        A folder, a hub name, or the import name of an installed model package.
     """
     from bertkit.corpus.texts import read_texts
     from bertkit.inspection import inspect_words
 
     labels = None if senses is None else list(read_texts(senses))
     rows = list(read_texts(texts, column))
-    show(shown, lambda: inspect_words(open_model(model, compute), word, rows, senses=labels, top_k=top_k))
+    shown.show(lambda model: inspect_words(model, word, rows, senses=labels, top_k=top_k))
