@@ -2,8 +2,8 @@
 
 Takes: a Model and texts.
 Gives: views: numbers, and a self-contained page.
-May import: errors, files, tokenizer, batch, transformer, heads, architectures, inference, clusters, pages, model,
-words.
+May import: errors, files, tokenizer, batch, transformer, heads, architectures, tasks, inference, clusters, pages,
+model, words.
 """
 
 from bertkit.inspection.attention import AttentionView, inspect_attention

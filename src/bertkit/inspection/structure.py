@@ -16,6 +16,7 @@ from bertkit.inspection.contextual import Tree, word_vectors
 from bertkit.inspection.view import View
 from bertkit.model import Model
 from bertkit.pages import Line, Markup, Reference, element, figure, line_chart, paragraph, scrolling, section
+from bertkit.tasks.metrics import spearman
 
 _LEARNING_RATE, _BATCH_SIZE, _INITIAL = 1e-3, 20, 0.05
 _MOST_WORDS = 60  # longer sentences are not used for training
@@ -174,7 +175,7 @@ def tree_scores(trees: Sequence[Tree], gold: Sequence[np.ndarray], predicted: Se
         num_edges += len(edges)
         num_right += len(edges & set(spanning_tree(guess, kept)))
         if 5 <= len(tree.words) <= 50:
-            rows = [_spearman(true[word], guess[word]) for word in range(len(tree.words))]
+            rows = [spearman(true[word], guess[word]) for word in range(len(tree.words))]
             by_length.setdefault(len(tree.words), []).extend(row for row in rows if row == row)
     means = [float(np.mean(rows)) for rows in by_length.values() if rows]
     return TreeScore(num_right / max(num_edges, 1), float(np.mean(means)) if means else float("nan"))
@@ -249,17 +250,3 @@ def _distances(rows: Tensor) -> Tensor:
     """(n, K) to (n, n) squared distances."""
     squares = rows.square().sum(-1)
     return (squares[:, None] + squares - 2 * rows @ rows.T).clamp(min=0)
-
-
-def _spearman(first: np.ndarray, second: np.ndarray) -> float:
-    """Rank correlation with mean ranks for ties; NaN if an input is constant."""
-    ranks = [_ranks(values) for values in (first, second)]
-    centered = [rank - rank.mean() for rank in ranks]
-    norm = float(np.sqrt((centered[0] ** 2).sum() * (centered[1] ** 2).sum()))
-    return float((centered[0] * centered[1]).sum()) / norm if norm else float("nan")
-
-
-def _ranks(values: np.ndarray) -> np.ndarray:
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ends = np.cumsum(counts)
-    return (ends - (counts - 1) / 2)[inverse]
