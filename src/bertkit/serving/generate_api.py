@@ -38,16 +38,17 @@ class GenerateParameters(Body):
     temperature: Annotated[float | None, Field(gt=0, le=1_000, description="Divides the logits; 1 if sampling.")] = None
     top_k: Annotated[int | None, Field(ge=1, description="Sample from the K likeliest tokens.")] = None
     top_p: Annotated[float | None, Field(gt=0, le=1, description="Nucleus sampling: total probability to keep.")] = None
-    seed: Annotated[int | None, Field(ge=0, le=_MOST_SEED, description="Seed of sampling; by default random, and reported.")] = (
-        None
-    )
+    seed: Annotated[
+        int | None, Field(ge=0, le=_MOST_SEED, description="Seed of sampling; by default random, and reported.")
+    ] = None
     stop: Annotated[
-        list[Annotated[str, Field(min_length=1)]] | None, Field(max_length=16, description="Texts that stop the generation.")
+        list[Annotated[str, Field(min_length=1)]] | None,
+        Field(max_length=16, description="Texts that stop the generation."),
     ] = None
     details: Annotated[bool | None, Field(description="Also return tokens and the finish reason.")] = False
-    top_n_tokens: Annotated[int | None, Field(ge=0, le=20, description="In details: the N likeliest tokens of each step.")] = (
-        None
-    )
+    top_n_tokens: Annotated[
+        int | None, Field(ge=0, le=20, description="In details: the N likeliest tokens of each step.")
+    ] = None
     return_full_text: Annotated[bool | None, Field(description="Put the prompt before its continuation.")] = False
 
     def settings(self, precision: str) -> GenerationSettings:
@@ -59,9 +60,7 @@ class GenerateParameters(Body):
         """
         for name, neutral in _NOT_OFFERED.items():
             if (value := (self.model_extra or {}).get(name)) not in neutral:
-                raise MalformedRequest(
-                    f"parameters.{name} is {value!r:.40}: not supported by this server, omit it"
-                )
+                raise MalformedRequest(f"parameters.{name} is {value!r:.40}: not supported by this server, omit it")
         is_sampled = self.do_sample or any(value is not None for value in (self.temperature, self.top_k, self.top_p))
         return GenerationSettings(
             max_new_tokens=self.max_new_tokens,

@@ -235,7 +235,9 @@ class ServedModels:
             return served
         served, _ = self.named(name)
         if not isinstance(served, ServedGenerator):
-            raise CannotGenerate(f"{served.name} is for {served.kind} and cannot generate text: choose a generative model")
+            raise CannotGenerate(
+                f"{served.name} is for {served.kind} and cannot generate text: choose a generative model"
+            )
         return served
 
     def _described(self) -> str:
