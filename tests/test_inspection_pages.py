@@ -15,7 +15,9 @@ from bertkit import Model
 from bertkit.architectures import ARCHITECTURES
 from bertkit.cli import run
 from bertkit.cli.inspect import VIEWS
+from bertkit.errors import UsageError
 from bertkit.inspection import (
+    SideBySideView,
     View,
     inspect_all,
     inspect_difference,
@@ -43,10 +45,12 @@ MAKERS: dict[str, Callable[[Model], View]] = {
     "input": lambda model: inspect_input(model, HOSTILE, "a dog"),
     "map": lambda model: inspect_map(model, SIX, num_clusters=2),
     "next": lambda model: inspect_next_sentence(model, SIX[2:5]),
+    "two": lambda model: SideBySideView(("A", "B"), (inspect_heads(model, random_trees(8)),) * 2),
+    "two static": lambda model: SideBySideView(("a" * 90, "B"), (inspect_input(model, HOSTILE),) * 2),
     "compare": lambda model: inspect_difference(model, model, SIX),
     "all": lambda model: inspect_all(model, "the [MASK] sat"),
 }
-INTERACTIVE = {"words", "heads", "map"}
+INTERACTIVE = {"words", "heads", "map", "two", "two static"}
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -83,6 +87,21 @@ def test_map_by_keyboard(views, opened) -> None:
         assert page.locator("#map svg.cloud .dim").count() == len(view.texts) - 1
 
 
+def test_both_models_can_be_used(views, opened) -> None:
+    with opened(views["two"].page(), is_interactive=True) as page:
+        heights = page.evaluate("[...document.querySelectorAll('iframe')].map((frame) => frame.clientHeight)")
+        for frame, height in zip(page.frames[1:], heights, strict=True):
+            assert frame.evaluate("document.documentElement.scrollHeight") <= height
+            frame.focus(".matrix td[tabindex='0']")
+            frame.page.keyboard.press("ArrowRight")
+            frame.page.keyboard.press("Enter")
+            assert frame.evaluate("[attention.state.layer, attention.state.head]") == [0, 1]
+    numbers = views["two"].to_dict()["models"]
+    assert list(numbers) == ["A", "B"] and numbers["A"] == views["heads"].to_dict()
+    with pytest.raises(UsageError, match="expected two models and one kind"):
+        SideBySideView(("A", "B"), (views["heads"], views["input"]))
+
+
 def test_cell_of_heads_page_opens_attention(views, opened) -> None:
     with opened(views["heads"].page(), is_interactive=True) as page:
         page.focus(".matrix td[tabindex='0']")
@@ -101,6 +120,7 @@ def test_every_architecture_has_every_page(model_type: str) -> None:
 def test_commands(model: Model, tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     model.save("model")
+    our_model("pretraining", 4, max_position_embeddings=300).save("other")
     model_of(SequenceClassification(("blame", "praise"))).save("praise")
     Path("texts.txt").write_text("\n".join(TEXTS))
     Path("x.conllu").write_text(CONLLU)
@@ -108,7 +128,7 @@ def test_commands(model: Model, tmp_path: Path, monkeypatch, capsys) -> None:
         "all": ["the [MASK] sat"], "input": ["the cat"], "attention": ["the cat"], "fill": ["the [MASK]"],
         "lens": ["the cat"], "words": ["cat", "texts.txt"], "heads": ["texts.txt"],
         "probe": ["x.conllu", "x.conllu"], "structure": ["x.conllu", "x.conllu"], "why": ["a cat"],
-        "map": ["texts.txt"], "next": ["texts.txt"], "compare": ["model", "texts.txt"],
+        "map": ["texts.txt"], "next": ["texts.txt"], "compare": ["texts.txt", "--against", "other"],
     }  # fmt: skip
     assert arguments.keys() == VIEWS.keys()
     Path("pages").mkdir()
@@ -118,6 +138,10 @@ def test_commands(model: Model, tmp_path: Path, monkeypatch, capsys) -> None:
         assert run(["inspect", name, *given, "--model", chosen, "--out", out]) == 0, capsys.readouterr().err
         if name != "all":
             assert run(["inspect", name, *given, "--model", chosen, "--json"]) == 0
+        if name in ("attention", "fill", "probe"):
+            capsys.readouterr()
+            assert run(["inspect", name, *given, "--model", "model", "--against", "other", "--json"]) == 0
+            assert list(json.loads(capsys.readouterr().out)["models"]) == ["model", "other"]
     assert run(["inspect", "why", "a cat", "--similar", "the dog", "--model", "model", "--json"]) == 0
     capsys.readouterr()
     assert run(["inspect", "pages"]) == 0
@@ -132,6 +156,8 @@ def test_commands(model: Model, tmp_path: Path, monkeypatch, capsys) -> None:
         ["heads", "no.txt", "--json"],
         ["next", "texts.txt", "--json", "--model", "praise"],
         ["why", "a cat", "--json", "--model", "model"],
+        ["compare", "texts.txt", "--json", "--model", "model"],
+        ["input", "a cat", "--json", "--model", "model", "--against", "model"],
     ):
         assert run(["inspect", *wrong]) == 2
         assert len(capsys.readouterr().err.splitlines()) == 1

@@ -3,8 +3,8 @@
 from dataclasses import asdict
 from itertools import islice
 
-from bertkit.cli.inspect.shown import DEFAULT, Shown
-from bertkit.cli.models import open_model
+from bertkit.cli.inspect.shown import NO_OUTPUT, Shown, write
+from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, open_model
 from bertkit.cli.output import emit, note
 
 _NUM_BASELINE_TEXTS = 300
@@ -18,7 +18,9 @@ def command(
     word: str,
     static: str | None = None,
     baseline: str = "python-docs",
-    shown: Shown = DEFAULT,
+    shown: Shown = NO_OUTPUT,
+    model: str = EMBEDDING_MODEL,
+    compute: Compute = EXACT,
 ) -> None:
     """Compare static and contextual vectors of a word in two texts, by layer.
 
@@ -38,6 +40,8 @@ def command(
     baseline
         Texts for random pairs, the first 300 sentences of up to 40 words: a file, a folder, or "python-docs", the
         documentation of this Python.
+    model
+        A folder, a hub name, or the import name of an installed model package.
     """
     from bertkit.corpus.sentences import split_sentences
     from bertkit.corpus.texts import read_texts
@@ -48,12 +52,18 @@ def command(
     sentences = (sentence for line in lines for sentence in split_sentences(line))
     texts = list(islice((one for one in sentences if 3 <= len(one.split()) <= 40), _NUM_BASELINE_TEXTS))
     vectors = None if static is None else StaticEncoder.open(static)
-    model, static_name = open_model(shown.model, shown.compute), static or "input embeddings of the model"
-    view = inspect_contrast(model, (first, second), word, texts, static=vectors, static_name=static_name)
+    view = inspect_contrast(
+        open_model(model, compute),
+        (first, second),
+        word,
+        texts,
+        static=vectors,
+        static_name=static or "input embeddings of the model",
+    )
     if view.num_unknown:
-        note(f"{view.num_unknown} words of the two texts have no static vector and were skipped in the averages")
+        note(f"{view.num_unknown} words of the two texts have no static vector and were left out of the averages")
     if shown.out is not None or shown.json:
-        shown.write(view)
+        write(shown, lambda: view)
         return
     emit(
         {"text": text, "tokens": tokens, "input_ids": ids}

@@ -22,6 +22,7 @@ from bertkit.inspection.predictions import (
 )
 from bertkit.inspection.probes import ProbeView, inspect_probes
 from bertkit.inspection.sentences import MapView, NextSentenceView, inspect_map, inspect_next_sentence
+from bertkit.inspection.side_by_side import SideBySideView
 from bertkit.inspection.structure import StructureView, inspect_structure
 from bertkit.inspection.teaching import TeachingView, inspect_all, write_folder, write_index
 from bertkit.inspection.view import View
@@ -39,6 +40,7 @@ __all__ = [
     "MapView",
     "NextSentenceView",
     "ProbeView",
+    "SideBySideView",
     "SimilarityView",
     "StructureView",
     "SurpriseView",

@@ -35,6 +35,10 @@ class View(ABC):
         """The script of an interactive page; None for a static page."""
         return None
 
+    def framed(self) -> list[Program]:
+        """The programs of pages that this page embeds."""
+        return []
+
     def to_dict(self) -> dict[str, Any]:
         """The numbers as JSON values; None for numbers that are not finite."""
         return json_value(_plain(self.numbers()))
@@ -45,7 +49,7 @@ class View(ABC):
         Raises:
             UsageError: the page exceeds 5 MB.
         """
-        content = page(self.title, self.parts(), self.program())
+        content = page(self.title, self.parts(), self.program(), self.framed())
         if (size := len(content.encode())) > MAX_PAGE_BYTES:
             raise UsageError(
                 f"the page has {size / 1e6:.1f} MB, the limit is {MAX_PAGE_BYTES / 1e6:.0f} MB: {self.smaller}"

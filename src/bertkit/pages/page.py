@@ -35,16 +35,22 @@ def write_page(path: str | Path, title: str, parts: Sequence[Markup], program: P
         temporary.write_text(page(title, parts, program), encoding="utf-8", newline="\n")
 
 
-def page(title: str, parts: Sequence[Markup], program: Program | None = None) -> str:
+def page(title: str, parts: Sequence[Markup], program: Program | None = None, framed: Sequence[Program] = ()) -> str:
     """A whole HTML document. Nothing is fetched: style sheet and scripts are embedded, and the content security policy
-    (https://www.w3.org/TR/CSP3/) names their hashes and forbids everything else."""
+    (https://www.w3.org/TR/CSP3/) names their hashes and forbids everything else.
+
+    Args:
+        framed: programs of pages in ``srcdoc`` frames of this page, which are subject to its policy too.
+    """
     styles, scripts = [_own_file("page.css") + _shades()], [_own_file("hover.js")]
     if program is not None:
         styles.append(program.style)
         scripts.append(program.script)
+    allowed_styles = dict.fromkeys([*styles, *(each.style for each in framed)])
+    allowed_scripts = dict.fromkeys([*scripts, *(each.script for each in framed)])
     policy = (
-        f"default-src 'none'; style-src {' '.join(map(_hash, styles))}; script-src {' '.join(map(_hash, scripts))}; "
-        "base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; style-src {' '.join(map(_hash, allowed_styles))}; "
+        f"script-src {' '.join(map(_hash, allowed_scripts))}; base-uri 'none'; form-action 'none'"
     )
     head = element(
         "head",

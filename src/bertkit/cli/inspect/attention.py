@@ -1,9 +1,16 @@
 """bertkit inspect attention"""
 
-from bertkit.cli.inspect.shown import DEFAULT, Shown
+from bertkit.cli.inspect.shown import ENCODER, Inspected, show
 
 
-def command(text: str, pair: str | None = None, /, *, layers: list[int] | None = None, shown: Shown = DEFAULT) -> None:
+def command(
+    text: str,
+    pair: str | None = None,
+    /,
+    *,
+    layers: list[int] | None = None,
+    inspected: Inspected = ENCODER,
+) -> None:
     """Attention of a text or a pair: all heads, lines between tokens, query times key.
 
     Parameters
@@ -17,4 +24,4 @@ def command(text: str, pair: str | None = None, /, *, layers: list[int] | None =
     """
     from bertkit.inspection import inspect_attention
 
-    shown.show(lambda model: inspect_attention(model, text, pair, layers=layers))
+    show(inspected, lambda model: inspect_attention(model, text, pair, layers=layers))

@@ -2,17 +2,16 @@
 
 from pathlib import Path
 
-from bertkit.cli.inspect.shown import DEFAULT, Shown
+from bertkit.cli.inspect.shown import ENCODER, Inspected, write
 from bertkit.cli.models import open_model
+from bertkit.errors import UsageError
 
 
-def command(other: str, texts: Path, /, *, limit: int = 100, shown: Shown = DEFAULT) -> None:
-    """Compare two models: layers, attention, weights, texts that changed most.
+def command(texts: Path, /, *, limit: int = 100, inspected: Inspected = ENCODER) -> None:
+    """Differences of two models: layers, attention, weights, texts that changed most.
 
     Parameters
     ----------
-    other
-        The second model.
     texts
         txt, jsonl, csv, tsv or parquet: one text per row.
     limit
@@ -23,6 +22,9 @@ def command(other: str, texts: Path, /, *, limit: int = 100, shown: Shown = DEFA
     from bertkit.corpus.texts import read_texts
     from bertkit.inspection import inspect_difference
 
+    if inspected.against is None:
+        raise UsageError("compare needs a second model: give --against")
+    names = (inspected.model, inspected.against)
     rows = list(islice(read_texts(texts), limit))
-    names = shown.model, other
-    shown.show(lambda first: inspect_difference(first, open_model(other, shown.compute), rows, names=names))
+
+    write(inspected, lambda: inspect_difference(*(open_model(n, inspected.compute) for n in names), rows, names=names))

@@ -1,10 +1,23 @@
 """bertkit inspect fill"""
 
-from bertkit.cli.inspect.shown import PRETRAINED, ShownPretrained
+from typing import TYPE_CHECKING
+
+from bertkit.cli.inspect.shown import PRETRAINED, InspectedPretrained, show
 from bertkit.inference.pseudo_likelihood import Method
 
+if TYPE_CHECKING:
+    from bertkit.inspection import View
+    from bertkit.model import Model
 
-def command(text: str, /, *, top_k: int = 8, method: Method = "plain", shown: ShownPretrained = PRETRAINED) -> None:
+
+def command(
+    text: str,
+    /,
+    *,
+    top_k: int = 8,
+    method: Method = "plain",
+    inspected: InspectedPretrained = PRETRAINED,
+) -> None:
     """Predictions for each [MASK] of a text; without [MASK], the surprisal of each token.
 
     Parameters
@@ -18,10 +31,9 @@ def command(text: str, /, *, top_k: int = 8, method: Method = "plain", shown: Sh
     """
     from bertkit.inspection import inspect_fill, inspect_surprise
 
-    shown.show(
-        lambda model: (
-            inspect_fill(model, text, top_k=top_k)
-            if model.tokenizer.vocabulary.special.mask in text
-            else inspect_surprise(model, text, method=method)
-        )
-    )
+    def view(model: "Model") -> "View":
+        if model.tokenizer.vocabulary.special.mask in text:
+            return inspect_fill(model, text, top_k=top_k)
+        return inspect_surprise(model, text, method=method)
+
+    show(inspected, view)

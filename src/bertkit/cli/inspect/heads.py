@@ -2,10 +2,16 @@
 
 from pathlib import Path
 
-from bertkit.cli.inspect.shown import DEFAULT, Shown
+from bertkit.cli.inspect.shown import ENCODER, Inspected, show
 
 
-def command(texts: Path, /, *, limit: int = 200, shown: Shown = DEFAULT) -> None:
+def command(
+    texts: Path,
+    /,
+    *,
+    limit: int = 200,
+    inspected: Inspected = ENCODER,
+) -> None:
     """Statistics of each head over a corpus: attended tokens, syntactic relations, effect of removal.
 
     Parameters
@@ -21,4 +27,4 @@ def command(texts: Path, /, *, limit: int = 200, shown: Shown = DEFAULT) -> None
     from bertkit.inspection import inspect_heads, read_trees
 
     rows = read_trees(texts, limit) if texts.suffix == ".conllu" else list(islice(read_texts(texts), limit))
-    shown.show(lambda model: inspect_heads(model, rows))
+    show(inspected, lambda model: inspect_heads(model, rows))

@@ -1,9 +1,15 @@
 """bertkit inspect input"""
 
-from bertkit.cli.inspect.shown import DEFAULT, Shown
+from bertkit.cli.inspect.shown import ENCODER, Inspected, show
 
 
-def command(text: str, pair: str | None = None, /, *, shown: Shown = DEFAULT) -> None:
+def command(
+    text: str,
+    pair: str | None = None,
+    /,
+    *,
+    inspected: Inspected = ENCODER,
+) -> None:
     """The embeddings of a text, each summand separately, and the similarity of positions.
 
     Parameters
@@ -15,4 +21,4 @@ def command(text: str, pair: str | None = None, /, *, shown: Shown = DEFAULT) ->
     """
     from bertkit.inspection import inspect_input
 
-    shown.show(lambda model: inspect_input(model, text, pair))
+    show(inspected, lambda model: inspect_input(model, text, pair))

@@ -1,9 +1,15 @@
 """bertkit inspect lens"""
 
-from bertkit.cli.inspect.shown import PRETRAINED, ShownPretrained
+from bertkit.cli.inspect.shown import PRETRAINED, InspectedPretrained, show
 
 
-def command(text: str, pair: str | None = None, /, *, shown: ShownPretrained = PRETRAINED) -> None:
+def command(
+    text: str,
+    pair: str | None = None,
+    /,
+    *,
+    inspected: InspectedPretrained = PRETRAINED,
+) -> None:
     """Predictions of each layer at each position of a text, through the masked LM head.
 
     Parameters
@@ -15,4 +21,4 @@ def command(text: str, pair: str | None = None, /, *, shown: ShownPretrained = P
     """
     from bertkit.inspection import inspect_lens
 
-    shown.show(lambda model: inspect_lens(model, text, pair))
+    show(inspected, lambda model: inspect_lens(model, text, pair))

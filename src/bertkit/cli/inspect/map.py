@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
-from bertkit.cli.inspect.shown import DEFAULT, Shown
+from bertkit.cli.inspect.shown import ENCODER, Inspected, show
 
 Projection = Literal["pca", "tsne"]
 
@@ -16,7 +16,7 @@ def command(
     projection: Projection = "pca",
     clusters: int = 8,
     limit: int = 2_000,
-    shown: Shown = DEFAULT,
+    inspected: Inspected = ENCODER,
 ) -> None:
     """A map of texts by their embeddings, with search and clusters named by their words.
 
@@ -39,4 +39,4 @@ def command(
     from bertkit.inspection import inspect_map
 
     rows = list(islice(read_texts(texts, column), limit))
-    shown.show(lambda model: inspect_map(model, rows, projection=projection, num_clusters=clusters))
+    show(inspected, lambda model: inspect_map(model, rows, projection=projection, num_clusters=clusters))

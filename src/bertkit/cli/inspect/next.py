@@ -2,10 +2,15 @@
 
 from pathlib import Path
 
-from bertkit.cli.inspect.shown import PRETRAINED, ShownPretrained
+from bertkit.cli.inspect.shown import PRETRAINED, InspectedPretrained, show
 
 
-def command(texts: Path, /, *, shown: ShownPretrained = PRETRAINED) -> None:
+def command(
+    texts: Path,
+    /,
+    *,
+    inspected: InspectedPretrained = PRETRAINED,
+) -> None:
     """Probabilities that one sentence of a file follows another.
 
     Parameters
@@ -17,4 +22,4 @@ def command(texts: Path, /, *, shown: ShownPretrained = PRETRAINED) -> None:
     from bertkit.inspection import inspect_next_sentence
 
     rows = list(read_texts(texts))
-    shown.show(lambda model: inspect_next_sentence(model, rows))
+    show(inspected, lambda model: inspect_next_sentence(model, rows))

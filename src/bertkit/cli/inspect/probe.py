@@ -3,12 +3,20 @@
 from pathlib import Path
 from typing import Literal
 
-from bertkit.cli.inspect.shown import DEFAULT, Shown
+from bertkit.cli.inspect.shown import ENCODER, Inspected, show
 
 Label = Literal["tags", "relations"]
 
 
-def command(train: Path, test: Path, /, *, label: Label = "tags", limit: int = 1_000, shown: Shown = DEFAULT) -> None:
+def command(
+    train: Path,
+    test: Path,
+    /,
+    *,
+    label: Label = "tags",
+    limit: int = 1_000,
+    inspected: Inspected = ENCODER,
+) -> None:
     """Accuracy of a linear classifier on each layer, compared with a control task, layer 0 and a random encoder.
 
     Parameters
@@ -25,4 +33,4 @@ def command(train: Path, test: Path, /, *, label: Label = "tags", limit: int = 1
     from bertkit.inspection import inspect_probes, read_trees
 
     parts = [read_trees(path, limit) for path in (train, test)]
-    shown.show(lambda model: inspect_probes(model, *parts, label=label))
+    show(inspected, lambda model: inspect_probes(model, *parts, label=label))

@@ -1,9 +1,9 @@
-"""Output of `bertkit inspect` commands: an HTML page, or numbers as JSON."""
+"""Options shared by the `bertkit inspect` commands: one or two models, and the output, a page or JSON."""
 
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,16 +13,16 @@ from bertkit.cli.models import EMBEDDING_MODEL, EXACT, PRETRAINED_MODEL, Compute
 from bertkit.cli.output import emit
 from bertkit.errors import UsageError
 from bertkit.files.whole_files import check_writable
-from bertkit.inspection import View
 
 if TYPE_CHECKING:
+    from bertkit.inspection import View
     from bertkit.model import Model
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Shown:
-    """Where to write the result, and the model to inspect.
+    """Where to write the result.
 
     Parameters
     ----------
@@ -30,51 +30,83 @@ class Shown:
         The HTML file to write: one page that needs no network.
     json
         Print all numbers as one line of JSON.
-    model
-        A folder, a hub name, or the import name of an installed model package.
     """
 
     out: Path | None = None
     json: bool = False
-    model: str = EMBEDDING_MODEL
-    compute: Compute = EXACT
-
-    def show(self, make: Callable[["Model"], View]) -> None:
-        """Make a view of the model, and write its page, print its numbers, or both.
-
-        Raises:
-            UsageError: neither is requested, or the page cannot be written; raised before the model is opened.
-        """
-        if self.out is None and not self.json:
-            raise UsageError("nothing to write: give --out X.html for a page, --json for the numbers, or both")
-        if self.out is not None:
-            check_writable(self.out)
-        self.write(make(open_model(self.model, self.compute)))
-
-    def write(self, view: View) -> None:
-        """Write the page of a view, print its numbers, or both."""
-        if self.out is not None:
-            view.html(self.out)
-            if not self.json:
-                emit([{"page": str(self.out), "bytes": self.out.stat().st_size}])
-        if self.json:
-            json.dump(view.to_dict(), sys.stdout, ensure_ascii=False)
-            print()
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class ShownPretrained(Shown):
-    """`Shown` for views of the heads of pre-training.
+class Inspected(Shown):
+    """The models, and where to write the result.
 
     Parameters
     ----------
     model
-        A model with the head of the view: a folder, a hub name, or the import name of an installed model package.
+        A folder, a hub name, or the import name of an installed model package.
+    against
+        A second model, shown beside the first.
+    """
+
+    model: str = EMBEDDING_MODEL
+    against: str | None = None
+    compute: Compute = field(default=EXACT)
+
+    def __post_init__(self) -> None:
+        if self.against == self.model:
+            raise UsageError(f"--against {self.against} is the model itself: give another one")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class InspectedPretrained(Inspected):
+    """The same for views that need a masked LM or next sentence head.
+
+    Parameters
+    ----------
+    model
+        A model with that head: a folder, a hub name, or the import name of an installed model package.
     """
 
     model: str = PRETRAINED_MODEL
 
 
-DEFAULT, PRETRAINED = Shown(), ShownPretrained()
-"""Defaults of the commands, without output, which `Shown.show` rejects."""
+NO_OUTPUT, ENCODER, PRETRAINED = Shown(), Inspected(), InspectedPretrained()
+"""Defaults; `write` rejects them, as they have no output."""
+
+
+def show(inspected: Inspected, make: "Callable[[Model], View]") -> None:
+    """Make the view of a model, or of two side by side, and write its page, print its numbers, or both.
+
+    Raises:
+        UsageError: as of `write`.
+    """
+    from bertkit.inspection import SideBySideView
+
+    def view() -> "View":
+        names = [inspected.model, *([inspected.against] if inspected.against else [])]
+        views = [make(open_model(name, inspected.compute)) for name in names]
+        return views[0] if len(views) == 1 else SideBySideView(tuple(names), tuple(views))
+
+    write(inspected, view)
+
+
+def write(shown: Shown, make: "Callable[[], View]") -> None:
+    """Make a view, and write its page, print its numbers, or both.
+
+    Raises:
+        UsageError: neither is requested, or the page cannot be written; raised before the view is made.
+    """
+    if shown.out is None and not shown.json:
+        raise UsageError("nothing to write: give --out X.html for a page, --json for the numbers, or both")
+    if shown.out is not None:
+        check_writable(shown.out)
+    view = make()
+    if shown.out is not None:
+        view.html(shown.out)
+        if not shown.json:
+            emit([{"page": str(shown.out), "bytes": shown.out.stat().st_size}])
+    if shown.json:
+        json.dump(view.to_dict(), sys.stdout, ensure_ascii=False)
+        print()

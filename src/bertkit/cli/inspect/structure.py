@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from bertkit.cli.inspect.shown import DEFAULT, Shown
+from bertkit.cli.inspect.shown import ENCODER, Inspected, show
 
 
 def command(
@@ -13,7 +13,7 @@ def command(
     limit: int = 1_000,
     rank: int = 64,
     epochs: int = 5,
-    shown: Shown = DEFAULT,
+    inspected: Inspected = ENCODER,
 ) -> None:
     """Structural probe: syntax trees in distances between vectors.
 
@@ -33,4 +33,4 @@ def command(
     from bertkit.inspection import inspect_structure, read_trees
 
     parts = [read_trees(path, limit) for path in (train, test)]
-    shown.show(lambda model: inspect_structure(model, *parts, rank=rank, epochs=epochs))
+    show(inspected, lambda model: inspect_structure(model, *parts, rank=rank, epochs=epochs))

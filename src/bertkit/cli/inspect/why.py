@@ -1,6 +1,6 @@
 """bertkit inspect why"""
 
-from bertkit.cli.inspect.shown import DEFAULT, Shown
+from bertkit.cli.inspect.shown import ENCODER, Inspected, show
 
 
 def command(
@@ -11,7 +11,7 @@ def command(
     similar: str | None = None,
     label: str | None = None,
     steps: int = 50,
-    shown: Shown = DEFAULT,
+    inspected: Inspected = ENCODER,
 ) -> None:
     """Tokens that support the prediction of a fine-tuned model; with --similar, that make two texts similar.
 
@@ -31,6 +31,6 @@ def command(
     from bertkit.inspection import inspect_similarity, inspect_why
 
     if similar is None:
-        shown.show(lambda model: inspect_why(model, text, pair, label=label, steps=steps))
+        show(inspected, lambda model: inspect_why(model, text, pair, label=label, steps=steps))
     else:
-        shown.show(lambda model: inspect_similarity(model, text, similar))
+        show(inspected, lambda model: inspect_similarity(model, text, similar))

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from bertkit.cli.inspect.shown import DEFAULT, Shown
+from bertkit.cli.inspect.shown import ENCODER, Inspected, show
 
 
 def command(
@@ -13,7 +13,7 @@ def command(
     column: str | None = None,
     senses: Path | None = None,
     top_k: int = 5,
-    shown: Shown = DEFAULT,
+    inspected: Inspected = ENCODER,
 ) -> None:
     """A word in context: nearest occurrences, a map for each layer, static and contextual similarity.
 
@@ -35,4 +35,4 @@ def command(
 
     labels = None if senses is None else list(read_texts(senses))
     rows = list(read_texts(texts, column))
-    shown.show(lambda model: inspect_words(model, word, rows, senses=labels, top_k=top_k))
+    show(inspected, lambda model: inspect_words(model, word, rows, senses=labels, top_k=top_k))
