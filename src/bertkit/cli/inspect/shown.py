@@ -55,7 +55,7 @@ class Inspected(Shown):
 
     def __post_init__(self) -> None:
         if self.against == self.model:
-            raise UsageError(f"--against {self.against} is the model itself: give another one")
+            raise UsageError(f"--against {self.against} and the model are the same: choose another model")
 
 
 @Parameter(name="*")
