@@ -8,7 +8,7 @@ model, words.
 
 from bertkit.inspection.attention import AttentionView, inspect_attention
 from bertkit.inspection.compare import CompareView, inspect_difference
-from bertkit.inspection.contextual import Tree, read_trees
+from bertkit.inspection.contextual import LabeledWords, Tree, read_trees
 from bertkit.inspection.contrast import ContrastView, inspect_contrast
 from bertkit.inspection.heads import HeadsView, inspect_heads
 from bertkit.inspection.inputs import InputView, inspect_input
@@ -36,6 +36,7 @@ __all__ = [
     "FillView",
     "HeadsView",
     "InputView",
+    "LabeledWords",
     "LensView",
     "MapView",
     "NextSentenceView",
