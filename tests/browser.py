@@ -1,4 +1,4 @@
-"""A real browser for tests of pages: Debian's Chromium, driven by Playwright; skipped with the reason where absent."""
+"""A real browser for tests of pages: Debian's Chromium, driven by Playwright; skipped with a reason if absent."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -26,8 +26,8 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def opened(browser: Any, tmp_path: Path) -> Callable[..., Any]:
-    """Open a page's content from a file, offline; at the end of the block nothing else may have been requested and
-    nothing complained about."""
+    """Open a page's content from a file, offline; at the end of the block there must be no other requests and no
+    errors."""
 
     @contextmanager
     def open_page(content: str, *, width: int = 1440, is_interactive: bool = False, **options: Any) -> Iterator[Any]:
@@ -51,7 +51,7 @@ def opened(browser: Any, tmp_path: Path) -> Callable[..., Any]:
 
 
 def serious_faults(page: Any) -> list[str]:
-    """What axe-core finds wrong that is serious or critical; it cannot look into frames of a file."""
+    """Serious and critical violations reported by axe-core, which cannot inspect frames of a file."""
     sync_playwright = pytest.importorskip("axe_playwright_python.sync_playwright", reason=AXE)
     violations = sync_playwright.Axe().run(page, options={"iframes": False}).response["violations"]
     return [

@@ -1,4 +1,4 @@
-"""What every test starts from: no network, one thread for tiny models, the data beside the repository."""
+"""Shared fixtures: no network, one thread for tiny models, the data next to the repository."""
 
 import os
 import signal

@@ -1,6 +1,6 @@
-"""What every architecture must equal: transformers' outputs, from the same weights, in each kind of model.
+"""Equality of every architecture with transformers, for the same weights, in each kind of model.
 
-A `Family` says how its random configurations look and how transformers spells them; the checks are the same for all.
+A `Family` has random configurations and their equivalents in transformers; the checks are the same for all.
 Float64 agrees to 1e-10, float32 to 1e-5, relative to the largest absolute reference value where that is above 1. The
 reference is transformers in float64. Some random configurations are so badly conditioned that transformers in float32
 differs from it by more than 1e-5: there our float32 may differ by at most twice as much.
@@ -36,7 +36,7 @@ def _lengths(config: Any, number: int) -> list[list[int]]:
 
 @dataclass(frozen=True)
 class Family:
-    """An architecture as the checks need it."""
+    """An architecture to check."""
 
     model_type: str
     random_config: Callable[..., Any]  # number, changes -> our config of odd, distinct sizes
@@ -74,7 +74,7 @@ class Family:
         return model
 
     def our_model(self, kind: str, number: int, num_labels: int = 2, **changes: Any) -> Model:
-        """Our model of a kind, configuration ``number``, every parameter random and said to be trained."""
+        """Our model of a kind, configuration ``number``, every parameter random and marked as trained."""
         config = self.random_config(number, **changes)
         labels = [f"label {index}" for index in range(num_labels)] if kind.endswith("_classification") else None
         tokenizer = Tokenizer.from_vocab(self.vocabulary(config))
@@ -147,15 +147,15 @@ def num_choices(kind: str, number: int) -> int:
 
 
 def num_labels(kind: str, number: int) -> int:
-    """Of a sequence classifier every third time one: regression."""
+    """One for every third sequence classifier, as in regression."""
     choices = {"sequence_classification": [1, 3, 5], "token_classification": [3, 4, 7]}.get(kind, [2])
     return choices[number % len(choices)]
 
 
 def published_outputs(family: Family, model: Any, kind: str, padded: Padded, num_choices: int) -> dict[str, Tensor]:
-    """Everything transformers' model gives, per real token, by our names.
+    """All outputs of transformers' model, per real token, by our names.
 
-    Its pooler reads column 0, which on the left is padding: here it is handed the first real token instead.
+    Its pooler reads column 0, which is padding on the left: here it gets the first real token instead.
     """
     mask = padded.attention_mask.bool()
     first_real = torch.arange(len(mask)), mask.int().argmax(1)
@@ -190,7 +190,7 @@ def published_outputs(family: Family, model: Any, kind: str, padded: Padded, num
 
 
 def our_outputs(model: Model, padded: Padded, num_choices: int, *, keep_all: bool) -> dict[str, Tensor]:
-    """The same of ours; hidden states below the last and probabilities only when ``keep_all``."""
+    """The same for our model; inner hidden states and probabilities only with ``keep_all``."""
     recorder = Recorder() if keep_all else None
     results = model.network(padded.packed(), num_choices=num_choices, with_hidden_states=keep_all, recorder=recorder)
     outputs = {"last hidden state": results.encoded.last_hidden_state, **results.logits}
@@ -208,8 +208,7 @@ def our_outputs(model: Model, padded: Padded, num_choices: int, *, keep_all: boo
 def assert_same(family: Family, ours: list[Model], published: Any, kind: str, number: int) -> None:
     """Compare ours, in single and double precision, with what transformers computes in double precision.
 
-    One of the two, in turn, is asked for all hidden states and attention probabilities, and the other one not: the
-    outputs must not depend on it.
+    Alternately one of the two returns all hidden states and attention probabilities: outputs must not depend on it.
     """
     single = copy.deepcopy(published)
     published.double()

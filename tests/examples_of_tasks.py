@@ -45,7 +45,7 @@ TASKS: dict[str, TextTask] = {
 
 
 def model_of(task: TextTask) -> Model:
-    """With random weights, said to be trained."""
+    """A model with random weights, marked as trained."""
     model = our_model(task.head, 3, len(task.label_names or "ab"), **SHAPE)
     model.checkpoint.label_names, model.checkpoint.problem_type = task.label_names, task.problem_type
     model.checkpoint.trained = TrainedTask(task, Layout(24, task.on_long))

@@ -1,4 +1,4 @@
-"""A disk without room, as tests can have one."""
+"""Simulation of a full disk."""
 
 import resource
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def files_end_after(num_bytes: int) -> Iterator[None]:
-    """As on a disk that is full: the system refuses what is longer, whoever writes it."""
+    """Simulate a full disk: writing longer files fails."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
     try:

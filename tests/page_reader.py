@@ -1,4 +1,4 @@
-"""Reading a page as a browser would, for tests: its elements, its texts, and where a real browser puts them."""
+"""Reader of pages for tests: elements, texts, and their layout in a real browser."""
 
 import html
 import json
@@ -85,8 +85,8 @@ def labels(drawing: ElementTree.Element, axis: str) -> dict[str, float]:
 
 
 def check_geometry(*contents: str) -> None:
-    """Every mark and label lies within its drawing. Where there is a browser, also at 320 and 1440 pixels: no text
-    leaves its figure, no two meet, and the page does not scroll sideways."""
+    """Every mark and label lies within its drawing. With a browser, also at 320 and 1440 pixels: no text leaves its
+    figure, no two overlap, and the page does not scroll sideways."""
     for content in contents:
         drawings = [*of_class(tree(content), "plot"), *of_class(tree(content), "strip")]
         for node in (node for drawing in drawings for node in drawing.iter()):
@@ -101,7 +101,7 @@ def check_geometry(*contents: str) -> None:
 
 
 def problems(contents) -> list[str]:
-    """What a browser finds wrong with the layout of pages, or of parts of pages."""
+    """Layout faults of pages, or parts of pages, in a browser."""
     whole = [content if content.startswith("<!DOCTYPE") else page("x", [Markup(content)]) for content in contents]
     frames = "".join(
         f'<iframe width="{width}" height="900" srcdoc="{html.escape(content)}"></iframe>'

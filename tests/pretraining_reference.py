@@ -1,4 +1,4 @@
-"""The examples of pre-training once more, slowly: whole numbers of Python, lists of tokens, the published algorithm.
+"""Slow reference of pre-training examples: Python integers, lists of tokens, the published algorithm.
 
 Written from google-research/bert, create_pretraining_data.py, and SpanBERT's paper, on the same random numbers; shares
 no code with bertkit.
@@ -110,7 +110,7 @@ def pairs(documents, max_seqlen, seed, epoch, short_prob, balanced=False):
 
 
 def masked(tokens, rate, continues, unit, max_predictions, seed, epoch, index):
-    """The tokens with some hidden, and the positions of those."""
+    """The masked tokens, and the positions of the masks."""
     key = key_of(seed, epoch, index)
     places_key, tokens_key = key_of(key, 0, 0), key_of(key, 1, 0)
     wanted = max(1, round(Fraction(rate) * len(tokens)))

@@ -59,7 +59,7 @@ def write_vocabulary(folder: Path, tokens: list[str]) -> None:
 
 
 def random_config(number: int, **changes: int | float | str) -> BertConfig:
-    """Configuration ``number``: every activation in turn, 1 to 4 layers, 3 to 5 heads; one in ten has 512 positions."""
+    """Configuration ``number``: all activations in turn, 1 to 4 layers, 3 to 5 heads; one in ten has 512 positions."""
     draw = random.Random(number)
     heads = draw.choice([3, 4, 5])
     settings = {
@@ -80,7 +80,7 @@ def random_config(number: int, **changes: int | float | str) -> BertConfig:
 def randomize(module: nn.Module, seed: int) -> None:
     """Draw every parameter again, biases and norms included.
 
-    Attention is sharp and each layer adds little, so that the tokens of a sequence stay apart in the deepest layer.
+    Attention is sharp and each layer adds little, so that the tokens of a sequence differ in the last layer.
     """
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in module.named_parameters():
@@ -136,7 +136,7 @@ def save_published(model: transformers.PreTrainedModel, folder: Path, **options)
 
 
 def our_model(kind: str, number: int, num_labels: int = 2, **changes) -> Model:
-    """Our model of a kind, configuration ``number``, every parameter random and said to be trained."""
+    """Our model of a kind, configuration ``number``, every parameter random and marked as trained."""
     config = random_config(number, **changes)
     labels = [f"label {index}" for index in range(num_labels)] if kind.endswith("_classification") else None
     tokenizer = Tokenizer.from_vocab(vocabulary_tokens(config.vocab_size))
@@ -147,7 +147,7 @@ def our_model(kind: str, number: int, num_labels: int = 2, **changes) -> Model:
 
 
 def edit_json(path: Path, **changes) -> None:
-    """Change keys of a JSON object in a file; None takes a key out."""
+    """Change keys of a JSON object in a file; None removes a key."""
     content = json.loads(path.read_text()) | changes
     path.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
 

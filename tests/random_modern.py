@@ -63,7 +63,7 @@ def published_model(kind: str, number: int, num_labels: int = 2, **changes) -> t
 
 
 def our_model(kind: str, number: int, num_labels: int = 2, **changes) -> Model:
-    """Our model of a kind, configuration ``number``, every parameter random and said to be trained."""
+    """Our model of a kind, configuration ``number``, every parameter random and marked as trained."""
     config = random_config(number, **changes)
     labels = [f"label {index}" for index in range(num_labels)] if kind.endswith("_classification") else None
     tokenizer = Tokenizer.from_vocab(vocabulary_tokens(config.vocab_size))
@@ -77,8 +77,8 @@ def our_model(kind: str, number: int, num_labels: int = 2, **changes) -> Model:
 def published_code_in_double() -> Iterator[None]:
     """Let transformers' ModernBERT compute in the precision of its weights throughout.
 
-    It rounds turned queries and keys, and attention probabilities, to float32 also where the weights are float64. The
-    angles stay as they are, float32.
+    It rounds rotated queries and keys, and attention probabilities, to float32 even if the weights are float64. The
+    angles remain float32.
     """
     with (
         mock.patch.object(modeling_modernbert, "apply_rotary_pos_emb", _rotate),

@@ -1,4 +1,4 @@
-"""Sentence splitting by the rules of ``bertkit.corpus.sentences``, written once more: on str, with ``re``, slow."""
+"""Slow reference of sentence splitting by the rules of ``bertkit.corpus.sentences``, on str, with ``re``."""
 
 import re
 

@@ -26,7 +26,7 @@ class Server:
     def request(
         self, path: str, body: Any = None, *, method: str | None = None, headers: dict[str, str] | None = None
     ) -> tuple[int, Any, dict[str, str]]:
-        """Status, body (parsed where it is JSON) and headers of an answer; ``body`` is sent as JSON unless bytes."""
+        """Status, body (parsed if it is JSON) and headers of a response; ``body`` is sent as JSON unless bytes."""
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         sent = {"content-type": "application/json"} | (headers or {})
         request = urllib.request.Request(self.url + path, data, sent, method=method)

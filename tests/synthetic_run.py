@@ -1,4 +1,4 @@
-"""A run folder as training writes it, made up: the curves of a small BERT that leaves the plateau and learns."""
+"""A synthetic run folder: the curves of a small BERT that leaves the plateau and learns."""
 
 import json
 from collections.abc import Iterator
@@ -105,7 +105,7 @@ def fillings(done: float) -> Iterator[dict[str, Any]]:
 
 
 def write_run(folder: Path, lines: list[dict[str, Any]], cut_off: str = "") -> Path:
-    """A run folder of these lines, and what a kill has left of one more."""
+    """Write a run folder with these lines, and the rest of one more that a kill cut off."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "recipe.json").write_text(json.dumps(SETTINGS))
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + cut_off)

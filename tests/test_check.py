@@ -1,4 +1,4 @@
-"""Training data before training: rare labels, repeated texts, labels that are likely wrong."""
+"""Checks of training data: rare labels, repeated texts, likely label errors."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Open what is published in every layout and spelling, say where each tensor came from, save what the others open."""
+"""Opening published folders of every layout and spelling, provenance of tensors, saving for other libraries."""
 
 import json
 from pathlib import Path
@@ -30,7 +30,7 @@ LONG = "one two three four " * 20
 
 
 def published(folder: Path, kind: str, number: int = 2, num_labels: int = 2, **changes) -> transformers.PreTrainedModel:
-    """Save transformers' model of a kind in a folder, and give it."""
+    """Save transformers' model of a kind in a folder, and return it."""
     folder.mkdir(exist_ok=True)
     model = published_model(kind, number, num_labels, **changes)
     save_published(model, folder)
@@ -127,7 +127,7 @@ def test_new_layout_of_sentence_transformers(tmp_path: Path, pooling: str) -> No
 
 @pytest.mark.parametrize("default", [None, "query", "document"])
 def test_prompt_may_be_empty(tmp_path: Path, default: str | None) -> None:
-    """As sentence-transformers writes it for every model that has no prompts."""
+    """As sentence-transformers writes it for models without prompts."""
     published(tmp_path, "encoder")
     write_old_layout(tmp_path, "mean", normalize=False)
     settings = {"prompts": {"query": "the: ", "document": ""}, "default_prompt_name": default}

@@ -1,4 +1,4 @@
-"""The command line as a stranger uses it: results, bad input, files that appear whole."""
+"""The command line: results, bad input, atomic files."""
 
 import csv
 import io
@@ -41,7 +41,7 @@ def tiny_model(tmp_path_factory) -> str:
 
 @pytest.fixture
 def rows(capsys):
-    """Run a command line that must succeed, and give what it printed as parsed JSON lines."""
+    """Run a command line that must succeed; returns its output as parsed JSON lines."""
 
     def run_and_parse(*arguments: str) -> list[dict]:
         code = run(list(arguments))
@@ -54,7 +54,7 @@ def rows(capsys):
 
 @pytest.fixture
 def complaint(capsys):
-    """Run a command line that must fail with exit code 2, and give its one line."""
+    """Run a command line that must fail with exit code 2; returns its one line."""
 
     def run_and_read(*arguments: str) -> str:
         code = run(list(arguments))

@@ -1,4 +1,4 @@
-"""Comparison of models by what they see: what each may depend on, and a small comparison from files to table."""
+"""Comparison of models: the context each depends on, and a small comparison from files to table."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Kept machine code: read by later processes, of any processor, whole whoever writes, and not needed to run."""
+"""Cached machine code: reused by later processes, per processor, written atomically, and optional."""
 
 import os
 import platform
@@ -25,7 +25,7 @@ REPORT = "print(*(sum(f.stats.cache_hits.values()) for f in (tiny.half, tiny.qua
 
 
 def command(folder: Path, code: str, **environment: str) -> dict:
-    """What starts a process that imports the source as ``tiny``."""
+    """The command of a process that imports the source as ``tiny``."""
     base = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
     paths = os.pathsep.join([str(folder), *filter(None, [base.get("PYTHONPATH")])])
     base |= {"PYTHONPATH": paths, "XDG_CACHE_HOME": str(folder / "user"), "PYTHONDONTWRITEBYTECODE": "1"}

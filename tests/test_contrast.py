@@ -1,4 +1,4 @@
-"""`bertkit contrast`: static against contextual vectors of a word in two texts."""
+"""`bertkit contrast`: static and contextual vectors of a word in two texts."""
 
 import json
 from itertools import pairwise

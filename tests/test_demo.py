@@ -1,4 +1,4 @@
-"""The demo and what it stands on: the documentation as a corpus, exact neighbors, twenty questions, the example."""
+"""The demo and its parts: the documentation as a corpus, exact neighbors, twenty questions, the example."""
 
 import hashlib
 import importlib
@@ -226,7 +226,7 @@ def test_installation_without_documentation_raises(tmp_path):
 
 @pytest.mark.parametrize("seed", range(40))
 def test_top_k_equals_a_full_sort_for_any_chunks(seed, monkeypatch):
-    """Small whole numbers: sums are exact and ties are many, at the edge of the k and across chunks."""
+    """Small integers: sums are exact, with many ties, at rank k and across chunks."""
     rng = np.random.default_rng(seed)
     num_queries, num_corpus, k = (int(rng.integers(low, high)) for low, high in ((0, 7), (0, 61), (1, 70)))
     monkeypatch.setattr(exact, "SCORES_AT_ONCE", int(rng.integers(1, 99)))
@@ -256,7 +256,7 @@ def test_top_k_refuses_what_does_not_fit():
 
 
 def answers(passage: Passage, question: dict) -> bool:
-    """Whether the passage is of a right source; "difflib.*" is everything in that module."""
+    """True if the passage is from a correct source; "difflib.*" is everything in that module."""
     return any(
         passage.source == source or (source.endswith(".*") and passage.source.startswith(source[:-1]))
         for source in question["sources"]
@@ -264,7 +264,7 @@ def answers(passage: Passage, question: dict) -> bool:
 
 
 def questions_answered(model: bertkit.Model, passages: list[Passage]) -> list[str]:
-    """The questions with a right source among the first five hits."""
+    """The questions with a correct source among the first five hits."""
     report = bertkit.EmbedReport()  # some passages are longer than MiniLM reads
     vectors = model.embed([passage.in_context for passage in passages], report=report)
     _, ids = top_k(model.embed([question["question"] for question in QUESTIONS]), vectors, 5)
@@ -281,7 +281,7 @@ def test_every_question_has_its_answer_in_the_corpus(passages):
 
 
 def test_questions_find_their_topic_among_a_thousand_passages(minilm, passages):
-    """Every passage of the right topics, the first of every right docstring, and 600 short ones of all the rest."""
+    """All passages of the correct topics, the first of each correct docstring, and 600 short other ones."""
     right = [passage for passage in passages if any(answers(passage, question) for question in QUESTIONS)]
     first = [passage for passage in right if passage.source.startswith("topic: ") or passage.text == passage.title]
     rest = [passage for passage in passages if passage not in set(right) and len(passage.in_context) < 160]

@@ -1,4 +1,4 @@
-"""What only DistilBERT has: the spelling of its config, its dropouts, no token types and no pooler."""
+"""Specifics of DistilBERT: config keys, dropouts, no token types and no pooler."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`bertkit doctor`: what it shows, and that each thing that is wrong is noticed."""
+"""`bertkit doctor`: its output, and detection of each kind of problem."""
 
 import importlib.metadata
 import json
@@ -21,13 +21,13 @@ ARM = "processor\t: 0\nFeatures\t: fp asimd asimddp sve bf16 i8mm\n"
 
 @pytest.fixture
 def equal(monkeypatch):
-    """Without the check of bits, which takes seconds."""
+    """Skip the check of bits, which takes seconds."""
     check = equality.EqualityCheck("float32", 24, 0, 0.0)
     monkeypatch.setattr(equality, "check_equality", lambda precision: check)
 
 
 def call(capsys) -> tuple[int, dict[tuple[str, str], dict], str]:
-    """Exit code, the findings by part and name, and what stood on stderr."""
+    """Exit code, the findings by part and name, and stderr."""
     try:
         code = run(["doctor"])
     except SystemExit as stop:

@@ -60,7 +60,7 @@ def test_lines_of_sentences(tmp_path: Path, line_end: str, bom: str, last: str) 
 
 
 def test_running_text(tmp_path: Path) -> None:
-    """The file is the document; sentences go over line ends, not over empty lines."""
+    """The file is the document; sentences continue over line ends, not over empty lines."""
     path = tmp_path / "a.txt"
     path.write_text("CHAPTER I\n\nMr. Smith\ncame. He saw\r\n3.14 cats! It\n\n \nended\n", encoding="utf-8")
     results = list(read_sentences(path, Reading("running")))
@@ -181,7 +181,7 @@ def test_wrong_settings() -> None:
 @pytest.mark.parametrize("layout", ["lines", "paragraphs", "running"])
 @pytest.mark.parametrize("extension", [".txt", ".csv"])
 def test_parts_are_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout, extension: str) -> None:
-    """Documents, sentences and lines are the same however small the parts; reading can continue after each."""
+    """Documents, sentences and lines are equal for parts of any size; reading can continue after each."""
     rng = np.random.default_rng(3)
     words = "Mr. Smith saw it. Then he é went! 1. 漢字 home".split()
     text = ""

@@ -274,7 +274,7 @@ def test_windows_own_each_token_exactly_once(
 # --- a vector does not depend on its neighbors ----------------------------------------------------------------------
 
 
-def assert_alone_is_as_in_company(model: Model, texts: list[str], tolerance: float, **options) -> None:
+def assert_equal_alone_and_in_a_batch(model: Model, texts: list[str], tolerance: float, **options) -> None:
     together = model.embed(texts, **options)
     assert_same_vectors(together, np.array([model.embed(text, **options) for text in texts]), tolerance)
     order = np.random.default_rng(0).permutation(len(texts))
@@ -287,11 +287,11 @@ def assert_alone_is_as_in_company(model: Model, texts: list[str], tolerance: flo
 @pytest.mark.parametrize("pooling", POOLINGS)
 def test_vector_does_not_depend_on_its_neighbors(tiny: Model, pooling: str) -> None:
     texts = [*TEXTS, LONG, "the cat", LONG[:50]]
-    assert_alone_is_as_in_company(tiny, texts, 3e-6, pooling=pooling, on_long="window")
+    assert_equal_alone_and_in_a_batch(tiny, texts, 3e-6, pooling=pooling, on_long="window")
 
 
 def test_real_vectors_are_independent_of_the_batch(minilm: Model, passages: list[str]) -> None:
-    assert_alone_is_as_in_company(minilm, passages[100:2100:100], 1e-6)
+    assert_equal_alone_and_in_a_batch(minilm, passages[100:2100:100], 1e-6)
 
 
 @pytest.mark.parametrize("left", [False, True])

@@ -1,4 +1,4 @@
-"""Spellings of published configs and tensors, and what of them is refused, by name."""
+"""Spellings of published configs and tensors, and unsupported ones, which raise errors."""
 
 import json
 from pathlib import Path

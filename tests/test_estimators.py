@@ -1,4 +1,4 @@
-"""Estimators do what scikit-learn asks of estimators: search, cross-validation, pipelines, clones, pickles."""
+"""Compatibility of estimators with scikit-learn: search, cross-validation, pipelines, clones, pickles."""
 
 import json
 import pickle
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def data(number: int = 80, seed: int = 1) -> tuple[list[str], np.ndarray]:
-    """Whether a text has the word cat."""
+    """Texts labeled by whether they contain the word cat."""
     draw = np.random.default_rng(seed)
     texts = [" ".join(draw.choice(WORDS, 3)) + (" cat" if index % 2 else " dog") for index in range(number)]
     return texts, np.array(["cat" in text.split() for text in texts])

@@ -1,4 +1,4 @@
-"""``bertkit evaluate`` and ``bertkit predict`` for every kind of task: scores of what is predicted, labels by name."""
+"""``bertkit evaluate`` and ``bertkit predict`` for every kind of task: scores of predictions, labels by name."""
 
 import json
 import shutil
@@ -27,7 +27,7 @@ def models(tmp_path_factory) -> Path:
 
 
 def scores(task: str, rows: list[dict], predictions: list[dict]) -> dict[str, float]:
-    """Metrics of what was predicted, by other code."""
+    """Metrics of predictions, by independent code."""
     match task:
         case "sequence-classification" | "ordinal-regression" | "multiple-choice":
             name = "choice" if task == "multiple-choice" else "label"

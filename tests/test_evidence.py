@@ -1,4 +1,4 @@
-"""Evidence on classifiers and taggers: scikit-learn's scores under any draw, plain transcriptions, what was planted."""
+"""Evidence on classifiers and taggers: scikit-learn's scores under any draw, plain references, planted errors."""
 
 import json
 import re
@@ -82,7 +82,7 @@ def random_text(draw: np.random.Generator, longest: int = 30) -> str:
 
 
 def examples_of(kind: str, number: int, seed: int = 1) -> list:
-    """Examples whose labels have nothing to do with the texts."""
+    """Examples with labels that are independent of the texts."""
     draw, task, results = np.random.default_rng(seed), TASKS[kind], []
     for line in range(number):
         text, index = random_text(draw), f"test.csv, line {line + 2}"
@@ -101,7 +101,7 @@ def examples_of(kind: str, number: int, seed: int = 1) -> list:
 
 
 def outcomes_of_arrays(kind: str, number: int, seed: int = 1) -> Outcomes:
-    """Made up predictions that are right more often than not."""
+    """Synthetic predictions that are mostly correct."""
     draw, task, examples = np.random.default_rng(seed), TASKS[kind], examples_of(kind, number, seed)
     targets = task.targets(examples)
     probabilities, counts = None, np.ones(number, np.int64)
@@ -125,7 +125,7 @@ def rows_of(outcomes: Outcomes) -> np.ndarray:
 
 
 def drawn(outcomes: Outcomes, numbers: np.ndarray) -> dict[str, float]:
-    """The scores of some examples, each as often as it was drawn, by scikit-learn, scipy and the task's own scorer."""
+    """Scores of examples, repeated as often as drawn, by scikit-learn, scipy and the task's scorer."""
     task = outcomes.task
     indices = np.concatenate([np.flatnonzero(outcomes.example_of == number) for number in numbers])
     targets, predicted = outcomes.targets[indices], outcomes.predicted[indices]

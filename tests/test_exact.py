@@ -1,4 +1,5 @@
-"""Every architecture gives transformers' outputs in every kind of model: weights saved there opened here, and back."""
+"""Every architecture equals transformers in every kind of model, with weights saved by either and opened by the
+other."""
 
 import pytest
 import torch

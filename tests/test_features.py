@@ -1,4 +1,4 @@
-"""Features of a frozen encoder: the hidden states that were asked for, computed once, under any classifier."""
+"""Features of a frozen encoder: the requested hidden states, computed once, for any classifier."""
 
 import pickle
 import re
@@ -41,7 +41,7 @@ def encoder(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def num_read(monkeypatch) -> Callable[[], int]:
-    """How many sequences an encoder has read since this was last asked."""
+    """The number of sequences encoded since the last call."""
     counted = []
     forward = PreparedBertEncoder.__call__
 
@@ -59,7 +59,7 @@ def num_read(monkeypatch) -> Callable[[], int]:
 
 
 def labeled(number: int = 150) -> tuple[list[str], np.ndarray]:
-    """Whether a text has the word cat."""
+    """Texts labeled by whether they contain the word cat."""
     draw = np.random.default_rng(1)
     words = "the of and sat un run walk talk blue red green one two three four".split()
     texts = [" ".join(draw.choice(words, 3)) + (" cat" if index % 2 else " dog") for index in range(number)]
@@ -75,7 +75,7 @@ def files(folder: Path) -> list[Path]:
 
 @torch.inference_mode()
 def expected_features(folder: Path, layers: list[int], how: str, pooling: str) -> np.ndarray:
-    """By plain code: one text at a time through the encoder itself."""
+    """Plain reference: one text at a time through the encoder itself."""
     model = bertkit.load(folder)
     rows = []
     for text in TEXTS:

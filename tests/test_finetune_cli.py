@@ -1,4 +1,4 @@
-"""``bertkit finetune`` and ``bertkit predict`` as a stranger uses them."""
+"""The commands ``bertkit finetune`` and ``bertkit predict``."""
 
 import json
 import subprocess

@@ -1,4 +1,5 @@
-"""Fine-tuning: the losses of transformers, resumes to the bit, the best weights, what learns and how fast."""
+"""Fine-tuning: the losses of transformers, bit-identical resumption, the best weights, trained parts and learning
+rates."""
 
 import json
 import math
@@ -42,7 +43,7 @@ def texts(number: int, seed: int = 1) -> list[str]:
 
 
 def examples(number: int = 37, seed: int = 1) -> list[TextExample]:
-    """Whether a text speaks of animals more than of colors: to be learned from its words."""
+    """Texts labeled by whether they contain more animals than colors."""
     results = []
     for index, text in enumerate(texts(number, seed)):
         words = text.split()

@@ -1,4 +1,4 @@
-"""Defaults by width and number of steps, and what is reached without fine-tuning: against scikit-learn's own."""
+"""Defaults by width and number of steps, and scores without fine-tuning, compared with scikit-learn."""
 
 import json
 from dataclasses import replace

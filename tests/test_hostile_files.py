@@ -1,4 +1,5 @@
-"""Broken, lying and hostile model folders: one clear error that says what to do, nothing run, nothing allocated."""
+"""Damaged, inconsistent and hostile model folders: one clear error with the remedy, no code run, no memory
+allocated."""
 
 import json
 import pickle
@@ -204,7 +205,7 @@ def test_any_byte_of_a_header_changed(folder: Path, originals: Files, data: st.D
 
 
 def refused_or_the_same(folder: Path) -> None:
-    """What says nothing of the weights may change: the metadata's free text, a key's order."""
+    """Parts that do not affect the weights may change: free text of the metadata, order of keys."""
     try:
         model = bertkit.load(folder)
     except CheckpointError:

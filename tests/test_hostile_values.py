@@ -132,8 +132,8 @@ def _use(model: Model, name: str) -> None:
 
 
 def key_paths(content: Any, before: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Keys and indices that lead to each value of a JSON value; inside it, of the members of a long list or object the
-    first and the last three."""
+    """Keys and indices of each value in a JSON value; of long lists and objects only the first and last three
+    members."""
     yield before
     keys: list[Any] = []
     if isinstance(content, dict | list):
@@ -176,7 +176,7 @@ class Attack:
         ]
 
     def run(self, path: Path, key_path: tuple[Any, ...], value: int) -> str | None:
-        """What is wrong, None if the model works or a BertkitError is raised within a second."""
+        """The fault, or None if the model works or a BertkitError is raised within a second."""
         before = path.read_bytes()
         path.write_text(json.dumps(replaced(self.contents[path], key_path, HOSTILE[value])))
         start = time.process_time()

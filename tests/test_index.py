@@ -1,4 +1,4 @@
-"""Index: what is embedded when files change, search in three modes, prompts, answers, commands, and what is refused."""
+"""Index: embedding of changed files, search in three modes, prompts, answers, commands, errors."""
 
 import json
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Words, heads, probes, structure, attributions, input, maps and comparisons against independent computations."""
 
+import json
+
 import networkx
 import numpy as np
 import pytest
@@ -17,8 +19,10 @@ from test_trace import tiny
 import bertkit
 from bertkit.architectures import ARCHITECTURES
 from bertkit.checkpoint.checkpoint import TrainedTask
+from bertkit.cli import run
 from bertkit.errors import BertkitError, DataError, UsageError
 from bertkit.inspection import (
+    LabeledWords,
     Tree,
     inspect_difference,
     inspect_heads,
@@ -216,12 +220,30 @@ def test_probe_against_scikit_learn() -> None:
 
 
 def test_probes_of_words(model) -> None:
-    view = inspect_probes(model, random_trees(40), random_trees(20, seed=1))
+    train, test = ([tree.labeled("tags") for tree in random_trees(40, seed)] for seed in (0, 1))
+    view = inspect_probes(model, train, test[:20], label="parts of speech")
     assert view.num_labels == 2 and view.accuracy[0] > view.majority  # the tag of a word follows from its embedding
     assert view.selectivity.shape == (len(view.mix),) and view.mix.sum() == pytest.approx(1)
     assert 0 <= view.center_of_gravity <= len(view.mix) - 1 and view.majority > 0.5
-    with pytest.raises(UsageError, match="expected 'tags' or 'relations'"):
-        inspect_probes(model, random_trees(1), random_trees(1), label="senses")
+    assert view.num_train == sum(len(each.labels) for each in train)
+    spans = LabeledWords("cat \ufe0f sat", [(0, 3), (4, 5), (6, 9)], ["NOUN", "X", "X"])
+    assert inspect_probes(model, [*train, spans], test, label="").num_omitted == 1
+    with pytest.raises(UsageError, match="no labeled words"):
+        inspect_probes(model, train, [LabeledWords("a cat", [], [])], label="senses")
+
+
+def test_probes_of_entities_and_senses(model, tmp_path, capsys) -> None:
+    """Words of a tagging file; only some of them labeled."""
+    model.save(tmp_path / "model")
+    rows = [("the", "O"), ("cat", "B-ANIMAL"), ("sat", "O"), ("blue", "B-COLOR"), ("red", "I-COLOR"), ("mat", "_")]
+    (tmp_path / "x.conll").write_text("\n".join(["\n".join(" ".join(row) for row in rows), ""] * 30))
+    path = str(tmp_path / "x.conll")
+    assert run(["inspect", "probe", path, path, "--model", str(tmp_path / "model"), "--json", "--limit", "20"]) == 0
+    numbers = json.loads(capsys.readouterr().out)
+    assert (numbers["num_labels"], numbers["num_train"], numbers["label"]) == (3, 100, "tags")
+    assert numbers["accuracy"][0] > 0.95 and numbers["majority"] == 0.4
+    assert run(["inspect", "probe", path, path, "--label", "relations", "--json"]) == 2
+    assert "need a CoNLL-U file" in capsys.readouterr().err
 
 
 def test_trees_against_networkx_and_scipy() -> None:

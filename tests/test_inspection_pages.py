@@ -38,7 +38,9 @@ SIX = [*TEXTS, HOSTILE, "a cat"]
 MAKERS: dict[str, Callable[[Model], View]] = {
     "words": lambda model: inspect_words(model, "cat", SIX, senses=list("ababab")),
     "heads": lambda model: inspect_heads(model, random_trees(8)),
-    "probe": lambda model: inspect_probes(model, random_trees(4), random_trees(3)),
+    "probe": lambda model: inspect_probes(
+        model, *2 * [[tree.labeled("tags") for tree in random_trees(4)]], label="tags"
+    ),
     "structure": lambda model: inspect_structure(model, random_trees(4), random_trees(3), epochs=1),
     "why": lambda model: inspect_why(model_of(SequenceClassification(("<b>", "praise"))), "the cat"),
     "similar": lambda model: inspect_similarity(model, TEXTS[0], HOSTILE),

@@ -1,4 +1,4 @@
-"""Labels stay with their sequences, tokens and groups, however a batch is taken and split."""
+"""Labels stay with their sequences, tokens and groups in any batch and split."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""One contract: `evaluate` takes what `predict` takes, with labels in the forms of estimators and readers."""
+"""`evaluate` accepts the inputs of `predict`, with labels as in estimators and readers."""
 
 import io
 from importlib import import_module
@@ -15,7 +15,7 @@ from bertkit.tasks import FewShotClassification, SequenceClassification, read_ex
 
 
 def input_and_label(task: str, row: dict[str, Any]) -> tuple[Any, Any]:
-    """A row of a file as a caller writes it in Python."""
+    """A row of a file as a Python value."""
     match task:
         case "regression":
             return row["text"], row["score"]

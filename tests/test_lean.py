@@ -1,4 +1,4 @@
-"""Lean: cheap to import, quick to help, output whole or not at all."""
+"""Lean imports, fast help, atomic output."""
 
 import resource
 import subprocess
@@ -100,7 +100,7 @@ def test_folder_is_written_atomically(tmp_path):
 
 
 def test_killed_writer_leaves_no_partial_file(tmp_path):
-    """kill -9 while writing: the old content stays; what is left beside it is visibly partial."""
+    """kill -9 while writing: the old content is kept, and leftovers have a temporary name."""
     path = tmp_path / "result.txt"
     path.write_text("old")
     code = f"""

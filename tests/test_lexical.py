@@ -1,4 +1,4 @@
-"""The lexical index: BM25 equal to bm25s, kept in the commits of the store."""
+"""The lexical index: BM25 equal to bm25s, updated in the commits of the store."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -82,7 +82,7 @@ def test_scores_equal_bm25s_through_changes(seed: int, tmp_path: Path, monkeypat
 
 
 def expected_with_lengths(texts: dict[str, str], query: str) -> dict[str, float]:
-    """bm25s takes no empty text: it is compared without them where there are none, else by the formula."""
+    """bm25s rejects empty texts: it is compared on texts without them, otherwise with the formula."""
     if all(texts.values()):
         return expected(texts, query)
     split = {id: text.split() for id, text in texts.items()}

@@ -1,4 +1,4 @@
-"""Published tokenizers that are not WordPiece: ids, offsets and words as transformers has them of the same file."""
+"""Published tokenizers that are not WordPiece: ids, offsets and words equal transformers' for the same file."""
 
 import json
 import pickle
@@ -173,7 +173,7 @@ def ours(folder: Path) -> Tokenizer:
 
 
 def published(folder: Path) -> transformers.PreTrainedTokenizerFast:
-    """Without what the publisher left there of truncation and padding, which counts only where it is asked for."""
+    """Without the publisher's truncation and padding settings, which apply only on request."""
     tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
     tokenizer.backend_tokenizer.no_truncation()
     tokenizer.backend_tokenizer.no_padding()

@@ -1,4 +1,4 @@
-"""A model's name to its folder: a path, the hub's cache, an installed package, in this order, none of its code run."""
+"""Locating models: a path, the hub's cache, an installed package, in this order, without running code."""
 
 import sys
 from pathlib import Path
@@ -42,7 +42,7 @@ def put_into_cache(hub_cache: Path, name: str, *, sentence_encoder: bool = True)
 
 
 def install_package(site: Path, name: str, model_folder: str) -> Path:
-    """A package that carries a model, and whose code must not be run."""
+    """A package that contains a model, and whose code must not be run."""
     folder = site / name / model_folder
     folder.mkdir(parents=True)
     (site / name / "__init__.py").write_text("raise AssertionError('the code of a model package was run')\n")

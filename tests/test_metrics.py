@@ -23,7 +23,7 @@ PARTS = [(0, 1), (1, 8), (8, 8), (8, 97)]  # batches of odd sizes, an empty one 
 
 
 def in_parts(scoring, *columns):
-    """Scores of all rows, added a part at a time."""
+    """Scores of all rows, added in parts."""
     scores = Scores(scoring)
     for start, end in PARTS:
         scores.add(*(column[start:end] for column in columns))

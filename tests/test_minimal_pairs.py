@@ -1,4 +1,4 @@
-"""Pseudo-log-likelihood equal to a slow loop over transformers; suites whose score is known."""
+"""Pseudo-log-likelihood equal to a slow loop over transformers; suites with known scores."""
 
 import json
 from pathlib import Path
@@ -128,7 +128,7 @@ def test_published_value_of_mlm_scoring() -> None:
 
 @pytest.fixture
 def unigram() -> Model:
-    """Knows how frequent words are, and nothing else: "cat" more than "dog", "dog" more than the rest."""
+    """A model of word frequencies only: "cat" more than "dog", "dog" more than the rest."""
     model = our_model("pretraining", 6, max_position_embeddings=11)
     head, vocabulary = model.network.heads["masked_lm"], model.tokenizer.vocabulary
     with torch.no_grad():

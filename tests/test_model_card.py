@@ -1,4 +1,4 @@
-"""The model card: facts of the run, true and readable by the hub's own library, and code in it that runs."""
+"""The model card: facts of the run, readable by the hub's library, and working code."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""ModernBERT directories in both spellings of the config, bare and with heads, and what of them is refused."""
+"""ModernBERT directories in both spellings of the config, bare and with heads, and unsupported ones."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""ModernBERT's published code as it stands, with the roundings to float32 that it holds."""
+"""Equality with ModernBERT's published code, including its roundings to float32."""
 
 import tempfile
 from contextlib import nullcontext

@@ -65,9 +65,9 @@ def test_attention(num_heads: int, head_dim: int, window: int | None) -> None:
     results = attend(together, LENGTHS, num_heads, rotary, window)
     assert (results - expected).abs().max() < 3e-6
     assert (attend(together.bfloat16(), LENGTHS, num_heads, rotary, window) - expected).abs().max() < 0.03
-    for part, in_company, length in zip(together.split(LENGTHS), results.split(LENGTHS), LENGTHS, strict=True):
+    for part, batched, length in zip(together.split(LENGTHS), results.split(LENGTHS), LENGTHS, strict=True):
         alone = attend(part, [length], num_heads, rotary_of(positions([length]), 500.0, head_dim), window)
-        assert torch.equal(alone, in_company)
+        assert torch.equal(alone, batched)
 
 
 @pytest.mark.parametrize("window", [0, 2, 9])

@@ -74,8 +74,8 @@ def test_sequence_is_bit_identical_regardless_of_batch(precision: str, sizes: tu
     prepared = prepare(model.encoder, precision)
     encodings = model.tokenizer.encode_batch([*TEXTS, LONG, *TEXTS[::-1]])
     together = prepared(collate(encodings)).last_hidden_state.split([len(encoding) for encoding in encodings])
-    for encoding, in_company in zip(encodings, together, strict=True):
-        assert torch.equal(prepared(collate([encoding])).last_hidden_state, in_company)
+    for encoding, batched in zip(encodings, together, strict=True):
+        assert torch.equal(prepared(collate([encoding])).last_hidden_state, batched)
 
 
 def test_int8_raises_for_modernbert(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:

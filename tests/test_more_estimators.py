@@ -1,4 +1,4 @@
-"""Estimators of words, answers and choices do what scikit-learn asks of estimators."""
+"""Compatibility with scikit-learn of estimators for words, answers and choices."""
 
 import pickle
 from pathlib import Path

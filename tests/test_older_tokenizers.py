@@ -110,7 +110,7 @@ KINDS: dict[str, Callable[[Path], tokenizers.Tokenizer]] = {
 
 @pytest.fixture(scope="module", params=KINDS)
 def folders(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A folder of older files, and one of the tokenizer.json that they stand for, without a word about names."""
+    """A folder of older files, and one with the equivalent tokenizer.json, without names of special tokens."""
     older, newer = tmp_path_factory.mktemp("older"), tmp_path_factory.mktemp("newer")
     KINDS[request.param](older).save(str(newer / "tokenizer.json"))
     return older, newer

@@ -1,6 +1,6 @@
 """A task is one file and one line in the registry: a new one works with training, prediction, evidence and commands.
 
-Everything that `ShortOrLong` needs stands in its class; the line of the registry is `TASKS[...] = ...` below.
+Everything that `ShortOrLong` needs is in its class; the line of the registry is `TASKS[...] = ...` below.
 """
 
 import json
@@ -177,7 +177,7 @@ class Similarity(Regression):
         return LabeledEncodings(encodings, self.targets(examples), group_size=2)
 
     def loss(self, outputs: Tensor, part: LabeledBatch, totals: Tensor) -> Loss:
-        """Each text is to find its pair among all pairs of the batch (van den Oord et al. 2018)."""
+        """Each text must be nearest to its pair among all pairs of the batch (van den Oord et al. 2018)."""
         texts, pairs = outputs.view(-1, 2, outputs.shape[1]).unbind(1)
         scores = texts @ pairs.T / 0.05
         loss = torch.nn.functional.cross_entropy(scores, torch.arange(len(scores)), reduction="sum")

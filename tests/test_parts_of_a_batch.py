@@ -1,4 +1,5 @@
-"""A batch in parts with a maximum number of tokens: the loss and the gradients of every task are those of the whole."""
+"""A batch in parts with a maximum number of tokens: the loss and the gradients of every task equal those of the whole
+batch."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +26,7 @@ MOST_TOKENS = 60
 
 
 def labeled_examples(task: str) -> list[Any]:
-    """Those of `examples_of_tasks`, as the task has them."""
+    """The examples of `examples_of_tasks` for a task."""
     kind, results = TASKS[task], []
     for row in examples(task):
         if task == "token-classification":

@@ -1,4 +1,4 @@
-"""What a precision costs in accuracy, on the real all-MiniLM-L6-v2 and real text."""
+"""Loss of accuracy by precision, for the real all-MiniLM-L6-v2 on real text."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The prepared encoder is the encoder: every linear kernel, every activation, any batch, after any update."""
+"""The prepared encoder equals the encoder: every linear kernel, every activation, any batch, after any update."""
 
 import threading
 
@@ -76,8 +76,8 @@ def test_sequence_is_bit_identical_regardless_of_batch(precision: str, sizes: tu
     prepared = PreparedBertEncoder(model.encoder, precision)
     encodings = model.tokenizer.encode_batch([*TEXTS, "the cat walked " * 20, *TEXTS[::-1]])
     together = prepared(collate(encodings)).last_hidden_state.split([len(encoding) for encoding in encodings])
-    for encoding, in_company in zip(encodings, together, strict=True):
-        assert torch.equal(prepared(collate([encoding])).last_hidden_state, in_company)
+    for encoding, batched in zip(encodings, together, strict=True):
+        assert torch.equal(prepared(collate([encoding])).last_hidden_state, batched)
     backwards = prepared(collate(encodings[::-1])).last_hidden_state
     assert torch.equal(backwards, torch.cat(together[::-1]))
 

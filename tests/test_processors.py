@@ -1,7 +1,7 @@
-"""Same bits and exact outputs on every processor that this machine can pretend to be.
+"""Row invariance and exact outputs on every processor that this machine can simulate.
 
 A library chooses its machine code by the processor's instruction sets; environment variables forbid it some of them, as
-if the processor lacked them. Each pretended processor is a separate process that runs other tests again: those marked
+if the processor lacked them. Each simulated processor is a separate process that runs other tests again: those marked
 `every_processor`, and in `make test-slow` all tests of exactness.
 """
 

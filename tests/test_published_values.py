@@ -1,4 +1,4 @@
-"""Numbers that the world knows: parameter counts of the published models, and outputs of bert-base-uncased."""
+"""Published numbers: parameter counts of models, and outputs of bert-base-uncased."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Answers as spans: transformers' loss, windows merged exactly, exact offsets wherever an answer stands."""
+"""Answers as spans: transformers' loss, exact merging of windows, exact offsets at any position."""
 
 import json
 from dataclasses import asdict, replace
@@ -263,7 +263,7 @@ def test_predictions_follow_from_the_logits(no_answer):
 
 
 def check(prediction, example) -> None:
-    """What holds of every prediction."""
+    """Properties of every prediction."""
     chances = [candidate.probability for candidate in prediction.candidates]
     assert chances == sorted(chances, reverse=True) and min(chances, default=0) >= 0
     assert sum(chances) + prediction.no_answer_probability <= 1 + 1e-6
@@ -296,7 +296,7 @@ MODELS = [model_of(replace(TASK, no_answer=no_answer)) for no_answer in (False, 
 
 @pytest.mark.parametrize("position", [0, 1, 300, 997, 1_999])
 def test_answer_is_extracted_from_any_position(position):
-    """A head that knows one word finds it in a context of 2,000 words."""
+    """A head trained for one word locates it in a context of 2,000 words."""
     words = ["cat"] * 2_000
     words[position] = "three"
     context = " ".join(words)

@@ -1,4 +1,4 @@
-"""Files of labeled data: every published format, and every way in which a row can be bad."""
+"""Files of labeled data: every published format, and every kind of bad row."""
 
 import csv
 import json

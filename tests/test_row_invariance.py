@@ -1,4 +1,4 @@
-"""Bits of a row do not depend on the number of rows: the plan that makes it so, and every head of every model."""
+"""Rows are bit-identical for any number of rows: the plan of products, and every head of every model."""
 
 import importlib
 from collections.abc import Callable
@@ -29,7 +29,7 @@ TEXTS = ["the cat sat on the mat", "", "walked and talked", "un", "green letters
 
 
 class Library:
-    """Stands for the product of a library whose bits depend on the number of rows, as oneDNN's do with AMX.
+    """Simulates a product whose bits depend on the number of rows, as oneDNN's with AMX.
 
     Args:
         order: of a number of rows and of threads: any value, equal where the terms are added up in the same order.
@@ -142,7 +142,7 @@ def test_logits_have_the_same_bits_alone_and_in_any_batch(maker: Callable, kind:
 
 
 def test_vectors_are_row_invariant_with_any_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A whole model over such a library: with the plan the vectors are equal, without it they differ."""
+    """A whole model with such a library: with the plan the vectors are equal, without it they differ."""
     linear = importlib.import_module("bertkit.transformer.kernels.linear")  # the package has a function of that name
     multiply = linear.OneDNNLinear.multiply
 

@@ -50,7 +50,7 @@ EXAMPLES = """
 
 @pytest.mark.parametrize("line", [line.strip() for line in EXAMPLES.strip().splitlines()])
 def test_examples(line: str) -> None:
-    """A bar stands where a sentence begins."""
+    """A bar marks the beginning of a sentence."""
     text, sentences = line.replace("| ", "").replace("|", ""), re.split(r" ?\| ?", line)
     assert split_sentences(text) == sentences
     assert reference_sentences(text, "running") == sentences

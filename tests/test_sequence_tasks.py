@@ -1,4 +1,4 @@
-"""Tasks over texts: the losses of torch and transformers, typed predictions, labels by name, what is kept on disk."""
+"""Tasks over texts: the losses of torch and transformers, typed predictions, labels by name, files."""
 
 import json
 import math

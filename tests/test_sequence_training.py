@@ -1,4 +1,4 @@
-"""Training of models that write: what they learn, their batches and loss, files, and a run that stops and resumes."""
+"""Training of generative models: results, batches, loss, files, and resumed runs."""
 
 import json
 import random

@@ -123,12 +123,12 @@ def test_inference_client_and_descriptions(server: Server, models: dict, monkeyp
 @pytest.mark.parametrize(
     ("body", "status", "says"),
     [
-        ({"inputs": "a", "model": "model"}, 400, "model is for feature-extraction and cannot write text"),
+        ({"inputs": "a", "model": "model"}, 400, "model is for feature-extraction and cannot generate text"),
         ({"inputs": "a", "model": "none"}, 404, "not served here"),
         ({"inputs": ""}, 400, "cannot be empty"),
         ({"inputs": "a " * 500}, 422, "a prompt has"),
         ({"inputs": "a" * 100_000}, 422, "characters"),
-        ({"inputs": "a", "stream": True}, 400, "whole texts"),
+        ({"inputs": "a", "stream": True}, 400, "does not stream"),
         ({"inputs": "a", "parameters": {"max_new_tokens": 0}}, 422, "max_new_tokens"),
         ({"inputs": "a", "parameters": {"temperature": 0}}, 422, "temperature"),
         ({"inputs": "a", "parameters": {"top_p": 1.5}}, 422, "top_p"),
@@ -148,7 +148,7 @@ def test_bad_bodies_have_one_clear_sentence(server: Server, body: dict, status: 
 def test_a_server_without_a_generating_model_says_so(encoder) -> None:
     with serving("--model", encoder) as server:
         status, answer, _ = server.request("/generate", {"inputs": "a"})
-    assert status == 400 and "no model that writes text is served here" in answer["error"]
+    assert status == 400 and "no generative model is served here" in answer["error"]
 
 
 def test_a_late_or_canceled_request_computes_no_further_steps(tmp_path) -> None:

@@ -1,4 +1,4 @@
-"""/search over a store: equal to the library, for many clients at once, beside a writer."""
+"""/search over a store: equal to the library, for concurrent clients, during writes."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Token shards: equal to tokenizing sentence by sentence, resumed to the bit, refused where they do not fit."""
+"""Token shards: equal to tokenizing sentence by sentence, bit-identical after resuming, rejected if they do not fit."""
 
 import hashlib
 import itertools
@@ -202,7 +202,7 @@ def test_duplicates_are_reported_and_dropped_on_request(tmp_path: Path, small_pa
 
 
 def test_hashes_of_sentences() -> None:
-    """The same for the same tokens wherever they stand, and different for others: also in order or by one."""
+    """Equal for equal tokens at any position, and different for others, including reordered or shifted ones."""
     rng = np.random.default_rng(0)
     sentences = [rng.integers(0, 65_536, size) for size in rng.integers(1, 12, 3_000)]
     sentences += [np.sort(one) for one in sentences] + [np.append(one, 0) for one in sentences] + sentences
@@ -217,7 +217,7 @@ def test_hashes_of_sentences() -> None:
 
 
 def test_full_table_forgets_and_counts() -> None:
-    """What it holds does not depend on the order; nothing new is taken for a duplicate."""
+    """Its content does not depend on the order; new sentences are never taken for duplicates."""
     hashes = np.random.default_rng(1).integers(0, 2**64, 5_000, np.uint64)
     one, other = SeenSentences(4_000), SeenSentences(4_000)
     seen, num_forgotten = one.add(hashes)
@@ -455,7 +455,7 @@ def test_too_little_text_raises(tmp_path: Path, content: str, settings: ShardSet
 
 
 def test_error_on_unreadable_table_can_be_corrected(tmp_path: Path, small_parts: None) -> None:
-    """What was done before it is kept."""
+    """Work done before it is kept."""
     sources = [*write_texts(tmp_path / "texts"), tmp_path / "z.csv"]
     (tmp_path / "z.csv").write_text("id,body\n1,The cat.\n")
     with pytest.raises(DataError, match=r"z.csv has no column 'text', it has id, body"):

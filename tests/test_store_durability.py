@@ -1,4 +1,4 @@
-"""What a store survives: damage, kills, a full disk, a disk that cannot be written."""
+"""Durability of a store: damage, kills, a full disk, a read-only disk."""
 
 import json
 import os

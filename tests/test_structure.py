@@ -1,4 +1,4 @@
-"""The house plan, tested: rooms and their order, what each may import, public names, file names."""
+"""Structure of the package: rooms and their order, allowed imports, public names, file names."""
 
 import ast
 import doctest

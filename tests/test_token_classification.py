@@ -195,7 +195,7 @@ def test_loss_of_a_batch_without_words(weights):
 
 
 def plain_predictions(model, task, examples):
-    """From the logits of each text by itself, all paths of labels tried: the likeliest well-formed one."""
+    """The likeliest well-formed labels of each text by itself, by trying all paths."""
     for example in examples:
         words = example.words or words_of(example.text, task.words)
         encodings = task.encode(model.tokenizer, [example], model.trained.layout)

@@ -1,4 +1,4 @@
-"""The tokenizer's engine beside what its results say: added tokens, bytes, files, threads, memory, worst cases."""
+"""The tokenizer's engine apart from its results: added tokens, bytes, files, threads, memory, worst cases."""
 
 import json
 import os
@@ -127,7 +127,7 @@ def test_special_token_does_not_span_two_texts() -> None:
 
 
 def test_letters_of_words_equal_those_of_the_library() -> None:
-    """A single-word token beside each code point that this Python knows."""
+    """A single-word token next to each code point that this Python knows."""
     tokenizer = Tokenizer(
         WordPiece(Vocabulary((*TOKENS, "QQ")), added_tokens=(AddedToken("QQ", single_word=True, normalized=False),))
     )

@@ -1,6 +1,6 @@
 """Exact tokens: ids, types, offsets and word ids as published tokenizers give them, on every code point and real text.
 
-Three independent witnesses: transformers' fast tokenizer (Rust), `wordpiece_reference` (plain Python, in this folder)
+Three independent references: transformers' fast tokenizer (Rust), `wordpiece_reference` (plain Python, in this folder)
 and transformers' `BertTokenizerLegacy` (Python, on Python's own Unicode tables). Expected literals: the BERT paper's
 repository (google-research/bert) and transformers' own tests, as kept in `bert_reference`.
 """
@@ -77,7 +77,8 @@ def legacy(case: str) -> BertTokenizerLegacy:
 
 @cache
 def spelled_out(lowercase: bool, strip_accents: bool | None) -> Peers:
-    """Every character is an entry, alone and continuing: no [UNK] hides what becomes of it. Of ideographs one in 16."""
+    """Every character is an entry, alone and continuing, so that no [UNK] hides its normal form. One ideograph in
+    16."""
     tokens = [*SPECIAL, *few_ideographs(), *("##" + char for char in few_ideographs())]
     vocab = {token: index for index, token in enumerate(tokens)}
     return Peers(
@@ -347,7 +348,7 @@ LINES_OF_20_000 = {
 
 
 def files_of(pattern: str) -> list[list[str]]:
-    """The lines of each file of a source as they stand, empty ones left out."""
+    """The unmodified lines of each file of a source, without empty ones."""
     files = []
     for path in sorted(path for path in DATA.glob(pattern) if path.is_file()):
         text = path.read_text(encoding="utf-8")
@@ -600,7 +601,7 @@ WILD = (
 
 
 def wild_texts(number: int, seed: int) -> list[str]:
-    """Any code points but surrogates, assigned or not, beside the fragments above: what no text holds."""
+    """Random code points except surrogates, assigned or not, mixed with the fragments above."""
     rng = random.Random(seed)
     every_mark = [char for char in assigned() if unicodedata.category(char)[0] == "M"]
 

@@ -1,4 +1,4 @@
-"""Texts in parts: where they are parted, that results come in order from threads, and are put together whole."""
+"""Texts in parts: boundaries, order of results from threads, concatenation."""
 
 import random
 import threading

@@ -1,4 +1,4 @@
-"""The training loop: optimizers and schedules as published, the losses of transformers, resumes to the bit."""
+"""The training loop: optimizers and schedules as published, the losses of transformers, bit-identical resumption."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""Training off the plain CPU path, on GPUs and over ranks, as far as a CPU can show."""
+"""Training on GPUs and over ranks, as far as it can be tested on a CPU."""
 
 import math
 from dataclasses import replace
@@ -48,7 +48,7 @@ def test_optimizer_resumes_on_the_device_of_the_parameters(tmp_path: Path, optim
 
 
 class Elsewhere(nn.Parameter):
-    """A parameter that says it is not on the CPU."""
+    """A parameter that reports another device than the CPU."""
 
     device = torch.device("mps")
 

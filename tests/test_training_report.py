@@ -1,4 +1,4 @@
-"""The report of a training run: read as it was written, killed or resumed; each finding when it holds and only then."""
+"""The report of a training run: running, killed or resumed; each finding if and only if it applies."""
 
 import json
 import math
@@ -71,7 +71,7 @@ def test_report_shows_the_run(tmp_path, lines):
 
 
 def test_curves_are_the_runs(tmp_path, lines):
-    """The held-out dots of the first chart, back from percent to losses."""
+    """The held-out dots of the first chart, converted from percent to losses."""
     first = next(tree(report_of(tmp_path / "run", lines)).iter("figure"))
     levels = {float(label): y for label, y in labels(of_class(first, "strip")[0], "y").items()}
     low, high = min(levels), max(levels)

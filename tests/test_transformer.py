@@ -1,4 +1,4 @@
-"""The original Transformer: equal to torch's own, no position depends on a later one, packed equals padded."""
+"""The original Transformer: equal to torch's own, causal attention, packed equals padded."""
 
 import random
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The best model within a number of minutes: what is tried, what chooses, what is kept, and the time."""
+"""The best model within a number of minutes: candidates, selection, kept model, and time."""
 
 import json
 import math

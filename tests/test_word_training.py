@@ -1,4 +1,4 @@
-"""Training of word vectors: equal to a plain implementation, to the bit on one thread, also when it is resumed."""
+"""Training of word vectors: equal to a plain implementation, bit-identical on one thread, also after resuming."""
 
 import math
 from itertools import pairwise
@@ -34,7 +34,7 @@ def one_thread():
 
 
 def plain_training(ids, starts, seed, keep, shares, aliases, window, negatives, is_cbow, rate, units, inputs, outputs):
-    """Word2vec as its paper has it, word by word, with the same random numbers."""
+    """Word2vec by its paper, word by word, with the same random numbers."""
     for sentence in range(len(starts) - 1):
         key, counter, kept = np.uint64(key_of(seed, 0, sentence)), iter(range(10**9)), []
         for word in ids[starts[sentence] : starts[sentence + 1]]:

@@ -1,4 +1,4 @@
-"""Questions to word vectors and word benchmarks, equal to gensim's; `bertkit words`."""
+"""Queries of word vectors and word benchmarks, equal to gensim's; `bertkit words`."""
 
 import json
 from pathlib import Path

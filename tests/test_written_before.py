@@ -1,6 +1,6 @@
-"""Folders, runs and caches that the version before wrote are read, or refused with what to do.
+"""Folders, runs and caches of an older version are read, or rejected with the remedy.
 
-`data/written_before/write.py` says how they were written, and with which commit.
+`data/written_before/write.py` wrote them, with the commit named there.
 """
 
 import json
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.fixture
 def expected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict:
-    """Go into a copy of the folder, whose files have the times that they had; what was computed when it was written."""
+    """Change to a copy of the folder with the original file times; returns the results computed when it was written."""
     folder = tmp_path / "written"
     shutil.copytree(WRITTEN, folder)
     monkeypatch.chdir(folder)

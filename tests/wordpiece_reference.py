@@ -91,7 +91,7 @@ def reference_tokens(
 
 
 def normalize(text: str, lowercase: bool, strip_accents: bool | None = None) -> Placed:
-    """Clean, set CJK characters apart, decompose and drop marks, lower-case: in this order."""
+    """Clean, separate CJK characters, decompose and drop marks, lowercase, in this order."""
     normal, indices = replace((text, list(range(len(text)))), clean)
     if strip_accents or (strip_accents is None and lowercase):
         normal, indices = replace(decompose((normal, indices)), without_mark)

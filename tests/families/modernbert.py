@@ -1,4 +1,4 @@
-"""ModernBERT, whose published code is run without the roundings to float32 that it holds."""
+"""ModernBERT; its published code is run without its roundings to float32."""
 
 from dataclasses import asdict
 
@@ -16,7 +16,7 @@ def _lengths(config: ModernBertConfig, number: int) -> list[list[int]]:
 
 
 def _opened_as(number: int, **changes: int | float | str) -> ModernBertConfig:
-    """With the number of layers as interval of the global ones where that is larger: a list of layers says no more."""
+    """The interval of global layers, at most the number of layers, as a list of layers cannot express more."""
     config = random_config(number, **changes)
     every = config.global_attn_every_n_layers
     return random_config(number, **{"global_attn_every_n_layers": min(every, config.num_hidden_layers)} | changes)

@@ -142,12 +142,13 @@ def published_name(name: str, config: EncoderDecoderConfig) -> str:
 
 
 @torch.no_grad()
-def initialize_encoder_decoder(network: nn.Module, standard_deviation: float, seed: int) -> None:
+def initialize_encoder_decoder(network: EncoderDecoder, seed: int) -> None:
     """Fill every parameter with initial values, reproducibly from ``seed``.
 
-    Matrices use Glorot initialization (2010), as in torch's Transformer; embeddings have the given standard deviation;
-    biases are 0, and layer normalization starts as the identity.
+    Matrices use Glorot initialization (2010), as in torch's Transformer; embeddings have a standard deviation of 0.02,
+    or 1 / sqrt(width) in the original Transformer; biases are 0, and layer normalization starts as the identity.
     """
+    standard_deviation = network.config.decoder.hidden_size**-0.5 if network.config.model_type == "marian" else 0.02
     generator = torch.Generator().manual_seed(seed)
     for module in network.modules():
         if isinstance(module, nn.Embedding):

@@ -3,7 +3,7 @@
 As for other model folders, files are read as data, and every tensor is accounted for.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from torch import Tensor
 from bertkit.architectures.encoder_decoder import (
     EncoderDecoder,
     EncoderDecoderConfig,
+    EncoderDecoderType,
     initialize_encoder_decoder,
     published_name,
 )
@@ -75,7 +76,7 @@ class EncoderDecoderCheckpoint:
 
 def is_encoder_decoder(directory: Path) -> bool:
     """True if config.json describes an encoder-decoder model."""
-    return (read_json(directory / "config.json") or {}).get("model_type") in ("marian", "encoder-decoder")
+    return (read_json(directory / "config.json") or {}).get("model_type") in list(_LAYOUTS)
 
 
 def new_encoder_decoder(config: EncoderDecoderConfig, tokenizer: Tokenizer, seed: int) -> EncoderDecoderCheckpoint:
@@ -88,8 +89,7 @@ def new_encoder_decoder(config: EncoderDecoderConfig, tokenizer: Tokenizer, seed
     if len(tokenizer.vocabulary) > smallest:
         raise UsageError(f"vocab_size={smallest}: the vocabulary has {len(tokenizer.vocabulary)} entries")
     network = EncoderDecoder(config).eval()
-    width = config.decoder.hidden_size
-    initialize_encoder_decoder(network, width**-0.5 if config.model_type == "marian" else 0.02, seed)
+    initialize_encoder_decoder(network, seed)
     return EncoderDecoderCheckpoint(network, tokenizer, {})
 
 
@@ -129,13 +129,12 @@ def open_encoder_decoder(directory: Path, dtype: torch.dtype = torch.float32) ->
     path = folder / "config.json"
     content = read_json(path) or {}
     generation = read_json(folder / "generation_config.json") or {}
-    is_marian = content.get("model_type") == "marian"
-    config = (_marian_config if is_marian else _bert_pair_config)(content, generation, path)
+    config = _LAYOUTS[content["model_type"]].read(content, generation, path)
     stored = stored_tensors(folder)
     with torch.device("meta"):
         network = EncoderDecoder(config)
     names = {published_name(name, config): (name, value) for name, value in network.named_parameters()}
-    copies = _copies(config)
+    copies = _LAYOUTS[config.model_type].copies(config)
     sources = {
         name: next((other for other in (name, *copies.get(name, ())) if other in stored), name) for name in names
     }
@@ -194,7 +193,8 @@ def save_encoder_decoder(
         tensors["final_logits_bias"] = tensors["final_logits_bias"][None]
     ids = {"decoder_start_token_id": config.start_id, "eos_token_id": config.end_id, "pad_token_id": config.pad_id}
     with whole_folder(directory, overwrite=overwrite) as folder:
-        write_json(folder / "config.json", _config_json(config) | ids)
+        fixed = {"model_type": config.model_type, "is_encoder_decoder": True}
+        write_json(folder / "config.json", fixed | _LAYOUTS[config.model_type].write(config) | ids)
         forbidden = {"bad_words_ids": [[one] for one in checkpoint.forbidden_ids]} if checkpoint.forbidden_ids else {}
         forced = {"forced_eos_token_id": config.end_id} if checkpoint.forced_end else {}
         write_json(folder / "generation_config.json", ids | forbidden | forced)
@@ -203,13 +203,14 @@ def save_encoder_decoder(
         write_json(folder / "bertkit.json", {"generation": checkpoint.settings})
 
 
-def _copies(config: EncoderDecoderConfig) -> dict[str, tuple[str, ...]]:
-    """Names of tied copies of a tensor, which older versions store."""
-    if config.model_type == "encoder-decoder":
-        return {
-            "decoder.bert.embeddings.word_embeddings.weight": ("decoder.cls.predictions.decoder.weight",),
-            "decoder.cls.predictions.bias": ("decoder.cls.predictions.decoder.bias",),
-        }
+def _bert_pair_copies(config: EncoderDecoderConfig) -> dict[str, tuple[str, ...]]:
+    return {
+        "decoder.bert.embeddings.word_embeddings.weight": ("decoder.cls.predictions.decoder.weight",),
+        "decoder.cls.predictions.bias": ("decoder.cls.predictions.decoder.bias",),
+    }
+
+
+def _marian_copies(config: EncoderDecoderConfig) -> dict[str, tuple[str, ...]]:
     if config.shares_embeddings:
         stacks = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
         return {"model.shared.weight": (*stacks, "lm_head.weight")}
@@ -272,16 +273,34 @@ def _made(path: Path, encoder: Any, decoder: Any, **others: Any) -> EncoderDecod
         raise CheckpointError(f"{path}: {error}") from None
 
 
-def _config_json(config: EncoderDecoderConfig) -> dict[str, Any]:
-    content: dict[str, Any] = {"model_type": config.model_type, "is_encoder_decoder": True}
-    if config.model_type == "encoder-decoder":
-        for stack in ("encoder", "decoder"):
-            part = getattr(config, stack)
-            content[stack] = {field.name: getattr(part, field.name) for field in fields(BertConfig)}
-            content[stack] |= {"model_type": "bert", "add_cross_attention": stack == "decoder"}
-        return content | {"architectures": ["EncoderDecoderModel"]}
+def _bert_pair_json(config: EncoderDecoderConfig) -> dict[str, Any]:
+    content: dict[str, Any] = {}
+    for stack in ("encoder", "decoder"):
+        part = getattr(config, stack)
+        content[stack] = {field.name: getattr(part, field.name) for field in fields(BertConfig)}
+        content[stack] |= {"model_type": "bert", "add_cross_attention": stack == "decoder"}
+    return content | {"architectures": ["EncoderDecoderModel"]}
+
+
+def _marian_json(config: EncoderDecoderConfig) -> dict[str, Any]:
+    content: dict[str, Any] = {}
     for stack in ("decoder", "encoder"):  # for keys in both, the encoder's
         part = getattr(config, stack)
         content |= {key.format(stack): getattr(part, name) for name, key in _MARIAN_KEYS.items()}
     content |= {"decoder_vocab_size": config.decoder.vocab_size, "architectures": ["MarianMTModel"]}
     return content | {"share_encoder_decoder_embeddings": config.shares_embeddings, "static_position_embeddings": True}
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """A published folder layout of encoder-decoder models."""
+
+    read: Callable[..., EncoderDecoderConfig]  # (config.json, generation_config.json, path for errors)
+    write: Callable[[EncoderDecoderConfig], dict[str, Any]]  # content of config.json
+    copies: Callable[[EncoderDecoderConfig], dict[str, tuple[str, ...]]]  # tied copies of tensors in older files
+
+
+_LAYOUTS: dict[EncoderDecoderType, _Layout] = {
+    "marian": _Layout(_marian_config, _marian_json, _marian_copies),
+    "encoder-decoder": _Layout(_bert_pair_config, _bert_pair_json, _bert_pair_copies),
+}

@@ -1,4 +1,4 @@
-"""The settings of a sentence encoder: the sentence-transformers layout of versions 2 to 6."""
+"""Settings of sentence encoders in the sentence-transformers layout of versions 2 to 6."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -38,14 +38,14 @@ _VECTOR = "sentence_embedding"  # input and output of every module after Pooling
 _TOKENS = "token_embeddings"  # the same in late interaction models
 COLBERT_LAYER = "linear.weight"
 """The layer over tokens in folders of the original ColBERT code, which list no modules."""
-_NO_LAYERS = ("Transformer", "Pooling", "MultiVectorMask")  # modules that `Projection` has no layer for
+_NO_LAYERS = ("Transformer", "Pooling", "MultiVectorMask")  # modules without a layer in `Projection`
 
 Similarity = Literal["cosine", "dot", "euclidean", "manhattan"]
 
 
 @dataclass(frozen=True)
 class SparseSettings:
-    """How a published sparse encoder (SPLADE) turns masked LM logits into a vector."""
+    """Settings of a published sparse encoder (SPLADE): masked LM logits to a vector."""
 
     pooling: Literal["max", "sum"] = "max"  # over the tokens of a text
     log_twice: bool = False  # log(1 + log(1 + relu)) instead of log(1 + relu)
@@ -62,7 +62,7 @@ class SentenceSettings:
     pooling: str = "mean"  # names from POOLINGS, several with "+" between them
     normalize: bool = False  # scale vectors to length 1
     max_seq_length: int | None = None  # tokens, special tokens included; longer texts are cut there
-    prompts: dict[str, str] = field(default_factory=dict)  # name -> text put before the input
+    prompts: dict[str, str] = field(default_factory=dict)  # name -> prefix of the input
     default_prompt_name: str | None = None  # the prompt used by default
     include_prompt: bool = True  # the prompt's tokens are pooled, too
     layers: tuple[ProjectionLayer, ...] = ()  # between pooling and normalization
@@ -78,10 +78,10 @@ def is_sentence_encoder(directory: Path) -> bool:
 
 
 def read_sparse_settings(directory: Path) -> SparseSettings:
-    """The settings of the SpladePooling that ``modules.json`` lists, or the usual ones.
+    """Settings of the SpladePooling module in ``modules.json``, or the defaults.
 
     Raises:
-        CheckpointError: other modules beside it, or settings that are not supported.
+        CheckpointError: other modules, or unsupported settings.
     """
     modules = sentence_modules(directory)
     kinds = [module["kind"] for module in modules]
@@ -115,7 +115,7 @@ def _query_weights(directory: Path) -> np.ndarray | None:
 
 
 def read_static_settings(directory: Path) -> SentenceSettings | None:
-    """The settings of a folder whose first module is a StaticEmbedding, an average of token vectors; None for others.
+    """Settings of a folder whose first module is a StaticEmbedding; None for others.
 
     Raises:
         CheckpointError: a module after it that is not supported.
@@ -181,7 +181,7 @@ def read_sentence_settings(directory: Path) -> SentenceSettings | None:
 
 
 def projection_layers(directory: Path, modules: Sequence[Mapping[str, str]]) -> tuple[ProjectionLayer, ...]:
-    """The layers over token vectors, of some modules.
+    """The layers over token vectors of the given modules.
 
     Raises:
         CheckpointError: a module that is not supported.
@@ -324,7 +324,7 @@ def _under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def _check_names(content: Mapping[str, Any], file: Path, taken: str) -> None:
-    """Check that input and output of a module are the vector of a text, or of each token."""
+    """Check that a module maps text vectors, or token vectors, to the same."""
     for key in ("module_input_name", "module_output_name"):
         if content.get(key) not in (None, taken):
             raise CheckpointError(f"{file} has {key}={content[key]!r:.60}; supported: {taken!r}")

@@ -50,7 +50,7 @@ def command(
         What to do with a text longer than the model's limit: cut it, or refuse it.
     """
     if (text is None) == (input is None):
-        raise UsageError("classify needs a text, or a file given by --input")
+        raise UsageError("classify requires a text, or a file with --input")
     names = [name.strip() for name in labels.split(",")]
     texts = [text] if text is not None else list(read_texts(input or "-", column))
     opened = open_model(model, compute)

@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from itertools import islice
 
-from bertkit.cli.inspect.shown import NOWHERE, Shown, write
+from bertkit.cli.inspect.shown import NO_OUTPUT, Shown, write
 from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, open_model
 from bertkit.cli.output import emit, note
 
@@ -18,7 +18,7 @@ def command(
     word: str,
     static: str | None = None,
     baseline: str = "python-docs",
-    shown: Shown = NOWHERE,
+    shown: Shown = NO_OUTPUT,
     model: str = EMBEDDING_MODEL,
     compute: Compute = EXACT,
 ) -> None:

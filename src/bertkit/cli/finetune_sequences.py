@@ -38,7 +38,7 @@ def finetune_sequences(
         if field.name not in _TAKEN:
             raise UsageError(f"{task} has no {field.name}: expected any of {', '.join(_TAKEN)}")
         changes[field.name] = value
-    read = SEQUENCE_TASKS[task]
+    read = SEQUENCE_TASKS[task].read
     examples = [[one for path in paths for one in read(path, columns)] for paths in (train, [dev] if dev else [])]
     run = SequenceTraining(out, task, model or "new", SequenceSettings(**changes), device, note)
     with stop_signals(note) as should_stop:

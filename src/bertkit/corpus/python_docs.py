@@ -58,7 +58,7 @@ class Passage:
 
     text: str  # as one line, markup removed
     source: str  # "topic: try", or the name that is documented: "json.dumps", "str.strip"
-    title: str  # the above the paragraph, or the first sentence of its docstring
+    title: str  # the heading above the paragraph, or the first sentence of its docstring
     file: str  # relative to the folder of the standard library, with "/": "json/__init__.py"; "" if compiled into
     # Python
     line: int  # line of that file, from 1; 0 if compiled into Python

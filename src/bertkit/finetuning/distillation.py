@@ -13,7 +13,7 @@ from bertkit.errors import DataError, UsageError
 from bertkit.finetuning.judging import Judged, judge
 from bertkit.finetuning.run import Finetuning
 from bertkit.model import Model, load
-from bertkit.tasks import SequenceClassification, TextTask, TokenClassification
+from bertkit.tasks import TextTask
 from bertkit.training import Run, Trainer
 from bertkit.training.distillation import DistillationSettings, distilled
 
@@ -57,7 +57,7 @@ def task_to_distill(teacher: Model) -> TextTask:
         UsageError: a task without classes.
     """
     task = teacher.trained.task
-    if not isinstance(task, SequenceClassification | TokenClassification):
+    if not task.has_soft_labels:
         raise UsageError(
             f"the teacher was trained for {task.name}: expected sequence-classification, token-classification, a "
             "masked LM or a sentence encoder"
@@ -71,7 +71,7 @@ def labeled_by(teacher: Model, examples: Sequence[Any]) -> list[Any]:
     Raises:
         DataError: unlabeled words instead of texts.
     """
-    if not isinstance(teacher.trained.task, SequenceClassification):
+    if teacher.trained.task.of_tokens:
         raise DataError("only texts can be unlabeled: give the words tags")
     unlabeled = [number for number, example in enumerate(examples) if example.label is None]
     predictions: Mapping[int, Any] = dict(

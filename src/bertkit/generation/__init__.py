@@ -7,7 +7,14 @@ checkpoint, pages, model.
 """
 
 from bertkit.generation.engine import Decoding, Generated, generate_ids
-from bertkit.generation.generator import Causal, GeneratedText, SequenceToSequence, load_generator, writes_text
+from bertkit.generation.generator import (
+    Causal,
+    GeneratedText,
+    Generator,
+    SequenceToSequence,
+    load_generator,
+    writes_text,
+)
 from bertkit.generation.settings import Ending, GenerationSettings
 
 __all__ = [
@@ -17,6 +24,7 @@ __all__ = [
     "Generated",
     "GeneratedText",
     "GenerationSettings",
+    "Generator",
     "SequenceToSequence",
     "generate_ids",
     "load_generator",

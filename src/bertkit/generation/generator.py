@@ -1,7 +1,7 @@
 """Text generation by causal language models and encoder-decoder models."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bertkit.batch import Batch, collate
 from bertkit.checkpoint.encoder_decoder import (
@@ -18,6 +18,7 @@ from bertkit.checkpoint.encoder_decoder import (
     open_encoder_decoder,
     save_encoder_decoder,
 )
+from bertkit.checkpoint.saving import save_checkpoint
 from bertkit.errors import UsageError
 from bertkit.files.json_files import read_json
 from bertkit.generation.beam import beam_search
@@ -86,10 +87,13 @@ def _at_once(work: Callable[[], Any]) -> Any:
     return work()
 
 
-class _Generator(ABC):
+class Generator(ABC):
     """Base class: texts in groups of similar length, results in the given order."""
 
     tokenizer: Tokenizer
+    network: nn.Module  # to train
+    first_ids: list[int]  # before a target in training
+    max_lengths: tuple[int, int]  # maximum tokens of a source, 0 for a model without sources, and of a target
 
     def __init__(self) -> None:
         self._prepared: dict[str, tuple[WeightsAsTheyAre, Any]] = {}
@@ -160,6 +164,16 @@ class _Generator(ABC):
         """Ids that end a text."""
 
     @abstractmethod
+    def save(
+        self, directory: str | Path, *, overwrite: bool = False, parameters: Mapping[str, Tensor] | None = None
+    ) -> None:
+        """Write a folder that transformers opens; arguments and errors as in `save_checkpoint`."""
+
+    @abstractmethod
+    def record_training(self, task: str, metrics: dict[str, float]) -> None:
+        """Store the results of a training run in the model, if its format supports it."""
+
+    @abstractmethod
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         """(n,) int64 input ids of each text."""
 
@@ -178,7 +192,7 @@ class _Generator(ABC):
         """Decoding of a group of inputs."""
 
 
-class Causal(_Generator):
+class Causal(Generator):
     """A left-to-right language model: it continues prompts.
 
     Args:
@@ -187,17 +201,24 @@ class Causal(_Generator):
 
     def __init__(self, model: Model, end_ids: tuple[int, ...] = ()) -> None:
         super().__init__()
-        self.model, self.tokenizer = model, model.tokenizer
+        self.model, self.tokenizer, self.network = model, model.tokenizer, model.network
+        self.first_ids = [model.tokenizer.cls_id] if model.tokenizer.engine.template.wraps else []
+        self.max_lengths = 0, model.config.max_position_embeddings
         self._ending = Ending(end_ids or (model.tokenizer.sep_id,))
 
     @property
     def ending(self) -> Ending:
-        """As `_Generator.ending`."""
+        """As `Generator.ending`."""
         return self._ending
 
-    def save(self, directory: str | Path, *, overwrite: bool = False) -> None:
-        """As `Model.save`."""
-        self.model.save(directory, overwrite=overwrite)
+    def save(
+        self, directory: str | Path, *, overwrite: bool = False, parameters: Mapping[str, Tensor] | None = None
+    ) -> None:
+        """As `Generator.save`."""
+        save_checkpoint(self.model.checkpoint, directory, overwrite=overwrite, parameters=parameters)
+
+    def record_training(self, task: str, metrics: dict[str, float]) -> None:
+        """As `Generator.record_training`: not supported."""
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Prompts: without special tokens in GPT-2's layout, else after [CLS]."""
@@ -205,15 +226,13 @@ class Causal(_Generator):
         for index, (text, own) in enumerate(zip(texts, ids, strict=True)):
             if not len(own):
                 raise UsageError(f"prompt {index} is empty ({text!r:.40}): expected some text to continue")
-        if self.tokenizer.engine.template.wraps:
-            ids = [np.concatenate([[self.tokenizer.cls_id], own]) for own in ids]
-        return ids
+        return [np.concatenate([np.array(self.first_ids, np.int64), own]) for own in ids]
 
     def prompts_and_limits(
         self, inputs: Sequence[np.ndarray], settings: GenerationSettings
     ) -> tuple[list[np.ndarray], list[int]]:
-        """As `_Generator.prompts_and_limits`."""
-        num_positions = self.model.config.max_position_embeddings
+        """As `Generator.prompts_and_limits`."""
+        num_positions = self.max_lengths[1]
         for own in inputs:
             if not 1 <= len(own) <= num_positions:
                 raise UsageError(
@@ -222,7 +241,7 @@ class Causal(_Generator):
         return list(inputs), self._limits([len(own) for own in inputs], num_positions, settings)
 
     def decoding(self, inputs: Sequence[np.ndarray], precision: str, *, cached: bool = True) -> Decoding:
-        """As `_Generator.decoding`."""
+        """As `Generator.decoding`."""
         network = self.model.network
         head, encoder = network.require_head("masked_lm"), network.encoder
         if cached:
@@ -255,26 +274,31 @@ class Causal(_Generator):
         return results
 
 
-class SequenceToSequence(_Generator):
+class SequenceToSequence(Generator):
     """An encoder-decoder model, which generates a target for each source."""
 
     def __init__(self, checkpoint: EncoderDecoderCheckpoint) -> None:
         super().__init__()
-        self.checkpoint, self.tokenizer = checkpoint, checkpoint.tokenizer
+        self.checkpoint, self.tokenizer, self.network = checkpoint, checkpoint.tokenizer, checkpoint.network
+        config = checkpoint.network.config
+        self.first_ids = [config.start_id]
+        self.max_lengths = config.encoder.max_position_embeddings, config.decoder.max_position_embeddings
 
     @property
     def ending(self) -> Ending:
-        """As `_Generator.ending`."""
+        """As `Generator.ending`."""
         config = self.checkpoint.network.config
         return Ending((config.end_id,), self.checkpoint.forbidden_ids, self.checkpoint.forced_end)
 
-    def save(self, directory: str | Path, *, overwrite: bool = False) -> None:
-        """Write a folder that transformers opens.
+    def save(
+        self, directory: str | Path, *, overwrite: bool = False, parameters: Mapping[str, Tensor] | None = None
+    ) -> None:
+        """As `Generator.save`."""
+        save_encoder_decoder(self.checkpoint, directory, overwrite=overwrite, parameters=parameters)
 
-        Raises:
-            UsageError: it exists and is not empty, unless ``overwrite``.
-        """
-        save_encoder_decoder(self.checkpoint, directory, overwrite=overwrite)
+    def record_training(self, task: str, metrics: dict[str, float]) -> None:
+        """As `Generator.record_training`."""
+        self.checkpoint.settings = {"task": task, "metrics": metrics}
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Sources with their special tokens."""
@@ -288,14 +312,12 @@ class SequenceToSequence(_Generator):
     def prompts_and_limits(
         self, inputs: Sequence[np.ndarray], settings: GenerationSettings
     ) -> tuple[list[np.ndarray], list[int]]:
-        """As `_Generator.prompts_and_limits`."""
-        config = self.checkpoint.network.config
-        longest = config.encoder.max_position_embeddings
+        """As `Generator.prompts_and_limits`."""
+        longest, num_positions = self.max_lengths
         for own in inputs:
             if not 1 <= len(own) <= longest:
                 raise UsageError(f"a source has {len(own)} tokens: expected from 1 to the model's {longest} positions")
-        prompts = [np.array([config.start_id]) for _ in inputs]
-        return prompts, self._limits([1] * len(inputs), config.decoder.max_position_embeddings, settings)
+        return [np.array(self.first_ids) for _ in inputs], self._limits([1] * len(inputs), num_positions, settings)
 
     @torch.inference_mode()
     def cross_attention(self, source: np.ndarray, target: Sequence[int]) -> list[Tensor]:
@@ -311,7 +333,7 @@ class SequenceToSequence(_Generator):
         return [layer.cross_attention_probs[0] for layer in recorder.layers]
 
     def decoding(self, inputs: Sequence[np.ndarray], precision: str, *, cached: bool = True) -> Decoding:
-        """As `_Generator.decoding`."""
+        """As `Generator.decoding`."""
         network = self.checkpoint.network
         word, head, batch = network.decoder.embeddings.word.weight, network.head, batch_of_ids(inputs)
         if cached:

@@ -27,7 +27,7 @@ class GenerationSettings:
             if value is not None and (type(value) is not int or value < lowest):
                 raise UsageError(f"{name}={value!r}: expected an integer of at least {lowest}")
         if self.temperature is not None and not 0 < self.temperature < math.inf:
-            raise UsageError(f"temperature={self.temperature!r}: expected a number above 0; leave it out for greedy")
+            raise UsageError(f"temperature={self.temperature!r}: expected a number above 0; omit it for greedy")
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise UsageError(f"top_p={self.top_p!r}: expected a probability above 0 and up to 1")
         if not math.isfinite(self.length_penalty):

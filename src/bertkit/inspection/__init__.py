@@ -2,13 +2,13 @@
 
 Takes: a Model and texts.
 Gives: views: numbers, and a self-contained page.
-May import: errors, files, tokenizer, batch, transformer, heads, architectures, inference, clusters, pages, model,
-words.
+May import: errors, files, tokenizer, batch, transformer, heads, architectures, tasks, inference, clusters, pages,
+model, words.
 """
 
 from bertkit.inspection.attention import AttentionView, inspect_attention
 from bertkit.inspection.compare import CompareView, inspect_difference
-from bertkit.inspection.contextual import Tree, read_trees
+from bertkit.inspection.contextual import LabeledWords, Tree, read_trees
 from bertkit.inspection.contrast import ContrastView, inspect_contrast
 from bertkit.inspection.heads import HeadsView, inspect_heads
 from bertkit.inspection.inputs import InputView, inspect_input
@@ -36,6 +36,7 @@ __all__ = [
     "FillView",
     "HeadsView",
     "InputView",
+    "LabeledWords",
     "LensView",
     "MapView",
     "NextSentenceView",

@@ -6,6 +6,7 @@ Shape letters: W words of all sentences, S layers, D hidden_size.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -18,6 +19,20 @@ from bertkit.model import Model
 from bertkit.tokenizer.encoding import Encoding, Span
 
 _SENTENCES_AT_A_TIME = 256
+
+
+@dataclass(frozen=True)
+class LabeledWords:
+    """A text with labels of some of its words."""
+
+    text: str
+    spans: Sequence[Span]  # character spans of the labeled words
+    labels: Sequence[str]
+
+    @property
+    def words(self) -> list[str]:
+        """The labeled words in lowercase."""
+        return [self.text[start:end].lower() for start, end in self.spans]
 
 
 @dataclass(frozen=True)
@@ -39,6 +54,10 @@ class Tree:
         """Character spans of the words in `text`."""
         starts = np.cumsum([0, *(len(word) + 1 for word in self.words)])[:-1].tolist()
         return [(start, start + len(word)) for start, word in zip(starts, self.words, strict=True)]
+
+    def labeled(self, label: Literal["tags", "relations"]) -> LabeledWords:
+        """The words with their parts of speech, or with their relations to their heads."""
+        return LabeledWords(self.text, self.spans, self.tags if label == "tags" else self.relations)
 
     def distances(self) -> np.ndarray:
         """(n, n) int64 number of edges between each two words."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from bertkit.architectures import initialize
 from bertkit.errors import UsageError
-from bertkit.inspection.contextual import Tree, word_vectors
+from bertkit.inspection.contextual import LabeledWords, pieces_of, word_vectors
 from bertkit.inspection.view import View
 from bertkit.model import Model
 from bertkit.pages import Line, Markup, Reference, line_chart, paragraph, section, table
@@ -31,6 +31,7 @@ class ProbeView(View):
     num_train: int
     num_test: int
     num_labels: int
+    num_omitted: int  # words without tokens, such as a lone variation selector
     accuracy: np.ndarray  # (S,)
     control: np.ndarray  # (S,) with a fixed random label for each word type (Hewitt & Liang 2019)
     random_encoder: np.ndarray  # (S,) the same architecture with initial weights
@@ -81,6 +82,7 @@ class ProbeView(View):
                 f"{self.num_train:,} words and is tested on {self.num_test:,} words of other sentences. Layer 0 is the "
                 "embeddings. A layer encodes more than word identity only if it is above layer 0 and the random "
                 "encoder."
+                + (f" {self.num_omitted:,} words without tokens are left out." if self.num_omitted else "")
             ),
             line_chart(f"Accuracy of {self.label}", curves, x_name="layer", x_kind="integer", y_name="share correct",
                        references=[Reference("most frequent label", self.majority)]),
@@ -95,53 +97,52 @@ class ProbeView(View):
 
 
 def inspect_probes(
-    model: Model, train: Sequence[Tree], test: Sequence[Tree], *, label: str = "tags", seed: int = 0
+    model: Model, train: Sequence[LabeledWords], test: Sequence[LabeledWords], *, label: str, seed: int = 0
 ) -> ProbeView:
     """Probe each layer for a label of words.
 
     Args:
-        label: "tags" (parts of speech) or "relations" (to the head of the word).
+        label: what the labels are, for the page: "parts of speech", "entities", ...
         seed: seed of the probes, the control labels and the random encoder.
 
     Raises:
-        OverLengthError: a sentence has more tokens than the model accepts.
-        UsageError: an unknown label, or no sentences.
+        OverLengthError: a text has more tokens than the model accepts.
+        UsageError: no labeled words in one of the parts.
     """
-    if label not in ("tags", "relations"):
-        raise UsageError(f"label={label!r}: expected 'tags' or 'relations'")
-    if not train or not test:
-        raise UsageError("no sentences: expected some for training and others for testing")
-    names = [[name for tree in trees for name in getattr(tree, label)] for trees in (train, test)]
-    words = [[word.lower() for tree in trees for word in tree.words] for trees in (train, test)]
-    vectors = [word_vectors(model, [tree.text for tree in trees], [tree.spans for tree in trees])
-               for trees in (train, test)]  # fmt: skip
+    parts = [_with_tokens(model, part) for part in (train, test)]
+    num_given = sum(len(each.labels) for part in (train, test) for each in part)
+    names = [[name for each in part for name in each.labels] for part in parts]
+    words = [[word for each in part for word in each.words] for part in parts]
+    if not all(names):
+        raise UsageError("no labeled words: expected some for training and others for testing")
     labels, number_of = _numbered(*names)
     controls = _control_labels(words, labels[0], seed)
-    random = _with_initial_weights(model, seed)
-    accuracy, control, cumulative = [], [], []
-    for layer in range(len(vectors[0])):
-        own = [each[layer] for each in vectors]
-        accuracy.append(probe(own[0], labels[0], own[1], labels[1], len(number_of), seed))
-        control.append(probe(own[0], controls[0], own[1], controls[1], len(number_of), seed))
-        score, mix = mixed_probe([each[: layer + 1] for each in vectors], labels, len(number_of), seed)
-        cumulative.append(score)
-    del vectors
-    others = []
-    for layer in range(len(accuracy)):
-        own = [word_vectors(random, [tree.text for tree in trees], [tree.spans for tree in trees], [layer])[0]
-               for trees in (train, test)]  # fmt: skip
-        others.append(probe(own[0], labels[0], own[1], labels[1], len(number_of), seed))
+
+    def vectors_of(encoder: Model) -> list[np.ndarray]:
+        return [word_vectors(encoder, [each.text for each in part], [each.spans for each in part]) for part in parts]
+
+    vectors = vectors_of(model)
+    layers = range(len(vectors[0]))
+
+    def score(layer: int, targets: list[np.ndarray]) -> float:
+        return probe(vectors[0][layer], targets[0], vectors[1][layer], targets[1], len(number_of), seed)
+
+    accuracy, control = ([score(layer, targets) for layer in layers] for targets in (labels, controls))
+    mixed = [mixed_probe([each[: layer + 1] for each in vectors], labels, len(number_of), seed) for layer in layers]
+    vectors = vectors_of(_with_initial_weights(model, seed))
+    random = [score(layer, labels) for layer in layers]
     return ProbeView(
-        label={"tags": "parts of speech", "relations": "dependency relations"}[label],
+        label=label,
         num_train=len(labels[0]),
         num_test=len(labels[1]),
         num_labels=len(number_of),
+        num_omitted=num_given - len(labels[0]) - len(labels[1]),
         accuracy=np.array(accuracy),
         control=np.array(control),
-        random_encoder=np.array(others),
+        random_encoder=np.array(random),
         majority=float((labels[1] == np.bincount(labels[0]).argmax()).mean()),
-        cumulative=np.array(cumulative),
-        mix=mix,
+        cumulative=np.array([score for score, _ in mixed]),
+        mix=mixed[-1][1],
     )
 
 
@@ -200,6 +201,15 @@ def mixed_probe(
     with torch.no_grad():
         correct = (classifier(mixed(test)).argmax(-1) == expected).double().mean()
     return float(correct), scales.detach().softmax(0).double().numpy()
+
+
+def _with_tokens(model: Model, part: Sequence[LabeledWords]) -> list[LabeledWords]:
+    """The words that have tokens."""
+    kept = []
+    for each, encoding in zip(part, model.tokenizer.encode_batch([one.text for one in part]), strict=True):
+        rows = [row for row in zip(each.spans, each.labels, strict=True) if pieces_of(encoding, row[0]).any()]
+        kept.append(LabeledWords(each.text, [span for span, _ in rows], [label for _, label in rows]))
+    return kept
 
 
 def _numbered(train: Sequence[str], test: Sequence[str]) -> tuple[list[np.ndarray], dict[str, int]]:

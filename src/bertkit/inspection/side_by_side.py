@@ -10,7 +10,7 @@ from bertkit.pages import Markup, Program, element
 
 @dataclass(frozen=True, eq=False)
 class SideBySideView(View):
-    """Two views, each in a frame of its own: beside each other, on a narrow screen below each other.
+    """Two views in separate frames: side by side, or stacked on a narrow screen.
 
     Raises:
         UsageError: other than two views of the same kind with different names.

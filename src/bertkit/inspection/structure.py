@@ -3,21 +3,23 @@
 Hewitt & Manning 2019. Shape letters: n words of a sentence, S layers, D hidden_size, K rank of the map.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bertkit.errors import UsageError
 from bertkit.inspection.contextual import Tree, word_vectors
 from bertkit.inspection.view import View
 from bertkit.model import Model
 from bertkit.pages import Line, Markup, Reference, element, figure, line_chart, paragraph, scrolling, section
+from bertkit.tasks.metrics import spearman
 
 _LEARNING_RATE, _BATCH_SIZE, _INITIAL = 1e-3, 20, 0.05
+_LAYERS_AT_A_TIME = 4  # whose vectors are in memory
 _MOST_WORDS = 60  # longer sentences are not used for training
 _LETTER_WIDTH, _ARC_HEIGHT = 9, 22  # pixels
 Edge = tuple[int, int]
@@ -114,8 +116,8 @@ def inspect_structure(
     every = range(model.config.num_hidden_layers + 1)
     gold = [tree.distances() for tree in test]
     scores, best_distances = [TreeScore(float("nan"), float("nan")) for _ in every], None
-    for layer in every if layers is None else layers:
-        own, other = (_by_sentence(model, trees, layer) for trees in (train, test))
+    states = _by_layer_and_sentence(model, (train, test), every if layers is None else layers)
+    for layer, (own, other) in states:
         weight = structural_probe(own, [tree.distances() for tree in train], rank, epochs, seed)
         predicted = [_distances(torch.from_numpy(states) @ weight.T).numpy() for states in other]
         scores[layer] = tree_scores(test, gold, predicted)
@@ -130,7 +132,7 @@ def inspect_structure(
         rank=rank,
         num_train=len(train),
         num_test=len(test),
-        scores=[TreeScore(score.uuas, score.spearman) for score in scores],
+        scores=scores,
         linear=tree_scores(test, gold, [matrix.astype(np.float64) for matrix in chain]),
         examples=[(test[n], spanning_tree(best_distances[n], _kept(test[n]))) for n in shown],
     )
@@ -145,19 +147,20 @@ def structural_probe(
     weight = (torch.rand(rank, states[0].shape[1], generator=generator) * 2 - 1) * _INITIAL
     weight.requires_grad = True
     optimizer = torch.optim.Adam([weight], lr=_LEARNING_RATE)
-    gold = [torch.from_numpy(matrix.astype(np.float32)) for matrix in distances]
     vectors = [torch.from_numpy(each) for each in states]
+    gold = [torch.from_numpy(matrix.astype(np.float32)) for matrix in distances]
     for epoch in range(epochs):
         for group in optimizer.param_groups:
             group["lr"] = _LEARNING_RATE * (1 - epoch / epochs)
         for batch in torch.randperm(len(vectors), generator=generator).split(_BATCH_SIZE):
-            rows = torch.cat([vectors[index] for index in batch.tolist()]) @ weight.T
-            parts = rows.split([len(vectors[index]) for index in batch.tolist()])
-            losses = [
-                (gold[index] - _distances(part)).abs().sum() / len(part) ** 2
-                for index, part in zip(batch.tolist(), parts, strict=True)
-            ]
-            loss = torch.stack(losses).mean()
+            lengths = torch.tensor([len(vectors[index]) for index in batch.tolist()])
+            rows = nn.utils.rnn.pad_sequence([vectors[index] for index in batch.tolist()], batch_first=True)
+            true = torch.zeros(len(batch), rows.shape[1], rows.shape[1])
+            for matrix, index, length in zip(true, batch.tolist(), lengths.tolist(), strict=True):
+                matrix[:length, :length] = gold[index]
+            real = torch.arange(rows.shape[1]) < lengths[:, None]
+            errors = (true - _distances(rows @ weight.T)).abs() * (real[:, :, None] & real[:, None, :])
+            loss = (errors.sum((1, 2)) / lengths.square()).mean()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -174,7 +177,7 @@ def tree_scores(trees: Sequence[Tree], gold: Sequence[np.ndarray], predicted: Se
         num_edges += len(edges)
         num_right += len(edges & set(spanning_tree(guess, kept)))
         if 5 <= len(tree.words) <= 50:
-            rows = [_spearman(true[word], guess[word]) for word in range(len(tree.words))]
+            rows = [spearman(true[word], guess[word]) for word in range(len(tree.words))]
             by_length.setdefault(len(tree.words), []).extend(row for row in rows if row == row)
     means = [float(np.mean(rows)) for rows in by_length.values() if rows]
     return TreeScore(num_right / max(num_edges, 1), float(np.mean(means)) if means else float("nan"))
@@ -240,26 +243,25 @@ def _kept(tree: Tree) -> list[int]:
     return [index for index, tag in enumerate(tree.tags) if tag != "PUNCT"]
 
 
-def _by_sentence(model: Model, trees: Sequence[Tree], layer: int) -> list[np.ndarray]:
-    rows = word_vectors(model, [tree.text for tree in trees], [tree.spans for tree in trees], [layer])[0]
-    return np.split(rows, np.cumsum([len(tree.words) for tree in trees])[:-1])
+def _by_layer_and_sentence(
+    model: Model, parts: Sequence[Sequence[Tree]], layers: Sequence[int]
+) -> Iterator[tuple[int, list[list[np.ndarray]]]]:
+    """Yield each layer with the (n, D) vectors of the sentences of each part."""
+    for first in range(0, len(layers), _LAYERS_AT_A_TIME):
+        chosen = layers[first : first + _LAYERS_AT_A_TIME]
+        computed = [word_vectors(model, [tree.text for tree in trees], [tree.spans for tree in trees], chosen)
+                    for trees in parts]  # fmt: skip
+        for number, layer in enumerate(chosen):
+            yield (
+                layer,
+                [
+                    np.split(rows[number], np.cumsum([len(tree.words) for tree in trees])[:-1])
+                    for rows, trees in zip(computed, parts, strict=True)
+                ],
+            )
 
 
 def _distances(rows: Tensor) -> Tensor:
-    """(n, K) to (n, n) squared distances."""
+    """(..., n, K) to (..., n, n) squared distances."""
     squares = rows.square().sum(-1)
-    return (squares[:, None] + squares - 2 * rows @ rows.T).clamp(min=0)
-
-
-def _spearman(first: np.ndarray, second: np.ndarray) -> float:
-    """Rank correlation with mean ranks for ties; NaN if an input is constant."""
-    ranks = [_ranks(values) for values in (first, second)]
-    centered = [rank - rank.mean() for rank in ranks]
-    norm = float(np.sqrt((centered[0] ** 2).sum() * (centered[1] ** 2).sum()))
-    return float((centered[0] * centered[1]).sum()) / norm if norm else float("nan")
-
-
-def _ranks(values: np.ndarray) -> np.ndarray:
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ends = np.cumsum(counts)
-    return (ends - (counts - 1) / 2)[inverse]
+    return (squares[..., :, None] + squares[..., None, :] - 2 * rows @ rows.mT).clamp(min=0)

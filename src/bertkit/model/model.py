@@ -300,7 +300,7 @@ class Model:
         on_long: OnLong | None = None,
         progress: bool | None = None,
     ) -> Iterator[tuple[list[Any], list[Any]]]:
-        """As `predict`, in bounded memory: yields up to some thousand examples and their predictions, in order;
+        """As `predict`, in bounded memory: yields chunks of examples and their predictions, in order;
         ``decode`` replaces the task's decoding of logits, and ``on_long`` the policy of the training."""
         trained, layout = self._trained_for_use(), self.trained.layout
         if on_long is not None and on_long != layout.on_long:
@@ -319,7 +319,7 @@ class Model:
         on_long: OnLong = "truncate",
         report: PredictReport | None = None,
     ) -> Any:
-        """Zero-shot classification: how well each label fits, by a natural language inference classifier.
+        """Zero-shot classification of texts by a natural language inference model.
 
         Args:
             labels: at least two, or one with ``multi_label``.

@@ -46,10 +46,10 @@ from bertkit.training import (
 from bertkit.vocabulary_extension import find_domain_words
 
 HELD_OUT_SEQUENCES = 1_000
-"""Evaluated on during the run."""
+"""Maximum number of sequences for evaluation during the run."""
 
 _SHOWN = ("recipe.expected", "recipe.samples")
-"""Settings that affect what a run reports and not what it learns: a run may be resumed with other values."""
+"""Settings that only affect reports: a run may be resumed with other values."""
 
 
 @dataclass(frozen=True)
@@ -82,11 +82,11 @@ class Pretraining:
     ranks: Ranks = field(default_factory=Ranks)
     log_line: Callable[[str], None] = tqdm.write
     device: str = "auto"
-    shard: bool = False  # leave each rank with a shard of every parameter
+    shard: bool = False  # shard every parameter over ranks
     tensorboard: bool = False
     make_task: Callable[[Network, Task], Task] = lambda network, task: task  # the task in which the network is trained
-    state: TrainingState = field(default_factory=TrainingState, init=False)  # where the run is
-    metrics: dict[str, float] = field(default_factory=dict, init=False)  # the last; of a finished run, its model's
+    state: TrainingState = field(default_factory=TrainingState, init=False)  # progress of the run
+    metrics: dict[str, float] = field(default_factory=dict, init=False)  # the last; after the end, of the saved model
 
     def start(self, *, resume: bool, should_stop: Callable[[], bool] = lambda: False) -> str:
         """Train to the end, or until ``should_stop()`` is true; returns "finished" or "stopped".
@@ -96,7 +96,7 @@ class Pretraining:
         Raises:
             UsageError: the run exists and ``resume`` is false, or was started with other settings; or invalid
                 settings.
-            DataError: a corpus that cannot be read, or gives no examples.
+            DataError: a corpus that cannot be read, or has no examples.
             TrainingError: a loss that is not a number (NonFiniteError), a checkpoint that cannot be written.
         """
         model = self._checked()
@@ -151,7 +151,7 @@ class Pretraining:
         """Raise errors of settings, files, device and ranks, before the folder is created and any work is done.
 
         Returns:
-            The initial model; None where its vocabulary has to be trained first, or it is in a checkpoint.
+            The initial model; None if its vocabulary must be trained first, or it is in a checkpoint.
         """
         recipe, inputs = self.recipe, self.inputs
         resolve_device(self.device)
@@ -169,15 +169,15 @@ class Pretraining:
             return None
         if inputs.vocabulary is not None:
             if recipe.model.from_checkpoint:
-                raise UsageError("a checkpoint has its own vocabulary: leave --vocab out, or add words to it")
+                raise UsageError("a checkpoint has its own vocabulary: omit --vocab, or add words to it")
             tokenizer = Tokenizer.from_vocab(inputs.vocabulary, lowercase=recipe.vocabulary.lowercase)
         model = new_model(recipe, inputs.model, tokenizer, new_head=inputs.new_head)
         check_vocabulary(model.tokenizer, recipe.data)
         return model
 
     def _claim_folder(self, resume: bool) -> None:
-        """Create the run folder, or accept that of this run; before training has begun it is accepted with any settings
-        that fit the text prepared in it."""
+        """Create the run folder, or reuse that of this run; before training has begun, with any settings that fit the
+        text prepared in it."""
         if self.ranks.is_first:
             content = {"recipe": self.recipe.facts(), "inputs": self.inputs.facts()}
             record = self.run / "recipe.json"
@@ -219,8 +219,8 @@ class Pretraining:
         return Tokenizer.from_vocab(learned, lowercase=self.recipe.vocabulary.lowercase)
 
     def _shards(self, tokenizer: Tokenizer) -> tuple[TokenShard, TokenShard]:
-        """The tokens to train on and those held out; written by the first rank, which reports skipped rows, and opened
-        by all."""
+        """Shards of training and held-out tokens; written by the first rank, which reports skipped rows, and opened by
+        all."""
         inputs, data = self.inputs, self.recipe.data
         shards = partial(write_shards, inputs.corpus, inputs.held_out, self.run, tokenizer, data, inputs.column)
         if self.ranks.is_first:
@@ -260,7 +260,7 @@ def _text_settings(record: dict[str, Any]) -> list[Any]:
 
 
 def _samples(model: Model, texts: Sequence[str], log_line: Callable[[str], None]) -> dict[str, Any]:
-    """The model's current predictions for the masks of texts, without dropout; also reported, one line per mask."""
+    """Predict the masks of texts without dropout, and log one line per mask."""
     filled = []
     with without_dropout(model.network):
         for text in texts:

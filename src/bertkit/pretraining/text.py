@@ -1,4 +1,4 @@
-"""The text of a run: a vocabulary trained on it, the tokens to train on, the held-out tokens."""
+"""Text of a pre-training run: the vocabulary, and shards of training and held-out tokens."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -48,7 +48,7 @@ def learn_vocabulary(
 
 
 def texts_of(corpus: Sequence[str | Path], layout: TextLayoutSetting, column: str | None) -> Iterator[str]:
-    """The sentences that can be read; the others are skipped here, and listed and counted when the shard is written."""
+    """The readable sentences; the others are skipped here, and listed and counted when the shard is written."""
     sentences = read_sentences(corpus, Reading(layout, column), set_aside=deque(maxlen=0))
     return (sentence.text for sentence in sentences)
 
@@ -61,7 +61,7 @@ def write_shards(
     data: DataSettings,
     column: str | None,
 ) -> tuple[TokenShard, TokenShard]:
-    """The tokens to train on and those held out, written into the run's folder or opened there.
+    """Write or open the shards of training and held-out tokens in the run folder.
 
     Raises:
         DataError: a corpus that cannot be read or split, or has changed since the run was started.
@@ -69,7 +69,7 @@ def write_shards(
     share = 0.0 if held_out else data.held_out_share
     settings = ShardSettings(
         data.layout, column, drop_duplicates=data.drop_duplicates, held_out_share=share,
-        least_held_out=1 if data.sentence_pairs == "none" else 2,  # a random sentence is of another document
+        least_held_out=1 if data.sentence_pairs == "none" else 2,  # random sentences are from other documents
     )  # fmt: skip
     shard = write_shard(corpus, run / "shard", tokenizer, settings)
     if held_out:
@@ -78,7 +78,7 @@ def write_shards(
 
 
 def text_not_used(shard: TokenShard, folder: Path) -> str:
-    """One line on the text of the sources that is not in a shard, or is in it twice; "" if there is none."""
+    """One line on skipped and duplicate text of the sources; "" if there is none."""
     manifest, parts = shard.manifest, []
     if number := manifest["num_set_aside"]:
         parts.append(f"rows and sentences that could not be read: {number:,}, see {folder / 'set_aside.jsonl'}")
@@ -96,7 +96,7 @@ def text_not_used(shard: TokenShard, folder: Path) -> str:
 
 
 def corpus_facts(shard: TokenShard, *, was_read: bool = True) -> dict[str, Any]:
-    """The facts on its text in the log of a run.
+    """Facts on a shard for the log of a run.
 
     Args:
         was_read: True if it was read from separate files; False for a held-out share of the corpus.

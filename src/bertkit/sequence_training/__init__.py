@@ -10,7 +10,9 @@ from bertkit.sequence_training.batches import SequenceBatch, SequenceData
 from bertkit.sequence_training.examples import SequenceExample, read_pairs, read_texts
 from bertkit.sequence_training.loss import SequenceLoss
 from bertkit.sequence_training.metrics import sequence_metrics
-from bertkit.sequence_training.run import SEQUENCE_TASKS, SequenceSettings, SequenceTraining
+from bertkit.sequence_training.run import SequenceTraining
+from bertkit.sequence_training.settings import SequenceSettings
+from bertkit.sequence_training.tasks import SEQUENCE_TASKS
 
 __all__ = [
     "SEQUENCE_TASKS",

@@ -21,7 +21,7 @@ _NOT_OFFERED = {
     "grammar": (None,), "repetition_penalty": (None, 1), "truncate": (None,), "typical_p": (None, 1),
     "watermark": (None, False),
 }  # fmt: skip
-"""Parameters of text-generation-inference that change the text and are missing here, and values without an effect."""
+"""Unsupported parameters of text-generation-inference, with their values that have no effect."""
 
 _MOST_SEED = 2**63 - 1
 
@@ -31,37 +31,36 @@ class GenerateParameters(Body):
 
     model_config = ConfigDict(extra="allow")
 
-    max_new_tokens: Annotated[int | None, Field(ge=1, description="Most tokens to write.")] = 100
-    num_beams: Annotated[int, Field(ge=1, le=16, description="Hypotheses of beam search; 1: none.")] = 1
-    length_penalty: Annotated[float, Field(ge=-10, le=10, description="Of a beam: the power of its length.")] = 1.0
-    do_sample: Annotated[bool | None, Field(description="Sample; so do temperature, top_k and top_p.")] = None
+    max_new_tokens: Annotated[int | None, Field(ge=1, description="Maximum number of new tokens.")] = 100
+    num_beams: Annotated[int, Field(ge=1, le=16, description="Beams; 1: no beam search.")] = 1
+    length_penalty: Annotated[float, Field(ge=-10, le=10, description="Exponent of the length in beam scores.")] = 1.0
+    do_sample: Annotated[bool | None, Field(description="Sample; temperature, top_k and top_p imply it.")] = None
     temperature: Annotated[float | None, Field(gt=0, le=1_000, description="Divides the logits; 1 if sampling.")] = None
-    top_k: Annotated[int | None, Field(ge=1, description="Sample from the likeliest tokens.")] = None
-    top_p: Annotated[float | None, Field(gt=0, le=1, description="Sample from the fewest of this probability.")] = None
-    seed: Annotated[int | None, Field(ge=0, le=_MOST_SEED, description="Of sampling; drawn and reported if none.")] = (
-        None
-    )
-    stop: Annotated[
-        list[Annotated[str, Field(min_length=1)]] | None, Field(max_length=16, description="Texts that end the text.")
+    top_k: Annotated[int | None, Field(ge=1, description="Sample from the K likeliest tokens.")] = None
+    top_p: Annotated[float | None, Field(gt=0, le=1, description="Nucleus sampling: total probability to keep.")] = None
+    seed: Annotated[
+        int | None, Field(ge=0, le=_MOST_SEED, description="Seed of sampling; by default random, and reported.")
     ] = None
-    details: Annotated[bool | None, Field(description="Also return tokens and the reason for the end.")] = False
-    top_n_tokens: Annotated[int | None, Field(ge=0, le=20, description="In details: the likeliest of each step.")] = (
-        None
-    )
+    stop: Annotated[
+        list[Annotated[str, Field(min_length=1)]] | None,
+        Field(max_length=16, description="Texts that stop the generation."),
+    ] = None
+    details: Annotated[bool | None, Field(description="Also return tokens and the finish reason.")] = False
+    top_n_tokens: Annotated[
+        int | None, Field(ge=0, le=20, description="In details: the N likeliest tokens of each step.")
+    ] = None
     return_full_text: Annotated[bool | None, Field(description="Put the prompt before its continuation.")] = False
 
     def settings(self, precision: str) -> GenerationSettings:
         """The settings of the library.
 
         Raises:
-            MalformedRequest: a parameter that is not offered here.
+            MalformedRequest: an unsupported parameter.
             UsageError: parameters that exclude each other.
         """
         for name, neutral in _NOT_OFFERED.items():
             if (value := (self.model_extra or {}).get(name)) not in neutral:
-                raise MalformedRequest(
-                    f"parameters.{name} is {value!r:.40}: this server does not offer it, leave it out"
-                )
+                raise MalformedRequest(f"parameters.{name} is {value!r:.40}: not supported by this server, omit it")
         is_sampled = self.do_sample or any(value is not None for value in (self.temperature, self.top_k, self.top_p))
         return GenerationSettings(
             max_new_tokens=self.max_new_tokens,
@@ -108,7 +107,7 @@ async def generated(
     if not body.inputs:
         raise EmptyInput("`inputs` cannot be empty")
     if body.stream:
-        raise MalformedRequest("stream is true: this server sends whole texts, leave it out")
+        raise MalformedRequest("stream is true: this server does not stream, omit it")
     parameters = body.parameters or GenerateParameters()
     settings = parameters.settings(served.precision)
     before = body.inputs if parameters.return_full_text and served.kind == CONTINUING else ""

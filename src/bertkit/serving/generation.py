@@ -25,7 +25,7 @@ def generate(
 
     Raises:
         BertkitError: a text that is empty or longer than the model's positions.
-        Overloaded: no room for the tokens of the text and for those to write.
+        Overloaded: no room for the tokens of the text and the new ones.
         ComputationFailed: a probability is not finite.
         TimedOut, Canceled: the request ended before the text; the steps that remain are not computed.
     """
@@ -44,7 +44,7 @@ def generate(
 
 
 def details_of(served: ServedGenerator, made: Generated, settings: GenerationSettings) -> dict[str, Any]:
-    """Why a text ended, and its tokens with log probabilities."""
+    """The finish reason, and the tokens with log probabilities."""
     steps = enumerate(zip(made.ids, made.log_probs, strict=True))
     details = {
         "finish_reason": "eos_token" if made.has_ended else "stop_sequence" if made.is_stopped else "length",
@@ -74,7 +74,7 @@ def _token(served: ServedGenerator, before: Sequence[int], token: int, log_prob:
 
 
 def warm_up_generator(served: ServedGenerator, batches: SharedBatches) -> None:
-    """Prepare the weights, and write a few tokens."""
+    """Prepare the weights, and generate a few tokens."""
     settings = GenerationSettings(max_new_tokens=3, precision=served.precision)
     ticket = Ticket(client=None, deadline=float("inf"))
     word = next(token for token in served.tokenizer.vocabulary.tokens if token.isalpha())

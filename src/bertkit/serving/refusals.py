@@ -66,7 +66,7 @@ class WrongModelKind(Refusal):
 
 
 class CannotGenerate(WrongModelKind):
-    """/generate with models that write no text."""
+    """/generate without a generative model."""
 
     status = 400
 

@@ -1,4 +1,4 @@
-"""/search: passages of the served store that fit a query, and answers from them."""
+"""/search: passages of the served index for a query, and answers from them."""
 
 from typing import Annotated, Any
 
@@ -18,13 +18,13 @@ class SearchBody(Body):
     """Body of /search."""
 
     query: Annotated[str, Field(description="A question, or a few words.")]
-    k: Annotated[int, Field(ge=1, le=1_000, description="How many passages.")] = 5
-    mode: Annotated[Mode, Field(description="By words and meaning, by meaning, or by words.")] = "hybrid"
+    k: Annotated[int, Field(ge=1, le=1_000, description="Number of passages.")] = 5
+    mode: Annotated[Mode, Field(description="By words and vectors, by vectors, or by words.")] = "hybrid"
     where: Annotated[
         dict[str, str | int | float | bool | None] | None, Field(description="Metadata that a passage must have.")
     ] = None
-    rerank: Annotated[bool, Field(description="Order the first hundred again with the served re-ranker.")] = False
-    answer: Annotated[bool, Field(description="Also answer from the passages with the served model for that.")] = False
+    rerank: Annotated[bool, Field(description="Re-rank the first hundred with the served re-ranker.")] = False
+    answer: Annotated[bool, Field(description="Also answer with the served question-answering model.")] = False
 
 
 def search_routes(service: Service) -> APIRouter:

@@ -128,7 +128,7 @@ class ServedModel(Served):
 
 @dataclass(frozen=True)
 class ServedGenerator(Served):
-    """A model that writes text."""
+    """A generative model."""
 
     generator: Generator
 
@@ -222,20 +222,22 @@ class ServedModels:
         raise WrongModelKind(f"model is not {what} model: served here: {self._described()}")
 
     def choose_generator(self, name: str | None) -> ServedGenerator:
-        """The named model, or else the first that writes text.
+        """The named model, or else the first generative one.
 
         Raises:
             UnknownModel: no model with that name.
-            CannotGenerate: the model, or every model, writes no text.
+            CannotGenerate: the model, or every model, is not generative.
         """
         if name is None:
             served = next((one for one in self.all.values() if isinstance(one, ServedGenerator)), None)
             if served is None:
-                raise CannotGenerate(f"no model that writes text is served here: {self._described()}")
+                raise CannotGenerate(f"no generative model is served here: {self._described()}")
             return served
         served, _ = self.named(name)
         if not isinstance(served, ServedGenerator):
-            raise CannotGenerate(f"{served.name} is for {served.kind} and cannot write text: choose a generating model")
+            raise CannotGenerate(
+                f"{served.name} is for {served.kind} and cannot generate text: choose a generative model"
+            )
         return served
 
     def _described(self) -> str:

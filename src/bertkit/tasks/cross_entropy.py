@@ -48,6 +48,8 @@ class Weighted(TextTask):
 class OneOfClasses(Weighted):
     """One label of C for each row of logits, of a sequence or token; rows with the label IGNORED do not count."""
 
+    has_soft_labels: ClassVar[bool] = True  # as `TextTask.has_soft_labels`
+
     def totals(self, batch: LabeledBatch) -> Tensor:
         """(1,) sum of the label weights."""
         labels = batch.labels[batch.labels != IGNORED].cpu()

@@ -121,6 +121,7 @@ class TextTask(ABC):
     of_vectors: ClassVar[bool] = False  # as `Task.of_vectors`; the last layer of the head is then not trained by
     # gradients but fitted again for every evaluation
     unit_vectors: ClassVar[bool] = True  # a model saved as a sentence encoder scales vectors to length 1
+    has_soft_labels: ClassVar[bool] = False  # a student can learn the probabilities of its one label of C
     problem_type: ClassVar[str | None] = None  # problem_type in config.json, if published models have one
     keeps_head: ClassVar[bool] = False  # training continues with a stored head with the same number of labels
     pipeline: ClassVar[str]  # pipeline tag of the Hugging Face hub

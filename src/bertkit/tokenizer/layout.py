@@ -12,7 +12,7 @@ from bertkit.tokenizer.ragged import ranges
 OnLong = Literal["error", "truncate", "window"]
 """What to do with a text that exceeds ``max_length``: refuse it, cut its end off, or slide a window over it."""
 
-_NOWHERE = (0, 0, -1)
+_NO_SPAN = (0, 0, -1)
 """Start, end and word of a special token."""
 
 
@@ -146,7 +146,7 @@ def _encodings(
     spans = None
     if pieces.spans is not None:
         spans = np.empty((len(input_ids), 3), np.int32)
-        spans[special_tokens_mask] = _NOWHERE
+        spans[special_tokens_mask] = _NO_SPAN
         spans[~special_tokens_mask] = pieces.spans[source]
     owned = sequences.owned
     cut = np.zeros_like(lengths)

@@ -212,5 +212,5 @@ def _word_ids(encodings: list[tokenizers.Encoding]) -> np.ndarray:
         return _array((-1 if word is None else word for word in encoding.word_ids) for encoding in encodings)
 
 
-def _array(rows: Iterable[Iterable[int]]) -> np.ndarray:
+def _array(rows: Iterable[Iterable[int | None]]) -> np.ndarray:
     return np.fromiter(chain.from_iterable(rows), np.int32)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bertkit.errors import DataError
+from bertkit.tasks.metrics import spearman
 from bertkit.words.encoder import StaticEncoder
 from bertkit.words.queries import best_rows, unit
 
@@ -105,17 +106,3 @@ def _score_analogies(encoder: StaticEncoder, path: Path, rows: list[dict[str, st
 def _row(encoder: StaticEncoder, word: str) -> int:
     """The row of a word, -1 without a vector."""
     return encoder.row_of(word) if word in encoder or word.lower() in encoder else -1
-
-
-def spearman(first: list[float], second: list[float]) -> float:
-    """Spearman's rank correlation; NaN for fewer than two pairs or a constant."""
-    if len(first) < 2 or np.ptp(first) == 0 or np.ptp(second) == 0:
-        return float("nan")
-    return float(np.corrcoef(_ranks(first), _ranks(second))[0, 1])
-
-
-def _ranks(values: list[float]) -> np.ndarray:
-    """Ranks, with mean ranks for ties."""
-    _, numbers, counts = np.unique(np.asarray(values), return_inverse=True, return_counts=True)
-    ends = np.cumsum(counts)
-    return ((ends - counts + ends + 1) / 2)[numbers]

@@ -255,9 +255,7 @@ class StaticEncoder:
         chosen, default = EmbedOptions.of(**options), EmbedOptions()
         for name in ("pooling", "layers", "stride"):
             if getattr(chosen, name) not in (getattr(default, name), "mean" if name == "pooling" else None):
-                raise UsageError(
-                    f"{name}={getattr(chosen, name)!r}: a static encoder averages its vectors; leave it out"
-                )
+                raise UsageError(f"{name}={getattr(chosen, name)!r}: a static encoder averages its vectors; omit it")
         if chosen.dimensions is not None and chosen.dimensions > self.embedding_dim:
             raise UsageError(f"dimensions={chosen.dimensions}: these vectors have {self.embedding_dim}")
         return chosen

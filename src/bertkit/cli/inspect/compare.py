@@ -1,10 +1,14 @@
 """bertkit inspect compare"""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bertkit.cli.inspect.shown import ENCODER, Inspected, write
 from bertkit.cli.models import open_model
 from bertkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from bertkit.inspection import View
 
 
 def command(texts: Path, /, *, limit: int = 100, inspected: Inspected = ENCODER) -> None:
@@ -27,4 +31,8 @@ def command(texts: Path, /, *, limit: int = 100, inspected: Inspected = ENCODER)
     names = (inspected.model, inspected.against)
     rows = list(islice(read_texts(texts), limit))
 
-    write(inspected, lambda: inspect_difference(*(open_model(n, inspected.compute) for n in names), rows, names=names))
+    def view() -> "View":
+        first, second = (open_model(name, inspected.compute) for name in names)
+        return inspect_difference(first, second, rows, names=names)
+
+    write(inspected, view)

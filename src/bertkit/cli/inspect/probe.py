@@ -1,9 +1,15 @@
 """bertkit inspect probe"""
 
+import re
+from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from bertkit.cli.inspect.shown import ENCODER, Inspected, show
+from bertkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from bertkit.inspection import LabeledWords
 
 Label = Literal["tags", "relations"]
 
@@ -22,15 +28,35 @@ def command(
     Parameters
     ----------
     train
-        A CoNLL-U file for training.
+        A file for training: CoNLL-U, or words with tags (entities, senses, ...) in any form that `bertkit finetune
+        token-classification` reads.
     test
-        A CoNLL-U file for testing.
+        A file for testing.
     label
-        tags, parts of speech, or relations, of a word to its head.
+        tags: parts of speech of CoNLL-U; other tags without B- and I-; words tagged _ are left out. relations: of a
+        word to its head, in CoNLL-U.
     limit
         Maximum number of sentences to read from each file.
     """
-    from bertkit.inspection import inspect_probes, read_trees
+    from bertkit.inspection import inspect_probes
 
-    parts = [read_trees(path, limit) for path in (train, test)]
-    show(inspected, lambda model: inspect_probes(model, *parts, label=label))
+    parts = [_read(path, label, limit) for path in (train, test)]
+    name = "dependency relations" if label == "relations" else "tags"
+    name = "parts of speech" if label == "tags" and train.suffix == ".conllu" else name
+    show(inspected, lambda model: inspect_probes(model, *parts, label=name))
+
+
+def _read(path: Path, label: Label, limit: int) -> "list[LabeledWords]":
+    from bertkit.inspection import LabeledWords, read_trees
+    from bertkit.tasks.reading.tagged import read_tagged
+
+    if path.suffix == ".conllu":
+        return [tree.labeled(label) for tree in read_trees(path, limit)]
+    if label == "relations":
+        raise UsageError(f"{path}: relations of words need a CoNLL-U file, named .conllu")
+    read = []
+    for example in islice(read_tagged(path, scheme="plain"), limit):
+        tagged = [(span, tag) for span, tag in zip(example.words or (), example.tags or (), strict=True) if tag != "_"]
+        labels = [re.sub("^[BIESLU]-", "", tag) for _, tag in tagged]
+        read.append(LabeledWords(example.text, [span for span, _ in tagged], labels))
+    return read

@@ -1,4 +1,4 @@
-"""What every `bertkit inspect` command takes: one model or two, and where the result goes, a page or JSON."""
+"""Options shared by the `bertkit inspect` commands: one or two models, and the output, a page or JSON."""
 
 import json
 import sys
@@ -55,7 +55,7 @@ class Inspected(Shown):
 
     def __post_init__(self) -> None:
         if self.against == self.model:
-            raise UsageError(f"--against {self.against} is the model itself: give another one")
+            raise UsageError(f"--against {self.against} and the model are the same: choose another model")
 
 
 @Parameter(name="*")
@@ -72,8 +72,8 @@ class InspectedPretrained(Inspected):
     model: str = PRETRAINED_MODEL
 
 
-NOWHERE, ENCODER, PRETRAINED = Shown(), Inspected(), InspectedPretrained()
-"""The defaults, which `write` rejects, as nothing would be written."""
+NO_OUTPUT, ENCODER, PRETRAINED = Shown(), Inspected(), InspectedPretrained()
+"""Defaults; `write` rejects them, as they have no output."""
 
 
 def show(inspected: Inspected, make: "Callable[[Model], View]") -> None:

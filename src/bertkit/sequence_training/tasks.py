@@ -1,0 +1,74 @@
+"""Generative tasks: the reader of their files, and their initial models."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from bertkit.architectures.encoder_decoder import EncoderDecoderConfig
+from bertkit.checkpoint.encoder_decoder import (
+    is_encoder_decoder,
+    new_encoder_decoder,
+    open_encoder_decoder,
+    warm_started,
+)
+from bertkit.errors import UsageError
+from bertkit.generation import Causal, Generator, SequenceToSequence, load_generator
+from bertkit.locate import locate, transformer_folder
+from bertkit.sequence_training.examples import SequenceExample, read_pairs, read_texts
+from bertkit.sequence_training.settings import SequenceSettings
+from bertkit.tokenizer import Tokenizer
+from bertkit.tokenizer.byte_level import train_byte_level
+from bertkit.transformer import TransformerConfig
+
+NEW_MODELS = {"new-tiny": (2, 128, 4), "new": (3, 256, 4), "new-base": (6, 512, 8)}
+"""Sizes of a new model: layers of each stack, width, heads. The last is the base model of Vaswani et al. 2017."""
+
+
+@dataclass(frozen=True)
+class SequenceTask:
+    """A generative task: the reader of its files, and the function that creates its initial model."""
+
+    read: Callable[..., list[SequenceExample]]
+    create: Callable[[str, Sequence[SequenceExample], SequenceSettings], Generator]  # model name, training examples
+
+
+def _sequence_to_sequence(model: str, train: Sequence[SequenceExample], settings: SequenceSettings) -> Generator:
+    """A new model, an encoder-decoder model, or one whose stacks start from a BERT."""
+    if model not in NEW_MODELS:
+        folder = locate(model)
+        is_pair = is_encoder_decoder(transformer_folder(folder))
+        return SequenceToSequence(open_encoder_decoder(folder) if is_pair else warm_started(folder, settings.seed))
+    texts = [text for example in train for text in (example.source, example.target) if text is not None]
+    tokenizer = train_byte_level(texts, settings.vocab_size)
+    return SequenceToSequence(new_encoder_decoder(_new_config(model, tokenizer, settings), tokenizer, settings.seed))
+
+
+def _new_config(model: str, tokenizer: Tokenizer, settings: SequenceSettings) -> EncoderDecoderConfig:
+    layers, width, heads = NEW_MODELS[model]
+    encoder, decoder = (
+        TransformerConfig(
+            vocab_size=len(tokenizer.vocabulary), hidden_size=width, num_hidden_layers=layers,
+            num_attention_heads=heads, intermediate_size=4 * width, hidden_dropout_prob=settings.dropout,
+            max_position_embeddings=settings.max_length, is_decoder=is_decoder,
+        )
+        for is_decoder in (False, True)
+    )  # fmt: skip
+    ids = (tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id)
+    return EncoderDecoderConfig(encoder, decoder, *ids, shares_embeddings=True)
+
+
+def _causal(model: str, train: Sequence[SequenceExample], settings: SequenceSettings) -> Generator:
+    """A causal language model."""
+    if model in NEW_MODELS:
+        raise UsageError("causal-language-model requires --model; bertkit pretrain makes new models")
+    generator = load_generator(model)
+    if not isinstance(generator, Causal):
+        raise UsageError(f"{model} is an encoder-decoder model: choose a causal language model")
+    generator.model.mark_trained()
+    return generator
+
+
+SEQUENCE_TASKS: Mapping[str, SequenceTask] = {
+    "seq2seq": SequenceTask(read_pairs, _sequence_to_sequence),
+    "causal-language-model": SequenceTask(read_texts, _causal),
+}
+"""Generative tasks by name."""
