@@ -70,6 +70,12 @@ def test_curl_examples(server):
         assert "metrics" in command or json.loads(answer.stdout) is not None, command
 
 
+def test_python_examples_have_every_route(server):
+    documented = {path for path in server.request("/openapi.json")[1]["paths"] if "{" not in path}
+    named = set(re.findall(r'(?:ask|get)\("(/[\w/]+)"', TEXT))
+    assert documented - named <= {"/", "/metrics", "/embed_sparse"}  # sparse vectors need a model of their own kind
+
+
 @pytest.mark.parametrize("number", range(len(examples("served"))))
 def test_python_examples(number, server, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)  # it would refuse this machine, too
