@@ -22,6 +22,7 @@ from bertkit.transformer.kernels import training_kernels
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 TEXTS = ["the cat sat on the mat", "", "walked and talked", "un", "green letters, in blue & red!", "the dog", "a cat"]
+CONFIGURATIONS = [0, *(pytest.param(number, marks=pytest.mark.slow) for number in (1, 2, 3))]
 CLOSE = {"float32": 1e-5, "bfloat16": 0.1, "int8": 0.3}  # of the largest hidden state, tiny random models
 
 
@@ -30,26 +31,28 @@ def family(request: pytest.FixtureRequest) -> Family:
     return request.param
 
 
+@pytest.mark.parametrize("number", CONFIGURATIONS)
 @pytest.mark.parametrize("precision", CLOSE)
 @torch.inference_mode()
-def test_prepared_encoders_are_close_and_bit_identical_regardless_of_batch(family: Family, precision: str) -> None:
+def test_prepared_encoders_are_close_and_bit_identical_regardless_of_batch(
+    family: Family, precision: str, number: int
+) -> None:
     if precision in family.record.unsupported_precisions:
         with pytest.raises(UsageError, match=f"{precision}.*{family.model_type}"):
             prepare(family.our_model("encoder", 1).encoder, precision)
         return
-    for number in range(4):
-        model = family.our_model("encoder", number)
-        encodings = model.tokenizer.encode_batch([*TEXTS, *TEXTS[::-1]], max_length=19, on_long="truncate")
-        batch = collate(encodings)
-        expected = model.encoder(batch, with_hidden_states=True)
-        prepared = prepare(model.encoder, precision)
-        results = prepared(batch, with_hidden_states=True)
-        for ours, reference in zip(results.hidden_states, expected.hidden_states, strict=True):
-            assert error(ours, reference) <= CLOSE[precision]
-        assert torch.equal(results.hidden_states[-1], results.last_hidden_state)
-        together = results.last_hidden_state.split(batch.seqlens)
-        for encoding, in_batch in zip(encodings, together, strict=True):
-            assert torch.equal(prepared(collate([encoding])).last_hidden_state, in_batch)
+    model = family.our_model("encoder", number)
+    encodings = model.tokenizer.encode_batch([*TEXTS, *TEXTS[::-1]], max_length=19, on_long="truncate")
+    batch = collate(encodings)
+    expected = model.encoder(batch, with_hidden_states=True)
+    prepared = prepare(model.encoder, precision)
+    results = prepared(batch, with_hidden_states=True)
+    for ours, reference in zip(results.hidden_states, expected.hidden_states, strict=True):
+        assert error(ours, reference) <= CLOSE[precision]
+    assert torch.equal(results.hidden_states[-1], results.last_hidden_state)
+    together = results.last_hidden_state.split(batch.seqlens)
+    for encoding, in_batch in zip(encodings, together, strict=True):
+        assert torch.equal(prepared(collate([encoding])).last_hidden_state, in_batch)
 
 
 def test_vectors_are_bit_identical_regardless_of_batch(family: Family) -> None:
@@ -58,7 +61,7 @@ def test_vectors_are_bit_identical_regardless_of_batch(family: Family) -> None:
     np.testing.assert_array_equal(model.embed(texts[::-1], tokens_per_batch=30)[::-1], expected)
 
 
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", CONFIGURATIONS)
 def test_gradients_of_the_training_kernels(family: Family, number: int) -> None:
     model = family.our_model("encoder", number)
     batch = collate(model.tokenizer.encode_batch(TEXTS, max_length=19, on_long="truncate"))
@@ -81,7 +84,7 @@ def test_gradients_of_the_training_kernels(family: Family, number: int) -> None:
         assert error(gradient, expected[name]) <= 1e-4, name
 
 
-@pytest.mark.parametrize("adapters", [False, True])
+@pytest.mark.parametrize("adapters", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_fine_tuning(family: Family, tmp_path: Path, adapters: bool) -> None:
     family.our_model("encoder", 4).save(tmp_path / "base")
     texts = ["the red cat", "a blue dog", "red and red", "blue and green"] * 6

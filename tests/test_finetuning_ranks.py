@@ -118,6 +118,7 @@ ranks.exit()
 """
 
 
+@pytest.mark.slow
 def test_negatives_are_gathered_across_ranks(tmp_path: Path) -> None:
     """Two processes with a share of the rows each (gloo): loss and gradients of one process with all of them."""
     with socket.socket() as free:

@@ -22,5 +22,5 @@ BERT = Family(
     lengths=_lengths,
     left_padding=("column", "restart"),
     num_configurations=50,
-    num_quick=12,
+    num_quick=4,
 )

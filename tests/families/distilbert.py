@@ -40,5 +40,5 @@ DISTILBERT = Family(
     _published,
     lengths=lambda config, number: [[13, 1, 5, 5, 9, 2], [1] * 6, [7, 23, 4, 5, 5, 2]],
     num_configurations=16,
-    num_quick=10,
+    num_quick=3,
 )

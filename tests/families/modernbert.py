@@ -30,5 +30,5 @@ MODERNBERT = Family(
     left_padding=("column",),
     exact_code=published_code_in_double,
     num_configurations=16,
-    num_quick=8,
+    num_quick=3,
 )

@@ -32,6 +32,6 @@ def _family(
     )
 
 
-ROBERTA = _family("roberta", RobertaConfig, transformers.RobertaConfig, 3)
+ROBERTA = _family("roberta", RobertaConfig, transformers.RobertaConfig, 2)
 XLM_ROBERTA = _family("xlm-roberta", XlmRobertaConfig, transformers.XLMRobertaConfig, 1)
 CAMEMBERT = _family("camembert", CamembertConfig, transformers.CamembertConfig, 1)
