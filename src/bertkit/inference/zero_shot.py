@@ -16,7 +16,6 @@ from bertkit.inference.predict import PredictReport, predict_stream, warn_unless
 from bertkit.inference.runner import Runner
 from bertkit.tasks import TextTask
 from bertkit.tasks.sequence_classification import LabelPrediction, LabelsPrediction
-from bertkit.tasks.texts import mean_over_windows
 from bertkit.tokenizer import Encodings
 from bertkit.tokenizer.layout import Layout
 
@@ -124,4 +123,4 @@ def _checked(text: Any) -> str:
 
 
 def _logits(examples: Sequence[Any], encodings: Encodings, logits: np.ndarray) -> list[np.ndarray]:
-    return list(mean_over_windows(encodings, logits))
+    return list(logits)
