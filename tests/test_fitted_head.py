@@ -228,6 +228,7 @@ def test_nothing_worse_than_frozen_features_is_kept(sentence_encoder: Path, tmp_
     assert load(tmp_path / "out").predict(dev) == frozen.predict(dev)
 
 
+@pytest.mark.slow
 def test_stopped_run_ends_with_the_same_bits(sentence_encoder: Path, tmp_path: Path) -> None:
     train, dev = labeled(40), labeled(20, seed=2)
     for stop_after in (0, 1, 7):

@@ -58,7 +58,10 @@ def test_entailment_is_identified_by_name(order: tuple[int, ...]) -> None:
         np.testing.assert_allclose(columns.probabilities(logits[:, order], multi_label=multi_label), expected)
 
 
-@pytest.mark.parametrize("name", [name for name in FAMILIES if name not in ("bert", "xlm-roberta", "camembert")])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name not in ("roberta", "deberta-v2"))) for name in FAMILIES],
+)
 def test_every_architecture_classifies(name: str) -> None:
     family = FAMILIES[name]
     if "sequence_classification" not in family.kinds:
