@@ -10,6 +10,7 @@ turns.
 
 import argparse
 import gc
+import json
 import os
 import statistics
 import tempfile
@@ -98,7 +99,7 @@ def _runs(library: tokenizers.Tokenizer, chosen: list[str]) -> dict[str, Callabl
     }
     with tempfile.TemporaryDirectory() as folder:
         library.save(str(Path(folder) / "tokenizer.json"))
-        (Path(folder) / "tokenizer_config.json").write_text(str(names).replace("'", '"'))
+        (Path(folder) / "tokenizer_config.json").write_text(json.dumps(names))
         ours = Tokenizer.load(folder)
     library.encode_special_tokens = True  # a literal <mask> is text
 

@@ -52,6 +52,11 @@ def roberta(folder: Path) -> tokenizers.Tokenizer:
     entries = ["<s>", "<pad>", "</s>", "<unk>", *(t for t in trained["vocab"] if t[0] not in "[|"), "<mask>"]
     (folder / "vocab.json").write_text(json.dumps({token: index for index, token in enumerate(entries)}))
     (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *merges, ""]), encoding="utf-8")
+    return roberta_of(folder)
+
+
+def roberta_of(folder: Path) -> tokenizers.Tokenizer:
+    """What transformers makes of vocab.json and merges.txt."""
     library = transformers.RobertaTokenizer(
         vocab=str(folder / "vocab.json"), merges=str(folder / "merges.txt")
     ).backend_tokenizer

@@ -73,7 +73,7 @@ def test_curl_examples(server):
 def test_python_examples_have_every_route(server):
     documented = {path for path in server.request("/openapi.json")[1]["paths"] if "{" not in path}
     named = set(re.findall(r'(?:ask|get)\("(/[\w/]+)"', TEXT))
-    assert documented - named <= {"/", "/metrics", "/embed_sparse"}  # sparse vectors need a model of their own kind
+    assert documented - named <= {"/", "/metrics", "/embed_sparse"}  # sparse vectors need another kind of model
 
 
 @pytest.mark.parametrize("number", range(len(examples("served"))))

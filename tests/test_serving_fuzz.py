@@ -160,7 +160,7 @@ def is_sound(answer: Any, name: str = "") -> bool:
 
 
 async def fuzz(fuzzed: Fuzzed, number: int, seed: int) -> Counter[int]:
-    """Statuses of so many random bodies, sixteen at a time."""
+    """Statuses of N random bodies, sixteen at a time."""
     draw, statuses = random.Random(seed), Counter()
 
     async def client(share: int) -> None:

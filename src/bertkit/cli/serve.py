@@ -10,9 +10,9 @@ from bertkit.cli.output import note
 from bertkit.errors import DependencyError, UsageError
 
 if TYPE_CHECKING:
+    from bertkit.generation import Generator
     from bertkit.model import Model
     from bertkit.search.index import Index
-    from bertkit.serving.served_models import Generator
 
 
 def command(

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from bertkit.batch import Batch, collate
+from bertkit.checkpoint.config_file import read_config
 from bertkit.checkpoint.encoder_decoder import (
     EncoderDecoderCheckpoint,
     is_encoder_decoder,
@@ -28,7 +29,7 @@ from bertkit.generation.settings import Ending, GenerationSettings
 from bertkit.locate import locate, transformer_folder
 from bertkit.model import Model, load
 from bertkit.tokenizer import Tokenizer
-from bertkit.transformer import PreparedBertEncoder, PreparedDecoder, Recorder
+from bertkit.transformer import EncoderConfig, PreparedBertEncoder, PreparedDecoder, Recorder
 from bertkit.transformer.kernels import inference_kernels
 from bertkit.transformer.prepared import WeightsAsTheyAre
 
@@ -58,7 +59,7 @@ def load_generator(name: str | Path) -> "Causal | SequenceToSequence":
     if is_encoder_decoder(transformer_folder(folder)):
         return SequenceToSequence(open_encoder_decoder(folder))
     model = load(folder, device="cpu", heads=["masked_lm"])
-    if not getattr(model.config, "is_decoder", False):
+    if not _is_causal(model.config):
         raise UsageError(f"{name} reads both sides of a token and cannot continue a text: choose a left-to-right model")
     generation = read_json(transformer_folder(folder) / "generation_config.json") or {}
     return Causal(model, _end_ids(generation, folder))
@@ -68,11 +69,14 @@ def writes_text(name: str | Path) -> bool:
     """Whether `load_generator` opens a model, by its config.json.
 
     Raises:
-        CheckpointError: no such model.
+        CheckpointError: no such model, or a config.json that cannot be read.
     """
     folder = transformer_folder(locate(name))
-    config = read_json(folder / "config.json") or {}
-    return is_encoder_decoder(folder) or config.get("model_type") == "gpt2" or config.get("is_decoder") is True
+    return is_encoder_decoder(folder) or _is_causal(read_config(folder).transformer)
+
+
+def _is_causal(config: EncoderConfig) -> bool:
+    return getattr(config, "is_decoder", False)
 
 
 def _end_ids(generation: dict[str, Any], folder: Path) -> tuple[int, ...]:

@@ -337,9 +337,10 @@ class Model:
             UsageError: a model without a label named entailment; labels or a template that cannot be used.
         """
         trained, given = self._trained_for_use(), [texts] if isinstance(texts, str) else texts
-        options: dict[str, Any] = {"multi_label": multi_label, "template": template, "report": report}
         layout = Layout(trained.layout.max_length, on_long)
-        predictions = inference.classify(self._runner, trained.task, given, labels, layout, **options)
+        predictions = inference.classify(
+            self._runner, trained.task, given, labels, layout, multi_label=multi_label, template=template, report=report
+        )
         return predictions[0] if isinstance(texts, str) else predictions
 
     def evaluate(self, examples: Iterable[Any], *, report: PredictReport | None = None) -> dict[str, float]:

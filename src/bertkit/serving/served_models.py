@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from bertkit.errors import UsageError
-from bertkit.generation import Causal, SequenceToSequence
+from bertkit.generation import Generator
 from bertkit.search.index import Index
 from bertkit.serving.refusals import CannotGenerate, InvalidRequest, UnknownModel, WrongModelKind
 from bertkit.serving.shared_batches import SharedModel
@@ -26,8 +26,6 @@ _SUFFIXES = {"-query": QUERY, "-document": DOCUMENT, "-passage": DOCUMENT}
 FEATURES, RERANKING, FILL_MASK = "feature-extraction", "text-ranking", "fill-mask"
 CLASSIFICATION, TAGGING, ANSWERING = "text-classification", "token-classification", "question-answering"
 CONTINUING, REWRITING = "text-generation", "text2text-generation"
-
-Generator = Causal | SequenceToSequence
 
 
 @dataclass(frozen=True)
@@ -135,7 +133,7 @@ class ServedGenerator(Served):
     @property
     def kind(self) -> str:
         """See `Served.kind`."""
-        return CONTINUING if isinstance(self.generator, Causal) else REWRITING
+        return REWRITING if self.generator.max_lengths[0] else CONTINUING
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -149,9 +147,8 @@ class ServedGenerator(Served):
     @property
     def max_length(self) -> int:
         """See `Served.max_length`."""
-        if isinstance(self.generator, Causal):
-            return self.generator.model.config.max_position_embeddings
-        return self.generator.checkpoint.network.config.encoder.max_position_embeddings
+        of_source, of_target = self.generator.max_lengths
+        return of_source or of_target
 
 
 def role_of(input_type: str | None) -> str | None:

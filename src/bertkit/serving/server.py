@@ -17,6 +17,7 @@ import uvicorn
 import uvloop
 
 from bertkit.errors import BertkitError, UsageError
+from bertkit.generation import Generator
 from bertkit.model import Model
 from bertkit.search.index import Index
 from bertkit.serving.app import application
@@ -25,7 +26,7 @@ from bertkit.serving.generation import warm_up_generator
 from bertkit.serving.guard import Guard
 from bertkit.serving.memory import exempt_from_collection, return_free_memory, return_memory_when_idle
 from bertkit.serving.metrics import Metrics
-from bertkit.serving.served_models import Generator, Served, ServedGenerator, ServedModel, ServedModels
+from bertkit.serving.served_models import Served, ServedGenerator, ServedModel, ServedModels
 from bertkit.serving.service import Service
 from bertkit.serving.settings import ServerSettings
 from bertkit.serving.shared_batches import SharedBatches, SharedModel

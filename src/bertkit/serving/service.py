@@ -62,7 +62,7 @@ class Service:
             inputs: the texts, to count them and their characters.
             work: called with the request's ticket.
             verb: "embed" or "predict", which have their own metrics.
-            blocks: it waits for more than the encoder, and gets a thread of its own, as do many inputs, which are
+            blocks: it waits for more than the encoder, and gets its own thread, as do many inputs, which are
                 tokenized for long.
 
         Raises:

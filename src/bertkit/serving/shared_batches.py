@@ -80,12 +80,8 @@ class SharedBatches:
             Overloaded: the queue is full; nothing was computed.
             TimedOut, Canceled: the request ended before the job.
         """
-        ticket, joined = job.ticket, time.perf_counter()
-        if ticket.work_started is not None:
-            ticket.tokenization_seconds += joined - ticket.work_started
-            ticket.work_started = None
-        if ticket.is_canceled:
-            raise Canceled("the client closed the connection")
+        ticket = job.ticket
+        joined = _join(ticket)
         with self._lock:
             self._admit(job.num_tokens_waiting)
             self._queue.put(job)
@@ -134,12 +130,7 @@ class SharedBatches:
         Raises:
             TimedOut, Canceled: the request ended; nothing was computed.
         """
-        joined, began = time.perf_counter(), 0.0
-        if ticket.work_started is not None:
-            ticket.tokenization_seconds += joined - ticket.work_started
-            ticket.work_started = None
-        if ticket.is_canceled:
-            raise Canceled("the client closed the connection")
+        joined, began = _join(ticket), 0.0
         if ticket.seconds_left <= 0:
             raise TimedOut("the request took longer than its deadline allows", self.seconds_waiting)
 
@@ -225,6 +216,21 @@ class SharedBatches:
                 self._seconds_per_token += 0.1 * (per_token - self._seconds_per_token)
         self._on_batch(len(batch.sequences), batch.num_tokens)
         self._start_batches()
+
+
+def _join(ticket: Ticket) -> float:
+    """End the tokenization of a request that wants a core; the time of now, from `time.perf_counter`.
+
+    Raises:
+        Canceled: the client is gone.
+    """
+    joined = time.perf_counter()
+    if ticket.work_started is not None:
+        ticket.tokenization_seconds += joined - ticket.work_started
+        ticket.work_started = None
+    if ticket.is_canceled:
+        raise Canceled("the client closed the connection")
+    return joined
 
 
 def _compute_parts(batch: TakenBatch) -> None:

@@ -1,6 +1,6 @@
 """Few threads for many requests: while one waits, its thread runs others.
 
-Each request is a greenlet. Hundreds of requests that wait for the encoder so hold memory of their own, but no threads,
+Each request is a greenlet. Hundreds of requests that wait for the encoder hold some memory each, but no threads,
 which would all wake up at once and keep the event loop from its turn.
 """
 
@@ -45,7 +45,7 @@ class _Worker:
 
     @property
     def num_ready(self) -> int:
-        """Number of requests that can go on, with the one that does."""
+        """Number of requests that can continue, including the running one."""
         return self.ready.qsize() + self.is_busy
 
     def _run(self) -> None:

@@ -41,8 +41,8 @@ def command(
     from bertkit.inspection import inspect_probes
 
     parts = [_read(path, label, limit) for path in (train, test)]
-    name = "dependency relations" if label == "relations" else "tags"
-    name = "parts of speech" if label == "tags" and train.suffix == ".conllu" else name
+    of_treebank = {"tags": "parts of speech", "relations": "dependency relations"}
+    name = of_treebank[label] if train.suffix == ".conllu" else "tags"
     show(inspected, lambda model: inspect_probes(model, *parts, label=name))
 
 

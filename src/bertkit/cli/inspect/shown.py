@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,7 +51,7 @@ class Inspected(Shown):
 
     model: str = EMBEDDING_MODEL
     against: str | None = None
-    compute: Compute = field(default=EXACT)
+    compute: Compute = EXACT
 
     def __post_init__(self) -> None:
         if self.against == self.model:
