@@ -11,9 +11,9 @@ import pytest
 AXE = "the accessibility checker axe-core is not installed: pip install axe-playwright-python"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """A running browser."""
+    """A running browser, for one module: while it runs, its thread is inside an event loop and cannot start another."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: pip install playwright")
     program = shutil.which("chromium") or shutil.which("google-chrome")
     if program is None:

@@ -7,8 +7,7 @@ import math
 import random
 import sys
 from collections import Counter
-from collections.abc import Coroutine, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +36,6 @@ VALUES: list[Any] = [
     "ranker",
 ]  # fmt: skip
 RAW = [b"", b"{", b"[]", b"null", b"NaN", b'{"inputs": NaN}', b"[" * 3_000, b"\xff\xfe", b'{"inputs": "\\ud800"}', b"0"]
-
-
-def run(work: Coroutine[Any, Any, Any]) -> Any:
-    """The result, from an event loop in a thread: browser tests may have left one running in this thread."""
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, work).result()
 
 
 class Fuzzed:
@@ -181,14 +174,14 @@ async def fuzz(fuzzed: Fuzzed, number: int, seed: int) -> Counter[int]:
 
 
 def test_random_bodies(fuzzed: Fuzzed) -> None:
-    statuses = run(fuzz(fuzzed, 400, seed=1))
+    statuses = asyncio.run(fuzz(fuzzed, 400, seed=1))
     assert statuses[200] > 40 and statuses[422] > 40, statuses
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(7_200)
 def test_a_hundred_thousand_random_bodies(fuzzed: Fuzzed) -> None:
-    statuses = run(fuzz(fuzzed, 100_000, seed=2))
+    statuses = asyncio.run(fuzz(fuzzed, 100_000, seed=2))
     assert statuses[200] > 10_000, statuses
 
 
@@ -208,7 +201,7 @@ def test_a_body_that_stops_arriving_times_out(fuzzed: Fuzzed) -> None:
 
     headers = [(b"content-type", b"application/json")]
     scope = {"type": "http", "method": "POST", "path": "/embed", "headers": headers, "client": None}
-    run(asyncio.wait_for(app(scope, receive, send), 5))
+    asyncio.run(asyncio.wait_for(app(scope, receive, send), 5))
     assert sent[0]["status"] == 408
 
 
@@ -222,6 +215,6 @@ def test_no_body_is_kept_after_its_request(fuzzed: Fuzzed) -> None:
         await fuzzed.ask("/embed", b'{"inputs": "another"}')
 
     before = [sys.getrefcount(body) for body in bodies]
-    run(ask())
+    asyncio.run(ask())
     gc.collect()
     assert [sys.getrefcount(body) for body in bodies] == before
