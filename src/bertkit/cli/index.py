@@ -2,7 +2,7 @@
 
 from collections import Counter
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -26,6 +26,7 @@ def command(
     query_prompt: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     document_prompt: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     no_prompt: bool = False,
+    scan: Literal["int8", "float32", "1-bit"] | None = None,
     dry_run: bool = False,
     compute: Compute = EXACT,
 ) -> None:
@@ -55,6 +56,9 @@ def command(
         Prefix of passages; by default the model's.
     no_prompt
         Use no prompts.
+    scan
+        How searches by meaning read the vectors of a new index. int8 (the default) and float32 are exact; 1-bit is faster
+        and approximate.
     dry_run
         List the changes without making them.
     """
@@ -78,6 +82,7 @@ def command(
         query_prompt=query_prompt,
         document_prompt=document_prompt,
         no_prompt=no_prompt,
+        scan=scan,
     ) as index:
         report = index.add([*paths], passages=passages, column=column, dry_run=dry_run)
         num_passages = len(index)

@@ -10,6 +10,7 @@ import numpy as np
 from bertkit.errors import StoreError, UsageError
 from bertkit.inference.text_encoder import TextEncoder
 from bertkit.model import Model
+from bertkit.neighbors import SCANS, ScanName
 from bertkit.search.documents import Document
 from bertkit.search.embedded.database import NAME
 from bertkit.search.embedded.snapshot import Snapshot
@@ -81,6 +82,7 @@ class Index:
         query_prompt: str | None = None,
         document_prompt: str | None = None,
         no_prompt: bool = False,
+        scan: ScanName | None = None,
     ) -> Self:
         """Open the index in a folder, or create one with ``model``.
 
@@ -92,11 +94,13 @@ class Index:
             query_prompt: prepended to queries; None: the model's own.
             document_prompt: prepended to passages; None: the model's own.
             no_prompt: use no prompts, even if the model stores some.
+            scan: how a search reads the vectors of a new index, see `EmbeddedStore.create`; None: "int8". It cannot be
+                changed.
 
         Raises:
             StoreError: no index in the folder, and no model given.
-            UsageError: another model or other prompts than those of the index, or a model of a family that uses
-                prompts and stores none.
+            UsageError: another model, other prompts or another scan than those of the index, or a model of a family that
+                uses prompts and stores none.
         """
         folder = Path(folder)
         tables = Tables(folder)
@@ -115,11 +119,13 @@ class Index:
                 raise StoreError(
                     f"{folder} holds no index: create one with bertkit index, or Index.open(folder, model)"
                 )
-            return cls(EmbeddedStore.create(folder, encoder.identity, tables), tables, encoder, device)
+            return cls(EmbeddedStore.create(folder, encoder.identity, tables, scan or "int8"), tables, encoder, device)
         store = EmbeddedStore.open(folder, tables)
         try:
             if encoder is not None:
                 store.identity.check(encoder.identity)
+            if scan not in (None, store.scan):
+                raise UsageError(f"{folder} has scan={store.scan!r}, not {scan!r}: omit it, or index into a new folder")
         except BaseException:
             store.close()
             raise
@@ -131,6 +137,11 @@ class Index:
         if self._encoder is None:
             self._encoder = Encoder.of_identity(self.store.identity, self._device)
         return self._encoder
+
+    @property
+    def is_exact(self) -> bool:
+        """Search by meaning finds exactly the nearest; False for the scan "1-bit", which can miss some."""
+        return SCANS[self.store.scan].is_exact
 
     def add(
         self,
