@@ -83,7 +83,8 @@ STORES: dict[str, Make] = {
     "embedded": EmbeddedStore.create,
     "float32": scanned_in_float32,
     "1-bit": scanned_in_1_bit,  # exact up to a thousand records
-    "qdrant": on_qdrant, "pgvector": on_postgres,
+    "qdrant": on_qdrant,
+    "pgvector": on_postgres,
 }
 
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from bertkit.neighbors.exact_scores import true_score
 from bertkit.neighbors import RowMask, ScanName, bit_scan, encode_rows, nearest
+from bertkit.neighbors.exact_scores import true_score
 from bertkit.neighbors.int8_codes import encode_queries
 from bertkit.neighbors.int8_scan import Candidates
 from bertkit.neighbors.scans import same_rows
@@ -158,7 +158,9 @@ def test_one_bit_compares_the_rows_whose_signs_agree_most(similarity: str, monke
             expected, _ = by_exact_sums(query, rows[agreeing], k, similarity)
             assert result.positions.tolist() == agreeing[expected].tolist()
             assert result.num_scored_again == number
-        assert nearest(queries, rows, encode_rows(rows, similarity, "1-bit"), k, similarity, scan="1-bit")[0].scores.any()
+        assert nearest(queries, rows, encode_rows(rows, similarity, "1-bit"), k, similarity, scan="1-bit")[
+            0
+        ].scores.any()
 
 
 @pytest.mark.parametrize("scan", ["int8", "float32", "1-bit"])

@@ -1,4 +1,4 @@
-"""Exact nearest neighbors by one pass over float32 rows: no codes beside the rows, four times the memory traffic of int8.
+"""Exact nearest neighbors by one pass over float32 rows: no codes beside them, four times the memory traffic of int8.
 
 A product of a query q and a row x, summed in float32 in any order, differs from the true one by at most g |q| |x| with
 g = n u / (1 - n u) for n dimensions and u = 2**-24 (Higham, Accuracy and Stability of Numerical Algorithms, 3.1). A

@@ -1,7 +1,7 @@
 """Scans: what is kept beside float32 rows to find the nearest quickly, by name.
 
-"int8" and "float32" are exact; "1-bit" is approximate, in a sixth of the memory of int8. All keep blocks of sixteen rows,
-interleaved by four bytes.
+"int8" and "float32" are exact; "1-bit" is approximate, and reads an eighth of the bytes of int8. All keep blocks of
+sixteen rows, interleaved by four bytes.
 """
 
 from collections.abc import Callable

@@ -18,6 +18,7 @@ from bertkit.search.embedded.store import EmbeddedStore
 from bertkit.search.encoder import Encoder
 from bertkit.search.filters import Filter, Scalar
 from bertkit.search.fusion import fuse
+from bertkit.search.parquet import export_parquet
 from bertkit.search.passages import PassageOptions
 from bertkit.search.snippets import Snippet, snippet_of
 from bertkit.search.store import Record
@@ -99,8 +100,8 @@ class Index:
 
         Raises:
             StoreError: no index in the folder, and no model given.
-            UsageError: another model, other prompts or another scan than those of the index, or a model of a family that
-                uses prompts and stores none.
+            UsageError: not the model, prompts or scan of the index, or a model of a family that uses prompts and stores
+                none.
         """
         folder = Path(folder)
         tables = Tables(folder)
@@ -259,6 +260,10 @@ class Index:
             if (answer := prediction.answer) is not None
         ]
         return sorted(answers, key=lambda one: -one.probability)
+
+    def export(self, path: str | Path) -> int:
+        """Write every passage with its vector to a parquet file, see `export_parquet`; returns their number."""
+        return export_parquet(self.store, path)
 
     def with_encoder(self, model: TextEncoder) -> "Index":
         """This index with another object for the same model, such as one that shares batches with other callers."""
