@@ -71,7 +71,21 @@ def postgres_address() -> str:
     return server.get_uri()
 
 
-STORES: dict[str, Make] = {"embedded": EmbeddedStore.create, "qdrant": on_qdrant, "pgvector": on_postgres}
+def scanned_in_float32(folder: Path, identity: Identity) -> VectorStore:
+    return EmbeddedStore.create(folder, identity, scan="float32")
+
+
+def scanned_in_1_bit(folder: Path, identity: Identity) -> VectorStore:
+    return EmbeddedStore.create(folder, identity, scan="1-bit")
+
+
+STORES: dict[str, Make] = {
+    "embedded": EmbeddedStore.create,
+    "float32": scanned_in_float32,
+    "1-bit": scanned_in_1_bit,  # exact up to a thousand records
+    "qdrant": on_qdrant,
+    "pgvector": on_postgres,
+}
 
 
 def expected_ids(rows: Sequence[Record], query: np.ndarray, k: int, similarity: str = "cosine") -> list[str]:

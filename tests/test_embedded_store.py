@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from search_stores import IDENTITY, record, records, vector_of
+from search_stores import IDENTITY, expected_ids, record, records, vector_of
 
 from bertkit.errors import StoreError, UsageError
 from bertkit.neighbors import Nearest, nearest
-from bertkit.search import EmbeddedStore, Equal
+from bertkit.search import EmbeddedStore, Equal, SearchReport
 from bertkit.search.embedded import shared_pass
 
 
@@ -109,6 +109,36 @@ def test_store_of_a_later_version_raises(folder: Path) -> None:
         connection.execute("PRAGMA user_version = 1000")
     with pytest.raises(StoreError, match="update bertkit"):
         EmbeddedStore.open(folder)
+
+
+def test_scan_is_fixed_when_a_store_is_made(folder: Path) -> None:
+    with pytest.raises(UsageError, match="scan='int4': expected 'int8', 'float32', '1-bit'"):
+        EmbeddedStore.create(folder, IDENTITY, scan="int4")  # pyrefly: ignore
+    rows = records(2500)
+    for scan in ("int8", "float32", "1-bit"):
+        with EmbeddedStore.create(folder / scan, IDENTITY, scan=scan) as store:
+            store.add(rows)
+            store.delete(["r7"])
+            store.compact()
+            assert store.verify() == []
+        assert (folder / scan / f"blocks.2.{scan}").exists()
+        with EmbeddedStore.open(folder / scan) as store:
+            report = SearchReport()
+            hits = store.search(vector_of("query"), IDENTITY, 5, report=report)
+            assert store.scan == scan and report.is_exact == (scan != "1-bit")
+            assert [hit.id for hit in hits] == expected_ids(rows[:7] + rows[8:], vector_of("query"), 5)
+
+
+def test_store_of_the_first_format_is_scanned_in_int8(folder: Path) -> None:
+    with EmbeddedStore.create(folder, IDENTITY) as store:
+        store.add(records(30))
+    with sqlite3.connect(folder / "store.sqlite3") as connection:
+        connection.execute("UPDATE state SET scan = 'float32'")
+        connection.execute("PRAGMA user_version = 1")
+    with EmbeddedStore.open(folder) as store:
+        store.add(records(5, first=30))
+        assert store.scan == "int8" and store.verify() == []
+        assert store.search(record(33).vector, IDENTITY, k=1)[0].id == "r33"
 
 
 def test_second_writer_raises(folder: Path) -> None:

@@ -12,7 +12,7 @@ from bertkit.checkpoint import SentenceSettings
 from bertkit.checkpoint.trained_task import TrainedTask
 from bertkit.cli import run
 from bertkit.errors import StoreError, UsageError
-from bertkit.search import InDocument
+from bertkit.search import InDocument, read_records
 from bertkit.search.encoder import Encoder
 from bertkit.search.index import Index
 from bertkit.search.passages import PassageOptions
@@ -242,11 +242,20 @@ def test_commands(docs: Path, encoder: Path, capsys: pytest.CaptureFixture[str])
     assert json.loads(output.out) == {"change": "removed", "file": "docs/fish.md"}
     assert "skipped docs/notes.xyz: unknown extension '.xyz'" in output.err
     assert run(["index", "docs", "--store", "store"]) == 0
-    capsys.readouterr()
+    assert run(["index", "docs", "--store", "store", "--scan", "float32"]) == 2
+    assert "has scan='int8', not 'float32'" in capsys.readouterr().err
+    assert run(["index", "--store", "store", "--export", "passages.parquet"]) == 0
+    assert capsys.readouterr().err == f"passages.parquet: {len(list(read_records('passages.parquet')))} passages\n"
+    for wrong in (["--store", "absent", "--export", "x.parquet"], ["docs", "--dry-run", "--export", "x.parquet"]):
+        assert run(["index", "--store", "store", *wrong]) == 2
+        assert len(capsys.readouterr().err.splitlines()) == 1
     assert run(["search", "zebra", "--store", "store", "-k", "2"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert len(rows) == 2 and "zebra" in rows[0]["snippet"]
     assert (docs / "cats.txt").read_text()[rows[0]["start"] : rows[0]["end"]] == rows[0]["snippet"]
+    assert run(["index", "docs", "--store", "signs", "--model", str(encoder), "--scan", "1-bit"]) == 0
+    assert run(["search", "zebra", "--store", "signs"]) == 0
+    assert "scanned in 1 bit" in capsys.readouterr().err
     for wrong in (["index"], ["index", "absent", "--store", "store"], ["search", "a", "--store", "absent"]):
         assert run(wrong) == 2
         assert len(capsys.readouterr().err.splitlines()) == 1

@@ -1,12 +1,13 @@
-"""Exact nearest neighbors from int8 rows: ids and order equal exact arithmetic, for any rows."""
+"""Exact nearest neighbors from int8 and float32 rows: ids and order equal exact arithmetic, for any rows."""
 
 import numpy as np
 import pytest
 
+from bertkit.neighbors import RowMask, ScanName, bit_scan, encode_rows, nearest
 from bertkit.neighbors.exact_scores import true_score
-from bertkit.neighbors.int8_codes import encode_queries, encode_rows
+from bertkit.neighbors.int8_codes import encode_queries
 from bertkit.neighbors.int8_scan import Candidates
-from bertkit.neighbors.proved import RowMask, nearest
+from bertkit.neighbors.scans import same_rows
 
 
 def by_exact_sums(query: np.ndarray, rows: np.ndarray, k: int, similarity: str) -> tuple[list[int], list[float]]:
@@ -23,9 +24,17 @@ def by_exact_sums(query: np.ndarray, rows: np.ndarray, k: int, similarity: str) 
     return [int(row) for row in order], [scores[row] for row in order]
 
 
-def check(queries: np.ndarray, rows: np.ndarray, k: int, similarity: str, is_counted: np.ndarray | None = None) -> int:
+def check(
+    queries: np.ndarray,
+    rows: np.ndarray,
+    k: int,
+    similarity: str,
+    is_counted: np.ndarray | None = None,
+    scan: ScanName = "int8",
+) -> int:
     queries, rows = queries.astype(np.float32), rows.astype(np.float32)
-    results = nearest(queries, rows, encode_rows(rows, similarity), k, similarity, RowMask.of(len(rows), is_counted))
+    blocks = encode_rows(rows, similarity, scan)
+    results = nearest(queries, rows, blocks, k, similarity, RowMask.of(len(rows), is_counted), scan)
     counted = np.arange(len(rows)) if is_counted is None else np.flatnonzero(is_counted)
     for query, result in zip(queries, results, strict=True):
         expected, scores = by_exact_sums(query, rows[counted], k, similarity)
@@ -60,7 +69,8 @@ KINDS = {
 @pytest.mark.every_processor
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("similarity", ["cosine", "dot"])
-def test_equals_exact_arithmetic(kind: str, similarity: str) -> None:
+@pytest.mark.parametrize("scan", ["int8", "float32"])
+def test_equals_exact_arithmetic(kind: str, similarity: str, scan: ScanName) -> None:
     for seed, (num_rows, dimensions, num_queries, k) in enumerate(
         [(1, 1, 1, 1), (17, 3, 2, 5), (1031, 21, 9, 10), (257, 50, 1, 300), (2003, 384, 6, 7)]
     ):
@@ -73,7 +83,7 @@ def test_equals_exact_arithmetic(kind: str, similarity: str) -> None:
         queries = np.concatenate([rows[:1], KINDS[kind](draw, (num_queries, dimensions))])[:num_queries]
         queries = queries.astype(np.float32)
         queries[~queries.any(axis=1)] = 1
-        check(queries, rows, k, similarity)
+        check(queries, rows, k, similarity, scan=scan)
 
 
 @pytest.mark.every_processor
@@ -81,7 +91,8 @@ def test_only_counted_rows_are_compared() -> None:
     draw = np.random.default_rng(1)
     rows, queries = unit_rows(draw, (3001, 33)), unit_rows(draw, (5, 33))
     for share in (0.0, 0.001, 0.1, 0.9):
-        check(queries, rows, 10, "cosine", draw.random(3001) < share)
+        for scan in ("int8", "float32"):
+            check(queries, rows, 10, "cosine", draw.random(3001) < share, scan)
 
 
 def test_many_rows_on_many_threads() -> None:
@@ -92,6 +103,8 @@ def test_many_rows_on_many_threads() -> None:
     assert scored_again == check(queries, rows, 10, "cosine")  # the same work whenever it is done
     for one in range(3):
         check(queries[one : one + 1], rows, 1, "dot")
+    assert check(queries, rows, 10, "cosine", scan="float32") < 7 * 15  # its bounds are narrow
+    check(queries[:1], rows, 3, "dot", scan="float32")
 
 
 def test_zero_query_returns_the_first_rows() -> None:
@@ -123,3 +136,39 @@ def test_room_for_candidates_grows() -> None:
     assert Candidates.empty(1, 3).positions.shape[1] < 5000
     check(np.ones((1, 20)), rows, 3, "cosine")  # every row ties but for its rounding
     check(np.ones((2, 20)), np.ones((5000, 20)), 3, "dot")
+    check(np.ones((2, 20)), np.ones((5000, 20)), 3, "dot", scan="float32")
+
+
+@pytest.mark.every_processor
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+def test_one_bit_compares_the_rows_whose_signs_agree_most(similarity: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bit_scan, "SCORED_AGAIN_AT_LEAST", 60)
+    draw = np.random.default_rng(5)
+    for num_rows, dimensions, num_queries, k in [(1, 1, 1, 1), (50, 3, 2, 5), (1031, 37, 70, 2), (40_003, 64, 3, 7)]:
+        rows = np.round(draw.standard_normal((num_rows, dimensions)), 1).astype(np.float32) + np.float32(0.01)
+        queries = draw.standard_normal((num_queries, dimensions)).astype(np.float32)
+        is_counted = draw.random(num_rows) < 0.8
+        is_counted[0] = True
+        mask = RowMask.of(num_rows, is_counted)
+        results = nearest(queries, rows, encode_rows(rows, similarity, "1-bit"), k, similarity, mask, "1-bit")
+        for query, result in zip(queries, results, strict=True):
+            number = min(max(60, 20 * k), mask.num_rows)
+            distances = np.where(is_counted, ((rows > 0) != (query > 0)).sum(axis=1), dimensions + 1)
+            agreeing = np.sort(np.argsort(distances, kind="stable")[:number])
+            expected, _ = by_exact_sums(query, rows[agreeing], k, similarity)
+            assert result.positions.tolist() == agreeing[expected].tolist()
+            assert result.num_scored_again == number
+        assert nearest(queries, rows, encode_rows(rows, similarity, "1-bit"), k, similarity, scan="1-bit")[
+            0
+        ].scores.any()
+
+
+@pytest.mark.parametrize("scan", ["int8", "float32", "1-bit"])
+def test_blocks_are_compared_without_the_rows_beyond_the_last(scan: ScanName) -> None:
+    rows = np.random.default_rng(6).standard_normal((41, 35)).astype(np.float32)
+    blocks = encode_rows(rows, "dot", scan)
+    assert same_rows(encode_rows(rows[:37], "dot", scan), blocks, 37)
+    for changed in (5, 36):
+        others = rows.copy()
+        others[changed] *= -1.25
+        assert not same_rows(encode_rows(others[:37], "dot", scan), blocks, 37)

@@ -4,11 +4,27 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from search_stores import DIMENSIONS, IDENTITY, STORES, Make, embed, expected_ids, record, records, same, vector_of
 
-from bertkit.errors import UsageError
-from bertkit.search import And, Between, Equal, InDocument, Not, OneOf, Or, Record, SearchReport, VectorStore
+from bertkit.errors import DataError, UsageError
+from bertkit.search import (
+    And,
+    Between,
+    Equal,
+    InDocument,
+    Not,
+    OneOf,
+    Or,
+    Record,
+    SearchReport,
+    VectorStore,
+    export_parquet,
+    read_identity,
+    read_records,
+)
 
 
 @pytest.fixture(params=STORES)
@@ -229,6 +245,30 @@ def test_switch_to_another_model(store: VectorStore) -> None:
     with pytest.raises(UsageError, match="returned 1 vectors for"):
         store.switch(IDENTITY, lambda texts: np.ones((1, DIMENSIONS)))
     assert store.identity == identity and store.verify() == []
+
+
+def test_export_holds_every_record_and_fills_another_store(make: Make, store: VectorStore, tmp_path: Path) -> None:
+    file = tmp_path / "records.parquet"
+    assert export_parquet(store, file) == 0 and list(read_records(file)) == []
+    rows = [*records(70), record(70, '"é\n', none=None)]
+    store.add(rows)
+    assert export_parquet(store, file) == 71 and all(map(same, read_records(file), rows))
+    assert read_identity(file) == IDENTITY and read_identity(file).model_name == "a-model"
+    assert pq.read_schema(file).names == ["id", "text", "vector", "document_id", "start", "end", "metadata"]
+    with make(tmp_path / "other", IDENTITY) as other:
+        other.add(read_records(file))
+        assert all(map(same, other.records(), rows))
+    assert export_parquet(store, file, Equal("tree", "oak")) == 4
+    with pytest.raises(UsageError, match="does not exist; create it first"):
+        export_parquet(store, tmp_path / "absent" / "records.parquet")
+
+
+def test_parquet_without_records_raises(tmp_path: Path) -> None:
+    file = tmp_path / "texts.parquet"
+    pq.write_table(pa.table({"text": ["a"]}), file)
+    for read in (read_identity, lambda path: next(read_records(path))):
+        with pytest.raises(DataError, match="holds no records"):
+            read(file)
 
 
 def test_repair_leaves_what_is_not_damaged(store: VectorStore) -> None:

@@ -2,13 +2,14 @@
 
 from collections import Counter
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
 from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute
 from bertkit.cli.output import emit, note
 from bertkit.errors import UsageError
+from bertkit.files.whole_files import check_writable
 
 STORE = Path(".bertkit-index")
 """The default folder of the index."""
@@ -26,7 +27,9 @@ def command(
     query_prompt: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     document_prompt: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     no_prompt: bool = False,
+    scan: Literal["int8", "float32", "1-bit"] | None = None,
     dry_run: bool = False,
+    export: Path | None = None,
     compute: Compute = EXACT,
 ) -> None:
     """Index files and folders for `bertkit search`, or bring an index up to date with them.
@@ -55,19 +58,30 @@ def command(
         Prefix of passages; by default the model's.
     no_prompt
         Use no prompts.
+    scan
+        How searches by meaning read the vectors of a new index. int8 (the default) and float32 are exact; 1-bit is
+        faster and approximate.
     dry_run
         List the changes without making them.
+    export
+        A parquet file to write all passages to, with their vectors; without paths, nothing is updated first.
     """
     from bertkit.search.embedded.database import NAME
     from bertkit.search.index import Index
     from bertkit.search.passages import PassageOptions
 
-    if not paths:
+    if not paths and export is None:
         raise UsageError("index requires files or folders, such as: bertkit index docs/")
     passages = PassageOptions(passage_length, overlap)
     is_new = not (store / NAME).is_file()
     if dry_run and is_new:
         raise UsageError(f"{store} holds no index: every file would be new; omit --dry-run")
+    if dry_run and export is not None:
+        raise UsageError("--dry-run writes nothing: omit it, or --export")
+    if not paths and is_new:
+        raise UsageError(f"{store} holds no index to export: name its folder with --store")
+    if export is not None:
+        check_writable(export)
     prompts = query_prompt is not None or document_prompt is not None or no_prompt
     name = model or (EMBEDDING_MODEL if is_new or prompts else None)
     with Index.open(
@@ -78,9 +92,12 @@ def command(
         query_prompt=query_prompt,
         document_prompt=document_prompt,
         no_prompt=no_prompt,
+        scan=scan,
     ) as index:
         report = index.add([*paths], passages=passages, column=column, dry_run=dry_run)
         num_passages = len(index)
+        if export is not None:
+            index.export(export)
     if dry_run:
         emit(
             [
@@ -90,6 +107,10 @@ def command(
                 *({"change": "removed", "file": name} for name in report.removed),
             ]
         )
+    if export is not None:
+        note(f"{export}: {num_passages} passages")
+    if not paths:
+        return
     note(
         f"{'would be ' if dry_run else ''}{len(report.new)} new, {len(report.changed)} changed, "
         f"{len(report.renamed)} renamed, {len(report.removed)} removed, {report.num_unchanged} unchanged files"

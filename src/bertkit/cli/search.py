@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from bertkit.cli.index import STORE
-from bertkit.cli.output import emit
+from bertkit.cli.output import emit, note
 
 
 def command(
@@ -56,6 +56,8 @@ def command(
                 for one in answers
             )
             return
+        if mode != "lexical" and not index.is_exact:
+            note(f"{store} is scanned in 1 bit: by meaning, passages among the nearest can be missing")
         reranker = None if rerank is None else load(rerank, device=device)
         emit(
             {

@@ -133,13 +133,13 @@ def parquet_names(path: Path) -> tuple[str, ...]:
         DataError: the file cannot be read as parquet.
         DependencyError: pyarrow is not installed.
     """
-    with _open_parquet(path) as file:
+    with open_parquet(path) as file:
         return tuple(file.schema_arrow.names)
 
 
 def parquet_rows(path: Path, names: Sequence[str]) -> Iterator[Row]:
     """The rows of a parquet file, with the columns of these names; raises as `parquet_names`."""
-    with _open_parquet(path) as file:
+    with open_parquet(path) as file:
         number = 0
         for batch in file.iter_batches(batch_size=_PARQUET_ROWS, columns=list(names)):
             for values in batch.to_pylist():
@@ -148,7 +148,8 @@ def parquet_rows(path: Path, names: Sequence[str]) -> Iterator[Row]:
 
 
 @contextmanager
-def _open_parquet(path: Path) -> Iterator[Any]:
+def open_parquet(path: Path) -> Iterator[Any]:
+    """A pyarrow ParquetFile; raises as `parquet_names`."""
     try:
         import pyarrow
         from pyarrow.parquet import ParquetFile

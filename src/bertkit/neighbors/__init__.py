@@ -9,14 +9,16 @@ May import: errors, executor, compiled.
 from bertkit.neighbors.close_pairs import Pairs
 from bertkit.neighbors.communities import communities
 from bertkit.neighbors.exact import top_k
-from bertkit.neighbors.int8_codes import encode_rows
 from bertkit.neighbors.pairs import duplicate_groups, top_pairs
-from bertkit.neighbors.proved import Nearest, RowMask, nearest
+from bertkit.neighbors.proved import Nearest, RowMask
+from bertkit.neighbors.scans import SCANS, ScanName, encode_rows, nearest
 
 __all__ = [
+    "SCANS",
     "Nearest",
     "Pairs",
     "RowMask",
+    "ScanName",
     "communities",
     "duplicate_groups",
     "encode_rows",

@@ -25,7 +25,7 @@ MAX_DIMENSIONS = 32_768
 """More dimensions could overflow 32-bit sums."""
 
 _SLACK = 2.0**-20  # relative margin for float32 rounding of a product: some units of 2**-24
-_SMALLEST, _LARGEST = 1e-28, 1e30  # lengths between which float32 neither overflows nor loses bits
+SMALLEST, LARGEST = 1e-28, 1e30  # lengths between which float32 neither overflows nor loses bits
 
 
 class Queries(NamedTuple):
@@ -66,21 +66,6 @@ def encode_rows(rows: np.ndarray, similarity: Similarity) -> np.ndarray:
     return blocks
 
 
-def same_rows(blocks: np.ndarray, others: np.ndarray, num_rows: int) -> bool:
-    """Whether the first rows of two arrays of blocks have the same codes and bounds."""
-    if not np.array_equal(blocks[:-1], others[:-1]):
-        return False
-    lanes = num_rows - LANES * (len(blocks) - 1)  # rows of the last block
-    return all(
-        np.array_equal(*parts) for parts in zip(_lanes(blocks[-1], lanes), _lanes(others[-1], lanes), strict=True)
-    )
-
-
-def _lanes(block: np.ndarray, number: int) -> tuple[np.ndarray, np.ndarray]:
-    codes, bounds = block[:-BOUND_BYTES].reshape(-1, LANES, 4), block[-BOUND_BYTES:].reshape(3, LANES, 4)
-    return codes[:, :number], bounds[:, :number]
-
-
 @lean
 def _encode(rows, is_cosine, blocks, floats):
     num_rows, dimensions = rows.shape
@@ -103,7 +88,7 @@ def _encode(rows, is_cosine, blocks, floats):
             bounds = codes_end // 4 + lane
             if length == 0.0:
                 continue
-            if not (_SMALLEST < length < _LARGEST):  # always compared in full precision
+            if not (SMALLEST < length < LARGEST):  # always compared in full precision
                 floats[block, bounds + LANES] = np.inf
                 continue
             factor = np.float32(largest * scale / 127)

@@ -72,12 +72,12 @@ def _scan(blocks, masks, first, end, words, numbers, offsets, lowest, positions,
         is_full = False
         if num_queries == 1:
             if bounds_of_one(blocks, masks, block, words, 0, numbers, offsets, hits, low, high):
-                is_full = _collect(0, block, 0, hits, low, high, numbers, lowest, positions, upper, counts)
+                is_full = collect(0, block, 0, hits, low, high, numbers, lowest, positions, upper, counts)
         else:
             for query in range(0, num_queries, TILE_QUERIES):
                 if bounds_of_tile(blocks, masks, block, words, query, numbers, offsets, hits, low, high):
                     for one in range(min(TILE_QUERIES, num_queries - query)):
-                        is_full |= _collect(
+                        is_full |= collect(
                             query + one, block, one, hits, low, high, numbers, lowest, positions, upper, counts
                         )
         if is_full:
@@ -86,7 +86,7 @@ def _scan(blocks, masks, first, end, words, numbers, offsets, lowest, positions,
 
 
 @lean_part
-def _collect(query, block, one, hits, low, high, numbers, lowest, positions, upper, counts):
+def collect(query, block, one, hits, low, high, numbers, lowest, positions, upper, counts):
     """Record the rows of a block that reach the threshold. Returns True if the next block may not fit."""
     bits, lane = hits[one], 0
     while bits:
@@ -95,7 +95,7 @@ def _collect(query, block, one, hits, low, high, numbers, lowest, positions, upp
             positions[query, count], upper[query, count] = block * LANES + lane, high[one * LANES + lane]
             counts[query] = count + 1
             if low[one * LANES + lane] > lowest[query, 0]:
-                _replace_smallest(lowest, query, low[one * LANES + lane])
+                replace_smallest(lowest, query, low[one * LANES + lane])
                 numbers[query, 3] = lowest[query, 0]
         bits >>= 1
         lane += 1
@@ -107,7 +107,7 @@ def _collect(query, block, one, hits, low, high, numbers, lowest, positions, upp
 
 
 @lean_part
-def _replace_smallest(lowest, query, value):
+def replace_smallest(lowest, query, value):
     """Replace the smallest value of a heap."""
     k = lowest.shape[1]
     index = 0

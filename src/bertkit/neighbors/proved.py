@@ -1,8 +1,9 @@
 """Exact nearest neighbors by one pass over int8 rows: results as from float32 rows, with a quarter of the memory
 traffic."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -15,6 +16,8 @@ from bertkit.neighbors.int8_tiles import LANES
 
 QUERIES_AT_ONCE = 1024
 _BLOCKS_AT_LEAST = 1024  # minimum blocks per thread
+
+Part = TypeVar("Part")
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,10 @@ class RowMask(NamedTuple):
         return cls(np.packbits(flags, bitorder="little").view("<u2"), int(np.count_nonzero(flags)))
 
 
+Scan = Callable[[int, int], Candidates]
+"""A scan of some blocks, from the first to the end: the rows that can be among the nearest."""
+
+
 def nearest(
     queries: np.ndarray,
     rows: np.ndarray,
@@ -63,28 +70,50 @@ def nearest(
         k: at least 1; all rows if there are fewer.
         mask: rows to compare; None: all.
     """
+
+    def scan_for(part: np.ndarray, masks: np.ndarray, k: int) -> Scan:
+        encoded = encode_queries(part)
+        return lambda first, end: scan(blocks, masks, first, end, encoded, len(part), k)
+
+    return by_bounds(queries, rows, k, similarity, mask, scan_for)
+
+
+def by_bounds(
+    queries: np.ndarray,
+    rows: np.ndarray,
+    k: int,
+    similarity: Similarity,
+    mask: RowMask | None,
+    scan_for: Callable[[np.ndarray, np.ndarray, int], Scan],
+) -> list[Nearest]:
+    """As `nearest`, with any bounds of the products.
+
+    Args:
+        scan_for: a scan for some queries, the bits of a mask, and k.
+    """
     mask = RowMask.of(len(rows)) if mask is None else mask
     k = min(k, mask.num_rows)
+    if k == 0:
+        return [Nearest(np.empty(0, np.int64), np.empty(0), 0) for _ in queries]
     results: list[Nearest] = []
     for start in range(0, len(queries), QUERIES_AT_ONCE):
-        results += _nearest(queries[start : start + QUERIES_AT_ONCE], rows, blocks, mask.bits, k, similarity)
+        part = queries[start : start + QUERIES_AT_ONCE]
+        results += _nearest(part, rows, k, similarity, on_cores(scan_for(part, mask.bits, k), len(mask.bits)))
     return results
 
 
+def on_cores(work: Callable[[int, int], Part], num_blocks: int) -> list[Part]:
+    """The results of ``work(first, end)`` for consecutive parts of the blocks, one for each core."""
+    parts = max(1, min(torch.get_num_threads(), num_blocks // _BLOCKS_AT_LEAST))
+    edges = [num_blocks * part // parts for part in range(parts + 1)]
+    if parts == 1:
+        return [work(0, num_blocks)]
+    return list(map_on_cores(lambda part: work(edges[part], edges[part + 1]), range(parts)))
+
+
 def _nearest(
-    queries: np.ndarray, rows: np.ndarray, blocks: np.ndarray, masks: np.ndarray, k: int, similarity: Similarity
+    queries: np.ndarray, rows: np.ndarray, k: int, similarity: Similarity, candidates: list[Candidates]
 ) -> list[Nearest]:
-    if k == 0:
-        return [Nearest(np.empty(0, np.int64), np.empty(0), 0) for _ in queries]
-    encoded = encode_queries(queries)
-    parts = max(1, min(torch.get_num_threads(), len(masks) // _BLOCKS_AT_LEAST))
-    edges = [len(masks) * part // parts for part in range(parts + 1)]
-
-    def scan_part(part: int) -> Candidates:
-        return scan(blocks, masks, edges[part], edges[part + 1], encoded, len(queries), k)
-
-    candidates = list(map_on_cores(scan_part, range(parts))) if parts > 1 else [scan_part(0)]
-
     def finish(query: int) -> Nearest:
         threshold = np.partition(np.concatenate([each.lowest[query] for each in candidates]), -k)[-k]
         kept = []

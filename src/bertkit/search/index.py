@@ -10,6 +10,7 @@ import numpy as np
 from bertkit.errors import StoreError, UsageError
 from bertkit.inference.text_encoder import TextEncoder
 from bertkit.model import Model
+from bertkit.neighbors import SCANS, ScanName
 from bertkit.search.documents import Document
 from bertkit.search.embedded.database import NAME
 from bertkit.search.embedded.snapshot import Snapshot
@@ -17,6 +18,7 @@ from bertkit.search.embedded.store import EmbeddedStore
 from bertkit.search.encoder import Encoder
 from bertkit.search.filters import Filter, Scalar
 from bertkit.search.fusion import fuse
+from bertkit.search.parquet import export_parquet
 from bertkit.search.passages import PassageOptions
 from bertkit.search.snippets import Snippet, snippet_of
 from bertkit.search.store import Record
@@ -81,6 +83,7 @@ class Index:
         query_prompt: str | None = None,
         document_prompt: str | None = None,
         no_prompt: bool = False,
+        scan: ScanName | None = None,
     ) -> Self:
         """Open the index in a folder, or create one with ``model``.
 
@@ -92,11 +95,13 @@ class Index:
             query_prompt: prepended to queries; None: the model's own.
             document_prompt: prepended to passages; None: the model's own.
             no_prompt: use no prompts, even if the model stores some.
+            scan: how a search reads the vectors of a new index, see `EmbeddedStore.create`; None: "int8". It cannot be
+                changed.
 
         Raises:
             StoreError: no index in the folder, and no model given.
-            UsageError: another model or other prompts than those of the index, or a model of a family that uses
-                prompts and stores none.
+            UsageError: not the model, prompts or scan of the index, or a model of a family that uses prompts and stores
+                none.
         """
         folder = Path(folder)
         tables = Tables(folder)
@@ -115,11 +120,13 @@ class Index:
                 raise StoreError(
                     f"{folder} holds no index: create one with bertkit index, or Index.open(folder, model)"
                 )
-            return cls(EmbeddedStore.create(folder, encoder.identity, tables), tables, encoder, device)
+            return cls(EmbeddedStore.create(folder, encoder.identity, tables, scan or "int8"), tables, encoder, device)
         store = EmbeddedStore.open(folder, tables)
         try:
             if encoder is not None:
                 store.identity.check(encoder.identity)
+            if scan not in (None, store.scan):
+                raise UsageError(f"{folder} has scan={store.scan!r}, not {scan!r}: omit it, or index into a new folder")
         except BaseException:
             store.close()
             raise
@@ -131,6 +138,11 @@ class Index:
         if self._encoder is None:
             self._encoder = Encoder.of_identity(self.store.identity, self._device)
         return self._encoder
+
+    @property
+    def is_exact(self) -> bool:
+        """Search by meaning finds exactly the nearest; False for the scan "1-bit", which can miss some."""
+        return SCANS[self.store.scan].is_exact
 
     def add(
         self,
@@ -248,6 +260,10 @@ class Index:
             if (answer := prediction.answer) is not None
         ]
         return sorted(answers, key=lambda one: -one.probability)
+
+    def export(self, path: str | Path) -> int:
+        """Write every passage with its vector to a parquet file, see `export_parquet`; returns their number."""
+        return export_parquet(self.store, path)
 
     def with_encoder(self, model: TextEncoder) -> "Index":
         """This index with another object for the same model, such as one that shares batches with other callers."""

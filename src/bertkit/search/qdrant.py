@@ -131,6 +131,7 @@ class QdrantStore(VectorStore):
         if report is not None:
             report.num_queries += len(queries)
             report.num_searched += len(queries) * num_searched
+            report.is_exact &= self._exact
         if num_searched == 0:
             return [[] for _ in queries]
         results = []

@@ -82,6 +82,7 @@ class SearchReport:
     num_queries: int = 0
     num_searched: int = 0  # records matched by the filter, counted for each query
     num_scored_again: int = 0  # records compared again in full precision
+    is_exact: bool = True  # False: a record that is among the nearest can be missing from a result
 
 
 @dataclass

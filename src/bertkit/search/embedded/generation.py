@@ -11,8 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from bertkit.neighbors.int8_codes import Similarity, block_bytes, encode_rows, same_rows
+from bertkit.neighbors.int8_codes import Similarity
 from bertkit.neighbors.int8_tiles import LANES
+from bertkit.neighbors.scans import SCANS, ScanName, encode_rows, same_rows
 from bertkit.search.embedded.row_files import BLOCK_ROWS, RowFile, block_checksums, extended_checksums
 from bertkit.search.store import Identity
 
@@ -25,11 +26,12 @@ class Generation:
     number: int
     vectors: RowFile  # (num_positions, dimensions) float32
     numbers: RowFile  # (num_positions, 1) int64, ascending: the number of the record
-    blocks: RowFile  # (ceil(num_positions / 16), block_bytes) uint8: the vectors as int8, made from ``vectors``
+    blocks: RowFile  # (ceil(num_positions / 16), block_bytes) uint8: what the scan needs, made from ``vectors``
     similarity: Similarity
+    scan: ScanName
 
     @classmethod
-    def of(cls, folder: Path, number: int, identity: Identity) -> "Generation":
+    def of(cls, folder: Path, number: int, identity: Identity, scan: ScanName) -> "Generation":
         """A generation by its number; its files are created at the first write."""
         dimensions = identity.dimensions
         return cls(
@@ -37,8 +39,9 @@ class Generation:
             number,
             RowFile(folder / f"vectors.{number}.float32", dimensions, "<f4"),
             RowFile(folder / f"numbers.{number}.int64", 1, "<i8"),
-            RowFile(folder / f"blocks.{number}.int8", block_bytes(dimensions), "u1"),
+            RowFile(folder / f"blocks.{number}.{scan}", SCANS[scan].block_bytes(dimensions), "u1"),
             identity.similarity,
+            scan,
         )
 
     def append(self, connection: sqlite3.Connection, first: int, numbers: np.ndarray, vectors: np.ndarray) -> None:
@@ -56,7 +59,7 @@ class Generation:
         begun = first % LANES  # rows of the last block, which is rewritten with the same bytes for them
         if begun:
             vectors = np.concatenate([self.vectors.rows(first)[first - begun :], vectors])
-        self.blocks.write(first // LANES, encode_rows(vectors, self.similarity))
+        self.blocks.write(first // LANES, encode_rows(vectors, self.similarity, self.scan))
 
     def sync(self) -> None:
         """Flush all appended rows to disk."""
@@ -68,7 +71,7 @@ class Generation:
         return self.blocks.rows(-(-num_positions // LANES))
 
     def wrong_codes(self, num_positions: int) -> list[int]:
-        """First positions of parts whose int8 codes differ from those of the vectors."""
+        """First positions of parts whose blocks differ from those of the vectors."""
         vectors, wrong = self.vectors.rows(num_positions), []
         try:
             blocks = self.encoded(num_positions)
@@ -77,7 +80,7 @@ class Generation:
         for first in range(0, num_positions, BLOCK_ROWS):
             part = np.array(vectors[first : first + BLOCK_ROWS])
             stored = blocks[first // LANES : -(-(first + len(part)) // LANES)]
-            if not same_rows(stored, encode_rows(part, self.similarity), len(part)):
+            if not same_rows(stored, encode_rows(part, self.similarity, self.scan), len(part)):
                 wrong.append(first)
         return wrong
 
@@ -93,7 +96,7 @@ class Generation:
 
 def delete_other_generations(folder: Path, kept: int) -> None:
     """Delete the files of generations that no commit refers to."""
-    for pattern in ("vectors.*.float32", "numbers.*.int64", "blocks.*.int8"):
+    for pattern in ("vectors.*.float32", "numbers.*.int64", "blocks.*.*"):
         for path in folder.glob(pattern):
             if path.name.split(".")[1] != str(kept):
                 path.unlink(missing_ok=True)

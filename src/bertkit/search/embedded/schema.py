@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from bertkit.search.filters import And, Between, Equal, Filter, InDocument, Not, OneOf, Or, Scalar, not_a_filter
 
-FORMAT = 1
+FORMAT = 2
 """Version of the tables and files, kept as SQLite's user_version."""
 
 TABLES = (

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bertkit.neighbors import Nearest, RowMask, nearest
+from bertkit.neighbors import SCANS, Nearest, RowMask, nearest
 from bertkit.search.embedded.view import View
 
 MOMENT = 0.001
@@ -22,7 +22,9 @@ class _Waiting:
     results: Future = field(default_factory=Future)  # None: this thread runs the next pass
 
     def shares_with(self, other: "_Waiting") -> bool:
-        return self.view is other.view and self.mask is other.mask
+        if SCANS[self.view.state.scan].is_exact:  # the same for a larger k
+            return self.view is other.view and self.mask is other.mask
+        return self.view is other.view and self.mask is other.mask and self.k == other.k
 
 
 class SharedPasses:
@@ -59,7 +61,10 @@ class SharedPasses:
             k = max(one.k for one in served)
             queries = np.concatenate([one.queries for one in served])
             view = mine.view
-            nearest_rows = nearest(queries, view.vectors, view.blocks, k, view.state.identity.similarity, mine.mask)
+            state = view.state
+            nearest_rows = nearest(
+                queries, view.vectors, view.blocks, k, state.identity.similarity, mine.mask, state.scan
+            )
             start, own = 0, []
             for one in served:
                 part = [each.first(one.k) for each in nearest_rows[start : start + len(one.queries)]]

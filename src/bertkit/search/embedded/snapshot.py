@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from bertkit.errors import StoreError
+from bertkit.neighbors import SCANS
 from bertkit.search.embedded.schema import as_sql
 from bertkit.search.embedded.shared_pass import SharedPasses
 from bertkit.search.embedded.view import View
@@ -63,6 +64,7 @@ class Snapshot:
             report.num_queries += len(queries)
             report.num_searched += len(queries) * mask.num_rows
             report.num_scored_again += sum(result.num_scored_again for result in results)
+            report.is_exact &= SCANS[view.state.scan].is_exact
         return [(view.numbers[result.positions], result.scores) for result in results]
 
     def get(self, ids: Sequence[str]) -> list[Record]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from bertkit.errors import StoreError
-from bertkit.neighbors import RowMask
+from bertkit.neighbors import RowMask, ScanName
 from bertkit.search.embedded.generation import Generation
 from bertkit.search.filters import Filter
 from bertkit.search.store import Identity
@@ -25,7 +25,7 @@ class State:
     commit_number: int
     generation: int  # generation of the vector files
     num_positions: int  # rows of those files, removed ones included
-    scan: str
+    scan: ScanName
     identity: Identity
 
     @classmethod
@@ -38,6 +38,8 @@ class State:
         rows = connection.execute("SELECT commit_number, generation, num_positions, scan, identity FROM state")
         try:
             ((commit_number, generation, num_positions, scan, identity),) = rows.fetchall()
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            scan = "int8" if version == 1 else scan  # the column had no meaning
             return cls(commit_number, generation, num_positions, scan, Identity(**json.loads(identity)))
         except (sqlite3.DatabaseError, ValueError, TypeError) as error:
             raise StoreError(f"the database is damaged: {error}") from None
@@ -56,7 +58,7 @@ class View:
 
     def __init__(self, folder: Path, state: State, connection: sqlite3.Connection) -> None:
         """Raises FileNotFoundError or ValueError if the files are not those of the commit."""
-        generation = Generation.of(folder, state.generation, state.identity)
+        generation = Generation.of(folder, state.generation, state.identity, state.scan)
         self.state = state
         self.vectors = generation.vectors.rows(state.num_positions)  # (num_positions, dimensions) float32
         self.numbers = generation.numbers.rows(state.num_positions)[:, 0]  # (num_positions,) int64, ascending

@@ -1,0 +1,72 @@
+"""Scans: what is kept beside float32 rows to find the nearest quickly, by name.
+
+"int8" and "float32" are exact; "1-bit" is approximate, and reads an eighth of the bytes of int8. All keep blocks of
+sixteen rows, interleaved by four bytes.
+"""
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from bertkit.neighbors import bit_scan, float32_scan, int8_codes, proved
+from bertkit.neighbors.int8_codes import Similarity
+from bertkit.neighbors.int8_tiles import LANES
+from bertkit.neighbors.proved import Nearest, RowMask
+
+ScanName = Literal["int8", "float32", "1-bit"]
+
+
+class Scan(NamedTuple):
+    """How rows are compared with queries."""
+
+    is_exact: bool
+    block_bytes: Callable[[int], int]  # of sixteen rows with so many dimensions
+    encode_rows: Callable[[np.ndarray, Similarity], np.ndarray]
+    nearest: Callable[..., list[Nearest]]  # arguments as `bertkit.neighbors.proved.nearest`
+
+
+SCANS: dict[ScanName, Scan] = {
+    "int8": Scan(True, int8_codes.block_bytes, int8_codes.encode_rows, proved.nearest),
+    "float32": Scan(True, float32_scan.block_bytes, float32_scan.encode_rows, float32_scan.nearest),
+    "1-bit": Scan(False, bit_scan.block_bytes, bit_scan.encode_rows, bit_scan.nearest),
+}
+
+
+def encode_rows(rows: np.ndarray, similarity: Similarity, scan: ScanName = "int8") -> np.ndarray:
+    """The blocks of (n, dimensions) float32 rows for a scan: (ceil(n / 16), block_bytes) uint8.
+
+    Args:
+        similarity: for "cosine" no row may be zero.
+    """
+    return SCANS[scan].encode_rows(rows, similarity)
+
+
+def nearest(
+    queries: np.ndarray,
+    rows: np.ndarray,
+    blocks: np.ndarray,
+    k: int,
+    similarity: Similarity,
+    mask: RowMask | None = None,
+    scan: ScanName = "int8",
+) -> list[Nearest]:
+    """The ``k`` rows with the largest similarity for every query; exact, unless the scan is "1-bit".
+
+    Args:
+        queries: (num_queries, dimensions) float32, finite; for "cosine" not zero.
+        rows: (num_rows, dimensions) float32; may be mapped into memory.
+        blocks: their `encode_rows` for this scan.
+        k: at least 1; all rows if there are fewer.
+        mask: rows to compare; None: all.
+    """
+    return SCANS[scan].nearest(queries, rows, blocks, k, similarity, mask)
+
+
+def same_rows(blocks: np.ndarray, others: np.ndarray, num_rows: int) -> bool:
+    """Whether two arrays of blocks are equal in their first rows."""
+    if not np.array_equal(blocks[:-1], others[:-1]):
+        return False
+    lanes = num_rows - LANES * (len(blocks) - 1)  # rows of the last block
+    last, other = (each[-1].reshape(-1, LANES, 4)[:, :lanes] for each in (blocks, others))
+    return np.array_equal(last, other)
