@@ -150,6 +150,7 @@ def _all() -> list[Run]:
     runs = []
     for precision in ("float32", "bfloat16"):
         runs += [Run("rerank", "", system, Settings("", precision)) for system in SYSTEMS]
+    runs.append(Run("rerank", "", SYSTEMS[0], Settings("", "int8")))
     for data, (_, objective, _) in DATA.items():
         runs += [Run("time", data, *way) for way in _ways(data, Settings(objective))]
     for seed in (0, 1, 2):
