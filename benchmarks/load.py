@@ -45,7 +45,12 @@ class Client:
 
 
 async def offer(
-    client: Client, bodies: list[bytes], rate: float, seconds: float, statuses: Counter[int] | None = None
+    client: Client,
+    bodies: list[bytes],
+    rate: float,
+    seconds: float,
+    statuses: Counter[int] | None = None,
+    path: str = "/embed",
 ) -> Load:
     """Send requests at random times, at this rate on average; a late answer counts from when its request was due.
 
@@ -57,7 +62,7 @@ async def offer(
 
     async def one(scheduled: float, body: bytes) -> None:
         try:
-            counts[await client.send("POST", "/embed", body)] += 1
+            counts[await client.send("POST", path, body)] += 1
         except (OSError, asyncio.IncompleteReadError):
             counts[0] += 1
         times.append(time.perf_counter() - scheduled)
@@ -81,6 +86,6 @@ async def offer(
     )
 
 
-def body_of(texts: list[str]) -> bytes:
+def body_of(texts: list[str], field: str = "inputs") -> bytes:
     """A request for the vectors of texts."""
-    return json.dumps({"inputs": texts}).encode()
+    return json.dumps({field: texts}).encode()

@@ -4,7 +4,12 @@
 
 Short passages of Python's documentation, one in each request, are sent to all-MiniLM-L6-v2 behind HTTP at rising rates
 (open loop: a request is sent when it is due) until the 99th percentile of the time to an answer exceeds a limit. The
-generator shares the machine with the server.
+generator shares the machine with the server. infinity needs an environment of its own, and INFINITY, the path of its
+program:
+
+    python -m venv other
+    other/bin/pip install 'infinity-emb[server,torch,ct2]==0.0.77' 'transformers<4.49' 'click<8.2' torch==2.13.0
+    INFINITY=other/bin/infinity_emb python benchmarks/serve.py
 """
 
 import argparse
@@ -60,6 +65,17 @@ def _server(module: str, precision: str = "float32", system: str | None = None, 
     return command
 
 
+def _infinity(engine: str) -> Command:
+    def command(published: Path, port: int, threads: int) -> list[str]:
+        program = os.environ.get("INFINITY")
+        if program is None:
+            raise RuntimeError("INFINITY is not set: it is the path of infinity_emb")
+        words = ["v2", "--model-id", str(published), "--port", str(port), "--engine", engine, "--device", "cpu"]
+        return [str(Path(program).absolute()), *words, "--no-bettertransformer"]
+
+    return command
+
+
 SERVERS: dict[str, Command] = {
     "bertkit fp32": _bertkit("float32"),
     "bertkit bf16": _bertkit("bfloat16"),
@@ -68,6 +84,8 @@ SERVERS: dict[str, Command] = {
     "sentence-transformers, LitServe": _server("sentence_transformers_litserve"),
     "OpenVINO fp32, Starlette": _server("engine_starlette", "float32", "OpenVINO fp32", "openvino"),
     "CTranslate2 fp32, Starlette": _server("engine_starlette", "float32", "CTranslate2 fp32", "ctranslate2"),
+    "infinity, torch": _infinity("torch"),
+    "infinity, CTranslate2": _infinity("ctranslate2"),
 }
 
 
@@ -80,19 +98,20 @@ def main() -> None:
     passages = texts.shuffled(texts.documentation())[:2_000]
     results |= {"model": MINILM, "texts": texts.description(passages, published), "most_p99_ms": options.most_p99_ms}
     results |= {"servers": [], "skipped": {}}
-    bodies, running = [body_of([text]) for text in passages], {}
+    running: dict[str, Server] = {}
     try:
         for name in options.servers:
             try:
-                running[name] = Server(SERVERS[name], published, options.threads)
+                api = ("/embeddings", "input") if name.startswith("infinity") else ("/embed", "inputs")
+                running[name] = Server(SERVERS[name], published, options.threads, passages, *api)
             except (RuntimeError, ImportError) as error:
                 results["skipped"][name] = str(error)
         for name in list(running):
-            if not asyncio.run(running[name].is_ready(bodies[0])):
+            if not asyncio.run(running[name].is_ready()):
                 results["skipped"][name] = "it did not start"
                 running.pop(name).close()
         for name, server in running.items():
-            results["servers"].append({"server": name} | server.measure(bodies, options.most_p99_ms))
+            results["servers"].append({"server": name} | server.measure(options.most_p99_ms))
             say(f"{name}: {results['servers'][-1]['best']}")
     finally:
         for server in running.values():
@@ -101,9 +120,16 @@ def main() -> None:
 
 
 class Server:
-    """A server in a process of its own; all are started first, and asked one after the other."""
+    """A server in a process of its own; all are started first, and asked one after the other.
 
-    def __init__(self, command: Command, published: Path, threads: int) -> None:
+    Args:
+        path, field: where it takes texts.
+    """
+
+    def __init__(
+        self, command: Command, published: Path, threads: int, texts: list[str], path: str, field: str
+    ) -> None:
+        self._path, self._bodies = path, [body_of([text], field) for text in texts]
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
@@ -118,13 +144,13 @@ class Server:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
-    async def is_ready(self, body: bytes) -> bool:
+    async def is_ready(self) -> bool:
         """Wait until it answers; False if it does not within some minutes."""
         client, deadline = Client(self.port), time.monotonic() + _START_SECONDS
         while self.process.poll() is None and time.monotonic() < deadline:
             with contextlib.suppress(OSError, asyncio.IncompleteReadError):
                 is_warm = await client.send("GET", "/ready", b"") != 503  # others have no such route
-                if is_warm and await client.send("POST", "/embed", body) == 200:
+                if is_warm and await client.send("POST", self._path, self._bodies[0]) == 200:
                     return True
             await asyncio.sleep(0.5)
         return False
@@ -134,9 +160,9 @@ class Server:
         """Memory of its first process."""
         return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
-    def measure(self, bodies: list[bytes], most_p99_ms: float) -> dict:
+    def measure(self, most_p99_ms: float) -> dict:
         """Its loads at rising rates, the best of them, and the memory of its first process afterwards."""
-        loads = asyncio.run(_loads(self.port, bodies, most_p99_ms))
+        loads = asyncio.run(self._loads(most_p99_ms))
         held = [load for load in loads[1:] if _holds(load, most_p99_ms)]
         return {
             "unloaded": asdict(loads[0]),
@@ -145,15 +171,18 @@ class Server:
             "resident_bytes": self.resident_bytes,
         }
 
+    async def _loads(self, most_p99_ms: float) -> list[Load]:
+        client = Client(self.port)
 
-async def _loads(port: int, bodies: list[bytes], most_p99_ms: float) -> list[Load]:
-    client = Client(port)
-    await offer(client, bodies, 20, _SECONDS)  # warm
-    loads, rate = [await offer(client, bodies, 5, _SECONDS)], _FIRST_RATE
-    while _holds(load := await offer(client, bodies, rate, _SECONDS), most_p99_ms):
-        loads.append(load)
-        rate *= _STEP if load.p99_ms > most_p99_ms / 5 else _STEP**2
-    return [*loads, load]
+        async def at(rate: float) -> Load:
+            return await offer(client, self._bodies, rate, _SECONDS, path=self._path)
+
+        await at(20)  # warm
+        loads, rate = [await at(5)], _FIRST_RATE
+        while _holds(load := await at(rate), most_p99_ms):
+            loads.append(load)
+            rate *= _STEP if load.p99_ms > most_p99_ms / 5 else _STEP**2
+        return [*loads, load]
 
 
 def _holds(load: Load, most_p99_ms: float) -> bool:

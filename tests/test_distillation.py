@@ -16,9 +16,10 @@ from bertkit import Model, TextSet
 from bertkit.checkpoint import SentenceSettings
 from bertkit.checkpoint.checkpoint import TrainedTask
 from bertkit.errors import UsageError
+from bertkit.finetuning import Finetuning, FinetuningSettings, sweep, teaching
 from bertkit.finetuning.student import layers_taken, student_of
 from bertkit.finetuning.teaching import taught
-from bertkit.tasks import SequenceClassification, TokenClassification
+from bertkit.tasks import Alignment, SequenceClassification, Similarity, TokenClassification
 from bertkit.tasks.examples import TextExample
 from bertkit.tokenizer.layout import Layout
 from bertkit.training import compute_gradients, outputs_of
@@ -196,6 +197,26 @@ def test_teacher_scores_texts(tmp_path: Path) -> None:
             ((first, second), ()) = taught({"teacher": str(tmp_path / name)}, ([row, scored], []), tmp_path / "kept")
             np.testing.assert_allclose(first.scores, expected[name], atol=1e-5)
             assert second == scored
+
+
+@pytest.mark.parametrize("task", ["similarity", "alignment"])
+def test_teacher_is_asked_once_for_all_runs_of_a_sweep(
+    tmp_path: Path, task: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sentence_encoder(tmp_path / "teacher")
+    sentence_encoder(tmp_path / "small", num_hidden_layers=1)
+    loaded, given = [], texts(40, 1)
+    monkeypatch.setattr(teaching, "load", lambda name, **options: loaded.append(name) or bertkit.load(name, **options))
+    kind = Similarity if task == "similarity" else Alignment
+    rows = [kind.example((a, b, c, d) if task == "similarity" else a)
+            for a, b, c, d in zip(*[iter(given)] * 4, strict=True)]  # fmt: skip
+    options = {"teacher": str(tmp_path / "teacher")} | ({"objective": "margin"} if task == "similarity" else {})
+    out = tmp_path / "out"
+    run = Finetuning(
+        out, tmp_path / "small", task, FinetuningSettings(num_epochs=1), options, log_line=lambda line: None
+    )
+    sweep(run, {"learning_rate": [1e-3, 1e-2]}, rows[:6], rows[6:])
+    assert len(loaded) == 1 and [path.name for path in out.parent.glob("**/out*-teacher")] == ["out-teacher"]
 
 
 def test_refuses_a_teacher_of_another_width() -> None:

@@ -98,20 +98,44 @@ def test_every_panel_by_mouse(opened: Callable[..., Any], width: int, tmp_path: 
 def test_every_panel_by_keyboard(opened: Callable[..., Any]) -> None:
     page = opened(1440)
     answered: list[str] = []
+    titles: list[str] = []  # of the pages about the inside of the model
     for _ in range(80):
         page.keyboard.press("Tab")
         focused = "const one = document.activeElement, own = one.closest('section');"
         title = "own ? own.querySelector('h2').innerText : ''"
         outline = "getComputedStyle(one).outlineStyle"
-        tag, title, outline = page.evaluate(f"(() => {{ {focused} return [one.tagName, {title}, {outline}]; }})()")
+        tag, kind, title, outline = page.evaluate(
+            f"(() => {{ {focused} return [one.tagName, one.type, {title}, {outline}]; }})()"
+        )
         if tag == "BODY":
             break
         assert outline != "none", f"the focus on a {tag} of {title} cannot be seen"
-        if tag == "BUTTON":
+        if tag == "BUTTON" and kind == "button":
+            with page.context.expect_page() as opening:
+                page.keyboard.press("Enter")
+            titles.append(opening.value.title())
+        elif tag == "BUTTON":
             page.keyboard.press("Enter")
             assert is_answered(page, title).strip(), title
             answered.append(title)
     assert answered == PANELS
+    assert titles == ["Input", "Attention"]
+
+
+def test_pages_of_the_inside_of_a_model(opened: Callable[..., Any]) -> None:
+    page = opened(1440)
+    tokens = page.locator("section", has=page.locator("h2:text-is('Tokens')"))
+    tokens.locator("select").select_option("masks")
+    tokens.locator("textarea").fill("the [MASK] sat")
+    tokens.get_by_text("Show").click()
+    for name, shown in [("embeddings", "Position"), ("attention", "head"), ("layers", "[MASK]")]:
+        with page.context.expect_page() as opening:
+            tokens.get_by_role("button", name=name, exact=True).click()
+        view = opening.value
+        view.wait_for_load_state()
+        assert shown in view.inner_text("body"), name
+        if name == "attention":
+            view.wait_for_selector("html[data-ready]")  # its program is allowed to run
 
 
 def test_another_model_another_text_and_what_is_refused(browser: Any, server: Server) -> None:
@@ -122,6 +146,11 @@ def test_another_model_another_text_and_what_is_refused(browser: Any, server: Se
     tokens.locator("select").select_option("masks")
     tokens.locator("button").click()
     assert "the" in is_answered(page, "Tokens")
+    tokens.locator("textarea").fill("cat " * 200)
+    tokens.get_by_text("Show").click()
+    tokens.get_by_role("button", name="embeddings").click()
+    tokens.locator(".error").wait_for()
+    assert "shorten it" in tokens.locator(".error").inner_text()
     masks = page.locator("section", has=page.locator("h2:text-is('Masks')"))
     masks.locator("textarea").fill("no mask")
     masks.locator("button").click()

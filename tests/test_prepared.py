@@ -184,3 +184,19 @@ def test_error_on_a_thread_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(PreparedBertEncoder, "__call__", fail)
     with pytest.raises(MemoryError, match="no room"):
         model.embed(TEXTS * 9, tokens_per_batch=16)
+
+
+@pytest.mark.every_processor
+@pytest.mark.parametrize("choice", CHOICES)
+@pytest.mark.parametrize("precision", PRECISIONS)
+@torch.inference_mode()
+def test_first_tokens_alone_have_the_same_bits(choice: str, precision: str) -> None:
+    model = of_size(104, 4, 208, 3)
+    prepared = PreparedBertEncoder(model.encoder, precision, CHOICES[choice](precision))
+    for texts in (TEXTS, TEXTS[:1], TEXTS * 11):
+        batch = collate(model.tokenizer.encode_batch(texts))
+        whole, firsts = prepared(batch), prepared(batch, first_only=True)
+        assert torch.equal(firsts.last_hidden_state[batch.first_tokens], whole.last_hidden_state[batch.first_tokens])
+        assert firsts.last_hidden_state.shape == whole.last_hidden_state.shape
+        assert firsts.last_hidden_state.count_nonzero(dim=1).count_nonzero() == len(texts)
+        assert torch.equal(firsts.pooled, whole.pooled)

@@ -196,6 +196,9 @@ def test_inference_client_gets_what_the_library_gives(server, models, monkeypatc
         ("/decode", {"ids": [10**9]}, 422, "Validation"),
         ("/decode", {"ids": [10**30]}, 422, "Validation"),
         ("/tokenize", {"inputs": []}, 400, "Empty"),
+        ("/inspect/lens", {"inputs": "a", "model": "encoder"}, 424, "Backend"),
+        ("/inspect/attention", {"inputs": " "}, 422, "Validation"),
+        ("/inspect/nothing", {"inputs": "a"}, 422, "Validation"),
     ],
     ids=str,
 )

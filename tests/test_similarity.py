@@ -320,6 +320,7 @@ def test_bad_files(tmp_path: Path, content: str, message: str) -> None:
         ([TextSet("a", ("b",), (), 1.0), TextSet("c", ("d",), (), 1.0)], {}, "every pair has the score 1"),
         ([TextSet("a", ("a",)), TextSet("a", ("a",))], {}, "every text is the same"),
         ([TextSet("a", ("b",)), TextSet("a", ("c",), ("b",))], {}, "'b' is a negative here and a positive"),
+        ([TextSet("a", ("b",), (), float(n)) for n in (1, 1, 0)], {}, "the pair has the score 0 here and 1 in a row"),
         ([TextSet("a", ("b",)), TextSet("c", ("d",), (), 1.0)], {}, "some rows have a score"),
         (rows("pairs"), {"objective": "best"}, "objective='best': expected one of in-batch"),
         (rows("pairs"), {"directions": "up"}, "directions='up': expected one of"),
@@ -331,6 +332,15 @@ def test_bad_files(tmp_path: Path, content: str, message: str) -> None:
 def test_rows_and_options_that_cannot_be_learned(data: list[TextSet], options: dict, message: str) -> None:
     with pytest.raises((DataError, UsageError), match=message):
         Similarity.of_examples(data, options)
+
+
+def test_contradictions_can_be_skipped() -> None:
+    kept = [TextSet("a", ("b",), (), 1.0), TextSet("b", ("a",), (), 0.0), TextSet("c", ("d",), (), 0.0)]
+    skipped = TextSet("a", ("b",), (), 0.0)
+    assert Similarity.unusable_examples([*kept, skipped]) == [(skipped, "the pair has the score 0 here and 1 in a row")]
+    assert not Similarity.unusable_examples(kept)
+    graded = [TextSet("a", ("b",), (), score) for score in (0.0, 1.0, 0.5)]  # such as two judges
+    assert not Similarity.unusable_examples(graded)
 
 
 def test_thresholds_equal_those_of_scikit_learn() -> None:

@@ -50,7 +50,7 @@ def _open(folder: Path, precision: str, num_workers: int, threads_each: int) -> 
         os.environ["CT2_FORCE_CPU_ISA"] = "AVX512"
     import ctranslate2
 
-    return ctranslate2.BertEncoder(
+    return ctranslate2.Encoder(
         str(folder), "cpu", compute_type=precision, inter_threads=num_workers, intra_threads=threads_each
     )
 

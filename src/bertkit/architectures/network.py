@@ -161,6 +161,12 @@ class Network(nn.Module):
             return head.vectors(encoded, batch)
         return encoded.last_hidden_state if taken == "tokens" else sequence_vectors(taken, encoded, batch)
 
+    def reads_first_tokens(self, name: str) -> bool:
+        """Whether the input of a head is made of the first token of each sequence alone."""
+        head = self.require_head(name)
+        own = isinstance(head, SiameseClassificationHead | VectorClassificationHead)
+        return not own and self.architecture.heads[name].input(self.config) in ("pooler", "cls")
+
     def require_head(self, name: str) -> nn.Module:
         """A head by name.
 

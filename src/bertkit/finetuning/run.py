@@ -86,8 +86,7 @@ class Finetuning:
                 selecting metric is not a number.
             TrainingError: the loss is not a number.
         """
-        kept = self.out.with_name(f"{self.out.name}-teacher")
-        train, dev = taught(self.options, (train, dev), kept, self.device)
+        train, dev = self.taught(train, dev)
         run = replace(self)
         if began_before_fitted_heads(self.out):
             run.settings = replace(self.settings, head="drawn")
@@ -95,6 +94,10 @@ class Finetuning:
         if not self.ranks.is_first:
             run.log_line = lambda line: None
         return run._start(train, dev, resume=resume, should_stop=should_stop)
+
+    def taught(self, train: Sequence[Any], dev: Sequence[Any]) -> list[list[Any]]:
+        """Both with the vectors or scores of the teacher and guide that they lack, which are kept in OUT-teacher."""
+        return taught(self.options, (train, dev), self.out.with_name(f"{self.out.name}-teacher"), self.device)
 
     def complete_settings(self, num_examples: int) -> FinetuningSettings:
         """The settings with a learning rate and a number of epochs."""

@@ -43,6 +43,7 @@ def sweep(
     if not dev:
         raise UsageError("a sweep requires dev examples, to select the best run")
     folder = run.out / "run"
+    train, dev = run.taught(train, dev)
     task = task_kind(run.task).of_examples(train, run.options)
     record, best_by = folder / "sweep.json", run.settings.best_by or task.best_by
     grid = {name: list(values) for name, values in grid.items()}

@@ -1,6 +1,6 @@
 """Teacher vectors and scores for training examples, with a cache."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ _SEPARATOR = "\x1f"  # between a query and a text in the cache key of their scor
 def taught(
     options: Mapping[str, Any], parts: Sequence[Sequence[Any]], kept: Path, device: str = "auto"
 ) -> list[list[Any]]:
-    """Add the vectors or scores of the teacher and the guide in the options to lists of examples.
+    """Add the vectors or scores of the teacher and the guide in the options to the examples that lack them.
 
     Args:
         options: "teacher", a sentence encoder or a cross-encoder; "guide", a sentence encoder.
@@ -30,14 +30,26 @@ def taught(
         UsageError: alignment with a teacher that is not a sentence encoder.
     """
     results = [list(part) for part in parts]
-    adding: dict[str, Callable[[Model, list[Any], Path], list[Any]]] = {"teacher": _with_scores, "guide": _with_guide}
-    for option, add in adding.items():
-        if options.get(option) and any(results):
+    for option in ("teacher", "guide"):
+        add, lacks = (_with_scores, _lacks_scores) if option == "teacher" else (_with_guide, _lacks_guide)
+        if any(isinstance(example, TaughtText) for part in results for example in part):
+            add, lacks = _with_vectors, _lacks_vector
+        if options.get(option) and any(lacks(example) for part in results for example in part):
             model, folder = load(options[option], device=device), kept / _folder(options[option])
-            if isinstance(next(example for part in results for example in part), TaughtText):
-                add = _with_vectors
             results = [add(model, part, folder) for part in results]
     return results
+
+
+def _lacks_scores(row: TextSet) -> bool:
+    return not row.scores and row.score is None
+
+
+def _lacks_guide(row: TextSet) -> bool:
+    return row.guide is None
+
+
+def _lacks_vector(example: TaughtText) -> bool:
+    return example.vector is None
 
 
 def _folder(name: str) -> str:
@@ -60,7 +72,7 @@ def _embedded(teacher: Model, texts: list[str]) -> Iterator[np.ndarray]:
 
 def _with_scores(teacher: Model, examples: Sequence[TextSet], kept: Path) -> list[TextSet]:
     """Add scores to rows without them: from a cross-encoder, or inner products of a sentence encoder."""
-    rows = [row for row in examples if not row.scores and row.score is None]
+    rows = [row for row in examples if _lacks_scores(row)]
     pairs = [(row.query, text) for row in rows for text in row.texts[1:]]
     if not pairs:
         return list(examples)
@@ -68,7 +80,7 @@ def _with_scores(teacher: Model, examples: Sequence[TextSet], kept: Path) -> lis
     scores = kept_vectors(kept, keys, lambda missing: iter([_scores(teacher, missing)]))[:, 0].tolist()
     results, start = [], 0
     for row in examples:
-        if row.scores or row.score is not None:
+        if not _lacks_scores(row):
             results.append(row)
             continue
         end = start + len(row.texts) - 1

@@ -192,8 +192,9 @@ class _Plan:
         concatenated: (W, P D) values and (W, P) weights."""
         device = runner.device
         encoded = runner.encoder(
-            batch, with_hidden_states=not self.layers.is_last, with_pooled="pooler" in self.poolings
-        )
+            batch, with_hidden_states=not self.layers.is_last, with_pooled="pooler" in self.poolings,
+            first_only={"cls", "pooler"} >= set(self.poolings) and not skipped.any(),
+        )  # fmt: skip
         positions = (
             batch.first_tokens + skipped.to(device),
             batch.cu_seqlens[1:].long() - 1,

@@ -41,7 +41,7 @@ def _probabilities(runner: Runner, texts: Sequence[str], following: Sequence[str
     warn_of_truncation(len(texts), num_cut, int(cut.sum()), remedy, stacklevel=4)
 
     def forward(batch: Batch, indices: np.ndarray) -> Tensor:
-        logits = runner.network.head_logits("next_sentence", runner.encoder(batch), batch)
+        logits = runner.network.head_logits("next_sentence", runner.encoder(batch, first_only=True), batch)
         return logits.softmax(-1)[:, 0].float().cpu()
 
     return runner.run(encodings, forward).numpy() if len(encodings) else np.empty(0, np.float32)

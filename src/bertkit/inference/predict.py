@@ -110,10 +110,11 @@ def head_logits(runner: Runner, task: TextTask, encodings: Encodings, bar: tqdm)
         bar: progress bar, advanced by the number of computed examples.
     """
     reads_pooler = runner.network.architecture.reads_pooler(task.head, runner.network.config)
+    first_only = task.head in runner.network.heads and runner.network.reads_first_tokens(task.head)
     is_first = np.diff(encodings.text_index, prepend=-1) > 0
 
     def forward(batch: Batch, indices: np.ndarray) -> Tensor:
-        encoded = runner.encoder(batch, with_pooled=reads_pooler)
+        encoded = runner.encoder(batch, with_pooled=reads_pooler, first_only=first_only)
         return task.read_out(runner.network, encoded, batch).float().cpu()
 
     def on_batch(indices: np.ndarray) -> None:

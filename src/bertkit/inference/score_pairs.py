@@ -49,7 +49,7 @@ def score_pairs(
         raise UsageError("on_long='window' gives several scores for a pair: choose 'truncate' or shorten the texts")
     queries, texts = paired(queries, texts)
     head: Any = runner.network.heads[HEAD]
-    num_labels = head.classifier.out_features
+    num_labels, first_only = head.classifier.out_features, runner.network.reads_first_tokens(HEAD)
     activation = activation or ("Sigmoid" if num_labels == 1 else "Identity")
     scores, num_scored, num_cut, num_tokens_cut = [np.empty((0, num_labels), np.float32)], 0, 0, 0
     pairs = zip(queries, texts, strict=True)
@@ -67,7 +67,7 @@ def score_pairs(
             num_tokens_cut += int(encodings.num_tokens_cut.sum())
 
             def forward(batch: Batch, indices: np.ndarray) -> Tensor:
-                encoded = runner.encoder(batch)
+                encoded = runner.encoder(batch, first_only=first_only)
                 logits = runner.network.head_logits(HEAD, encoded, batch).float()
                 return OUTPUT_ACTIVATIONS[activation](logits).cpu()
 

@@ -1,7 +1,7 @@
 """HTTP server for models and an index, compatible with common clients.
 
 Takes: models by name, an index, and HTTP requests.
-Gives: vectors, predictions, passages and tokens as JSON; concurrent requests share batches.
+Gives: vectors, predictions, passages, tokens and inspection pages as JSON; concurrent requests share batches.
 May import: version, errors, files, device, executor, tokenizer, batch, transformer, heads, architectures, tasks,
-checkpoint, inference, model, generation, search.
+checkpoint, inference, model, generation, search, inspection.
 """

@@ -13,6 +13,7 @@ from bertkit.serving.generate_api import generate_routes
 from bertkit.serving.guard import FAILURE, refusal_body
 from bertkit.serving.health_api import health_routes
 from bertkit.serving.hub_api import hub_routes
+from bertkit.serving.inspect_api import inspect_routes
 from bertkit.serving.openai_api import openai_routes
 from bertkit.serving.refusals import InvalidRequest, MalformedRequest, Refusal
 from bertkit.serving.rerank_api import rerank_routes
@@ -37,6 +38,7 @@ def application(service: Service) -> FastAPI:
         task_routes,
         generate_routes,
         search_routes,
+        inspect_routes,
         hub_routes,
     ):
         app.include_router(routes(service))

@@ -197,25 +197,24 @@ class ServedModels:
                 return self.all[name.removesuffix(suffix)], role
         raise UnknownModel(f"model {name!r:.80} is not served here: expected one of {', '.join(self.all)}")
 
-    def choose(self, name: str | None, kinds: Sequence[str], what: str) -> tuple[ServedModel, str | None]:
+    def choose(self, name: str | None, kinds: Sequence[str] | None, what: str) -> tuple[ServedModel, str | None]:
         """The named model, or else the first of a kind, and the role in its name.
 
         Args:
-            kinds: acceptable kinds.
+            kinds: acceptable kinds; None: every encoder's.
             what: such as "a re-ranker", for the error.
 
         Raises:
             UnknownModel: no model with that name.
             WrongModelKind: the model, or every model, has another kind.
         """
+        candidates = [self.named(name)] if name is not None else [(served, None) for served in self.all.values()]
+        for served, role in candidates:
+            if isinstance(served, ServedModel) and (kinds is None or served.kinds.intersection(kinds)):
+                return served, role
         if name is not None:
-            served, role = self.named(name)
-            if not isinstance(served, ServedModel) or not served.kinds.intersection(kinds):
-                raise WrongModelKind(f"model is not {what} model: {served.name} is for {served.kind}")
-            return served, role
-        for served in self.all.values():
-            if isinstance(served, ServedModel) and served.kinds.intersection(kinds):
-                return served, None
+            served, _ = candidates[0]
+            raise WrongModelKind(f"model is not {what} model: {served.name} is for {served.kind}")
         raise WrongModelKind(f"model is not {what} model: served here: {self._described()}")
 
     def choose_generator(self, name: str | None) -> ServedGenerator:

@@ -322,10 +322,12 @@ class SharedEncoder:
         """See `PreparedEncoder.fits`."""
         return self._prepared.fits(encoder)
 
-    def __call__(self, batch: Batch, *, with_hidden_states: bool = False, with_pooled: bool = True) -> EncoderOutput:
+    def __call__(
+        self, batch: Batch, *, with_hidden_states: bool = False, with_pooled: bool = True, first_only: bool = False
+    ) -> EncoderOutput:
         """See `PreparedEncoder.__call__`."""
         shared = getattr(_thread, "shared", None)
-        options = {"with_hidden_states": with_hidden_states, "with_pooled": with_pooled}
+        options = {"with_hidden_states": with_hidden_states, "with_pooled": with_pooled, "first_only": first_only}
         return self._prepared(batch, **options) if shared is None else shared.output(self._prepared, **options)
 
 

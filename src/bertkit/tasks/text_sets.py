@@ -53,32 +53,54 @@ class OfTextSets(TextTask):
         return TextSet(texts[0], tuple(texts[1:2]), tuple(texts[2:]), score, location)
 
     @classmethod
+    def unusable_examples(cls, examples: Sequence[TextSet], *, held_out: bool = False) -> list[tuple[TextSet, str]]:
+        """As `TextTask.unusable_examples`: rows that contradict another one."""
+        return list(_contradictions(examples))
+
+    @classmethod
     def in_dataset(cls, example: TextSet, number: int) -> TextSet:
         """As `TextTask.in_dataset`."""
         return replace(example, dataset=number)
 
 
 def check_rows(rows: Sequence[TextSet]) -> None:
-    """Check that no text is both a positive and a negative of a query, and that all rows are of one kind.
+    """Check that no rows contradict each other, and that all are of one kind.
 
     Raises:
-        DataError: a text that is both, or a row with different numbers of scores and texts.
+        DataError: a text that is both a positive and a negative of a query, a pair with the scores 0 and 1, or a row
+            with different numbers of scores and texts.
         UsageError: rows of different kinds: with and without scores.
     """
-    positives: dict[tuple[str, str], TextSet] = {}
     scored = [row for row in rows if row.score is not None]
     if scored and len(scored) < len(rows):
         raise UsageError("some rows have a score and others do not: give all rows a score, or none")
     for row in rows:
         if row.scores and len(row.scores) != len(row.texts) - 1:
             raise row.error(f"has {len(row.scores)} scores for {len(row.texts) - 1} texts: give each text one")
-        if row.score is None:
-            positives |= {(row.query, text): row for text in row.positives}
+    for row, problem in _contradictions(rows):
+        raise row.error(problem)
+
+
+def _contradictions(rows: Sequence[TextSet]) -> Iterator[tuple[TextSet, str]]:
+    """Rows that contradict another one: with a negative that is a positive of the same text there, or the second one of
+    a pair with the scores 0 and 1."""
+    positives = {(row.query, text): row for row in rows if row.score is None for text in row.positives}
+    is_binary, scored = {row.score for row in rows} <= {None, 0.0, 1.0}, {}
     for row in rows:
         for text in row.negatives:
-            if (row.query, text) in positives:
-                other = positives[row.query, text].location
-                raise row.error(f"{text[:60]!r} is a negative here and a positive of the same text in {other or 'it'}")
+            if (other := positives.get((row.query, text))) is not None:
+                yield (
+                    row,
+                    f"{text[:60]!r} is a negative here and a positive of the same text in {other.location or 'it'}",
+                )
+                break
+        if is_binary and row.score is not None:
+            first = scored.setdefault((row.query, row.positives), row)
+            if first.score != row.score:
+                yield (
+                    row,
+                    f"the pair has the score {row.score:g} here and {first.score:g} in {first.location or 'a row'}",
+                )
 
 
 def pair_results(targets: np.ndarray, scores: np.ndarray, *, is_binary: bool) -> dict[str, float]:

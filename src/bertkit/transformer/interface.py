@@ -62,6 +62,12 @@ class PreparedEncoder(Protocol):
         """True if this was prepared from this encoder and its weights are unchanged since."""
         ...
 
-    def __call__(self, batch: Batch, *, with_hidden_states: bool = False, with_pooled: bool = True) -> EncoderOutput:
-        """As the encoder's forward in evaluation."""
+    def __call__(
+        self, batch: Batch, *, with_hidden_states: bool = False, with_pooled: bool = True, first_only: bool = False
+    ) -> EncoderOutput:
+        """As the encoder's forward in evaluation.
+
+        With ``first_only``, the last hidden states of other tokens than the first of each sequence may be zeros, which
+        saves most of the last layer. The first ones have the same bits.
+        """
         ...

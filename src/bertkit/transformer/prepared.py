@@ -36,11 +36,13 @@ class PreparedLayer:
         self.window = layer.attention.window
         self.bias = layer.attention.for_layer(bias)
 
-    def __call__(self, hidden_states: Tensor, batch: Batch) -> Tensor:
-        """(T, D) to (T, D)."""
+    def __call__(self, hidden_states: Tensor, batch: Batch, chosen: Tensor | None = None) -> Tensor:
+        """(T, D) to (T, D), or with the positions of C ``chosen`` tokens to (C, D)."""
         bias = bias_of_length(self.bias, batch.max_seqlen)
         query_key_value = self.query_key_value(hidden_states)
         context = self.attention(query_key_value, batch, self.num_heads, window=self.window, bias=bias)
+        if chosen is not None:
+            context, hidden_states = context[chosen], hidden_states[chosen]
         attended = self.attention_norm(self.output(context, residual=hidden_states))
         expanded = self.expand(attended, activation=self.activation)
         return self.feed_forward_norm(self.project(expanded, residual=attended))
@@ -118,7 +120,9 @@ class PreparedBertEncoder:
         return encoder is self.encoder and self._weights.are_unchanged()
 
     @torch.inference_mode()
-    def __call__(self, batch: Batch, *, with_hidden_states: bool = False, with_pooled: bool = True) -> EncoderOutput:
+    def __call__(
+        self, batch: Batch, *, with_hidden_states: bool = False, with_pooled: bool = True, first_only: bool = False
+    ) -> EncoderOutput:
         """As `BertEncoder.forward` in evaluation; hidden states have the dtype of the encoder's weights.
 
         On the CPU hidden states are bit-identical regardless of the other sequences of the batch.
@@ -126,11 +130,17 @@ class PreparedBertEncoder:
         num_tokens, filled = len(batch.input_ids), in_row_counts(batch)
         hidden: Any = self.embeddings(filled)  # HiddenStates or Tensor, the input of the layers
         hidden_states = [self._plain(hidden, num_tokens)] if with_hidden_states else []
-        for layer in self.layers:
+        *inner, last_layer = self.layers
+        for layer in inner:
             hidden = layer(hidden, filled)
             if with_hidden_states:
                 hidden_states.append(self._plain(hidden, num_tokens))
-        last, pooler = self._plain(hidden, num_tokens), self.encoder.pooler
+        chosen = batch.first_tokens if first_only and not with_hidden_states else None
+        last, pooler = self._plain(last_layer(hidden, filled, chosen), num_tokens), self.encoder.pooler
+        if with_hidden_states:
+            hidden_states.append(last)
+        if chosen is not None:
+            last = last.new_zeros(num_tokens, last.shape[1]).index_copy_(0, chosen, last)
         with inference_kernels():
             pooled = None if pooler is None or not with_pooled else pooler(last[batch.first_tokens])
         return EncoderOutput(

@@ -168,8 +168,10 @@ class PreparedCausalEncoder:
         return encoder is self.encoder and self._weights.are_unchanged()
 
     @torch.inference_mode()
-    def __call__(self, batch: Batch, *, with_hidden_states: bool = False, with_pooled: bool = True) -> EncoderOutput:
-        """As the encoder's forward in evaluation."""
+    def __call__(
+        self, batch: Batch, *, with_hidden_states: bool = False, with_pooled: bool = True, first_only: bool = False
+    ) -> EncoderOutput:
+        """As the encoder's forward in evaluation, for all tokens."""
         if self.decoder is None or with_hidden_states:
             return self.encoder(batch, with_hidden_states=with_hidden_states, with_pooled=with_pooled)
         hidden = self.decoder(

@@ -65,9 +65,12 @@ class Int8Layer:
         self.window = layer.attention.window
         self.bias = layer.attention.for_layer(bias)
 
-    def __call__(self, hidden_states: HiddenStates, batch: Batch) -> HiddenStates:
-        """(T, D) to (T, D)."""
+    def __call__(self, hidden_states: HiddenStates, batch: Batch, chosen: Tensor | None = None) -> HiddenStates:
+        """(T, D) to (T, D), or with the positions of C ``chosen`` tokens to (C, D)."""
         context = self._attend(self.query_key_value(hidden_states.quantized), batch)
+        if chosen is not None:
+            context = _rows_of(context, chosen)
+            hidden_states = HiddenStates(hidden_states.tensor[chosen], _rows_of(hidden_states.quantized, chosen))
         attended = _add_and_norm(self.output(context), hidden_states, self.attention_norm)
         expanded = self._activate(self.expand(attended.quantized))
         return _add_and_norm(self.project(expanded), attended, self.feed_forward_norm)
@@ -106,6 +109,10 @@ def _add_and_norm(product: Product, residual: HiddenStates, norm: Norm) -> Hidde
     hidden, quantized = torch.empty_like(residual.tensor), _room_for(*residual.tensor.shape)
     norm_rows(product, residual.tensor.numpy(), norm, hidden.numpy(), quantized)
     return HiddenStates(hidden, quantized)
+
+
+def _rows_of(quantized: Quantized, chosen: Tensor) -> Quantized:
+    return Quantized(*(rows[chosen.numpy()] for rows in quantized))
 
 
 def _room_for(num_rows: int, width: int) -> Quantized:

@@ -63,8 +63,10 @@ class PreparedGatedEncoder:
         return encoder is self.encoder and self._weights.are_unchanged()
 
     @torch.inference_mode()
-    def __call__(self, batch: Batch, *, with_hidden_states: bool = False, with_pooled: bool = True) -> EncoderOutput:
-        """As `GatedEncoder.forward` in evaluation."""
+    def __call__(
+        self, batch: Batch, *, with_hidden_states: bool = False, with_pooled: bool = True, first_only: bool = False
+    ) -> EncoderOutput:
+        """As `GatedEncoder.forward` in evaluation, for all tokens."""
         num_tokens, filled = len(batch.input_ids), in_row_counts(batch)
         dtype = self.encoder.embeddings.word.weight.dtype
         hidden = self.embeddings(filled)

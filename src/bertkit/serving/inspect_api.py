@@ -1,0 +1,45 @@
+"""The route of inspection: pages that show one text inside a model, for the playground."""
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Request, Response
+from pydantic import Field
+
+from bertkit.inspection import inspect_attention, inspect_input, inspect_lens
+from bertkit.serving.bodies import ModelBody
+from bertkit.serving.json_route import JsonRoute
+from bertkit.serving.served_models import FILL_MASK
+from bertkit.serving.service import Service
+from bertkit.serving.ticket import Ticket
+
+_VIEWS = {"input": inspect_input, "attention": inspect_attention, "lens": inspect_lens}
+
+
+class InspectBody(ModelBody):
+    """Body of /inspect."""
+
+    inputs: Annotated[str, Field(description="A text; a literal [MASK] becomes that token.")]
+    pair: Annotated[str | None, Field(description="A second text.")] = None
+
+
+def inspect_routes(service: Service) -> APIRouter:
+    """The route, for an app."""
+    router = APIRouter(route_class=JsonRoute, tags=["inspection"])
+
+    @router.post("/inspect/{view}")
+    async def inspect(view: Literal["input", "attention", "lens"], body: InspectBody, request: Request) -> Response:
+        """A self-contained page: the embeddings of a text, the attention of all heads, or the predictions of each
+        layer, which needs a masked LM."""
+        kinds, what = ([FILL_MASK], "a masked LM") if view == "lens" else (None, "an encoder")
+        served, _ = service.models.choose(body.model, kinds, what)
+
+        def make() -> dict[str, Any]:
+            made = _VIEWS[view](served.model, body.inputs, body.pair)
+            return {"title": made.title, "page": made.page()}
+
+        def work(ticket: Ticket) -> Any:
+            return service.batches.turn(make, ticket)
+
+        return await service.answer(request, [body.inputs, body.pair or ""], work)
+
+    return router
