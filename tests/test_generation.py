@@ -359,7 +359,7 @@ def test_rejects_invalid_texts_and_models(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="reads both sides"):
         load_generator(tmp_path / "bert")
     with pytest.raises(BertkitError, match="precision='int4'"):
-        causal.generate(["the"], GenerationSettings(precision="int8"))
+        causal.generate(["the"], GenerationSettings(precision="int4"))
     config = json.loads((tmp_path / "marian" / "config.json").read_text())
     for change, message in (({"normalize_before": True}, "normalize_before"), ({"strange": 1}, "unknown keys")):
         (tmp_path / "marian" / "config.json").write_text(json.dumps(config | change))
