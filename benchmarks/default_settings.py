@@ -1,4 +1,5 @@
-"""The default settings, measured: fine-tuning from a fitted head compared with frozen features.
+"""The default settings, measured: fine-tuning from a fitted head compared with frozen features, with TF-IDF, and with
+transformers' Trainer.
 
     python benchmarks/default_settings.py [--list] [--only NAME] [--scale 1.0] [--threads 1] [--out FOLDER]
 
@@ -12,6 +13,8 @@ import math
 import statistics
 import tempfile
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,12 +24,13 @@ import report
 import texts
 import torch
 from finetune_tasks import TASKS, Examples, Task, score
-from finetuners import Settings
+from finetuners import Settings, transformers
 from finetuners.bertkit import plain
 from long_runs import LongRuns, add_options
 from models import MINILM, published_folder
 
 from bertkit import load
+from bertkit.evidence.baseline import predict_plainly
 from bertkit.finetuning import Finetuning, FinetuningSettings, default_settings
 from bertkit.tasks import SequenceClassification, read_examples, task_kind
 from bertkit.tasks.reading import BadRows
@@ -46,6 +50,14 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 """By name; what is not given is the default, and 1e-4 with 3 epochs all of it."""
 
+TF_IDF = "tf-idf"
+TRAINER: dict[str, dict[str, Any]] = {
+    "trainer": {"learning_rate": 5e-5, "num_epochs": 3, "batch_size": 8, "warmup": 0.0, "weight_decay": 0.0},
+    "trainer-1e-4": {"learning_rate": 1e-4, "num_epochs": 3},
+}
+"""transformers' Trainer: its defaults, and bertkit's rate, epochs and batches. Both as bertkit in bfloat16."""
+
+_OF_TEXTS = ("sequence-classification", "regression")
 _VARIED = ("head", "learning_rate", "num_epochs", "layer_decay", "head_learning_rate")
 
 
@@ -94,7 +106,8 @@ class Runs(LongRuns):
             f"{name}-{size}-{settings}-seed-{seed}"
             for size, seed in sorted(ordered, key=lambda one: one[0] * (1 + one[1]))
             for name in DATA
-            for settings in SETTINGS
+            for settings in (*SETTINGS, *TRAINER, TF_IDF)
+            if settings != TF_IDF or DATA[name].settings.kind in _OF_TEXTS
         ]
 
     def is_timed(self, name: str) -> bool:
@@ -102,8 +115,8 @@ class Runs(LongRuns):
 
     def told(self, name: str) -> dict[str, Any]:
         data, size, settings, seed = self._parts(name)
-        chosen = self._settings(name)
-        varied = {part: getattr(chosen, part) for part in _VARIED}
+        chosen = None if settings in (*TRAINER, TF_IDF) else self._settings(name)
+        varied = TRAINER.get(settings, {}) if chosen is None else {part: getattr(chosen, part) for part in _VARIED}
         return {"data": data, "rows": size, "name": settings, **varied, "seed": seed, "most_test": MAX_TEST}
 
     def summary(self, result: dict[str, Any]) -> str:
@@ -123,25 +136,35 @@ class Runs(LongRuns):
             labels = {example.label for example in train}
             test = [example for example in test if example.label in labels]
         start = time.perf_counter()
-        longest = task.settings.max_answer_length
-        with tempfile.TemporaryDirectory() as folder:
-            run = Finetuning(
-                Path(folder) / "model", published_folder(MINILM), kind.name, self._settings(name),
-                {} if longest is None else {"max_answer_length": longest}, device="cpu",
-                log_line=lambda line: None, resumable=False,
-            )  # fmt: skip
-            if settings == FROZEN:
-                predictions = run.frozen(train, test).predictions
-            else:
-                run.start(train)
-                predictions = load(run.out, precision="bfloat16", device="cpu").predict(test)
+        if settings == TF_IDF:
+            predictions = _by_tf_idf(kind.of_examples(train, {}), train, test)
+        elif settings in TRAINER:
+            told = replace(task.settings, max_length=128, precision="bfloat16", seed=seed, **TRAINER[settings])
+            trained = transformers.Finetuner(1).finetune(published_folder(MINILM), train, test, told)
+            predictions = trained["predictions"]
+        else:
+            predictions = [plain(one) for one in self._by_bertkit(name, kind.name, train, test)]
         return {
             "num_train": len(train),
             "num_test": len(test),
             "metric": task.metric,
-            "score": score(task, train, test, [plain(one) for one in predictions])[task.metric],
+            "score": score(task, train, test, predictions)[task.metric],
             "seconds": round(time.perf_counter() - start, 1),
         }
+
+    def _by_bertkit(self, name: str, kind: str, train: Examples, test: Examples) -> Sequence[Any]:
+        data, _, settings, _ = self._parts(name)
+        longest = DATA[data].settings.max_answer_length
+        with tempfile.TemporaryDirectory() as folder:
+            run = Finetuning(
+                Path(folder) / "model", published_folder(MINILM), kind, self._settings(name),
+                {} if longest is None else {"max_answer_length": longest}, device="cpu",
+                log_line=lambda line: None, resumable=False,
+            )  # fmt: skip
+            if settings == FROZEN:
+                return run.frozen(train, test).predictions
+            run.start(train)
+            return load(run.out, precision="bfloat16", device="cpu").predict(test)
 
     def gather(self) -> dict[str, dict[str, Any]]:
         """The results of all runs that are finished, by their names."""
@@ -159,9 +182,15 @@ class Runs(LongRuns):
         return data, int(size), settings, int(seed)
 
 
+def _by_tf_idf(task: Any, train: Examples, test: Examples) -> Sequence[Any]:
+    """Predictions of the baseline of the evidence report."""
+    predicted = predict_plainly(task, train, test)
+    return predicted.tolist() if task.name == "regression" else [task.label_names[number] for number in predicted]
+
+
 def describe(runs: dict[str, dict[str, Any]]) -> list[str]:
     """A row for each data set and number of rows: frozen features, and what each setting adds, over the seeds."""
-    tried = [name for name in SETTINGS if any(run["run"]["name"] == name for run in runs.values())]
+    tried = [name for name in (*SETTINGS, *TRAINER, TF_IDF) if any(run["run"]["name"] == name for run in runs.values())]
     rows = []
     for data in DATA:
         for size in SIZES:
@@ -181,7 +210,9 @@ def describe(runs: dict[str, dict[str, Any]]) -> list[str]:
         "of which chose anything: accuracy, of mrpc and wnut17 F1, of stsb Spearman, of tweet-spans Jaccard. frozen: a "
         "head fitted to the frozen encoder. Then the gain of each setting over it, the mean over seeds and its "
         "standard error: learning rate with 3 epochs unless named otherwise, with layer-wise decay, with "
-        "another rate of the head, or with a head drawn at random and 10 epochs.",
+        "another rate of the head, or with a head drawn at random and 10 epochs. trainer: transformers' Trainer at its "
+        "defaults (5e-5, 3 epochs, batches of 8), trainer-1e-4: at bertkit's rate and batches. tf-idf: TF-IDF of words "
+        "and pairs of words with logistic or ridge regression.",
         "",
     ]
 

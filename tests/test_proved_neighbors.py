@@ -107,6 +107,29 @@ def test_many_rows_on_many_threads() -> None:
     check(queries[:1], rows, 3, "dot", scan="float32")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("scan", ["int8", "float32"])
+def test_ten_thousand_queries_equal_exact_arithmetic(scan: ScanName) -> None:
+    """Every kind of rows with queries of the same kind, of all others, and rows as queries."""
+    num_queries, shares = 0, {}
+    for number, kind in enumerate(KINDS):
+        for similarity in ("cosine", "dot"):
+            draw = np.random.default_rng([7, number])
+            shape = 2003, int(draw.integers(20, 200))
+            rows = KINDS[kind](draw, shape).astype(np.float32)
+            rows[draw.random(len(rows)) < 0.01] = 1 if similarity == "cosine" else 0
+            rows[~rows.any(axis=1)] = 1 if similarity == "cosine" else 0
+            others = [each(draw, (20, shape[1])) for each in KINDS.values()]
+            queries = np.concatenate([KINDS[kind](draw, (127, shape[1])), rows[:50], *others]).astype(np.float32)
+            queries[~queries.any(axis=1)] = 1
+            again = check(queries, rows, 10, similarity, scan=scan)
+            num_queries += len(queries)
+            shares[f"{kind}, {similarity}"] = again / len(queries) / len(rows)
+    print(f"\n{scan}: {num_queries} queries; share of rows scored again: {np.median(list(shares.values())):.2%}")
+    print(*(f"{share:8.2%}  {name}" for name, share in shares.items()), sep="\n")
+    assert num_queries >= 10_000
+
+
 def test_zero_query_returns_the_first_rows() -> None:
     draw = np.random.default_rng(3)
     check(np.zeros((2, 19)), draw.standard_normal((70, 19)), 5, "dot")
@@ -141,7 +164,7 @@ def test_room_for_candidates_grows() -> None:
 
 @pytest.mark.every_processor
 @pytest.mark.parametrize("similarity", ["cosine", "dot"])
-def test_one_bit_compares_the_rows_whose_signs_agree_most(similarity: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_bit_compares_the_best_by_sign(similarity: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bit_scan, "SCORED_AGAIN_AT_LEAST", 60)
     draw = np.random.default_rng(5)
     for num_rows, dimensions, num_queries, k in [(1, 1, 1, 1), (50, 3, 2, 5), (1031, 37, 70, 2), (40_003, 64, 3, 7)]:
@@ -153,11 +176,15 @@ def test_one_bit_compares_the_rows_whose_signs_agree_most(similarity: str, monke
         results = nearest(queries, rows, encode_rows(rows, similarity, "1-bit"), k, similarity, mask, "1-bit")
         for query, result in zip(queries, results, strict=True):
             number = min(max(60, 20 * k), mask.num_rows)
-            distances = np.where(is_counted, ((rows > 0) != (query > 0)).sum(axis=1), dimensions + 1)
-            agreeing = np.sort(np.argsort(distances, kind="stable")[:number])
-            expected, _ = by_exact_sums(query, rows[agreeing], k, similarity)
-            assert result.positions.tolist() == agreeing[expected].tolist()
-            assert result.num_scored_again == number
+            rounded = np.rint(query.astype(np.float64) / np.abs(query.astype(np.float64)).max() * 7)
+            lengths, sums = np.linalg.norm(rows.astype(np.float64), axis=1), np.abs(rows.astype(np.float64)).sum(axis=1)
+            factors = (lengths / sums * (lengths if similarity == "dot" else 1)).astype(np.float32)
+            estimates = (np.sign(rows) @ rounded).astype(np.float32) * factors
+            threshold = np.sort(estimates[is_counted])[-number]
+            likely = np.flatnonzero(is_counted & (estimates >= threshold))
+            expected, _ = by_exact_sums(query, rows[likely], k, similarity)
+            assert result.positions.tolist() == likely[expected].tolist()
+            assert result.num_scored_again == len(likely)
         assert nearest(queries, rows, encode_rows(rows, similarity, "1-bit"), k, similarity, scan="1-bit")[
             0
         ].scores.any()

@@ -1,4 +1,4 @@
-"""Adapters for other frameworks, one file each, imported by name: LangChain, LlamaIndex, Haystack, MCP.
+"""Adapters for other frameworks, one file each, imported by name: LangChain, LlamaIndex, Haystack, MCP, Ray.
 
 Takes: a model, an index or a store.
 Gives: embeddings, stores, retrievers or tools of the framework.

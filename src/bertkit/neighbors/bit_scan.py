@@ -1,6 +1,9 @@
-"""Approximate nearest neighbors by one pass over the signs of the rows, with the nearest by sign compared in float32.
+"""Approximate nearest neighbors by one pass over the signs of the rows; the best by sign are compared in float32.
 
-A block holds the signs of sixteen rows, one bit for each dimension: for every 32 dimensions sixteen words.
+A row x is taken for f sign(x), with one factor f for each row: the one that makes the product of the row with itself
+right, f = |x|^2 / (sum of |x_i|) (as RaBitQ does, Gao and Long 2024, without its rotation). A query is rounded to
+four bits, and its product with signs is a count of bits. A block holds sixteen rows: for every 32 dimensions sixteen
+words of signs, then sixteen factors.
 """
 
 from typing import Any
@@ -9,32 +12,37 @@ import numpy as np
 from numba import extending, types
 
 from bertkit.compiled import lean
-from bertkit.neighbors.exact_scores import best
 from bertkit.neighbors.int8_codes import Similarity
-from bertkit.neighbors.int8_scan import replace_smallest
+from bertkit.neighbors.int8_scan import Candidates, collect
 from bertkit.neighbors.int8_tiles import LANES
-from bertkit.neighbors.proved import Nearest, RowMask, on_cores
+from bertkit.neighbors.proved import Nearest, RowMask, Scan, by_bounds
 
-QUERIES_AT_ONCE = 64
-SCORED_AGAIN, SCORED_AGAIN_AT_LEAST = 20, 1000
+SCORED_AGAIN, SCORED_AGAIN_AT_LEAST = 20, 400
 """Number of rows compared in float32: for each row of the result, and at least."""
 
-_POSITION_BITS = 40
+_PLANES = 4
 intrinsic: Any = extending.intrinsic
 
 
 def block_bytes(dimensions: int) -> int:
     """Bytes of a block of sixteen rows."""
-    return -(-dimensions // 32) * LANES * 4
+    return (-(-dimensions // 32) + 1) * LANES * 4
 
 
 def encode_rows(rows: np.ndarray, similarity: Similarity) -> np.ndarray:
-    """Signs of (n, dimensions) float32 rows: (ceil(n / 16), block_bytes) uint8; zeros beyond n."""
+    """Signs and factors of (n, dimensions) float32 rows: (ceil(n / 16), block_bytes) uint8; zeros beyond n."""
     num_blocks = -(-len(rows) // LANES)
     words = np.zeros((num_blocks * LANES, block_bytes(rows.shape[1]) // (4 * LANES)), np.uint32)
-    words[: len(rows)] = _signs(rows)
+    words[: len(rows), :-1] = _packed(rows > 0)
+    words[: len(rows), -1] = _factors(rows.astype(np.float64), similarity).view(np.uint32)
     lanes_last = words.reshape(num_blocks, LANES, -1).transpose(0, 2, 1)
     return np.ascontiguousarray(lanes_last).reshape(num_blocks, -1).view(np.uint8)
+
+
+def _factors(rows: np.ndarray, similarity: Similarity) -> np.ndarray:
+    lengths, sums = np.linalg.norm(rows, axis=1), np.abs(rows).sum(axis=1)
+    factors = np.divide(lengths, sums, where=sums > 0, out=np.zeros(len(rows)))
+    return (factors if similarity == "cosine" else factors * lengths).clip(max=1e30).astype(np.float32)
 
 
 def nearest(
@@ -45,38 +53,46 @@ def nearest(
     similarity: Similarity,
     mask: RowMask | None = None,
 ) -> list[Nearest]:
-    """The ``k`` rows with the largest similarity among those whose signs agree most with the query's.
+    """The ``k`` rows with the largest similarity among those with the largest product of their signs and the query.
 
     As `bertkit.neighbors.proved.nearest`, but approximate: a row that is among the nearest can be missing.
     """
-    mask = RowMask.of(len(rows)) if mask is None else mask
-    k = min(k, mask.num_rows)
-    if k == 0:
-        return [Nearest(np.empty(0, np.int64), np.empty(0), 0) for _ in queries]
-    number = min(max(SCORED_AGAIN * k, SCORED_AGAIN_AT_LEAST), mask.num_rows)
-    results = []
-    for start in range(0, len(queries), QUERIES_AT_ONCE):
-        part = queries[start : start + QUERIES_AT_ONCE]
-        signs = _signs(part)
 
-        def scan(first: int, end: int, signs: np.ndarray = signs) -> np.ndarray:
-            keys = np.full((len(signs), number), np.iinfo(np.int64).min)
-            _scan(blocks.view(np.uint32), mask.bits, first, end, signs, keys, np.empty(LANES, np.uint32))
-            return keys
+    def scan_for(part: np.ndarray, masks: np.ndarray, number: int) -> Scan:
+        planes = _planes(part)
 
-        keys = np.concatenate(on_cores(scan, len(mask.bits)), axis=1)
-        keys = np.partition(keys, -number, axis=1)[:, -number:]
-        for query, own in zip(part, keys, strict=True):
-            positions = -own & ((1 << _POSITION_BITS) - 1)
-            results.append(Nearest(*best(query, rows, positions, k, similarity), number))
-    return results
+        def scan(first: int, end: int) -> Candidates:
+            candidates = Candidates.empty(len(part), number)
+            thresholds = np.zeros((len(part), 4), np.float32)
+            thresholds[:, 3] = -np.inf
+            hits, products, estimates = np.empty(1, np.int32), np.empty(LANES, np.int32), np.empty(LANES, np.float32)
+            while first < end:
+                first = _scan(
+                    blocks.view(np.uint32), blocks.view(np.float32), masks, first, end, planes, thresholds, *candidates,
+                    hits, products, estimates,
+                )  # fmt: skip
+                if first < end:
+                    candidates = candidates.with_more_room()
+            return candidates
+
+        return scan
+
+    at_least = max(SCORED_AGAIN * k, SCORED_AGAIN_AT_LEAST)
+    return by_bounds(queries, rows, k, similarity, mask, scan_for, at_least)
 
 
-def _signs(rows: np.ndarray) -> np.ndarray:
-    """(n, dimensions) -> (n, ceil(dimensions / 32)) uint32, a bit for every positive number."""
-    positive = np.zeros((len(rows), -(-rows.shape[1] // 32) * 32), bool)
-    positive[:, : rows.shape[1]] = rows > 0
-    return np.packbits(positive, axis=1, bitorder="little").view("<u4")
+def _planes(queries: np.ndarray) -> np.ndarray:
+    """(n, dimensions) -> (n, 4, words) uint32: the bits of numbers from -7 to 7, of value 1, 2, 4 and -8."""
+    largest = np.abs(queries).max(axis=1, keepdims=True).astype(np.float64)
+    numbers = np.rint(queries / np.where(largest > 0, largest, 1) * 7).astype(np.int64)
+    return np.stack([_packed((numbers >> plane & 1).astype(bool)) for plane in range(_PLANES)], axis=1)
+
+
+def _packed(flags: np.ndarray) -> np.ndarray:
+    """(n, dimensions) bool -> (n, ceil(dimensions / 32)) uint32."""
+    whole = np.zeros((len(flags), -(-flags.shape[1] // 32) * 32), bool)
+    whole[:, : flags.shape[1]] = flags
+    return np.packbits(whole, axis=1, bitorder="little").view("<u4")
 
 
 @intrinsic
@@ -90,22 +106,43 @@ def _num_bits(typing_context, word):
 
 
 @lean
-def _scan(blocks, masks, first, end, signs, keys, distances):
-    """Keep the rows with the fewest different signs for every query, earlier rows first: the key of a row is minus
-    (distance, position), and a row of ``keys`` a heap of the largest."""
-    num_words = signs.shape[1]
+def _scan(
+    blocks, factors, masks, first, end, planes, thresholds, lowest, positions, upper, counts, hits, products, estimates
+):
+    """Scan blocks; returns the block where it stopped: the end, or earlier if a query ran out of room.
+
+    The product of a query and signs of +1 and -1 is twice the sum over the positive signs, less a constant of the
+    query, which is the sum of its numbers.
+    """
+    num_queries, num_words = len(planes), planes.shape[2]
     for block in range(first, end):
-        mask = masks[block]
-        if mask == 0:
+        if masks[block] == 0:
             continue
-        for query in range(len(signs)):
+        is_full = False
+        for query in range(num_queries):
+            total = 0
             for lane in range(LANES):
-                distances[lane] = 0
+                products[lane] = 0
             for word in range(num_words):
-                own = signs[query, word]
+                one, two = planes[query, 0, word], planes[query, 1, word]
+                four, eight = planes[query, 2, word], planes[query, 3, word]
+                total += np.int64(_num_bits(one)) + 2 * np.int64(_num_bits(two))
+                total += 4 * np.int64(_num_bits(four)) - 8 * np.int64(_num_bits(eight))
                 for lane in range(LANES):
-                    distances[lane] += _num_bits(blocks[block, word * LANES + lane] ^ own)
+                    signs = blocks[block, word * LANES + lane]
+                    low = _num_bits(signs & one) + (_num_bits(signs & two) << np.uint32(1))
+                    high = (_num_bits(signs & four) << np.uint32(2)) - (_num_bits(signs & eight) << np.uint32(3))
+                    products[lane] += np.int32(low + high)
+            hits[0] = 0
             for lane in range(LANES):
-                key = -((np.int64(distances[lane]) << _POSITION_BITS) | np.int64(block * LANES + lane))
-                if key > keys[query, 0] and mask >> lane & 1:
-                    replace_smallest(keys, query, key)
+                estimates[lane] = np.float32(2 * products[lane] - total) * factors[block, num_words * LANES + lane]
+                if estimates[lane] >= thresholds[query, 3]:
+                    hits[0] |= 1 << lane
+            hits[0] &= masks[block]
+            if hits[0]:
+                is_full |= collect(
+                    query, block, 0, hits, estimates, estimates, thresholds, lowest, positions, upper, counts
+                )
+        if is_full:
+            return block + 1
+    return end

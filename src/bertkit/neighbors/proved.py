@@ -3,7 +3,7 @@ traffic."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -16,8 +16,6 @@ from bertkit.neighbors.int8_tiles import LANES
 
 QUERIES_AT_ONCE = 1024
 _BLOCKS_AT_LEAST = 1024  # minimum blocks per thread
-
-Part = TypeVar("Part")
 
 
 @dataclass(frozen=True)
@@ -85,42 +83,51 @@ def by_bounds(
     similarity: Similarity,
     mask: RowMask | None,
     scan_for: Callable[[np.ndarray, np.ndarray, int], Scan],
+    at_least: int = 1,
 ) -> list[Nearest]:
     """As `nearest`, with any bounds of the products.
 
     Args:
-        scan_for: a scan for some queries, the bits of a mask, and k.
+        scan_for: a scan for some queries, the bits of a mask, and the number of rows to find.
+        at_least: number of rows to find by their bounds, if larger than k.
     """
     mask = RowMask.of(len(rows)) if mask is None else mask
-    k = min(k, mask.num_rows)
+    k, number = min(k, mask.num_rows), min(max(k, at_least), mask.num_rows)
     if k == 0:
         return [Nearest(np.empty(0, np.int64), np.empty(0), 0) for _ in queries]
     results: list[Nearest] = []
     for start in range(0, len(queries), QUERIES_AT_ONCE):
         part = queries[start : start + QUERIES_AT_ONCE]
-        results += _nearest(part, rows, k, similarity, on_cores(scan_for(part, mask.bits, k), len(mask.bits)))
+        candidates = _on_cores(scan_for(part, mask.bits, number), len(mask.bits))
+        results += [
+            _nearest_of(index, query, candidates, number, rows, k, similarity) for index, query in enumerate(part)
+        ]
     return results
 
 
-def on_cores(work: Callable[[int, int], Part], num_blocks: int) -> list[Part]:
-    """The results of ``work(first, end)`` for consecutive parts of the blocks, one for each core."""
+def _on_cores(scan: Scan, num_blocks: int) -> list[Candidates]:
+    """The candidates in consecutive parts of the blocks, one for each core."""
     parts = max(1, min(torch.get_num_threads(), num_blocks // _BLOCKS_AT_LEAST))
     edges = [num_blocks * part // parts for part in range(parts + 1)]
     if parts == 1:
-        return [work(0, num_blocks)]
-    return list(map_on_cores(lambda part: work(edges[part], edges[part + 1]), range(parts)))
+        return [scan(0, num_blocks)]
+    return list(map_on_cores(lambda part: scan(edges[part], edges[part + 1]), range(parts)))
 
 
-def _nearest(
-    queries: np.ndarray, rows: np.ndarray, k: int, similarity: Similarity, candidates: list[Candidates]
-) -> list[Nearest]:
-    def finish(query: int) -> Nearest:
-        threshold = np.partition(np.concatenate([each.lowest[query] for each in candidates]), -k)[-k]
-        kept = []
-        for each in candidates:
-            count = each.counts[query]
-            kept.append(each.positions[query, :count][each.upper[query, :count] >= threshold])
-        positions = np.concatenate(kept)
-        return Nearest(*best(queries[query], rows, positions, k, similarity), len(positions))
-
-    return [finish(query) for query in range(len(queries))]
+def _nearest_of(
+    index: int,
+    query: np.ndarray,
+    candidates: list[Candidates],
+    number: int,
+    rows: np.ndarray,
+    k: int,
+    similarity: Similarity,
+) -> Nearest:
+    """The best of the rows whose upper bound reaches the ``number``-th largest lower bound of a query."""
+    threshold = np.partition(np.concatenate([each.lowest[index] for each in candidates]), -number)[-number]
+    kept = []
+    for each in candidates:
+        count = each.counts[index]
+        kept.append(each.positions[index, :count][each.upper[index, :count] >= threshold])
+    positions = np.concatenate(kept)
+    return Nearest(*best(query, rows, positions, k, similarity), len(positions))

@@ -1,10 +1,8 @@
 """Incremental indexing: detect new, changed, renamed and removed files, and embed only changes."""
 
-import hashlib
 import sqlite3
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
@@ -17,7 +15,8 @@ from bertkit.search.embedded.store import EmbeddedStore
 from bertkit.search.encoder import Encoder
 from bertkit.search.filters import InDocument
 from bertkit.search.lexical import LexicalIndex
-from bertkit.search.passages import PassageOptions, cut_passages
+from bertkit.search.passage_records import PassageRecords
+from bertkit.search.passages import PassageOptions
 from bertkit.search.store import Record
 
 _PASSAGES_AT_ONCE = 1024
@@ -189,10 +188,10 @@ class _Writer:
     """Collects passages; embeds and commits them in batches, together with finishers."""
 
     def __init__(self, store: EmbeddedStore, encoder: Encoder, options: PassageOptions, report: IndexReport) -> None:
-        self._store, self._encoder, self._options, self._report = store, encoder, options, report
+        self._store, self._encoder, self._report = store, encoder, report
         self._pending: list[tuple[Record, str]] = []  # without vector, and the id that the store may have it under
         self._finishers: list[Callable[[sqlite3.Connection], None]] = []
-        self._of, self._counts = "", Counter[bytes]()
+        self._passages = PassageRecords(options)
 
     def add(self, of: str, document: Document, was: str, seen: set[str] | None) -> None:
         """Add the passages of a document, or of a part of one.
@@ -202,17 +201,7 @@ class _Writer:
             was: a name under which the store may have the same passages.
             seen: receives the ids.
         """
-        if of != self._of:
-            self._of, self._counts = of, Counter()
-        for passage in cut_passages(document, self._options):
-            text = passage.context + passage.text
-            digest = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=12).digest()
-            self._counts[digest] += 1
-            suffix = f"#{digest.hex()}" + (f".{self._counts[digest]}" if self._counts[digest] > 1 else "")
-            metadata = {key: value for key, value in document.metadata.items() if value is not None}
-            if passage.context:
-                metadata["context"] = passage.context.removesuffix(": ")
-            record = Record(of + suffix, text, _NO_VECTOR, document.id, passage.start, passage.end, metadata)
+        for record, suffix in self._passages.of(of, document):
             self._pending.append((record, was + suffix))
             if seen is not None:
                 seen.add(record.id)
@@ -244,20 +233,12 @@ class _Writer:
             old = reused.get(record.id)
             vector = next(vectors) if old is None else old.vector
             if old is None or not _is_same(old, record):
-                changed.append(
-                    Record(
-                        record.id, record.text, np.asarray(vector), record.document_id, record.start, record.end,
-                        record.metadata,
-                    )
-                )  # fmt: skip
+                changed.append(replace(record, vector=np.asarray(vector)))
         with self._store.transaction() as connection:
             if changed:
                 self._store.upsert(changed)
             for finisher in finishers:
                 finisher(connection)
-
-
-_NO_VECTOR = np.empty(0, np.float32)
 
 
 def _is_same(one: Record, other: Record) -> bool:

@@ -1,0 +1,221 @@
+"""Bulk embedding: files are embedded in shards, by any number of processes, and a restart repeats no finished shard.
+
+A job is a folder: plan.json, which is never changed; for each shard a parquet file of records; and, written last, a
+marker with the checksum of that file. Ids and texts are those that `bertkit index` gives the same files.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Self
+
+from tqdm import tqdm
+
+from bertkit.errors import DataError, UsageError
+from bertkit.files.whole_files import whole_file
+from bertkit.search.documents import SkippedFile, SourceFile, find_sources, read_documents
+from bertkit.search.encoder import Encoder
+from bertkit.search.parquet import read_records, write_records
+from bertkit.search.passage_records import PassageRecords
+from bertkit.search.passages import PassageOptions
+from bertkit.search.store import Identity, Record
+
+FORMAT = 1
+SHARD_BYTES = 1 << 26
+_PLAN = "plan.json"
+_PASSAGES_AT_ONCE = 1024
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What plan.json holds."""
+
+    identity: Identity
+    passages: PassageOptions
+    column: str | None
+    shards: tuple[tuple[SourceFile, ...], ...]
+
+
+class BulkEmbedding:
+    """A job that embeds files in shards.
+
+    Args:
+        folder: folder of the job, made by `create`.
+
+    Raises:
+        DataError: the folder holds no plan, or one of a later version.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self._plan = _read_plan(self.folder / _PLAN)
+
+    @classmethod
+    def create(
+        cls,
+        folder: str | Path,
+        paths: str | Path | Iterable[str | Path],
+        encoder: Encoder,
+        *,
+        passages: PassageOptions | None = None,
+        column: str | None = None,
+        shard_bytes: int = SHARD_BYTES,
+    ) -> Self:
+        """Plan a job: list the files and divide them into shards.
+
+        Args:
+            folder: a new folder.
+            paths: files and folders, as for `Index.add`.
+            encoder: the model with its prompts; workers open it by its name, and compare its content.
+            passages: how documents are split; None: defaults of `PassageOptions`.
+            column: key or column of the text of rows; None: "text", or the only one.
+            shard_bytes: a shard ends with the file that reaches this size. Files are not divided.
+
+        Raises:
+            DataError: no such file or folder, or no file that can be read.
+            UsageError: the folder holds a plan already.
+        """
+        folder = Path(folder)
+        if (folder / _PLAN).exists():
+            raise UsageError(f"{folder} holds a plan, which cannot be changed: run it, or choose a new folder")
+        skipped: list[SkippedFile] = []
+        sources = find_sources([paths] if isinstance(paths, str | Path) else paths, skipped)
+        if not sources:
+            raise DataError(f"no files to embed: {len(skipped)} files have unknown extensions")
+        shards: list[list[SourceFile]] = [[]]
+        for source in sources:
+            if sum(one.size for one in shards[-1]) >= shard_bytes:
+                shards.append([])
+            shards[-1].append(replace(source, path=source.path.resolve()))
+        folder.mkdir(parents=True, exist_ok=True)
+        plan = {
+            "format": FORMAT,
+            "identity": asdict(encoder.identity),
+            "passages": asdict(passages or PassageOptions()),
+            "column": column,
+            "shards": [[[one.name, str(one.path), one.size, one.modified] for one in shard] for shard in shards],
+        }
+        with whole_file(folder / _PLAN) as file:
+            file.write_text(json.dumps(plan, indent=1, ensure_ascii=False), encoding="utf-8")
+        return cls(folder)
+
+    @property
+    def identity(self) -> Identity:
+        """Identity of the embedding."""
+        return self._plan.identity
+
+    def pending(self) -> list[int]:
+        """Numbers of the shards that are not finished."""
+        return [number for number in range(len(self._plan.shards)) if not self._marker(number).exists()]
+
+    def run(self, device: str = "auto", progress: bool | None = None) -> None:
+        """Embed the shards that are not finished, one after the other, in this process.
+
+        Args:
+            progress: show a bar after two seconds; None: on a terminal.
+
+        Raises:
+            CheckpointError: the model is missing.
+            UsageError: the model has changed.
+            DataError: a file has changed since the plan was made.
+        """
+        encoder = Encoder.of_identity(self.identity, device)
+        hidden = None if progress is None else not progress
+        for number in tqdm(self.pending(), "embedding", unit="shard", delay=2, disable=hidden, leave=False):
+            self.run_shard(number, encoder)
+
+    def run_shard(self, number: int, encoder: Encoder) -> None:
+        """Embed one shard, unless it is finished. Processes that embed the same shard write the same records.
+
+        Raises:
+            DataError: a file has changed since the plan was made.
+        """
+        if self._marker(number).exists():
+            return
+        skipped: list[SkippedFile] = []
+        num_records = write_records(self._file(number), self._embedded(number, encoder, skipped), self.identity)
+        marker = {
+            "num_records": num_records,
+            "sha256": _sha256(self._file(number)),
+            "skipped": [[one.path, one.why] for one in skipped],
+        }
+        with whole_file(self._marker(number)) as file:
+            file.write_text(json.dumps(marker, ensure_ascii=False), encoding="utf-8")
+
+    def records(self) -> Iterator[Record]:
+        """The records of all shards, for the ``add`` of any store.
+
+        Raises:
+            DataError: a shard is not finished, or its file is damaged.
+        """
+        if pending := self.pending():
+            raise DataError(
+                f"{len(pending)} of {len(self._plan.shards)} shards in {self.folder} are not finished: run it"
+            )
+        for number in range(len(self._plan.shards)):
+            if _sha256(self._file(number)) != json.loads(self._marker(number).read_text(encoding="utf-8"))["sha256"]:
+                raise DataError(f"{self._file(number)} is damaged: delete {self._marker(number)} and run the job again")
+            yield from read_records(self._file(number))
+
+    def skipped(self) -> list[SkippedFile]:
+        """The files and rows that finished shards could not read."""
+        markers = (self._marker(number) for number in range(len(self._plan.shards)))
+        return [
+            SkippedFile(*each)
+            for marker in markers
+            if marker.exists()
+            for each in json.loads(marker.read_text(encoding="utf-8"))["skipped"]
+        ]
+
+    def _file(self, number: int) -> Path:
+        return self.folder / f"shard-{number:05}.parquet"
+
+    def _marker(self, number: int) -> Path:
+        return self.folder / f"shard-{number:05}.done.json"
+
+    def _embedded(self, number: int, encoder: Encoder, skipped: list[SkippedFile]) -> Iterator[Record]:
+        passages = self._passages(number, skipped)
+        while batch := list(islice(passages, _PASSAGES_AT_ONCE)):
+            vectors = encoder.embed_document([record.text for record in batch])
+            for record, vector in zip(batch, vectors, strict=True):
+                yield replace(record, vector=vector)
+
+    def _passages(self, number: int, skipped: list[SkippedFile]) -> Iterator[Record]:
+        records = PassageRecords(self._plan.passages)
+        for source in self._plan.shards[number]:
+            if not source.path.exists() or _state(source.path) != (source.size, source.modified):
+                raise DataError(
+                    f"{source.path} has changed since the plan was made: plan the job again in a new folder"
+                )
+            for document in read_documents(source, self._plan.column, skipped):
+                for record, _ in records.of(source.name, document):
+                    yield record
+
+
+def _state(path: Path) -> tuple[int, int]:
+    state = path.stat()
+    return state.st_size, state.st_mtime_ns
+
+
+def _read_plan(path: Path) -> _Plan:
+    try:
+        plan = json.loads(path.read_text(encoding="utf-8"))
+        if plan["format"] > FORMAT:
+            raise DataError(f"{path} has format {plan['format']}, expected at most {FORMAT}: update bertkit")
+        shards = [
+            tuple(SourceFile(name, Path(file), size, modified) for name, file, size, modified in shard)
+            for shard in plan["shards"]
+        ]
+        return _Plan(Identity(**plan["identity"]), PassageOptions(**plan["passages"]), plan["column"], tuple(shards))
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}; create the job first") from None
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{path} is not a plan of bulk embedding: {error}") from None
+
+
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

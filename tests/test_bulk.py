@@ -1,0 +1,173 @@
+"""Bulk embedding: an immutable plan, shards with markers, restarts that repeat nothing, workers on Ray."""
+
+import json
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bertkit.errors import DataError, UsageError
+from bertkit.search.bulk import BulkEmbedding
+from bertkit.search.encoder import Encoder
+from bertkit.search.index import Index
+from bertkit.search.passages import PassageOptions
+
+SHORT = PassageOptions(60, 0)
+
+
+@pytest.fixture
+def docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    folder = Path("docs")
+    folder.mkdir()
+    for number in range(7):
+        lines = [f"File {number} has line {line} of many. It says: the same.\n\n" for line in range(3 * number)]
+        (folder / f"{number}.txt").write_text("".join(lines))
+    (folder / "rows.jsonl").write_text('{"text": "a row"}\n{"text": "another row"}\n{"no": 1}\n')
+    (folder / "bad.txt").write_bytes(b"\xff\xfe")
+    (folder / "image.png").write_bytes(b"")
+    return folder
+
+
+def rows_of(job: BulkEmbedding) -> list[tuple]:
+    return [(one.id, one.text, one.document_id, one.start, one.end, dict(one.metadata)) for one in job.records()]
+
+
+def test_shards_hold_the_rows_of_an_index(docs: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = BulkEmbedding.create("job", docs, Encoder.of(encoder), passages=SHORT, shard_bytes=400)
+    assert job.pending() == list(range(len(job.pending()))) and len(job.pending()) > 3
+    job.run()
+    assert job.pending() == []
+    assert [(one.path, one.why) for one in job.skipped()] == [
+        ("docs/bad.txt", "not UTF-8 text"),
+        ("docs/rows.jsonl", "docs/rows.jsonl, line 3 has no column 'text', it has no: choose one with --column"),
+    ]
+    with Index.open("direct", encoder) as direct, Index.open("bulk", encoder) as bulk:
+        direct.add(docs, passages=SHORT)
+        expected = {record.id: record for record in direct.store.records()}
+        records = list(job.records())
+        assert {record.id for record in records} == expected.keys() and len(records) > 60
+        for record in records:
+            own = expected[record.id]
+            assert (record.text, record.document_id, record.start) == (own.text, own.document_id, own.start)
+            np.testing.assert_allclose(record.vector, own.vector, atol=1e-5)
+        bulk.store.add(job.records())
+        report = bulk.add(docs, passages=SHORT)  # the files become known, and nothing is embedded again
+        assert report.num_embedded == 0 and report.num_passages == len(records)
+        assert [one.id for one in bulk.search("line 4 of many")] == [one.id for one in direct.search("line 4 of many")]
+
+
+def test_restart_repeats_no_finished_shard(docs: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = BulkEmbedding.create("job", docs, Encoder.of(encoder), passages=SHORT, shard_bytes=400)
+    embed, texts, number = Encoder.embed_document, [], len(job.pending())
+
+    def counted(self: Encoder, batch: list[str], report=None) -> np.ndarray:
+        if len(texts) > 20 and "interrupted" not in texts:
+            texts.append("interrupted")
+            raise KeyboardInterrupt
+        texts.extend(batch)
+        return embed(self, batch, report)
+
+    monkeypatch.setattr(Encoder, "embed_document", counted)
+    with pytest.raises(KeyboardInterrupt):
+        job.run()
+    assert 0 < len(job.pending()) < number
+    with pytest.raises(DataError, match=rf"{len(job.pending())} of {number} shards in job are not finished"):
+        next(job.records())
+    BulkEmbedding("job").run()
+    texts.remove("interrupted")
+    assert sorted(texts) == sorted(record.text for record in job.records())
+    job.run()
+    assert len(texts) == len(rows_of(job))
+    assert not list(Path("job").glob(".*"))
+
+
+def test_plan_is_not_changed(docs: Path, encoder: Path) -> None:
+    opened = Encoder.of(encoder)
+    job = BulkEmbedding.create("job", docs, opened, passages=SHORT, shard_bytes=400)
+    plan = Path("job/plan.json").read_bytes()
+    with pytest.raises(UsageError, match="holds a plan"):
+        BulkEmbedding.create("job", docs, opened)
+    (docs / "3.txt").write_text("other")
+    with pytest.raises(DataError, match=r"3\.txt has changed since the plan was made"):
+        job.run()
+    (docs / "3.txt").unlink()
+    with pytest.raises(DataError, match=r"3\.txt has changed since the plan was made"):
+        job.run()
+    assert Path("job/plan.json").read_bytes() == plan
+    changed = json.loads(plan)
+    changed["identity"]["model_hash"] = "other"
+    Path("job/plan.json").write_text(json.dumps(changed))
+    with pytest.raises(UsageError, match="model_hash"):
+        BulkEmbedding("job").run()
+
+
+def test_bad_jobs_raise(docs: Path, encoder: Path) -> None:
+    with pytest.raises(DataError, match="create the job first"):
+        BulkEmbedding("absent")
+    with pytest.raises(DataError, match="no files to embed: 1 files have unknown extensions"):
+        Path("empty").mkdir()
+        Path("empty/x.png").touch()
+        BulkEmbedding.create("job", "empty", Encoder.of(encoder))
+    job = BulkEmbedding.create("job", docs / "rows.jsonl", Encoder.of(encoder))
+    job.run()
+    with Path("job/shard-00000.parquet").open("ab") as file:
+        file.write(b"x")
+    with pytest.raises(DataError, match=r"is damaged: delete job/shard-00000\.done\.json"):
+        next(job.records())
+    for content, message in [('{"format": 9}', "update bertkit"), ("{}", "not a plan"), ("[]", "not a plan")]:
+        Path("job/plan.json").write_text(content)
+        with pytest.raises(DataError, match=message):
+            BulkEmbedding("job")
+
+
+@pytest.mark.slow
+def test_ray_gives_the_same_rows_after_two_kills(docs: Path, encoder: Path) -> None:
+    """Two workers of a local Ray; each time some shards are finished, one of them is killed."""
+    ray = pytest.importorskip("ray")
+    from bertkit.integrations.ray import run_on_ray
+
+    for number in range(12):
+        lines = [f"Line {line} of file {number} is here. " for line in range(15_000)]
+        (docs / f"long{number}.txt").write_text("\n".join(lines))
+    opened = Encoder.of(encoder)
+    one, many = (BulkEmbedding.create(name, docs, opened, shard_bytes=1) for name in ("one", "many"))
+    one.run()
+    number, killed = len(many.pending()), []
+
+    def kill() -> None:
+        for left in (number - 8, number - 11):
+            while len(many.pending()) > left:
+                time.sleep(0.01)
+            workers = [
+                int(folder.name)
+                for folder in Path("/proc").glob("[0-9]*")
+                if b"ray::" in _command(folder) and b"_Worker" in _command(folder)
+            ]
+            if workers:
+                os.kill(workers[0], signal.SIGKILL)
+                killed.append(workers[0])
+
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    killer = threading.Thread(target=kill, daemon=True)
+    try:
+        killer.start()
+        run_on_ray("many", num_workers=2, device="cpu")
+        killer.join(60)
+    finally:
+        ray.shutdown()
+    assert len(killed) == 2
+    assert many.pending() == [] and rows_of(many) == rows_of(one)
+    for record, other in zip(many.records(), one.records(), strict=True):
+        np.testing.assert_allclose(record.vector, other.vector, atol=1e-5)
+
+
+def _command(process: Path) -> bytes:
+    try:
+        return (process / "cmdline").read_bytes()
+    except OSError:
+        return b""
