@@ -456,7 +456,8 @@ def test_finetune_evaluate_predict_and_embed(encoder: Path, tmp_path: Path, caps
     assert code == 0 and again["mrr"] == pytest.approx(result["mrr"])
     code, predictions, _ = call(capsys, "predict", "--model", out, "--input", dev)
     assert code == 0 and len(predictions) == 20 and -1 <= predictions[0]["score"] <= 1
-    assert "sentence-similarity" in (tmp_path / "out" / "README.md").read_text()
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "sentence-similarity" in card and "95 % interval" in card and "in-batch" in card
     assert call(capsys, "finetune", "similarity", "--model", str(encoder), "--train", train, "--out", f"{out}2",
                 "--margin", "-1")[0] == 2  # fmt: skip
 

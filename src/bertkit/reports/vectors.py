@@ -10,7 +10,7 @@ from bertkit.files import check_writable, write_json
 from bertkit.pages import Markup, Score, data, findings, interval_chart, paragraph, section, write_page
 from bertkit.reports.parts import Interval, Metric, Table, html_of, readable
 
-_SHARES = {"threshold"}  # scores that are not drawn with the others
+_NOT_SHARES = {"threshold"}  # not drawn with the others
 
 
 def write_vector_report(
@@ -52,8 +52,10 @@ def _page(
 ) -> Iterator[Markup]:
     yield paragraph(data(f"{sizes}. 95 % confidence intervals, by bootstrap samples."))
     if against is not None:
-        yield findings([_finding(name, one, against) for name, one in differences.items() if name not in _SHARES])
-    drawn = [Score(readable(name), *asdict(one).values()) for name, one in measured.items() if name not in _SHARES]
+        yield findings([_finding(name, one, against) for name, one in differences.items() if name not in _NOT_SHARES])
+    drawn = [
+        Score(readable(name), one.value, one.low, one.high) for name, one in measured.items() if name not in _NOT_SHARES
+    ]
     columns, others = ["score", "value", "95 % interval"], ["difference", "95 % interval of the difference"]
     rows = []
     for name, one in measured.items():
