@@ -105,7 +105,7 @@ def mine_negatives(
         corpus: texts to search in addition to all positives.
         cross_encoder: scores the candidates and positives again before the margins and limits apply.
         report: filled with counts.
-        kept: folder for vectors and scores of these models, from which a stopped run goes on; None: keep none.
+        kept: cache folder of vectors and scores of these models, so that a stopped run can be resumed; None: no cache.
 
     Yields:
         One row per query, even if it has no negatives.

@@ -86,7 +86,7 @@ def command(
     collection
         Retrieval, with scores as in trec_eval and confidence intervals over queries: a folder in the BEIR layout, with
         corpus.jsonl, queries.jsonl and qrels/test.tsv; a SQuAD json file, whose questions retrieve their paragraphs; or
-        a table of texts with labels, each of which retrieves the others with its label.
+        a table of texts with labels: each text retrieves the others with its label.
     cross_encoder
         With --collection: a cross-encoder that scores the 100 best documents of each query again.
     against

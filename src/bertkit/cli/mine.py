@@ -32,8 +32,8 @@ def command(
     input
         Queries with positives, as for bertkit finetune similarity: csv, tsv, jsonl or parquet.
     output
-        A jsonl file for bertkit finetune similarity, written atomically. Vectors and scores are kept in OUTPUT-kept
-        until then, and the same command goes on after a stop.
+        A jsonl file for bertkit finetune similarity, written atomically. Vectors and scores are cached in
+        OUTPUT-kept until then, so that the same command resumes after a stop.
     model
         A sentence encoder: a folder, a hub name, or the import name of an installed model package.
     corpus

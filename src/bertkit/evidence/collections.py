@@ -31,8 +31,7 @@ def read_collection(path: Path) -> Collection:
         path: a folder in the layout of BEIR (Thakur et al. 2021): corpus.jsonl with _id, title and text, queries.jsonl
             with _id and text, and judgments with query-id, corpus-id and score in qrels/test.tsv or qrels.tsv; the text
             of a document is its title and text joined. A SQuAD file, .json: the paragraph of each question is relevant
-            to it. Another file: texts with labels, each of which is a query to which the others with its label are
-            relevant.
+            to it. Another file: texts with labels. Each text is a query, and the others with its label are relevant.
 
     Raises:
         DataError: a missing file, an unreadable row, a judgment of an unknown query or document, or no query with a
