@@ -457,7 +457,8 @@ def test_finetune_evaluate_predict_and_embed(encoder: Path, tmp_path: Path, caps
     code, predictions, _ = call(capsys, "predict", "--model", out, "--input", dev)
     assert code == 0 and len(predictions) == 20 and -1 <= predictions[0]["score"] <= 1
     card = (tmp_path / "out" / "README.md").read_text()
-    assert "sentence-similarity" in card and "95 % interval" in card and "in-batch" in card
+    for fact in ("sentence-similarity", "95 % interval", "| objective | in-batch |", "| similarity | cosine |"):
+        assert fact in card
     assert call(capsys, "finetune", "similarity", "--model", str(encoder), "--train", train, "--out", f"{out}2",
                 "--margin", "-1")[0] == 2  # fmt: skip
 

@@ -261,6 +261,10 @@ class Similarity(OfTextSets):
             ComparedVectors.of(np.zeros((len(row.roles), 1)), np.array(row.roles[1:]) == NEGATIVE) for row in dev
         ]
 
+    def card_facts(self) -> dict[str, Any]:
+        """As `TextTask.card_facts`: the losses, and the similarity of the vectors."""
+        return {"objective": ", ".join(self._all_objectives), "similarity": "cosine"}
+
     def score_of(self, prediction: SimilarityPrediction) -> float:
         """As `OfTextSets.score_of`: the cosine."""
         return prediction.score
