@@ -4,7 +4,7 @@
 
 Greedy, 64 new tokens for each text, at batch 1 and 16: an encoder-decoder of 6 + 6 layers, 512 wide (Marian's layout,
 32 source tokens), and a decoder of BERT base's size (GPT-2's layout, 32 prompt tokens). transformers runs in float32
-with its default cache; ours in float32 and bfloat16. The best of three turns, one after the other. In float32 the
+with its default cache; ours in float32, bfloat16 and int8. The best of three turns, one after the other. In float32 the
 tokens are compared too. ``--quick`` takes smaller models and one turn.
 """
 
@@ -98,7 +98,7 @@ def main() -> None:
                 seconds, made = best_seconds(run_theirs)
                 expected = made[:, -NEW_TOKENS:].tolist()
                 speeds = {"transformers float32": batch_size * NEW_TOKENS / seconds}
-                for precision in ("float32", "bfloat16"):
+                for precision in ("float32", "bfloat16", "int8"):
                     settings = GenerationSettings(max_new_tokens=NEW_TOKENS, precision=precision)
                     rows = list(ids)
                     ours.generate_ids(rows, GenerationSettings(max_new_tokens=2, precision=precision))  # prepares

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tokenizers
 import torch
+import torch.nn.functional as F
 import transformers
 from random_models import randomize, write_tokenizer
 from torch import Tensor
@@ -23,6 +24,7 @@ from bertkit.generation import Causal, Ending, GenerationSettings, SequenceToSeq
 from bertkit.generation.beam import beam_search
 from bertkit.generation.engine import kept_probs
 from bertkit.generation.page import write_generation_page
+from bertkit.transformer.kernels.rounded_linear import RoundedLinear
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -180,7 +182,7 @@ def test_cached_equals_uncached(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["gpt2", "marian"])
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
 def test_bits_do_not_depend_on_the_batch(tmp_path: Path, name: str, precision: str) -> None:
     MAKERS[name](tmp_path / "model", 2)
     ours = load_generator(tmp_path / "model")
@@ -194,6 +196,36 @@ def test_bits_do_not_depend_on_the_batch(tmp_path: Path, name: str, precision: s
             assert together[:3] == ours.generate(texts[:3], settings)
             continue
         assert together == [ours.generate([text], settings)[0] for text in texts]  # scores too: the same bits
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_8_bit_logits_are_close_to_those_in_float32(tmp_path: Path, name: str) -> None:
+    MAKERS[name](tmp_path / "model", 2)
+    ours = load_generator(tmp_path / "model")
+    inputs = ours.encode(TEXTS)
+    prompts, _ = ours.prompts_and_limits(inputs, GenerationSettings())
+    exact, rounded = (ours.decoding(inputs, precision).start(prompts) for precision in ("float32", "int8"))
+    errors = (rounded - exact).square().mean().sqrt() / exact.std()
+    assert 0 < errors < 0.05, errors
+
+
+@pytest.mark.parametrize("num_rows", [1, 3, 17])
+def test_rounded_products_equal_their_definition(num_rows: int) -> None:
+    torch.manual_seed(num_rows)
+    weight, bias, x, residual = (
+        torch.randn(29, 23),
+        torch.randn(29),
+        torch.randn(num_rows, 23),
+        torch.randn(num_rows, 29),
+    )
+    low, high = x.amin(1, keepdim=True), x.amax(1, keepdim=True)
+    step = (high - low) / 255
+    of_rows = ((x - low) / step).round() * step + low
+    scales = weight.abs().amax(1, keepdim=True) / 127
+    expected = of_rows @ ((weight / scales).round() * scales).T + bias
+    made = RoundedLinear(weight, bias)
+    torch.testing.assert_close(made(x, residual=residual), expected + residual, atol=2e-4, rtol=0)
+    torch.testing.assert_close(made(x, activation="gelu_new"), F.gelu(expected, approximate="tanh"), atol=2e-4, rtol=0)
 
 
 class _Table:
@@ -326,8 +358,8 @@ def test_rejects_invalid_texts_and_models(tmp_path: Path) -> None:
     write_tokenizer(tmp_path / "bert", 99)
     with pytest.raises(UsageError, match="reads both sides"):
         load_generator(tmp_path / "bert")
-    with pytest.raises(BertkitError, match="precision='int8'"):
-        causal.generate(["the"], GenerationSettings(precision="int8"))
+    with pytest.raises(BertkitError, match="precision='int4'"):
+        causal.generate(["the"], GenerationSettings(precision="int4"))
     config = json.loads((tmp_path / "marian" / "config.json").read_text())
     for change, message in (({"normalize_before": True}, "normalize_before"), ({"strange": 1}, "unknown keys")):
         (tmp_path / "marian" / "config.json").write_text(json.dumps(config | change))

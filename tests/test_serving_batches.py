@@ -6,12 +6,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+import torch
 from examples_of_tasks import model_of
 from random_models import our_model
 
 from bertkit import EmbedReport, Model
 from bertkit.executor import Executor
 from bertkit.inference import PredictReport
+from bertkit.serving import shared_batches
 from bertkit.serving.queue import Job, Queue
 from bertkit.serving.refusals import Canceled, Overloaded, TimedOut
 from bertkit.serving.settings import ServerSettings
@@ -119,6 +121,21 @@ def test_equal_queued_texts_are_computed_once(model):
     taken = queue.take(lambda job: 256)
     assert len(taken.sequences) == 2 and len(queue) == 0
     assert all(sorted(index for index, _ in taken.waiting[job]) == [0, 1, 2] for job in jobs)
+
+
+def test_a_lone_text_is_computed_on_all_cores_and_several_on_one_each(model, monkeypatch):
+    batches, used = SharedBatches(ServerSettings()), []
+    computed = shared_batches._compute_parts
+    monkeypatch.setattr(
+        shared_batches, "_compute_parts", lambda batch: used.append(torch.get_num_threads()) or computed(batch)
+    )
+    shared = SharedModel(model, batches)
+    alone = shared.embed(["the cat sat"])
+    assert used == [batches.cores.num_threads]
+    used.clear()
+    together = shared.embed(["the cat sat", "a dog"])
+    assert set(used) == {1}
+    assert (together[0] == alone[0]).all()
 
 
 def test_removed_records_leave_no_data(model):

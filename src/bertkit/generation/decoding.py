@@ -14,8 +14,7 @@ from torch import Tensor
 from bertkit.generation.engine import Decoding
 from bertkit.transformer.decoding_cache import DecodingCache
 from bertkit.transformer.kernels import inference_kernels
-from bertkit.transformer.kernels.dispatch import linear_for
-from bertkit.transformer.prepared_decoder import PreparedDecoder
+from bertkit.transformer.prepared_decoder import PreparedDecoder, decoder_kernels
 
 
 class PreparedOutput:
@@ -31,7 +30,7 @@ class PreparedOutput:
         self.dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
         with torch.inference_mode():
             bias = None if head.bias is None else head.bias.to(self.dtype)
-            self.linear = linear_for(precision).linear(word_embedding.to(self.dtype), bias)
+            self.linear = decoder_kernels(precision).linear(word_embedding.to(self.dtype), bias)
 
     @torch.inference_mode()
     def __call__(self, hidden: Tensor) -> Tensor:

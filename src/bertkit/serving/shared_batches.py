@@ -3,13 +3,14 @@
 Requests in progress call the methods of a `SharedModel` like those of any Model. Instead of running the
 encoder, a method adds its sequences to the queue; batches run on single cores of the executor, as soon as one is free,
 without a timer. Vectors are bit-identical to those of each text alone. A batch does not use several cores, since
-threads that share a product wait for each other, and for the thread that reads the next request.
+threads that share a product wait for each other, and for the thread that reads the next request; only a text that has
+the machine to itself does.
 """
 
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -56,6 +57,7 @@ class SharedBatches:
         self.settings, self._on_batch = settings, on_batch
         self.cores = executor()
         self._extra = Executor(1)  # shares the cores with long batches by preemption
+        self._all_cores = ThreadPoolExecutor(1, "bertkit")  # for a text that has the machine to itself
         self._queue, self._lock = Queue(), threading.Lock()
         self._num_running, self._num_long, self._is_extra_running = 0, 0, False
         self._steps = Executor(self.cores.num_threads)  # of generation; shares the cores by preemption
@@ -171,9 +173,13 @@ class SharedBatches:
             with self._lock:
                 if not len(self._queue):
                     return
+                num_used = 1  # cores
                 if self._num_running < self.cores.num_threads:
                     batch, submit, is_extra = self._queue.take(self._budget), self.cores.submit, False
-                    self._num_running += 1
+                    is_alone = not self._num_running and len(batch.sequences) == 1 and not len(self._queue)
+                    if is_alone and batch.num_tokens <= _SMALL_BATCH_TOKENS:
+                        submit, num_used = self._all_cores.submit, self.cores.num_threads
+                    self._num_running += num_used
                     self._num_long += batch.num_tokens > _LONG_TOKENS
                 elif self._num_long == self._num_running and not self._is_extra_running:
                     batch = self._queue.take(lambda _: _LONG_TOKENS, short_only=True)
@@ -183,7 +189,7 @@ class SharedBatches:
                     self._is_extra_running = True
                 else:
                     return
-            submit(self._compute, batch, is_extra)
+            submit(self._compute, batch, is_extra, num_used)
 
     def _budget(self, job: Job) -> int:
         """Small batches while few tokens wait, so that what comes next does not wait for long."""
@@ -191,7 +197,7 @@ class SharedBatches:
         is_short = job.runner.device.type == "cpu" and self._queue.num_tokens <= _SHORT_QUEUE_TOKENS
         return min(most, _SMALL_BATCH_TOKENS) if is_short else most
 
-    def _compute(self, batch: TakenBatch, is_extra: bool) -> None:
+    def _compute(self, batch: TakenBatch, is_extra: bool, num_cores: int) -> None:
         if not getattr(_thread, "yields", False):
             _thread.yields = True
             yield_to_event_loop()
@@ -210,9 +216,9 @@ class SharedBatches:
             if is_extra:
                 self._is_extra_running = False
             else:
-                self._num_running -= 1
+                self._num_running -= num_cores
                 self._num_long -= batch.num_tokens > _LONG_TOKENS
-                per_token = seconds / batch.num_tokens / self.cores.num_threads
+                per_token = seconds / batch.num_tokens * num_cores / self.cores.num_threads
                 self._seconds_per_token += 0.1 * (per_token - self._seconds_per_token)
         self._on_batch(len(batch.sequences), batch.num_tokens)
         self._start_batches()

@@ -16,11 +16,12 @@ from bertkit.transformer.decoding_cache import DecodingCache, LayerCache
 from bertkit.transformer.interface import EncoderOutput
 from bertkit.transformer.kernels import joined
 from bertkit.transformer.kernels.dispatch import Kernels, kernels_for
+from bertkit.transformer.kernels.rounded_linear import RoundedLinear
 from bertkit.transformer.kernels.row_invariance import row_count
 from bertkit.transformer.layer import DecoderLayer, EncoderLayer, PreNormLayer
 from bertkit.transformer.prepared import WeightsAsTheyAre
 
-PRECISIONS = ("float32", "bfloat16")
+PRECISIONS = ("float32", "bfloat16", "int8")
 
 
 class _PreparedLayer:
@@ -63,6 +64,12 @@ class _PreparedLayer:
         return self.feed_forward_norm(self.project(self.expand(hidden, activation=self.activation), residual=hidden))
 
 
+def decoder_kernels(precision: str) -> Kernels:
+    """Kernels of one of PRECISIONS on the CPU; with int8, everything but products is in float32."""
+    kernels = kernels_for("float32" if precision == "int8" else precision, torch.device("cpu"))
+    return kernels._replace(linear=RoundedLinear) if precision == "int8" else kernels
+
+
 class PreparedDecoder:
     """A causal encoder, or the decoder of an encoder-decoder model, for one or more new tokens of each row at a time.
 
@@ -82,9 +89,9 @@ class PreparedDecoder:
         if precision not in PRECISIONS or weight.device.type != "cpu":
             raise UsageError(
                 f"precision={precision!r} on {weight.device}: generation with a cache runs in "
-                f"{' or '.join(PRECISIONS)} on the CPU"
+                f"{', '.join(PRECISIONS)} on the CPU"
             )
-        kernels = kernels_for(precision, weight.device)
+        kernels = decoder_kernels(precision)
         self.dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
         self.config, self.embeddings, self.linear = stack.config, stack.embeddings, kernels.linear
         with torch.inference_mode():

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bertkit.batch import Batch
-from bertkit.transformer.embeddings import Embeddings
+from bertkit.transformer.embeddings import Embeddings, SummedEmbeddings
 from bertkit.transformer.kernels.activation import apply_activation
 from bertkit.transformer.kernels.arrays import bias_array, position_arrays, turns_and_reach
 from bertkit.transformer.kernels.attention import bias_of_length
@@ -18,7 +18,16 @@ from bertkit.transformer.kernels.disentangled_attention import attend_disentangl
 from bertkit.transformer.kernels.dispatch import linear_for
 from bertkit.transformer.kernels.inference_steps import CompiledEmbeddings, norm_arrays
 from bertkit.transformer.kernels.linear import PlainInt8Linear
-from bertkit.transformer.kernels.rows import Norm, Product, Quantized, gelu_rows, norm_rows, quantize_rows, read_rows
+from bertkit.transformer.kernels.rows import (
+    Norm,
+    Product,
+    Quantized,
+    gelu_rows,
+    norm_rows,
+    quantize_rows,
+    read_rows,
+    room_for,
+)
 from bertkit.transformer.kernels.tile_attention import attend_tiles
 from bertkit.transformer.layer import EncoderLayer
 from bertkit.transformer.relative import PositionRows
@@ -37,17 +46,19 @@ class HiddenStates(NamedTuple):
 class Int8Embeddings:
     """A batch to its first hidden states."""
 
-    def __init__(self, embeddings: Embeddings) -> None:
-        self.embed = CompiledEmbeddings(embeddings, torch.float32)
-        project = embeddings.project
+    def __init__(self, embeddings: Embeddings | SummedEmbeddings) -> None:
+        is_normed, project = isinstance(embeddings, Embeddings), embeddings.project
+        self.fused = CompiledEmbeddings(embeddings, torch.float32) if is_normed else None
+        self.embed = self.fused or embeddings
         self.project = None if project is None else linear_for("float32").linear(project.weight, project.bias)
 
     def __call__(self, batch: Batch) -> HiddenStates:
-        if self.project is None:
-            quantized = _room_for(len(batch.input_ids), self.embed.tables[0].shape[1])
-            return HiddenStates(self.embed(batch, quantized), quantized)
-        hidden = self.project(self.embed(batch))
-        quantized = _room_for(*hidden.shape)
+        if self.fused is not None and self.project is None:
+            quantized = room_for(len(batch.input_ids), self.fused.tables[0].shape[1])
+            return HiddenStates(self.fused(batch, quantized), quantized)
+        hidden = self.embed(batch)
+        hidden = hidden if self.project is None else self.project(hidden)
+        quantized = room_for(*hidden.shape)
         quantize_rows(hidden.numpy(), 0, len(hidden), quantized)
         return HiddenStates(hidden, quantized)
 
@@ -78,7 +89,7 @@ class Int8Layer:
     def _attend(self, query_key_value: Product, batch: Batch) -> Quantized:
         """(T, 3 D) to (T, D)."""
         num_tokens, width = query_key_value.values.shape
-        quantized = _room_for(num_tokens, width // 3)
+        quantized = room_for(num_tokens, width // 3)
         context, cu_seqlens = np.empty(quantized.values.shape, np.float32), batch.cu_seqlens.numpy()
         for rows in quantized:
             rows[cu_seqlens[-1] :] = 0  # after the last sequence
@@ -94,7 +105,7 @@ class Int8Layer:
 
     def _activate(self, product: Product) -> Quantized:
         """(T, F) to (T, F)."""
-        quantized = _room_for(*product.values.shape)
+        quantized = room_for(*product.values.shape)
         if self.activation == "gelu":
             gelu_rows(product, quantized)
         else:
@@ -106,16 +117,10 @@ class Int8Layer:
 
 def _add_and_norm(product: Product, residual: HiddenStates, norm: Norm) -> HiddenStates:
     """``norm(product + residual)``."""
-    hidden, quantized = torch.empty_like(residual.tensor), _room_for(*residual.tensor.shape)
+    hidden, quantized = torch.empty_like(residual.tensor), room_for(*residual.tensor.shape)
     norm_rows(product, residual.tensor.numpy(), norm, hidden.numpy(), quantized)
     return HiddenStates(hidden, quantized)
 
 
 def _rows_of(quantized: Quantized, chosen: Tensor) -> Quantized:
     return Quantized(*(rows[chosen.numpy()] for rows in quantized))
-
-
-def _room_for(num_rows: int, width: int) -> Quantized:
-    return Quantized(
-        np.empty((num_rows, width), np.uint8), np.empty(num_rows, np.float32), np.empty(num_rows, np.float32)
-    )

@@ -61,6 +61,13 @@ class Product(NamedTuple):
     bias: np.ndarray  # (D,) float32, then zeros up to whole vectors
 
 
+def room_for(num_rows: int, width: int) -> Quantized:
+    """Uninitialized quantized rows (num_rows, width)."""
+    return Quantized(
+        np.empty((num_rows, width), np.uint8), np.empty(num_rows, np.float32), np.empty(num_rows, np.float32)
+    )
+
+
 def padded(numbers: np.ndarray) -> np.ndarray:
     """(D,) float32 numbers and zeros up to whole vectors."""
     return np.pad(numbers, (0, -len(numbers) % WIDTH))
