@@ -1,10 +1,10 @@
 """The most similar pairs among 10,000 sentences: bertkit and sentence-transformers' paraphrase_mining.
 
-    python benchmarks/pairs.py [--num-texts 10000] [--rounds 1] [--threads 2] [--out benchmarks/results]
+    python benchmarks/pairs.py [--systems "bertkit int8" ...] [--rounds 1] [--threads 2] [--out benchmarks/results]
 
 The job of the paper of Sentence-BERT (Reimers & Gurevych 2019). Sentences of Python's documentation and 300 near
-copies of one more are embedded with all-MiniLM-L6-v2 and compared with each other, in one process, one system after the
-other. The search alone is timed on the vectors, too.
+copies of one more are embedded with all-MiniLM-L6-v2 and compared with each other, one system after the other. The
+search alone is timed on the vectors, too. Systems that an earlier run of the day measured stay in the results.
 """
 
 import argparse
@@ -22,20 +22,23 @@ from bertkit.corpus.sentences import split_sentences
 
 NUM_COPIES = 300
 NUM_PAIRS = 50_000
-PRECISIONS = ("float32", "bfloat16", "int8")
+SYSTEMS = {"sentence-transformers": None} | {f"bertkit {name}": name for name in ("float32", "bfloat16", "int8")}
+"""Precisions by name; None: the peer."""
 SEARCHES = 7
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--num-texts", type=int, default=10_000)
-    parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=list(PRECISIONS))
+    parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
     results, options = report.begin("pairs", parser)
     sentences, copies = collection(options.num_texts)
     results |= {"model": MINILM, "num_texts": len(sentences), "num_copies": NUM_COPIES, "num_pairs": NUM_PAIRS}
-    results["systems"] = {"sentence-transformers": peer(sentences, copies, options.rounds)}
-    for precision in options.precisions:
-        results["systems"][f"bertkit {precision}"] = ours(sentences, copies, options.rounds, precision)
+    results["systems"] = report.earlier_systems(results, options.out, "num_texts", "num_pairs")
+    for name in options.systems:
+        precision, job = SYSTEMS[name], (sentences, copies, options.rounds)
+        results["systems"][name] = ours(*job, precision) if precision else peer(*job)
+    results["systems"] = {name: results["systems"][name] for name in SYSTEMS if name in results["systems"]}
     results["skipped"] = {}
     report.finish(results, describe(results), options.out)
 
@@ -106,7 +109,7 @@ def share_of_copies(found: set[tuple[int, int]], copies: set[int]) -> float:
 
 def describe(results: dict) -> str:
     """The results as Markdown."""
-    reference = results["systems"]["sentence-transformers"]["seconds"]
+    reference = results["systems"].get("sentence-transformers", {"seconds": float("nan")})["seconds"]
     lines = [
         "# The most similar pairs among 10,000 sentences",
         "",

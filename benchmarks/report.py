@@ -95,11 +95,26 @@ def markdown_table(header: list[str], *rows: list[str]) -> str:
 def write(results: dict, table: str, out: Path) -> Path:
     """Write ``<benchmark>-<cpu>-<date>.json`` and ``.md``; returns the second."""
     out.mkdir(parents=True, exist_ok=True)
-    slug = re.sub(r"[^a-z0-9]+", "-", results["cpu"].lower()).strip("-")
-    path = out / f"{results['benchmark']}-{slug}-{results['date']}"
+    path = _path(results, out)
     path.with_suffix(".json").write_text(json.dumps(results, indent=1) + "\n")
     path.with_suffix(".md").write_text(table)
     return path.with_suffix(".md")
+
+
+def earlier_systems(results: dict, out: Path, *same: str) -> dict:
+    """What an earlier run of the day measured, so that each system can have its own run.
+
+    Args:
+        same: names of results that must be equal.
+    """
+    path = _path(results, out).with_suffix(".json")
+    earlier = json.loads(path.read_text()) if path.exists() else {}
+    return earlier["systems"] if earlier and all(earlier[name] == results[name] for name in same) else {}
+
+
+def _path(results: dict, out: Path) -> Path:
+    slug = re.sub(r"[^a-z0-9]+", "-", results["cpu"].lower()).strip("-")
+    return out / f"{results['benchmark']}-{slug}-{results['date']}"
 
 
 def _cpuinfo() -> dict[str, str]:

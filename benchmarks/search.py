@@ -2,11 +2,13 @@
 
     python benchmarks/search.py arrays [--num-rows 1000000] [--rows FILE.npy] [--out benchmarks/results]
     python benchmarks/search.py store [--num-rows 1000000]
+    python benchmarks/search.py files --folder FOLDER [--num-rows 10000000]
 
 ``arrays`` compares with the exact searches of numpy, faiss, usearch and numkong on the same rows, one query at a time
 and 1,000 at once; choosing the ten is part of every time. ``store`` times the store of a folder: adding, opening, the
-first search, one search and sixteen from as many threads. Rows are those of a file (embeddings), or points around
-2,000 centers drawn at random.
+first search, one search and sixteen from as many threads. Their rows are those of a file (embeddings), or points
+around 2,000 centers drawn at random. ``files`` times one query over files that are mapped into memory; it writes them
+to the folder if they are not there, 20 GB for ten million rows.
 """
 
 import argparse
@@ -27,11 +29,17 @@ K, DIMENSIONS, NUM_QUERIES = 10, 384, 1000
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("part", choices=("arrays", "store"))
+    parser.add_argument("part", choices=("arrays", "store", "files"))
+    parser.add_argument("--folder", type=Path, default=report.CACHE / "search-files")
     parser.add_argument("--num-rows", type=int, default=1_000_000)
     parser.add_argument("--rows", type=Path, help="(n, dimensions) float32 embeddings, a npy file")
     part = parser.parse_known_args()[0].part
     results, options = report.begin(f"search-{part}", parser)
+    if part == "files":
+        results |= {"num_rows": options.num_rows, "dimensions": DIMENSIONS, "rows": "random unit vectors", "k": K}
+        results |= _files(options.folder, options.num_rows)
+        report.finish(results, _described(results), options.out)
+        return
     rows, queries, source = _vectors(options.rows, options.num_rows)
     results |= {"num_rows": len(rows), "dimensions": rows.shape[1], "rows": source, "k": K, "skipped": {}}
     results |= _arrays(rows, queries, options.rounds, results["skipped"]) if part == "arrays" else _store(rows, queries)
@@ -184,6 +192,41 @@ def _store(rows: np.ndarray, queries: np.ndarray) -> dict:
         files = (Path(folder) / "store").iterdir()
         figures["bytes"] = {file.name: file.stat().st_size for file in files}
     return {"figures": figures}
+
+
+def _files(folder: Path, number: int) -> dict:
+    from bertkit.neighbors import RowMask, encode_rows, nearest
+    from bertkit.search.embedded.row_files import RowFile
+
+    folder.mkdir(parents=True, exist_ok=True)
+    block_bytes = encode_rows(np.ones((1, DIMENSIONS), np.float32), "cosine").shape[1]
+    vectors = RowFile(folder / f"vectors.{number}.float32", DIMENSIONS, "<f4")
+    blocks = RowFile(folder / f"blocks.{number}.int8", block_bytes, "u1")
+    draw = np.random.default_rng(0)
+    if not vectors.path.exists():
+        for start in range(0, number, 160_000):
+            rows = draw.standard_normal((min(160_000, number - start), DIMENSIONS), dtype=np.float32)
+            rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+            vectors.write(start, rows)
+            blocks.write(start // 16, encode_rows(rows, "cosine"))
+        vectors.sync()
+        blocks.sync()
+    rows, codes, mask = vectors.rows(number), blocks.rows(-(-number // 16)), RowMask.of(number)
+    queries = np.random.default_rng(1).standard_normal((25, DIMENSIONS), dtype=np.float32)
+    seconds, again = [], []
+    for query in queries:  # the first reads the files from disk
+        started = time.perf_counter()
+        (found,) = nearest(query[None], rows, codes, K, "cosine", mask)
+        seconds.append(time.perf_counter() - started)
+        again.append(found.num_scored_again)
+    return {
+        "figures": {
+            "first_query_s": seconds[0],
+            "one_query_s": float(np.median(seconds[5:])),
+            "rows_scored_again_per_query": float(np.mean(again)),
+            "bytes": {file.path.name: file.path.stat().st_size for file in (vectors, blocks)},
+        }
+    }
 
 
 def _run(threads: list[threading.Thread]) -> None:

@@ -8,7 +8,8 @@ generator shares the machine with the server. infinity needs an environment of i
 program:
 
     python -m venv other
-    other/bin/pip install 'infinity-emb[server,torch,ct2]==0.0.77' 'transformers<4.49' 'click<8.2' torch==2.13.0
+    other/bin/pip install 'infinity-emb[server,torch,ct2]==0.0.77' 'transformers<4.49' 'click<8.2' torch==2.13.0 \
+        ctranslate2==4.5.0
     INFINITY=other/bin/infinity_emb python benchmarks/serve.py
 """
 
@@ -98,36 +99,39 @@ def main() -> None:
     passages = texts.shuffled(texts.documentation())[:2_000]
     results |= {"model": MINILM, "texts": texts.description(passages, published), "most_p99_ms": options.most_p99_ms}
     results |= {"servers": [], "skipped": {}}
-    running: dict[str, Server] = {}
-    try:
-        for name in options.servers:
-            try:
-                api = ("/embeddings", "input") if name.startswith("infinity") else ("/embed", "inputs")
-                running[name] = Server(SERVERS[name], published, options.threads, passages, *api)
-            except (RuntimeError, ImportError) as error:
-                results["skipped"][name] = str(error)
-        for name in list(running):
-            if not asyncio.run(running[name].is_ready()):
+    for name in options.servers:
+        api = ("/embeddings", "input") if name.startswith("infinity") else ("/embed", "inputs")
+        try:
+            server = Server(SERVERS[name], published, options.threads, passages, *api)
+        except (RuntimeError, ImportError) as error:
+            results["skipped"][name] = str(error)
+            continue
+        try:
+            if asyncio.run(server.is_ready()):
+                results["servers"].append({"server": name} | server.measure(options.most_p99_ms))
+                say(f"{name}: {results['servers'][-1]['best']}")
+            else:
                 results["skipped"][name] = "it did not start"
-                running.pop(name).close()
-        for name, server in running.items():
-            results["servers"].append({"server": name} | server.measure(options.most_p99_ms))
-            say(f"{name}: {results['servers'][-1]['best']}")
-    finally:
-        for server in running.values():
+        finally:
             server.close()
     report.finish(results, describe(results), options.out)
 
 
 class Server:
-    """A server in a process of its own; all are started first, and asked one after the other.
+    """A server in a process of its own.
 
     Args:
         path, field: where it takes texts.
     """
 
     def __init__(
-        self, command: Command, published: Path, threads: int, texts: list[str], path: str, field: str
+        self,
+        command: Command,
+        published: Path,
+        threads: int,
+        texts: list[str],
+        path: str = "/embed",
+        field: str = "inputs",
     ) -> None:
         self._path, self._bodies = path, [body_of([text], field) for text in texts]
         with socket.socket() as free:

@@ -27,12 +27,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=30.0)
     results, options = report.begin("serve-overload", parser)
     published = published_folder(MINILM)
-    bodies = [body_of([text]) for text in texts.shuffled(texts.documentation())[:2_000]]
-    server = Server(SERVERS["bertkit fp32"], published, options.threads)
+    passages = texts.shuffled(texts.documentation())[:2_000]
+    server = Server(SERVERS["bertkit fp32"], published, options.threads, passages)
     try:
-        if not asyncio.run(server.is_ready(bodies[0])):
+        if not asyncio.run(server.is_ready()):
             raise RuntimeError("it did not start")
-        results |= asyncio.run(overload(server, bodies, options.rate, options.seconds))
+        results |= asyncio.run(overload(server, [body_of([text]) for text in passages], options.rate, options.seconds))
     finally:
         server.close()
     report.finish(results, describe(results), options.out)

@@ -3,10 +3,12 @@
 import sys
 from typing import Any
 
-import litserve
 import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
+
+sys.modules["mcp"] = None  # LitServe's optional part for it does not start with the newer versions
+import litserve  # noqa: E402
 
 folder, port, precision, threads = sys.argv[1:]
 

@@ -221,13 +221,23 @@ register("numba:compile", _notice)
 @cache
 def _source_state(file: Path) -> str:
     """Hash of ``file`` and all files of this package that it imports, directly or indirectly."""
-    package = Path(__file__).parent
-    files, state = [file], hashlib.sha256()
+    files, known, state = [file], {file}, hashlib.sha256()
     for each in files:  # grows during iteration
-        text = each.read_text(encoding="utf-8")
-        state.update(text.encode())
-        for module in re.findall(r"^from bertkit\.([\w.]+) import", text, re.MULTILINE):
-            imported = package.joinpath(*module.split("."))
-            sources = sorted(imported.glob("*.py")) if imported.is_dir() else [imported.with_suffix(".py")]
-            files += [source for source in sources if source not in files]
+        text, imported = _read_source(each)
+        state.update(text)
+        for source in imported:
+            if source not in known:
+                known.add(source)
+                files.append(source)
     return state.hexdigest()[:16]
+
+
+@cache
+def _read_source(file: Path) -> tuple[bytes, list[Path]]:
+    """The content of a file, and the files of this package that it imports."""
+    package, sources = Path(__file__).parent, []
+    text = file.read_text(encoding="utf-8")
+    for module in re.findall(r"^from bertkit\.([\w.]+) import", text, re.MULTILINE):
+        imported = package.joinpath(*module.split("."))
+        sources += sorted(imported.glob("*.py")) if imported.is_dir() else [imported.with_suffix(".py")]
+    return text.encode(), sources

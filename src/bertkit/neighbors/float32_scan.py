@@ -11,10 +11,11 @@ import numpy as np
 from bertkit.compiled import lean_sums
 from bertkit.neighbors.int8_codes import LARGEST, SMALLEST, Similarity
 from bertkit.neighbors.int8_scan import Candidates, collect
-from bertkit.neighbors.int8_tiles import LANES, TILE_QUERIES
+from bertkit.neighbors.int8_tiles import LANES
 from bertkit.neighbors.proved import Nearest, RowMask, Scan, by_bounds
 
 _UNIT = 2.0**-24
+_TILE = 4  # queries compared with a row that was read once
 _SLACK = 2.0**-20
 
 
@@ -50,15 +51,15 @@ def nearest(
     def scan_for(part: np.ndarray, masks: np.ndarray, k: int) -> Scan:
         exact = part.astype(np.float64)
         lengths = np.linalg.norm(exact, axis=1, keepdims=True)
-        unit = np.zeros((-(-len(part) // TILE_QUERIES) * TILE_QUERIES, dimensions), np.float32)
+        unit = np.zeros((-(-len(part) // _TILE) * _TILE, dimensions), np.float32)
         unit[: len(part)] = exact / np.where(lengths > 0, lengths, 1)
 
         def scan(first: int, end: int) -> Candidates:
             candidates = Candidates.empty(len(part), k)
             thresholds = np.zeros((len(part), 4), np.float32)
             thresholds[:, 3] = -np.inf
-            low, high, sums = (np.empty(TILE_QUERIES * LANES, np.float32) for _ in range(3))
-            hits = np.empty(TILE_QUERIES, np.int32)
+            low, high, sums = (np.empty(_TILE * LANES, np.float32) for _ in range(3))
+            hits = np.empty(_TILE, np.int32)
             while first < end:
                 first = _scan(
                     rows, blocks.view(np.float32), masks, first, end, unit, error, thresholds, *candidates, hits, sums,
@@ -84,7 +85,7 @@ def _scan(
             continue
         num_lanes = min(LANES, len(rows) - block * LANES)
         is_full = False
-        for query in range(0, num_queries, TILE_QUERIES):
+        for query in range(0, num_queries, _TILE):
             for lane in range(num_lanes):
                 row = block * LANES + lane
                 if num_queries == 1:
@@ -102,7 +103,7 @@ def _scan(
                         total_3 += value * queries[query + 3, column]
                     sums[lane], sums[LANES + lane] = total, total_1
                     sums[2 * LANES + lane], sums[3 * LANES + lane] = total_2, total_3
-            for one in range(min(TILE_QUERIES, num_queries - query)):
+            for one in range(min(_TILE, num_queries - query)):
                 hits[one] = 0
                 for lane in range(num_lanes):
                     place = one * LANES + lane

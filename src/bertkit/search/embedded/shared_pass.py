@@ -1,6 +1,7 @@
 """Concurrent searches share one pass over the vectors."""
 
 import threading
+import time
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
@@ -9,8 +10,10 @@ import numpy as np
 from bertkit.neighbors import SCANS, Nearest, RowMask, nearest
 from bertkit.search.embedded.view import View
 
-MOMENT = 0.001
-"""Maximum seconds to wait for as many searches as the last pass served."""
+QUIET = 0.002
+"""While searches arrive together, a pass starts when none has arrived for so many seconds."""
+SHARE_WAITED = 0.3
+"""Maximum time that a pass waits for more searches, as a share of the time of the last pass."""
 
 
 @dataclass
@@ -30,14 +33,15 @@ class _Waiting:
 class SharedPasses:
     """Runs one pass at a time; searches that arrive during a pass share the next one.
 
-    The thread of the first waiting search runs the pass for all compatible ones. A single search never waits.
+    The thread of the first waiting search runs the pass for all compatible ones. If the last pass had company, it waits
+    a moment for others, as one pass for all takes less time than two; a single search never waits.
     """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._line: list[_Waiting] = []
         self._is_busy = False
-        self._last_served = 1
+        self._longest_wait = 0.0  # seconds; 0 after a pass that nobody shared or waited for
 
     def search(self, view: View, mask: RowMask, queries: np.ndarray, k: int) -> list[Nearest]:
         """See `nearest`."""
@@ -52,11 +56,12 @@ class SharedPasses:
 
     def _pass(self, mine: _Waiting) -> list[Nearest]:
         with self._changed:
-            expected = self._last_served
-            self._changed.wait_for(lambda: len(self._line) >= expected, MOMENT)
+            latest = time.perf_counter() + self._longest_wait
+            while (seconds := latest - time.perf_counter()) > 0 and self._changed.wait(min(QUIET, seconds)):
+                pass
             served = [one for one in self._line if one.shares_with(mine)]
             self._line = [one for one in self._line if not one.shares_with(mine)]
-            self._last_served = len(served)
+        started = time.perf_counter()
         try:
             k = max(one.k for one in served)
             queries = np.concatenate([one.queries for one in served])
@@ -81,6 +86,8 @@ class SharedPasses:
             raise
         finally:
             with self._changed:
+                has_company = len(served) + len(self._line) > 1
+                self._longest_wait = SHARE_WAITED * (time.perf_counter() - started) if has_company else 0.0
                 if self._line:
                     self._line[0].results.set_result(None)
                 else:
