@@ -160,7 +160,7 @@ def mine_negatives(
 
 
 def _vectors(model: Model, texts: Sequence[str], prompt: str, kept: Path | None) -> np.ndarray:
-    """(N, E) float32 of length 1; with ``kept`` read from that cache as far as they are there."""
+    """(N, E) float32 of length 1; with the cache folder ``kept`` only missing ones are computed."""
     if kept is None:
         return model.embed(texts, normalize=True, prompt=prompt)
     report = EmbedReport()
@@ -177,7 +177,7 @@ def _vectors(model: Model, texts: Sequence[str], prompt: str, kept: Path | None)
 
 
 def _pair_scores(cross_encoder: Model, pairs: Sequence[tuple[str, str]], kept: Path | None) -> np.ndarray:
-    """(N,) float32, likewise."""
+    """(N,) float32, with the same cache."""
     if kept is None:
         return cross_encoder.score_pairs(*map(list, zip(*pairs, strict=True)))
 

@@ -90,8 +90,6 @@ def _give(
     report: Path | None,
 ) -> None:
     """Print the scores, and write the report."""
-    from bertkit.reports.vectors import write_vector_report
-
     rows = []
     for name, score in measured.items():
         row = {"metric": name, "value": score.value, "low": score.low, "high": score.high}
@@ -100,5 +98,7 @@ def _give(
             row |= {"difference": other.value, "difference_low": other.low, "difference_high": other.high}
         rows.append(row)
     if report is not None:
+        from bertkit.reports.vectors import write_vector_report
+
         write_vector_report(report, model, sizes, measured, against, differences)
     emit(rows)
