@@ -128,7 +128,8 @@ def pairs(epochs: int) -> None:
     """Trained on Python's documentation (title and text) and neighboring sentences of the novels."""
     import bertkit
     from bertkit.corpus.python_docs import python_docs
-    from bertkit.evidence.retrieval import Collection, read_collection, retrieval_scores, retrieve
+    from bertkit.evidence.collections import Collection, read_collection
+    from bertkit.evidence.retrieval import retrieval_scores, retrieve
     from bertkit.tasks import TextSet
     from bertkit.words.contrastive import train_static
     from bertkit.words.distilling import distill

@@ -92,6 +92,25 @@ def test_cross_encoder_rescores_mined_candidates(model: tuple[Model, Path]) -> N
         assert (scores <= 0.5).all() and (np.diff(scores) <= 0).all()
 
 
+@pytest.mark.parametrize("with_judge", [False, True])
+def test_a_stopped_run_goes_on(model: tuple[Model, Path], tmp_path: Path, with_judge: bool, monkeypatch) -> None:
+    judge = our_model("sequence_classification", 4, 1) if with_judge else None
+    monkeypatch.setattr("bertkit.mining._QUERIES_AT_ONCE", 7)
+    options, given = MiningOptions(num_negatives=2), {"corpus": TEXTS[30:], "cross_encoder": judge}
+    expected = list(mine_negatives(model[0], ROWS, options, **given))
+    stopped = mine_negatives(model[0], ROWS, options, **given, kept=tmp_path / "kept")
+    assert [next(stopped) for _ in range(9)] == expected[:9]
+    stopped.close()
+    computed = []
+    embed_stream, score_pairs = Model.embed_stream, Model.score_pairs
+    monkeypatch.setattr(
+        Model, "embed_stream", lambda *args, **named: computed.append(1) or embed_stream(*args, **named)
+    )
+    monkeypatch.setattr(Model, "score_pairs", lambda *args, **named: computed.append(2) or score_pairs(*args, **named))
+    assert list(mine_negatives(model[0], ROWS, options, **given, kept=tmp_path / "kept")) == expected
+    assert computed == ([2, 2] if with_judge else [])  # of the four parts of 25 queries two were there
+
+
 def test_formats_are_read_as_training_rows(model: tuple[Model, Path], tmp_path: Path, capsys) -> None:
     pairs, texts = tmp_path / "pairs.jsonl", tmp_path / "texts.txt"
     pairs.write_text("".join(json.dumps({"query": row.query, "positive": row.positives[0]}) + "\n" for row in ROWS))
@@ -107,6 +126,7 @@ def test_formats_are_read_as_training_rows(model: tuple[Model, Path], tmp_path: 
                      str(texts), "--num-negatives", "2", "--format", row_format]  # fmt: skip
         assert run(arguments) == 0, capsys.readouterr().err
         assert set(json.loads(output.read_text().splitlines()[0])) == keys
+        assert not list(tmp_path.glob("*-kept"))
         results = list(bertkit.tasks.read_examples("similarity", output))
         assert results and (row_format == "pair") == (results[0].score is not None)
     assert "negatives for 25 queries, 0 of them without any" in capsys.readouterr().err

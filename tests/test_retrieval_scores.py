@@ -12,11 +12,11 @@ from test_similarity import sentences
 from bertkit import TextSet
 from bertkit.checkpoint import SentenceSettings
 from bertkit.errors import DataError
-from bertkit.evidence.pair_scores import measured_pairs
+from bertkit.evidence.collections import read_collection
+from bertkit.evidence.pair_scores import measured_pairs, scores_of_pairs
 from bertkit.evidence.retrieval import (
     in_order,
     measured_retrieval,
-    read_collection,
     rerank,
     retrieval_scores,
     retrieve,
@@ -103,6 +103,41 @@ def test_collections_that_cannot_be_read(tmp_path: Path, qrels: str, message: st
         read_collection(write_collection(tmp_path / "made", qrels))
 
 
+def test_questions_and_labeled_texts_are_collections(tmp_path: Path) -> None:
+    questions = [{"question": f"is it {word}?", "id": word, "answers": []} for word in ("red", "blue", "green")]
+    paragraphs = [{"context": "red and blue", "qas": questions[:2]}, {"context": "letters", "qas": questions[2:]}]
+    squad = tmp_path / "squad.json"
+    squad.write_text(json.dumps({"data": [{"title": "", "paragraphs": paragraphs}]}))
+    collection = read_collection(squad)
+    assert collection.documents == {"0": "red and blue", "1": "letters"} and len(collection.queries) == 3
+    assert collection.judgments == {"0": {"0": 1}, "1": {"0": 1}, "2": {"1": 1}}
+    table = tmp_path / "intents.csv"
+    table.write_text("text,category\nthe cat,a\na dog,a\nred,b\nthe cat,a\nblue,c\nblue cat,b\n")
+    collection = read_collection(table)
+    assert collection.judgments["0"] == {"1": 1, "3": 1} and collection.num_without_positives == 1
+    rankings = retrieve(our_model("encoder", 6), collection)
+    assert all(name not in ranking and len(ranking) == 5 for name, ranking in rankings.items())
+    assert in_order(rankings["0"])[0] == "3"
+    table.write_text("text,category\nthe cat,a\na dog,b\n")
+    with pytest.raises(DataError, match="no two texts with the same label"):
+        read_collection(table)
+    table.write_text("sentence1,sentence2,label\nthe cat,a,b\n")
+    with pytest.raises(DataError, match="has pairs of texts"):
+        read_collection(table)
+
+
+def test_differences_of_binary_pairs_are_paired() -> None:
+    rows = [TextSet("a", (str(i),), (), float(i % 2)) for i in range(40)]
+    draw = np.random.default_rng(1)
+    good, bad = (np.arange(40) % 2 + scale * draw.normal(size=40) for scale in (0.5, 5.0))
+    gain, same = measured_pairs(rows, good, bad), measured_pairs(rows, good, good)
+    ours, others = measured_pairs(rows, good), measured_pairs(rows, bad)
+    for name in ours:
+        assert gain[name].value == pytest.approx(ours[name].value - others[name].value)
+        assert (same[name].low, same[name].value, same[name].high) == (0, 0, 0)
+    assert gain["average_precision"].low > 0
+
+
 def test_scored_pairs_equal_those_of_scipy() -> None:
     from scipy.stats import pearsonr, spearmanr
 
@@ -111,17 +146,19 @@ def test_scored_pairs_equal_those_of_scipy() -> None:
     rows = [TextSet(texts[2 * i], (texts[2 * i + 1],), (), round(float(draw.random()), 1)) for i in range(30)]
     first, second = (model.embed(texts[start:60:2], normalize=True) for start in (0, 1))
     cosines, targets = (first * second).sum(axis=1), [row.score for row in rows]
-    measured = measured_pairs(model, rows)
+    scores = scores_of_pairs(model, rows)
+    np.testing.assert_allclose(scores, cosines, atol=1e-6)
+    measured = measured_pairs(rows, scores)
     assert measured["pearson"].value == pytest.approx(pearsonr(targets, cosines).statistic, abs=1e-5)
     assert measured["spearman"].value == pytest.approx(spearmanr(targets, cosines).statistic, abs=1e-5)
     assert measured["spearman"].low < measured["spearman"].value < measured["spearman"].high
     binary = [TextSet(row.query, row.positives, (), float((row.score or 0) > 0.5)) for row in rows]
-    results = measured_pairs(model, binary)
+    results = measured_pairs(binary, scores)
     assert results["threshold"].low <= results["threshold"].high and 0 < results["average_precision"].value < 1
     with pytest.raises(DataError, match="1 different scores"):
-        measured_pairs(model, [TextSet("a", ("b",), (), 1.0)] * 3)
+        measured_pairs([TextSet("a", ("b",), (), 1.0)] * 3, np.zeros(3))
     with pytest.raises(DataError, match="has no score"):
-        measured_pairs(model, [TextSet("a", ("b",))])
+        measured_pairs([TextSet("a", ("b",))], np.zeros(1))
 
 
 def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -140,6 +177,16 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     pairs.write_text("sentence1,sentence2,score\nthe cat,a dog,1\nrun,walk,3\nred,red,5\n")
     code, rows, _ = call(capsys, "evaluate", "--pairs", str(pairs), "--model", models[0])
     assert code == 0 and [row["metric"] for row in rows] == ["pearson", "spearman"]
+    judge = tmp_path / "judge"
+    our_model("sequence_classification", 4, 1).save(judge)
+    page = tmp_path / "pairs.html"
+    code, rows, _ = call(capsys, "evaluate", "--pairs", str(pairs), "--model", str(judge), "--against", models[0],
+                         "--columns", "query=sentence2", "positive=sentence1", "--report", str(page))  # fmt: skip
+    assert code == 0 and "difference" in rows[0]
+    figures = json.loads(page.with_suffix(".json").read_text())
+    assert figures["scores"]["pearson"]["value"] == rows[0]["value"] and "pairs.csv: 3 pairs" in page.read_text()
+    assert figures["differences"]["spearman"]["low"] == rows[1]["difference_low"]
+    assert call(capsys, "evaluate", "--pairs", str(pairs), "--report", str(tmp_path / "pairs.txt"))[0] == 2
     assert call(capsys, "evaluate", "--pairs", str(pairs), "--collection", str(folder))[0] == 2
     assert call(capsys, "evaluate", "--pairs", str(pairs), "--run-file", "x")[0] == 2
     assert call(capsys, "evaluate", "--data", str(pairs), "--against", models[0])[0] == 2

@@ -105,38 +105,83 @@ def test_windows_and_dimensions_of_a_model_with_a_dense_layer(tmp_path: Path) ->
         model.embed("the", dimensions=13)
 
 
-def test_old_layouts_of_dense_and_several_poolings(tmp_path: Path) -> None:
+LAYOUTS: dict[str, dict[str, dict]] = {  # of versions: the files that differ, and the limit of tokens they set
+    "2": {"0_Transformer/sentence_roberta_config.json": {"max_seq_length": 11, "do_lower_case": True}},
+    "2, limit of the tokenizer": {"0_Transformer/tokenizer_config.json": {"model_max_length": 11}},
+    "3": {
+        "sentence_bert_config.json": {"max_seq_length": 11, "do_lower_case": False},
+        "config_sentence_transformers.json": {
+            "__version__": {"sentence_transformers": "3.0.1", "transformers": "4.41.2", "pytorch": "2.3.0"},
+            "prompts": {}, "default_prompt_name": None, "similarity_fn_name": None,
+        },
+        "1_Pooling/config.json": {
+            "pooling_mode_weightedmean_tokens": False, "pooling_mode_lasttoken": False, "include_prompt": True,
+        },
+    },
+    "5": {
+        "sentence_distilbert_config.json": {"max_seq_length": 11, "do_lower_case": False},
+        "config_sentence_transformers.json": {
+            "model_type": "SentenceTransformer", "__version__": {"sentence_transformers": "5.1.0"},
+            "prompts": {"query": "the ", "document": ""}, "default_prompt_name": "query", "similarity_fn_name": "dot",
+        },
+        "2_Dense/config.json": {
+            "module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding",
+        },
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_old_layouts_of_dense_and_several_poolings(tmp_path: Path, layout: str) -> None:
     """As versions 2 to 5 write them."""
-    save_published(published_model("encoder", 2), tmp_path)
+    first = "0_Transformer" if layout.startswith("2") else ""
+    save_published(published_model("encoder", 2), tmp_path / first)
     size = width()
-    modules = [("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Dense", "Dense"), ("3_Normalize", "Normalize")]
-    (tmp_path / "modules.json").write_text(
-        json.dumps(
-            [
-                {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{kind}"}
-                for number, (path, kind) in enumerate(modules)
-            ]
-        )
-    )
+    modules = [(first, "Transformer"), ("1_Pooling", "Pooling"), ("2_Dense", "Dense"), ("3_Normalize", "Normalize")]
+    listed = [
+        {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for number, (path, kind) in enumerate(modules)
+    ]
+    (tmp_path / "modules.json").write_text(json.dumps(listed))
     for path, _ in modules[1:]:
         (tmp_path / path).mkdir()
     flags = {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": False}
-    (tmp_path / "1_Pooling/config.json").write_text(json.dumps({"word_embedding_dimension": size, **flags}))
     dense = {"in_features": 2 * size, "out_features": 6, "bias": True}
-    content = dense | {"activation_function": "torch.nn.modules.activation.Tanh"}
-    (tmp_path / "2_Dense/config.json").write_text(json.dumps(content))
-    save_file(
-        {"linear.weight": torch.randn(6, 2 * size) / 4, "linear.bias": torch.randn(6)},
-        tmp_path / "2_Dense/model.safetensors",
-    )
-    (tmp_path / "sentence_distilbert_config.json").write_text(json.dumps({"max_seq_length": 11}))
+    files: dict[str, dict] = {
+        "1_Pooling/config.json": {"word_embedding_dimension": size, **flags},
+        "2_Dense/config.json": dense | {"activation_function": "torch.nn.modules.activation.Tanh"},
+    }
+    for name, content in LAYOUTS[layout].items():
+        there = json.loads(file.read_text()) if (file := tmp_path / name).is_file() else {}
+        files[name] = there | files.get(name, {}) | content
+    for name, content in files.items():
+        (tmp_path / name).write_text(json.dumps(content))
+    weights = {"linear.weight": torch.randn(6, 2 * size) / 4, "linear.bias": torch.randn(6)}
+    save_file(weights, tmp_path / "2_Dense/model.safetensors")
     model = bertkit.load(tmp_path)
+    limit = None if "tokenizer" in layout else 11
+    prompts = {"query": "the ", "document": ""} if layout == "5" else {}
     assert model.sentence_settings == SentenceSettings(
-        pooling="cls+mean", normalize=True, max_seq_length=11, layers=(DenseLayer(2 * size, 6),)
-    )
+        pooling="cls+mean", normalize=True, max_seq_length=limit, layers=(DenseLayer(2 * size, 6),), prompts=prompts,
+        default_prompt_name="query" if prompts else None, similarity="dot" if prompts else "cosine",
+    )  # fmt: skip
     reference = SentenceTransformer(str(tmp_path), device="cpu")
-    reference.max_seq_length = 11
+    reference.max_seq_length = 11  # version 6 no longer reads every one of these files
     assert_same_vectors(model, reference)
+    model.save(tmp_path / "ours")
+    assert_same_vectors(model, SentenceTransformer(str(tmp_path / "ours"), device="cpu"))
+
+
+def test_lowercase_of_a_folder_whose_tokenizer_keeps_capitals(tmp_path: Path) -> None:
+    sentence_transformer(tmp_path, "dense")
+    folder = tmp_path / "published"
+    (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 15, "do_lower_case": True}))
+    bertkit.load(folder)  # this one has no capitals
+    published = json.loads((folder / "tokenizer.json").read_text())
+    published["normalizer"] |= {"lowercase": False}
+    (folder / "tokenizer.json").write_text(json.dumps(published))
+    with pytest.raises(CheckpointError, match="do_lower_case=true, but the tokenizer keeps capital letters"):
+        bertkit.load(folder)
 
 
 def test_settings_name_every_layer(tmp_path: Path) -> None:

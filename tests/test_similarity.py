@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -46,7 +47,7 @@ def sentences(number: int, seed: int = 0) -> list[str]:
 
 def rows(kind: str, number: int = BATCH) -> list[TextSet]:
     texts, draw = sentences(4 * number), np.random.default_rng(1)
-    width = {"triplets": 3, "tuples": 4, "taught": 4}.get(kind, 2)
+    width = {"triplets": 3, "guided": 3, "tuples": 4, "taught": 4}.get(kind, 2)
     results = []
     for query, positive, *negatives in zip(*[iter(texts)] * width, strict=False):
         score = {"scores": round(float(draw.random()), 1), "binary": float(len(results) % 2)}.get(kind)
@@ -115,6 +116,20 @@ SHARED = {  # name -> rows, our task, their loss
         {"objective": "divergence", "temperature": 2.0},
         lambda model: theirs.DistillKLDivLoss(model, temperature=2.0),
     ),
+    "guide": (
+        "guided",
+        {"temperature": 0.1},
+        lambda model: theirs.GISTEmbedLoss(
+            model, deepcopy(model).eval(), 0.1, contrast_anchors=False, contrast_positives=False
+        ),
+    ),
+    "guide-two-pass": (
+        "guided",
+        {"temperature": 0.1},
+        lambda model: theirs.CachedGISTEmbedLoss(
+            model, deepcopy(model).eval(), 0.1, mini_batch_size=4, contrast_anchors=False, contrast_positives=False
+        ),
+    ),
     "nested": (
         "triplets",
         {"dimensions": (18, 7, 3)},
@@ -127,12 +142,14 @@ SHARED = {  # name -> rows, our task, their loss
 @pytest.mark.parametrize("name", SHARED)
 def test_twenty_losses_equal_those_of_sentence_transformers(tmp_path: Path, name: str, num_parts: int) -> None:
     """In one part, and in five with the two-pass step."""
-    if num_parts > 1 and name not in ("all", "cosent", "nested"):
+    if num_parts > 1 and name not in ("all", "cosent", "nested", "guide-two-pass"):
         pytest.skip("the step of parts is the same for every loss")
     kind, settings, make = SHARED[name]
     model, task, data = tiny(hidden_size=18, num_attention_heads=3), Similarity(**settings), rows(kind)
     model.checkpoint.sentence = bertkit.checkpoint.SentenceSettings()
     model.save(tmp_path / "model")
+    if kind == "guided":
+        data = [replace(row, guide=model.embed(list(row.texts))) for row in data]
     step = step_of(
         model, task, task.labeled(data, task.encode(model.tokenizer, data, Layout(23, "truncate"))), num_parts
     )
@@ -158,6 +175,35 @@ def test_twenty_losses_equal_those_of_sentence_transformers(tmp_path: Path, name
     assert expected[-1] < 0.9 * expected[0]
     np.testing.assert_allclose(actual[:1], expected[:1], rtol=0, atol=1e-5)
     np.testing.assert_allclose(actual, expected, rtol=0, atol=2e-4)  # rounding grows with the steps
+
+
+@pytest.mark.slow
+def test_twenty_losses_of_a_batch_of_1024_in_parts_of_32(tmp_path: Path) -> None:
+    """The two-pass step, against sentence-transformers' own; with its parts of 32 rows."""
+    number, texts = 1_024, sentences(2_048, seed=5)
+    data = [TextSet(query, (positive,)) for query, positive in zip(texts[:number], texts[number:], strict=True)]
+    model, task = tiny(hidden_size=18, num_attention_heads=3), Similarity()
+    model.checkpoint.sentence = bertkit.checkpoint.SentenceSettings()
+    model.save(tmp_path / "model")
+    step = step_of(model, task, task.labeled(data, task.encode(model.tokenizer, data, Layout(23, "truncate"))), 32)
+    reference = SentenceTransformer(str(tmp_path / "model"), device="cpu").train()
+    for module in reference.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    features = [reference.tokenize(column) for column in (texts[:number], texts[number:])]
+    loss = theirs.CachedMultipleNegativesRankingLoss(reference, mini_batch_size=32)
+    optimizers = [torch.optim.AdamW(network.parameters(), lr=1e-3) for network in (model.network, reference)]
+    actual, expected = [], []
+    for _ in range(STEPS):
+        actual.append(step())
+        optimizers[0].step()
+        optimizers[1].zero_grad()
+        value = loss([dict(part) for part in features], torch.zeros(number))
+        value.backward()
+        optimizers[1].step()
+        expected.append(value.item())
+    assert expected[-1] < 0.98 * expected[0]
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=2e-4)
 
 
 # --- duplicates and several positives ---------------------------------------------------------------------------------
@@ -410,7 +456,9 @@ def test_finetune_evaluate_predict_and_embed(encoder: Path, tmp_path: Path, caps
     assert code == 0 and again["mrr"] == pytest.approx(result["mrr"])
     code, predictions, _ = call(capsys, "predict", "--model", out, "--input", dev)
     assert code == 0 and len(predictions) == 20 and -1 <= predictions[0]["score"] <= 1
-    assert "sentence-similarity" in (tmp_path / "out" / "README.md").read_text()
+    card = (tmp_path / "out" / "README.md").read_text()
+    for fact in ("sentence-similarity", "95 % interval", "| objective | in-batch |", "| similarity | cosine |"):
+        assert fact in card
     assert call(capsys, "finetune", "similarity", "--model", str(encoder), "--train", train, "--out", f"{out}2",
                 "--margin", "-1")[0] == 2  # fmt: skip
 

@@ -2,21 +2,27 @@
 
 Takes: rows of queries and positives, a sentence encoder, optionally further texts and a cross-encoder.
 Gives: the rows with negatives, and counts of the candidates that were left out.
-May import: errors, tasks, neighbors, model.
+May import: errors, tasks, inference, neighbors, model.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 from tqdm import tqdm
 
 from bertkit.errors import DataError, UsageError
+from bertkit.inference import EmbedReport
+from bertkit.inference.truncation import warn_of_truncation
+from bertkit.inference.vector_cache import kept_vectors
 from bertkit.model import Model
 from bertkit.neighbors import top_k
 from bertkit.tasks import TextSet
 
 _QUERIES_AT_ONCE = 1_024
+_SEPARATOR = "\x1f"  # between a query and a text in the cache key of their score
 
 
 @dataclass(frozen=True)
@@ -88,6 +94,7 @@ def mine_negatives(
     corpus: Sequence[str] = (),
     cross_encoder: Model | None = None,
     report: MiningReport | None = None,
+    kept: Path | None = None,
 ) -> Iterator[TextSet]:
     """Mine hard negatives: each query once, in the order of the rows, with all its positives.
 
@@ -98,6 +105,7 @@ def mine_negatives(
         corpus: texts to search in addition to all positives.
         cross_encoder: scores the candidates and positives again before the margins and limits apply.
         report: filled with counts.
+        kept: cache folder of vectors and scores of these models, so that a stopped run can be resumed; None: no cache.
 
     Yields:
         One row per query, even if it has no negatives.
@@ -120,30 +128,64 @@ def mine_negatives(
     numbers = {text: number for number, text in enumerate(texts)}
     prompts = model.sentence_settings.prompts
     document_prompt = next((name for name in ("document", "passage", "corpus") if name in prompts), None)
-    vectors = model.embed(texts, normalize=True, prompt=prompts[document_prompt] if document_prompt else "")
+    prompt = prompts[document_prompt] if document_prompt else ""
+    vectors = _vectors(model, texts, prompt, kept and kept / "texts")
     most_positives = max(map(len, positives.values()))
     num_candidates = options.candidates(most_positives, is_scored_again=cross_encoder is not None)
     queries = list(positives)
+    asked = _vectors(model, queries, prompts.get("query", ""), kept and kept / "queries")
     for start in tqdm(range(0, len(queries), _QUERIES_AT_ONCE), desc="mining", delay=2, leave=False, disable=None):
         part = queries[start : start + _QUERIES_AT_ONCE]
-        asked = model.embed(part, normalize=True, prompt=prompts.get("query", ""))
-        scores, ids = top_k(asked, vectors, num_candidates + most_positives)
-        for query, vector, of_query, near in zip(part, asked, scores, ids, strict=True):
-            own = [numbers[text] for text in positives[query]]
-            of_positives = vectors[own] @ vector
-            if cross_encoder is not None:
-                of_query = cross_encoder.score_pairs(query, [texts[index] for index in near])
-                of_positives = cross_encoder.score_pairs(query, list(positives[query]))
+        scores, ids = top_k(asked[start : start + len(part)], vectors, num_candidates + most_positives)
+        owned = [[numbers[text] for text in positives[query]] for query in part]
+        of_owned = [vectors[own] @ asked[start + number] for number, own in enumerate(owned)]
+        if cross_encoder is not None:
+            compared = [[*near, *own] for near, own in zip(ids.tolist(), owned, strict=True)]
+            pairs = [(query, texts[index]) for query, some in zip(part, compared, strict=True) for index in some]
+            again = _pair_scores(cross_encoder, pairs, kept and kept / f"scores-{start}")
+            ends = np.cumsum([0, *map(len, compared)]).tolist()
+            of_queries = [again[first:end] for first, end in pairwise(ends)]
+            scores, of_owned = zip(*(np.split(row, [ids.shape[1]]) for row in of_queries), strict=True)
+        for query, own, of_positives, of_query, near in zip(part, owned, of_owned, scores, ids, strict=True):
             near, of_query = near.copy(), np.array(of_query, np.float32)
             is_own = np.isin(near, [*own, numbers.get(query, -1)])
             of_query[is_own] = -np.inf
             _leave_out(of_query, float(of_positives.min()), options, report)
             order = np.argsort(-of_query, kind="stable")[:num_candidates][options.first_rank :]
-            kept = [index for index in order[: options.num_negatives] if np.isfinite(of_query[index])]
+            chosen = [index for index in order[: options.num_negatives] if np.isfinite(of_query[index])]
             report.num_queries += 1
-            report.num_negatives += len(kept)
-            report.num_without += not kept
-            yield TextSet(query, tuple(positives[query]), tuple(texts[near[index]] for index in kept))
+            report.num_negatives += len(chosen)
+            report.num_without += not chosen
+            yield TextSet(query, tuple(positives[query]), tuple(texts[near[index]] for index in chosen))
+
+
+def _vectors(model: Model, texts: Sequence[str], prompt: str, kept: Path | None) -> np.ndarray:
+    """(N, E) float32 of length 1; with ``kept`` read from that cache as far as they are there."""
+    if kept is None:
+        return model.embed(texts, normalize=True, prompt=prompt)
+    report = EmbedReport()
+
+    def compute(missing: list[str]) -> Iterator[np.ndarray]:
+        for _, vectors in model.embed_stream(missing, report=report, normalize=True, prompt=prompt):
+            yield vectors
+
+    results = kept_vectors(kept, texts, compute)
+    warn_of_truncation(
+        report.num_texts, report.num_texts_cut, report.num_tokens_cut, "shorten them to compare them in full", 3
+    )
+    return results
+
+
+def _pair_scores(cross_encoder: Model, pairs: Sequence[tuple[str, str]], kept: Path | None) -> np.ndarray:
+    """(N,) float32, likewise."""
+    if kept is None:
+        return cross_encoder.score_pairs(*map(list, zip(*pairs, strict=True)))
+
+    def compute(missing: list[str]) -> Iterator[np.ndarray]:
+        queries, texts = zip(*(key.split(_SEPARATOR, 1) for key in missing), strict=True)
+        yield cross_encoder.score_pairs(list(queries), list(texts))[:, None]
+
+    return kept_vectors(kept, [_SEPARATOR.join(pair) for pair in pairs], compute)[:, 0]
 
 
 def _leave_out(scores: np.ndarray, positive: float, options: MiningOptions, report: MiningReport) -> None:

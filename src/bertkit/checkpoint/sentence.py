@@ -13,7 +13,8 @@ from bertkit.checkpoint.weights import StoredTensor, read_tensors, stored_tensor
 from bertkit.errors import CheckpointError, UsageError
 from bertkit.files.json_files import member, read_json, write_json
 from bertkit.heads import DenseLayer, NormLayer, ProjectionLayer, UnitLength
-from bertkit.locate import query_table_folder, sentence_modules
+from bertkit.locate import query_table_folder, sentence_modules, transformer_folder
+from bertkit.tokenizer import Tokenizer
 
 _POOLINGS = {  # name in version 6 -> bertkit's name, in the order of concatenation
     "cls": "cls",
@@ -32,7 +33,8 @@ _FLAGS = {  # in versions 2 to 5, "pooling_mode_" + this -> name in version 6
     "lasttoken": "lasttoken",
 }
 _SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
-_LIMITS = ("sentence_bert_config.json", "sentence_distilbert_config.json")
+_KINDS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+_LIMITS = tuple(f"sentence_{kind}_config.json" for kind in _KINDS)
 _MODULE_NAMES = {DenseLayer: "Dense", NormLayer: "LayerNorm", UnitLength: "Normalize"}
 _VECTOR = "sentence_embedding"  # input and output of every module after Pooling
 _TOKENS = "token_embeddings"  # the same in late interaction models
@@ -164,8 +166,11 @@ def read_sentence_settings(directory: Path) -> SentenceSettings | None:
         ((transformer / name, limits) for name in _LIMITS if (limits := read_json(transformer / name)) is not None),
         (transformer, {}),
     )
-    if limits.get("do_lower_case"):
-        raise CheckpointError(f"{limits_path} has do_lower_case=true: not supported")
+    if limits.get("do_lower_case") and Tokenizer.load(transformer_folder(directory)).normalize("A") != "a":
+        raise CheckpointError(
+            f"{limits_path} has do_lower_case=true, but the tokenizer keeps capital letters: set lowercase in the "
+            "normalizer of tokenizer.json"
+        )
     normalize = kinds[-1] == "Normalize"
     layers = [_layer(module["kind"], directory / module["path"]) for module in modules[2 : len(modules) - normalize]]
     return SentenceSettings(

@@ -57,16 +57,17 @@ def command(
         A folder, a hub name, or the import name of an installed model package. With --suite it needs a masked LM head;
         by default bert-base-uncased.
     columns
-        With --data: columns by role, such as text=sentence label=polarity, where their names are not recognized.
+        With --data or --pairs: columns by role, such as text=sentence label=polarity, where their names are not
+        recognized.
     skip_bad
         With --data: skip rows that cannot be used, and count them.
     no_answer_threshold
         With --data: predict no answer where its score exceeds that of the best answer by more than this; by default the
         model's stored threshold. The threshold with the best F1 is among the metrics.
     report
-        With --data, for classifiers and taggers: an HTML report with a JSON file next to it: confidence intervals, each
-        label, confusions, calibration, likely label errors, lengths; with --train also texts that are in the training
-        data, and a baseline.
+        An HTML report with a JSON file next to it. With --collection or --pairs: the scores, with confidence intervals.
+        With --data, for classifiers and taggers: confidence intervals, each label, confusions, calibration, likely
+        label errors, lengths; with --train also texts that are in the training data, and a baseline.
     train
         With --report or --card: the training data of the model.
     seeds
@@ -83,38 +84,40 @@ def command(
     limit
         With --suite: number of pairs of each paradigm to use, from the start.
     collection
-        Retrieval: a folder in the BEIR layout, with corpus.jsonl, queries.jsonl and qrels/test.tsv. Scores are computed
-            as in
-        trec_eval, with confidence intervals over queries.
+        Retrieval, with scores as in trec_eval and confidence intervals over queries: a folder in the BEIR layout, with
+        corpus.jsonl, queries.jsonl and qrels/test.tsv; a SQuAD json file, whose questions retrieve their paragraphs; or
+        a table of texts with labels: each text retrieves the others with its label.
     cross_encoder
         With --collection: a cross-encoder that scores the 100 best documents of each query again.
     against
-        With --collection: another sentence encoder, for the paired differences.
+        With --collection or --pairs: another model, for the paired differences.
     run_file
         With --collection: write the rankings to this file, in the format of trec_eval.
     pairs
-        Scored pairs, csv, tsv, jsonl or parquet: correlations of the scores with the cosines of a sentence encoder; for
-        scores of 0 and 1, average precision and the best threshold.
+        Scored pairs, csv, tsv, jsonl or parquet: correlations of the scores with the cosines of a sentence encoder or
+        the scores of a cross-encoder; for scores of 0 and 1, average precision and the best threshold.
     """
     if collection is not None or pairs is not None:
-        others = (data, suite, columns, report, train, seeds, smaller, method, limit, no_answer_threshold)
+        others = (data, suite, train, seeds, smaller, method, limit, no_answer_threshold)
         if (
             any(others)
             or card
             or skip_bad
-            or (collection and pairs)
-            or (pairs and (cross_encoder or against or run_file))
+            or (collection and (pairs or columns))
+            or (pairs and (cross_encoder or run_file))
         ):
             raise UsageError(
-                "--collection takes only --model, --cross-encoder, --against and --run-file; --pairs takes only --model"
+                "--collection takes only --model, --cross-encoder, --against, --run-file and --report; --pairs takes "
+                "only --model, --columns, --against and --report"
             )
+        model = model or EMBEDDING_MODEL
         if collection is not None:
-            evaluate_collection(collection, model or EMBEDDING_MODEL, cross_encoder, against, run_file, compute)
+            evaluate_collection(collection, model, cross_encoder, against, run_file, report, compute)
         elif pairs is not None:
-            evaluate_pairs(pairs, model or EMBEDDING_MODEL, compute)
+            evaluate_pairs(pairs, model, columns, against, report, compute)
         return
     if cross_encoder or against or run_file:
-        raise UsageError("--cross-encoder, --against and --run-file require --collection")
+        raise UsageError("--cross-encoder, --against and --run-file require --collection or --pairs")
     if (data is None) == (suite is None):
         raise UsageError("evaluate requires either --data, labeled examples of a task, or --suite, minimal pairs")
     if data is not None:
@@ -140,8 +143,7 @@ def command(
         if columns or skip_bad or card or seeds or smaller or {no_answer_threshold, report, train} != {None}:
             raise UsageError(
                 "--columns, --skip-bad, --no-answer-threshold, --report, --train, --seeds, --smaller and --card "
-                "require "
-                "--data"
+                "require --data"
             )
         _evaluate_grammar(model or PRETRAINED_MODEL, suite, method or "plain", limit, compute)
 

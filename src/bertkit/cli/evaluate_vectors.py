@@ -1,14 +1,25 @@
 """bertkit evaluate for sentence encoders and cross-encoders."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bertkit.cli.models import Compute, open_encoder, open_model
 from bertkit.cli.output import emit, note
 from bertkit.files.whole_files import check_writable, whole_file
 
+if TYPE_CHECKING:
+    from bertkit.evidence import Measured
+
 
 def evaluate_collection(
-    folder: Path, model: str, cross_encoder: str | None, against: str | None, run_file: Path | None, compute: Compute
+    path: Path,
+    model: str,
+    cross_encoder: str | None,
+    against: str | None,
+    run_file: Path | None,
+    report: Path | None,
+    compute: Compute,
 ) -> None:
     """Print the retrieval scores of a model, or of a cross-encoder on its best 100 documents, with confidence
     intervals; with ``against`` also paired differences.
@@ -16,19 +27,15 @@ def evaluate_collection(
     Args:
         against: another sentence encoder to compare with.
         run_file: write the rankings to this file, in the format of trec_eval.
+        report: write a page and its figures as JSON.
     """
-    from bertkit.evidence.retrieval import (
-        measured_retrieval,
-        read_collection,
-        rerank,
-        retrieval_scores,
-        retrieve,
-        write_run,
-    )
+    from bertkit.evidence.collections import read_collection
+    from bertkit.evidence.retrieval import measured_retrieval, rerank, retrieval_scores, retrieve, write_run
 
-    if run_file is not None:
-        check_writable(run_file)
-    collection = read_collection(folder)
+    for file in (run_file, report):
+        if file is not None:
+            check_writable(file)
+    collection = read_collection(path)
     rankings = retrieve(open_encoder(model, compute), collection)
     if cross_encoder is not None:
         rankings = rerank(open_model(cross_encoder, compute), collection, rankings)
@@ -40,10 +47,51 @@ def evaluate_collection(
     if run_file is not None:
         with whole_file(run_file) as temporary, temporary.open("w", encoding="utf-8") as file:
             write_run(rankings, file.write)
-    num_queries, num_documents = len(collection.judgments), len(collection.documents)
-    note(f"{folder}: {num_queries} queries, {num_documents} documents")
+    sizes = f"{path}: {len(collection.judgments)} queries, {len(collection.documents)} documents"
+    note(sizes)
     if collection.num_without_positives:
         note(f"{collection.num_without_positives} judged queries without relevant documents are skipped")
+    name = model if cross_encoder is None else f"{cross_encoder} on the best 100 of {model}"
+    _give(name, sizes, measured, against, differences, report)
+
+
+def evaluate_pairs(
+    data: Path,
+    model: str,
+    columns: list[str] | None,
+    against: str | None,
+    report: Path | None,
+    compute: Compute,
+) -> None:
+    """Print how well the cosines of a sentence encoder, or the scores of a cross-encoder, agree with scored pairs, with
+    confidence intervals; with ``against``, another of these, also paired differences."""
+    from bertkit.cli.labeled_files import columns_of
+    from bertkit.evidence.pair_scores import measured_pairs, scores_of_pairs
+    from bertkit.tasks import ExampleFile, Similarity
+
+    if report is not None:
+        check_writable(report)
+    rows = list(Similarity.read(ExampleFile(data, columns=columns_of(columns))))
+    scores, differences = scores_of_pairs(open_encoder(model, compute), rows), {}
+    measured = measured_pairs(rows, scores)
+    if against is not None:
+        differences = measured_pairs(rows, scores, scores_of_pairs(open_encoder(against, compute), rows))
+    sizes = f"{data}: {len(rows)} pairs"
+    note(sizes)
+    _give(model, sizes, measured, against, differences, report)
+
+
+def _give(
+    model: str,
+    sizes: str,
+    measured: Mapping[str, "Measured"],
+    against: str | None,
+    differences: Mapping[str, "Measured"],
+    report: Path | None,
+) -> None:
+    """Print the scores, and write the report."""
+    from bertkit.reports.vectors import write_vector_report
+
     rows = []
     for name, score in measured.items():
         row = {"metric": name, "value": score.value, "low": score.low, "high": score.high}
@@ -51,15 +99,6 @@ def evaluate_collection(
             other = differences[name]
             row |= {"difference": other.value, "difference_low": other.low, "difference_high": other.high}
         rows.append(row)
+    if report is not None:
+        write_vector_report(report, model, sizes, measured, against, differences)
     emit(rows)
-
-
-def evaluate_pairs(data: Path, model: str, compute: Compute) -> None:
-    """Print how well the cosines of a sentence encoder agree with scored pairs, with confidence intervals."""
-    from bertkit.evidence.pair_scores import measured_pairs
-    from bertkit.tasks import ExampleFile, Similarity
-
-    rows = list(Similarity.read(ExampleFile(data)))
-    measured = measured_pairs(open_encoder(model, compute), rows)
-    note(f"{data}: {len(rows)} pairs")
-    emit({"metric": name, "value": one.value, "low": one.low, "high": one.high} for name, one in measured.items())

@@ -8,6 +8,7 @@ from cyclopts import Parameter
 
 from bertkit.cli.models import EMBEDDING_MODEL, EXACT, Compute, open_model
 from bertkit.cli.output import note
+from bertkit.locate import locate
 from bertkit.mining import MiningOptions
 
 _DEFAULTS = MiningOptions()
@@ -31,7 +32,8 @@ def command(
     input
         Queries with positives, as for bertkit finetune similarity: csv, tsv, jsonl or parquet.
     output
-        A jsonl file for bertkit finetune similarity, written atomically.
+        A jsonl file for bertkit finetune similarity, written atomically. Vectors and scores are cached in
+        OUTPUT-kept until then, so that the same command resumes after a stop.
     model
         A sentence encoder: a folder, a hub name, or the import name of an installed model package.
     corpus
@@ -42,12 +44,17 @@ def command(
         list: a row with lists of positives and negatives; triplet; tuple: negative_1, negative_2, ...; pair: scores of
         1 and 0.
     """
+    import shutil
+
+    from bertkit.checkpoint.content_hash import content_hash
     from bertkit.corpus.texts import read_texts
     from bertkit.files.whole_files import check_writable, whole_file
     from bertkit.mining import MiningReport, formatted, mine_negatives
     from bertkit.tasks import ExampleFile, Similarity
 
     check_writable(output)
+    folder = output.with_name(f"{output.name}-kept")
+    models = "-".join(content_hash(locate(name)) for name in (model, cross_encoder) if name is not None)
     rows, report = list(Similarity.read(ExampleFile(input, labeled=False))), MiningReport()
     mined = mine_negatives(
         open_model(model, compute),
@@ -56,11 +63,13 @@ def command(
         corpus=[] if corpus is None else list(read_texts(corpus)),
         cross_encoder=None if cross_encoder is None else open_model(cross_encoder, compute),
         report=report,
+        kept=folder / f"{models}-{compute.precision}",
     )
     with whole_file(output) as temporary, temporary.open("w", encoding="utf-8") as file:
         for row in mined:
             for content in formatted(row, format, options.num_negatives):
                 file.write(json.dumps(content, ensure_ascii=False) + "\n")
+    shutil.rmtree(folder)
     note(
         f"{output}: {report.num_negatives} negatives for {report.num_queries} queries, {report.num_without} of them "
         "without any"

@@ -1,18 +1,14 @@
-"""Retrieval evaluation: collections in the BEIR layout, rankings, and the scores of trec_eval.
+"""Retrieval evaluation: rankings of a collection, and the scores of trec_eval.
 
 Shape letters: Q queries. A ranking has the documents of a query, best first.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
-from bertkit.errors import DataError
+from bertkit.evidence.collections import Collection
 from bertkit.evidence.intervals import Measured, bootstrap_interval
-from bertkit.files import location
-from bertkit.files.labeled_tables import open_table, text_of
 from bertkit.inference.text_encoder import TextEncoder
 from bertkit.model import Model
 from bertkit.neighbors import top_k
@@ -24,67 +20,6 @@ DEPTH = 1_000
 
 Ranking = dict[str, float]
 """The score of each retrieved document, by its id."""
-
-
-@dataclass(frozen=True)
-class Collection:
-    """Queries and documents by id, and the judgments: query id -> document id -> grade, 0 for not relevant."""
-
-    queries: Mapping[str, str]
-    documents: Mapping[str, str]
-    judgments: Mapping[str, Mapping[str, int]]
-    num_without_positives: int = 0  # judged queries without a relevant document, which are skipped
-
-
-def read_collection(folder: Path) -> Collection:
-    """Read a collection from a folder: corpus.jsonl with _id, title and text, queries.jsonl with _id and text, and
-    judgments with query-id, corpus-id and score in qrels/test.tsv or qrels.tsv.
-
-    The text of a document is its title and text joined, as in BEIR (Thakur et al. 2021).
-
-    Raises:
-        DataError: a missing file, an unreadable row, a judgment of an unknown query or document, or no query with a
-            relevant document.
-    """
-    documents = {
-        name: f"{row['title']} {text}".strip() if isinstance(row.get("title"), str) else text
-        for name, text, row in _texts(folder / "corpus.jsonl")
-    }
-    queries = {name: text for name, text, _ in _texts(folder / "queries.jsonl")}
-    path = next((path for path in (folder / "qrels" / "test.tsv", folder / "qrels.tsv") if path.is_file()), None)
-    if path is None:
-        raise DataError(f"{folder} has neither qrels/test.tsv nor qrels.tsv: expected judgments in one of them")
-    judgments: dict[str, dict[str, int]] = {}
-    columns = ("query-id", "corpus-id", "score")
-    with open_table(path, [], columns) as table:
-        for column in columns:
-            table.require(column, column, ())
-        for row in table.rows:
-            query, document, grade = (str(row.values.get(column, "")) for column in columns)
-            problem = row.problem
-            if not problem and not grade.lstrip("-").isdecimal():
-                problem = f" has the grade {grade!r:.40}: expected an integer"
-            for name, known in ((query, queries), (document, documents)):
-                if not problem and name not in known:
-                    problem = f" judges {name!r:.60}, which is in neither corpus.jsonl nor queries.jsonl"
-            if problem:
-                raise DataError(f"{location(path, row.line)}{problem}")
-            judgments.setdefault(query, {})[document] = int(grade)
-    kept = {query: grades for query, grades in judgments.items() if max(grades.values()) > 0}
-    if not kept:
-        raise DataError(f"{path} has no query with a relevant document")
-    return Collection(queries, documents, kept, len(judgments) - len(kept))
-
-
-def _texts(path: Path) -> list[tuple[str, str, Mapping[str, object]]]:
-    with open_table(path, [], ["_id", "text"]) as table:
-        results = []
-        for row in table.rows:
-            text, problem = text_of(row.values, "text")
-            if problem or row.problem or "_id" not in row.values:
-                raise DataError(f"{location(path, row.line)}{row.problem or problem or ' has no _id'}")
-            results.append((str(row.values["_id"]), text, row.values))
-    return results
 
 
 def retrieve(model: TextEncoder, collection: Collection, depth: int = DEPTH) -> dict[str, Ranking]:
@@ -103,9 +38,13 @@ def retrieve(model: TextEncoder, collection: Collection, depth: int = DEPTH) -> 
     queries = model.embed(
         [collection.queries[name] for name in names], normalize=normalize, prompt=settings.prompts.get("query", "")
     )
-    scores, nearest = top_k(queries, documents, depth)
+    scores, nearest = top_k(queries, documents, depth + collection.queries_are_documents)
     return {
-        name: {ids[index]: float(score) for index, score in zip(near, of_query, strict=True)}
+        name: {
+            ids[index]: float(score)
+            for index, score in zip(near, of_query, strict=True)
+            if not collection.queries_are_documents or ids[index] != name
+        }
         for name, near, of_query in zip(names, nearest.tolist(), scores, strict=True)
     }
 

@@ -3,12 +3,17 @@
 from collections.abc import Sequence
 from typing import Any
 
-from bertkit.evidence.intervals import Measured, bootstrap_scores
+import numpy as np
+
+from bertkit.evidence.intervals import Measured, bootstrap_interval, bootstrap_scores
+from bertkit.evidence.pair_scores import measured_pairs
 from bertkit.tasks import JudgedTask, TextTask
+from bertkit.tasks.text_sets import OfTextSets
 
 
 def measured_scores(task: TextTask, examples: Sequence[Any], predictions: Sequence[Any]) -> dict[str, Measured]:
-    """Scores by name, as in `Model.evaluate`; empty if the task is neither classification nor tagging.
+    """Scores by name, as in `Model.evaluate`; empty if the task is neither classification nor tagging, nor about texts
+    that belong together.
 
     Args:
         examples: labeled examples, at least one.
@@ -17,6 +22,16 @@ def measured_scores(task: TextTask, examples: Sequence[Any], predictions: Sequen
     Raises:
         DataError: a label that is missing or unknown to the task.
     """
+    if isinstance(task, OfTextSets):
+        scorer = task.scorer()
+        scorer.add(examples, predictions)
+        if values := scorer.values():
+            return {
+                name: Measured(float(np.mean(some)), *bootstrap_interval(some)) for name, some in values.items() if some
+            }
+        if len({row.score for row in examples}) == 1:
+            return {}
+        return measured_pairs(examples, np.array([task.score_of(one) for one in predictions], np.float64))
     if not isinstance(task, JudgedTask):
         return {}
     truth, predicted = task.truth(examples), task.predicted(predictions)

@@ -95,9 +95,10 @@ class Finetuning:
             run.log_line = lambda line: None
         return run._start(train, dev, resume=resume, should_stop=should_stop)
 
-    def taught(self, train: Sequence[Any], dev: Sequence[Any]) -> list[list[Any]]:
+    def taught(self, train: Sequence[Any], dev: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         """Both with the vectors or scores of the teacher and guide that they lack, which are kept in OUT-teacher."""
-        return taught(self.options, (train, dev), self.out.with_name(f"{self.out.name}-teacher"), self.device)
+        train, dev = taught(self.options, (train, dev), self.out.with_name(f"{self.out.name}-teacher"), self.device)
+        return train, dev
 
     def complete_settings(self, num_examples: int) -> FinetuningSettings:
         """The settings with a learning rate and a number of epochs."""

@@ -30,10 +30,9 @@ def taught(
         UsageError: alignment with a teacher that is not a sentence encoder.
     """
     results = [list(part) for part in parts]
-    for option in ("teacher", "guide"):
-        add, lacks = (_with_scores, _lacks_scores) if option == "teacher" else (_with_guide, _lacks_guide)
-        if any(isinstance(example, TaughtText) for part in results for example in part):
-            add, lacks = _with_vectors, _lacks_vector
+    aligned = any(isinstance(example, TaughtText) for part in results for example in part)
+    of_teacher: tuple[Any, Any] = (_with_vectors, _lacks_vector) if aligned else (_with_scores, _lacks_scores)
+    for option, (add, lacks) in {"teacher": of_teacher, "guide": (_with_guide, _lacks_guide)}.items():
         if options.get(option) and any(lacks(example) for part in results for example in part):
             model, folder = load(options[option], device=device), kept / _folder(options[option])
             results = [add(model, part, folder) for part in results]

@@ -62,7 +62,8 @@ def start_run(
         return run.start(train, dev, resume=resume, should_stop=should_stop)
     if run.ranks.num_ranks > 1:
         raise UsageError("minutes compares runs in one process: start it without torchrun")
-    return _Within(run, *run.taught(train, dev), should_stop).start(resume)
+    train, dev = run.taught(train, dev)
+    return _Within(run, train, dev, should_stop).start(resume)
 
 
 class _Within:

@@ -2,5 +2,5 @@
 
 Takes: a model, an index or a store.
 Gives: embeddings, stores, retrievers or tools of the framework.
-May import: errors, search, model.
+May import: errors, inference, words, search, model.
 """

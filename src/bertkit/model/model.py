@@ -224,6 +224,11 @@ class Model:
         self._require_classifier()
         return inference.score_pairs(self._runner, self.checkpoint.score_activation, queries, texts, on_long=on_long)
 
+    @property
+    def scores_pairs(self) -> bool:
+        """Whether `score_pairs` and `rank` are for this model: a cross-encoder, a classifier or late interaction."""
+        return self.checkpoint.late is not None or "sequence_classification" in self.network.heads
+
     def rank(
         self, query: str, texts: Sequence[str], *, top_k: int | None = None, on_long: OnLong = "truncate"
     ) -> list[RankedText]:

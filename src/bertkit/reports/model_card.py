@@ -59,6 +59,7 @@ def model_card(
     about = {
         "task": task.name,
         "labels": [Label(name) for name in task.known_labels or ()],
+        **task.card_facts(),
         **_other_settings(task),
         "base model": base,
         "longest sequence": f"{layout.max_length} tokens; {_LONG[layout.on_long]}",

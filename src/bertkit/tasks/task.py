@@ -219,6 +219,10 @@ class TextTask(ABC):
         """Allowed labels in training files, by the options of `of_examples`; None: any."""
         return None
 
+    def card_facts(self) -> dict[str, Any]:
+        """Facts for the model card, by name, in addition to settings that differ from the defaults."""
+        return {}
+
     @classmethod
     @abstractmethod
     def card_example(cls, example: Any) -> str:

@@ -1,9 +1,10 @@
 """Base class of tasks over texts with positives and negatives, with checks and metrics."""
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from bertkit.errors import UsageError
 from bertkit.tasks.examples import TextSet
 from bertkit.tasks.metrics import number_results
 from bertkit.tasks.reading.text_sets import read_text_sets
-from bertkit.tasks.task import ExampleFile, Option, TextTask
+from bertkit.tasks.task import ExampleFile, Option, Scorer, TextTask
 from bertkit.tasks.thresholds import average_precision, best_threshold
 
 TEACHER = Option(
@@ -19,6 +20,14 @@ TEACHER = Option(
     "Of alignment: the sentence encoder to reproduce; of similarity and cross-encoder: the model that "
     "scores the texts of each query.",
 )
+
+
+class RowScorer(Scorer, Protocol):
+    """A `Scorer` that knows the value of each row."""
+
+    def values(self) -> dict[str, list[float]]:
+        """Metrics that are means over rows, with the value of each row; {} for scored pairs."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -56,6 +65,14 @@ class OfTextSets(TextTask):
     def unusable_examples(cls, examples: Sequence[TextSet], *, held_out: bool = False) -> list[tuple[TextSet, str]]:
         """As `TextTask.unusable_examples`: rows that contradict another one."""
         return list(_contradictions(examples))
+
+    @abstractmethod
+    def scorer(self) -> RowScorer:
+        """As `TextTask.scorer`."""
+
+    @abstractmethod
+    def score_of(self, prediction: Any) -> float:
+        """The predicted score of a scored pair."""
 
     @classmethod
     def in_dataset(cls, example: TextSet, number: int) -> TextSet:

@@ -13,6 +13,7 @@ from bertkit.tasks.text_sets import pair_results
 Kind = Literal["lists", "scores", "binary"]
 """Kinds of examples: queries with positives and negatives; texts with scores; pairs with 0 and 1."""
 _NUM_FIRST = 10
+_OF_LISTS = ("ndcg_at_10", "mrr", "recall_at_1")
 
 
 @dataclass(frozen=True)
@@ -49,10 +50,14 @@ class ScoredTexts:
         if self._kind != "lists":
             targets, scores = (np.concatenate(parts or [np.empty(0)]) for parts in (self._targets, self._scores))
             return pair_results(targets, scores, is_binary=self._kind == "binary")
-        names = ("ndcg_at_10", "mrr", "recall_at_1")
+        return {name: float(np.mean(values)) if values else float("nan") for name, values in self.values().items()}
+
+    def values(self) -> dict[str, list[float]]:
+        """Metrics that are means over queries, with the value of each query; {} for scored pairs."""
+        if self._kind != "lists":
+            return {}
         rows = [_of_list(*row) for row in zip(self._targets, self._scores, strict=True) if row[0].max() > 0]
-        means = np.mean(rows, axis=0) if rows else [float("nan")] * len(names)
-        return dict(zip(names, map(float, means), strict=True))
+        return {name: [row[number] for row in rows] for number, name in enumerate(_OF_LISTS)}
 
 
 def _of_list(targets: np.ndarray, scores: np.ndarray) -> tuple[float, float, float]:

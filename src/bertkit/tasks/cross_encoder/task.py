@@ -168,6 +168,14 @@ class CrossEncoding(OfTextSets):
         """As `TextTask.constant_predictions`: the same score for every text."""
         return "equal scores", [TextScores((0.0,) * (len(row.texts) - 1)) for row in dev]
 
+    def card_facts(self) -> dict[str, Any]:
+        """As `TextTask.card_facts`: the loss."""
+        return {"objective": self.objective}
+
+    def score_of(self, prediction: TextScores) -> float:
+        """As `OfTextSets.score_of`."""
+        return prediction.scores[0]
+
     def scorer(self) -> ScoredTexts:
         return ScoredTexts(self.kind, _targets)
 

@@ -63,15 +63,17 @@ class SimilarityScorer:
         """As `Scorer.results`."""
         scores = np.array([one.score for one in self._predictions])
         if self._kind == "pairs":
-            return self._retrieval()
+            return {name: _mean(values) for name, values in self.values().items()}
         targets = np.array([row.score for row in self._rows], np.float64)
         return pair_results(targets, scores, is_binary=self._kind == "binary")
 
-    def _retrieval(self) -> dict[str, float]:
+    def values(self) -> dict[str, list[float]]:
+        """Metrics that are means over rows, with the value of each row; {} for scored pairs."""
+        if self._kind != "pairs":
+            return {}
         reciprocal, first = self._ranks()
-        results = {"mrr": _mean(reciprocal), "recall_at_1": _mean(first)}
         nearer = [float(one.score > max(one.negative_scores)) for one in self._predictions if one.negative_scores]
-        return results | ({"triplet_accuracy": _mean(nearer)} if nearer else {})
+        return {"mrr": reciprocal, "recall_at_1": first} | ({"triplet_accuracy": nearer} if nearer else {})
 
     def _ranks(self) -> tuple[list[float], list[float]]:
         """Reciprocal rank of each positive, and 1 if it is first; ties count against it."""

@@ -21,7 +21,7 @@ from bertkit.tasks.row_feed import RowFeed
 from bertkit.tasks.similarity.datasets import BySize, ByTurns
 from bertkit.tasks.similarity.losses import DIRECTIONS, OBJECTIVES, LossOptions, loss_of
 from bertkit.tasks.similarity.rows import Roles, labeled_rows
-from bertkit.tasks.similarity.scorer import ComparedVectors, SimilarityScorer
+from bertkit.tasks.similarity.scorer import ComparedVectors, SimilarityPrediction, SimilarityScorer
 from bertkit.tasks.task import Loss, Option
 from bertkit.tasks.text_sets import TEACHER, OfTextSets, check_rows
 from bertkit.tokenizer import Encodings, Tokenizer
@@ -260,6 +260,14 @@ class Similarity(OfTextSets):
         return "equal similarity", [
             ComparedVectors.of(np.zeros((len(row.roles), 1)), np.array(row.roles[1:]) == NEGATIVE) for row in dev
         ]
+
+    def card_facts(self) -> dict[str, Any]:
+        """As `TextTask.card_facts`: the losses, and the similarity of the vectors."""
+        return {"objective": ", ".join(self._all_objectives), "similarity": "cosine"}
+
+    def score_of(self, prediction: SimilarityPrediction) -> float:
+        """As `OfTextSets.score_of`: the cosine."""
+        return prediction.score
 
     def scorer(self) -> SimilarityScorer:
         return SimilarityScorer(self.kind)

@@ -1,0 +1,119 @@
+"""Retrieval collections: queries, documents and judgments; BEIR folders, SQuAD files, tables of labeled texts."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from bertkit.errors import DataError
+from bertkit.files import location
+from bertkit.files.labeled_tables import open_table, text_of
+from bertkit.tasks.reading.questions import read_questions
+from bertkit.tasks.reading.texts import read_labeled_texts
+
+_MOST_JUDGMENTS = 10_000_000  # about 1 GB
+
+
+@dataclass(frozen=True)
+class Collection:
+    """Queries and documents by id, and the judgments: query id -> document id -> grade, 0 for not relevant."""
+
+    queries: Mapping[str, str]
+    documents: Mapping[str, str]
+    judgments: Mapping[str, Mapping[str, int]]
+    num_without_positives: int = 0  # judged queries without a relevant document, which are skipped
+    queries_are_documents: bool = False  # a query does not retrieve the document with its id, which is itself
+
+
+def read_collection(path: Path) -> Collection:
+    """Read a collection.
+
+    Args:
+        path: a folder in the layout of BEIR (Thakur et al. 2021): corpus.jsonl with _id, title and text, queries.jsonl
+            with _id and text, and judgments with query-id, corpus-id and score in qrels/test.tsv or qrels.tsv; the text
+            of a document is its title and text joined. A SQuAD file, .json: the paragraph of each question is relevant
+            to it. Another file: texts with labels. Each text is a query, and the others with its label are relevant.
+
+    Raises:
+        DataError: a missing file, an unreadable row, a judgment of an unknown query or document, or no query with a
+            relevant document.
+    """
+    if path.suffix == ".json":
+        return _of_questions(path)
+    return _of_folder(path) if path.is_dir() or not path.exists() else _of_labeled_texts(path)
+
+
+def _of_folder(folder: Path) -> Collection:
+    documents = {
+        name: f"{row['title']} {text}".strip() if isinstance(row.get("title"), str) else text
+        for name, text, row in _texts(folder / "corpus.jsonl")
+    }
+    queries = {name: text for name, text, _ in _texts(folder / "queries.jsonl")}
+    path = next((path for path in (folder / "qrels" / "test.tsv", folder / "qrels.tsv") if path.is_file()), None)
+    if path is None:
+        raise DataError(f"{folder} has neither qrels/test.tsv nor qrels.tsv: expected judgments in one of them")
+    judgments: dict[str, dict[str, int]] = {}
+    columns = ("query-id", "corpus-id", "score")
+    with open_table(path, [], columns) as table:
+        for column in columns:
+            table.require(column, column, ())
+        for row in table.rows:
+            query, document, grade = (str(row.values.get(column, "")) for column in columns)
+            problem = row.problem
+            if not problem and not grade.lstrip("-").isdecimal():
+                problem = f" has the grade {grade!r:.40}: expected an integer"
+            for name, known in ((query, queries), (document, documents)):
+                if not problem and name not in known:
+                    problem = f" judges {name!r:.60}, which is in neither corpus.jsonl nor queries.jsonl"
+            if problem:
+                raise DataError(f"{location(path, row.line)}{problem}")
+            judgments.setdefault(query, {})[document] = int(grade)
+    kept = {query: grades for query, grades in judgments.items() if max(grades.values()) > 0}
+    if not kept:
+        raise DataError(f"{path} has no query with a relevant document")
+    return Collection(queries, documents, kept, len(judgments) - len(kept))
+
+
+def _texts(path: Path) -> list[tuple[str, str, Mapping[str, object]]]:
+    with open_table(path, [], ["_id", "text"]) as table:
+        results = []
+        for row in table.rows:
+            text, problem = text_of(row.values, "text")
+            if problem or row.problem or "_id" not in row.values:
+                raise DataError(f"{location(path, row.line)}{row.problem or problem or ' has no _id'}")
+            results.append((str(row.values["_id"]), text, row.values))
+    return results
+
+
+def _of_questions(path: Path) -> Collection:
+    questions = list(read_questions(path, labeled=False))
+    numbers = {text: str(number) for number, text in enumerate(dict.fromkeys(one.context for one in questions))}
+    return Collection(
+        {str(number): one.question for number, one in enumerate(questions)},
+        {number: text for text, number in numbers.items()},
+        {str(number): {numbers[one.context]: 1} for number, one in enumerate(questions)},
+    )
+
+
+def _of_labeled_texts(path: Path) -> Collection:
+    texts, labels = {}, {}
+    for number, example in enumerate(read_labeled_texts(path, "class")):
+        if example.pair is not None:
+            raise DataError(f"{path} has pairs of texts: expected single texts; --pairs evaluates scored pairs")
+        texts[str(number)], labels[str(number)] = example.text, str(example.label)
+    with_label: dict[str, list[str]] = {}
+    for name, label in labels.items():
+        with_label.setdefault(label, []).append(name)
+    num_judgments = sum(len(names) ** 2 for names in with_label.values())
+    if num_judgments > _MOST_JUDGMENTS:
+        raise DataError(
+            f"{path} has {num_judgments:,} pairs of texts with the same label: expected at most {_MOST_JUDGMENTS:,}; "
+            "use a part of the rows"
+        )
+    judgments = {
+        name: {other: 1 for other in with_label[label] if other != name}
+        for name, label in labels.items()
+        if len(with_label[label]) > 1
+    }
+    if not judgments:
+        raise DataError(f"{path} has no two texts with the same label")
+    return Collection(texts, texts, judgments, len(texts) - len(judgments), queries_are_documents=True)
