@@ -211,7 +211,7 @@ def _files(folder: Path, number: int) -> dict:
             blocks.write(start // 16, encode_rows(rows, "cosine"))
         vectors.sync()
         blocks.sync()
-    rows, codes, mask = vectors.rows(number), blocks.rows(-(-number // 16)), RowMask.of(number)
+    rows, codes, mask = vectors.rows(number, at_random=True), blocks.rows(-(-number // 16)), RowMask.of(number)
     queries = np.random.default_rng(1).standard_normal((25, DIMENSIONS), dtype=np.float32)
     seconds, again = [], []
     for query in queries:  # the first reads the files from disk

@@ -90,7 +90,7 @@ def _bertkit(scan: str) -> tuple[Callable, Callable]:
     from bertkit.search import EmbeddedStore, Identity, Record
 
     def add(folder: Path, rows: np.ndarray) -> None:
-        with EmbeddedStore.create(folder / "store", Identity("none", rows.shape[1]), scan=scan) as store:  # pyrefly: ignore
+        with EmbeddedStore.create(folder / "store", Identity("none", rows.shape[1]), scan=scan) as store:
             for numbers, part in _parts(rows):
                 store.add(Record(str(n), _text(n), row) for n, row in zip(numbers, part, strict=True))
 

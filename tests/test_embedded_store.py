@@ -112,8 +112,8 @@ def test_store_of_a_later_version_raises(folder: Path) -> None:
 
 
 def test_scan_is_fixed_when_a_store_is_made(folder: Path) -> None:
-    with pytest.raises(UsageError, match="scan='int4': expected 'int8', 'float32', '1-bit'"):
-        EmbeddedStore.create(folder, IDENTITY, scan="int4")  # pyrefly: ignore
+    with pytest.raises(UsageError, match="scan='int4': expected one of 'int8', 'float32', '1-bit'"):
+        EmbeddedStore.create(folder, IDENTITY, scan="int4")
     rows = records(2500)
     for scan in ("int8", "float32", "1-bit"):
         with EmbeddedStore.create(folder / scan, IDENTITY, scan=scan) as store:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from cyclopts import Parameter
 
@@ -27,7 +27,7 @@ def command(
     query_prompt: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     document_prompt: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     no_prompt: bool = False,
-    scan: Literal["int8", "float32", "1-bit"] | None = None,
+    scan: str | None = None,
     dry_run: bool = False,
     export: Path | None = None,
     compute: Compute = EXACT,
@@ -59,8 +59,8 @@ def command(
     no_prompt
         Use no prompts.
     scan
-        How searches by meaning read the vectors of a new index. int8 (the default) and float32 are exact; 1-bit is
-        faster and approximate.
+        How searches by meaning read the vectors of a new index: int8 (the default) or float32, which are exact, or
+        1-bit, which is faster and approximate.
     dry_run
         List the changes without making them.
     export

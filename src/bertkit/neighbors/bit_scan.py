@@ -15,7 +15,7 @@ from bertkit.compiled import lean
 from bertkit.neighbors.int8_codes import Similarity
 from bertkit.neighbors.int8_scan import Candidates, collect
 from bertkit.neighbors.int8_tiles import LANES
-from bertkit.neighbors.proved import Nearest, RowMask, Scan, by_bounds
+from bertkit.neighbors.proved import Nearest, RowMask, ScanBlocks, by_bounds
 
 SCORED_AGAIN, SCORED_AGAIN_AT_LEAST = 20, 400
 """Number of rows compared in float32: for each row of the result, and at least."""
@@ -58,7 +58,7 @@ def nearest(
     As `bertkit.neighbors.proved.nearest`, but approximate: a row that is among the nearest can be missing.
     """
 
-    def scan_for(part: np.ndarray, masks: np.ndarray, number: int) -> Scan:
+    def scan_for(part: np.ndarray, masks: np.ndarray, number: int) -> ScanBlocks:
         planes = _planes(part)
 
         def scan(first: int, end: int) -> Candidates:

@@ -12,7 +12,7 @@ from bertkit.compiled import lean_sums
 from bertkit.neighbors.int8_codes import LARGEST, SMALLEST, Similarity
 from bertkit.neighbors.int8_scan import Candidates, collect
 from bertkit.neighbors.int8_tiles import LANES
-from bertkit.neighbors.proved import Nearest, RowMask, Scan, by_bounds
+from bertkit.neighbors.proved import Nearest, RowMask, ScanBlocks, by_bounds
 
 _UNIT = 2.0**-24
 _TILE = 4  # queries compared with a row that was read once
@@ -48,7 +48,7 @@ def nearest(
     dimensions = rows.shape[1]
     error = np.float32((dimensions + 4) * _UNIT / (1 - (dimensions + 4) * _UNIT) * (1 + _SLACK))
 
-    def scan_for(part: np.ndarray, masks: np.ndarray, k: int) -> Scan:
+    def scan_for(part: np.ndarray, masks: np.ndarray, k: int) -> ScanBlocks:
         exact = part.astype(np.float64)
         lengths = np.linalg.norm(exact, axis=1, keepdims=True)
         unit = np.zeros((-(-len(part) // _TILE) * _TILE, dimensions), np.float32)
@@ -106,14 +106,14 @@ def _scan(
             for one in range(min(_TILE, num_queries - query)):
                 hits[one] = 0
                 for lane in range(num_lanes):
-                    place = one * LANES + lane
+                    index = one * LANES + lane
                     width = bounds[block, LANES + lane] * error
                     if width == np.inf:
-                        low[place], high[place] = -np.inf, np.inf
+                        low[index], high[index] = -np.inf, np.inf
                     else:
-                        estimate = sums[place] * bounds[block, lane]
-                        low[place], high[place] = estimate - width, estimate + width
-                    if high[place] >= thresholds[query + one, 3]:
+                        estimate = sums[index] * bounds[block, lane]
+                        low[index], high[index] = estimate - width, estimate + width
+                    if high[index] >= thresholds[query + one, 3]:
                         hits[one] |= 1 << lane
                 hits[one] &= masks[block]
                 if hits[one]:

@@ -45,7 +45,7 @@ class RowMask(NamedTuple):
         return cls(np.packbits(flags, bitorder="little").view("<u2"), int(np.count_nonzero(flags)))
 
 
-Scan = Callable[[int, int], Candidates]
+ScanBlocks = Callable[[int, int], Candidates]
 """A scan of some blocks, from the first to the end: the rows that can be among the nearest."""
 
 
@@ -69,7 +69,7 @@ def nearest(
         mask: rows to compare; None: all.
     """
 
-    def scan_for(part: np.ndarray, masks: np.ndarray, k: int) -> Scan:
+    def scan_for(part: np.ndarray, masks: np.ndarray, k: int) -> ScanBlocks:
         encoded = encode_queries(part)
         return lambda first, end: scan(blocks, masks, first, end, encoded, len(part), k)
 
@@ -82,7 +82,7 @@ def by_bounds(
     k: int,
     similarity: Similarity,
     mask: RowMask | None,
-    scan_for: Callable[[np.ndarray, np.ndarray, int], Scan],
+    scan_for: Callable[[np.ndarray, np.ndarray, int], ScanBlocks],
     at_least: int = 1,
 ) -> list[Nearest]:
     """As `nearest`, with any bounds of the products.
@@ -105,7 +105,7 @@ def by_bounds(
     return results
 
 
-def _on_cores(scan: Scan, num_blocks: int) -> list[Candidates]:
+def _on_cores(scan: ScanBlocks, num_blocks: int) -> list[Candidates]:
     """The candidates in consecutive parts of the blocks, one for each core."""
     parts = max(1, min(torch.get_num_threads(), num_blocks // _BLOCKS_AT_LEAST))
     edges = [num_blocks * part // parts for part in range(parts + 1)]

@@ -21,7 +21,7 @@ class Scan(NamedTuple):
     """How rows are compared with queries."""
 
     is_exact: bool
-    block_bytes: Callable[[int], int]  # of sixteen rows with so many dimensions
+    block_bytes: Callable[[int], int]  # of sixteen rows, by the number of dimensions
     encode_rows: Callable[[np.ndarray, Similarity], np.ndarray]
     nearest: Callable[..., list[Nearest]]  # arguments as `bertkit.neighbors.proved.nearest`
 

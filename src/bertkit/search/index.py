@@ -10,7 +10,7 @@ import numpy as np
 from bertkit.errors import StoreError, UsageError
 from bertkit.inference.text_encoder import TextEncoder
 from bertkit.model import Model
-from bertkit.neighbors import SCANS, ScanName
+from bertkit.neighbors import SCANS
 from bertkit.search.documents import Document
 from bertkit.search.embedded.database import NAME
 from bertkit.search.embedded.snapshot import Snapshot
@@ -83,7 +83,7 @@ class Index:
         query_prompt: str | None = None,
         document_prompt: str | None = None,
         no_prompt: bool = False,
-        scan: ScanName | None = None,
+        scan: str | None = None,
     ) -> Self:
         """Open the index in a folder, or create one with ``model``.
 

@@ -4,6 +4,7 @@ The number of valid rows in a file, and the checksums of its blocks, are committ
 belong to them. Data beyond the valid rows is from an interrupted write, and the next write overwrites it.
 """
 
+import mmap
 import os
 import zlib
 from collections.abc import Iterator
@@ -31,8 +32,11 @@ class RowFile:
         self.path, self.width, self.dtype = path, width, np.dtype(dtype)
         self.row_bytes = width * self.dtype.itemsize
 
-    def rows(self, num_rows: int) -> np.ndarray:
+    def rows(self, num_rows: int, *, at_random: bool = False) -> np.ndarray:
         """(num_rows, width), mapped into memory.
+
+        Args:
+            at_random: single rows will be read. The operating system then reads no more than their pages from disk.
 
         Raises:
             FileNotFoundError: there is no such file.
@@ -40,7 +44,11 @@ class RowFile:
         """
         if num_rows == 0:
             return np.empty((0, self.width), self.dtype)
-        return np.memmap(self.path, self.dtype, mode="r", shape=(num_rows, self.width)).view(np.ndarray)
+        with open(self.path, "rb") as file:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        if at_random and hasattr(mmap, "MADV_RANDOM"):
+            mapped.madvise(mmap.MADV_RANDOM)
+        return np.frombuffer(mapped, self.dtype, num_rows * self.width).reshape(num_rows, self.width)
 
     def write(self, first: int, rows: np.ndarray) -> None:
         """Write rows from row ``first`` on, overwriting existing ones. They are on disk after `sync`.

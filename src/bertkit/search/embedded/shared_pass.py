@@ -11,7 +11,7 @@ from bertkit.neighbors import SCANS, Nearest, RowMask, nearest
 from bertkit.search.embedded.view import View
 
 QUIET = 0.002
-"""While searches arrive together, a pass starts when none has arrived for so many seconds."""
+"""Seconds without a new search after which a pass starts, if searches arrive together."""
 SHARE_WAITED = 0.3
 """Maximum time that a pass waits for more searches, as a share of the time of the last pass."""
 

@@ -62,7 +62,7 @@ class EmbeddedStore(VectorStore):
 
     @classmethod
     def create(
-        cls, folder: str | Path, identity: Identity, text_index: TextIndex | None = None, scan: ScanName = "int8"
+        cls, folder: str | Path, identity: Identity, text_index: TextIndex | None = None, scan: str = "int8"
     ) -> Self:
         """Create a store in a new or empty folder.
 
@@ -76,7 +76,7 @@ class EmbeddedStore(VectorStore):
             StoreError: the folder is not writable.
         """
         if scan not in SCANS:
-            raise UsageError(f"scan={scan!r}: expected {', '.join(map(repr, SCANS))}")
+            raise UsageError(f"scan={scan!r}: expected one of {', '.join(map(repr, SCANS))}")
         folder = Path(folder)
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise UsageError(f"{folder} exists and is not an empty folder: choose another, or open the store in it")
@@ -85,7 +85,7 @@ class EmbeddedStore(VectorStore):
         def fill(connection: sqlite3.Connection) -> None:
             for table in TABLES:
                 connection.execute(table)
-            State(0, 1, 0, scan, identity).write(connection)
+            State(0, 1, 0, cast(ScanName, scan), identity).write(connection)
             if text_index is not None:
                 text_index.create(connection)
 

@@ -60,7 +60,9 @@ class View:
         """Raises FileNotFoundError or ValueError if the files are not those of the commit."""
         generation = Generation.of(folder, state.generation, state.identity, state.scan)
         self.state = state
-        self.vectors = generation.vectors.rows(state.num_positions)  # (num_positions, dimensions) float32
+        self.vectors = generation.vectors.rows(  # (num_positions, dimensions) float32
+            state.num_positions, at_random=state.scan != "float32"
+        )
         self.numbers = generation.numbers.rows(state.num_positions)[:, 0]  # (num_positions,) int64, ascending
         self.blocks = generation.encoded(state.num_positions)
         self.is_live = np.ones(state.num_positions, bool)
