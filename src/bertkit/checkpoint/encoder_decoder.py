@@ -4,7 +4,7 @@ As for other model folders, files are read as data, and every tensor is accounte
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from bertkit.files.json_files import member, read_json, write_json
 from bertkit.files.whole_files import whole_folder
 from bertkit.locate import transformer_folder
 from bertkit.tokenizer import Tokenizer
+from bertkit.tokenizer.older_files import SOURCE, TARGET
 from bertkit.transformer import BertConfig, TransformerConfig
 
 _MARIAN_KEYS = {  # fields of a stack -> keys of Marian's config.json, "{}" for encoder or decoder
@@ -60,6 +61,7 @@ _MARIAN_IGNORED = (
 _BERT_IGNORED = (
     "is_decoder add_cross_attention position_embedding_type classifier_dropout id2label label2id tie_word_embeddings"
 ).split()
+_TOKENIZER_FILES = (SOURCE, TARGET, "vocab.json", "tokenizer_config.json", "special_tokens_map.json")
 _CONSTANTS = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
 
 
@@ -68,10 +70,12 @@ class EncoderDecoderCheckpoint:
     """A network with its tokenizer; ``settings`` are stored in ``bertkit.json``."""
 
     network: EncoderDecoder
-    tokenizer: Tokenizer  # of sources and targets
+    tokenizer: Tokenizer  # of sources and, without ``target_tokenizer``, of targets
     settings: dict[str, Any]
     forbidden_ids: tuple[int, ...] = ()  # never generated
     forced_end: bool = False  # truncated targets end with the end id
+    target_tokenizer: Tokenizer | None = None
+    tokenizer_files: dict[str, bytes] = field(default_factory=dict)  # written again; without them, the tokenizer is
 
 
 def is_encoder_decoder(directory: Path) -> bool:
@@ -175,7 +179,12 @@ def open_encoder_decoder(directory: Path, dtype: torch.dtype = torch.float32) ->
     forbidden = tuple(word[0] for word in bad_words if isinstance(word, list) and len(word) == 1)
     forced = generation.get("forced_eos_token_id", content.get("forced_eos_token_id")) is not None
     settings = member(read_json(folder / "bertkit.json") or {}, "generation", dict, folder, {})
-    return EncoderDecoderCheckpoint(network.eval(), tokenizer, settings, forbidden, forced)
+    checkpoint = EncoderDecoderCheckpoint(network.eval(), tokenizer, settings, forbidden, forced)
+    if not tokenizer.engine.template.wraps and (folder / TARGET).is_file():
+        checkpoint.target_tokenizer = Tokenizer.load(folder, language=TARGET)
+        paths = [folder / name for name in _TOKENIZER_FILES]
+        checkpoint.tokenizer_files = {path.name: path.read_bytes() for path in paths if path.is_file()}
+    return checkpoint
 
 
 def save_encoder_decoder(
@@ -199,7 +208,10 @@ def save_encoder_decoder(
         forced = {"forced_eos_token_id": config.end_id} if checkpoint.forced_end else {}
         write_json(folder / "generation_config.json", ids | forbidden | forced)
         save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-        checkpoint.tokenizer.save(folder)
+        if not checkpoint.tokenizer_files:
+            checkpoint.tokenizer.save(folder)
+        for name, content in checkpoint.tokenizer_files.items():
+            (folder / name).write_bytes(content)
         write_json(folder / "bertkit.json", {"generation": checkpoint.settings})
 
 

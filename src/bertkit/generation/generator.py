@@ -95,6 +95,7 @@ class Generator(ABC):
     """Base class: texts in groups of similar length, results in the given order."""
 
     tokenizer: Tokenizer
+    target_tokenizer: Tokenizer  # of what it generates
     network: nn.Module  # to train
     first_ids: list[int]  # before a target in training
     max_lengths: tuple[int, int]  # maximum tokens of a source, 0 for a model without sources, and of a target
@@ -142,12 +143,12 @@ class Generator(ABC):
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of generated ids, without end ids and ids beyond the vocabulary, for which some models have rows."""
-        size, ends = len(self.tokenizer.vocabulary), self.ending.end_ids
-        return self.tokenizer.decode([token for token in ids if token < size and token not in ends])
+        size, ends = len(self.target_tokenizer.vocabulary), self.ending.end_ids
+        return self.target_tokenizer.decode([token for token in ids if token < size and token not in ends])
 
     def spelled(self, token: int) -> str:
         """The spelling of a token; empty for an id beyond the vocabulary."""
-        tokens = self.tokenizer.vocabulary.tokens
+        tokens = self.target_tokenizer.vocabulary.tokens
         return tokens[token] if token < len(tokens) else ""
 
     def _limits(self, lengths: Sequence[int], num_positions: int, settings: GenerationSettings) -> list[int]:
@@ -205,7 +206,8 @@ class Causal(Generator):
 
     def __init__(self, model: Model, end_ids: tuple[int, ...] = ()) -> None:
         super().__init__()
-        self.model, self.tokenizer, self.network = model, model.tokenizer, model.network
+        self.model, self.network = model, model.network
+        self.tokenizer = self.target_tokenizer = model.tokenizer
         self.first_ids = [model.tokenizer.cls_id] if model.tokenizer.engine.template.wraps else []
         self.max_lengths = 0, model.config.max_position_embeddings
         self._ending = Ending(end_ids or (model.tokenizer.sep_id,))
@@ -284,6 +286,7 @@ class SequenceToSequence(Generator):
     def __init__(self, checkpoint: EncoderDecoderCheckpoint) -> None:
         super().__init__()
         self.checkpoint, self.tokenizer, self.network = checkpoint, checkpoint.tokenizer, checkpoint.network
+        self.target_tokenizer = checkpoint.target_tokenizer or checkpoint.tokenizer
         config = checkpoint.network.config
         self.first_ids = [config.start_id]
         self.max_lengths = config.encoder.max_position_embeddings, config.decoder.max_position_embeddings
@@ -309,6 +312,9 @@ class SequenceToSequence(Generator):
         for index, text in enumerate(texts):
             if not isinstance(text, str) or not text.strip():
                 raise UsageError(f"source {index} is {text!r:.40}: expected some text")
+        if not self.tokenizer.engine.template.wraps:
+            end = [self.checkpoint.network.config.end_id]
+            return [np.concatenate([own, end]) for own in self.tokenizer.plain_ids(list(texts))]
         encodings = self.tokenizer.encode_batch(list(texts), with_offsets=False)
         bounds = encodings.cu_seqlens
         return [encodings.input_ids[bounds[i] : bounds[i + 1]].astype(np.int64) for i in range(len(texts))]

@@ -103,7 +103,7 @@ class SequenceTraining:
         Raises:
             DataError: a source or a target that is longer than the model's positions.
         """
-        targets = generator.tokenizer.plain_ids([example.target for example in examples])
+        targets = generator.target_tokenizer.plain_ids([example.target for example in examples])
         end, limits, sources = generator.ending.end_ids[0], generator.max_lengths, None
         if limits[0]:
             sources = generator.encode([example.source or "" for example in examples]) if examples else []

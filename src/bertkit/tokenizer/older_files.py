@@ -1,4 +1,4 @@
-"""Build a ``tokenizer.json`` for folders without one: from vocab.json and merges.txt, or SentencePiece.
+"""Build a ``tokenizer.json`` for folders without one: from vocab.json and merges.txt, or SentencePiece models.
 
 The files are read as data, and the results of transformers' converters are written in the form that the
 ``tokenizers`` library runs (transformers ``convert_slow_tokenizer.py``: RobertaConverter, XLMRobertaConverter,
@@ -19,8 +19,13 @@ from bertkit.tokenizer.vocabulary import SpecialTokens
 ANGLED = SpecialTokens("<pad>", "<unk>", "<s>", "</s>", "<mask>")
 """The special tokens of RoBERTa and related models."""
 
+MARIAN = SpecialTokens("<pad>", "<unk>", "</s>", "</s>")
+SOURCE, TARGET = "source.spm", "target.spm"
+"""The two SentencePiece models of a Marian folder; both have the ids of its vocab.json."""
+
 _CONTROL, _USER_DEFINED = 3, 4  # types of a piece (sentencepiece_model.proto)
 _UNIGRAM = 1
+_UNKNOWN_PENALTY = 10.0  # of SentencePiece, for a character that is not a piece
 
 
 @dataclass(frozen=True)
@@ -31,11 +36,14 @@ class _SentencePiece:
     charsmap: bytes  # normalization table
 
 
-def older_tokenizer(directory: Path, settings: dict[str, Any]) -> tuple[dict[str, Any], SpecialTokens, Path] | None:
+def older_tokenizer(
+    directory: Path, settings: dict[str, Any], language: str = SOURCE
+) -> tuple[dict[str, Any], SpecialTokens, Path] | None:
     """The content of a ``tokenizer.json``, its special tokens, and its source file; None without such a file.
 
     Args:
         settings: the content of ``tokenizer_config.json``.
+        language: SOURCE or TARGET, for a Marian folder.
 
     Raises:
         CheckpointError: a file that cannot be read, or is incomplete.
@@ -43,6 +51,8 @@ def older_tokenizer(directory: Path, settings: dict[str, Any]) -> tuple[dict[str
     vocabulary, merges = directory / "vocab.json", directory / "merges.txt"
     if vocabulary.is_file() and merges.is_file():
         return _byte_level(vocabulary, merges, settings), ANGLED, vocabulary
+    if vocabulary.is_file() and (directory / language).is_file():
+        return _marian(vocabulary, _read(directory / language)), MARIAN, directory / language
     for name, (build, special) in _BUILDERS.items():
         path = directory / name
         if path.is_file():
@@ -99,6 +109,40 @@ def _camembert(read: _SentencePiece, settings: dict[str, Any]) -> dict[str, Any]
     vocabulary += [*((piece, score) for piece, score, _ in read.pieces[1:]), ("<mask>", 0.0)]
     special = (*ANGLED.spellings(), *unused)
     return _unigram(vocabulary, 3, [_charsmap(read), *_ONE_SIGN], special, second_type=None)
+
+
+def _marian(vocabulary: Path, read: _SentencePiece) -> dict[str, Any]:
+    """Marian's ids are those of vocab.json, which has the pieces of both languages; no special tokens are added.
+
+    A piece that vocab.json lacks is read as smaller pieces, and several characters in a row that the model does not
+    know one by one: transformers makes an unknown token of them. A language code such as >>fr<< is one token.
+    """
+    ids = read_json(vocabulary) or {}
+    if lacking := [token for token in ("</s>", "<unk>", "<pad>") if type(ids.get(token)) is not int]:
+        raise CheckpointError(f"{vocabulary} lacks {', '.join(lacking)}: expected the vocabulary of a Marian model")
+    tokens = sorted(ids, key=ids.__getitem__)
+    if [ids[token] for token in tokens] != list(range(len(tokens))):
+        raise CheckpointError(f"{vocabulary}: expected each id from 0 to {len(tokens) - 1} once")
+    scores = {piece: score for piece, score, _ in read.pieces}
+    special = {"</s>", "<unk>", "<pad>"}
+    codes = {token for token in tokens if token.startswith(">>") and token.endswith("<<")}
+    metaspace = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
+    # Pieces of the other language alone are spelled so that no text contains them; single characters are looked up.
+    unknown = min(scores.values()) - _UNKNOWN_PENALTY
+    pieces = [
+        (token, scores.get(token, unknown if len(token) == 1 else 0.0))
+        if token in scores or token in special | codes or len(token) == 1
+        else (f"\uffff{token}", 0.0)
+        for token in tokens
+    ]
+    return _content(
+        model={"type": "Unigram", "unk_id": ids["<unk>"], "vocab": pieces},
+        normalizers=[_charsmap(read), *_ONE_SIGN],
+        pre_tokenizer=metaspace,
+        decoder=metaspace,
+        post_processor=None,
+        added={ids[token]: _added(token, special=token in special) for token in special | codes},
+    )
 
 
 def _albert(read: _SentencePiece, settings: dict[str, Any]) -> dict[str, Any]:
@@ -200,7 +244,7 @@ def _content(
     normalizers: list[dict[str, Any] | None],
     pre_tokenizer: dict[str, Any],
     decoder: dict[str, Any],
-    post_processor: dict[str, Any],
+    post_processor: dict[str, Any] | None,
     added: dict[int, dict[str, Any]],
 ) -> dict[str, Any]:
     steps = [step for step in normalizers if step is not None]

@@ -16,7 +16,7 @@ from bertkit.files.whole_files import whole_file
 from bertkit.tokenizer.added_tokens import AddedToken
 from bertkit.tokenizer.layout import BERT_PAIRS, TWO_SEPARATORS, PairTemplate
 from bertkit.tokenizer.library import Engine, read_library_tokenizer
-from bertkit.tokenizer.older_files import ANGLED, older_tokenizer
+from bertkit.tokenizer.older_files import ANGLED, SOURCE, older_tokenizer
 from bertkit.tokenizer.vocabulary import CONTINUATION, SpecialTokens, Vocabulary, from_ids
 from bertkit.tokenizer.wordpiece import MAX_CHARACTERS_PER_WORD, Normalization, WordPiece
 
@@ -27,8 +27,11 @@ _LONGEST_WORD = 1_000_000
 """In characters; the engine allocates a word of the maximum length for each thread."""
 
 
-def read_engine(directory: Path) -> tuple[Engine, int | None]:
+def read_engine(directory: Path, language: str = SOURCE) -> tuple[Engine, int | None]:
     """The engine, and the published maximum sequence length, or None.
+
+    Args:
+        language: SOURCE or TARGET, for a Marian folder.
 
     Raises:
         CheckpointError: no tokenizer, or one that is not supported.
@@ -56,10 +59,11 @@ def read_engine(directory: Path) -> tuple[Engine, int | None]:
             )
         else:
             engine = WordPiece(Vocabulary.load(directory / "vocab.txt", special), normalization)
-    elif (older := older_tokenizer(directory, config)) is not None:
+    elif (older := older_tokenizer(directory, config, language)) is not None:
         content, names, file = older
         special = _special_tokens(roles, path, names)
-        engine = read_library_tokenizer(json.dumps(content, ensure_ascii=False), special, config, file)
+        settings = {"eos_token": special.sep} | config
+        engine = read_library_tokenizer(json.dumps(content, ensure_ascii=False), special, settings, file)
     else:
         raise CheckpointError(
             f"{directory} holds no tokenizer: expected tokenizer.json, vocab.txt, vocab.json with merges.txt, or a "

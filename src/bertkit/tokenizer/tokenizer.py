@@ -10,6 +10,7 @@ from bertkit.errors import UsageError
 from bertkit.tokenizer.encoding import Encoding, Encodings, joined
 from bertkit.tokenizer.layout import Layout, OnLong, assemble
 from bertkit.tokenizer.library import Engine
+from bertkit.tokenizer.older_files import SOURCE
 from bertkit.tokenizer.published import read_engine, write_engine
 from bertkit.tokenizer.vocabulary import Vocabulary
 from bertkit.tokenizer.wordpiece import Normalization, WordPiece
@@ -46,8 +47,11 @@ class Tokenizer:
         return cls(WordPiece(vocabulary, Normalization(lowercase, strip_accents, split_cjk)))
 
     @classmethod
-    def load(cls, directory: str | Path) -> "Tokenizer":
+    def load(cls, directory: str | Path, *, language: str = SOURCE) -> "Tokenizer":
         """Load the tokenizer of a published directory, or of a ``vocab.txt``.
+
+        Args:
+            language: SOURCE or TARGET (`bertkit.tokenizer.older_files`), for a Marian folder.
 
         Raises:
             CheckpointError: no tokenizer, or one that is not supported.
@@ -56,7 +60,7 @@ class Tokenizer:
         directory = Path(directory)
         if directory.is_file():
             return cls.from_vocab(directory)
-        return cls(*read_engine(directory))
+        return cls(*read_engine(directory, language))
 
     def save(self, directory: str | Path) -> None:
         """Write ``tokenizer.json``, ``tokenizer_config.json`` and, for WordPiece, ``vocab.txt`` into a folder."""

@@ -47,8 +47,8 @@ class Int8Embeddings:
     """A batch to its first hidden states."""
 
     def __init__(self, embeddings: Embeddings | SummedEmbeddings) -> None:
-        is_normed, project = isinstance(embeddings, Embeddings), embeddings.project
-        self.fused = CompiledEmbeddings(embeddings, torch.float32) if is_normed else None
+        project = embeddings.project
+        self.fused = CompiledEmbeddings(embeddings, torch.float32) if isinstance(embeddings, Embeddings) else None
         self.embed = self.fused or embeddings
         self.project = None if project is None else linear_for("float32").linear(project.weight, project.bias)
 
